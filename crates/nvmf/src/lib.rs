@@ -1,1 +1,22 @@
-//! weft-nvmf
+//! The NVMe over Fabrics protocol without I/O and without a clock.
+//!
+//! Everything here is a state machine: it is handed commands, headers and the time, and answers
+//! with what is to be done. The same code runs under sockets, under verbs and, from a seed, under
+//! a simulator. It sees headers and the data that the protocol itself defines (connect, ranges,
+//! features, identify, log pages), never user data.
+//!
+//! * [`controller`], [`discovery`]: a target's admin queue; [`queue`]: one of its I/O queues;
+//!   [`subsystem`]: the immutable picture of what they serve; [`connect`]: who may come in.
+//! * [`host`]: the other side: how a host brings a controller up, watches it and loses it.
+//! * [`tcp`]: the sessions of the TCP transport, for both sides.
+//!
+//! Invariants: no input panics; every command is answered exactly once or ends with its queue;
+//! `now` is always an argument.
+
+pub mod connect;
+pub mod controller;
+pub mod discovery;
+pub mod host;
+pub mod queue;
+pub mod subsystem;
+pub mod tcp;
