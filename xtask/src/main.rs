@@ -1,1 +1,145 @@
-fn main() {}
+//! What developers do with this repository, in one place: `cargo xtask --help`.
+
+mod guest;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use guest::{Exit, Guest, Image, Options};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The tasks of weft's developers")]
+enum Task {
+    /// A real Linux kernel in a throw-away virtual machine
+    #[command(subcommand)]
+    Guest(GuestTask),
+}
+
+#[derive(Debug, Subcommand)]
+enum GuestTask {
+    /// Prepare QEMU, kernel and root file system (cached; every other command does it, too)
+    Build {
+        /// Make them anew, from the newest packages
+        #[arg(long)]
+        force: bool,
+    },
+    /// Boot, run one command as root, and exit with its status
+    ///
+    /// 124: out of time; 125: the guest died; 126: it could not be started.
+    Run {
+        #[command(flatten)]
+        options: GuestOptions,
+        /// NAME=VALUE for the command's environment
+        #[arg(long)]
+        env: Vec<String>,
+        /// End the command after so many seconds
+        #[arg(long, default_value_t = 600)]
+        timeout: u64,
+        /// Save what the kernel wrote to its console here
+        #[arg(long)]
+        console: Option<PathBuf>,
+        /// A line for bash
+        #[arg(required = true, last = true)]
+        command: Vec<String>,
+    },
+    /// The same with a shell on this terminal
+    Shell {
+        #[command(flatten)]
+        options: GuestOptions,
+    },
+}
+
+#[derive(Debug, Args)]
+struct GuestOptions {
+    /// A folder to be /share in the guest, read-write
+    #[arg(long)]
+    share: Option<PathBuf>,
+    /// OUTSIDE:INSIDE, a port of 127.0.0.1 that leads to one of the guest's
+    #[arg(long, value_parser = port_pair)]
+    forward: Vec<(u16, u16)>,
+    /// Load a kernel module
+    #[arg(long)]
+    modprobe: Vec<String>,
+    /// Processors
+    #[arg(long, default_value_t = 2)]
+    cpus: u32,
+    /// Memory in MiB
+    #[arg(long, default_value_t = 1024)]
+    memory: u32,
+}
+
+impl GuestOptions {
+    fn options(self) -> Result<Options> {
+        let share = self.share.map(|path| path.canonicalize().context("--share")).transpose()?;
+        Ok(Options {
+            share,
+            forwards: self.forward,
+            modules: self.modprobe,
+            cpus: self.cpus,
+            memory_mib: self.memory,
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    let result = match Task::parse() {
+        Task::Guest(task) => guest_task(task),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::from(126)
+    })
+}
+
+fn guest_task(task: GuestTask) -> Result<ExitCode> {
+    match task {
+        GuestTask::Build { force } => {
+            let image = Image::prepare(force)?;
+            println!("Linux {} in {}", image.version, image.folder.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        GuestTask::Shell { options } => {
+            guest::machine::shell(&Image::prepare(false)?, &options.options()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        GuestTask::Run { options, env, timeout, console, command } => {
+            let image = Image::prepare(false)?;
+            let start = Instant::now();
+            let mut guest = Guest::boot(&image, &options.options()?)?;
+            guest::say(&format!("booted in {:.1} s", start.elapsed().as_secs_f32()));
+            let script = environment(&env)? + &command.join(" ");
+            let exit = guest.run(&script, Duration::from_secs(timeout), &mut |bytes| {
+                let _ = std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush());
+            })?;
+            if let Some(path) = console {
+                std::fs::write(path, guest.console())?;
+            }
+            Ok(match exit {
+                Exit::Status(status) => ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)),
+                Exit::TimedOut | Exit::Died => {
+                    eprintln!("{}xtask: the guest is gone: {exit:?}", guest.console());
+                    ExitCode::from(if exit == Exit::TimedOut { 124 } else { 125 })
+                }
+            })
+        }
+    }
+}
+
+/// Shell assignments for NAME=VALUE words.
+fn environment(words: &[String]) -> Result<String> {
+    let mut script = String::new();
+    for word in words {
+        let Some((name, value)) = word.split_once('=') else { bail!("--env NAME=VALUE: {word}") };
+        script += &format!("export {name}='{}'\n", value.replace('\'', r"'\''"));
+    }
+    Ok(script)
+}
+
+fn port_pair(text: &str) -> Result<(u16, u16), String> {
+    let pair = text.split_once(':').ok_or("OUTSIDE:INSIDE")?;
+    let port = |text: &str| text.parse::<u16>().map_err(|error| error.to_string());
+    Ok((port(pair.0)?, port(pair.1)?))
+}

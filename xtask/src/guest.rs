@@ -1,0 +1,53 @@
+//! A real Linux kernel as an ordinary process, for the tests that need one as their peer.
+//!
+//! Three parts, each of which knows only the one before it:
+//! - [`apt`] takes packages from the archive that this machine's own apt uses, with private
+//!   state: nothing is installed and no root is needed;
+//! - [`image`] makes from them, once, what a boot needs (QEMU, kernel, initramfs, root file
+//!   system) and keeps it in the cache, under a lock and with a stamp;
+//! - [`machine`] boots it and runs commands in it, one after another, over one serial channel.
+//!
+//! Every tool that the preparation needs beside `apt-get` and `dpkg-deb` (zstd, xz, depmod,
+//! mkfs.ext4, QEMU) is among the unpacked packages and runs from there with its own loader
+//! and libraries. So a bare Debian is enough, and its age does not matter.
+
+pub(crate) mod apt;
+pub(crate) mod cpio;
+pub(crate) mod image;
+pub(crate) mod machine;
+pub(crate) mod modules;
+
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+use std::process::Command;
+
+pub(crate) use image::Image;
+pub(crate) use machine::{Exit, Guest, Options};
+
+/// Where the prepared guest is kept between runs, outside the clone.
+pub(crate) fn cache_folder() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("WEFT_GUEST_CACHE") {
+        return Ok(std::path::absolute(PathBuf::from(folder))?);
+    }
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    Ok(base.context("set WEFT_GUEST_CACHE: there is no HOME")?.join("weft/guest"))
+}
+
+/// Runs `command` and returns its output, or an error that shows what it said.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let result = command.output().with_context(|| format!("cannot start {name}"))?;
+    if !result.status.success() {
+        let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
+        let said = String::from_utf8_lossy(&result.stderr);
+        bail!("{name} {}: {}\n{}", arguments.join(" "), result.status, said.trim_end());
+    }
+    Ok(result.stdout)
+}
+
+/// One line of progress of the preparation.
+pub(crate) fn say(message: &str) {
+    eprintln!("guest: {message}");
+}

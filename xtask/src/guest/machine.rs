@@ -1,0 +1,238 @@
+//! A booted guest and the commands that run in it.
+//!
+//! QEMU's standard input and output are the guest's serial channel: a command goes in as one
+//! line, its output comes back as it is made, and a record separator with the exit status
+//! ends it. The guest's disk is a snapshot that dies with it. The end of our end of the
+//! channel ends the guest, so none outlives the test that started it.
+
+use super::{Image, say};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Ends a command's output; the exit status and a newline follow.
+const RECORD_SEPARATOR: u8 = 0x1e;
+
+/// How long a boot may take: some seconds emulated, many times that on a loaded machine.
+const BOOT_TIME_S: u64 = 120;
+
+/// For a quick boot: no output, no self-tests and no calibration that an emulated processor
+/// would spend seconds on. A panic ends QEMU at once.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=3 panic=-1 nokaslr mitigations=off audit=0 \
+     apparmor=0 random.trust_cpu=1 no_timer_check tsc=reliable lpj=10000000 net.ifnames=0 \
+     cryptomgr.notests=1 initcall_blacklist=jent_mod_init,load_system_certificate_list";
+
+/// What a guest gets. The host's 127.0.0.1 is always 10.0.2.2 inside.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    /// A folder of this machine, read-write at `/share` inside and the working directory there.
+    pub(crate) share: Option<PathBuf>,
+    /// Ports of this machine's 127.0.0.1 and the guest's ports that they lead to.
+    pub(crate) forwards: Vec<(u16, u16)>,
+    /// Kernel modules to load at the start.
+    pub(crate) modules: Vec<String>,
+    /// Processors.
+    pub(crate) cpus: u32,
+    /// Memory.
+    pub(crate) memory_mib: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { share: None, forwards: Vec::new(), modules: Vec::new(), cpus: 2, memory_mib: 1024 }
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// With this status.
+    Status(i32),
+    /// Not within its time; the guest is gone, too.
+    TimedOut,
+    /// The guest died under it.
+    Died,
+}
+
+/// A running guest. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Receiver<Vec<u8>>,
+    /// Output that came after the last record separator.
+    rest: Vec<u8>,
+    console: PathBuf,
+}
+
+impl Guest {
+    /// Boots `image` and returns when it takes commands.
+    pub(crate) fn boot(image: &Image, options: &Options) -> Result<Self> {
+        let console = console_path();
+        let mut command = emulator(image, options, &console, "");
+        command.args(["-chardev", "stdio,id=channel,signal=off"]);
+        command.args(["-device", "virtserialport,chardev=channel,name=weft"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start QEMU")?;
+        let input = child.stdin.take();
+        let mut stdout = child.stdout.take().context("no output")?;
+        let (sender, output) = sync_channel(64);
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 65536];
+            while let Ok(length @ 1..) = stdout.read(&mut buffer) {
+                if sender.send(buffer[..length].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut guest = Self { child, input, output, rest: Vec::new(), console };
+        let mut noise: Vec<u8> = Vec::new();
+        match guest.collect(Duration::from_secs(BOOT_TIME_S), &mut |bytes| noise.extend(bytes))? {
+            Exit::Status(_) => Ok(guest),
+            exit => {
+                let console = guest.console();
+                bail!("the guest did not boot ({exit:?}); its console:\n{console}")
+            }
+        }
+    }
+
+    /// Runs `script` with bash and passes its output (both streams) to `sink` as it comes.
+    pub(crate) fn run(
+        &mut self,
+        script: &str,
+        time: Duration,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<Exit> {
+        let line = script.replace('\\', "\\\\").replace('\n', "\\n") + "\n";
+        let Some(input) = self.input.as_mut() else { return Ok(Exit::Died) };
+        if input.write_all(line.as_bytes()).and_then(|()| input.flush()).is_err() {
+            return Ok(Exit::Died);
+        }
+        self.collect(time, sink)
+    }
+
+    /// What the guest's kernel wrote to its console, so far.
+    pub(crate) fn console(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.console).unwrap_or_default()).into_owned()
+    }
+
+    fn collect(&mut self, time: Duration, sink: &mut dyn FnMut(&[u8])) -> Result<Exit> {
+        let deadline = Instant::now() + time;
+        let mut bytes = std::mem::take(&mut self.rest);
+        loop {
+            if let Some(at) = bytes.iter().position(|byte| *byte == RECORD_SEPARATOR) {
+                if let Some(end) = bytes[at..].iter().position(|byte| *byte == b'\n') {
+                    sink(&bytes[..at]);
+                    self.rest = bytes[at + end + 1..].to_vec();
+                    let status = std::str::from_utf8(&bytes[at + 1..at + end])?;
+                    return Ok(Exit::Status(status.parse().context("the guest talks nonsense")?));
+                }
+            } else if !bytes.is_empty() {
+                sink(&bytes);
+                bytes.clear();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok(more) => bytes.extend(more),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.end();
+                    return Ok(Exit::TimedOut);
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.end();
+                    return Ok(Exit::Died);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.input = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.end();
+        let _ = fs::remove_file(&self.console);
+    }
+}
+
+/// Boots a guest with an interactive shell on this terminal, until it exits.
+pub(crate) fn shell(image: &Image, options: &Options) -> Result<()> {
+    let console = console_path();
+    let size = rustix::termios::tcgetwinsize(std::io::stdin()).context("not a terminal")?;
+    let append = format!("weft.columns={} weft.shell={}", size.ws_col, size.ws_row);
+    let mut command = emulator(image, options, &console, &append);
+    command.args(["-chardev", "stdio,id=channel,signal=off"]);
+    command.args(["-device", "virtconsole,chardev=channel"]);
+    say("leave with exit or Ctrl-D");
+    let status = command.status().context("cannot start QEMU")?;
+    let _ = fs::remove_file(&console);
+    if !status.success() {
+        bail!("QEMU: {status}");
+    }
+    Ok(())
+}
+
+/// Whether guests run on a processor that virtualizes. A KVM without the processor's help
+/// (`kvm_intel`, `kvm_amd`) cannot boot a stock kernel.
+pub(crate) fn has_kvm() -> bool {
+    let module = ["kvm_intel", "kvm_amd"].iter().any(|m| Path::new("/sys/module").join(m).exists());
+    module && fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+fn console_path() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("weft-guest-{}-{count}.console", std::process::id()))
+}
+
+fn emulator(image: &Image, options: &Options, console: &Path, append: &str) -> Command {
+    let mut command = image.qemu.command("bin/qemu-system-x86_64");
+    command.arg("-L").arg(image.qemu.path("share/qemu"));
+    command.arg("-L").arg(image.qemu.path("share/seabios"));
+    command.args(match has_kvm() {
+        true => ["-accel", "kvm", "-cpu", "host"],
+        false => ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"],
+    });
+    command.args(["-machine", "q35,hpet=off,sata=off,smbus=off,vmport=off", "-bios", "qboot.rom"]);
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+    command.args(["-m", &options.memory_mib.to_string(), "-smp", &options.cpus.to_string()]);
+    command.arg("-kernel").arg(image.folder.join("vmlinux"));
+    command.arg("-initrd").arg(image.folder.join("initrd"));
+    let mut append = format!("{KERNEL_ARGUMENTS} {append}");
+    if !options.modules.is_empty() {
+        append += &format!(" weft.modprobe={}", options.modules.join(","));
+    }
+    if let Some(share) = &options.share {
+        append = format!("weft.share {append}");
+        command.arg("-fsdev").arg(format!(
+            "local,id=share,security_model=none,multidevs=remap,path={}",
+            share.display()
+        ));
+        command.args(["-device", "virtio-9p-pci,fsdev=share,mount_tag=share"]);
+    }
+    command.arg("-append").arg(append);
+    let root = image.folder.join("root.img");
+    command.arg("-drive").arg(format!(
+        "file={},if=none,id=root,format=raw,snapshot=on,cache=unsafe",
+        root.display()
+    ));
+    command.args(["-device", "virtio-blk-pci,drive=root", "-device", "virtio-rng-pci"]);
+    command.arg("-serial").arg(format!("file:{}", console.display()));
+    let mut network = String::from("user,id=net,ipv6=off");
+    for (outside, inside) in &options.forwards {
+        network += &format!(",hostfwd=tcp:127.0.0.1:{outside}-:{inside}");
+    }
+    command.args(["-netdev", &network, "-device", "virtio-net-pci,netdev=net,romfile="]);
+    command.args(["-device", "virtio-serial-pci"]);
+    command
+}
