@@ -1,1 +1,79 @@
-//! weft-nvme
+//! The wire types of NVM Express: what a command, a completion, a log page or a PDU looks like
+//! as bytes, and what those bytes mean.
+//!
+//! # The layer
+//!
+//! This is the lowest layer of weft. It turns bytes into values and values into bytes, and does
+//! nothing else. It must never know a socket, a clock, a thread, a device, an allocation, or the
+//! order in which messages may come: which command is legal *now* is the business of the layer
+//! above (`weft-nvmf`); which command this *is* is the business of this one. It is `no_std`, says
+//! no `unsafe`, and allocates nothing.
+//!
+//! # Three kinds of type
+//!
+//! **Layouts** are `repr(C)` structs of byte arrays and explicit little-endian integers. Their
+//! alignment is one, they have no hidden padding, and every bit pattern is valid, so a layout can
+//! be viewed in place at any offset of a receive buffer ([`Wire::view`]). The size of each layout
+//! and the offset of each field wider than a byte are asserted at compile time. Examples:
+//! [`Command`], [`Completion`], [`identify::Controller`], [`tcp::CommonHeader`].
+//!
+//! **Code spaces** are open newtypes over an integer with a constant for each value that the
+//! specification names: opcodes, status codes, feature identifiers, log page identifiers. An
+//! unknown value survives a round trip and prints as its number. Nothing here is a closed `enum`
+//! if the other side may send a value that is not in it.
+//!
+//! **Parsed values** are what is left once a layout has been looked at: [`sgl::Location`] for an
+//! SGL descriptor, [`Nqn`] for a name, [`fabrics::Connect`] or [`nvm::ReadWrite`] for the
+//! command dwords of one opcode. They hold native integers, and where a layout can be wrong the
+//! parse says so; a parsed value is never invalid.
+//!
+//! # Invariants
+//!
+//! * Nothing that arrives from a peer can make a function in this crate panic.
+//! * Every bit position is written once, in the declaration of its accessor.
+//!   Setters mask what they are given, so a value that is too wide never spills over into its
+//!   neighbour.
+//! * "0's based" counts are converted at this border: a method named `count` or `length` returns
+//!   a true count, whatever the wire says.
+//! * Reserved bytes are sent as zero and ignored on receipt.
+//!
+//! # Map
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`opcode`], [`command`], [`completion`], [`status`] | submission and completion queue entries |
+//! | [`sgl`] | where a command's data lies |
+//! | [`property`] | the controller's properties (its registers, were it on PCI Express) |
+//! | [`identify`], [`feature`], [`log_page`], [`event`] | the admin commands' data |
+//! | [`nvm`] | the NVM command set's I/O commands |
+//! | [`nqn`], [`fabrics`], [`tcp`], [`rdma`] | NVMe over Fabrics and its two transports |
+//!
+//! The facts follow NVM Express Base 2.1, the NVM Command Set 1.1 and the TCP transport 1.1, and
+//! were held against `include/linux/nvme.h`, `nvme-tcp.h` and `nvme-rdma.h` of the Linux kernel,
+//! against libnvme's `types.h` and against SPDK's `nvme_spec.h` and `nvmf_spec.h`.
+
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+#[macro_use]
+mod macros;
+
+pub mod command;
+pub mod completion;
+pub mod fabrics;
+pub mod nqn;
+pub mod opcode;
+pub mod property;
+pub mod sgl;
+pub mod status;
+pub mod tcp;
+pub mod wire;
+
+pub use command::Command;
+pub use completion::Completion;
+pub use nqn::Nqn;
+pub use opcode::{AdminOpcode, FabricsType, NvmOpcode};
+pub use status::Status;
+pub use wire::{Truncated, Wire};
