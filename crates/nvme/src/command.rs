@@ -30,7 +30,7 @@ pub const NAMESPACE_ID_BROADCAST: u32 = 0xffff_ffff;
 pub struct Flags(pub u8);
 
 bit_fields! {
-    Flags(u8) {
+    pub Flags(u8) {
         /// FUSE, as a number.
         [1:0] raw_fused, with_raw_fused -> u8;
         /// PSDT, as a number.
@@ -70,7 +70,7 @@ impl Flags {
 
 code_space! {
     /// Fused Operation (FUSE).
-    pub struct Fused(u8);
+    pub struct Fused(pub u8);
     NONE = 0b00, "normal operation";
     FIRST = 0b01, "fused operation, first command";
     SECOND = 0b10, "fused operation, second command";
@@ -78,7 +78,7 @@ code_space! {
 
 code_space! {
     /// PRP or SGL for Data Transfer (PSDT).
-    pub struct DataPointer(u8);
+    pub struct DataPointer(pub u8);
     PRP = 0b00, "PRPs";
     SGL_METADATA_BUFFER = 0b01, "SGLs, metadata pointer is a buffer";
     SGL_METADATA_SGL = 0b10, "SGLs, metadata pointer is an SGL";

@@ -35,7 +35,7 @@ pub const ADMIN_QUEUE_ENTRIES_MIN: u16 = 32;
 pub struct ConnectAttributes(pub u8);
 
 bit_fields! {
-    ConnectAttributes(u8) {
+    pub ConnectAttributes(u8) {
         /// Priority class of an I/O queue with weighted round robin arbitration.
         [1:0] priority_class, with_priority_class -> u8;
         /// The host asks to do without SQ flow control.
@@ -174,7 +174,7 @@ impl ConnectData {
 pub struct ConnectResult(pub u32);
 
 bit_fields! {
-    ConnectResult(u32) {
+    pub ConnectResult(u32) {
         /// Controller ID (CNTLID).
         [15:0] controller_id, with_controller_id -> u16;
         /// Authentication Transaction is Required (ATR).
@@ -190,7 +190,7 @@ bit_fields! {
 pub struct InvalidParameter(pub u32);
 
 bit_fields! {
-    InvalidParameter(u32) {
+    pub InvalidParameter(u32) {
         /// Invalid Parameter Offset (IPO): byte offset of the parameter.
         [15:0] offset, with_offset -> u16;
         /// Invalid Attributes (IATTR), bit 0: the offset is into the data, not the command.
@@ -243,7 +243,7 @@ impl InvalidParameter {
 pub struct PropertyAttributes(pub u8);
 
 bit_fields! {
-    PropertyAttributes(u8) {
+    pub PropertyAttributes(u8) {
         /// Size of the property: 0 for 4 bytes, 1 for 8, others reserved.
         [2:0] size_code, with_size_code -> u8;
     }

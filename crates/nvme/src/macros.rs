@@ -17,7 +17,7 @@ macro_rules! assert_layout {
 /// `Debug` prints the constant's name, `Display` the words, and both print an unknown value as a
 /// number. Those over `u8` are layouts and can stand in a layout themselves.
 macro_rules! code_space {
-    ($(#[$meta:meta])* pub struct $name:ident(u8); $($rest:tt)*) => {
+    ($(#[$meta:meta])* pub struct $name:ident($vis:vis u8); $($rest:tt)*) => {
         code_space! {
             @declare
             #[derive(
@@ -25,17 +25,17 @@ macro_rules! code_space {
                 zerocopy::Immutable, zerocopy::Unaligned,
             )]
             #[repr(transparent)]
-            $(#[$meta])* pub struct $name(u8); $($rest)*
+            $(#[$meta])* pub struct $name($vis u8); $($rest)*
         }
     };
-    ($(#[$meta:meta])* pub struct $name:ident($raw:ident); $($rest:tt)*) => {
-        code_space! { @declare $(#[$meta])* pub struct $name($raw); $($rest)* }
+    ($(#[$meta:meta])* pub struct $name:ident($vis:vis $raw:ident); $($rest:tt)*) => {
+        code_space! { @declare $(#[$meta])* pub struct $name($vis $raw); $($rest)* }
     };
-    (@declare $(#[$meta:meta])* pub struct $name:ident($raw:ident);
+    (@declare $(#[$meta:meta])* pub struct $name:ident($vis:vis $raw:ident);
      $($constant:ident = $value:literal, $words:literal;)*) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        pub struct $name(pub $raw);
+        pub struct $name($vis $raw);
 
         impl $name {
             $(#[doc = concat!($words, " (", stringify!($value), ").")]
@@ -95,12 +95,12 @@ macro_rules! code_space {
 ///
 /// Setters take and return `Self` by value and mask what they are given.
 macro_rules! bit_fields {
-    ($name:ident($raw:ident) {
+    ($vis:vis $name:ident($raw:ident) {
         $($(#[$meta:meta])* [$($range:tt)*] $get:ident, $set:ident $(-> $value:ident)?;)*
     }) => {
-        impl $name {
-            $(bit_field! { $raw, $(#[$meta])* [$($range)*] $get, $set $(-> $value)? })*
-        }
+        bit_fields! { @each $vis $name($raw) {
+            $([$(#[$meta])*] [$($range)*] $get, $set $(-> $value)?;)*
+        } }
 
         #[cfg(test)]
         impl $name {
@@ -118,30 +118,39 @@ macro_rules! bit_fields {
             }
         }
     };
+    (@each $vis:vis $name:ident($raw:ident) {}) => {};
+    (@each $vis:vis $name:ident($raw:ident) {
+        [$($meta:tt)*] [$($range:tt)*] $get:ident, $set:ident $(-> $value:ident)?; $($rest:tt)*
+    }) => {
+        impl $name {
+            bit_field! { $vis $raw, $($meta)* [$($range)*] $get, $set $(-> $value)? }
+        }
+        bit_fields! { @each $vis $name($raw) { $($rest)* } }
+    };
 }
 
 /// One field of [`bit_fields`].
 macro_rules! bit_field {
-    ($raw:ident, $(#[$meta:meta])* [$bit:literal] $get:ident, $set:ident) => {
+    ($vis:vis $raw:ident, $(#[$meta:meta])* [$bit:literal] $get:ident, $set:ident) => {
         $(#[$meta])*
         #[must_use]
-        pub const fn $get(self) -> bool {
+        $vis const fn $get(self) -> bool {
             self.0 & bit_field!(@mask $raw, [$bit]) != 0
         }
 
         #[doc = concat!("Returns the value with [`Self::", stringify!($get), "`] changed.")]
         #[must_use]
-        pub const fn $set(self, value: bool) -> Self {
+        $vis const fn $set(self, value: bool) -> Self {
             let mask = bit_field!(@mask $raw, [$bit]);
             if value { Self(self.0 | mask) } else { Self(self.0 & !mask) }
         }
     };
-    ($raw:ident, $(#[$meta:meta])* [$high:literal:$low:literal] $get:ident, $set:ident
+    ($vis:vis $raw:ident, $(#[$meta:meta])* [$high:literal:$low:literal] $get:ident, $set:ident
      -> $value:ident) => {
         $(#[$meta])*
         #[must_use]
         #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast)]
-        pub const fn $get(self) -> $value {
+        $vis const fn $get(self) -> $value {
             const { assert!($high - $low < <$value>::BITS) };
             ((self.0 & bit_field!(@mask $raw, [$high:$low])) >> $low) as $value
         }
@@ -149,7 +158,7 @@ macro_rules! bit_field {
         #[doc = concat!("Returns the value with [`Self::", stringify!($get), "`] changed.")]
         #[must_use]
         #[allow(clippy::unnecessary_cast)]
-        pub const fn $set(self, value: $value) -> Self {
+        $vis const fn $set(self, value: $value) -> Self {
             let mask = bit_field!(@mask $raw, [$high:$low]);
             Self(self.0 & !mask | (((value as $raw) << $low) & mask))
         }
@@ -184,7 +193,7 @@ mod tests {
 
     code_space! {
         /// A code space over a byte.
-        pub struct Fruit(u8);
+        pub struct Fruit(pub u8);
         APPLE = 0x01, "Apple";
         PEAR = 0x7f, "Pear";
     }

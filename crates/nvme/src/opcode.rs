@@ -4,7 +4,7 @@ use core::fmt;
 
 code_space! {
     /// Opcodes of the admin command set.
-    pub struct AdminOpcode(u8);
+    pub struct AdminOpcode(pub u8);
     DELETE_SUBMISSION_QUEUE = 0x00, "Delete I/O Submission Queue";
     CREATE_SUBMISSION_QUEUE = 0x01, "Create I/O Submission Queue";
     GET_LOG_PAGE = 0x02, "Get Log Page";
@@ -58,7 +58,7 @@ code_space! {
 
 code_space! {
     /// Opcodes of the NVM command set, with those that all I/O command sets share.
-    pub struct NvmOpcode(u8);
+    pub struct NvmOpcode(pub u8);
     FLUSH = 0x00, "Flush";
     WRITE = 0x01, "Write";
     READ = 0x02, "Read";
@@ -80,7 +80,7 @@ code_space! {
 
 code_space! {
     /// Fabrics Command Type (FCTYPE): which Fabrics command opcode 7Fh is.
-    pub struct FabricsType(u8);
+    pub struct FabricsType(pub u8);
     PROPERTY_SET = 0x00, "Property Set";
     CONNECT = 0x01, "Connect";
     PROPERTY_GET = 0x04, "Property Get";

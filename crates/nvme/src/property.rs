@@ -7,7 +7,7 @@ use crate::fabrics::PropertySize;
 
 code_space! {
     /// Offset of a property.
-    pub struct Offset(u32);
+    pub struct Offset(pub u32);
     CONTROLLER_CAPABILITIES = 0x00, "Controller Capabilities (CAP)";
     VERSION = 0x08, "Version (VS)";
     CONTROLLER_CONFIGURATION = 0x14, "Controller Configuration (CC)";
@@ -34,7 +34,7 @@ impl Offset {
 pub struct Capabilities(pub u64);
 
 bit_fields! {
-    Capabilities(u64) {
+    pub Capabilities(u64) {
         /// Maximum Queue Entries Supported (MQES), 0's based as on the wire.
         [15:0] maximum_queue_entries_supported, with_maximum_queue_entries_supported -> u16;
         /// Contiguous Queues Required (CQR).
@@ -95,7 +95,7 @@ impl Capabilities {
 pub struct Version(pub u32);
 
 bit_fields! {
-    Version(u32) {
+    pub Version(u32) {
         /// Tertiary Version Number (TER).
         [7:0] tertiary, with_tertiary -> u8;
         /// Minor Version Number (MNR).
@@ -136,7 +136,7 @@ impl fmt::Debug for Version {
 
 code_space! {
     /// I/O Command Set Selected (CC.CSS).
-    pub struct CommandSetSelected(u8);
+    pub struct CommandSetSelected(pub u8);
     NVM = 0b000, "NVM Command Set";
     ALL_SUPPORTED = 0b110, "All Supported I/O Command Sets";
     ADMIN_ONLY = 0b111, "Admin Command Set only";
@@ -144,7 +144,7 @@ code_space! {
 
 code_space! {
     /// Shutdown Notification (CC.SHN).
-    pub struct ShutdownNotification(u8);
+    pub struct ShutdownNotification(pub u8);
     NONE = 0b00, "no notification";
     NORMAL = 0b01, "normal shutdown";
     ABRUPT = 0b10, "abrupt shutdown";
@@ -152,7 +152,7 @@ code_space! {
 
 code_space! {
     /// Shutdown Status (CSTS.SHST).
-    pub struct ShutdownStatus(u8);
+    pub struct ShutdownStatus(pub u8);
     NORMAL_OPERATION = 0b00, "normal operation";
     OCCURRING = 0b01, "shutdown processing occurring";
     COMPLETE = 0b10, "shutdown processing complete";
@@ -163,7 +163,7 @@ code_space! {
 pub struct ControllerConfiguration(pub u32);
 
 bit_fields! {
-    ControllerConfiguration(u32) {
+    pub ControllerConfiguration(u32) {
         /// Enable (EN).
         [0] enable, with_enable;
         /// I/O Command Set Selected (CSS), as a number.
@@ -220,7 +220,7 @@ impl ControllerConfiguration {
 pub struct ControllerStatus(pub u32);
 
 bit_fields! {
-    ControllerStatus(u32) {
+    pub ControllerStatus(u32) {
         /// Ready (RDY).
         [0] ready, with_ready;
         /// Controller Fatal Status (CFS).
@@ -255,7 +255,7 @@ impl ControllerStatus {
 pub struct ControllerReadyTimeouts(pub u32);
 
 bit_fields! {
-    ControllerReadyTimeouts(u32) {
+    pub ControllerReadyTimeouts(u32) {
         /// Controller Ready With Media Timeout (CRWMT) in units of 500 ms.
         [15:0] with_media_500ms, with_with_media_500ms -> u16;
         /// Controller Ready Independent of Media Timeout (CRIMT) in units of 500 ms.

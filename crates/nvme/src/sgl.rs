@@ -11,7 +11,7 @@ use crate::wire::{U32, U64};
 
 code_space! {
     /// SGL Descriptor Type.
-    pub struct DescriptorType(u8);
+    pub struct DescriptorType(pub u8);
     DATA_BLOCK = 0x0, "SGL Data Block";
     BIT_BUCKET = 0x1, "SGL Bit Bucket";
     SEGMENT = 0x2, "SGL Segment";
@@ -23,7 +23,7 @@ code_space! {
 
 code_space! {
     /// SGL Descriptor Sub Type. Ah to Fh belong to the transport.
-    pub struct DescriptorSubType(u8);
+    pub struct DescriptorSubType(pub u8);
     ADDRESS = 0x0, "Address";
     OFFSET = 0x1, "Offset";
     TRANSPORT_A = 0xa, "NVMe Transport Specific Ah";
@@ -48,7 +48,7 @@ code_space! {
 pub struct Identifier(pub u8);
 
 bit_fields! {
-    Identifier(u8) {
+    pub Identifier(u8) {
         /// SGL Descriptor Sub Type, as a number.
         [3:0] raw_sub_type, with_raw_sub_type -> u8;
         /// SGL Descriptor Type, as a number.

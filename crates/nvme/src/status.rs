@@ -8,7 +8,7 @@ code_space! {
     ///
     /// A few command specific values mean one thing for I/O commands and another for Connect and
     /// Disconnect; their words name both.
-    pub struct StatusCode(u16);
+    pub struct StatusCode(pub u16);
     SUCCESS = 0x000, "Successful Completion";
     INVALID_OPCODE = 0x001, "Invalid Command Opcode";
     INVALID_FIELD = 0x002, "Invalid Field in Command";
@@ -162,7 +162,7 @@ code_space! {
 
 code_space! {
     /// Status Code Type (SCT).
-    pub struct StatusCodeType(u8);
+    pub struct StatusCodeType(pub u8);
     GENERIC = 0x0, "Generic Command Status";
     COMMAND_SPECIFIC = 0x1, "Command Specific Status";
     MEDIA_AND_DATA_INTEGRITY = 0x2, "Media and Data Integrity Errors";
@@ -178,7 +178,7 @@ code_space! {
 pub struct Status(pub u16);
 
 bit_fields! {
-    Status(u16) {
+    pub Status(u16) {
         /// Status Code (SC), within its type.
         [7:0] status_code, with_status_code -> u8;
         /// Status Code Type (SCT), as a number.

@@ -11,7 +11,7 @@ use crate::wire::{U16, U32};
 
 code_space! {
     /// PDU-Type.
-    pub struct PduType(u8);
+    pub struct PduType(pub u8);
     INITIALIZE_CONNECTION_REQUEST = 0x00, "ICReq";
     INITIALIZE_CONNECTION_RESPONSE = 0x01, "ICResp";
     H2C_TERMINATE_REQUEST = 0x02, "H2CTermReq";
@@ -27,7 +27,7 @@ code_space! {
 
 code_space! {
     /// Fatal Error Status (FES): why a connection is terminated.
-    pub struct Fes(u16);
+    pub struct Fes(pub u16);
     INVALID_HEADER_FIELD = 0x01, "Invalid PDU Header Field";
     SEQUENCE_ERROR = 0x02, "PDU Sequence Error";
     HEADER_DIGEST_ERROR = 0x03, "Header Digest Error";
@@ -63,7 +63,7 @@ impl Fes {
 pub struct Flags(pub u8);
 
 bit_fields! {
-    Flags(u8) {
+    pub Flags(u8) {
         /// HDGSTF: a header digest follows the header.
         [0] header_digest, with_header_digest;
         /// DDGSTF: a data digest follows the data.
@@ -150,7 +150,7 @@ impl CommonHeader {
 pub struct DigestOptions(pub u8);
 
 bit_fields! {
-    DigestOptions(u8) {
+    pub DigestOptions(u8) {
         /// HDGST_ENABLE.
         [0] header, with_header;
         /// DDGST_ENABLE.
