@@ -1,0 +1,280 @@
+//! Action sequences against the host core, for property tests and fuzzers alike.
+//!
+//! Each harness reads its actions from bytes, so that any input is a run, and panics where an
+//! invariant does not hold. All of them are deterministic.
+
+use std::collections::BTreeMap;
+
+use weft_nvme::Status;
+
+use super::ledger::{BlockLimits, Ending, Fault, Half, Issue, Kind, Ledger, Part, RequestId};
+
+/// Bytes as a source of choices; zeros when it runs dry.
+#[derive(Debug)]
+pub(crate) struct Choices<'a>(&'a [u8]);
+
+impl<'a> Choices<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        *first
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        usize::from(self.byte()) % bound.max(1)
+    }
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Read,
+    Kind::Write,
+    Kind::Flush,
+    Kind::WriteZeroes,
+    Kind::Deallocate,
+    Kind::Compare,
+    Kind::CompareAndWrite,
+    Kind::Verify,
+    Kind::WriteUncorrectable,
+];
+
+const SLOTS: u16 = 5;
+const LIMITS: BlockLimits =
+    BlockLimits { transfer: 8, write_zeroes: 16, verify: 0, write_uncorrectable: 3 };
+
+/// What the harness itself knows of a request.
+#[derive(Debug)]
+struct Expected {
+    kind: Kind,
+    block: u64,
+    blocks: u32,
+    /// Blocks for which a command succeeded, to find a request told as done with a hole in it.
+    done: Vec<bool>,
+    /// Commands that succeeded without naming blocks.
+    done_whole: bool,
+    /// Whether a command of a kind that must not be replayed was lost.
+    lost_for_good: bool,
+    may_fail: bool,
+}
+
+#[derive(Debug)]
+struct LedgerRun {
+    ledger: Ledger,
+    slots: BTreeMap<u16, Part>,
+    expected: BTreeMap<RequestId, Expected>,
+    begun: usize,
+    told: usize,
+}
+
+/// Runs the books of a queue through any order of requests, completions, losses and failures.
+/// Checks that each request is told exactly once, only when none of its commands is on the wire,
+/// as done only if all its blocks were, and that nothing is replayed that must not be.
+pub fn run_ledger(actions: &[u8]) {
+    let mut run = LedgerRun {
+        ledger: Ledger::new(4),
+        slots: BTreeMap::new(),
+        expected: BTreeMap::new(),
+        begun: 0,
+        told: 0,
+    };
+    let mut choices = Choices::new(actions);
+    while !choices.is_empty() {
+        run.step(&mut choices);
+        run.collect();
+    }
+    run.wind_up();
+}
+
+impl LedgerRun {
+    fn step(&mut self, choices: &mut Choices<'_>) {
+        match choices.below(12) {
+            0..=2 => self.begin(choices),
+            3..=5 => self.issue(choices),
+            6..=8 => self.complete(choices),
+            9 => self.ledger.tick(),
+            10 => self.lose(),
+            _ => {
+                for expected in self.expected.values_mut() {
+                    expected.may_fail = true;
+                }
+                if choices.below(4) == 0 {
+                    self.slots.clear();
+                    self.ledger.abandon(Fault::PathLost, Fault::Gone);
+                } else {
+                    self.ledger.fail_waiting(Fault::PathLost);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, choices: &mut Choices<'_>) {
+        let kind = KINDS[choices.below(KINDS.len())];
+        let blocks = match kind {
+            Kind::Flush | Kind::Deallocate => 0,
+            _ => u32::from(choices.byte() % 40) + 1,
+        };
+        let block = u64::from(choices.byte());
+        let id = self.ledger.begin(kind, block, blocks, &LIMITS);
+        let expected = Expected {
+            kind,
+            block,
+            blocks,
+            done: vec![false; blocks as usize],
+            done_whole: false,
+            lost_for_good: false,
+            may_fail: kind == Kind::CompareAndWrite && blocks > LIMITS.transfer,
+        };
+        assert!(self.expected.insert(id, expected).is_none(), "{id:?} is given out twice");
+        self.begun += 1;
+    }
+
+    fn issue(&mut self, choices: &mut Choices<'_>) {
+        let free: Vec<u16> = (0..SLOTS).filter(|slot| !self.slots.contains_key(slot)).collect();
+        let Some(issue) = self.ledger.next(free.len()) else { return };
+        if choices.below(8) == 0 {
+            match issue {
+                Issue::Single(part) => self.ledger.put_back(part.id),
+                Issue::Fused(first, second) => {
+                    self.ledger.put_back(second.id);
+                    self.ledger.put_back(first.id);
+                }
+            }
+            return;
+        }
+        match issue {
+            Issue::Single(part) => self.submit(part, free[0]),
+            Issue::Fused(first, second) => {
+                assert_eq!((first.half, second.half), (Half::First, Half::Second));
+                assert_eq!(first.request, second.request);
+                self.submit(first, free[0]);
+                self.submit(second, free[1]);
+            }
+        }
+    }
+
+    fn submit(&mut self, part: Part, slot: u16) {
+        let expected = &self.expected[&part.request];
+        assert_eq!(part.kind, expected.kind);
+        assert!(!expected.lost_for_good, "{part:?} is replayed");
+        assert_eq!(part.block, expected.block + u64::from(part.skipped));
+        assert!(part.skipped + part.blocks <= expected.blocks);
+        let most = match part.kind {
+            Kind::WriteZeroes => 16,
+            Kind::WriteUncorrectable => 3,
+            Kind::Verify => 65536,
+            _ => 8,
+        };
+        assert!(part.blocks <= most, "{part:?} is too large");
+        self.ledger.submitted(part.id, slot, 0);
+        assert!(self.slots.insert(slot, part).is_none());
+    }
+
+    fn complete(&mut self, choices: &mut Choices<'_>) {
+        let slot = u16::from(choices.byte()) % (SLOTS + 1);
+        let ending = match choices.below(8) {
+            0 => Ending::Status(Status::TRANSIENT_TRANSPORT_ERROR),
+            1 => Ending::Status(Status::INVALID_FIELD.with_dnr()),
+            2 => Ending::Status(Status::ABORTED_FAILED_FUSED),
+            3 => Ending::Corrupt,
+            _ => Ending::Status(Status::SUCCESS),
+        };
+        let Some(part) = self.slots.remove(&slot) else {
+            assert!(self.ledger.completed(slot, ending).is_err(), "slot {slot} is empty");
+            return;
+        };
+        let told = self.ledger.completed(slot, ending).expect("the slot is taken");
+        assert_eq!((told.request, told.skipped), (part.request, part.skipped));
+        let expected = self.expected.get_mut(&part.request).expect("not told yet");
+        if ending == Ending::Status(Status::SUCCESS) {
+            if part.half != Half::First {
+                expected.done_whole |= part.whole;
+                let from = part.skipped as usize;
+                expected.done[from..from + part.blocks as usize].fill(true);
+            }
+        } else {
+            expected.may_fail = true;
+        }
+    }
+
+    fn lose(&mut self) {
+        for part in self.slots.values() {
+            let expected = self.expected.get_mut(&part.request).expect("not told yet");
+            if !part.kind.is_replayed() {
+                expected.lost_for_good = true;
+                expected.may_fail = true;
+            }
+        }
+        self.slots.clear();
+        self.ledger.lost();
+    }
+
+    fn collect(&mut self) {
+        assert_eq!(self.ledger.in_flight(), self.slots.len());
+        assert_eq!(self.ledger.unfinished(), self.expected.len());
+        while let Some((id, result)) = self.ledger.poll_finished() {
+            let expected = self.expected.remove(&id).expect("told once");
+            self.told += 1;
+            assert!(self.slots.values().all(|part| part.request != id), "{id:?} is on the wire");
+            match result {
+                Ok(()) => {
+                    assert!(!expected.lost_for_good, "{expected:?} was lost but is told as done");
+                    assert!(expected.done.iter().all(|done| *done), "{expected:?} has a hole");
+                    assert!(expected.blocks > 0 || expected.done_whole, "{expected:?} never ran");
+                }
+                Err(fault) => assert!(expected.may_fail, "{expected:?} failed: {fault:?}"),
+            }
+        }
+    }
+
+    /// A good connection at last: everything that is left has to end.
+    fn wind_up(&mut self) {
+        self.lose();
+        self.collect();
+        for _ in 0..100_000 {
+            self.ledger.tick();
+            let Some(issue) = self.ledger.next(usize::from(SLOTS)) else { break };
+            let parts = match issue {
+                Issue::Single(part) => vec![part],
+                Issue::Fused(first, second) => vec![first, second],
+            };
+            for (slot, part) in (0u16..).zip(parts) {
+                self.submit(part, slot);
+            }
+            let slots: Vec<u16> = self.slots.keys().copied().collect();
+            for slot in slots {
+                let part = self.slots.remove(&slot).expect("taken");
+                self.ledger.completed(slot, Ending::Status(Status::SUCCESS)).expect("taken");
+                let expected = self.expected.get_mut(&part.request).expect("not told yet");
+                if part.half != Half::First {
+                    let from = part.skipped as usize;
+                    expected.done_whole |= part.whole;
+                    expected.done[from..from + part.blocks as usize].fill(true);
+                }
+            }
+            self.collect();
+        }
+        self.collect();
+        assert_eq!(self.begun, self.told, "not every request was told");
+        assert_eq!((self.ledger.unfinished(), self.ledger.in_flight()), (0, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_ledger_keeps_its_books(actions in proptest::collection::vec(any::<u8>(), 0..400)) {
+            run_ledger(&actions);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! When to send Keep Alive, and when its silence means that the controller is gone.
+//!
+//! The command goes out every half of the Keep Alive Timeout, so that one lost turn of this side
+//! does not end the association. Where the controller counts traffic (TBKAS), an interval in
+//! which any command completed needs no Keep Alive of its own. A Keep Alive that is not answered
+//! within the whole timeout means that the other side no longer serves this host.
+
+use core::time::Duration;
+
+/// What is to be done at a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: there was traffic, or the deadline has not come.
+    Wait,
+    /// Send a Keep Alive command.
+    Send,
+    /// The last one was not answered in time: the connection is lost.
+    Expired,
+}
+
+/// The schedule of one association.
+#[derive(Debug, Clone)]
+pub struct KeepAlive {
+    timeout: Duration,
+    traffic_counts: bool,
+    traffic: bool,
+    due: Duration,
+    sent_at: Option<Duration>,
+}
+
+impl KeepAlive {
+    /// A schedule for this Keep Alive Timeout (KATO); `None` where it is zero (disabled).
+    /// `traffic_counts` is the controller's TBKAS.
+    #[must_use]
+    pub fn new(timeout: Duration, traffic_counts: bool, now: Duration) -> Option<Self> {
+        if timeout.is_zero() {
+            return None;
+        }
+        let due = now.saturating_add(timeout / 2);
+        Some(Self { timeout, traffic_counts, traffic: false, due, sent_at: None })
+    }
+
+    /// A command of this association was completed, on whichever queue.
+    pub fn handle_traffic(&mut self) {
+        self.traffic = true;
+    }
+
+    /// The Keep Alive command was answered.
+    pub fn handle_answer(&mut self, now: Duration) {
+        self.sent_at = None;
+        self.due = now.saturating_add(self.timeout / 2).min(self.due.max(now));
+    }
+
+    /// When [`KeepAlive::handle_deadline`] wants to be called.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        match self.sent_at {
+            Some(sent_at) => sent_at.saturating_add(self.timeout),
+            None => self.due,
+        }
+    }
+
+    /// What is to be done at `now`. After [`Verdict::Send`] the command counts as sent.
+    pub fn handle_deadline(&mut self, now: Duration) -> Verdict {
+        if now < self.deadline() {
+            return Verdict::Wait;
+        }
+        if self.sent_at.is_some() {
+            return Verdict::Expired;
+        }
+        self.due = now.saturating_add(self.timeout / 2);
+        let traffic = core::mem::take(&mut self.traffic);
+        if traffic && self.traffic_counts {
+            return Verdict::Wait;
+        }
+        self.sent_at = Some(now);
+        Verdict::Send
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KATO: Duration = Duration::from_secs(5);
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn it_goes_out_every_half_timeout_after_an_answer() {
+        let mut keep_alive = KeepAlive::new(KATO, false, ms(1000)).unwrap();
+        assert_eq!(keep_alive.deadline(), ms(3500));
+        assert_eq!(keep_alive.handle_deadline(ms(3499)), Verdict::Wait);
+        assert_eq!(keep_alive.handle_deadline(ms(3500)), Verdict::Send);
+        assert_eq!(keep_alive.deadline(), ms(8500));
+        assert_eq!(keep_alive.handle_deadline(ms(3501)), Verdict::Wait);
+        keep_alive.handle_answer(ms(3600));
+        assert_eq!(keep_alive.deadline(), ms(6000));
+        keep_alive.handle_traffic();
+        assert_eq!(
+            keep_alive.handle_deadline(ms(6000)),
+            Verdict::Send,
+            "traffic counts for nothing"
+        );
+    }
+
+    #[test]
+    fn traffic_stands_in_where_the_controller_counts_it() {
+        let mut keep_alive = KeepAlive::new(KATO, true, ms(0)).unwrap();
+        keep_alive.handle_traffic();
+        assert_eq!(keep_alive.handle_deadline(ms(2500)), Verdict::Wait);
+        assert_eq!(keep_alive.deadline(), ms(5000));
+        assert_eq!(keep_alive.handle_deadline(ms(5000)), Verdict::Send, "an interval of silence");
+    }
+
+    #[test]
+    fn silence_is_a_loss() {
+        let mut keep_alive = KeepAlive::new(KATO, true, ms(0)).unwrap();
+        assert_eq!(keep_alive.handle_deadline(ms(2500)), Verdict::Send);
+        keep_alive.handle_traffic();
+        assert_eq!(keep_alive.handle_deadline(ms(7499)), Verdict::Wait);
+        assert_eq!(keep_alive.handle_deadline(ms(7500)), Verdict::Expired);
+    }
+
+    #[test]
+    fn a_late_answer_makes_the_next_one_due_at_once() {
+        let mut keep_alive = KeepAlive::new(KATO, false, ms(0)).unwrap();
+        assert_eq!(keep_alive.handle_deadline(ms(2500)), Verdict::Send);
+        keep_alive.handle_answer(ms(7000));
+        assert_eq!(keep_alive.deadline(), ms(7000));
+        assert!(KeepAlive::new(Duration::ZERO, true, ms(0)).is_none());
+    }
+}

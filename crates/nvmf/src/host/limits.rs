@@ -1,0 +1,41 @@
+//! The bounds of the host core, and where each number comes from.
+
+use core::time::Duration;
+
+/// Blocks that one command can name: NLB has 16 bits and is 0's based.
+pub const BLOCKS_PER_COMMAND_MAX: u32 = 1 << 16;
+
+/// Times that a command is sent again after a transient status; Linux's `nvme.max_retries`.
+pub const RETRIES_MAX: u8 = 5;
+
+/// Entries of the admin queue: what the specification asks for over Fabrics (and Linux uses).
+pub const ADMIN_QUEUE_ENTRIES: u16 = 32;
+
+/// Namespaces that are looked at; a controller that lists more is believed for these many.
+pub const NAMESPACES_MAX: usize = 4096;
+
+/// Bytes of log page that one Get Log Page command asks for.
+pub const LOG_PIECE_BYTES: usize = 4096;
+
+/// Discovery log entries that are read: 16 MiB of log page.
+pub const DISCOVERY_ENTRIES_MAX: u64 = 16384;
+
+/// Times that the discovery log page is read again because its generation changed meanwhile.
+pub const DISCOVERY_RESTARTS_MAX: u32 = 10;
+
+/// Asynchronous Event Requests that are kept outstanding; one, as Linux does: events wait in the
+/// controller until it is back.
+pub const ASYNCHRONOUS_EVENT_REQUESTS: u8 = 1;
+
+/// Time between two reads of CSTS while the controller becomes ready.
+pub const READY_POLL: Duration = Duration::from_millis(100);
+
+/// Time for a controller to become ready where CAP.TO is zero.
+pub const READY_TIMEOUT_MIN: Duration = Duration::from_millis(500);
+
+/// Time for an orderly shutdown (CC.SHN) before the connection is simply closed; RTD3 entry
+/// latency means nothing over Fabrics, and Linux's `shutdown_timeout` is 5 s.
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time for one admin command; Linux's `admin_timeout` is 60 s.
+pub const ADMIN_TIMEOUT: Duration = Duration::from_secs(60);
