@@ -1,0 +1,145 @@
+//! Transport addresses as URLs: `tcp://127.0.0.1:4420`, `tcp://[::]:4420`.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+/// The port that IANA gave to NVMe over Fabrics.
+const NVME_PORT: u16 = 4420;
+
+/// A transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// NVMe/TCP.
+    Tcp,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp => f.write_str("tcp"),
+        }
+    }
+}
+
+/// A transport and an address on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Listen {
+    /// The transport.
+    pub transport: Transport,
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+impl Listen {
+    /// NVMe/TCP at an address.
+    #[must_use]
+    pub const fn tcp(address: SocketAddr) -> Self {
+        Self { transport: Transport::Tcp, address }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.transport, self.address)
+    }
+}
+
+/// Why a text is no transport address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseListenError {
+    text: String,
+    why: &'static str,
+}
+
+impl fmt::Display for ParseListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {} (try tcp://127.0.0.1:4420 or tcp://[::]:4420)", self.text, self.why)
+    }
+}
+
+impl std::error::Error for ParseListenError {}
+
+impl FromStr for Listen {
+    type Err = ParseListenError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = |why| ParseListenError { text: text.to_owned(), why };
+        let (scheme, address) = text
+            .trim()
+            .split_once("://")
+            .ok_or_else(|| error("does not start with a transport and ://"))?;
+        match scheme.to_ascii_lowercase().as_str() {
+            "tcp" => {}
+            "rdma" | "roce" | "iwarp" => return Err(error("needs RDMA, which is not served yet")),
+            "loop" | "fc" | "pcie" => return Err(error("names a transport that is not served")),
+            _ => return Err(error("names an unknown transport")),
+        }
+        let address = address.strip_suffix('/').unwrap_or(address);
+        if let Ok(address) = address.parse::<SocketAddr>() {
+            return Ok(Self::tcp(address));
+        }
+        let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Ok(ip) = bare.unwrap_or(address).parse::<IpAddr>() {
+            return Ok(Self::tcp(SocketAddr::new(ip, NVME_PORT)));
+        }
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        if host.chars().any(|c| c.is_ascii_alphabetic()) && !host.contains(':') {
+            return Err(error("has a host name where a listener needs an IP address"));
+        }
+        Err(error("has no IP address and port"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_every_form_are_read() {
+        for (text, address) in [
+            ("tcp://127.0.0.1:4420", "127.0.0.1:4420"),
+            ("TCP://0.0.0.0:0", "0.0.0.0:0"),
+            ("tcp://[::]:4420", "[::]:4420"),
+            ("tcp://[::1]", "[::1]:4420"),
+            ("tcp://::1", "[::1]:4420"),
+            ("tcp://10.0.0.1", "10.0.0.1:4420"),
+            ("tcp://10.0.0.1:8009/", "10.0.0.1:8009"),
+            ("tcp://[fe80::1%2]:4420", "[fe80::1%2]:4420"),
+        ] {
+            let listen: Listen = text.parse().expect(text);
+            assert_eq!(listen, Listen::tcp(address.parse().expect("an address")), "{text}");
+        }
+        let listen = Listen::tcp("[::1]:4420".parse().expect("an address"));
+        assert_eq!(listen.to_string().parse(), Ok(listen));
+    }
+
+    #[test]
+    fn a_bad_address_says_why() {
+        for (text, why) in [
+            ("127.0.0.1:4420", "does not start"),
+            ("rdma://10.0.0.1:4420", "RDMA"),
+            ("fc://x", "not served"),
+            ("udp://10.0.0.1:1", "unknown transport"),
+            ("tcp://storage:4420", "host name"),
+            ("tcp://storage", "host name"),
+            ("tcp://", "no IP address"),
+            ("tcp://1.2.3.4:99999", "no IP address"),
+            ("tcp://1.2.3:1", "no IP address"),
+            ("", "does not start"),
+        ] {
+            let error = text.parse::<Listen>().expect_err(text).to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

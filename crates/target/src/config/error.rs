@@ -1,0 +1,99 @@
+//! The one error of this module: what is wrong, where, and what to do about it.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// Why a configuration is not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    file: Option<PathBuf>,
+    line: Option<usize>,
+    key: String,
+    what: String,
+    remedy: String,
+}
+
+impl ConfigError {
+    /// An error at a key, written as a path (`subsystem[0].namespace[1].nsid`); empty: the whole.
+    #[must_use]
+    pub fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { file: None, line: None, key: key.into(), what: what.into(), remedy: String::new() }
+    }
+
+    /// With what the user can do about it.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = remedy.into();
+        self
+    }
+
+    /// With the file it is in.
+    #[must_use]
+    pub fn in_file(mut self, path: &Path) -> Self {
+        self.file = Some(path.to_owned());
+        self
+    }
+
+    /// With the line it is on, counted from 1.
+    #[must_use]
+    pub fn on_line(mut self, line: Option<usize>) -> Self {
+        self.line = line;
+        self
+    }
+
+    /// The key it is at.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The line it is on, if that is known.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    pub(super) fn with_key(mut self, key: String) -> Self {
+        self.key = key;
+        self
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(f, "{}:{line}: ", file.display())?,
+            (Some(file), None) => write!(f, "{}: ", file.display())?,
+            (None, Some(line)) => write!(f, "line {line}: ")?,
+            (None, None) => {}
+        }
+        if !self.key.is_empty() {
+            write!(f, "`{}`: ", self.key)?;
+        }
+        f.write_str(&self.what)?;
+        if !self.remedy.is_empty() {
+            write!(f, "; {}", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_file_line_key_fault_and_remedy() {
+        let error = ConfigError::new("port[0].listen", "it is empty").remedy("give an address");
+        assert_eq!(error.to_string(), "`port[0].listen`: it is empty; give an address");
+        let error = error.in_file(Path::new("a.toml"));
+        assert_eq!(error.to_string(), "a.toml: `port[0].listen`: it is empty; give an address");
+        let error = error.on_line(Some(3));
+        assert_eq!(error.to_string(), "a.toml:3: `port[0].listen`: it is empty; give an address");
+        assert_eq!(ConfigError::new("", "bad").on_line(Some(2)).to_string(), "line 2: bad");
+    }
+}

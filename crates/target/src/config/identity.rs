@@ -1,0 +1,178 @@
+//! Identities that stay without a state file.
+//!
+//! A host keeps a namespace across a reconnect only if its UUID, NGUID and EUI-64 are the ones it
+//! knows. So a device whose contents survive a restart gets identities derived from what names it
+//! (subsystem and device), and one that forgets (memory) gets new ones at each start, for a host
+//! must not go on with a file system that is gone. What the configuration gives always wins.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::Subsystem;
+
+/// The namespace (in the sense of RFC 9562) of the name-based UUIDs below. Random, and part of
+/// what users' identities depend on: it never changes.
+const WEFT: Uuid = Uuid::from_u128(0x5f0c_6b8e_2d1b_4b5e_9c59_4a0f_3f6d_71c2);
+
+/// What is to be known of the device behind a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// What names it: a canonical path, or kind and size.
+    pub identity: String,
+    /// Whether its contents are there after a restart.
+    pub survives_restart: bool,
+}
+
+/// How a namespace is known to hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// NGUID.
+    pub nguid: [u8; 16],
+    /// EUI-64, if one is configured.
+    pub eui64: Option<[u8; 8]>,
+}
+
+/// The identities of a subsystem's namespaces, given their devices in the same order.
+///
+/// Devices of the same name (two null devices of one size) are told apart by their order.
+#[must_use]
+pub fn namespaces(subsystem: &Subsystem, devices: &[Device]) -> Vec<Identity> {
+    let mut seen: HashMap<&str, u32> = HashMap::new();
+    let mut identities = Vec::with_capacity(devices.len());
+    for (namespace, device) in subsystem.namespaces.iter().zip(devices) {
+        let occurrence = seen.entry(&device.identity).or_insert(0);
+        let uuid = namespace.uuid.unwrap_or_else(|| {
+            if device.survives_restart {
+                derived(&["uuid", &subsystem.nqn, &device.identity, &occurrence.to_string()])
+            } else {
+                Uuid::new_v4().into_bytes()
+            }
+        });
+        *occurrence += 1;
+        let nguid = namespace
+            .nguid
+            .unwrap_or_else(|| derived(&["nguid", &Uuid::from_bytes(uuid).to_string()]));
+        identities.push(Identity { uuid, nguid, eui64: namespace.eui64 });
+    }
+    identities
+}
+
+/// The serial number of a subsystem that has none of its own: 20 hexadecimal digits.
+#[must_use]
+pub fn serial(nqn: &str) -> String {
+    let digits = Uuid::from_bytes(derived(&["serial", nqn])).simple().to_string();
+    digits.chars().take(20).collect()
+}
+
+/// The NQN of a subsystem that was given none: it stays for the same machine and port.
+#[must_use]
+pub fn nqn(machine: &str, port: u16) -> String {
+    let uuid = Uuid::from_bytes(derived(&["nqn", machine, &port.to_string()]));
+    format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}")
+}
+
+/// An NQN that nobody had before.
+#[must_use]
+pub fn fresh_nqn() -> String {
+    format!("nqn.2014-08.org.nvmexpress:uuid:{}", Uuid::new_v4())
+}
+
+fn derived(parts: &[&str]) -> [u8; 16] {
+    let mut name = String::new();
+    for part in parts {
+        // A length before each part, so that no two lists of parts give one name.
+        name.push_str(&format!("{}:{part}", part.len()));
+    }
+    Uuid::new_v5(&WEFT, name.as_bytes()).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Namespace;
+    use weft_backend::DeviceSpec;
+
+    fn subsystem(nqn: &str, count: u32) -> Subsystem {
+        let mut subsystem = Subsystem::new(nqn);
+        let device = DeviceSpec::Null { bytes: 1 << 30, block_bytes: 4096 };
+        subsystem.namespaces =
+            (1..=count).map(|nsid| Namespace::new(nsid, device.clone())).collect();
+        subsystem
+    }
+
+    fn device(identity: &str, survives_restart: bool) -> Device {
+        Device { identity: identity.to_owned(), survives_restart }
+    }
+
+    #[test]
+    fn what_survives_keeps_its_identity() {
+        let devices = [device("/var/lib/a", true), device("/var/lib/b", true)];
+        let first = namespaces(&subsystem("nqn.a", 2), &devices);
+        assert_eq!(first, namespaces(&subsystem("nqn.a", 2), &devices));
+        assert_ne!(first[0].uuid, first[1].uuid);
+        assert_ne!(first[0].nguid, first[0].uuid);
+        assert_ne!(first, namespaces(&subsystem("nqn.b", 2), &devices));
+    }
+
+    #[test]
+    fn the_derivation_is_part_of_the_interface() {
+        // Computed with Python's uuid5 over the same parts: hosts that know these must go on
+        // knowing them.
+        let identity = namespaces(&subsystem("nqn.a", 1), &[device("/var/lib/a", true)])[0];
+        let uuid = Uuid::from_bytes(identity.uuid);
+        let nguid = Uuid::from_bytes(identity.nguid);
+        assert_eq!(uuid.to_string(), "efbbd131-33ad-522a-bfd9-fe41a26b4467");
+        assert_eq!(nguid.to_string(), "f751fef6-c908-53aa-aaf9-53d0812f3f58");
+        assert_eq!(serial("nqn.a"), "bc61e242ed8754ba973e");
+    }
+
+    #[test]
+    fn a_place_in_the_order_does_not_change_a_name() {
+        let (a, b) = (device("/a", true), device("/b", true));
+        let both = namespaces(&subsystem("nqn.a", 2), &[a, b.clone()]);
+        let alone = namespaces(&subsystem("nqn.a", 1), &[b]);
+        assert_eq!(both[1], alone[0]);
+    }
+
+    #[test]
+    fn equal_null_devices_are_told_apart() {
+        let null = device("null:1GiB", true);
+        let identities = namespaces(&subsystem("nqn.a", 2), &[null.clone(), null]);
+        assert_ne!(identities[0].uuid, identities[1].uuid);
+        assert_ne!(identities[0].nguid, identities[1].nguid);
+    }
+
+    #[test]
+    fn what_forgets_is_new_each_time() {
+        let memory = [device("memory:1GiB", false)];
+        let subsystem = subsystem("nqn.a", 1);
+        let (first, second) =
+            (namespaces(&subsystem, &memory)[0], namespaces(&subsystem, &memory)[0]);
+        assert_ne!(first.uuid, second.uuid);
+        assert_ne!(first.nguid, second.nguid);
+    }
+
+    #[test]
+    fn what_is_given_wins() {
+        let mut subsystem = subsystem("nqn.a", 1);
+        subsystem.namespaces[0].uuid = Some([1; 16]);
+        subsystem.namespaces[0].eui64 = Some([3; 8]);
+        let identity = namespaces(&subsystem, &[device("memory:1GiB", false)])[0];
+        assert_eq!((identity.uuid, identity.eui64), ([1; 16], Some([3; 8])));
+        assert_eq!(identity, namespaces(&subsystem, &[device("memory:1GiB", false)])[0]);
+        subsystem.namespaces[0].nguid = Some([2; 16]);
+        assert_eq!(namespaces(&subsystem, &[device("x", true)])[0].nguid, [2; 16]);
+    }
+
+    #[test]
+    fn names_made_up_for_subsystems_are_valid() {
+        assert_eq!(serial("nqn.a").len(), 20);
+        assert_eq!(nqn("machine", 4420), nqn("machine", 4420));
+        assert_ne!(nqn("machine", 4420), nqn("machine", 4421));
+        assert_ne!(fresh_nqn(), fresh_nqn());
+        assert!(nqn("machine", 4420).starts_with("nqn.2014-08.org.nvmexpress:uuid:"));
+    }
+}

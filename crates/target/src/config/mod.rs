@@ -1,0 +1,254 @@
+//! What a target is to serve, as plain data, and the forms in which people write it down.
+//!
+//! A [`Config`] is what flags, a TOML file ([`toml`]) or the JSON of `nvmetcli save` ([`nvmetcli`])
+//! come to. It is complete: defaults are filled in, every namespace has its NSID, and
+//! [`Config::validate`] has looked for what contradicts itself. It opens nothing and resolves
+//! nothing; that is done by the target when it starts or reloads.
+
+mod address;
+pub mod cpus;
+mod error;
+pub mod identity;
+mod ids;
+mod limits;
+pub mod nvmetcli;
+pub mod toml;
+mod validate;
+
+pub use address::{Listen, ParseListenError, Transport};
+pub use error::ConfigError;
+pub use ids::{HexId, ParseIdError};
+pub use limits::Limits;
+
+use std::{net::SocketAddr, path::Path, time::Duration};
+
+use weft_backend::DeviceSpec;
+use weft_reactor::DriverKind;
+
+/// How long a poll group spins after its last command before it sleeps, if nothing else is said:
+/// about what a loopback round trip takes, so that a host at queue depth 1 finds the target awake.
+pub const IDLE_POLL_DEFAULT: Duration = Duration::from_micros(50);
+
+/// Largest NSID that a file or flag may give: what `nvmetcli` allows.
+pub const NSID_MAX: u32 = 8192;
+
+/// First controller id handed out, as in the Linux target.
+pub const CNTLID_FIRST: u16 = 1;
+
+/// Last controller id handed out: FFF0h and above have meanings of their own.
+pub const CNTLID_LAST: u16 = 0xffef;
+
+/// Everything a target serves and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where it listens.
+    pub ports: Vec<Port>,
+    /// What it serves.
+    pub subsystems: Vec<Subsystem>,
+    /// One poll group for each of these processors, pinned; empty: one, not pinned.
+    pub cpus: Vec<usize>,
+    /// How long a poll group spins after the last command before it sleeps.
+    pub idle_poll: Duration,
+    /// Which of the kernel's interfaces the reactors use.
+    pub driver: DriverKind,
+    /// Bounds on what hosts may ask for and on what the target spends.
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            ports: Vec::new(),
+            subsystems: Vec::new(),
+            cpus: Vec::new(),
+            idle_poll: IDLE_POLL_DEFAULT,
+            driver: DriverKind::Auto,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What was read from a file: the configuration, and what in the file this build leaves aside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// One sentence for each thing that was left aside, to be shown to the user.
+    pub notes: Vec<String>,
+}
+
+impl Config {
+    /// Reads and checks a file: JSON as `nvmetcli save` writes it if it starts with a brace, else
+    /// TOML.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not of its form, or contradicts itself.
+    pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            ConfigError::new("", format!("the file cannot be read: {error}"))
+                .remedy("check the path and its permissions")
+                .in_file(path)
+        })?;
+        let loaded = if text.trim_start().starts_with('{') {
+            nvmetcli::parse(&text)
+        } else {
+            toml::parse(&text).map(|config| Loaded { config, notes: Vec::new() })
+        };
+        loaded.map_err(|error| error.in_file(path))
+    }
+}
+
+/// One address that the target listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The port's id in the discovery log.
+    pub id: u16,
+    /// Transport and address; port 0 takes a free one.
+    pub listen: Listen,
+    /// The address that the discovery log gives instead of the one the host came to, for hosts
+    /// behind NAT and for containers.
+    pub advertise: Option<SocketAddr>,
+    /// Whether the discovery subsystem answers here.
+    pub discovery: bool,
+    /// Which subsystems answer here.
+    pub subsystems: Served,
+    /// Other discovery services that the log of this port points to.
+    pub referrals: Vec<Referral>,
+}
+
+impl Port {
+    /// A port that serves every subsystem and discovery.
+    #[must_use]
+    pub fn new(id: u16, listen: Listen) -> Self {
+        Self {
+            id,
+            listen,
+            advertise: None,
+            discovery: true,
+            subsystems: Served::All,
+            referrals: Vec::new(),
+        }
+    }
+}
+
+/// Which subsystems a port serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// All of them.
+    All,
+    /// Those with these NQNs; none: a port for discovery only.
+    Only(Vec<String>),
+}
+
+impl Served {
+    /// Whether a subsystem is among them.
+    #[must_use]
+    pub fn contains(&self, nqn: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(nqns) => nqns.iter().any(|served| served == nqn),
+        }
+    }
+}
+
+/// Another discovery service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// Where it answers.
+    pub address: Listen,
+    /// Its port's id, 0 if that is not known.
+    pub port_id: u16,
+}
+
+/// A subsystem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subsystem {
+    /// Its name.
+    pub nqn: String,
+    /// Serial number, at most 20 characters; none: derived from the NQN.
+    pub serial: Option<String>,
+    /// Model number, at most 40 characters.
+    pub model: String,
+    /// Firmware revision, at most 8 characters.
+    pub firmware: String,
+    /// The hosts that may connect, by NQN; none: every host.
+    pub allowed_hosts: Option<Vec<String>>,
+    /// How controllers get their ids.
+    pub controller_ids: ControllerIds,
+    /// Its namespaces in the order of their NSIDs.
+    pub namespaces: Vec<Namespace>,
+}
+
+impl Subsystem {
+    /// A subsystem with defaults and without namespaces.
+    #[must_use]
+    pub fn new(nqn: impl Into<String>) -> Self {
+        Self {
+            nqn: nqn.into(),
+            serial: None,
+            model: "weft".to_owned(),
+            firmware: env!("CARGO_PKG_VERSION").chars().take(8).collect(),
+            allowed_hosts: None,
+            controller_ids: ControllerIds::default(),
+            namespaces: Vec::new(),
+        }
+    }
+
+    /// The serial number, derived if none is given.
+    #[must_use]
+    pub fn serial(&self) -> String {
+        self.serial.clone().unwrap_or_else(|| identity::serial(&self.nqn))
+    }
+}
+
+/// How controllers get their ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControllerIds {
+    /// Whether the host names the controller it wants (the static controller model) or takes the
+    /// one it is given (the dynamic controller model).
+    pub model: ControllerModel,
+    /// First id.
+    pub first: u16,
+    /// Last id.
+    pub last: u16,
+}
+
+impl Default for ControllerIds {
+    fn default() -> Self {
+        Self { model: ControllerModel::Dynamic, first: CNTLID_FIRST, last: CNTLID_LAST }
+    }
+}
+
+/// The two controller models of NVMe over Fabrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerModel {
+    /// The target allocates a controller at each Connect.
+    Dynamic,
+    /// The host asks for a controller by its id.
+    Static,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Namespace {
+    /// Its id within the subsystem.
+    pub nsid: u32,
+    /// What holds its data.
+    pub device: DeviceSpec,
+    /// UUID; none: derived, or fresh for a device that forgets.
+    pub uuid: Option<[u8; 16]>,
+    /// NGUID; none: derived from the UUID.
+    pub nguid: Option<[u8; 16]>,
+    /// EUI-64; none: not reported.
+    pub eui64: Option<[u8; 8]>,
+    /// Whether hosts may only read.
+    pub read_only: bool,
+}
+
+impl Namespace {
+    /// A namespace with nothing but an id and a device.
+    #[must_use]
+    pub fn new(nsid: u32, device: DeviceSpec) -> Self {
+        Self { nsid, device, uuid: None, nguid: None, eui64: None, read_only: false }
+    }
+}

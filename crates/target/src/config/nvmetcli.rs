@@ -1,0 +1,401 @@
+//! The JSON that `nvmetcli save` writes: the kernel target's configfs tree as text.
+//!
+//! Its attributes are texts (`"allow_any_host": "1"`), its names the kernel's. What this target
+//! serves in another way, or not yet, is noted and left aside, with two exceptions that are
+//! errors: authentication and TLS, because a target that quietly asked for less than the file says
+//! would be open to everyone.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Deserializer};
+use weft_backend::DeviceSpec;
+
+use super::{
+    Config, ConfigError, HexId, Limits, Listen, Loaded, Namespace, Port, Referral, Served,
+    Subsystem,
+};
+
+/// Reads and checks a configuration.
+///
+/// # Errors
+/// The text is not of this form, contradicts itself, or asks for what must not be left aside.
+pub fn parse(text: &str) -> Result<Loaded, ConfigError> {
+    parse_with(text, &is_block_device)
+}
+
+/// A path leads to a block device if the file there is one; if there is none, by its place.
+fn is_block_device(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path)
+        .map_or_else(|_| path.starts_with("/dev"), |found| found.file_type().is_block_device())
+}
+
+fn parse_with(text: &str, is_block: &dyn Fn(&Path) -> bool) -> Result<Loaded, ConfigError> {
+    let saved: Saved = serde_json::from_str(text).map_err(|error| {
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+        ConfigError::new("", message)
+            .remedy("the file must have the form that `nvmetcli save` writes")
+            .on_line(Some(error.line()))
+    })?;
+    let mut reader = Reader { is_block, notes: Vec::new(), ports: Vec::new(), nsids: Vec::new() };
+    let config = reader.read(saved)?;
+    config.validate().map_err(|error| {
+        let key = reader.key_in_file(error.key());
+        error.with_key(key)
+    })?;
+    Ok(Loaded { config, notes: reader.notes })
+}
+
+#[derive(Deserialize)]
+struct Saved {
+    #[serde(default)]
+    hosts: Vec<HostEntry>,
+    #[serde(default)]
+    ports: Vec<PortEntry>,
+    #[serde(default)]
+    subsystems: Vec<SubsystemEntry>,
+}
+
+/// A group of attributes as configfs shows them.
+type Attributes = BTreeMap<String, Text>;
+
+#[derive(Deserialize)]
+struct HostEntry {
+    #[serde(default)]
+    nqn: String,
+    #[serde(flatten)]
+    rest: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct PortEntry {
+    addr: Attributes,
+    #[serde(default)]
+    param: Attributes,
+    portid: u16,
+    #[serde(default)]
+    subsystems: Vec<String>,
+    #[serde(default)]
+    referrals: Vec<ReferralEntry>,
+}
+
+#[derive(Deserialize)]
+struct ReferralEntry {
+    addr: Attributes,
+    enable: Option<Text>,
+}
+
+#[derive(Deserialize)]
+struct SubsystemEntry {
+    nqn: String,
+    #[serde(default)]
+    attr: Attributes,
+    #[serde(default)]
+    allowed_hosts: Vec<String>,
+    #[serde(default)]
+    namespaces: Vec<NamespaceEntry>,
+    #[serde(default)]
+    passthru: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct NamespaceEntry {
+    nsid: u32,
+    device: Attributes,
+    enable: Option<Text>,
+}
+
+/// A text, or a number or truth value where somebody edited the file by hand.
+#[derive(Clone, Debug)]
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "an attribute is a text or a number")]
+        enum Any {
+            Text(String),
+            Number(i64),
+            Truth(bool),
+        }
+        Ok(Self(match Any::deserialize(deserializer)? {
+            Any::Text(text) => text.trim().to_owned(),
+            Any::Number(number) => number.to_string(),
+            Any::Truth(truth) => u8::from(truth).to_string(),
+        }))
+    }
+}
+
+struct Reader<'a> {
+    is_block: &'a dyn Fn(&Path) -> bool,
+    notes: Vec<String>,
+    /// For each port of the configuration, its index in the file.
+    ports: Vec<usize>,
+    /// For each namespace of each subsystem, its index in the file.
+    nsids: Vec<Vec<usize>>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, saved: Saved) -> Result<Config, ConfigError> {
+        for (index, host) in saved.hosts.iter().enumerate() {
+            check_host(index, host)?;
+        }
+        let mut config = Config::default();
+        for (index, entry) in saved.ports.into_iter().enumerate() {
+            let at = format!("ports[{index}]");
+            check_port_security(&at, &entry.addr)?;
+            if let Some(port) = self.port(&at, &entry)? {
+                self.port_parameters(&at, &entry.param, &mut config.limits)?;
+                config.ports.push(port);
+                self.ports.push(index);
+            }
+        }
+        for (index, entry) in saved.subsystems.into_iter().enumerate() {
+            let subsystem = self.subsystem(&format!("subsystems[{index}]"), entry)?;
+            config.subsystems.push(subsystem);
+        }
+        Ok(config)
+    }
+
+    fn port(&mut self, at: &str, entry: &PortEntry) -> Result<Option<Port>, ConfigError> {
+        let kind = attribute(&entry.addr, "trtype").unwrap_or_default();
+        if kind != "tcp" {
+            self.notes.push(format!("{at}: its transport is {kind:?}, only tcp is served"));
+            return Ok(None);
+        }
+        let listen = Listen::tcp(address(&format!("{at}.addr"), &entry.addr)?);
+        let mut port = Port::new(entry.portid, listen);
+        port.subsystems = Served::Only(entry.subsystems.clone());
+        for (index, referral) in entry.referrals.iter().enumerate() {
+            let at = format!("{at}.referrals[{index}]");
+            if referral.enable.as_ref().is_some_and(|text| text.0 == "0") {
+                continue;
+            }
+            if attribute(&referral.addr, "trtype") != Some("tcp") {
+                self.notes.push(format!("{at}: its transport is not tcp, so it is left out"));
+                continue;
+            }
+            let address = Listen::tcp(address(&format!("{at}.addr"), &referral.addr)?);
+            let port_id = attribute(&referral.addr, "portid").and_then(|id| id.parse().ok());
+            port.referrals.push(Referral { address, port_id: port_id.unwrap_or(0) });
+        }
+        Ok(Some(port))
+    }
+
+    /// The kernel has these for each port, this target for all: the largest wins.
+    fn port_parameters(
+        &mut self,
+        at: &str,
+        parameters: &Attributes,
+        limits: &mut Limits,
+    ) -> Result<(), ConfigError> {
+        let given = |name: &str| -> Result<Option<u32>, ConfigError> {
+            match attribute(parameters, name) {
+                None | Some("" | "-1") => Ok(None),
+                Some(text) => number(&format!("{at}.param.{name}"), text).map(Some),
+            }
+        };
+        if let Some(bytes) = given("inline_data_size")? {
+            let first = self.ports.is_empty();
+            let before = if first { 0 } else { limits.in_capsule_bytes };
+            limits.in_capsule_bytes = bytes.max(before);
+        }
+        if let Some(entries) = given("max_queue_size")? {
+            let before = if self.ports.is_empty() { 0 } else { limits.queue_entries };
+            let entries = u16::try_from(entries).unwrap_or(u16::MAX);
+            limits.queue_entries = entries.max(before);
+        }
+        if attribute(parameters, "pi_enable").is_some_and(|text| text != "0") {
+            self.notes.push(format!("{at}.param.pi_enable: protection information is not served"));
+        }
+        Ok(())
+    }
+
+    fn subsystem(&mut self, at: &str, entry: SubsystemEntry) -> Result<Subsystem, ConfigError> {
+        let mut subsystem = Subsystem::new(entry.nqn);
+        let anyone = attribute(&entry.attr, "allow_any_host").is_some_and(|text| text != "0");
+        subsystem.allowed_hosts = (!anyone).then_some(entry.allowed_hosts);
+        let text = |name| attribute(&entry.attr, name).filter(|text| !text.is_empty());
+        subsystem.serial = text("serial").map(str::to_owned);
+        if let Some(model) = text("model") {
+            subsystem.model = model.to_owned();
+        }
+        if let Some(firmware) = text("firmware") {
+            subsystem.firmware = firmware.to_owned();
+        }
+        if let Some(first) = text("cntlid_min") {
+            subsystem.controller_ids.first = number(&format!("{at}.attr.cntlid_min"), first)?;
+        }
+        if let Some(last) = text("cntlid_max") {
+            subsystem.controller_ids.last = number(&format!("{at}.attr.cntlid_max"), last)?;
+        }
+        if text("pi_enable").is_some_and(|text| text != "0") {
+            self.notes.push(format!("{at}.attr.pi_enable: protection information is not served"));
+        }
+        if !entry.passthru.is_empty() {
+            self.notes.push(format!("{at}.passthru: passthru of a controller is not served"));
+        }
+        let mut indices = Vec::new();
+        for (index, entry) in entry.namespaces.iter().enumerate() {
+            let at = format!("{at}.namespaces[{index}]");
+            if let Some(namespace) = self.namespace(&at, entry)? {
+                subsystem.namespaces.push(namespace);
+                indices.push(index);
+            }
+        }
+        self.nsids.push(indices);
+        Ok(subsystem)
+    }
+
+    fn namespace(
+        &mut self,
+        at: &str,
+        entry: &NamespaceEntry,
+    ) -> Result<Option<Namespace>, ConfigError> {
+        // A namespace that was never enabled is dumped with 0; the kernel does not show it.
+        if entry.enable.as_ref().is_none_or(|text| text.0 == "0") {
+            self.notes.push(format!("{at}: it is not enabled"));
+            return Ok(None);
+        }
+        let path = attribute(&entry.device, "path").unwrap_or_default();
+        if path.is_empty() {
+            return Err(ConfigError::new(
+                format!("{at}.device.path"),
+                "the namespace has no device",
+            )
+            .remedy("give the path of a file or a block device"));
+        }
+        let path = PathBuf::from(path);
+        let device = if (self.is_block)(&path) {
+            DeviceSpec::Block { path, read_only: false }
+        } else {
+            DeviceSpec::File {
+                path,
+                create_bytes: None,
+                block_bytes: None,
+                direct: None,
+                read_only: false,
+            }
+        };
+        let mut namespace = Namespace::new(entry.nsid, device);
+        namespace.uuid = identifier(at, &entry.device, "uuid")?;
+        namespace.nguid = identifier(at, &entry.device, "nguid")?;
+        Ok(Some(namespace))
+    }
+
+    /// The key of the checks, which count what is served, as it is in the file.
+    fn key_in_file(&self, key: &str) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        let mut subsystem = None;
+        for part in key.split('.') {
+            let (name, index) = split_index(part);
+            parts.push(match (name, index) {
+                ("port", Some(index)) => {
+                    format!("ports[{}]", self.ports.get(index).unwrap_or(&index))
+                }
+                ("subsystem", Some(index)) => {
+                    subsystem = self.nsids.get(index);
+                    format!("subsystems[{index}]")
+                }
+                ("namespace", Some(index)) => {
+                    let found = subsystem.and_then(|nsids| nsids.get(index));
+                    format!("namespaces[{}]", found.unwrap_or(&index))
+                }
+                ("listen" | "advertise", None) => "addr".to_owned(),
+                ("uuid" | "nguid", None) => format!("device.{name}"),
+                ("serial" | "model" | "firmware", None) => format!("attr.{name}"),
+                ("cntlid-min", None) => "attr.cntlid_min".to_owned(),
+                ("allowed-hosts", Some(index)) => format!("allowed_hosts[{index}]"),
+                ("id", None) => "portid".to_owned(),
+                _ => part.to_owned(),
+            });
+        }
+        parts.join(".")
+    }
+}
+
+fn split_index(part: &str) -> (&str, Option<usize>) {
+    match part.split_once('[') {
+        Some((name, rest)) => (name, rest.trim_end_matches(']').parse().ok()),
+        None => (part, None),
+    }
+}
+
+fn check_host(index: usize, host: &HostEntry) -> Result<(), ConfigError> {
+    let secret = host.rest.iter().find(|(name, value)| {
+        let given = |value: &serde_json::Value| value.as_str().is_some_and(|text| !text.is_empty());
+        let within = value.as_object().is_some_and(|group| {
+            group.iter().any(|(name, value)| name.contains("key") && given(value))
+        });
+        within || name.contains("dhchap") && given(value)
+    });
+    let Some((name, _)) = secret else { return Ok(()) };
+    let what = format!("host {:?} is to authenticate, which is not served yet", host.nqn);
+    Err(ConfigError::new(format!("hosts[{index}].{name}"), what)
+        .remedy("take the key out of the file to serve without authentication"))
+}
+
+fn check_port_security(at: &str, address: &Attributes) -> Result<(), ConfigError> {
+    let treq = attribute(address, "treq").unwrap_or_default();
+    let tsas = attribute(address, "tsas").unwrap_or_default();
+    let (name, value) = if treq == "required" {
+        ("treq", treq)
+    } else if tsas.starts_with("tls") {
+        ("tsas", tsas)
+    } else {
+        return Ok(());
+    };
+    let what = format!("{value:?} asks for TLS, which is not served yet");
+    Err(ConfigError::new(format!("{at}.addr.{name}"), what)
+        .remedy("set `treq` to \"not specified\" and `tsas` to \"none\" to serve without"))
+}
+
+fn address(at: &str, attributes: &Attributes) -> Result<SocketAddr, ConfigError> {
+    let text = attribute(attributes, "traddr").unwrap_or_default();
+    let remedy = "give an IP address in `traddr` and a port in `trsvcid`";
+    let ip: IpAddr = text.parse().map_err(|_| {
+        ConfigError::new(format!("{at}.traddr"), format!("{text:?} is no IP address"))
+            .remedy(remedy)
+    })?;
+    let family = attribute(attributes, "adrfam").unwrap_or_default();
+    if (family == "ipv4" && ip.is_ipv6()) || (family == "ipv6" && ip.is_ipv4()) {
+        let what = format!("{family:?} is not the family of {ip}");
+        return Err(ConfigError::new(format!("{at}.adrfam"), what).remedy("make the two agree"));
+    }
+    let service = attribute(attributes, "trsvcid").unwrap_or_default();
+    let port = service.parse().map_err(|_| {
+        ConfigError::new(format!("{at}.trsvcid"), format!("{service:?} is no port")).remedy(remedy)
+    })?;
+    Ok(SocketAddr::new(ip, port))
+}
+
+fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T, ConfigError> {
+    text.parse().map_err(|_| {
+        ConfigError::new(key, format!("{text:?} is no number that fits"))
+            .remedy("give a decimal number")
+    })
+}
+
+/// An identifier; the kernel writes zeros where there is none.
+fn identifier(at: &str, device: &Attributes, name: &str) -> Result<Option<[u8; 16]>, ConfigError> {
+    let Some(text) = attribute(device, name).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let HexId(id) = text.parse().map_err(|error: super::ParseIdError| {
+        ConfigError::new(format!("{at}.device.{name}"), error.to_string())
+            .remedy("write it like ef90689c-6c46-d44c-89c1-4067801309a8, or leave it out")
+    })?;
+    Ok((id != [0; 16]).then_some(id))
+}
+
+fn attribute<'a>(attributes: &'a Attributes, name: &str) -> Option<&'a str> {
+    attributes.get(name).map(|text| text.0.as_str())
+}
+
+#[cfg(test)]
+mod tests;

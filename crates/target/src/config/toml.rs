@@ -1,0 +1,408 @@
+//! The TOML form. `docs/config.toml` shows every key.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use ::toml::de::{DeTable, DeValue};
+use serde::{Deserialize, Deserializer, de::Error as _};
+use weft_backend::DeviceSpec;
+use weft_reactor::DriverKind;
+
+use super::{
+    Config, ConfigError, ControllerIds, ControllerModel, HexId, Limits, Listen, Namespace, Port,
+    Referral, Served, Subsystem, cpus,
+};
+
+/// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
+const BLOCK_BYTES_DEFAULT: u32 = 4096;
+
+/// Reads and checks a configuration.
+///
+/// # Errors
+/// The text is not TOML, has unknown keys or bad values, or contradicts itself.
+pub fn parse(text: &str) -> Result<Config, ConfigError> {
+    let file: File = ::toml::from_str(text).map_err(|error| from_toml(text, &error))?;
+    let on_its_line = |error: ConfigError| {
+        let line = line_of_key(text, error.key());
+        error.on_line(line)
+    };
+    let config = file.into_config().map_err(on_its_line)?;
+    config.validate().map_err(on_its_line)?;
+    Ok(config)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    cpus: Option<Cpus>,
+    idle_poll: Option<Span>,
+    driver: Option<Driver>,
+    #[serde(default)]
+    limits: LimitKeys,
+    #[serde(default)]
+    port: Vec<PortKeys>,
+    #[serde(default)]
+    subsystem: Vec<SubsystemKeys>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Driver {
+    Auto,
+    Uring,
+    Epoll,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct LimitKeys {
+    queue_entries: Option<u16>,
+    io_queues: Option<u16>,
+    transfer_size: Option<Size<u32>>,
+    in_capsule_size: Option<Size<u32>>,
+    h2c_data_size: Option<Size<u32>>,
+    namespaces: Option<u32>,
+    controllers: Option<u16>,
+    connections: Option<usize>,
+    connect_timeout: Option<Span>,
+    drain_timeout: Option<Span>,
+    keep_alive_min: Option<Span>,
+    keep_alive_max: Option<Span>,
+    pool_size: Option<Size<usize>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct PortKeys {
+    id: Option<u16>,
+    listen: Listen,
+    advertise: Option<SocketAddr>,
+    discovery: Option<bool>,
+    subsystems: Option<Vec<String>>,
+    #[serde(default)]
+    referral: Vec<ReferralKeys>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ReferralKeys {
+    address: Listen,
+    #[serde(default)]
+    port_id: u16,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct SubsystemKeys {
+    nqn: String,
+    serial: Option<String>,
+    model: Option<String>,
+    firmware: Option<String>,
+    allowed_hosts: Option<Vec<String>>,
+    controllers: Option<Model>,
+    cntlid_min: Option<u16>,
+    cntlid_max: Option<u16>,
+    #[serde(default)]
+    namespace: Vec<NamespaceKeys>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Model {
+    Dynamic,
+    Static,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct NamespaceKeys {
+    nsid: Option<u32>,
+    memory: Option<Size<u64>>,
+    null: Option<Size<u64>>,
+    file: Option<PathBuf>,
+    block: Option<PathBuf>,
+    device: Option<Device>,
+    size: Option<Size<u64>>,
+    block_size: Option<Size<u32>>,
+    direct: Option<bool>,
+    delay_read: Option<Span>,
+    delay_write: Option<Span>,
+    uuid: Option<HexId<16>>,
+    nguid: Option<HexId<16>>,
+    eui64: Option<HexId<8>>,
+    #[serde(default)]
+    read_only: bool,
+}
+
+/// A size in any of the forms of [`weft_backend::bytes`], of the width that is wanted.
+struct Size<T>(T);
+
+impl<'de, T: TryFrom<u64>> Deserialize<'de> for Size<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let bytes = weft_backend::bytes::as_text::deserialize(deserializer)?;
+        T::try_from(bytes)
+            .map(Self)
+            .map_err(|_| D::Error::custom(format!("{bytes} bytes are too many here")))
+    }
+}
+
+struct Span(Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        weft_backend::duration::as_text::deserialize(deserializer).map(Self)
+    }
+}
+
+/// A device as the command line writes it, wrappers and all.
+struct Device(DeviceSpec);
+
+impl<'de> Deserialize<'de> for Device {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// `"0-3"` or `[0, 1, 2, 3]`.
+struct Cpus(Vec<usize>);
+
+impl<'de> Deserialize<'de> for Cpus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "processors are written as \"0-3\" or [0, 1]")]
+        enum Either {
+            Text(String),
+            List(Vec<usize>),
+            One(usize),
+        }
+        match Either::deserialize(deserializer)? {
+            Either::Text(text) => cpus::parse(&text).map(Self).map_err(D::Error::custom),
+            Either::List(list) => Ok(Self(list)),
+            Either::One(cpu) => Ok(Self(vec![cpu])),
+        }
+    }
+}
+
+impl File {
+    fn into_config(self) -> Result<Config, ConfigError> {
+        let mut config = Config { limits: self.limits.into_limits(), ..Config::default() };
+        if let Some(Cpus(cpus)) = self.cpus {
+            config.cpus = cpus;
+        }
+        if let Some(Span(idle_poll)) = self.idle_poll {
+            config.idle_poll = idle_poll;
+        }
+        config.driver = match self.driver {
+            None | Some(Driver::Auto) => DriverKind::Auto,
+            Some(Driver::Uring) => DriverKind::Uring,
+            Some(Driver::Epoll) => DriverKind::Epoll,
+        };
+        for (index, keys) in self.port.into_iter().enumerate() {
+            config.ports.push(keys.into_port(index)?);
+        }
+        for (index, keys) in self.subsystem.into_iter().enumerate() {
+            config.subsystems.push(keys.into_subsystem(&format!("subsystem[{index}]"))?);
+        }
+        Ok(config)
+    }
+}
+
+impl LimitKeys {
+    fn into_limits(self) -> Limits {
+        let default = Limits::default();
+        let bytes = |size: Option<Size<u32>>, default| size.map_or(default, |Size(bytes)| bytes);
+        let span = |span: Option<Span>, default| span.map_or(default, |Span(span)| span);
+        Limits {
+            queue_entries: self.queue_entries.unwrap_or(default.queue_entries),
+            io_queues: self.io_queues.unwrap_or(default.io_queues),
+            transfer_bytes: bytes(self.transfer_size, default.transfer_bytes),
+            in_capsule_bytes: bytes(self.in_capsule_size, default.in_capsule_bytes),
+            h2c_data_bytes: bytes(self.h2c_data_size, default.h2c_data_bytes),
+            namespaces: self.namespaces.unwrap_or(default.namespaces),
+            controllers: self.controllers.unwrap_or(default.controllers),
+            connections: self.connections.unwrap_or(default.connections),
+            connect_timeout: span(self.connect_timeout, default.connect_timeout),
+            drain_timeout: span(self.drain_timeout, default.drain_timeout),
+            keep_alive_min: span(self.keep_alive_min, default.keep_alive_min),
+            keep_alive_max: span(self.keep_alive_max, default.keep_alive_max),
+            pool_bytes: self.pool_size.map_or(default.pool_bytes, |Size(bytes)| bytes),
+        }
+    }
+}
+
+impl PortKeys {
+    fn into_port(self, index: usize) -> Result<Port, ConfigError> {
+        let id = match self.id {
+            Some(id) => id,
+            None => u16::try_from(index + 1)
+                .map_err(|_| ConfigError::new("port", "there are too many of them"))?,
+        };
+        let referrals = self
+            .referral
+            .into_iter()
+            .map(|keys| Referral { address: keys.address, port_id: keys.port_id });
+        Ok(Port {
+            id,
+            listen: self.listen,
+            advertise: self.advertise,
+            discovery: self.discovery.unwrap_or(true),
+            subsystems: self.subsystems.map_or(Served::All, Served::Only),
+            referrals: referrals.collect(),
+        })
+    }
+}
+
+impl SubsystemKeys {
+    fn into_subsystem(self, at: &str) -> Result<Subsystem, ConfigError> {
+        let mut subsystem = Subsystem::new(self.nqn);
+        subsystem.serial = self.serial;
+        subsystem.allowed_hosts = self.allowed_hosts;
+        if let Some(model) = self.model {
+            subsystem.model = model;
+        }
+        if let Some(firmware) = self.firmware {
+            subsystem.firmware = firmware;
+        }
+        let default = ControllerIds::default();
+        subsystem.controller_ids = ControllerIds {
+            model: match self.controllers {
+                None | Some(Model::Dynamic) => ControllerModel::Dynamic,
+                Some(Model::Static) => ControllerModel::Static,
+            },
+            first: self.cntlid_min.unwrap_or(default.first),
+            last: self.cntlid_max.unwrap_or(default.last),
+        };
+        let mut next_nsid = 1;
+        for (index, keys) in self.namespace.into_iter().enumerate() {
+            let namespace = keys.into_namespace(&format!("{at}.namespace[{index}]"), next_nsid)?;
+            next_nsid = namespace.nsid.saturating_add(1);
+            subsystem.namespaces.push(namespace);
+        }
+        Ok(subsystem)
+    }
+}
+
+impl NamespaceKeys {
+    fn into_namespace(self, at: &str, next_nsid: u32) -> Result<Namespace, ConfigError> {
+        let device = self.device(at)?;
+        Ok(Namespace {
+            nsid: self.nsid.unwrap_or(next_nsid),
+            device: self.delayed(device),
+            uuid: self.uuid.map(|id| id.0),
+            nguid: self.nguid.map(|id| id.0),
+            eui64: self.eui64.map(|id| id.0),
+            read_only: self.read_only,
+        })
+    }
+
+    fn device(&self, at: &str) -> Result<DeviceSpec, ConfigError> {
+        let block_bytes = self.block_size.as_ref().map(|Size(bytes)| *bytes);
+        let or_default = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
+        let device = match (&self.memory, &self.null, &self.file, &self.block, &self.device) {
+            (Some(Size(bytes)), None, None, None, None) => {
+                DeviceSpec::Memory { bytes: *bytes, block_bytes: or_default }
+            }
+            (None, Some(Size(bytes)), None, None, None) => {
+                DeviceSpec::Null { bytes: *bytes, block_bytes: or_default }
+            }
+            (None, None, Some(path), None, None) => DeviceSpec::File {
+                path: path.clone(),
+                create_bytes: self.size.as_ref().map(|Size(bytes)| *bytes),
+                block_bytes,
+                direct: self.direct,
+                read_only: self.read_only,
+            },
+            (None, None, None, Some(path), None) => {
+                DeviceSpec::Block { path: path.clone(), read_only: self.read_only }
+            }
+            (None, None, None, None, Some(Device(device))) => device.clone(),
+            (None, None, None, None, None) => {
+                return Err(ConfigError::new(at, "the namespace has no device")
+                    .remedy("give one of memory, null, file, block and device"));
+            }
+            _ => {
+                return Err(ConfigError::new(at, "the namespace has more than one device")
+                    .remedy("give one of memory, null, file, block and device"));
+            }
+        };
+        let misplaced = |name: &str, kinds: &str| {
+            ConfigError::new(format!("{at}.{name}"), "it says nothing about this device")
+                .remedy(format!("`{name}` goes with {kinds}"))
+        };
+        let is_file = self.file.is_some();
+        if self.size.is_some() && !is_file {
+            return Err(misplaced("size", "`file`, to create it"));
+        }
+        if self.direct.is_some() && !is_file {
+            return Err(misplaced("direct", "`file`"));
+        }
+        if block_bytes.is_some() && (self.block.is_some() || self.device.is_some()) {
+            return Err(misplaced("block-size", "`memory`, `null` and `file`"));
+        }
+        Ok(device)
+    }
+
+    fn delayed(&self, device: DeviceSpec) -> DeviceSpec {
+        if self.delay_read.is_none() && self.delay_write.is_none() {
+            return device;
+        }
+        let span = |span: &Option<Span>| span.as_ref().map_or(Duration::ZERO, |Span(span)| *span);
+        DeviceSpec::Delay {
+            read: span(&self.delay_read),
+            write: span(&self.delay_write),
+            inner: Box::new(device),
+        }
+    }
+}
+
+/// What the TOML reader found, in our form: its line, the key on that line, its message.
+fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
+    let message = error.message().trim().replace('\n', ", ");
+    let span = error.span().filter(|span| span.start <= text.len());
+    let Some(span) = span else {
+        return ConfigError::new("", message).remedy("docs/config.toml shows every key");
+    };
+    let start = text.floor_char_boundary(span.start);
+    let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+    let line = text[line_start..].lines().next().unwrap_or_default();
+    let key = line.split_once('=').map_or("", |(key, _)| key).trim();
+    ConfigError::new(key, message)
+        .remedy("docs/config.toml shows every key")
+        .on_line(Some(line_at(text, start)))
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// The line of a key given as a path (`subsystem[0].namespace[1].nsid`), or of the innermost table
+/// around it that is there.
+fn line_of_key(text: &str, key: &str) -> Option<usize> {
+    if key.is_empty() {
+        return None;
+    }
+    let document = DeTable::parse(text).ok()?;
+    let mut table = document.get_ref();
+    let mut offset = None;
+    for part in key.split('.') {
+        let (name, index) = match part.split_once('[') {
+            Some((name, rest)) => (name, rest.trim_end_matches(']').parse::<usize>().ok()),
+            None => (part, None),
+        };
+        let Some((found, value)) = table.get_key_value(name) else { break };
+        offset = Some(found.span().start);
+        let mut value = value;
+        if let (Some(index), DeValue::Array(array)) = (index, value.get_ref()) {
+            let Some(element) = array.get(index) else { break };
+            offset = Some(element.span().start);
+            value = element;
+        }
+        match value.get_ref() {
+            DeValue::Table(inner) => table = inner,
+            _ => break,
+        }
+    }
+    offset.map(|offset| line_at(text, offset))
+}
+
+#[cfg(test)]
+mod tests;

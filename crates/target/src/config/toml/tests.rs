@@ -1,0 +1,206 @@
+use super::*;
+
+const EXAMPLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.toml"));
+
+const SMALL: &str = r#"
+[[port]]
+listen = "tcp://127.0.0.1:4420"
+
+[[subsystem]]
+nqn = "nqn.a"
+
+[[subsystem.namespace]]
+memory = "1GiB"
+"#;
+
+fn fault(text: &str) -> String {
+    parse(text).expect_err(text).to_string()
+}
+
+fn namespace(keys: &str) -> Result<Namespace, String> {
+    let text = SMALL.replace("memory = \"1GiB\"", keys);
+    parse(&text).map(|c| c.subsystems[0].namespaces[0].clone()).map_err(|e| e.to_string())
+}
+
+#[test]
+fn the_documented_example_is_read_in_full() {
+    let config = parse(EXAMPLE).expect("docs/config.toml");
+    assert_eq!(config.cpus, [0, 1]);
+    assert_eq!(config.driver, DriverKind::Auto);
+    assert_eq!(config.limits, Limits::default(), "the example shows the defaults");
+    assert_eq!(config.idle_poll, crate::config::IDLE_POLL_DEFAULT);
+    assert_eq!(config.ports.len(), 2);
+    assert_eq!(config.ports[0].advertise, Some("192.0.2.10:4420".parse().expect("address")));
+    assert_eq!(config.ports[1].subsystems, Served::Only(Vec::new()));
+    assert_eq!(config.ports[1].referrals.len(), 1);
+    let subsystem = &config.subsystems[0];
+    assert_eq!(subsystem.allowed_hosts.as_ref().map(Vec::len), Some(1));
+    let nsids: Vec<u32> = subsystem.namespaces.iter().map(|n| n.nsid).collect();
+    assert_eq!(nsids, [1, 2, 3, 10, 11]);
+    assert!(matches!(subsystem.namespaces[3].device, DeviceSpec::Delay { .. }));
+    assert_eq!(config.subsystems[1].controller_ids.model, ControllerModel::Static);
+}
+
+#[test]
+fn every_key_of_the_form_is_in_the_example() {
+    for key in [
+        "cpus",
+        "idle-poll",
+        "driver",
+        "queue-entries",
+        "io-queues",
+        "transfer-size",
+        "in-capsule-size",
+        "h2c-data-size",
+        "namespaces",
+        "controllers",
+        "connections",
+        "connect-timeout",
+        "drain-timeout",
+        "keep-alive-min",
+        "keep-alive-max",
+        "pool-size",
+        "id",
+        "listen",
+        "advertise",
+        "discovery",
+        "subsystems",
+        "address",
+        "port-id",
+        "nqn",
+        "serial",
+        "model",
+        "firmware",
+        "allowed-hosts",
+        "cntlid-min",
+        "cntlid-max",
+        "nsid",
+        "memory",
+        "null",
+        "file",
+        "block",
+        "device",
+        "size",
+        "block-size",
+        "direct",
+        "delay-read",
+        "delay-write",
+        "uuid",
+        "nguid",
+        "eui64",
+        "read-only",
+    ] {
+        let shown = EXAMPLE.lines().any(|line| {
+            let line = line.trim_start_matches(['#', ' ']);
+            line.split_once('=').is_some_and(|(found, _)| found.trim() == key)
+        });
+        assert!(shown, "docs/config.toml does not show `{key}`");
+    }
+}
+
+#[test]
+fn little_is_needed() {
+    let config = parse(SMALL).expect("a configuration");
+    assert_eq!(config.ports, [Port::new(1, "tcp://127.0.0.1:4420".parse().expect("address"))]);
+    let mut subsystem = Subsystem::new("nqn.a");
+    let memory = DeviceSpec::Memory { bytes: 1 << 30, block_bytes: 4096 };
+    subsystem.namespaces.push(Namespace::new(1, memory));
+    assert_eq!(config.subsystems, [subsystem]);
+}
+
+#[test]
+fn every_device_is_read() {
+    let device = |keys: &str| namespace(keys).expect(keys).device;
+    let null = DeviceSpec::Null { bytes: 1 << 40, block_bytes: 512 };
+    assert_eq!(device("null = \"1TiB\"\nblock-size = 512"), null);
+    let file = DeviceSpec::File {
+        path: "/a".into(),
+        create_bytes: Some(1 << 20),
+        block_bytes: Some(512),
+        direct: Some(false),
+        read_only: true,
+    };
+    assert_eq!(
+        device("file = '/a'\nsize = '1MiB'\nblock-size = 512\ndirect = false\nread-only = true"),
+        file
+    );
+    assert_eq!(device("file = '/a'"), "file:/a".parse().expect("a device"));
+    assert_eq!(device("block = '/dev/sdb'"), "block:/dev/sdb".parse().expect("a device"));
+    let wrapped = "fault:operation=write,nth=3,effect=media-write:memory:1MiB,block=512";
+    assert_eq!(device(&format!("device = '{wrapped}'")), wrapped.parse().expect("a device"));
+    let delayed = DeviceSpec::Delay {
+        read: Duration::from_micros(20),
+        write: Duration::ZERO,
+        inner: Box::new(DeviceSpec::Memory { bytes: 1 << 20, block_bytes: 4096 }),
+    };
+    assert_eq!(device("memory = 1048576\ndelay-read = '20us'"), delayed);
+}
+
+#[test]
+fn identifiers_and_flags_of_a_namespace_are_read() {
+    let keys = "memory = '1MiB'\nnsid = 7\nread-only = true\neui64 = '0011223344556677'\n\
+                uuid = 'ef90689c-6c46-d44c-89c1-4067801309a8'";
+    let namespace = namespace(keys).expect(keys);
+    assert_eq!((namespace.nsid, namespace.read_only), (7, true));
+    assert_eq!(namespace.uuid.map(|uuid| uuid[0]), Some(0xef));
+    assert_eq!(namespace.eui64.map(|eui64| eui64[7]), Some(0x77));
+    assert_eq!(namespace.nguid, None);
+}
+
+#[test]
+fn a_namespace_has_one_device_and_what_belongs_to_it() {
+    let fault = |keys: &str| namespace(keys).expect_err(keys);
+    assert_eq!(
+        fault("nsid = 1"),
+        "line 8: `subsystem[0].namespace[0]`: the namespace has no device; give one of memory, \
+         null, file, block and device"
+    );
+    assert!(fault("memory = '1M'\nfile = '/a'").contains("more than one device"));
+    assert!(fault("memory = '1M'\nsize = '1M'").contains("namespace[0].size`"));
+    assert!(fault("null = '1M'\ndirect = true").contains("namespace[0].direct`"));
+    assert!(fault("block = '/dev/a'\nblock-size = 512").contains("namespace[0].block-size`"));
+    assert!(fault("device = 'memory:1M'\nblock-size = 512").contains("[0].block-size`"));
+    assert!(fault("device = 'disk:1M'").contains("no kind of device"));
+}
+
+#[test]
+fn a_fault_is_named_with_its_line_and_key() {
+    let twice = format!("{SMALL}[[subsystem.namespace]]\nnsid = 1\nnull = \"1GiB\"\n");
+    assert_eq!(
+        fault(&twice),
+        "line 11: `subsystem[0].namespace[1].nsid`: 1 is the NSID of subsystem[0].namespace[0]; \
+         give each namespace of a subsystem an NSID of its own"
+    );
+    let unknown = fault(&SMALL.replace("nqn =", "name ="));
+    assert!(unknown.starts_with("line 6: `name`: unknown field `name`"), "{unknown}");
+    let size = fault(&SMALL.replace("1GiB", "1 gigabyte"));
+    assert!(size.starts_with("line 9: `memory`: \"1 gigabyte\" is not a size"), "{size}");
+    let address = fault(&SMALL.replace("tcp://127.0.0.1:4420", "127.0.0.1"));
+    assert!(address.starts_with("line 3: `listen`: "), "{address}");
+    let syntax = fault("[[port]\n");
+    assert!(syntax.starts_with("line 1"), "{syntax}");
+    let range = fault(&format!("limits.queue-entries = 2000\n{SMALL}"));
+    assert!(range.starts_with("line 1: `limits.queue-entries`: 2000 is out of range"), "{range}");
+    let cpus = fault(&format!("cpus = '0-x'\n{SMALL}"));
+    assert!(cpus.starts_with("line 1: `cpus`: "), "{cpus}");
+    assert!(fault("").contains("no port to listen on"));
+    let driver = fault(&format!("driver = 'kqueue'\n{SMALL}"));
+    assert!(driver.contains("`kqueue`") && driver.contains("`epoll`"), "{driver}");
+}
+
+#[test]
+fn no_cut_of_the_example_panics() {
+    for end in 0..EXAMPLE.len() {
+        if EXAMPLE.is_char_boundary(end) {
+            let _ = parse(&EXAMPLE[..end]);
+        }
+    }
+}
+
+#[test]
+fn processors_are_read_as_text_list_or_number() {
+    for (cpus, expected) in [("'0-2'", vec![0, 1, 2]), ("[1, 3]", vec![1, 3]), ("2", vec![2])] {
+        let config = parse(&format!("cpus = {cpus}\n{SMALL}")).expect(cpus);
+        assert_eq!(config.cpus, expected);
+    }
+}

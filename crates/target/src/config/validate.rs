@@ -1,0 +1,399 @@
+//! What contradicts itself in a configuration.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use super::{
+    CNTLID_LAST, Config, ConfigError, ControllerIds, NSID_MAX, Namespace, Port, Served, Subsystem,
+};
+
+/// Longest NQN, without its terminating zero (NVMe Base 2.1, NVMe Qualified Names).
+const NQN_BYTES_MAX: usize = 223;
+
+/// The well-known name of every discovery subsystem.
+const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+
+/// Most ports: each is a listener on every poll group.
+const PORTS_MAX: usize = 256;
+
+/// Most subsystems.
+const SUBSYSTEMS_MAX: usize = 1024;
+
+/// Longest spin before sleep: beyond that it is no grace but a mistake in the unit.
+const IDLE_POLL_MAX: Duration = Duration::from_secs(10);
+
+impl Config {
+    /// Checks that nothing contradicts itself.
+    ///
+    /// # Errors
+    /// The first thing that does, with its key and what to do about it.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.limits.validate()?;
+        if self.idle_poll > IDLE_POLL_MAX {
+            return Err(ConfigError::new("idle-poll", "it is longer than 10s")
+                .remedy("give what a host needs between two commands, like 50us"));
+        }
+        let mut cpus = HashSet::new();
+        if let Some(cpu) = self.cpus.iter().find(|cpu| !cpus.insert(**cpu)) {
+            return Err(ConfigError::new("cpus", format!("processor {cpu} is named twice"))
+                .remedy("one poll group runs on each"));
+        }
+        self.check_ports()?;
+        self.check_subsystems()?;
+        self.check_identities()
+    }
+
+    fn check_ports(&self) -> Result<(), ConfigError> {
+        if self.ports.is_empty() {
+            return Err(ConfigError::new("", "no port to listen on")
+                .remedy("add one, like `listen = \"tcp://127.0.0.1:4420\"`"));
+        }
+        at_most("port", self.ports.len(), PORTS_MAX)?;
+        let (mut addresses, mut ids) = (HashMap::new(), HashMap::new());
+        for (index, port) in self.ports.iter().enumerate() {
+            self.check_port(index, port)?;
+            if port.listen.address.port() != 0
+                && let Some(first) = addresses.insert(port.listen, index)
+            {
+                let what = format!("{} is what port[{first}] listens on", port.listen);
+                return Err(ConfigError::new(format!("port[{index}].listen"), what)
+                    .remedy("give each port an address of its own"));
+            }
+            if let Some(first) = ids.insert(port.id, index) {
+                let what = format!("{} is the id of port[{first}]", port.id);
+                return Err(ConfigError::new(format!("port[{index}].id"), what)
+                    .remedy("give each port an id of its own, or leave it out"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_port(&self, index: usize, port: &Port) -> Result<(), ConfigError> {
+        if let Some(address) = port.advertise
+            && (address.port() == 0 || address.ip().is_unspecified())
+        {
+            let what = format!("hosts cannot connect to {address}");
+            return Err(ConfigError::new(format!("port[{index}].advertise"), what)
+                .remedy("give the address and port under which hosts reach this port"));
+        }
+        let key = format!("port[{index}].subsystems");
+        if let Served::Only(nqns) = &port.subsystems {
+            let unknown = nqns.iter().find(|nqn| self.subsystems.iter().all(|s| s.nqn != **nqn));
+            if let Some(nqn) = unknown {
+                return Err(ConfigError::new(key, format!("there is no subsystem {nqn:?}"))
+                    .remedy("name one that is configured, or leave the key out for all"));
+            }
+            if nqns.is_empty() && !port.discovery {
+                return Err(ConfigError::new(key, "the port serves nothing")
+                    .remedy("name a subsystem or switch discovery on"));
+            }
+        }
+        for (number, referral) in port.referrals.iter().enumerate() {
+            let address = referral.address.address;
+            if address.port() == 0 || address.ip().is_unspecified() {
+                let key = format!("port[{index}].referral[{number}].address");
+                return Err(ConfigError::new(key, format!("hosts cannot connect to {address}"))
+                    .remedy("give the address and port of the other discovery service"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_subsystems(&self) -> Result<(), ConfigError> {
+        let refers = self.ports.iter().any(|port| !port.referrals.is_empty());
+        if self.subsystems.is_empty() && !refers {
+            return Err(ConfigError::new("", "no subsystem to serve")
+                .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
+        }
+        at_most("subsystem", self.subsystems.len(), SUBSYSTEMS_MAX)?;
+        let mut nqns = HashMap::new();
+        for (index, subsystem) in self.subsystems.iter().enumerate() {
+            let at = format!("subsystem[{index}]");
+            check_subsystem(&at, subsystem)?;
+            if let Some(first) = nqns.insert(&subsystem.nqn, index) {
+                let what = format!("{:?} is the NQN of subsystem[{first}]", subsystem.nqn);
+                return Err(ConfigError::new(format!("{at}.nqn"), what)
+                    .remedy("give each subsystem an NQN of its own"));
+            }
+            if subsystem.namespaces.len() as u64 > u64::from(self.limits.namespaces) {
+                let what = format!("{} namespaces are too many", subsystem.namespaces.len());
+                return Err(ConfigError::new(format!("{at}.namespace"), what)
+                    .remedy("raise `limits.namespaces` or use another subsystem"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hosts take two namespaces of one identity for two paths to the same data.
+    fn check_identities(&self) -> Result<(), ConfigError> {
+        let mut seen: HashMap<(&str, &[u8]), String> = HashMap::new();
+        for (index, subsystem) in self.subsystems.iter().enumerate() {
+            for (number, namespace) in subsystem.namespaces.iter().enumerate() {
+                let at = format!("subsystem[{index}].namespace[{number}]");
+                let given = [
+                    ("uuid", namespace.uuid.as_ref().map(<[u8; 16]>::as_slice)),
+                    ("nguid", namespace.nguid.as_ref().map(<[u8; 16]>::as_slice)),
+                    ("eui64", namespace.eui64.as_ref().map(<[u8; 8]>::as_slice)),
+                ];
+                for (name, value) in given {
+                    let Some(value) = value else { continue };
+                    if let Some(first) = seen.insert((name, value), at.clone()) {
+                        let key = format!("{at}.{name}");
+                        return Err(ConfigError::new(
+                            key,
+                            format!("it is that of {first} as well"),
+                        )
+                        .remedy("leave it out to have one derived"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
+    check_nqn(&format!("{at}.nqn"), &subsystem.nqn)?;
+    if subsystem.nqn == DISCOVERY_NQN {
+        let what = "it is the name of the discovery subsystem";
+        return Err(ConfigError::new(format!("{at}.nqn"), what)
+            .remedy("that one is served by itself; use another name"));
+    }
+    if let Some(serial) = &subsystem.serial {
+        check_text(&format!("{at}.serial"), serial, 20)?;
+    }
+    check_text(&format!("{at}.model"), &subsystem.model, 40)?;
+    check_text(&format!("{at}.firmware"), &subsystem.firmware, 8)?;
+    let mut hosts = HashSet::new();
+    for (index, host) in subsystem.allowed_hosts.iter().flatten().enumerate() {
+        let key = format!("{at}.allowed-hosts[{index}]");
+        check_nqn(&key, host)?;
+        if !hosts.insert(host) {
+            return Err(
+                ConfigError::new(key, format!("{host:?} is there twice")).remedy("leave one out")
+            );
+        }
+    }
+    check_controller_ids(at, subsystem.controller_ids)?;
+    check_namespaces(at, &subsystem.namespaces)
+}
+
+fn check_controller_ids(at: &str, ids: ControllerIds) -> Result<(), ConfigError> {
+    if ids.first == 0 || ids.last > CNTLID_LAST {
+        let what = format!("{} to {} goes beyond what there is", ids.first, ids.last);
+        return Err(ConfigError::new(format!("{at}.cntlid-min"), what)
+            .remedy(format!("controller ids go from 1 to {CNTLID_LAST}")));
+    }
+    if ids.first > ids.last {
+        let what = format!("{} is above `cntlid-max` {}", ids.first, ids.last);
+        return Err(ConfigError::new(format!("{at}.cntlid-min"), what).remedy("swap the two"));
+    }
+    Ok(())
+}
+
+fn check_namespaces(at: &str, namespaces: &[Namespace]) -> Result<(), ConfigError> {
+    let (mut nsids, mut paths) = (HashMap::new(), HashMap::new());
+    for (index, namespace) in namespaces.iter().enumerate() {
+        let here = format!("{at}.namespace[{index}]");
+        let nsid = namespace.nsid;
+        if nsid == 0 || nsid > NSID_MAX {
+            return Err(ConfigError::new(format!("{here}.nsid"), format!("{nsid} is no NSID"))
+                .remedy(format!("give 1 to {NSID_MAX}, or leave it out")));
+        }
+        if let Some(first) = nsids.insert(nsid, index) {
+            let what = format!("{nsid} is the NSID of {at}.namespace[{first}]");
+            return Err(ConfigError::new(format!("{here}.nsid"), what)
+                .remedy("give each namespace of a subsystem an NSID of its own"));
+        }
+        if let Some(path) = namespace.device.path()
+            && let Some(first) = paths.insert(path, index)
+        {
+            let what = format!("{} is behind {at}.namespace[{first}] too", path.display());
+            return Err(ConfigError::new(here, what)
+                .remedy("two namespaces of a subsystem on one device would overwrite each other"));
+        }
+        for (name, zero) in [
+            ("uuid", namespace.uuid == Some([0; 16])),
+            ("nguid", namespace.nguid == Some([0; 16])),
+            ("eui64", namespace.eui64 == Some([0; 8])),
+        ] {
+            if zero {
+                return Err(ConfigError::new(format!("{here}.{name}"), "it is zero")
+                    .remedy("leave it out to have one derived"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_nqn(key: &str, nqn: &str) -> Result<(), ConfigError> {
+    let remedy = "write it like nqn.2014-08.org.nvmexpress:uuid:…";
+    let what = if nqn.is_empty() {
+        "it is empty".to_owned()
+    } else if nqn.len() > NQN_BYTES_MAX {
+        format!("{} bytes are too long for an NQN, which has at most {NQN_BYTES_MAX}", nqn.len())
+    } else if nqn.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        format!("{nqn:?} has a space or control character in it")
+    } else {
+        return Ok(());
+    };
+    Err(ConfigError::new(key, what).remedy(remedy))
+}
+
+/// The text fields of Identify Controller are printable ASCII of a fixed length.
+fn check_text(key: &str, text: &str, bytes_max: usize) -> Result<(), ConfigError> {
+    if text.len() <= bytes_max && text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("{text:?} does not fit"))
+        .remedy(format!("give at most {bytes_max} characters of printable ASCII")))
+}
+
+fn at_most(key: &str, count: usize, count_max: usize) -> Result<(), ConfigError> {
+    if count <= count_max {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("{count} of them are too many"))
+        .remedy(format!("at most {count_max} are served")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Listen, Referral};
+    use weft_backend::DeviceSpec;
+
+    fn listen(text: &str) -> Listen {
+        text.parse().expect("an address")
+    }
+
+    fn memory() -> DeviceSpec {
+        DeviceSpec::Memory { bytes: 1 << 20, block_bytes: 4096 }
+    }
+
+    fn config() -> Config {
+        let mut subsystem = Subsystem::new("nqn.a");
+        subsystem.namespaces = vec![Namespace::new(1, memory()), Namespace::new(2, memory())];
+        let mut other = Subsystem::new("nqn.b");
+        other.namespaces = vec![Namespace::new(1, memory())];
+        let mut discovery = Port::new(2, listen("tcp://127.0.0.1:8009"));
+        discovery.subsystems = Served::Only(Vec::new());
+        Config {
+            ports: vec![Port::new(1, listen("tcp://127.0.0.1:4420")), discovery],
+            subsystems: vec![subsystem, other],
+            ..Config::default()
+        }
+    }
+
+    fn fault(change: impl FnOnce(&mut Config)) -> String {
+        let mut config = config();
+        change(&mut config);
+        let error = config.validate().expect_err("a contradiction");
+        assert!(error.to_string().contains("; "), "no remedy: {error}");
+        error.key().to_owned()
+    }
+
+    #[test]
+    fn a_sound_configuration_passes() {
+        assert_eq!(config().validate(), Ok(()));
+        let mut config = config();
+        config.ports[0].listen = listen("tcp://127.0.0.1:0");
+        config.ports[1].listen = listen("tcp://127.0.0.1:0");
+        assert_eq!(config.validate(), Ok(()), "port 0 may be there twice");
+    }
+
+    #[test]
+    fn a_port_needs_an_address_of_its_own_and_something_to_serve() {
+        assert_eq!(fault(|c| c.ports.clear()), "");
+        assert_eq!(fault(|c| c.ports[1].listen = c.ports[0].listen), "port[1].listen");
+        assert_eq!(fault(|c| c.ports[1].id = 1), "port[1].id");
+        assert_eq!(fault(|c| c.ports[1].discovery = false), "port[1].subsystems");
+        let unknown = Served::Only(vec!["nqn.c".to_owned()]);
+        assert_eq!(fault(|c| c.ports[0].subsystems = unknown), "port[0].subsystems");
+        for text in ["0.0.0.0:4420", "10.0.0.1:0"] {
+            let address = text.parse().expect("an address");
+            assert_eq!(fault(|c| c.ports[0].advertise = Some(address)), "port[0].advertise");
+        }
+        let nowhere = Referral { address: listen("tcp://0.0.0.0:8009"), port_id: 0 };
+        assert_eq!(fault(|c| c.ports[0].referrals.push(nowhere)), "port[0].referral[0].address");
+    }
+
+    #[test]
+    fn a_subsystem_needs_a_name_of_its_own() {
+        let names = [String::new(), "a b".to_owned(), "n".repeat(224), DISCOVERY_NQN.to_owned()];
+        for nqn in names {
+            assert_eq!(fault(|c| c.subsystems[0].nqn = nqn), "subsystem[0].nqn");
+        }
+        assert_eq!(fault(|c| c.subsystems[1].nqn = "nqn.a".to_owned()), "subsystem[1].nqn");
+        assert_eq!(fault(|c| c.subsystems.clear()), "");
+    }
+
+    #[test]
+    fn texts_fit_their_fields() {
+        let long = |count| "x".repeat(count);
+        assert_eq!(fault(|c| c.subsystems[0].serial = Some(long(21))), "subsystem[0].serial");
+        assert_eq!(fault(|c| c.subsystems[0].model = long(41)), "subsystem[0].model");
+        assert_eq!(fault(|c| c.subsystems[0].firmware = long(9)), "subsystem[0].firmware");
+        assert_eq!(fault(|c| c.subsystems[0].model = "größe".to_owned()), "subsystem[0].model");
+        let hosts = vec!["nqn.h".to_owned(), "nqn.h".to_owned()];
+        let key = "subsystem[0].allowed-hosts[1]";
+        assert_eq!(fault(|c| c.subsystems[0].allowed_hosts = Some(hosts)), key);
+    }
+
+    #[test]
+    fn controller_ids_are_a_range() {
+        for (first, last) in [(0, 1), (2, 1), (1, 0xfff0)] {
+            let key = fault(|c| {
+                c.subsystems[0].controller_ids.first = first;
+                c.subsystems[0].controller_ids.last = last;
+            });
+            assert_eq!(key, "subsystem[0].cntlid-min");
+        }
+    }
+
+    #[test]
+    fn a_namespace_needs_an_id_of_its_own() {
+        let key = "subsystem[0].namespace[1].nsid";
+        for nsid in [0, 1, NSID_MAX + 1, u32::MAX] {
+            assert_eq!(fault(|c| c.subsystems[0].namespaces[1].nsid = nsid), key);
+        }
+        assert_eq!(fault(|c| c.limits.namespaces = 1), "subsystem[0].namespace");
+    }
+
+    #[test]
+    fn a_namespace_has_a_device_of_its_own() {
+        let block = || DeviceSpec::Block { path: "/dev/sdz".into(), read_only: false };
+        let delayed = DeviceSpec::Delay {
+            read: Duration::from_micros(10),
+            write: Duration::ZERO,
+            inner: Box::new(block()),
+        };
+        let key = fault(|c| {
+            c.subsystems[0].namespaces[0].device = block();
+            c.subsystems[0].namespaces[1].device = delayed;
+        });
+        assert_eq!(key, "subsystem[0].namespace[1]");
+    }
+
+    #[test]
+    fn identities_are_unique_and_not_zero() {
+        let key = fault(|c| {
+            c.subsystems[0].namespaces[0].uuid = Some([7; 16]);
+            c.subsystems[1].namespaces[0].uuid = Some([7; 16]);
+        });
+        assert_eq!(key, "subsystem[1].namespace[0].uuid");
+        let key = fault(|c| c.subsystems[0].namespaces[0].nguid = Some([0; 16]));
+        assert_eq!(key, "subsystem[0].namespace[0].nguid");
+        let key = fault(|c| c.subsystems[0].namespaces[0].eui64 = Some([0; 8]));
+        assert_eq!(key, "subsystem[0].namespace[0].eui64");
+    }
+
+    #[test]
+    fn processors_are_named_once_and_grace_is_short() {
+        assert_eq!(fault(|c| c.cpus = vec![0, 1, 0]), "cpus");
+        assert_eq!(fault(|c| c.idle_poll = Duration::from_secs(11)), "idle-poll");
+        assert_eq!(fault(|c| c.limits.io_queues = 0), "limits.io-queues");
+    }
+}
