@@ -1,18 +1,48 @@
 //! What developers do with this repository, in one place: `cargo xtask --help`.
 
+mod fuzz;
 mod guest;
+mod peers;
+mod report;
+mod test;
+mod tidy;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use guest::{Exit, Guest, Image, Options};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "The tasks of weft's developers")]
 enum Task {
+    /// Run all tests; the first time this downloads and prepares a Linux guest
+    Test {
+        /// Leave out the tests with real peers, which boot guests
+        #[arg(long)]
+        quick: bool,
+        /// Take the time for the slower ones, too
+        #[arg(long, conflicts_with = "quick")]
+        all: bool,
+    },
+    /// Check the rules that neither compiler nor clippy know
+    Tidy,
+    /// Run the tests with real peers alone
+    Peers {
+        /// Only steps whose name (suite/step) contains this
+        filter: Option<String>,
+        /// The reactor's driver on our side
+        #[arg(long, default_value = "uring", value_parser = ["uring", "epoll"])]
+        driver: String,
+    },
+    /// Fuzz one target of fuzz/
+    Fuzz {
+        target: String,
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
     /// A real Linux kernel in a throw-away virtual machine
     #[command(subcommand)]
     Guest(GuestTask),
@@ -85,13 +115,43 @@ impl GuestOptions {
 }
 
 fn main() -> ExitCode {
-    let result = match Task::parse() {
-        Task::Guest(task) => guest_task(task),
-    };
-    result.unwrap_or_else(|error| {
+    run(Task::parse()).unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
         ExitCode::from(126)
     })
+}
+
+fn run(task: Task) -> Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
+    let code = |passed: bool| if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    match task {
+        Task::Guest(task) => guest_task(task),
+        Task::Test { quick, all } => {
+            let extent = match (quick, all) {
+                (true, _) => test::Extent::Quick,
+                (_, true) => test::Extent::All,
+                _ => test::Extent::Normal,
+            };
+            Ok(code(test::run(root, extent)?))
+        }
+        Task::Tidy => {
+            let faults = tidy::check(root)?;
+            faults.iter().for_each(|fault| println!("{fault}"));
+            println!("{} faults", faults.len());
+            Ok(code(faults.is_empty()))
+        }
+        Task::Peers { filter, driver } => {
+            let mut report = report::Report::new();
+            let driver =
+                if driver == "epoll" { peers::Driver::Epoll } else { peers::Driver::Uring };
+            peers::run(root, &mut report, &[driver], filter.as_deref());
+            Ok(code(report.finish()))
+        }
+        Task::Fuzz { target, seconds } => {
+            fuzz::run(root, &target, seconds)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
 fn guest_task(task: GuestTask) -> Result<ExitCode> {

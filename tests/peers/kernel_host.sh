@@ -1,0 +1,452 @@
+# The Linux kernel's host (and nvme-cli, fio, ext4) against weft's target: one function a step.
+# Namespace 1 is 64 MiB of memory with blocks of 512 bytes, namespace 2 a file of 96 MiB with
+# blocks of 4096. What a step needs done outside the guest, the driver does between two functions.
+. /share/lib.sh
+
+MEMORY_BYTES=$((64 << 20))
+FILE_BYTES=$((96 << 20))
+
+discover() {
+    fresh
+    nvme discover -t tcp -a "$ADDRESS" -s "$PORT" -o json >/tmp/discover.json
+    cat /tmp/discover.json
+    local record
+    record=$(jq -c --arg nqn "$NQN" '.records[] | select(.subnqn == $nqn)' /tmp/discover.json)
+    expect transport "$(jq -r .trtype <<<"$record")" tcp
+    expect address "$(jq -r .traddr <<<"$record")" "$ADDRESS"
+    expect port "$(jq -r .trsvcid <<<"$record")" "$PORT"
+    expect kind "$(jq -r .subtype <<<"$record")" "nvme subsystem"
+    jq -e '.genctr >= 1' /tmp/discover.json
+    kernel_is_content
+}
+
+connect_all() {
+    fresh
+    nvme connect-all -t tcp -a "$ADDRESS" -s "$PORT"
+    namespace 1
+    namespace 2
+    expect controllers "$(controllers | wc -l)" 1
+    disconnect
+    kernel_is_content
+}
+
+# A discovery controller that stays: keep-alive and async events on a discovery subsystem.
+persistent_discovery() {
+    fresh
+    nvme discover -t tcp -a "$ADDRESS" -s "$PORT" --persistent --keep-alive-tmo=5
+    grep -l discovery /sys/class/nvme/nvme*/subsysnqn
+    sleep 8
+    local controller
+    controller=$(grep -l discovery /sys/class/nvme/nvme*/subsysnqn | cut -d/ -f5)
+    is_live "$controller" || fail "the discovery controller is $(cat "/sys/class/nvme/$controller/state")"
+    nvme discover -t tcp -a "$ADDRESS" -s "$PORT" --device="$controller"
+    nvme disconnect -d "$controller"
+    kernel_is_content
+}
+
+identify() {
+    fresh
+    connect
+    local memory file controller
+    memory=$(namespace 1)
+    file=$(namespace 2)
+    controller=/dev/$(controllers)
+    nvme list
+    nvme list-subsys
+    nvme list -o json | jq -e '.Devices | length >= 1'
+    nvme id-ctrl "$controller"
+    nvme id-ctrl "$controller" -o json >/tmp/ctrl.json
+    expect subnqn "$(jq -r .subnqn /tmp/ctrl.json)" "$NQN"
+    expect "controller type" "$(jq -r .cntrltype /tmp/ctrl.json)" 1
+    expect "volatile write cache" "$(jq -r '.vwc % 2' /tmp/ctrl.json)" 1
+    jq -e '.nn >= 2 and .ioccsz >= 4 and .iorcsz == 1 and .kas > 0 and .maxcmd > 0' /tmp/ctrl.json
+    jq -e '(.oncs / 4 | floor) % 4 == 3' /tmp/ctrl.json # Dataset Management, Write Zeroes
+    nvme id-ns "$memory" -o json | jq -e --argjson n $((MEMORY_BYTES / 512)) '.nsze == $n'
+    nvme id-ns "$file" -o json | jq -e --argjson n $((FILE_BYTES / 4096)) '.nsze == $n'
+    expect "block size" "$(blockdev --getss "$memory")" 512
+    expect "block size" "$(blockdev --getss "$file")" 4096
+    has_size "$memory" $MEMORY_BYTES || fail "size of namespace 1"
+    has_size "$file" $FILE_BYTES || fail "size of namespace 2"
+    nvme ns-descs "$file"
+    nvme ns-descs "$file" | grep -q '^uuid'
+    nvme list-ns "$controller"
+    expect namespaces "$(nvme list-ns "$controller" | grep -c ":0x")" 2
+    nvme id-ns "$file" --force >/dev/null
+    nvme show-regs "$controller"
+    disconnect
+    kernel_is_content
+}
+
+# Identities do not change when a host comes again.
+identity() {
+    fresh
+    connect
+    namespace 2 >/dev/null
+    local path
+    path=$(namespace 2)
+    cat "/sys/block/${path##*/}/uuid" "/sys/block/${path##*/}/wwid" | tee /share/identity
+    disconnect
+}
+
+logs() {
+    fresh
+    connect
+    local device controller before after
+    device=$(namespace 1)
+    controller=/dev/$(controllers)
+    nvme get-log "$controller" --log-id=2 --log-len=512 >/dev/null
+    nvme supported-log-pages "$controller"
+    before=$(nvme smart-log "$controller" -o json | jq .host_read_commands)
+    dd if="$device" of=/dev/null bs=64k count=16 iflag=direct status=none
+    nvme smart-log "$controller"
+    after=$(nvme smart-log "$controller" -o json | jq .host_read_commands)
+    [ "$after" -ge $((before + 16)) ] || fail "reads before $before, after $after"
+    nvme fw-log "$controller"
+    nvme effects-log "$controller"
+    nvme effects-log "$controller" | grep -q -i read
+    nvme changed-ns-list-log "$controller"
+    nvme error-log "$controller" -e 4
+    # An error on purpose leaves its entry: a read beyond the end.
+    if nvme read "$device" -s $((MEMORY_BYTES / 512)) -c 0 -z 512 >/dev/null 2>/tmp/error; then
+        fail "a read beyond the end succeeded"
+    fi
+    cat /tmp/error
+    grep -qi 'LBA' /tmp/error
+    nvme error-log "$controller" -e 4 -o json | tee /tmp/errors.json
+    jq -e '.errors[0].error_count > 0' /tmp/errors.json
+    # An offset into a log page.
+    nvme get-log "$controller" --log-id=2 --log-len=64 --lpo=64 -b >/tmp/part
+    expect "bytes of a part" "$(stat -c %s /tmp/part)" 64
+    disconnect
+}
+
+features() {
+    fresh
+    connect
+    local controller
+    controller=/dev/$(controllers)
+    namespace 1
+    nvme get-feature "$controller" -f 7 -H # number of queues
+    nvme get-feature "$controller" -f 6 -H # volatile write cache
+    nvme get-feature "$controller" -f 0xb -H # async event configuration
+    nvme get-feature "$controller" -f 0xf -H # keep-alive timer
+    nvme get-feature "$controller" -f 4 # temperature threshold
+    nvme get-feature "$(namespace 1)" -n 1 -f 5 # error recovery
+    nvme get-feature "$controller" -f 6 | grep -q -i 'value:0*1$'
+    disconnect
+    kernel_is_content
+}
+
+# Commands that the block layer does not send, byte by byte.
+commands() {
+    fresh
+    connect
+    local device
+    device=$(namespace 1)
+    head -c 4096 /dev/urandom >/tmp/a
+    head -c 4096 /dev/urandom >/tmp/b
+    nvme write "$device" -s 8 -c 7 -z 4096 -d /tmp/a
+    nvme read "$device" -s 8 -c 7 -z 4096 -d /tmp/back
+    cmp /tmp/a /tmp/back
+    nvme compare "$device" -s 8 -c 7 -z 4096 -d /tmp/a
+    if nvme compare "$device" -s 8 -c 7 -z 4096 -d /tmp/b 2>/tmp/error; then
+        fail "compare found other bytes equal"
+    fi
+    cat /tmp/error
+    grep -q -i compare /tmp/error
+    nvme write "$device" -s 8 -c 7 -z 4096 -d /tmp/b --force-unit-access
+    nvme verify "$device" -s 8 -c 7
+    nvme flush "$device" -n 1
+    nvme write-zeroes "$device" -s 8 -c 3
+    nvme read "$device" -s 8 -c 7 -z 4096 -d /tmp/back
+    cmp -n 2048 /tmp/back /dev/zero
+    cmp -i 2048 /tmp/back /tmp/b
+    nvme dsm "$device" -n 1 --ad --slbs=8,16 --blocks=8,8
+    nvme read "$device" -s 8 -c 7 -z 4096 -d /tmp/back
+    cmp -n 4096 /tmp/back /dev/zero
+    # A command that nobody knows fails, and the connection stays.
+    if nvme io-passthru "$device" -o 0x7f -n 1 2>/tmp/error; then
+        fail "an unknown command succeeded"
+    fi
+    cat /tmp/error
+    expect controllers "$(controllers | wc -l)" 1
+    is_live "$(controllers)"
+    disconnect
+}
+
+# data DEVICE-NSID MIN-BLOCK [CONNECT-OPTIONS...]: sizes of 512 B to 1 MiB, depths of 1 to 128
+data() {
+    local nsid=$1 smallest=$2 device size depth offset=0 jobs=()
+    shift 2
+    fresh
+    connect "$@"
+    device=$(namespace "$nsid")
+    for size in 512 4096 16384 65536 262144 1048576; do
+        [ $size -ge "$smallest" ] || continue
+        for depth in 1 16 128; do
+            local bytes=$((size * 256))
+            [ $bytes -le $((2 << 20)) ] || bytes=$((2 << 20))
+            jobs+=(--name="$size-$depth" --stonewall --bs=$size --iodepth=$depth
+                --offset=$offset --size=$bytes)
+            offset=$((offset + bytes))
+        done
+    done
+    verified all "$device" --size=1M --bs=4096 "${jobs[@]}"
+    echo "$(((${#jobs[@]}) / 6)) patterns over $((offset >> 20)) MiB"
+    kernel_is_content
+    disconnect
+}
+
+# Reads, writes and trims together, several queues, until all is written.
+mixed() {
+    fresh
+    connect
+    local device
+    device=$(namespace 1)
+    fio --name=mixed --filename="$device" --direct=1 --ioengine=io_uring --rw=randrw --bs=4k \
+        --bsrange=512-64k --numjobs=4 --size=4M --offset_increment=8M --iodepth=32 \
+        --verify=crc32c --verify_fatal=1 --verify_state_save=0 --group_reporting \
+        --output-format=terse >/tmp/fio.out || { cat /tmp/fio.out; fail fio; }
+    kernel_is_content
+    disconnect
+}
+
+digests() {
+    fresh
+    connect --hdr-digest --data-digest
+    local device
+    device=$(namespace 1)
+    dmesg | grep -i nvme || true
+    verified digests "$device" --size=4M --bsrange=512-256k --iodepth=32
+    disconnect
+    connect --hdr-digest
+    verified header "$(namespace 1)" --size=2M --bs=64k --iodepth=8
+    disconnect
+    connect --data-digest
+    verified data "$(namespace 1)" --size=2M --bs=64k --iodepth=8
+    disconnect
+    kernel_is_content
+}
+
+# Few and many queues, short queues, polled and write queues, no SQ flow control.
+queues() {
+    local options
+    for options in "--nr-io-queues=1" "--nr-io-queues=2 --queue-size=16" "--disable-sqflow" \
+        "--nr-io-queues=1 --nr-write-queues=1 --nr-poll-queues=1" "--queue-size=1024" \
+        "--keep-alive-tmo=30 --tos=8"; do
+        echo "connect $options"
+        fresh
+        connect $options
+        verified queues "$(namespace 1)" --size=1M --bs=4k --iodepth=64
+        kernel_is_content
+        disconnect
+    done
+}
+
+filesystem() {
+    fresh
+    connect
+    local device
+    device=$(namespace 2)
+    mkfs.ext4 -q -F "$device"
+    mount "$device" /mnt
+    cp -r /usr/lib/modules /usr/share/bash-completion /etc /mnt/ 2>/dev/null || cp -r /etc /mnt/
+    cp /usr/bin/fio /mnt/
+    (cd /mnt && find . -type f -print0 | sort -z | xargs -0 md5sum) >/tmp/before
+    du -sh /mnt
+    umount /mnt
+    fsck.ext4 -fn "$device"
+    disconnect
+    connect
+    device=$(namespace 2)
+    mount "$device" /mnt
+    (cd /mnt && md5sum --quiet -c /tmp/before)
+    wc -l </tmp/before
+    umount /mnt
+    disconnect
+    kernel_is_content
+}
+
+# The kernel flushes only where a volatile write cache is advertised, and uses FUA for journals.
+write_cache() {
+    fresh
+    connect
+    local device queue
+    device=$(namespace 2)
+    queue=/sys/block/${device##*/}/queue
+    expect "write cache" "$(cat "$queue/write_cache")" "write back"
+    expect fua "$(cat "$queue/fua")" 1
+    fio --name=sync --filename="$device" --ioengine=psync --rw=write --bs=4k --size=64k --fsync=1 \
+        --output-format=terse >/dev/null
+    dd if=/dev/zero of="$device" bs=4k count=8 oflag=direct,dsync status=none
+    disconnect
+    kernel_is_content
+}
+
+fill() {
+    fresh
+    connect
+    dd if=/dev/urandom of="$(namespace 2)" bs=1M count=16 oflag=direct conv=fsync status=none
+}
+
+discard() {
+    local device
+    device=$(namespace 2)
+    all_zero "$device" 0 8 && fail "nothing to discard"
+    blkdiscard -o 0 -l $((8 << 20)) "$device"
+    all_zero "$device" 0 8 || fail "discarded blocks are not zero"
+    all_zero "$device" 8 8 && fail "too much is zero"
+    return 0
+}
+
+punch() {
+    local device
+    device=$(namespace 2)
+    fallocate -p -o $((8 << 20)) -l $((4 << 20)) "$device" # Write Zeroes that may deallocate
+    all_zero "$device" 8 4 || fail "punched blocks are not zero"
+    all_zero "$device" 12 4 && fail "too much is zero"
+    return 0
+}
+
+zero() {
+    local device
+    device=$(namespace 2)
+    blkdiscard -z -o $((12 << 20)) -l $((4 << 20)) "$device"
+    all_zero "$device" 12 4 || fail "zeroed blocks are not zero"
+    disconnect
+    kernel_is_content
+}
+
+# Namespaces change while a host is connected; between these the driver changes the configuration.
+before_change() {
+    fresh
+    connect
+    namespace 1
+    namespace 2
+    find_namespace 3 && fail "namespace 3 is already there"
+    return 0
+}
+
+# grown BYTES
+grown() {
+    within 10 has_size "$(namespace 2)" "$1"
+    verified grown "$(namespace 2)" --bs=64k --offset=$(($1 - (4 << 20))) --size=4M --iodepth=8
+}
+
+added() {
+    verified added "$(namespace 3)" --bs=4k --size=1M --iodepth=16
+}
+
+removed() {
+    gone() { ! find_namespace 3; }
+    within 10 gone
+    verified others "$(namespace 1)" --bs=4k --size=1M --iodepth=16
+    dmesg | grep -i nvme
+    disconnect
+}
+
+two_hosts() {
+    fresh
+    local id=11111111-2222-4333-8444-00000000000
+    connect --hostnqn=nqn.2014-08.org.nvmexpress:uuid:${id}1 --hostid=${id}1
+    connect --hostnqn=nqn.2014-08.org.nvmexpress:uuid:${id}2 --hostid=${id}2
+    nvme list-subsys
+    expect controllers "$(controllers | wc -l)" 2
+    local device policy
+    device=$(namespace 1)
+    for policy in /sys/class/nvme-subsystem/*/iopolicy; do echo round-robin >"$policy"; done
+    expect paths "$(ls -d /sys/class/nvme/nvme*/nvme*c*n* | wc -l)" 4
+    verified both "$device" --size=8M --bs=4k --iodepth=64
+    # One leaves, the other notices nothing.
+    nvme disconnect -d "$(controllers | head -1)"
+    verified one "$device" --size=2M --bs=4k --iodepth=16
+    disconnect
+    kernel_is_content
+}
+
+# Resets of the controller under load.
+reset() {
+    fresh
+    connect
+    local device controller worker
+    device=$(namespace 1)
+    controller=$(controllers)
+    verified reset "$device" --size=16M --bs=4k --iodepth=32 &
+    worker=$!
+    for _ in 1 2 3; do
+        sleep 1
+        nvme reset "/dev/$controller"
+        within 10 is_live "$controller"
+    done
+    wait $worker
+    disconnect
+}
+
+# The target dies and comes back under load; between these the driver kills and restarts it.
+start_load() {
+    fresh
+    connect --reconnect-delay=1 --ctrl-loss-tmo=120
+    namespace 2 >/tmp/device
+    setsid fio --name=restart --filename="$(cat /tmp/device)" --direct=1 --ioengine=io_uring \
+        --rw=randwrite --bs=4k --size=24M --iodepth=32 --rate=1m,1m --verify=crc32c \
+        --verify_fatal=1 --verify_state_save=0 --output=/tmp/load.out </dev/null >/dev/null 2>&1 &
+    echo $! >/tmp/load.pid
+    sleep 4
+    kill -0 "$(cat /tmp/load.pid)"
+}
+
+end_load() {
+    local end=$((SECONDS + $1))
+    while kill -0 "$(cat /tmp/load.pid)" 2>/dev/null; do
+        [ $SECONDS -lt $end ] || fail "fio hangs"
+        sleep 0.2
+    done
+    grep -E 'err=|write:|read:' /tmp/load.out
+    grep -q 'err= 0' /tmp/load.out || { cat /tmp/load.out; dmesg | tail -30; fail "fio saw an error"; }
+    dmesg | grep -i -E 'reconnect|removing|resett?ing' || true
+    is_live "$(controllers)"
+    disconnect
+}
+
+# Of a host that falls silent the target must not keep the controller; afterwards it comes back.
+silence() {
+    fresh
+    connect --keep-alive-tmo=4 --reconnect-delay=1 --ctrl-loss-tmo=120
+    verified before "$(namespace 1)" --size=256k --bs=4k
+    controllers >/tmp/controller
+    ip link set eth0 down
+}
+
+voice() {
+    ip link set eth0 up
+    ip route add default via 10.0.2.2
+    local controller
+    controller=$(cat /tmp/controller)
+    reconnected() { dmesg | grep -q 'Successfully reconnected' && is_live "$controller"; }
+    within 60 reconnected
+    verified after "$(namespace 1)" --size=256k --bs=4k
+    disconnect
+}
+
+# A host that the subsystem does not know, and one that it does.
+stranger() {
+    fresh
+    if connect 2>/tmp/error; then fail "a stranger got in"; fi
+    cat /tmp/error
+    dmesg | grep -i 'nvme'
+    dmesg | grep -q 'Connect for subsystem .* is not allowed'
+}
+
+friend() {
+    fresh
+    local id=11111111-2222-4333-8444-000000000003
+    connect --hostnqn=nqn.2026-01.io.weft:friend --hostid=$id
+    namespace 1
+    disconnect
+}
+
+idle() {
+    fresh
+    connect
+    namespace 1
+}

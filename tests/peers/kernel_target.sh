@@ -1,0 +1,76 @@
+# The Linux kernel's target (nvmet) for weft's host: one function a step. Namespace 1 is 64 MiB of
+# memory with blocks of 512 bytes, namespace 2 a file of 64 MiB with blocks of 4096. The driver
+# runs `weft` outside and compares what it read and wrote with what lies here.
+. /share/lib.sh
+
+NVMET=$CONFIGFS/nvmet
+
+serve() {
+    modprobe nvmet-tcp
+    modprobe null_blk nr_devices=0
+    local disk=$CONFIGFS/nullb/nullb0
+    mkdir "$disk"
+    echo 64 >"$disk/size"
+    echo 512 >"$disk/blocksize"
+    echo 1 >"$disk/memory_backed"
+    echo 1 >"$disk/discard"
+    echo 1 >"$disk/power"
+    truncate -s 64M /tmp/file
+    local subsystem=$NVMET/subsystems/$NQN
+    mkdir "$subsystem"
+    echo 1 >"$subsystem/attr_allow_any_host"
+    serve_namespace 1 /dev/nullb0
+    serve_namespace 2 /tmp/file
+    local port=$NVMET/ports/1
+    mkdir "$port"
+    echo tcp >"$port/addr_trtype"
+    echo ipv4 >"$port/addr_adrfam"
+    echo 0.0.0.0 >"$port/addr_traddr"
+    echo 4420 >"$port/addr_trsvcid"
+    ln -s "$subsystem" "$port/subsystems/$NQN"
+}
+
+# serve_namespace NSID PATH
+serve_namespace() {
+    local namespace=$NVMET/subsystems/$NQN/namespaces/$1
+    mkdir "$namespace"
+    echo "$2" >"$namespace/device_path"
+    echo 1 >"$namespace/enable"
+}
+
+# The target goes away: its controllers end and its port is closed.
+stop_port() {
+    rm "$NVMET/ports/1/subsystems/$NQN"
+}
+
+start_port() {
+    ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/1/subsystems/$NQN"
+}
+
+backing() {
+    case $1 in 1) echo /dev/nullb0 ;; 2) echo /tmp/file ;; esac
+}
+
+# sum NSID OFFSET LENGTH: the check sum of what lies there
+sum() {
+    sync
+    dd if="$(backing "$1")" bs=512 skip=$(($2 / 512)) count=$(($3 / 512)) status=none | md5sum |
+        cut -d' ' -f1
+}
+
+# put NSID: random bytes into the first 4 MiB, and a copy of them into the shared folder
+put() {
+    head -c 4M /dev/urandom >/share/put.bin
+    dd if=/share/put.bin of="$(backing "$1")" bs=1M conv=notrunc,fsync status=none
+}
+
+# grow NSID-2's file
+grow() {
+    truncate -s 80M /tmp/file
+    echo 1 >"$NVMET/subsystems/$NQN/namespaces/2/revalidate_size"
+}
+
+# sum_of FILE of the shared folder
+sum_of() {
+    md5sum <"/share/$1" | cut -d' ' -f1
+}

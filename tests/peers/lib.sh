@@ -1,0 +1,104 @@
+# For the scripts that run in the guest. The driver (xtask/src/peers) sets ADDRESS, PORT and NQN.
+
+CONFIGFS=/sys/kernel/config
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# expect NAME ACTUAL EXPECTED: the two are the same text.
+expect() {
+    [ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"
+}
+
+# within SECONDS COMMAND...: the command succeeds before the time is over.
+within() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" >/tmp/within 2>&1; do
+        [ $SECONDS -lt $end ] || { cat /tmp/within; fail "not in time: $*"; }
+        sleep 0.1
+    done
+}
+
+# connect [OPTIONS...]: to $NQN at $ADDRESS:$PORT
+connect() {
+    nvme connect -t tcp -a "$ADDRESS" -s "$PORT" -n "$NQN" "$@"
+}
+
+disconnect() {
+    nvme disconnect -n "$NQN"
+}
+
+# Ends all that an earlier step has left behind.
+fresh() {
+    grep -q ' /mnt ' /proc/mounts && umount /mnt
+    nvme disconnect-all 2>/dev/null || true
+    dmesg -C
+}
+
+# controllers: the names of all controllers of $NQN
+controllers() {
+    local path
+    for path in /sys/class/nvme/nvme*; do
+        [ "$(cat "$path/subsysnqn" 2>/dev/null)" = "$NQN" ] && echo "${path##*/}"
+    done
+    return 0
+}
+
+# find_namespace NSID: the block device of a namespace of $NQN, where there is one
+find_namespace() {
+    local subsystem path
+    for subsystem in /sys/class/nvme-subsystem/*; do
+        [ "$(cat "$subsystem/subsysnqn" 2>/dev/null)" = "$NQN" ] || continue
+        for path in "$subsystem"/nvme*n*; do
+            case ${path##*/} in
+            *c*n*) ;; # a path of a multipath namespace, without a device node
+            *) [ "$(cat "$path/nsid" 2>/dev/null)" = "$1" ] && echo "/dev/${path##*/}" && return 0 ;;
+            esac
+        done
+    done
+    return 1
+}
+
+# namespace NSID: the same, waiting for it
+namespace() {
+    within 10 find_namespace "$1"
+    find_namespace "$1"
+}
+
+# has_size DEVICE BYTES
+has_size() {
+    [ "$(blockdev --getsize64 "$1")" = "$2" ]
+}
+
+# is_live CONTROLLER
+is_live() {
+    [ "$(cat "/sys/class/nvme/$1/state")" = live ]
+}
+
+# all_zero DEVICE OFFSET LENGTH, both in MiB, read past the page cache
+all_zero() {
+    local sum
+    sum=$(dd if="$1" bs=1M skip="$2" count="$3" iflag=direct status=none | md5sum)
+    [ "$sum" = "$(dd if=/dev/zero bs=1M count="$3" status=none | md5sum)" ]
+}
+
+# verified NAME DEVICE FIO-OPTIONS...: writes and reads back with a check sum in every block
+verified() {
+    local name=$1 device=$2
+    shift 2
+    fio --name="$name" --filename="$device" --direct=1 --ioengine=io_uring --rw=randwrite \
+        --verify=crc32c --verify_fatal=1 --verify_state_save=0 --output-format=terse \
+        --terse-version=3 "$@" >/tmp/fio.out || { cat /tmp/fio.out; fail "fio $name $*"; }
+}
+
+# Nothing in the kernel's log that a good peer would not cause.
+kernel_is_content() {
+    local complaint='WARNING|BUG|Call Trace|identifiers changed|I/O error|digest error|invalid|'
+    complaint+='unexpected|bad |failed|not supported|duplicate|globally|timeout'
+    if dmesg | grep -E 'nvme|blk|EXT4|WARNING|BUG|Call Trace' | grep -iE "$complaint"; then
+        fail "the kernel complains"
+    fi
+}

@@ -1,0 +1,179 @@
+//! Tests with real peers: the Linux kernel's host and target, nvme-cli, fio and ext4 in a guest,
+//! against the binary `weft` outside (and, where block devices are wanted, inside).
+//!
+//! A suite boots one guest and runs its steps in order. A step is a Rust function that has
+//! things done inside (a function of a script in `tests/peers`, which is the guest's shared
+//! folder) and outside (start, signal and kill the target, look at its files). Every step
+//! starts from a clean guest, so that one failure does not hide the next.
+
+mod bench;
+mod block;
+mod kernel_host;
+mod kernel_target;
+mod process;
+
+use crate::guest::Image;
+use crate::report::Report;
+use crate::test::build_binary;
+use anyhow::Result;
+use bench::Bench;
+use std::path::Path;
+
+/// One thing that is tried with a peer.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    name: &'static str,
+    run: fn(&mut Bench) -> Result<()>,
+    /// Whether it depends on the reactor's driver and is quick enough to run on both.
+    both: bool,
+}
+
+/// A step that is run on both drivers only with `--all`.
+const fn step(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
+    Step { name, run, both: false }
+}
+
+/// A step that is always run on both drivers.
+const fn both(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
+    Step { name, run, both: true }
+}
+
+/// Steps that share one boot of a guest.
+#[derive(Debug)]
+struct Suite {
+    name: &'static str,
+    /// The script in `tests/peers` that holds its functions.
+    script: &'static str,
+    /// Modules that the guest loads.
+    modules: &'static [&'static str],
+    /// Makes what all steps need.
+    setup: fn(&mut Bench) -> Result<()>,
+    steps: &'static [Step],
+}
+
+const SUITES: &[&Suite] = &[&kernel_host::SUITE, &kernel_target::SUITE, &block::SUITE];
+
+/// Which driver of the reactor our side uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Driver {
+    Uring,
+    Epoll,
+    /// Epoll, and only the steps that are quick.
+    EpollBriefly,
+}
+
+impl Driver {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Uring => "uring",
+            Self::Epoll | Self::EpollBriefly => "epoll",
+        }
+    }
+}
+
+/// Whether `name` is `suite/step`.
+pub(crate) fn has_step(name: &str) -> bool {
+    let Some((suite, step)) = name.split_once('/') else { return false };
+    SUITES.iter().any(|s| s.name == suite && s.steps.iter().any(|s| s.name == step))
+}
+
+/// Runs the suites on each of `drivers`; with a `filter`, only the steps whose name has it.
+pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: Option<&str>) {
+    let image = match Image::prepare(false) {
+        Ok(image) => image,
+        Err(error) => return cannot(report, &format!("{error:#}")),
+    };
+    println!(
+        "Linux {}, {}",
+        image.version,
+        if crate::guest::machine::has_kvm() {
+            "on KVM"
+        } else {
+            "emulated (no KVM with kvm_intel or kvm_amd here)"
+        }
+    );
+    let mut weft = None;
+    let built = report.check("peers/build", || {
+        weft = Some(build_binary(root)?);
+        Ok(())
+    });
+    let (true, Some(weft)) = (built, weft) else { return };
+    for driver in drivers {
+        for suite in SUITES {
+            let chosen = |step: &&Step| {
+                let name = format!("{}/{}", suite.name, step.name);
+                (*driver != Driver::EpollBriefly || step.both)
+                    && filter.is_none_or(|filter| name.contains(filter))
+            };
+            let steps: Vec<&Step> = suite.steps.iter().filter(chosen).collect();
+            if !steps.is_empty() {
+                run_suite(root, report, &image, &weft, *driver, suite, &steps);
+            }
+        }
+    }
+}
+
+fn run_suite(
+    root: &Path,
+    report: &mut Report,
+    image: &Image,
+    weft: &Path,
+    driver: Driver,
+    suite: &Suite,
+    steps: &[&Step],
+) {
+    report.announce(&format!("{} over {}", suite.name, driver.name()));
+    let mut steps = steps.iter();
+    let mut left = steps.len();
+    // A guest that dies takes its step with it; the next steps get a new one.
+    while left > 0 {
+        let bench = Bench::boot(root, image, weft, driver.name(), suite.script, suite.modules);
+        let mut bench = match bench {
+            Ok(bench) => bench,
+            Err(error) => return cannot(report, &format!("{error:#}")),
+        };
+        let ready = report.check(&format!("{}/setup", suite.name), || {
+            (suite.setup)(&mut bench).map_err(|error| bench.explain(error))
+        });
+        if !ready {
+            return;
+        }
+        while bench.is_alive() {
+            let Some(step) = steps.next() else { return };
+            left -= 1;
+            report.check(&format!("{}/{} ({})", suite.name, step.name, driver.name()), || {
+                bench.begin();
+                (step.run)(&mut bench).map_err(|error| bench.explain(error))
+            });
+        }
+    }
+}
+
+/// A machine without guests skips these tests and says so; where CI runs, that is a failure.
+fn cannot(report: &mut Report, reason: &str) {
+    let count = SUITES.iter().map(|suite| suite.steps.len()).sum();
+    println!("!!! no guest can run here, so nothing was tried with real peers");
+    if std::env::var("CI").is_ok_and(|value| value == "true") {
+        println!("{reason}");
+        report.add_failure(&format!("peers: {reason}"));
+    } else {
+        report.skip("peers", count, reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_is_found_by_its_full_name_and_has_one_of_its_own() {
+        assert!(has_step("kernel_host/discover"));
+        assert!(!has_step("kernel_host/nonsense") && !has_step("discover"));
+        for suite in SUITES {
+            for (at, step) in suite.steps.iter().enumerate() {
+                let same = suite.steps[..at].iter().any(|other| other.name == step.name);
+                assert!(!same, "{}/{} is there twice", suite.name, step.name);
+            }
+        }
+    }
+}

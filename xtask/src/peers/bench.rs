@@ -1,0 +1,223 @@
+//! What a step works with: the guest, the target outside, and the folder that both see.
+
+use super::process::{Process, tail};
+use crate::guest::{Exit, Guest, Image, Options};
+use crate::test::target_folder;
+use anyhow::{Error, Result, bail};
+use rustix::process::Signal;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The subsystem that all steps use.
+pub(crate) const NQN: &str = "nqn.2026-01.io.weft:peer";
+
+/// How long one function in the guest may take. Emulated, on a busy machine.
+const GUEST_TIME: Duration = Duration::from_secs(300);
+
+/// The port in the guest that `port` of this machine leads to.
+const GUEST_PORT: u16 = 4420;
+
+/// The guest and what is beside it.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    /// The folder that is `/share` in the guest: the scripts, logs, data.
+    pub(crate) folder: PathBuf,
+    /// A free port of this machine: the target's, or the way to the guest's target.
+    pub(crate) port: u16,
+    /// The binary under test.
+    pub(crate) weft: PathBuf,
+    /// The reactor's driver, as `WEFT_DRIVER` wants it.
+    pub(crate) driver: &'static str,
+    /// The target outside, if one runs.
+    pub(crate) target: Option<Process>,
+    guest: Guest,
+    alive: bool,
+    script: &'static str,
+    /// What the current step's commands said.
+    transcript: String,
+}
+
+impl Bench {
+    /// Boots a guest for the functions of `script`.
+    pub(crate) fn boot(
+        root: &Path,
+        image: &Image,
+        weft: &Path,
+        driver: &'static str,
+        script: &'static str,
+        modules: &[&str],
+    ) -> Result<Self> {
+        let name = script.trim_end_matches(".sh");
+        let folder = target_folder(root).join("peers").join(format!("{name}-{driver}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        for entry in fs::read_dir(root.join("tests/peers"))? {
+            let entry = entry?;
+            fs::copy(entry.path(), folder.join(entry.file_name()))?;
+        }
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        // The way in exists only where the target is inside: QEMU holds the port.
+        let inside = script == super::kernel_target::SUITE.script;
+        let options = Options {
+            share: Some(folder.canonicalize()?),
+            forwards: if inside { vec![(port, GUEST_PORT)] } else { Vec::new() },
+            modules: modules.iter().map(|module| (*module).to_owned()).collect(),
+            ..Options::default()
+        };
+        let guest = Guest::boot(image, &options)?;
+        Ok(Self {
+            folder,
+            port,
+            weft: weft.to_owned(),
+            driver,
+            target: None,
+            guest,
+            alive: true,
+            script,
+            transcript: String::new(),
+        })
+    }
+
+    /// Whether the guest still takes commands.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive
+    }
+
+    /// A new step begins.
+    pub(crate) fn begin(&mut self) {
+        self.transcript.clear();
+    }
+
+    /// Calls a function of the suite's script in the guest and returns what it said.
+    pub(crate) fn guest(&mut self, function: &str) -> Result<String> {
+        let script = format!(
+            "export ADDRESS=10.0.2.2 PORT={} NQN={NQN} WEFT_DRIVER={}\n\
+             exec bash -euo pipefail -c '. /share/{}; {function}'",
+            self.port, self.driver, self.script,
+        );
+        let (exit, said) = self.raw(&script, GUEST_TIME)?;
+        self.transcript += &format!("[guest] {function}\n{said}");
+        match exit {
+            Exit::Status(0) => Ok(said),
+            Exit::Status(status) => bail!("{function}: status {status}"),
+            Exit::TimedOut | Exit::Died => {
+                self.alive = false;
+                bail!("{function}: the guest is gone: {exit:?}")
+            }
+        }
+    }
+
+    fn raw(&mut self, script: &str, time: Duration) -> Result<(Exit, String)> {
+        let mut bytes: Vec<u8> = Vec::new();
+        let exit = self.guest.run(script, time, &mut |more| bytes.extend(more))?;
+        Ok((exit, String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// Runs `weft` outside to its end and returns what it wrote to its standard output.
+    pub(crate) fn weft(&mut self, arguments: &[&str]) -> Result<Vec<u8>> {
+        let output = self.weft_command().args(arguments).output()?;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        self.transcript += &format!(
+            "[outside] weft {}\n{}{}",
+            arguments.join(" "),
+            text(output.stdout.get(..4096).unwrap_or(&output.stdout)),
+            text(&output.stderr),
+        );
+        if !output.status.success() {
+            bail!("weft {}: {}", arguments.join(" "), output.status);
+        }
+        Ok(output.stdout)
+    }
+
+    /// The binary under test, with the driver of this run.
+    pub(crate) fn weft_command(&self) -> Command {
+        let mut command = Command::new(&self.weft);
+        command.env("WEFT_DRIVER", self.driver).env("WEFT_LOG", "debug");
+        command
+    }
+
+    /// Writes the target's configuration; `more` is further TOML for the subsystem.
+    pub(crate) fn configure(&self, more: &str) -> Result<()> {
+        let file = self.file().display().to_string();
+        let port = self.port;
+        let text = format!(
+            "[[port]]\nlisten = \"tcp://127.0.0.1:{port}\"\nadvertise = \"10.0.2.2:{port}\"\n\n\
+             [[subsystem]]\nnqn = \"{NQN}\"\n{more}\n\
+             [[subsystem.namespace]]\nnsid = 1\nmemory = \"64MiB\"\nblock-size = 512\n\
+             uuid = \"77656674-0000-4000-8000-00000000beef\"\n\n\
+             [[subsystem.namespace]]\nnsid = 2\nfile = \"{file}\"\nblock-size = 4096\n"
+        );
+        Ok(fs::write(self.configuration(), text)?)
+    }
+
+    /// Where the target's configuration is.
+    pub(crate) fn configuration(&self) -> PathBuf {
+        self.folder.join("target.toml")
+    }
+
+    /// The file that is namespace 2.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.join("namespace2.img")
+    }
+
+    /// Starts the target outside and waits until it serves.
+    pub(crate) fn start_target(&mut self) -> Result<()> {
+        let mut command = self.weft_command();
+        command.arg("target").arg("--config").arg(self.configuration());
+        let mut target = Process::start(&mut command, &self.target_log())?;
+        target.wait_for("nvme connect", Duration::from_secs(20))?;
+        self.target = Some(target);
+        Ok(())
+    }
+
+    /// Kills the target without warning.
+    pub(crate) fn kill_target(&mut self) {
+        self.target = None;
+    }
+
+    /// Stops the target in an orderly way.
+    pub(crate) fn stop_target(&mut self) -> Result<()> {
+        self.running()?;
+        self.target.take().map_or(Ok(()), Process::stop)
+    }
+
+    /// Has the target read its configuration again.
+    pub(crate) fn reload_target(&mut self) -> Result<()> {
+        self.running()?.signal(Signal::HUP)
+    }
+
+    /// The target that is supposed to run.
+    pub(crate) fn running(&mut self) -> Result<&mut Process> {
+        match &mut self.target {
+            Some(target) => Ok(target),
+            None => bail!("no target runs"),
+        }
+    }
+
+    fn target_log(&self) -> PathBuf {
+        self.folder.join("target.log")
+    }
+
+    /// An error with all that helps to find its cause.
+    pub(crate) fn explain(&mut self, error: Error) -> Error {
+        let (kernel, from) = match self.alive {
+            true => {
+                let dmesg = self.raw("dmesg | tail -n 40", Duration::from_secs(20));
+                (dmesg.map(|(_, text)| text).unwrap_or_default(), "kernel")
+            }
+            false => (self.guest.console(), "console"),
+        };
+        let _ = fs::write(self.folder.join("console.log"), self.guest.console());
+        let target = tail(&self.target_log(), 40);
+        let transcript: Vec<&str> = self.transcript.lines().collect();
+        let transcript = transcript[transcript.len().saturating_sub(60)..].join("\n");
+        error.context(format!(
+            "--- what was said\n{transcript}\n--- the guest's {from}\n{kernel}\n\
+             --- the target's log\n{target}\n--- all of it is in {}\n",
+            self.folder.display()
+        ))
+    }
+}

@@ -1,0 +1,27 @@
+//! weft's target inside the guest, where block devices are that count what reaches them.
+
+use super::bench::Bench;
+use super::{Step, Suite, both, step};
+use anyhow::Result;
+use std::fs;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "block",
+    script: "block.sh",
+    modules: &["nvme-tcp", "loop"],
+    setup,
+    steps: STEPS,
+};
+
+const STEPS: &[Step] = &[
+    both("flush", |bench| bench.guest("flush").map(drop)),
+    both("fua", |bench| bench.guest("fua").map(drop)),
+    both("discard", |bench| bench.guest("discard").map(drop)),
+    step("data", |bench| bench.guest("data").map(drop)),
+    step("io_uring_forbidden", |bench| bench.guest("forbidden").map(drop)),
+];
+
+fn setup(bench: &mut Bench) -> Result<()> {
+    fs::copy(&bench.weft, bench.folder.join("weft"))?;
+    bench.guest("disk").map(drop)
+}

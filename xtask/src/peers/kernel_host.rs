@@ -1,0 +1,147 @@
+//! Linux' host, nvme-cli, fio and ext4 in the guest, weft's target outside.
+
+use super::bench::Bench;
+use super::{Step, Suite, both, step};
+use anyhow::{Result, ensure};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "kernel_host",
+    script: "kernel_host.sh",
+    modules: &["nvme-tcp"],
+    setup,
+    steps: STEPS,
+};
+
+const STEPS: &[Step] = &[
+    step("discover", |bench| bench.guest("discover").map(drop)),
+    step("connect_all", |bench| bench.guest("connect_all").map(drop)),
+    step("persistent_discovery", |bench| bench.guest("persistent_discovery").map(drop)),
+    step("identify", |bench| bench.guest("identify").map(drop)),
+    step("logs", |bench| bench.guest("logs").map(drop)),
+    step("features", |bench| bench.guest("features").map(drop)),
+    step("commands", |bench| bench.guest("commands").map(drop)),
+    both("data_of_memory", |bench| bench.guest("data 1 512").map(drop)),
+    both("data_of_file", |bench| bench.guest("data 2 4096").map(drop)),
+    step("data_with_digests", |bench| bench.guest("data 2 4096 -g -G").map(drop)),
+    both("mixed", |bench| bench.guest("mixed").map(drop)),
+    step("digests", |bench| bench.guest("digests").map(drop)),
+    step("queues", |bench| bench.guest("queues").map(drop)),
+    both("filesystem", |bench| bench.guest("filesystem").map(drop)),
+    step("write_cache", |bench| bench.guest("write_cache").map(drop)),
+    both("deallocate", deallocate),
+    step("two_hosts", |bench| bench.guest("two_hosts").map(drop)),
+    step("allowed_hosts", allowed_hosts),
+    step("reset", |bench| bench.guest("reset").map(drop)),
+    step("identity_survives_a_restart", identity_survives_a_restart),
+    step("namespaces_change", namespaces_change),
+    both("killed_under_load", killed_under_load),
+    step("silent_host", silent_host),
+    step("idle", idle),
+    both("stop", Bench::stop_target),
+];
+
+const MIB: u64 = 1 << 20;
+const FILE_BYTES: u64 = 96 * MIB;
+
+fn setup(bench: &mut Bench) -> Result<()> {
+    File::create(bench.file())?.set_len(FILE_BYTES)?;
+    bench.configure("")?;
+    bench.start_target()
+}
+
+/// Bytes of the file that take room on the disk.
+fn allocated(bench: &Bench) -> Result<u64> {
+    Ok(fs::metadata(bench.file())?.blocks() * 512)
+}
+
+/// Deallocated blocks read as zero and give their room back.
+fn deallocate(bench: &mut Bench) -> Result<()> {
+    bench.guest("fill")?;
+    let full = allocated(bench)?;
+    ensure!(full >= 16 * MIB, "16 MiB were written and the file takes {full} bytes");
+    bench.guest("discard")?;
+    let discarded = allocated(bench)?;
+    ensure!(discarded + 8 * MIB <= full, "discard of 8 MiB: {full} bytes became {discarded}");
+    bench.guest("punch")?;
+    let punched = allocated(bench)?;
+    ensure!(punched + 4 * MIB <= discarded, "punch of 4 MiB: {discarded} became {punched}");
+    bench.guest("zero").map(drop)
+}
+
+/// A host that is not on the list is told so, and gets in once it is.
+fn allowed_hosts(bench: &mut Bench) -> Result<()> {
+    bench.configure("allowed-hosts = [\"nqn.2026-01.io.weft:friend\"]")?;
+    bench.reload_target()?;
+    let result = bench.guest("stranger").and_then(|_| bench.guest("friend"));
+    bench.configure("")?;
+    bench.reload_target()?;
+    result.map(drop)
+}
+
+/// The kernel's host drops a namespace whose identity has changed when it reconnects.
+fn identity_survives_a_restart(bench: &mut Bench) -> Result<()> {
+    let path = bench.folder.join("identity");
+    bench.guest("identity")?;
+    let before = fs::read_to_string(&path)?;
+    bench.stop_target()?;
+    bench.start_target()?;
+    bench.guest("identity")?;
+    let after = fs::read_to_string(&path)?;
+    ensure!(before == after, "before the restart:\n{before}after it:\n{after}");
+    Ok(())
+}
+
+/// A host that is connected sees namespaces grow, come and go.
+fn namespaces_change(bench: &mut Bench) -> Result<()> {
+    bench.guest("before_change")?;
+    let bytes = FILE_BYTES + 32 * MIB;
+    File::options().write(true).open(bench.file())?.set_len(bytes)?;
+    bench.reload_target()?;
+    bench.guest(&format!("grown {bytes}"))?;
+
+    let text = fs::read_to_string(bench.configuration())?;
+    let third = "\n[[subsystem.namespace]]\nnsid = 3\nmemory = \"16MiB\"\n";
+    fs::write(bench.configuration(), format!("{text}{third}"))?;
+    bench.reload_target()?;
+    bench.guest("added")?;
+    fs::write(bench.configuration(), text)?;
+    bench.reload_target()?;
+    bench.guest("removed")?;
+
+    File::options().write(true).open(bench.file())?.set_len(FILE_BYTES)?;
+    bench.reload_target()
+}
+
+/// The target dies under load and comes back: the host reconnects and nothing is lost.
+fn killed_under_load(bench: &mut Bench) -> Result<()> {
+    bench.guest("start_load")?;
+    for _ in 0..2 {
+        bench.kill_target();
+        std::thread::sleep(Duration::from_secs(2));
+        bench.start_target()?;
+        std::thread::sleep(Duration::from_secs(4));
+    }
+    bench.guest("end_load 120").map(drop)
+}
+
+/// A host that says nothing for longer than its keep-alive timeout loses its controller.
+fn silent_host(bench: &mut Bench) -> Result<()> {
+    bench.guest("silence")?;
+    let target = bench.running()?;
+    target.wait_for("keep-alive", Duration::from_secs(30))?;
+    bench.guest("voice").map(drop)
+}
+
+/// A target that nobody uses costs next to nothing.
+fn idle(bench: &mut Bench) -> Result<()> {
+    bench.guest("idle")?;
+    let target = bench.running()?;
+    let before = target.processor_time()?;
+    std::thread::sleep(Duration::from_secs(5));
+    let used = target.processor_time()?.saturating_sub(before);
+    ensure!(used <= Duration::from_millis(100), "{used:?} of processor time in 5 idle seconds");
+    bench.guest("disconnect").map(drop)
+}

@@ -1,0 +1,160 @@
+//! Linux' target (nvmet) in the guest, weft's host outside.
+
+use super::bench::{Bench, NQN};
+use super::process::Process;
+use super::{Step, Suite, both, step};
+use anyhow::{Result, bail, ensure};
+use std::fs;
+use std::time::Duration;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "kernel_target",
+    script: "kernel_target.sh",
+    modules: &["nvmet-tcp", "null_blk"],
+    setup: |bench| bench.guest("serve").map(drop),
+    steps: STEPS,
+};
+
+const STEPS: &[Step] = &[
+    step("discover", discover),
+    step("identify", identify),
+    step("list", list),
+    both("read", read),
+    both("write", write),
+    both("verified", verified),
+    step("digests", digests),
+    step("queues", queues),
+    both("port_goes_and_comes", port_goes_and_comes),
+];
+
+const MIB: u64 = 1 << 20;
+
+/// The namespace `nsid` of the guest's target, as the tools of `weft` name one.
+fn url(bench: &Bench, nsid: u32) -> String {
+    format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid={nsid}", bench.port)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The check sum of what lies in the namespace's backing inside the guest.
+fn sum_inside(bench: &mut Bench, nsid: u32, offset: u64, length: u64) -> Result<String> {
+    Ok(bench.guest(&format!("sum {nsid} {offset} {length}"))?.trim().to_owned())
+}
+
+/// The check sum of a file that both sides see.
+fn sum_of(bench: &mut Bench, name: &str) -> Result<String> {
+    Ok(bench.guest(&format!("sum_of {name}"))?.trim().to_owned())
+}
+
+fn discover(bench: &mut Bench) -> Result<()> {
+    let port = bench.port.to_string();
+    let said = text(&bench.weft(&["discover", "--traddr", "127.0.0.1", "--trsvcid", &port])?);
+    ensure!(said.contains(NQN), "the subsystem is not in the log");
+    Ok(())
+}
+
+fn identify(bench: &mut Bench) -> Result<()> {
+    let said = text(&bench.weft(&["identify", &url(bench, 1), "--output-format", "json"])?);
+    let value: serde_json::Value = serde_json::from_str(&said)?;
+    ensure!(value.to_string().contains("Linux"), "the model number is Linux'");
+    Ok(())
+}
+
+fn list(bench: &mut Bench) -> Result<()> {
+    let said = text(&bench.weft(&["list", &url(bench, 1)])?);
+    ensure!(said.contains("64"), "both namespaces have 64 MiB");
+    Ok(())
+}
+
+/// Reads bytes that the guest has put there.
+fn read(bench: &mut Bench) -> Result<()> {
+    for (nsid, block_bytes) in [(1, 512), (2, 4096)] {
+        bench.guest(&format!("put {nsid}"))?;
+        let blocks = (4 * MIB / block_bytes).to_string();
+        let back = bench.folder.join("read.bin");
+        let back = back.display().to_string();
+        let url = url(bench, nsid);
+        bench.weft(&["read", &url, "--start-block", "0", "--blocks", &blocks, "--data", &back])?;
+        let (put, read) = (fs::read(bench.folder.join("put.bin"))?, fs::read(&back)?);
+        ensure!(put == read, "namespace {nsid}: other bytes came back");
+    }
+    Ok(())
+}
+
+/// Writes bytes and has the guest look at what lies there.
+fn write(bench: &mut Bench) -> Result<()> {
+    for (nsid, block_bytes) in [(1, 512), (2, 4096)] {
+        let data: Vec<u8> = (0..4 * MIB).map(|at| (at * 31 / 7 % 251) as u8).collect();
+        let path = bench.folder.join("write.bin");
+        fs::write(&path, &data)?;
+        let path = path.display().to_string();
+        let start = 8 * MIB / block_bytes;
+        let url = url(bench, nsid);
+        bench.weft(&["write", &url, "--start-block", &start.to_string(), "--data", &path])?;
+        bench.weft(&["flush", &url])?;
+        let inside = sum_inside(bench, nsid, 8 * MIB, 4 * MIB)?;
+        let written = sum_of(bench, "write.bin")?;
+        ensure!(inside == written, "namespace {nsid}: other bytes lie there");
+    }
+    Ok(())
+}
+
+fn bench_verified(bench: &mut Bench, nsid: u32, more: &[&str]) -> Result<()> {
+    let url = url(bench, nsid);
+    let mut arguments = vec!["bench", &url, "--rw", "randwrite", "--verify", "crc32c"];
+    arguments.extend(more);
+    bench.weft(&arguments).map(drop)
+}
+
+/// Sizes from 512 bytes to 1 MiB, depths from 1 to 128, each block with its check sum.
+fn verified(bench: &mut Bench) -> Result<()> {
+    for bs in ["512", "4k", "64k", "256k", "1m"] {
+        for depth in ["1", "16", "128"] {
+            bench_verified(bench, 1, &["--bs", bs, "--iodepth", depth, "--size", "2m"])?;
+        }
+    }
+    bench_verified(bench, 2, &["--bs", "4k", "--iodepth", "32", "--size", "8m"])
+}
+
+fn digests(bench: &mut Bench) -> Result<()> {
+    for digests in [&["--hdr-digest"][..], &["--data-digest"], &["--hdr-digest", "--data-digest"]] {
+        let mut more = vec!["--bs", "64k", "--iodepth", "8", "--size", "2m"];
+        more.extend(digests);
+        bench_verified(bench, 1, &more)?;
+    }
+    Ok(())
+}
+
+fn queues(bench: &mut Bench) -> Result<()> {
+    for queues in ["1", "2"] {
+        for size in ["8", "128", "1024"] {
+            let more = ["--nr-io-queues", queues, "--queue-size", size];
+            let work = ["--bs", "4k", "--iodepth", "64", "--size", "2m"];
+            bench_verified(bench, 1, &[&more[..], &work[..]].concat())?;
+        }
+    }
+    Ok(())
+}
+
+/// The kernel's target goes away under load and comes back: the host reconnects by itself and
+/// what it was asked to write is there.
+fn port_goes_and_comes(bench: &mut Bench) -> Result<()> {
+    let url = url(bench, 1);
+    let mut command = bench.weft_command();
+    command.args(["bench", &url, "--rw", "randwrite", "--verify", "crc32c", "--bs", "4k"]);
+    command.args(["--iodepth", "16", "--size", "16m", "--rate-iops", "512"]);
+    command.args(["--reconnect-delay", "1", "--ctrl-loss-tmo", "60"]);
+    let mut load = Process::start(&mut command, &bench.folder.join("load.log"))?;
+    std::thread::sleep(Duration::from_secs(3));
+    for _ in 0..2 {
+        bench.guest("stop_port; sleep 2; start_port")?;
+        std::thread::sleep(Duration::from_secs(3));
+    }
+    let status = load.wait(Duration::from_secs(120))?;
+    if !status.success() {
+        bail!("{status}:\n{}", load.output());
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! What was run, how it went and how long it took; its last line is for machines and people.
+
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+/// Counts of everything that was checked.
+#[derive(Debug)]
+pub(crate) struct Report {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    /// What a reader who sees only the end needs to know.
+    notes: Vec<String>,
+    start: Instant,
+}
+
+impl Report {
+    pub(crate) fn new() -> Self {
+        let start = Instant::now();
+        Self { passed: 0, failed: 0, skipped: 0, notes: Vec::new(), start }
+    }
+
+    /// Announces a stage whose parts are counted one by one.
+    pub(crate) fn announce(&self, name: &str) {
+        println!("==> {name} ({})", minutes(self.start.elapsed()));
+    }
+
+    /// Runs one check, counts it, and returns whether it passed.
+    pub(crate) fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) -> bool {
+        let start = Instant::now();
+        let result = check();
+        let time = start.elapsed().as_secs_f32();
+        match &result {
+            Ok(()) => {
+                println!("PASS {name} {time:.1} s");
+                self.passed += 1;
+            }
+            Err(error) => {
+                println!("{error:#}");
+                println!("FAIL {name} {time:.1} s");
+                self.failed += 1;
+                self.notes.push(format!("FAIL {name}"));
+            }
+        }
+        result.is_ok()
+    }
+
+    /// Counts `count` checks that were not run.
+    pub(crate) fn skip(&mut self, name: &str, count: usize, reason: &str) {
+        println!("SKIP {name}: {reason}");
+        self.skipped += count;
+        self.notes.push(format!("SKIP {name}: {reason}"));
+    }
+
+    /// Adds what a test harness counted.
+    pub(crate) fn add(&mut self, passed: usize, ignored: usize) {
+        self.passed += passed;
+        self.skipped += ignored;
+    }
+
+    /// Adds a test that failed under a test harness.
+    pub(crate) fn add_failure(&mut self, name: &str) {
+        self.failed += 1;
+        self.notes.push(format!("FAIL {name}"));
+    }
+
+    /// Prints the summary and returns whether nothing failed.
+    pub(crate) fn finish(self) -> bool {
+        println!("==> done ({})", minutes(self.start.elapsed()));
+        for note in &self.notes {
+            println!("{note}");
+        }
+        println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
+        self.failed == 0
+    }
+}
+
+fn minutes(time: Duration) -> String {
+    format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
+}

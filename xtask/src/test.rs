@@ -1,0 +1,157 @@
+//! `cargo xtask test`: everything that must hold, from the cheap to the dear.
+//!
+//! A stage that fails does not keep the next from running, except that nothing is run against
+//! a binary that does not build.
+
+use crate::fuzz;
+use crate::peers::{self, Driver};
+use crate::report::Report;
+use crate::tidy;
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How much of the tests to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Without guests.
+    Quick,
+    /// What CI runs.
+    Normal,
+    /// With what takes longer, too.
+    All,
+}
+
+/// The packages whose tests open sockets and files and so depend on the reactor's driver.
+const DRIVEN: &[&str] = &["backend", "transport", "target", "host", "lab", "cli"];
+
+/// How long each fuzz target runs.
+const FUZZ_SECONDS: u64 = 10;
+const FUZZ_SECONDS_ALL: u64 = 120;
+
+/// Runs the tests; false if any failed.
+pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
+    let mut report = Report::new();
+    report.announce("style and lints");
+    report.check("format", || cargo(root, &["fmt", "--all", "--check"]));
+    report.check("tidy", || {
+        let faults = tidy::check(root)?;
+        if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+    });
+    report.check("clippy", || {
+        cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+    });
+
+    report.announce("tests of the crates");
+    cargo_test(root, &mut report, &["--workspace"], None)?;
+    report.announce("the same over the epoll driver");
+    let driven: Vec<String> = DRIVEN
+        .iter()
+        .filter(|name| root.join("crates").join(name).exists())
+        .flat_map(|name| ["-p".to_owned(), format!("weft-{name}")])
+        .collect();
+    let driven: Vec<&str> = driven.iter().map(String::as_str).collect();
+    cargo_test(root, &mut report, &driven, Some("epoll"))?;
+
+    report.announce("fuzz targets, briefly");
+    let seconds = if extent == Extent::All { FUZZ_SECONDS_ALL } else { FUZZ_SECONDS };
+    fuzz::smoke(root, &mut report, seconds);
+
+    if extent != Extent::Quick {
+        report.announce("real peers");
+        let drivers: &[Driver] = match extent {
+            Extent::All => &[Driver::Uring, Driver::Epoll],
+            _ => &[Driver::Uring, Driver::EpollBriefly],
+        };
+        peers::run(root, &mut report, drivers, None);
+    }
+    Ok(report.finish())
+}
+
+/// Builds the binary for the tests that run it and returns its path.
+pub(crate) fn build_binary(root: &Path) -> Result<PathBuf> {
+    cargo(root, &["build", "--package", "weft-cli"])?;
+    let path = target_folder(root).join("debug/weft");
+    if path.exists() { Ok(path) } else { bail!("cargo has built no {}", path.display()) }
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
+    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    root.join(folder)
+}
+
+/// Runs cargo and lets it speak for itself.
+pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
+    let status = cargo_command(root).args(arguments).status().context("cannot start cargo")?;
+    if !status.success() {
+        bail!("cargo {}: {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+fn cargo_command(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).stdin(Stdio::null());
+    command
+}
+
+/// Runs `cargo test`, shows all but the tests that pass, and counts what the harness reports.
+fn cargo_test(
+    root: &Path,
+    report: &mut Report,
+    arguments: &[&str],
+    driver: Option<&str>,
+) -> Result<()> {
+    let mut command = cargo_command(root);
+    command.args(["test", "--no-fail-fast"]).args(arguments);
+    let mut name = String::from("cargo test");
+    if let Some(driver) = driver {
+        command.env("WEFT_DRIVER", driver);
+        name = format!("cargo test over {driver}");
+    }
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+    let lines = BufReader::new(child.stdout.take().context("no output")?).lines();
+    let mut failures = 0;
+    for line in lines.map_while(Result::ok) {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            report.add(count(counts, "passed"), count(counts, "ignored"));
+            println!("{counts}");
+        } else if let Some(test) = line.strip_prefix("test ").and_then(|l| l.strip_suffix("FAILED"))
+        {
+            failures += 1;
+            report.add_failure(&format!("{name}: {}", test.trim_end_matches([' ', '.'])));
+            println!("{line}");
+        } else if !line.is_empty() && !line.ends_with("... ok") && !line.starts_with("running ") {
+            println!("{line}");
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() && failures == 0 {
+        report.add_failure(&format!("{name}: {status}"));
+    }
+    Ok(())
+}
+
+/// The number before `word` in the line "ok. 3 passed; 0 failed; 1 ignored; …".
+fn count(text: &str, word: &str) -> usize {
+    let words: Vec<&str> = text.split([' ', ';']).collect();
+    let at = words.iter().position(|found| *found == word);
+    at.and_then(|at| words.get(at.checked_sub(1)?)?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_harness_own_counts_are_read() {
+        let line =
+            "ok. 13 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+        assert_eq!(count(line, "passed"), 13);
+        assert_eq!(count(line, "failed"), 2);
+        assert_eq!(count(line, "ignored"), 1);
+        assert_eq!(count("nonsense", "passed"), 0);
+    }
+}

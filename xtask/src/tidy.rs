@@ -1,0 +1,253 @@
+//! The rules of this repository that neither the compiler nor clippy can enforce.
+//!
+//! One module holds what a Rust source file looks like without its comments and strings
+//! ([`source`]); here are the rules: what may depend on what, who may say `unsafe` and who may
+//! read a clock, how large things may get, what must not be left behind, and that every test
+//! that the conformance matrix names exists.
+
+mod matrix;
+mod source;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use source::{Function, Source};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What each package may depend on. Development dependencies are freer: tests may join what
+/// the product keeps apart, but even they do not reach up to `lab` and `cli`.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("nvme", &[]),
+    ("nvmf", &["nvme"]),
+    ("reactor", &[]),
+    ("backend", &["reactor"]),
+    ("transport", &["nvme", "nvmf", "reactor"]),
+    ("target", &["nvme", "nvmf", "backend", "transport", "reactor"]),
+    ("host", &["nvme", "nvmf", "backend", "transport", "reactor"]),
+    ("rpc", &[]),
+    ("lab", &["nvme", "host", "backend", "reactor", "rpc"]),
+    ("sim", &["nvme", "nvmf", "reactor", "transport", "backend", "target", "host"]),
+    (
+        "cli",
+        &["nvme", "nvmf", "reactor", "backend", "transport", "target", "host", "rpc", "lab", "sim"],
+    ),
+];
+
+/// The packages at the top, which nothing may depend on, not even for its tests.
+const TOP: &[&str] = &["lab", "cli"];
+
+/// Who may say `unsafe`: the reactor (its whole manifest allows it) and the RDMA verbs module.
+const UNSAFE: &[&str] = &["crates/reactor/", "crates/transport/src/rdma/verbs"];
+
+/// Who may read a clock. The binary and these tasks measure people's time, not the protocol's.
+const CLOCKS: &[&str] = &["crates/reactor/", "crates/cli/", "xtask/"];
+
+const FILE_LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 70;
+const COLUMNS_MAX: usize = 100;
+
+/// What must not be left behind, and what to do instead.
+const FORBIDDEN: &[(&str, &str)] = &[
+    ("todo!", "finish it"),
+    ("unimplemented!", "finish it"),
+    ("dbg!", "remove it"),
+    ("#[ignore", "a test that does not run is none"),
+    ("allow(dead_code", "remove what is not used"),
+    ("allow(unused", "remove what is not used"),
+];
+
+/// Checks the repository at `root` and returns one sentence for each thing that is wrong.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+    let mut faults = layering(&metadata(root)?);
+    let files = rust_files(root)?;
+    let mut sources = Vec::new();
+    for path in &files {
+        let text = fs::read_to_string(root.join(path))?;
+        sources.push(Source::parse(path, &text));
+    }
+    for source in &sources {
+        check_source(source, &mut faults);
+    }
+    faults.extend(matrix::check(root, &sources)?);
+    faults.sort();
+    Ok(faults)
+}
+
+/// The workspace as cargo sees it.
+fn metadata(root: &Path) -> Result<Value> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let text = crate::guest::output(
+        Command::new(cargo)
+            .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+            .current_dir(root),
+    )?;
+    serde_json::from_slice(&text).context("cargo metadata is not JSON")
+}
+
+/// Holds the dependencies among our own packages against [`LAYERS`].
+fn layering(metadata: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    let ours = |value: &Value| -> Option<String> {
+        Some(value["name"].as_str()?.strip_prefix("weft-")?.to_owned())
+    };
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let Some(name) = ours(package) else { continue };
+        let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
+            faults.push(format!("{name}: a new package needs a row in the table of layers"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let Some(to) = ours(dependency) else { continue };
+            let for_tests = dependency["kind"] == "dev" && !TOP.contains(&to.as_str());
+            if !allowed.contains(&to.as_str()) && !for_tests {
+                faults.push(format!("{name}: may not depend on {to}"));
+            }
+        }
+    }
+    faults
+}
+
+/// All Rust files of the repository, as paths below `root`.
+fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders: Vec<PathBuf> =
+        ["crates", "xtask", "fuzz", "tests"].iter().map(PathBuf::from).collect();
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(root.join(&folder)) else { continue };
+        for entry in entries {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            if entry.file_type()?.is_dir() && entry.file_name() != "target" {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn check_source(source: &Source, faults: &mut Vec<String>) {
+    let within = |places: &[&str]| places.iter().any(|place| source.path.starts_with(place));
+    let mut fault = |line: usize, what: String| {
+        faults.push(format!("{}:{}: {what}", source.path, line + 1));
+    };
+    for (at, line) in source.code.iter().enumerate() {
+        if !within(UNSAFE) && source::has_word(line, "unsafe") {
+            fault(at, "only the reactor and the verbs module say unsafe".into());
+        }
+        let reads_clock = ["Instant", "SystemTime"].iter().any(|w| source::has_word(line, w));
+        if reads_clock && !within(CLOCKS) && !source.is_test[at] {
+            fault(at, "only the reactor reads a clock: take `now` as an argument".into());
+        }
+        for (text, instead) in FORBIDDEN {
+            if line.contains(text) {
+                fault(at, format!("{text}: {instead}"));
+            }
+        }
+    }
+    for (at, line) in source.text.iter().enumerate() {
+        if line.chars().count() > COLUMNS_MAX {
+            fault(at, format!("more than {COLUMNS_MAX} columns"));
+        }
+    }
+    let length = source.is_test.iter().filter(|is_test| !**is_test).count();
+    if length > FILE_LINES_MAX {
+        fault(0, format!("{length} lines without tests; {FILE_LINES_MAX} are enough for a file"));
+    }
+    for function in source.functions() {
+        if function.lines > FUNCTION_LINES_MAX && !source.is_test[function.start] {
+            let Function { name, lines, .. } = &function;
+            fault(
+                function.start,
+                format!("{name} has {lines} lines of code, more than {FUNCTION_LINES_MAX}"),
+            );
+        }
+    }
+    check_crate_root(source, faults);
+}
+
+/// A crate opens with an essay, and the wire types need no operating system.
+fn check_crate_root(source: &Source, faults: &mut Vec<String>) {
+    if !source.path.starts_with("crates/") || !source.path.ends_with("/src/lib.rs") {
+        return;
+    }
+    if !source.text.first().is_some_and(|line| line.starts_with("//!")) {
+        faults.push(format!("{}: opens with what the crate is (//!)", source.path));
+    }
+    let no_std = source.code.iter().any(|line| line.contains("no_std"));
+    if source.path == "crates/nvme/src/lib.rs" && !no_std {
+        faults.push(format!("{}: is no_std", source.path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn workspace(name: &str, dependencies: &[(&str, Option<&str>)]) -> Value {
+        let dependencies: Vec<Value> =
+            dependencies.iter().map(|(name, kind)| json!({ "name": name, "kind": kind })).collect();
+        json!({ "packages": [{ "name": name, "dependencies": dependencies }] })
+    }
+
+    #[test]
+    fn a_dependency_against_the_layers_is_found() {
+        let fine = workspace("weft-nvmf", &[("weft-nvme", None), ("zerocopy", None)]);
+        assert_eq!(layering(&fine), [""; 0]);
+        let up = workspace("weft-nvmf", &[("weft-target", None)]);
+        assert_eq!(layering(&up), ["nvmf: may not depend on target"]);
+        let side = workspace("weft-lab", &[("weft-target", None)]);
+        assert_eq!(layering(&side), ["lab: may not depend on target"]);
+        let stranger = workspace("weft-new", &[]);
+        assert_eq!(layering(&stranger).len(), 1);
+    }
+
+    #[test]
+    fn tests_may_join_target_and_host_but_not_reach_up_to_lab() {
+        let tests = workspace("weft-target", &[("weft-host", Some("dev"))]);
+        assert_eq!(layering(&tests), [""; 0]);
+        let up = workspace("weft-target", &[("weft-lab", Some("dev"))]);
+        assert_eq!(layering(&up), ["target: may not depend on lab"]);
+    }
+
+    fn faults_of(path: &str, text: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        check_source(&Source::parse(Path::new(path), text), &mut faults);
+        faults
+    }
+
+    #[test]
+    fn unsafe_and_clocks_stay_in_their_places() {
+        let code = "fn f() { unsafe { g() } let t = Instant::now(); }\n";
+        assert_eq!(faults_of("crates/host/src/a.rs", code).len(), 2);
+        assert_eq!(faults_of("crates/reactor/src/a.rs", code).len(), 0);
+        assert_eq!(faults_of("crates/cli/src/a.rs", code).len(), 1);
+        let words = "// unsafe Instant\nfn f() { log(\"unsafe SystemTime\"); not_unsafe() }\n";
+        assert_eq!(faults_of("crates/host/src/a.rs", words).len(), 0);
+    }
+
+    #[test]
+    fn what_must_not_be_left_behind_is_found_even_in_tests() {
+        let code = "#[cfg(test)]\nmod tests {\n    #[ignore]\n    fn f() { todo!() }\n}\n";
+        assert_eq!(faults_of("crates/host/src/a.rs", code).len(), 2);
+    }
+
+    #[test]
+    fn long_functions_and_files_are_found_but_tests_do_not_count() {
+        let function = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(71));
+        assert_eq!(faults_of("crates/host/src/a.rs", &function).len(), 1);
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{function}{}}}\n", "// x\n".repeat(900));
+        assert_eq!(faults_of("crates/host/src/a.rs", &tests), [""; 0]);
+        assert_eq!(faults_of("crates/host/src/a.rs", &"// x\n".repeat(801)).len(), 1);
+    }
+
+    #[test]
+    fn this_repository_follows_its_own_table() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        assert_eq!(layering(&metadata(root).expect("metadata")), [""; 0]);
+    }
+}
