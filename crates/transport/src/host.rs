@@ -1,0 +1,217 @@
+//! The host's side of a connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_nvme::{Command, Completion};
+use weft_nvmf::tcp::Negotiated;
+use weft_nvmf::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, MAXIMUM_R2T_DEFAULT};
+use weft_reactor::{Buffer, Owner, Reactor};
+
+use crate::limits::{CLOSE_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_DEFAULT};
+use crate::tcp::host::Connection;
+use crate::{CloseReason, DataDigestError, Slot};
+
+/// What a connection raises.
+#[derive(Debug)]
+pub enum HostEvent {
+    /// The connection stands: commands, Connect first, may be submitted.
+    Ready {
+        /// What the handshake has agreed.
+        negotiated: Negotiated,
+    },
+    /// A command is done; its slot is free.
+    Completed {
+        /// The command's slot.
+        slot: Slot,
+        /// The completion queue entry.
+        completion: Completion,
+        /// The buffer that was given, unless part of it is still being sent.
+        buffer: Option<Buffer>,
+        /// Bytes that the controller has sent into the buffer, from its beginning on. It is for
+        /// the caller to know how many there had to be.
+        received: u32,
+    },
+    /// A command is done, but its data cannot be trusted; its slot is free.
+    Failed {
+        /// The command's slot.
+        slot: Slot,
+        /// The buffer that was given.
+        buffer: Option<Buffer>,
+        /// Why.
+        why: DataDigestError,
+    },
+    /// The connection is no more; nothing follows.
+    Closed {
+        /// Why.
+        reason: CloseReason,
+        /// Commands that were in flight, which may or may not have been executed, and their
+        /// buffers, as far as they have come back.
+        in_flight: Vec<(Slot, Option<Buffer>)>,
+    },
+}
+
+/// A command's data.
+#[derive(Debug)]
+pub enum HostData {
+    /// There is none.
+    None,
+    /// All of the buffer is the controller's to fetch. Nobody may write to it until it comes back.
+    ToController(Buffer),
+    /// The controller is to fill the buffer, which must not be shared.
+    FromController(Buffer),
+}
+
+/// A command that could not be submitted: no slot is free, or the connection is not ready.
+#[derive(Debug)]
+pub struct NotSubmitted {
+    /// The data that was given.
+    pub data: HostData,
+}
+
+/// How to connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostOptions {
+    /// Ask for header digests.
+    pub header_digest: bool,
+    /// Ask for data digests.
+    pub data_digest: bool,
+    /// Commands in flight at most.
+    pub queue_depth: u16,
+    /// R2Ts of one command that the controller may have outstanding (MAXR2T).
+    pub maximum_r2t: u32,
+    /// Data up to this length goes within the capsule, until
+    /// [`HostConnection::set_in_capsule_bytes`].
+    pub in_capsule_bytes: u32,
+    /// Address to connect from.
+    pub local: Option<SocketAddr>,
+    /// Time until [`HostEvent::Ready`].
+    pub timeout: Duration,
+    /// Time for what is queued to go out when the connection is closed.
+    pub close_timeout: Duration,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            header_digest: false,
+            data_digest: false,
+            queue_depth: 128,
+            maximum_r2t: MAXIMUM_R2T_DEFAULT,
+            in_capsule_bytes: ADMIN_IN_CAPSULE_BYTES,
+            local: None,
+            timeout: CONNECT_TIMEOUT_DEFAULT,
+            close_timeout: CLOSE_TIMEOUT_DEFAULT,
+        }
+    }
+}
+
+/// A connection to a controller: one queue pair, whatever the transport.
+#[derive(Debug)]
+pub struct HostConnection {
+    inner: Inner,
+}
+
+#[derive(Debug)]
+enum Inner {
+    Tcp(Box<Connection>),
+}
+
+impl HostConnection {
+    /// Starts to connect. Completions for the connection carry `owner` and a token of which
+    /// [`crate::tag_of`] is `tag` (at most [`crate::TAG_MAX`]).
+    pub fn connect(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        address: SocketAddr,
+        options: HostOptions,
+    ) -> Self {
+        let connection = Connection::connect(reactor, owner, tag, address, options);
+        Self { inner: Inner::Tcp(Box::new(connection)) }
+    }
+
+    /// Takes a completion that is for this connection. Poll events afterwards.
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.handle(reactor, completion),
+        }
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<HostEvent> {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.poll_event(),
+        }
+    }
+
+    /// Commands that can be submitted now.
+    #[must_use]
+    pub fn free_slots(&self) -> usize {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.free_slots(),
+        }
+    }
+
+    /// Commands in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.in_flight(),
+        }
+    }
+
+    /// Submits a command. Its command identifier, PSDT and data pointer are filled in here.
+    pub fn submit(&mut self, command: Command, data: HostData) -> Result<Slot, NotSubmitted> {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.submit(command, data),
+        }
+    }
+
+    /// The command identifier of a command in flight, as an Abort needs it.
+    #[must_use]
+    pub fn command_id(&self, slot: Slot) -> Option<u16> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.command_id(slot),
+        }
+    }
+
+    /// Data up to this length goes within the capsule from now on (from IOCCSZ).
+    pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.set_in_capsule_bytes(bytes),
+        }
+    }
+
+    /// Sends all that was queued in this turn, and receives on.
+    pub fn flush(&mut self, reactor: &mut Reactor) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.flush(reactor),
+        }
+    }
+
+    /// Closes the connection once what is queued has gone out, or has not for
+    /// [`HostOptions::close_timeout`]. Poll events afterwards; [`HostEvent::Closed`] may take a
+    /// while.
+    pub fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.close(reactor, reason),
+        }
+    }
+
+    /// The address that the connection comes from.
+    pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
+        match &self.inner {
+            Inner::Tcp(connection) => reactor.local_address(connection.socket()?),
+        }
+    }
+
+    /// What the handshake has agreed, once it has.
+    #[must_use]
+    pub fn negotiated(&self) -> Option<&Negotiated> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.negotiated(),
+        }
+    }
+}

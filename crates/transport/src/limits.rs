@@ -1,0 +1,38 @@
+//! The bounds of a connection, and where each number comes from.
+
+use std::time::Duration;
+
+/// Payload from this length on is gathered from where it lies; what is shorter is copied behind
+/// its header, so that a batch of small answers is one run of bytes. Others have measured the
+/// break-even at about 16 KiB.
+pub const GATHER_BYTES: usize = 16 * 1024;
+
+/// When a PDU's data has at least this much to come, it is received straight into the command's
+/// buffer; what is shorter is received along with what follows it, and copied.
+pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;
+
+/// Time for a new connection to get as far as an accepted Connect, unless configured otherwise.
+/// As long as the Linux host waits for a connection of its own (`NVME_DEFAULT_ADMIN_TIMEOUT`
+/// is 60 s) would keep 10,000 idle strangers for a minute; half of it is ample.
+pub const HANDSHAKE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Time for what is queued to go out, and for a peer that was sent a termination to hang up,
+/// before the connection is closed regardless.
+pub const CLOSE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
+
+/// How often a connection that found the pool empty looks again, when nothing else happens.
+pub const POOL_RETRY: Duration = Duration::from_millis(1);
+
+/// A message that has grown beyond this is given up once its connection is quiet, in bytes:
+/// idle connections are to stay below 300 KiB.
+pub const IDLE_MESSAGE_BYTES: usize = 64 * 1024;
+
+/// How long a connection must be quiet for that.
+pub const IDLE_TIME: Duration = Duration::from_secs(1);
+
+/// Queues of this depth or less, and connections before Connect, may use the pool's reserve: they
+/// cannot take much of it, and admin queues are among them (`NVME_AQ_DEPTH` of Linux is 32).
+pub const SHALLOW_QUEUE_DEPTH: u16 = 32;
+
+/// Time for a host's connection to be ready for Connect, unless configured otherwise.
+pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);

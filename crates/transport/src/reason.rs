@@ -1,0 +1,70 @@
+//! Why a connection ended.
+
+use std::fmt;
+use std::io;
+
+use weft_nvme::tcp::Fes;
+use weft_nvmf::tcp::Fault;
+
+/// Data came whose digest does not fit: the command failed in transport, and may be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataDigestError;
+
+impl fmt::Display for DataDigestError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("data digest does not match")
+    }
+}
+
+impl std::error::Error for DataDigestError {}
+
+/// Why a connection ended, and whose doing it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// This side: its owner closed it, for the reason given.
+    Requested(&'static str),
+    /// The peer hung up.
+    PeerClosed,
+    /// The peer terminated the connection: it says that this side broke the protocol.
+    PeerTerminated {
+        /// Fatal Error Status (FES).
+        status: Fes,
+        /// Fatal Error Information (FEI).
+        information: u32,
+    },
+    /// The peer broke the protocol, and was told so.
+    Protocol(Fault),
+    /// The peer did not get as far as an accepted Connect (on the host: ICResp) in time.
+    HandshakeTimeout,
+    /// Sending, receiving or connecting failed.
+    Io {
+        /// The kind of failure.
+        kind: io::ErrorKind,
+        /// The operating system's error number, if it has one.
+        code: Option<i32>,
+    },
+}
+
+impl From<&io::Error> for CloseReason {
+    fn from(error: &io::Error) -> Self {
+        Self::Io { kind: error.kind(), code: error.raw_os_error() }
+    }
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Requested(why) => formatter.write_str(why),
+            Self::PeerClosed => formatter.write_str("the peer closed the connection"),
+            Self::PeerTerminated { status, information } => {
+                write!(formatter, "the peer terminated the connection: {status} ({information:#x})")
+            }
+            Self::Protocol(fault) => write!(formatter, "protocol error of the peer: {fault}"),
+            Self::HandshakeTimeout => formatter.write_str("the peer did not connect in time"),
+            Self::Io { code: Some(code), .. } => {
+                write!(formatter, "{}", io::Error::from_raw_os_error(*code))
+            }
+            Self::Io { kind, code: None } => write!(formatter, "{kind}"),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The target's side of a connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_nvme::sgl::Location;
+use weft_nvme::{Command, Completion, Status};
+use weft_nvmf::tcp::Negotiated;
+use weft_nvmf::tcp::target::Config;
+use weft_reactor::{Buffer, Owner, Reactor, SocketId};
+
+use crate::limits::{CLOSE_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
+use crate::tcp::target::{Connection, DetachedConnection};
+use crate::{CloseReason, DataDigestError, Slot};
+
+/// What a connection raises.
+#[derive(Debug)]
+pub enum Event {
+    /// A command, with all of its in-capsule data. Its slot is in flight until
+    /// [`TargetConnection::send`] or [`TargetConnection::complete`].
+    Command {
+        /// The command's slot.
+        slot: Slot,
+        /// The submission queue entry.
+        command: Command,
+        /// Its in-capsule data.
+        data: CapsuleData,
+    },
+    /// All that [`TargetConnection::receive`] asked for.
+    Data {
+        /// The command's slot.
+        slot: Slot,
+        /// The buffer that was given, filled.
+        buffer: Buffer,
+        /// Whether the data can be trusted. If not, the command is to be completed with Transient
+        /// Transport Error.
+        result: Result<(), DataDigestError>,
+    },
+    /// The connection is no more; nothing follows. Answers to commands still in flight may be
+    /// given and go nowhere.
+    Closed {
+        /// Why.
+        reason: CloseReason,
+    },
+}
+
+/// The in-capsule data of a command.
+#[derive(Debug)]
+pub enum CapsuleData {
+    /// There is none.
+    None,
+    /// All of it, exactly as long as the command's SGL says.
+    Inline(Buffer),
+    /// There was some, but its digest does not fit: the command is to be completed with
+    /// Transient Transport Error.
+    Corrupt,
+    /// There was some, but not what the command's SGL says: the command is to be completed with
+    /// this status.
+    Invalid(Status),
+}
+
+/// Where a command's data lies, and how much of it there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// Bytes that the SGL describes.
+    pub bytes: u32,
+    /// Whether they are in the capsule (then they came with [`Event::Command`]).
+    pub in_capsule: bool,
+}
+
+/// What a connection may take from its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Time to get as far as [`TargetConnection::set_queue`]. The time that the owner itself
+    /// takes for Connect does not count.
+    pub handshake_timeout: Duration,
+    /// Time for what is queued to go out when the connection is closed.
+    pub close_timeout: Duration,
+    /// The TCP session's own.
+    pub tcp: Config,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake_timeout: HANDSHAKE_TIMEOUT_DEFAULT,
+            close_timeout: CLOSE_TIMEOUT_DEFAULT,
+            tcp: Config::default(),
+        }
+    }
+}
+
+/// A connection of a host to this target: one queue pair, whatever the transport.
+#[derive(Debug)]
+pub struct TargetConnection {
+    inner: Inner,
+}
+
+#[derive(Debug)]
+enum Inner {
+    Tcp(Box<Connection>),
+}
+
+/// A connection on its way to another reactor.
+#[derive(Debug)]
+pub struct Detached {
+    inner: DetachedInner,
+}
+
+#[derive(Debug)]
+enum DetachedInner {
+    Tcp(Box<DetachedConnection>),
+}
+
+impl TargetConnection {
+    /// Takes a connection that the reactor has accepted. Completions for it carry `owner` and a
+    /// token of which [`crate::tag_of`] is `tag` (at most [`crate::TAG_MAX`]).
+    pub fn accept(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        socket: SocketId,
+        limits: Limits,
+    ) -> Self {
+        let connection = Connection::accept(reactor, owner, tag, socket, limits);
+        Self { inner: Inner::Tcp(Box::new(connection)) }
+    }
+
+    /// Takes a completion that is for this connection. Poll events afterwards.
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.handle(reactor, completion),
+        }
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.poll_event(),
+        }
+    }
+
+    /// Connect was accepted: how many commands may be in flight, and whether the queue uses SQ
+    /// flow control. To be called before Connect is completed.
+    pub fn set_queue(&mut self, depth: u16, sq_flow_control: bool) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.set_queue(depth, sq_flow_control),
+        }
+    }
+
+    /// Where the data of a command lies that came on this connection, or the status that it is to
+    /// be completed with because this transport has no such data pointers.
+    pub fn transfer(&self, command: &Command) -> Result<Transfer, Status> {
+        match &self.inner {
+            Inner::Tcp(_) => match command.data_pointer.location() {
+                Ok(Location::InCapsule { offset: 0, length }) => {
+                    Ok(Transfer { bytes: length, in_capsule: true })
+                }
+                Ok(Location::InCapsule { .. }) => Err(Status::SGL_OFFSET_INVALID.with_dnr()),
+                Ok(Location::Transport { length }) => {
+                    Ok(Transfer { bytes: length, in_capsule: false })
+                }
+                Ok(_) | Err(_) => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr()),
+            },
+        }
+    }
+
+    /// Fetches the first `buffer.len()` bytes of a command's data from the host; [`Event::Data`]
+    /// answers. The buffer must not be shared.
+    pub fn receive(&mut self, slot: Slot, buffer: Buffer) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.receive(slot, buffer),
+        }
+    }
+
+    /// Sends data to the host and completes the command. The slot is free.
+    pub fn send(&mut self, slot: Slot, buffer: Buffer, completion: Completion) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.send(slot, buffer, completion),
+        }
+    }
+
+    /// Completes the command. The slot is free. If data that was asked for is still on its way,
+    /// the completion waits for it (the host has been told to send it) and drops it.
+    pub fn complete(&mut self, slot: Slot, completion: Completion) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.complete(slot, completion),
+        }
+    }
+
+    /// Sends all that was queued in this turn, and receives on.
+    pub fn flush(&mut self, reactor: &mut Reactor) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.flush(reactor),
+        }
+    }
+
+    /// Closes the connection once what is queued has gone out, or has not for
+    /// [`Limits::close_timeout`]. Poll events afterwards; [`Event::Closed`] may take a while.
+    pub fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.close(reactor, reason),
+        }
+    }
+
+    /// Takes the connection off this reactor, to another that is to own its queue. Possible while
+    /// the first command, Connect, is in flight and nothing has been answered; otherwise (or if
+    /// the connection has ended) it comes back unchanged.
+    pub fn detach(self, reactor: &mut Reactor) -> Result<Detached, Self> {
+        match self.inner {
+            Inner::Tcp(connection) => match connection.detach(reactor) {
+                Ok(detached) => Ok(Detached { inner: DetachedInner::Tcp(Box::new(detached)) }),
+                Err(connection) => Err(Self { inner: Inner::Tcp(connection) }),
+            },
+        }
+    }
+
+    /// Continues a connection on this reactor. Its first command is in flight in slot 0.
+    pub fn attach(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        detached: Detached,
+    ) -> io::Result<Self> {
+        match detached.inner {
+            DetachedInner::Tcp(detached) => {
+                let connection = Connection::attach(reactor, owner, tag, *detached)?;
+                Ok(Self { inner: Inner::Tcp(Box::new(connection)) })
+            }
+        }
+    }
+
+    /// The address that the host came to.
+    pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
+        match &self.inner {
+            Inner::Tcp(connection) => reactor.local_address(connection.socket()?),
+        }
+    }
+
+    /// The address that the host came from.
+    pub fn peer_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
+        match &self.inner {
+            Inner::Tcp(connection) => reactor.peer_address(connection.socket()?),
+        }
+    }
+
+    /// What the handshake has agreed, once it has.
+    #[must_use]
+    pub fn negotiated(&self) -> Option<&Negotiated> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.negotiated(),
+        }
+    }
+
+    /// Commands in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.in_flight(),
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The host's side: a session and the buffers of its commands.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+
+use weft_nvme::{Command, Completion};
+use weft_nvmf::tcp::handshake::HostTerms;
+use weft_nvmf::tcp::host::{Config, Data, Received, Session, Transfer};
+use weft_nvmf::tcp::{Fault, Negotiated, Sink};
+use weft_reactor::{Buffer, Operation, Owner, Reactor, SocketId};
+
+use super::link::{Happened, Input, Link};
+use crate::host::{HostData, HostEvent, HostOptions, NotSubmitted};
+use crate::limits::DIRECT_RECEIVE_BYTES;
+use crate::{CloseReason, DataDigestError, Slot};
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    link: Link,
+    session: Session,
+    /// The buffers of commands in flight.
+    buffers: Vec<Option<Buffer>>,
+    events: VecDeque<HostEvent>,
+    options: HostOptions,
+    /// Why the connection ends, once it does; taken when that has been raised.
+    reason: Option<CloseReason>,
+}
+
+impl Connection {
+    pub(crate) fn connect(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        address: SocketAddr,
+        options: HostOptions,
+    ) -> Self {
+        let session = Session::new(Config {
+            terms: HostTerms {
+                header_digest: options.header_digest,
+                data_digest: options.data_digest,
+                host_data_alignment: 0,
+                maximum_r2t: options.maximum_r2t,
+            },
+            depth: options.queue_depth,
+            in_capsule_bytes: options.in_capsule_bytes,
+        });
+        let depth = usize::from(options.queue_depth.max(1));
+        let mut buffers = Vec::new();
+        buffers.resize_with(depth, || None);
+        let mut link = Link::new(owner, tag, None);
+        let (local, timeout) = (options.local, Some(options.timeout));
+        link.connect(reactor, Operation::Connect { address, local, timeout });
+        link.set_deadline(reactor, options.timeout);
+        let events = VecDeque::with_capacity(depth);
+        Self { link, session, buffers, events, options, reason: None }
+    }
+
+    pub(crate) fn socket(&self) -> io::Result<SocketId> {
+        self.link.socket()
+    }
+
+    pub(crate) fn negotiated(&self) -> Option<&Negotiated> {
+        self.session.negotiated()
+    }
+
+    pub(crate) fn free_slots(&self) -> usize {
+        if self.link.is_open() { self.session.free_slots() } else { 0 }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.session.in_flight()
+    }
+
+    pub(crate) fn command_id(&self, slot: Slot) -> Option<u16> {
+        self.session.command_id(slot.0)
+    }
+
+    pub(crate) fn set_in_capsule_bytes(&mut self, bytes: u32) {
+        self.session.set_in_capsule_bytes(bytes);
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<HostEvent> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        match self.link.handle(reactor, completion) {
+            Happened::Nothing | Happened::Sent | Happened::Chore => {}
+            Happened::Connected => {
+                self.session.start(&mut self.link.outgoing);
+                self.flush(reactor);
+            }
+            Happened::Input => self.process(reactor),
+            Happened::Direct { slot, buffer, start, len } => {
+                self.session.handle_direct(buffer.get(start..start + len).unwrap_or_default());
+                self.put_back(slot, buffer);
+                self.process(reactor);
+            }
+            Happened::Deadline => {
+                if self.session.negotiated().is_none() {
+                    self.lose(reactor, CloseReason::HandshakeTimeout);
+                }
+            }
+            Happened::Lost(reason) => self.lose(reactor, reason),
+        }
+        self.settle();
+    }
+
+    pub(crate) fn submit(
+        &mut self,
+        command: Command,
+        data: HostData,
+    ) -> Result<Slot, NotSubmitted> {
+        let Some(described) = describe(&data).filter(|_| self.link.is_open()) else {
+            return Err(NotSubmitted { data });
+        };
+        let outgoing = &mut self.link.outgoing;
+        let Some(submitted) = self.session.submit(command, described, outgoing) else {
+            return Err(NotSubmitted { data });
+        };
+        let buffer = match data {
+            HostData::None => None,
+            HostData::FromController(buffer) | HostData::ToController(buffer) => Some(buffer),
+        };
+        if let Some(buffer) = buffer.as_ref().filter(|_| submitted.in_capsule) {
+            outgoing.payload(buffer, 0, buffer.len());
+            if let Some(digest) = self.session.data_digest(buffer) {
+                outgoing.put(&digest);
+            }
+        }
+        if let Some(place) = self.buffers.get_mut(usize::from(submitted.slot)) {
+            *place = buffer;
+        }
+        Ok(Slot(submitted.slot))
+    }
+
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        if !self.link.is_open() {
+            return;
+        }
+        while let Some(transfer) = self.session.poll_transfer() {
+            self.put_transfer(&transfer);
+        }
+        self.link.send(reactor);
+        if self.link.is_receiving() || self.link.socket().is_err() {
+            return;
+        }
+        match self.direct() {
+            Some((slot, buffer, start, len)) => {
+                self.link.receive_into(reactor, slot, buffer, start, len);
+            }
+            None => self.link.receive(reactor),
+        }
+    }
+
+    pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        self.begin_close(reactor, reason, false);
+        self.settle();
+    }
+
+    /// Takes in all that has been received.
+    fn process(&mut self, reactor: &mut Reactor) {
+        let input = self.link.input.take();
+        let mut bytes = input.as_ref().map_or(&[][..], Input::bytes);
+        while self.link.is_open() {
+            match self.session.handle_input(&mut bytes) {
+                Ok(Received::Starved) => break,
+                Ok(received) => self.handle_received(reactor, received),
+                Err(fault) => self.fail(reactor, &fault),
+            }
+        }
+    }
+
+    fn handle_received(&mut self, reactor: &mut Reactor, received: Received<'_>) {
+        match received {
+            Received::Starved => {}
+            Received::Ready(negotiated) => {
+                self.link.clear_deadline(reactor);
+                self.events.push_back(HostEvent::Ready { negotiated });
+            }
+            Received::Data { slot, offset, piece } => self.store(slot, offset, piece),
+            Received::Completed { slot, completion, received, intact } => {
+                self.handle_completed(slot, completion, received, intact);
+            }
+            Received::Terminated { status, information } => {
+                self.lose(reactor, CloseReason::PeerTerminated { status, information });
+            }
+        }
+    }
+
+    fn handle_completed(&mut self, slot: u16, completion: Completion, received: u32, intact: bool) {
+        let place = self.buffers.get_mut(usize::from(slot));
+        // What is still being sent must not be written to: it goes back to the pool by itself.
+        let buffer = place.and_then(Option::take).filter(|buffer| !buffer.is_shared());
+        let slot = Slot(slot);
+        self.events.push_back(if intact {
+            HostEvent::Completed { slot, completion, buffer, received }
+        } else {
+            HostEvent::Failed { slot, buffer, why: DataDigestError }
+        });
+    }
+
+    fn store(&mut self, slot: u16, offset: u32, piece: &[u8]) {
+        let place = self.buffers.get_mut(usize::from(slot)).and_then(Option::as_mut);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        if let Some(place) = place
+            .and_then(|buffer| buffer.bytes_mut().get_mut(start..start.saturating_add(piece.len())))
+        {
+            place.copy_from_slice(piece);
+        }
+    }
+
+    /// The buffer and range to receive the rest of a PDU's data into, if that pays.
+    fn direct(&mut self) -> Option<(u16, Buffer, usize, usize)> {
+        let (slot, offset, remaining) = self.session.direct()?;
+        let start = usize::try_from(offset).ok()?;
+        let len = usize::try_from(remaining).ok()?;
+        if len < DIRECT_RECEIVE_BYTES {
+            return None;
+        }
+        let place = self.buffers.get_mut(usize::from(slot))?;
+        let buffer = place.take_if(|buffer| start + len <= buffer.len())?;
+        Some((slot, buffer, start, len))
+    }
+
+    /// H2CData for all that an R2T asks for.
+    fn put_transfer(&mut self, transfer: &Transfer) {
+        let place = self.buffers.get(usize::from(transfer.slot)).and_then(Option::as_ref);
+        let Some(buffer) = place else { return };
+        let outgoing = &mut self.link.outgoing;
+        let mut done = 0;
+        while done < transfer.length {
+            let length = (transfer.length - done).min(self.session.h2c_data_bytes());
+            self.session.put_data(transfer, done, length, outgoing);
+            // Within the buffer: the session has checked the R2T against its length.
+            let start = usize::try_from(transfer.offset + done).unwrap_or(usize::MAX);
+            let end = start + usize::try_from(length).unwrap_or(0);
+            outgoing.payload(buffer, start, end);
+            if let Some(digest) = self.session.data_digest(&buffer[start..end]) {
+                outgoing.put(&digest);
+            }
+            done += length;
+        }
+    }
+
+    fn put_back(&mut self, slot: u16, buffer: Buffer) {
+        if let Some(place) = self.buffers.get_mut(usize::from(slot)) {
+            *place = Some(buffer);
+        }
+    }
+
+    /// The controller broke the protocol: it is told so.
+    fn fail(&mut self, reactor: &mut Reactor, fault: &Fault) {
+        self.session.terminate(fault, &mut self.link.outgoing);
+        self.begin_close(reactor, CloseReason::Protocol(*fault), true);
+    }
+
+    /// The connection is gone already.
+    fn lose(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        if self.link.is_open() {
+            self.reason = Some(reason);
+            self.link.shut(reactor);
+        }
+    }
+
+    fn begin_close(&mut self, reactor: &mut Reactor, reason: CloseReason, linger: bool) {
+        if self.link.is_open() {
+            self.reason = Some(reason);
+            self.link.begin_close(reactor, linger, self.options.close_timeout);
+        }
+    }
+
+    /// Raises the end once no operation is in flight.
+    fn settle(&mut self) {
+        if !self.link.is_finished() {
+            return;
+        }
+        let Some(reason) = self.reason.take() else { return };
+        if let Some((slot, buffer)) = self.link.returned.take() {
+            self.put_back(slot, buffer);
+        }
+        let buffers = &mut self.buffers;
+        let in_flight = self
+            .session
+            .busy_slots()
+            .map(|slot| (Slot(slot), buffers.get_mut(usize::from(slot)).and_then(Option::take)));
+        let in_flight = in_flight.collect();
+        self.events.push_back(HostEvent::Closed { reason, in_flight });
+    }
+}
+
+/// A command's data in the session's terms; none if it is longer than any command's.
+fn describe(data: &HostData) -> Option<Data> {
+    Some(match data {
+        HostData::None => Data::None,
+        HostData::ToController(buffer) => Data::ToController(u32::try_from(buffer.len()).ok()?),
+        HostData::FromController(buffer) => Data::FromController(u32::try_from(buffer.len()).ok()?),
+    })
+}

@@ -1,0 +1,422 @@
+//! What both sides do with their socket: one receive, one send, and an end in good order.
+//!
+//! ```text
+//!           begin_close                sent              hung up, or too late
+//!   Open -----------------> Flushing --------> Lingering ---------------------> Shut
+//!     |                         |   (only after a termination)                   ^
+//!     +-- lost -----------------+------------------------------------------------+
+//! ```
+//!
+//! A peer that is sent a termination is given time to read it: closing a socket that holds unread
+//! bytes resets the connection, which may overtake the termination. `Shut` means that the socket
+//! is closed; the connection is finished once its operations have come back.
+
+use std::io;
+use std::time::Duration;
+
+use weft_nvmf::tcp::Sink;
+use weft_reactor::{
+    Buffer, Completion, Message, Operation, Outcome, Owner, Reactor, SocketId, Token,
+};
+
+use crate::CloseReason;
+use crate::limits::{GATHER_BYTES, IDLE_MESSAGE_BYTES, IDLE_TIME};
+
+/// What a token's low two bits say.
+const RECEIVE: u32 = 0;
+const SEND: u32 = 1;
+const DEADLINE: u32 = 2;
+const CHORE: u32 = 3;
+const KINDS: u32 = 0b11;
+
+/// What a completion means to the connection.
+#[derive(Debug)]
+pub(crate) enum Happened {
+    /// Nothing that it has to deal with.
+    Nothing,
+    /// The socket is connected.
+    Connected,
+    /// There is input.
+    Input,
+    /// Data has come straight into a command's buffer.
+    Direct { slot: u16, buffer: Buffer, start: usize, len: usize },
+    /// What was sent last has been handed to the kernel.
+    Sent,
+    /// The deadline has passed.
+    Deadline,
+    /// It is time to look at what had to wait.
+    Chore,
+    /// The connection is lost.
+    Lost(CloseReason),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Receiving {
+    Idle,
+    Connect,
+    Bytes,
+    Direct { slot: u16, start: usize },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    Open,
+    Flushing { linger: bool },
+    Lingering,
+    Shut,
+}
+
+/// Input that has been received and not all been taken yet.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) buffer: Buffer,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Input {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
+    }
+}
+
+/// What is to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing(Message);
+
+impl Sink for Outgoing {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.bytes(bytes);
+    }
+}
+
+impl Outgoing {
+    /// Payload behind its header: copied if it is small, gathered if it is not.
+    pub(crate) fn payload(&mut self, buffer: &Buffer, start: usize, end: usize) {
+        if end - start < GATHER_BYTES {
+            self.0.bytes(&buffer[start..end]);
+        } else {
+            self.0.buffer(buffer.share(), start..end);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    owner: Owner,
+    base: u32,
+    socket: Option<SocketId>,
+    /// What is to go out with the next send.
+    pub(crate) outgoing: Outgoing,
+    spare: Option<Message>,
+    sending: bool,
+    receiving: Receiving,
+    pub(crate) input: Option<Input>,
+    /// A buffer that came back from a receive that did not end well.
+    pub(crate) returned: Option<(u16, Buffer)>,
+    closing: Closing,
+    /// Sends ever, as of the last look for idleness, and whether there is to be another.
+    sends: u32,
+    sends_seen: u32,
+    watching: bool,
+    chore_at: Option<Duration>,
+}
+
+impl Link {
+    pub(crate) fn new(owner: Owner, tag: u32, socket: Option<SocketId>) -> Self {
+        Self {
+            owner,
+            base: tag << 2,
+            socket,
+            outgoing: Outgoing::default(),
+            spare: None,
+            sending: false,
+            receiving: Receiving::Idle,
+            input: None,
+            returned: None,
+            closing: Closing::Open,
+            sends: 0,
+            sends_seen: 0,
+            watching: false,
+            chore_at: None,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> io::Result<SocketId> {
+        self.socket.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Whether the connection is in use: neither closed nor about to be.
+    pub(crate) fn is_open(&self) -> bool {
+        self.closing == Closing::Open
+    }
+
+    /// Whether the socket is closed and all operations have come back.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.closing == Closing::Shut && !self.sending && self.receiving == Receiving::Idle
+    }
+
+    /// Whether everything that was queued has been handed to the kernel.
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.sending && self.outgoing.0.is_empty()
+    }
+
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.receiving != Receiving::Idle
+    }
+
+    pub(crate) fn connect(&mut self, reactor: &mut Reactor, operation: Operation) {
+        self.receiving = Receiving::Connect;
+        reactor.submit(self.token(RECEIVE), operation);
+    }
+
+    /// Receives whatever comes next.
+    pub(crate) fn receive(&mut self, reactor: &mut Reactor) {
+        let Some(socket) = self.socket else { return };
+        self.receiving = Receiving::Bytes;
+        reactor.submit(self.token(RECEIVE), Operation::Receive { socket });
+    }
+
+    /// Receives up to `len` bytes at `start` of a command's buffer.
+    pub(crate) fn receive_into(
+        &mut self,
+        reactor: &mut Reactor,
+        slot: u16,
+        buffer: Buffer,
+        start: usize,
+        len: usize,
+    ) {
+        let Some(socket) = self.socket else { return };
+        self.receiving = Receiving::Direct { slot, start };
+        let range = start..start + len;
+        reactor.submit(self.token(RECEIVE), Operation::ReceiveInto { socket, buffer, range });
+    }
+
+    /// Sends all that is queued, unless a send is under way.
+    pub(crate) fn send(&mut self, reactor: &mut Reactor) {
+        let Some(socket) = self.socket else { return };
+        if self.sending || self.outgoing.0.is_empty() {
+            return;
+        }
+        let next = self.spare.take().unwrap_or_default();
+        let message = std::mem::replace(&mut self.outgoing.0, next);
+        self.sending = true;
+        self.sends = self.sends.wrapping_add(1);
+        reactor.submit(self.token(SEND), Operation::Send { socket, message });
+    }
+
+    pub(crate) fn set_deadline(&self, reactor: &mut Reactor, timeout: Duration) {
+        let at = reactor.now().saturating_add(timeout);
+        reactor.set_timer(self.token(DEADLINE), at);
+    }
+
+    pub(crate) fn clear_deadline(&self, reactor: &mut Reactor) {
+        reactor.clear_timer(self.token(DEADLINE));
+    }
+
+    /// Asks for [`Happened::Chore`] after `delay`, or sooner if it has been asked for already.
+    pub(crate) fn set_chore(&mut self, reactor: &mut Reactor, delay: Duration) {
+        let at = reactor.now().saturating_add(delay);
+        if self.chore_at.is_none_or(|earlier| at < earlier) {
+            self.chore_at = Some(at);
+            reactor.set_timer(self.token(CHORE), at);
+        }
+    }
+
+    /// Ends the connection: what is queued goes out first, for as long as `timeout`.
+    pub(crate) fn begin_close(&mut self, reactor: &mut Reactor, linger: bool, timeout: Duration) {
+        if self.closing != Closing::Open {
+            return;
+        }
+        self.input = None;
+        if self.socket.is_none() {
+            return self.shut(reactor);
+        }
+        self.closing = Closing::Flushing { linger };
+        self.set_deadline(reactor, timeout);
+        self.send(reactor);
+        self.advance_close(reactor);
+    }
+
+    /// Closes the socket now. Operations in flight come back.
+    pub(crate) fn shut(&mut self, reactor: &mut Reactor) {
+        if self.closing == Closing::Shut {
+            return;
+        }
+        self.closing = Closing::Shut;
+        self.input = None;
+        self.outgoing.0.clear();
+        reactor.clear_timer(self.token(DEADLINE));
+        reactor.clear_timer(self.token(CHORE));
+        match self.socket.take() {
+            Some(socket) => reactor.close(socket),
+            None if self.receiving == Receiving::Connect => reactor.cancel(self.token(RECEIVE)),
+            None => {}
+        }
+    }
+
+    /// The socket, to be moved to another reactor; only while nothing is in flight on it.
+    pub(crate) fn take_socket(&mut self, reactor: &mut Reactor) -> Option<SocketId> {
+        if !self.is_open() || self.sending || self.is_receiving() {
+            return None;
+        }
+        reactor.clear_timer(self.token(DEADLINE));
+        reactor.clear_timer(self.token(CHORE));
+        self.socket.take()
+    }
+
+    /// Takes a completion. While the connection is being closed all of them are dealt with here.
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: Completion) -> Happened {
+        match completion.token.tag & KINDS {
+            RECEIVE => self.handle_receive(reactor, completion.outcome),
+            SEND => self.handle_send(reactor, completion.outcome),
+            DEADLINE if self.is_open() => Happened::Deadline,
+            DEADLINE => {
+                self.shut(reactor);
+                Happened::Nothing
+            }
+            _ => self.handle_chore(reactor),
+        }
+    }
+
+    fn token(&self, kind: u32) -> Token {
+        Token::new(self.owner, self.base | kind)
+    }
+
+    fn handle_receive(&mut self, reactor: &mut Reactor, outcome: Outcome) -> Happened {
+        let receiving = std::mem::replace(&mut self.receiving, Receiving::Idle);
+        if !self.is_open() {
+            self.discard(reactor, outcome, receiving);
+            return Happened::Nothing;
+        }
+        match (outcome, receiving) {
+            (Outcome::Connected { socket }, _) => {
+                self.socket = Some(socket);
+                Happened::Connected
+            }
+            (Outcome::Received { len: 0, .. }, _) => Happened::Lost(CloseReason::PeerClosed),
+            (Outcome::Received { buffer, len }, _) => {
+                self.input = Some(Input { buffer, start: 0, end: len });
+                Happened::Input
+            }
+            (Outcome::ReceivedInto { buffer, len }, Receiving::Direct { slot, start })
+                if len > 0 =>
+            {
+                Happened::Direct { slot, buffer, start, len }
+            }
+            (Outcome::ReceivedInto { buffer, .. }, _) => {
+                self.keep(receiving, Some(buffer));
+                Happened::Lost(CloseReason::PeerClosed)
+            }
+            (Outcome::Failed { error, buffer, .. }, _) => {
+                self.keep(receiving, buffer);
+                Happened::Lost(CloseReason::from(&error))
+            }
+            (Outcome::Cancelled { buffer, .. }, _) => {
+                self.keep(receiving, buffer);
+                Happened::Lost(CloseReason::Requested("the operation was cancelled"))
+            }
+            _ => Happened::Nothing,
+        }
+    }
+
+    /// Input that nobody wants any more: what a peer sends before it reads its termination.
+    fn discard(&mut self, reactor: &mut Reactor, outcome: Outcome, receiving: Receiving) {
+        let ended = match outcome {
+            Outcome::Connected { socket } => {
+                reactor.close(socket);
+                true
+            }
+            Outcome::Received { len, .. } => len == 0,
+            Outcome::ReceivedInto { buffer, len } => {
+                self.keep(receiving, Some(buffer));
+                len == 0
+            }
+            Outcome::Failed { buffer, .. } | Outcome::Cancelled { buffer, .. } => {
+                self.keep(receiving, buffer);
+                true
+            }
+            _ => true,
+        };
+        if ended {
+            self.shut(reactor);
+        } else if self.closing == Closing::Lingering {
+            self.receive(reactor);
+        }
+    }
+
+    /// Keeps the buffer of a command that data was being received into.
+    fn keep(&mut self, receiving: Receiving, buffer: Option<Buffer>) {
+        if let (Receiving::Direct { slot, .. }, Some(buffer)) = (receiving, buffer) {
+            self.returned = Some((slot, buffer));
+        }
+    }
+
+    fn handle_send(&mut self, reactor: &mut Reactor, outcome: Outcome) -> Happened {
+        self.sending = false;
+        let (message, lost) = match outcome {
+            Outcome::Sent { message } => (Some(message), None),
+            Outcome::Failed { error, message, .. } => (message, Some(CloseReason::from(&error))),
+            Outcome::Cancelled { message, .. } => {
+                (message, Some(CloseReason::Requested("the operation was cancelled")))
+            }
+            _ => (None, None),
+        };
+        if let Some(mut message) = message {
+            if message.len() > IDLE_MESSAGE_BYTES && !self.watching && self.is_open() {
+                self.watching = true;
+                self.sends_seen = self.sends;
+                self.set_chore(reactor, IDLE_TIME);
+            }
+            message.clear();
+            self.spare = Some(message);
+        }
+        match lost {
+            Some(reason) if self.is_open() => Happened::Lost(reason),
+            Some(_) => {
+                self.shut(reactor);
+                Happened::Nothing
+            }
+            None if self.is_open() => Happened::Sent,
+            None => {
+                self.advance_close(reactor);
+                Happened::Nothing
+            }
+        }
+    }
+
+    /// Goes on with the orderly end, if nothing is being sent.
+    fn advance_close(&mut self, reactor: &mut Reactor) {
+        let Closing::Flushing { linger } = self.closing else { return };
+        self.send(reactor);
+        if self.sending {
+            return;
+        }
+        if !linger {
+            return self.shut(reactor);
+        }
+        self.closing = Closing::Lingering;
+        if !self.is_receiving() {
+            self.receive(reactor);
+        }
+    }
+
+    /// Gives up memory that a busy time has left, once the connection is quiet.
+    fn handle_chore(&mut self, reactor: &mut Reactor) -> Happened {
+        self.chore_at = None;
+        if !self.is_open() {
+            return Happened::Nothing;
+        }
+        if self.watching {
+            self.watching = self.sends != self.sends_seen || !self.is_flushed();
+            if self.watching {
+                self.sends_seen = self.sends;
+                self.set_chore(reactor, IDLE_TIME);
+            } else {
+                self.spare = None;
+                self.outgoing = Outgoing::default();
+            }
+        }
+        Happened::Chore
+    }
+}

@@ -1,0 +1,5 @@
+//! TCP: sessions over a stream of bytes.
+
+pub(crate) mod host;
+mod link;
+pub(crate) mod target;

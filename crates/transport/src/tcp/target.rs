@@ -1,0 +1,503 @@
+//! The target's side: a session, the buffers of its commands, and how far Connect has come.
+
+use std::collections::VecDeque;
+use std::io;
+
+use weft_nvme::sgl::Location;
+use weft_nvme::{Command, Completion, Status};
+use weft_nvmf::tcp::target::{Received, Session};
+use weft_nvmf::tcp::{Fault, Negotiated, Sink};
+use weft_reactor::{Buffer, Owner, Reactor, SocketId, Stream};
+
+use super::link::{Happened, Input, Link};
+use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH};
+use crate::target::{CapsuleData, Event, Limits};
+use crate::{CloseReason, DataDigestError, Slot};
+
+/// How far the connection has come. Nothing is read in the stages marked with a star: what the
+/// host may send depends on what it has not been told yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// ICReq has not come.
+    AwaitingRequest,
+    /// * ICResp is on its way out.
+    Responding,
+    /// The first command has not come.
+    AwaitingConnect,
+    /// * The owner has the first command.
+    Connecting,
+    /// The queue stands.
+    Ready,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    in_flight: bool,
+    /// The command, until all of its in-capsule data has come.
+    command: Command,
+    /// Where its data goes.
+    buffer: Option<Buffer>,
+    /// A completion that waits for the rest of the data that was asked for.
+    late: Option<Completion>,
+}
+
+/// A command that waits for a buffer for its in-capsule data.
+#[derive(Debug, Clone, Copy)]
+struct Starved {
+    slot: u16,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    link: Link,
+    session: Session,
+    stage: Stage,
+    shallow: bool,
+    slots: Vec<SlotState>,
+    starved: Option<Starved>,
+    events: VecDeque<Event>,
+    limits: Limits,
+    /// Why the connection ends, once it does; taken when that has been raised.
+    reason: Option<CloseReason>,
+}
+
+/// What moves to another reactor.
+#[derive(Debug)]
+pub(crate) struct DetachedConnection {
+    stream: Stream,
+    session: Session,
+    limits: Limits,
+    input: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn accept(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        socket: SocketId,
+        limits: Limits,
+    ) -> Self {
+        let session = Session::new(limits.tcp);
+        let mut connection = Self::new(owner, tag, socket, session, limits);
+        connection.link.set_deadline(reactor, limits.handshake_timeout);
+        connection.flush(reactor);
+        connection
+    }
+
+    pub(crate) fn detach(
+        mut self: Box<Self>,
+        reactor: &mut Reactor,
+    ) -> Result<DetachedConnection, Box<Self>> {
+        if self.stage != Stage::Connecting || !self.link.is_flushed() || !self.events.is_empty() {
+            return Err(self);
+        }
+        let Some(socket) = self.link.take_socket(reactor) else { return Err(self) };
+        let input = self.link.input.as_ref().map(|input| input.bytes().to_vec());
+        let Self { session, limits, .. } = *self;
+        let stream = reactor.take_stream(socket);
+        Ok(DetachedConnection { stream, session, limits, input: input.unwrap_or_default() })
+    }
+
+    pub(crate) fn attach(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        detached: DetachedConnection,
+    ) -> io::Result<Self> {
+        let DetachedConnection { stream, session, limits, input } = detached;
+        // A host that sends on before Connect is answered pays for a buffer at the wrong moment.
+        let input = match input.len() {
+            0 => None,
+            end => {
+                let mut buffer =
+                    reactor.pool().take_reserved(end).ok_or(io::ErrorKind::OutOfMemory)?;
+                buffer.copy_from_slice(&input);
+                Some(Input { buffer, start: 0, end })
+            }
+        };
+        let socket = reactor.add_stream(stream)?;
+        let mut connection = Self::new(owner, tag, socket, session, limits);
+        connection.link.input = input;
+        connection.stage = Stage::Connecting;
+        connection.slots[0].in_flight = true;
+        connection.link.set_deadline(reactor, limits.handshake_timeout);
+        Ok(connection)
+    }
+
+    pub(crate) fn socket(&self) -> io::Result<SocketId> {
+        self.link.socket()
+    }
+
+    pub(crate) fn negotiated(&self) -> Option<&Negotiated> {
+        self.session.negotiated()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.session.in_flight()
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        match self.link.handle(reactor, completion) {
+            Happened::Nothing | Happened::Connected => {}
+            Happened::Input => self.process(reactor),
+            Happened::Direct { slot, buffer, start, len } => {
+                self.handle_direct(slot, buffer, start, len);
+                self.process(reactor);
+            }
+            Happened::Sent => self.handle_sent(reactor),
+            Happened::Deadline => self.handle_deadline(reactor),
+            Happened::Chore => self.process(reactor),
+            Happened::Lost(reason) => self.lose(reactor, reason),
+        }
+        self.settle();
+    }
+
+    pub(crate) fn set_queue(&mut self, depth: u16, sq_flow_control: bool) {
+        self.session.set_queue(depth, sq_flow_control);
+        self.shallow = depth <= SHALLOW_QUEUE_DEPTH;
+        self.stage = Stage::Ready;
+        let depth = usize::from(depth);
+        if self.slots.len() < depth {
+            self.slots.resize_with(depth, SlotState::default);
+        }
+        self.events.reserve(depth);
+    }
+
+    pub(crate) fn receive(&mut self, slot: Slot, buffer: Buffer) {
+        let Some(state) = self.slots.get_mut(slot.index()).filter(|_| self.link.is_open()) else {
+            return;
+        };
+        debug_assert!(state.in_flight && !buffer.is_shared());
+        match u32::try_from(buffer.len()) {
+            Ok(0) | Err(_) => {
+                self.events.push_back(Event::Data { slot, buffer, result: Ok(()) });
+            }
+            Ok(length) => {
+                state.buffer = Some(buffer);
+                self.session.request_data(slot.0, length, &mut self.link.outgoing);
+            }
+        }
+    }
+
+    pub(crate) fn send(&mut self, slot: Slot, buffer: Buffer, completion: Completion) {
+        if !self.link.is_open() {
+            return;
+        }
+        let total = buffer.len();
+        let success = self.session.success_suffices(&completion);
+        let most = usize::try_from(self.session.c2h_data_bytes()).unwrap_or(usize::MAX);
+        let mut start = 0;
+        while start < total {
+            let end = total.min(start.saturating_add(most));
+            let last = end == total;
+            self.put_data(slot, &buffer, start, end, last, last && success);
+            start = end;
+        }
+        if total > 0 && success {
+            self.free(slot);
+        } else {
+            self.respond(slot, &completion);
+        }
+    }
+
+    pub(crate) fn complete(&mut self, slot: Slot, completion: Completion) {
+        if !self.link.is_open() {
+            return;
+        }
+        if self.session.abandon(slot.0) {
+            if let Some(state) = self.slots.get_mut(slot.index()) {
+                state.late = Some(completion);
+                state.buffer = None;
+            }
+        } else {
+            self.respond(slot, &completion);
+        }
+    }
+
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        self.link.send(reactor);
+        if self.starved.is_some() {
+            self.retry(reactor);
+        }
+        if self.is_paused() || self.link.is_receiving() {
+            return;
+        }
+        if self.link.input.is_some() {
+            // What was left while the connection was paused: events come from `handle` alone.
+            return self.link.set_chore(reactor, std::time::Duration::ZERO);
+        }
+        match self.direct() {
+            Some((slot, buffer, start, len)) => {
+                self.link.receive_into(reactor, slot, buffer, start, len);
+            }
+            None => self.link.receive(reactor),
+        }
+    }
+
+    pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        self.begin_close(reactor, reason, false);
+        self.settle();
+    }
+
+    fn new(owner: Owner, tag: u32, socket: SocketId, session: Session, limits: Limits) -> Self {
+        Self {
+            link: Link::new(owner, tag, Some(socket)),
+            session,
+            stage: Stage::AwaitingRequest,
+            shallow: true,
+            slots: vec![SlotState::default()],
+            starved: None,
+            events: VecDeque::new(),
+            limits,
+            reason: None,
+        }
+    }
+
+    /// Whether nothing is to be taken in now.
+    fn is_paused(&self) -> bool {
+        matches!(self.stage, Stage::Responding | Stage::Connecting)
+            || self.starved.is_some()
+            || !self.link.is_open()
+    }
+
+    /// Takes in what has been received, until it is used up or something must come first.
+    fn process(&mut self, reactor: &mut Reactor) {
+        let mut input = self.link.input.take();
+        let mut bytes = input.as_ref().map_or(&[][..], Input::bytes);
+        while !self.is_paused() {
+            match self.session.handle_input(&mut bytes, &mut self.link.outgoing) {
+                Ok(Received::Starved) => break,
+                Ok(received) => self.handle_received(reactor, received),
+                Err(fault) => self.fail(reactor, &fault),
+            }
+        }
+        let left = bytes.len();
+        if let Some(input) = &mut input {
+            input.start = input.end - left;
+        }
+        self.link.input = input.filter(|_| left > 0 && self.link.is_open());
+    }
+
+    fn handle_received(&mut self, reactor: &mut Reactor, received: Received<'_>) {
+        match received {
+            Received::Starved => {}
+            Received::Initialized(_) => self.stage = Stage::Responding,
+            Received::Command { slot, command, data_length } => {
+                self.handle_command(reactor, slot, command, data_length);
+            }
+            Received::Data { slot, offset, piece } => self.store(slot, offset, piece),
+            Received::CapsuleEnd { slot, intact } => self.handle_capsule_end(slot, intact),
+            Received::TransferEnd { slot, intact } => self.handle_transfer_end(slot, intact),
+            Received::Terminated { status, information } => {
+                self.lose(reactor, CloseReason::PeerTerminated { status, information });
+            }
+        }
+    }
+
+    fn handle_command(
+        &mut self,
+        reactor: &mut Reactor,
+        slot: u16,
+        command: Command,
+        data_length: u32,
+    ) {
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
+        state.in_flight = true;
+        if data_length == 0 {
+            let data = match command.data_pointer.location() {
+                Ok(Location::InCapsule { length, .. }) if length > 0 => {
+                    CapsuleData::Invalid(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
+                }
+                _ => CapsuleData::None,
+            };
+            return self.raise_command(slot, command, data);
+        }
+        state.command = command;
+        let bytes = usize::try_from(data_length).unwrap_or(usize::MAX);
+        self.starved = Some(Starved { slot, bytes });
+        self.retry(reactor);
+        if self.starved.is_some() {
+            self.link.set_chore(reactor, POOL_RETRY);
+        }
+    }
+
+    /// Tries to get the buffer that a command is starved of.
+    fn retry(&mut self, reactor: &mut Reactor) {
+        let Some(Starved { slot, bytes }) = self.starved else { return };
+        let pool = reactor.pool();
+        let buffer = if self.shallow { pool.take_reserved(bytes) } else { pool.take(bytes) };
+        if let (Some(buffer), Some(state)) = (buffer, self.slots.get_mut(usize::from(slot))) {
+            state.buffer = Some(buffer);
+            self.starved = None;
+        }
+    }
+
+    fn store(&mut self, slot: u16, offset: u32, piece: &[u8]) {
+        let buffer = self.slots.get_mut(usize::from(slot)).and_then(|state| state.buffer.as_mut());
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        // Without a buffer the command has been completed early, and its data is dropped.
+        if let Some(place) = buffer
+            .and_then(|buffer| buffer.bytes_mut().get_mut(start..start.saturating_add(piece.len())))
+        {
+            place.copy_from_slice(piece);
+        }
+    }
+
+    fn handle_capsule_end(&mut self, slot: u16, intact: bool) {
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
+        let command = state.command;
+        let data = match state.buffer.take() {
+            Some(buffer) if intact => capsule_data(&command, buffer),
+            _ => CapsuleData::Corrupt,
+        };
+        self.raise_command(slot, command, data);
+    }
+
+    fn handle_transfer_end(&mut self, slot: u16, intact: bool) {
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
+        let (buffer, late) = (state.buffer.take(), state.late.take());
+        let slot = Slot(slot);
+        if let Some(completion) = late {
+            self.respond(slot, &completion);
+        } else if let Some(buffer) = buffer {
+            let result = if intact { Ok(()) } else { Err(DataDigestError) };
+            self.events.push_back(Event::Data { slot, buffer, result });
+        }
+    }
+
+    fn raise_command(&mut self, slot: u16, command: Command, data: CapsuleData) {
+        if self.stage == Stage::AwaitingConnect {
+            self.stage = Stage::Connecting;
+        }
+        self.events.push_back(Event::Command { slot: Slot(slot), command, data });
+    }
+
+    /// Data has come straight into the buffer of a command.
+    fn handle_direct(&mut self, slot: u16, buffer: Buffer, start: usize, len: usize) {
+        self.session.handle_direct(buffer.get(start..start + len).unwrap_or_default());
+        if let Some(state) = self.slots.get_mut(usize::from(slot))
+            && state.late.is_none()
+        {
+            state.buffer = Some(buffer);
+        }
+    }
+
+    /// The buffer and range to receive the rest of a PDU's data into, if that pays.
+    fn direct(&mut self) -> Option<(u16, Buffer, usize, usize)> {
+        let (slot, offset, remaining) = self.session.direct()?;
+        let start = usize::try_from(offset).ok()?;
+        let len = usize::try_from(remaining).ok()?;
+        if len < DIRECT_RECEIVE_BYTES {
+            return None;
+        }
+        let state = self.slots.get_mut(usize::from(slot))?;
+        let buffer = state.buffer.take_if(|buffer| start + len <= buffer.len())?;
+        Some((slot, buffer, start, len))
+    }
+
+    fn handle_sent(&mut self, reactor: &mut Reactor) {
+        if self.stage == Stage::Responding && self.link.is_flushed() {
+            self.stage = Stage::AwaitingConnect;
+            self.process(reactor);
+        }
+    }
+
+    fn handle_deadline(&mut self, reactor: &mut Reactor) {
+        match self.stage {
+            Stage::Ready => {}
+            Stage::Connecting => self.link.set_deadline(reactor, self.limits.handshake_timeout),
+            _ => self.begin_close(reactor, CloseReason::HandshakeTimeout, false),
+        }
+    }
+
+    fn put_data(
+        &mut self,
+        slot: Slot,
+        buffer: &Buffer,
+        start: usize,
+        end: usize,
+        last: bool,
+        success: bool,
+    ) {
+        // A buffer has at most 4 MiB.
+        let offset = u32::try_from(start).unwrap_or(u32::MAX);
+        let length = u32::try_from(end - start).unwrap_or(u32::MAX);
+        let outgoing = &mut self.link.outgoing;
+        self.session.put_data(slot.0, offset, length, last, success, outgoing);
+        outgoing.payload(buffer, start, end);
+        if let Some(digest) = self.session.data_digest(&buffer[start..end]) {
+            outgoing.put(&digest);
+        }
+    }
+
+    fn respond(&mut self, slot: Slot, completion: &Completion) {
+        self.session.put_response(completion, &mut self.link.outgoing);
+        self.free(slot);
+        if self.stage == Stage::Connecting {
+            // It was refused: there may be another.
+            self.stage = Stage::AwaitingConnect;
+        }
+    }
+
+    fn free(&mut self, slot: Slot) {
+        if let Some(state) = self.slots.get_mut(slot.index()) {
+            debug_assert!(state.in_flight, "a command is answered once");
+            state.in_flight = false;
+            state.buffer = None;
+            self.session.release(slot.0);
+        }
+    }
+
+    /// The host broke the protocol: it is told so.
+    fn fail(&mut self, reactor: &mut Reactor, fault: &Fault) {
+        self.session.terminate(fault, &mut self.link.outgoing);
+        self.begin_close(reactor, CloseReason::Protocol(*fault), true);
+    }
+
+    /// The connection is gone already.
+    fn lose(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        if self.link.is_open() {
+            self.reason = Some(reason);
+            self.link.shut(reactor);
+        }
+    }
+
+    fn begin_close(&mut self, reactor: &mut Reactor, reason: CloseReason, linger: bool) {
+        if self.link.is_open() {
+            self.reason = Some(reason);
+            self.link.begin_close(reactor, linger, self.limits.close_timeout);
+        }
+    }
+
+    /// Raises the end once no operation is in flight.
+    fn settle(&mut self) {
+        if self.link.is_finished()
+            && let Some(reason) = self.reason.take()
+        {
+            self.link.returned = None;
+            self.slots.clear();
+            self.events.clear();
+            self.events.push_back(Event::Closed { reason });
+        }
+    }
+}
+
+/// In-capsule data, held against what the command's SGL says.
+fn capsule_data(command: &Command, mut buffer: Buffer) -> CapsuleData {
+    let Ok(Location::InCapsule { length, .. }) = command.data_pointer.location() else {
+        return CapsuleData::Invalid(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr());
+    };
+    match usize::try_from(length) {
+        Ok(length) if length <= buffer.len() => {
+            buffer.set_len(length);
+            CapsuleData::Inline(buffer)
+        }
+        _ => CapsuleData::Invalid(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
+    }
+}
