@@ -1,1 +1,53 @@
-//! weft-reactor
+//! weft-reactor: one thread's event loop, and the memory and system calls under it.
+//!
+//! # What layer it is
+//! The lowest one. A [`Reactor`] belongs to one thread. It is given [operations](Operation)
+//! (accept, connect, receive, send, read, write, sync, discard) under a [`Token`] each, carries
+//! them out, and hands back [completions](Completion). It owns what they need: the buffer
+//! [`Pool`], timers, [mailboxes](Postbox) by which other threads reach it, and the
+//! [`SharedRegion`] that several reactors may read and write at once. Its three drivers behave
+//! alike: io_uring; epoll with a few threads for files; and a deterministic one that needs no
+//! kernel ([`simulation`]), from whose seed a whole run can be repeated.
+//!
+//! # What it must never know
+//! NVMe, or anything else about the bytes it moves. Who its users are: tokens are theirs.
+//!
+//! # Invariants
+//! - Every operation ends in exactly one final completion, and its memory belongs to it until
+//!   then. The contract is written where [operations](operation) are defined.
+//! - This is the only crate (beside the RDMA verbs module) that says `unsafe`, and the only one
+//!   that reads a clock. Everybody else is told the time.
+//! - Nothing is allocated per operation once the tables have grown to their size, and no lock is
+//!   taken on the way of a socket's or a ring's operation.
+//! - An idle connection holds no buffer and no turn looks at it. An idle reactor sleeps in the
+//!   kernel.
+//! - Each wait ends when somebody calls: no wake-up is lost (the argument is in `mailbox.rs`).
+
+mod driver;
+mod limits;
+mod mailbox;
+mod mapping;
+mod message;
+pub mod operation;
+mod pool;
+mod reactor;
+mod setup;
+pub mod simulation;
+mod slab;
+mod stream;
+pub mod system;
+mod timers;
+
+pub use mailbox::{Mailbox, Postbox, Waker};
+pub use message::Message;
+pub use operation::{
+    Completion, Endpoint, FileId, ListenerId, Operation, Outcome, Owner, SocketId, Token,
+};
+pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Buffer, Pool};
+pub use reactor::{Patience, Reactor};
+pub use setup::{Config, DRIVER_VARIABLE, DriverKind, SetupError};
+pub use stream::{FileSource, Stream};
+pub use system::{
+    descriptor_limit, descriptors_in_use, monotonic_time, pin_current_thread, process_cpu_time,
+    raise_descriptor_limit, set_descriptor_limit, thread_cpu_time,
+};

@@ -1,0 +1,302 @@
+//! Operations on files, in the pieces that the kernel does them in.
+//!
+//! One [`FileOperation`] is one operation of the caller. It may take several steps: the rest of a
+//! short transfer, or another way of zeroing where a file system does not know the first.
+
+use crate::limits::ZERO_BYTES;
+use crate::mapping::Mapping;
+use crate::operation::{Completion, Operation, Outcome, Token};
+use crate::pool::Buffer;
+use crate::slab::{Key, Slab};
+use rustix::fs::{FallocateFlags, FileType};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+/// A file as a reactor knows it.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    file: Arc<File>,
+    direct: bool,
+    is_block_device: bool,
+}
+
+impl OpenFile {
+    pub(crate) fn new(file: Arc<File>, direct: bool) -> Self {
+        let is_block_device = rustix::fs::fstat(&file)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
+        Self { file, direct, is_block_device }
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The files of one reactor.
+#[derive(Debug)]
+pub(crate) struct Files(Slab<Rc<OpenFile>>);
+
+impl Files {
+    pub(crate) fn new() -> Self {
+        Self(Slab::new())
+    }
+
+    pub(crate) fn add(&mut self, file: OpenFile) -> Key {
+        self.0.insert(Rc::new(file))
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) {
+        self.0.remove(key);
+    }
+
+    /// The work behind an operation on a file, or the completion of one that cannot begin.
+    pub(crate) fn prepare(
+        &self,
+        token: Token,
+        operation: Operation,
+    ) -> Result<FileOperation, Completion> {
+        let key = match &operation {
+            Operation::Read { file, .. }
+            | Operation::Write { file, .. }
+            | Operation::Sync { file }
+            | Operation::Discard { file, .. }
+            | Operation::WriteZeroes { file, .. } => file.0,
+            _ => unreachable!("only operations on files come here"),
+        };
+        let Some(file) = self.0.get(key) else {
+            return Err(Completion { token, outcome: operation.refuse(Errno::BADF) });
+        };
+        FileOperation::new(token, Rc::clone(file), operation)
+    }
+}
+
+/// One operation on a file, under way.
+#[derive(Debug)]
+pub(crate) struct FileOperation {
+    token: Token,
+    file: Rc<OpenFile>,
+    work: Work,
+    offset: u64,
+    length: u64,
+    done: u64,
+    /// The caller's buffer and where its range starts. It stays here until the completion.
+    memory: Option<(Buffer, usize)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Read,
+    Write {
+        durable: bool,
+    },
+    Sync,
+    Discard,
+    /// The ways that are left to try begin with this one.
+    Zero(ZeroWay, bool),
+}
+
+/// The ways of zeroing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ZeroWay {
+    PunchHole,
+    ZeroRange,
+    Device,
+    Write,
+}
+
+/// What the kernel is to be asked next, in terms that suit a system call as well as an io_uring
+/// entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Read { memory: *mut u8, len: usize, offset: u64 },
+    Write { memory: *const u8, len: usize, offset: u64, durable: bool },
+    Sync,
+    Allocate { flags: FallocateFlags, offset: u64, length: u64 },
+    DeviceDiscard { offset: u64, length: u64 },
+    DeviceZero { offset: u64, length: u64 },
+}
+
+impl Step {
+    /// Whether only a system call can do it.
+    pub(crate) fn needs_thread(&self) -> bool {
+        matches!(self, Self::DeviceDiscard { .. } | Self::DeviceZero { .. })
+    }
+}
+
+impl FileOperation {
+    fn new(token: Token, file: Rc<OpenFile>, operation: Operation) -> Result<Self, Completion> {
+        let (work, offset, length, memory) = match operation {
+            Operation::Read { offset, buffer, range, .. } => {
+                (Work::Read, offset, length_of(&range), Some((buffer, range.start)))
+            }
+            Operation::Write { offset, buffer, range, durable, .. } => {
+                (Work::Write { durable }, offset, length_of(&range), Some((buffer, range.start)))
+            }
+            Operation::Sync { .. } => (Work::Sync, 0, 0, None),
+            Operation::Discard { offset, length, .. } => (Work::Discard, offset, length, None),
+            Operation::WriteZeroes { offset, length, unmap, .. } => {
+                let way = match (unmap, file.is_block_device) {
+                    (true, _) => ZeroWay::PunchHole,
+                    (false, true) => ZeroWay::Device,
+                    (false, false) => ZeroWay::ZeroRange,
+                };
+                (Work::Zero(way, unmap), offset, length, None)
+            }
+            _ => unreachable!("only operations on files come here"),
+        };
+        let this = Self { token, file, work, offset, length, done: 0, memory };
+        let in_range = offset.checked_add(length).is_some_and(|end| i64::try_from(end).is_ok());
+        if !in_range {
+            return Err(this.end(Err(Errno::INVAL.into())));
+        }
+        if length == 0 && work != Work::Sync {
+            return Err(this.end(Ok(())));
+        }
+        Ok(this)
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.descriptor()
+    }
+
+    /// What to ask the kernel next.
+    pub(crate) fn step(&mut self) -> Step {
+        let offset = self.offset + self.done;
+        let length = self.length - self.done;
+        match self.work {
+            Work::Read | Work::Write { .. } => self.transfer(offset, length),
+            Work::Sync => Step::Sync,
+            Work::Discard if self.file.is_block_device => Step::DeviceDiscard { offset, length },
+            Work::Discard => Step::Allocate { flags: hole(), offset, length },
+            Work::Zero(way, _) => match way {
+                ZeroWay::PunchHole => Step::Allocate { flags: hole(), offset, length },
+                ZeroWay::ZeroRange => {
+                    let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+                    Step::Allocate { flags, offset, length }
+                }
+                ZeroWay::Device => Step::DeviceZero { offset, length },
+                ZeroWay::Write => {
+                    let (memory, most) = zeroes();
+                    let len = usize::try_from(length).map_or(most, |length| length.min(most));
+                    Step::Write { memory, len, offset, durable: false }
+                }
+            },
+        }
+    }
+
+    fn transfer(&mut self, offset: u64, length: u64) -> Step {
+        let (buffer, start) = self.memory.as_ref().expect("a transfer has memory");
+        let done = usize::try_from(self.done).expect("less than a buffer");
+        let len = usize::try_from(length).expect("less than a buffer");
+        // SAFETY: `start + done + len` is the end of the operation's range, which was checked to
+        // lie inside the buffer when it was submitted.
+        let memory = unsafe { buffer.pointer().add(start + done) };
+        match self.work {
+            Work::Write { durable } => Step::Write { memory, len, offset, durable },
+            _ => Step::Read { memory, len, offset },
+        }
+    }
+
+    /// Takes a step's result. `Some` when the operation is over, otherwise [`step`](Self::step)
+    /// says how it goes on.
+    pub(crate) fn advance(&mut self, result: Result<u64, Errno>) -> Option<io::Result<()>> {
+        match result {
+            Err(Errno::INTR | Errno::AGAIN) => None,
+            Err(error) => self.fail(error),
+            Ok(count) => match self.work {
+                Work::Sync | Work::Discard => Some(Ok(())),
+                Work::Zero(ZeroWay::PunchHole | ZeroWay::ZeroRange | ZeroWay::Device, _) => {
+                    Some(Ok(()))
+                }
+                Work::Read | Work::Write { .. } | Work::Zero(ZeroWay::Write, _) => {
+                    self.moved(count)
+                }
+            },
+        }
+    }
+
+    fn moved(&mut self, count: u64) -> Option<io::Result<()>> {
+        if count == 0 {
+            let kind = match self.work {
+                Work::Read => io::ErrorKind::UnexpectedEof,
+                _ => io::ErrorKind::WriteZero,
+            };
+            return Some(Err(kind.into()));
+        }
+        self.done = (self.done + count).min(self.length);
+        if self.done == self.length {
+            return Some(Ok(()));
+        }
+        // A direct read comes short of a sector only at the end of the file, and could not go on
+        // from there anyway.
+        if self.work == Work::Read && self.file.direct && !self.done.is_multiple_of(512) {
+            return Some(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        None
+    }
+
+    fn fail(&mut self, error: Errno) -> Option<io::Result<()>> {
+        let is_unsupported = matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV);
+        if let Work::Zero(way, unmap) = self.work
+            && is_unsupported
+            && let Some(next) = next_way(way, self.file.is_block_device)
+        {
+            self.work = Work::Zero(next, unmap);
+            return None;
+        }
+        Some(Err(error.into()))
+    }
+
+    /// The completion of an operation that went like this.
+    pub(crate) fn end(self, result: io::Result<()>) -> Completion {
+        let buffer = self.memory.map(|(buffer, _)| buffer);
+        let outcome = match (result, buffer) {
+            (Ok(()), Some(buffer)) => Outcome::Transferred { buffer },
+            (Ok(()), None) => Outcome::Done,
+            (Err(error), buffer)
+                if error.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) =>
+            {
+                Outcome::Cancelled { buffer, message: None }
+            }
+            (Err(error), buffer) => Outcome::Failed { error, buffer, message: None },
+        };
+        Completion { token: self.token, outcome }
+    }
+}
+
+fn hole() -> FallocateFlags {
+    FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE
+}
+
+/// The way of zeroing to try when `way` is not supported. Each is followed by one that is more
+/// work for the machine; writing comes last and always works.
+fn next_way(way: ZeroWay, is_block_device: bool) -> Option<ZeroWay> {
+    match way {
+        ZeroWay::PunchHole if is_block_device => Some(ZeroWay::Device),
+        ZeroWay::PunchHole => Some(ZeroWay::ZeroRange),
+        ZeroWay::ZeroRange | ZeroWay::Device => Some(ZeroWay::Write),
+        ZeroWay::Write => None,
+    }
+}
+
+fn length_of(range: &Range<usize>) -> u64 {
+    range.len() as u64
+}
+
+/// Page-aligned zeroes, for the whole process.
+fn zeroes() -> (*const u8, usize) {
+    static ZEROES: OnceLock<Mapping> = OnceLock::new();
+    let mapping = ZEROES.get_or_init(|| {
+        Mapping::reserve(ZERO_BYTES).expect("address space for a few pages of zeroes")
+    });
+    (mapping.base().as_ptr(), mapping.bytes())
+}

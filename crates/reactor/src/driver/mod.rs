@@ -1,0 +1,55 @@
+//! The seam under the reactor: what a driver does.
+//!
+//! Two drivers stand on the kernel ([`kernel`]: the same sockets over [`uring`] or [`epoll`]), one
+//! on nothing ([`crate::simulation`]).
+
+pub(crate) mod epoll;
+pub(crate) mod files;
+pub(crate) mod kernel;
+pub(crate) mod sockets;
+pub(crate) mod threads;
+
+use crate::operation::{Completion, FileId, ListenerId, Operation, SocketId, Token};
+use crate::stream::{FileSource, Stream};
+use std::fmt::Debug;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How a turn may spend its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Take what is there and come back.
+    Look,
+    /// If there is nothing, wait until there is, somebody calls, or this time has come.
+    Block(Option<Duration>),
+}
+
+/// What carries operations out. Completions are appended to `ready`.
+pub(crate) trait Driver: Debug {
+    fn name(&self) -> &'static str;
+    fn now(&self) -> Duration;
+
+    fn listen(&mut self, address: SocketAddr) -> io::Result<ListenerId>;
+    fn listener_address(&self, listener: ListenerId) -> io::Result<SocketAddr>;
+    fn socket_address(&self, socket: SocketId) -> io::Result<SocketAddr>;
+    fn peer_address(&self, socket: SocketId) -> io::Result<SocketAddr>;
+    fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId>;
+    /// `None` if there is no such socket or something is in flight on it.
+    fn take_stream(&mut self, socket: SocketId) -> Option<Stream>;
+    fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>);
+    fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<Completion>);
+
+    fn add_file(&mut self, file: FileSource, direct: bool) -> FileId;
+    fn remove_file(&mut self, file: FileId);
+
+    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>);
+    fn cancel(&mut self, token: Token, ready: &mut Vec<Completion>);
+
+    /// Carries on whatever can go on. Never blocks if something completed.
+    fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<Completion>);
+
+    /// The earliest deadline of the reactor's timers changed. Only a driver that makes time
+    /// itself needs to know.
+    fn note_deadline(&mut self, _deadline: Option<Duration>) {}
+}

@@ -1,0 +1,747 @@
+//! Sockets on the kernel: listeners, connections being made, streams.
+//!
+//! Both kernel drivers share this. The system calls are the plain non-blocking ones; a poller
+//! reports edges. For each direction of a stream one bit says whether an attempt is likely to
+//! succeed. It is cleared when the kernel had nothing more to give (or no more room), and set by
+//! the next edge. A stream is watched from the first attempt that failed; idle ones cost nothing
+//! but their watch.
+//!
+//! Streams that had bytes lately are *hot*: a spinning reactor tries them directly, whatever the
+//! bit says, and asks the poller only now and then.
+
+use crate::driver::kernel::{Poller, Ready};
+use crate::limits::{ACCEPTS_PER_TURN, BACKLOG, HOT_SOCKETS, HOT_TIME, RECEIVE_BYTES_MIN};
+use crate::message::{Message, PIECES_MAX};
+use crate::operation::{Completion, Operation, Outcome, SocketId, Token};
+use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
+use crate::slab::{Key, Slab};
+use crate::stream::{internet_address, prepare, tcp_socket};
+use crate::system::monotonic_time;
+use crate::timers::{NumberMap, Timers};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// All sockets of a reactor.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    table: Slab<Socket>,
+    /// Where the pending operations are, for `cancel`.
+    tokens: NumberMap<Token, Key>,
+    /// To be tried in the next turn: what was submitted and is likely to succeed.
+    runnable: Vec<Key>,
+    /// Receives that found the pool empty.
+    starved: Vec<Key>,
+    scratch: Vec<Key>,
+    hot: Vec<Key>,
+    connect_limits: Timers<Key>,
+    pool: Pool,
+    receive_bytes: usize,
+    /// A buffer that an attempt did not need, for the next attempt of the same turn.
+    spare: Option<Buffer>,
+}
+
+#[derive(Debug)]
+struct Socket {
+    descriptor: OwnedFd,
+    watched: bool,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Listener(Listener),
+    Connecting { token: Token },
+    Stream(Stream),
+}
+
+#[derive(Debug)]
+struct Listener {
+    accept: Option<Token>,
+    /// Connections may be waiting.
+    readable: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    readable: bool,
+    writable: bool,
+    /// Nothing follows what is there: `readable` stays set, for no edge will come.
+    ended: bool,
+    hot: bool,
+    hot_until: Duration,
+    receive: Option<Receive>,
+    send: Option<Send>,
+}
+
+#[derive(Debug)]
+struct Receive {
+    token: Token,
+    into: Option<(Buffer, Range<usize>)>,
+}
+
+#[derive(Debug)]
+struct Send {
+    token: Token,
+    message: Message,
+}
+
+impl Stream {
+    /// A stream about which nothing is known yet: everything is worth a try.
+    fn fresh() -> Kind {
+        Kind::Stream(Self {
+            readable: true,
+            writable: true,
+            ended: false,
+            hot: false,
+            hot_until: Duration::ZERO,
+            receive: None,
+            send: None,
+        })
+    }
+}
+
+impl Sockets {
+    pub(crate) fn new(pool: Pool, receive_bytes: usize) -> Self {
+        Self {
+            table: Slab::new(),
+            tokens: NumberMap::default(),
+            runnable: Vec::new(),
+            starved: Vec::new(),
+            scratch: Vec::new(),
+            hot: Vec::with_capacity(HOT_SOCKETS),
+            connect_limits: Timers::new(),
+            pool,
+            receive_bytes: receive_bytes.clamp(RECEIVE_BYTES_MIN, BUFFER_BYTES_MAX),
+            spare: None,
+        }
+    }
+
+    pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<Key> {
+        let descriptor = tcp_socket(&address)?;
+        rustix::net::sockopt::set_socket_reuseaddr(&descriptor, true)?;
+        if address.is_ipv6() {
+            let only = !address.ip().is_unspecified();
+            rustix::net::sockopt::set_ipv6_v6only(&descriptor, only)?;
+        }
+        rustix::net::bind(&descriptor, &address)?;
+        rustix::net::listen(&descriptor, BACKLOG)?;
+        let kind = Kind::Listener(Listener { accept: None, readable: true });
+        Ok(self.table.insert(Socket { descriptor, watched: false, kind }))
+    }
+
+    pub(crate) fn add(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
+        prepare(&descriptor)?;
+        Ok(self.table.insert(Socket { descriptor, watched: false, kind: Stream::fresh() }))
+    }
+
+    pub(crate) fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
+        let socket = self.table.get(key).ok_or(Errno::BADF)?;
+        internet_address(rustix::net::getsockname(&socket.descriptor)?)
+    }
+
+    pub(crate) fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
+        let socket = self.table.get(key).ok_or(Errno::BADF)?;
+        let address = rustix::net::getpeername(&socket.descriptor)?.ok_or(Errno::NOTCONN)?;
+        internet_address(address)
+    }
+
+    /// Gives an idle stream's descriptor away.
+    pub(crate) fn take<P: Poller>(&mut self, poller: &mut P, key: Key) -> Option<OwnedFd> {
+        match &self.table.get(key)?.kind {
+            Kind::Stream(stream) if stream.receive.is_none() && stream.send.is_none() => {}
+            _ => return None,
+        }
+        let socket = self.table.remove(key)?;
+        if socket.watched {
+            poller.unwatch(socket.descriptor.as_fd(), key);
+        }
+        Some(socket.descriptor)
+    }
+
+    /// Closes a socket of any kind; what is pending completes as cancelled.
+    pub(crate) fn close<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(socket) = self.table.remove(key) else { return };
+        if socket.watched {
+            poller.unwatch(socket.descriptor.as_fd(), key);
+        }
+        match socket.kind {
+            Kind::Listener(Listener { accept: Some(token), .. }) | Kind::Connecting { token } => {
+                self.connect_limits.clear(key);
+                self.finish(token, cancelled(None, None), ready);
+            }
+            Kind::Listener(_) => {}
+            Kind::Stream(stream) => {
+                if let Some(Receive { token, into }) = stream.receive {
+                    let buffer = into.map(|(buffer, _)| buffer);
+                    self.finish(token, cancelled(buffer, None), ready);
+                }
+                if let Some(Send { token, message }) = stream.send {
+                    self.finish(token, cancelled(None, Some(message)), ready);
+                }
+            }
+        }
+    }
+
+    /// Begins an operation on a socket.
+    pub(crate) fn submit<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        token: Token,
+        operation: Operation,
+        ready: &mut Vec<Completion>,
+    ) {
+        match operation {
+            Operation::Accept { listener } => {
+                let Some(Socket { kind: Kind::Listener(state), .. }) =
+                    self.table.get_mut(listener.0)
+                else {
+                    return refuse(token, operation, Errno::BADF, ready);
+                };
+                if state.accept.is_some() {
+                    return refuse(token, operation, Errno::ALREADY, ready);
+                }
+                state.accept = Some(token);
+                if state.readable {
+                    self.runnable.push(listener.0);
+                }
+                self.tokens.insert(token, listener.0);
+            }
+            Operation::Connect { address, local, timeout } => {
+                if let Err(error) = self.connect(poller, token, address, local, timeout, ready) {
+                    ready.push(Completion { token, outcome: Outcome::failed(error) });
+                }
+            }
+            Operation::Receive { socket } | Operation::ReceiveInto { socket, .. } => {
+                self.receive(token, socket, operation, ready);
+            }
+            Operation::Send { socket, .. } => self.send(poller, token, socket, operation, ready),
+            _ => unreachable!("only operations on sockets come here"),
+        }
+    }
+
+    /// Withdraws a pending operation. Whether there was one by that name.
+    pub(crate) fn cancel<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        token: Token,
+        ready: &mut Vec<Completion>,
+    ) -> bool {
+        let Some(&key) = self.tokens.get(&token) else { return false };
+        let Some(socket) = self.table.get_mut(key) else { return false };
+        match &mut socket.kind {
+            Kind::Connecting { .. } => self.close(poller, key, ready),
+            Kind::Listener(listener) => {
+                listener.accept = None;
+                self.finish(token, cancelled(None, None), ready);
+            }
+            Kind::Stream(stream) => {
+                if let Some(Receive { into, .. }) = stream.receive.take_if(|it| it.token == token) {
+                    let buffer = into.map(|(buffer, _)| buffer);
+                    self.finish(token, cancelled(buffer, None), ready);
+                } else if let Some(Send { message, .. }) =
+                    stream.send.take_if(|it| it.token == token)
+                {
+                    self.finish(token, cancelled(None, Some(message)), ready);
+                }
+            }
+        }
+        true
+    }
+
+    /// The next time at which [`handle_deadlines`](Self::handle_deadlines) has something to do.
+    pub(crate) fn deadline(&mut self) -> Option<Duration> {
+        self.connect_limits.next()
+    }
+
+    /// Gives up connections that took too long.
+    pub(crate) fn handle_deadlines<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        now: Duration,
+        ready: &mut Vec<Completion>,
+    ) {
+        while let Some(key) = self.connect_limits.pop(now) {
+            self.connect_failed(poller, key, Errno::TIMEDOUT, ready);
+        }
+    }
+
+    /// Whether a turn without waiting has something to try.
+    pub(crate) fn has_runnable(&self) -> bool {
+        !self.runnable.is_empty()
+    }
+
+    /// Whether there are sockets that are to be tried directly.
+    pub(crate) fn has_hot(&self) -> bool {
+        !self.hot.is_empty()
+    }
+
+    /// Tries what is likely to succeed: new receives, receives for which there is memory again
+    /// and, when spinning, the hot sockets.
+    pub(crate) fn carry_on<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        now: Duration,
+        spins: bool,
+        ready: &mut Vec<Completion>,
+    ) {
+        if !self.starved.is_empty() {
+            self.runnable.append(&mut self.starved);
+        }
+        if !self.runnable.is_empty() {
+            let mut keys = std::mem::take(&mut self.scratch);
+            std::mem::swap(&mut keys, &mut self.runnable);
+            for key in keys.drain(..) {
+                self.try_input(poller, key, now, ready);
+            }
+            self.scratch = keys;
+        }
+        if spins {
+            self.try_hot(poller, now, ready);
+        }
+        self.spare = None;
+    }
+
+    /// Takes an edge from the poller and does what it makes possible.
+    pub(crate) fn handle_ready<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        event: Ready,
+        now: Duration,
+        ready: &mut Vec<Completion>,
+    ) {
+        let key = event.key;
+        let Some(socket) = self.table.get_mut(key) else { return };
+        match &mut socket.kind {
+            Kind::Listener(listener) => {
+                listener.readable |= event.readable;
+                self.try_accept(poller, key, ready);
+            }
+            Kind::Connecting { .. } => {
+                if event.writable || event.ended {
+                    self.try_connected(poller, key, ready);
+                }
+            }
+            Kind::Stream(stream) => {
+                stream.readable |= event.readable;
+                stream.writable |= event.writable;
+                stream.ended |= event.ended;
+                let (receives, sends) = (
+                    stream.readable && stream.receive.is_some(),
+                    stream.writable && stream.send.is_some(),
+                );
+                if receives {
+                    self.try_receive(poller, key, now, ready);
+                }
+                if sends {
+                    self.try_send(poller, key, ready);
+                }
+            }
+        }
+        self.spare = None;
+    }
+
+    fn try_hot<P: Poller>(&mut self, poller: &mut P, now: Duration, ready: &mut Vec<Completion>) {
+        let mut position = 0;
+        while let Some(&key) = self.hot.get(position) {
+            let stream = match self.table.get_mut(key) {
+                Some(Socket { kind: Kind::Stream(stream), .. }) => stream,
+                _ => {
+                    self.hot.swap_remove(position);
+                    continue;
+                }
+            };
+            if stream.hot_until < now {
+                stream.hot = false;
+                self.hot.swap_remove(position);
+                continue;
+            }
+            if stream.receive.is_some() {
+                self.try_receive(poller, key, now, ready);
+            }
+            position += 1;
+        }
+    }
+
+    fn try_input<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        now: Duration,
+        ready: &mut Vec<Completion>,
+    ) {
+        match self.table.get(key).map(|socket| &socket.kind) {
+            Some(Kind::Listener(_)) => self.try_accept(poller, key, ready),
+            Some(Kind::Stream(_)) => self.try_receive(poller, key, now, ready),
+            Some(Kind::Connecting { .. }) | None => {}
+        }
+    }
+
+    // Connections coming in
+
+    fn try_accept<P: Poller>(&mut self, poller: &mut P, key: Key, ready: &mut Vec<Completion>) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(socket) = self.table.get_mut(key) else { return };
+            let Kind::Listener(listener) = &mut socket.kind else { return };
+            let Some(token) = listener.accept else { return };
+            if !listener.readable {
+                return;
+            }
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::acceptfrom_with(&socket.descriptor, flags) {
+                Ok((descriptor, peer)) => self.accepted(token, descriptor, peer, ready),
+                Err(Errno::AGAIN) => {
+                    listener.readable = false;
+                    return self.ensure_watched(poller, key, ready);
+                }
+                // The connection is gone before it was taken, or its network is in trouble
+                // (accept(2) asks to treat these like EAGAIN); the next one may be fine.
+                Err(
+                    Errno::INTR
+                    | Errno::CONNABORTED
+                    | Errno::NETDOWN
+                    | Errno::PROTO
+                    | Errno::NOPROTOOPT
+                    | Errno::HOSTDOWN
+                    | Errno::NONET
+                    | Errno::HOSTUNREACH
+                    | Errno::OPNOTSUPP
+                    | Errno::NETUNREACH,
+                ) => {}
+                // Descriptors or memory ran out. The bit stays set: what waits in the backlog
+                // raises no further edge.
+                Err(error) => {
+                    listener.accept = None;
+                    return self.finish(token, Outcome::failed(error), ready);
+                }
+            }
+        }
+        self.runnable.push(key);
+    }
+
+    fn accepted(
+        &mut self,
+        token: Token,
+        descriptor: OwnedFd,
+        peer: Option<rustix::net::SocketAddrAny>,
+        ready: &mut Vec<Completion>,
+    ) {
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
+        let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let peer = peer.and_then(|peer| internet_address(peer).ok()).unwrap_or(unknown);
+        let socket = SocketId(self.table.insert(Socket {
+            descriptor,
+            watched: false,
+            kind: Stream::fresh(),
+        }));
+        ready.push(Completion { token, outcome: Outcome::Accepted { socket, peer } });
+    }
+
+    // Connections going out
+
+    fn connect<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        token: Token,
+        address: SocketAddr,
+        local: Option<SocketAddr>,
+        timeout: Option<Duration>,
+        ready: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        let descriptor = tcp_socket(&address)?;
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
+        if let Some(local) = local {
+            rustix::net::bind(&descriptor, &local)?;
+        }
+        let is_connected = match rustix::net::connect(&descriptor, &address) {
+            Ok(()) => true,
+            Err(Errno::INPROGRESS | Errno::INTR) => false,
+            Err(error) => return Err(error.into()),
+        };
+        let kind = if is_connected { Stream::fresh() } else { Kind::Connecting { token } };
+        let key = self.table.insert(Socket { descriptor, watched: false, kind });
+        if is_connected {
+            let outcome = Outcome::Connected { socket: SocketId(key) };
+            ready.push(Completion { token, outcome });
+            return Ok(());
+        }
+        self.tokens.insert(token, key);
+        if let Some(timeout) = timeout {
+            self.connect_limits.set(key, monotonic_time().saturating_add(timeout));
+        }
+        self.ensure_watched(poller, key, ready);
+        Ok(())
+    }
+
+    fn try_connected<P: Poller>(&mut self, poller: &mut P, key: Key, ready: &mut Vec<Completion>) {
+        let Some(socket) = self.table.get_mut(key) else { return };
+        let Kind::Connecting { token } = socket.kind else { return };
+        let verdict = match rustix::net::sockopt::socket_error(&socket.descriptor) {
+            Ok(verdict) => verdict,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = verdict {
+            return self.connect_failed(poller, key, error, ready);
+        }
+        // Not an error, and yet not connected: the first edge of a watch may say so.
+        if rustix::net::getpeername(&socket.descriptor).is_err() {
+            return;
+        }
+        socket.kind = Stream::fresh();
+        self.connect_limits.clear(key);
+        self.finish(token, Outcome::Connected { socket: SocketId(key) }, ready);
+    }
+
+    fn connect_failed<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        error: Errno,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(socket) = self.table.get(key) else { return };
+        let Kind::Connecting { token } = socket.kind else { return };
+        if socket.watched {
+            poller.unwatch(socket.descriptor.as_fd(), key);
+        }
+        self.table.remove(key);
+        self.connect_limits.clear(key);
+        self.finish(token, Outcome::failed(error), ready);
+    }
+
+    // Bytes coming in
+
+    fn receive(
+        &mut self,
+        token: Token,
+        socket: SocketId,
+        operation: Operation,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(socket.0) else {
+            return refuse(token, operation, Errno::BADF, ready);
+        };
+        if stream.receive.is_some() {
+            return refuse(token, operation, Errno::ALREADY, ready);
+        }
+        let into = match operation {
+            Operation::ReceiveInto { buffer, range, .. } => Some((buffer, range)),
+            _ => None,
+        };
+        stream.receive = Some(Receive { token, into });
+        if stream.readable {
+            self.runnable.push(socket.0);
+        }
+        self.tokens.insert(token, socket.0);
+    }
+
+    fn try_receive<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        now: Duration,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(Socket { kind: Kind::Stream(stream), descriptor, watched }) =
+            self.table.get_mut(key)
+        else {
+            return;
+        };
+        let Some(receive) = &mut stream.receive else { return };
+        let bytes = match &mut receive.into {
+            Some((buffer, range)) => &mut buffer.bytes_mut()[range.clone()],
+            None => {
+                if self.spare.is_none() {
+                    self.spare = take_largest(&self.pool, self.receive_bytes);
+                }
+                match &mut self.spare {
+                    Some(buffer) => buffer.bytes_mut(),
+                    None => return self.starved.push(key),
+                }
+            }
+        };
+        let wanted = bytes.len();
+        let result = loop {
+            match rustix::net::recv(&*descriptor, &mut *bytes, RecvFlags::DONTWAIT) {
+                Ok((count, _)) => break Ok(count),
+                Err(Errno::INTR) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(Errno::AGAIN) = result {
+            // Even of an ended stream there is an edge to come: its last bytes.
+            stream.readable = false;
+            return self.ensure_watched(poller, key, ready);
+        }
+        // Less than was asked for means that the kernel has no more, and the next bytes come with
+        // an edge; but not after the end, and not if nobody watches for it yet.
+        stream.readable = stream.ended || !*watched || result == Ok(wanted);
+        stream.hot_until = now + HOT_TIME;
+        if !stream.hot && self.hot.len() < HOT_SOCKETS {
+            stream.hot = true;
+            self.hot.push(key);
+        }
+        let Some(receive) = stream.receive.take() else { return };
+        let outcome = match (result, receive.into) {
+            (Ok(len), Some((buffer, _))) => Outcome::ReceivedInto { buffer, len },
+            (Ok(len), None) => {
+                let Some(mut buffer) = self.spare.take() else { return };
+                buffer.set_len(len);
+                Outcome::Received { buffer, len }
+            }
+            (Err(error), into) => {
+                let buffer = into.map(|(buffer, _)| buffer);
+                Outcome::Failed { error: error.into(), buffer, message: None }
+            }
+        };
+        self.finish(receive.token, outcome, ready);
+    }
+
+    // Bytes going out
+
+    fn send<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        token: Token,
+        socket: SocketId,
+        operation: Operation,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(socket.0) else {
+            return refuse(token, operation, Errno::BADF, ready);
+        };
+        if stream.send.is_some() {
+            return refuse(token, operation, Errno::ALREADY, ready);
+        }
+        let Operation::Send { mut message, .. } = operation else { return };
+        message.rewind();
+        stream.send = Some(Send { token, message });
+        self.tokens.insert(token, socket.0);
+        if stream.writable {
+            self.try_send(poller, socket.0, ready);
+        }
+    }
+
+    fn try_send<P: Poller>(&mut self, poller: &mut P, key: Key, ready: &mut Vec<Completion>) {
+        let Some(Socket { kind: Kind::Stream(stream), descriptor, .. }) = self.table.get_mut(key)
+        else {
+            return;
+        };
+        let Some(send) = &mut stream.send else { return };
+        let result = send_all(descriptor, &mut send.message);
+        if let Err(Errno::AGAIN) = result {
+            stream.writable = false;
+            return self.ensure_watched(poller, key, ready);
+        }
+        let Some(Send { token, message }) = stream.send.take() else { return };
+        let outcome = match result {
+            Ok(()) => Outcome::Sent { message },
+            Err(error) => {
+                Outcome::Failed { error: error.into(), buffer: None, message: Some(message) }
+            }
+        };
+        self.finish(token, outcome, ready);
+    }
+
+    /// Sees to it that the socket's edges are reported. If that is impossible its operations
+    /// could wait forever, so they fail.
+    fn ensure_watched<P: Poller>(&mut self, poller: &mut P, key: Key, ready: &mut Vec<Completion>) {
+        let Some(socket) = self.table.get_mut(key) else { return };
+        if socket.watched {
+            return;
+        }
+        match poller.watch(socket.descriptor.as_fd(), key) {
+            Ok(()) => socket.watched = true,
+            Err(error) => self.cannot_watch(key, &error, ready),
+        }
+    }
+
+    fn cannot_watch(&mut self, key: Key, error: &io::Error, ready: &mut Vec<Completion>) {
+        let again = || match error.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => error.kind().into(),
+        };
+        let Some(socket) = self.table.get_mut(key) else { return };
+        match &mut socket.kind {
+            Kind::Listener(listener) => {
+                if let Some(token) = listener.accept.take() {
+                    self.finish(token, Outcome::failed(again()), ready);
+                }
+            }
+            Kind::Connecting { token } => {
+                let token = *token;
+                self.connect_limits.clear(key);
+                self.table.remove(key);
+                self.finish(token, Outcome::failed(again()), ready);
+            }
+            Kind::Stream(stream) => {
+                let (receive, send) = (stream.receive.take(), stream.send.take());
+                stream.readable = true;
+                stream.writable = true;
+                if let Some(Receive { token, into }) = receive {
+                    let buffer = into.map(|(buffer, _)| buffer);
+                    let outcome = Outcome::Failed { error: again(), buffer, message: None };
+                    self.finish(token, outcome, ready);
+                }
+                if let Some(Send { token, message }) = send {
+                    let message = Some(message);
+                    let outcome = Outcome::Failed { error: again(), buffer: None, message };
+                    self.finish(token, outcome, ready);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, token: Token, outcome: Outcome, ready: &mut Vec<Completion>) {
+        self.tokens.remove(&token);
+        ready.push(Completion { token, outcome });
+    }
+}
+
+fn refuse(token: Token, operation: Operation, error: Errno, ready: &mut Vec<Completion>) {
+    ready.push(Completion { token, outcome: operation.refuse(error) });
+}
+
+fn cancelled(buffer: Option<Buffer>, message: Option<Message>) -> Outcome {
+    Outcome::Cancelled { buffer, message }
+}
+
+/// A buffer of `len` bytes, or the largest that there is.
+fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
+    loop {
+        if let Some(buffer) = pool.take(len) {
+            return Some(buffer);
+        }
+        if len <= RECEIVE_BYTES_MIN {
+            return None;
+        }
+        len = (len / 4).max(RECEIVE_BYTES_MIN);
+    }
+}
+
+/// Sends until nothing is left or the kernel takes no more, which leaves EAGAIN behind: only a
+/// socket that has said so raises an edge when there is room again.
+fn send_all(descriptor: &OwnedFd, message: &mut Message) -> Result<(), Errno> {
+    while message.unsent() > 0 {
+        let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
+        let pieces = message.gather(&mut slices);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut control = SendAncillaryBuffer::default();
+        match rustix::net::sendmsg(descriptor, pieces, &mut control, flags) {
+            Ok(count) => message.advance(count),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

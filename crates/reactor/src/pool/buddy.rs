@@ -1,0 +1,179 @@
+//! Which pages are free: a binary buddy allocator that knows page numbers only.
+
+/// Orders 0..=10: blocks of 1 to 1024 pages (4 KiB to 4 MiB).
+pub(super) const ORDERS: usize = 11;
+/// Pages of the largest block.
+pub(super) const CHUNK_PAGES: u32 = 1 << (ORDERS - 1);
+
+const NONE: u32 = u32::MAX;
+/// State of a page that starts no block.
+const INSIDE: u8 = 0;
+const FREE: u8 = 0x40;
+const USED: u8 = 0x80;
+const ORDER_MASK: u8 = 0x0f;
+
+#[derive(Debug)]
+pub(super) struct Buddy {
+    /// First free block of each order.
+    heads: [u32; ORDERS],
+    next: Box<[u32]>,
+    previous: Box<[u32]>,
+    /// What starts at each page.
+    state: Box<[u8]>,
+    free_pages: u32,
+}
+
+impl Buddy {
+    /// All of `chunks` largest blocks are free.
+    pub(super) fn new(chunks: u32) -> Self {
+        let pages = chunks as usize * CHUNK_PAGES as usize;
+        let mut buddy = Self {
+            heads: [NONE; ORDERS],
+            next: vec![NONE; pages].into_boxed_slice(),
+            previous: vec![NONE; pages].into_boxed_slice(),
+            state: vec![INSIDE; pages].into_boxed_slice(),
+            free_pages: chunks * CHUNK_PAGES,
+        };
+        // Backwards, so that the lowest addresses are used first.
+        for chunk in (0..chunks).rev() {
+            buddy.link(chunk * CHUNK_PAGES, ORDERS - 1);
+        }
+        buddy
+    }
+
+    pub(super) fn free_pages(&self) -> u32 {
+        self.free_pages
+    }
+
+    /// Takes a block of 2^`order` pages; its first page.
+    pub(super) fn take(&mut self, order: usize) -> Option<u32> {
+        let mut found = (order..ORDERS).find(|&order| self.heads[order] != NONE)?;
+        let page = self.heads[found];
+        self.unlink(page, found);
+        while found > order {
+            found -= 1;
+            self.link(page + (1 << found), found);
+        }
+        self.state[page as usize] = USED | tag(order);
+        self.free_pages -= 1 << order;
+        Some(page)
+    }
+
+    /// Gives the block that starts at `page` back and joins it with its free neighbours.
+    pub(super) fn give(&mut self, mut page: u32) {
+        let state = self.state[page as usize];
+        assert!(state & USED != 0, "a block is given back that was not taken");
+        let mut order = usize::from(state & ORDER_MASK);
+        self.free_pages += 1 << order;
+        self.state[page as usize] = INSIDE;
+        while order < ORDERS - 1 {
+            let neighbour = page ^ (1 << order);
+            if self.state[neighbour as usize] != FREE | tag(order) {
+                break;
+            }
+            self.unlink(neighbour, order);
+            page = page.min(neighbour);
+            order += 1;
+        }
+        self.link(page, order);
+    }
+
+    fn link(&mut self, page: u32, order: usize) {
+        let head = self.heads[order];
+        self.next[page as usize] = head;
+        self.previous[page as usize] = NONE;
+        if head != NONE {
+            self.previous[head as usize] = page;
+        }
+        self.heads[order] = page;
+        self.state[page as usize] = FREE | tag(order);
+    }
+
+    fn unlink(&mut self, page: u32, order: usize) {
+        let next = self.next[page as usize];
+        let previous = self.previous[page as usize];
+        if next != NONE {
+            self.previous[next as usize] = previous;
+        }
+        if previous == NONE {
+            self.heads[order] = next;
+        } else {
+            self.next[previous as usize] = next;
+        }
+        self.state[page as usize] = INSIDE;
+    }
+}
+
+/// An order as a state's low bits.
+#[allow(clippy::cast_possible_truncation)] // orders are below 16
+const fn tag(order: usize) -> u8 {
+    order as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_chunk_splits_and_joins() {
+        let mut buddy = Buddy::new(1);
+        let pages: Vec<_> = (0..CHUNK_PAGES).map(|_| buddy.take(0).unwrap()).collect();
+        assert_eq!(buddy.take(0), None);
+        assert_eq!(buddy.free_pages(), 0);
+        for page in pages {
+            buddy.give(page);
+        }
+        assert_eq!(buddy.take(ORDERS - 1), Some(0));
+    }
+
+    #[test]
+    fn low_addresses_come_first() {
+        let mut buddy = Buddy::new(3);
+        assert_eq!(buddy.take(0), Some(0));
+        assert_eq!(buddy.take(ORDERS - 1), Some(CHUNK_PAGES));
+    }
+
+    #[test]
+    #[should_panic(expected = "not taken")]
+    fn giving_twice_is_loud() {
+        let mut buddy = Buddy::new(1);
+        let page = buddy.take(3).unwrap();
+        buddy.give(page);
+        buddy.give(page);
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_never_overlap_and_all_come_back(
+            steps in proptest::collection::vec((0..ORDERS, any::<bool>(), any::<u16>()), 1..300)
+        ) {
+            let mut buddy = Buddy::new(2);
+            let mut owner = vec![false; 2 * CHUNK_PAGES as usize];
+            let mut held: Vec<(u32, usize)> = Vec::new();
+            for (order, give, pick) in steps {
+                if give && !held.is_empty() {
+                    let (page, order) = held.swap_remove(usize::from(pick) % held.len());
+                    owner[page as usize..page as usize + (1 << order)].fill(false);
+                    buddy.give(page);
+                } else if let Some(page) = buddy.take(order) {
+                    prop_assert_eq!(page % (1 << order), 0);
+                    for page in &mut owner[page as usize..page as usize + (1 << order)] {
+                        prop_assert!(!*page);
+                        *page = true;
+                    }
+                    held.push((page, order));
+                } else {
+                    prop_assert!(buddy.free_pages() < 2 * CHUNK_PAGES);
+                }
+                let used = owner.iter().filter(|used| **used).count();
+                prop_assert_eq!(used + buddy.free_pages() as usize, owner.len());
+            }
+            for (page, _) in held {
+                buddy.give(page);
+            }
+            prop_assert!(buddy.take(ORDERS - 1).is_some());
+            prop_assert!(buddy.take(ORDERS - 1).is_some());
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The reactor's buffers: page-aligned, contiguous, from one mapping that exists only where it
+//! was touched.
+//!
+//! Payload lies whole in one buffer because O_DIRECT and RDMA verbs want it so. Handles are
+//! counted in a side table without atomics: a pool and its buffers stay on their thread. A buffer
+//! keeps what its last user left in it; whoever sends a buffer fills it first.
+
+mod buddy;
+
+use crate::mapping::{Mapping, PAGE_BYTES};
+use buddy::{Buddy, CHUNK_PAGES, ORDERS};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+/// The largest buffer: 4 MiB.
+pub const BUFFER_BYTES_MAX: usize = CHUNK_PAGES as usize * PAGE_BYTES;
+/// The smallest buffer, and the alignment of all: 4 KiB.
+pub const BUFFER_BYTES_MIN: usize = PAGE_BYTES;
+
+/// A handle on a reactor's buffers; all clones are the same pool.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    mapping: Mapping,
+    buddy: RefCell<Buddy>,
+    /// Handles on the block that starts at each page.
+    handles: Box<[Cell<u32>]>,
+    reserve: Cell<usize>,
+}
+
+impl Pool {
+    /// A pool of at least `bytes`, rounded up to whole largest buffers. Only address space is
+    /// taken; memory comes as buffers are first touched.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let chunks = bytes.div_ceil(BUFFER_BYTES_MAX).max(1);
+        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "pool too large");
+        let pages = chunks.checked_mul(CHUNK_PAGES as usize).ok_or_else(too_large)?;
+        if pages >= u32::MAX as usize {
+            return Err(too_large());
+        }
+        let chunks = u32::try_from(chunks).map_err(|_| too_large())?;
+        let inner = Inner {
+            mapping: Mapping::reserve(pages * PAGE_BYTES)?,
+            buddy: RefCell::new(Buddy::new(chunks)),
+            handles: vec![Cell::new(0); pages].into_boxed_slice(),
+            reserve: Cell::new(0),
+        };
+        Ok(Self { inner: Rc::new(inner) })
+    }
+
+    /// A buffer of exactly `len` bytes (at most [`BUFFER_BYTES_MAX`]), unless that would cut into
+    /// the reserve. Its contents are undefined but initialised.
+    pub fn take(&self, len: usize) -> Option<Buffer> {
+        let order = order_of(len)?;
+        if self.available() < self.inner.reserve.get().saturating_add(PAGE_BYTES << order) {
+            return None;
+        }
+        self.take_order(order, len)
+    }
+
+    /// As [`take`](Self::take), but may use the reserve: for those who must go on when bulk
+    /// transfers have taken the rest (admin queues, shallow queues).
+    pub fn take_reserved(&self, len: usize) -> Option<Buffer> {
+        self.take_order(order_of(len)?, len)
+    }
+
+    /// Keeps the last `bytes` for [`take_reserved`](Self::take_reserved).
+    pub fn set_reserve(&self, bytes: usize) {
+        self.inner.reserve.set(bytes);
+    }
+
+    /// Bytes that are free now, the reserve included. They may lie in pieces.
+    pub fn available(&self) -> usize {
+        self.inner.buddy.borrow().free_pages() as usize * PAGE_BYTES
+    }
+
+    /// Bytes of the whole pool.
+    pub fn capacity(&self) -> usize {
+        self.inner.mapping.bytes()
+    }
+
+    fn take_order(&self, order: usize, len: usize) -> Option<Buffer> {
+        let page = self.inner.buddy.borrow_mut().take(order)?;
+        self.inner.handles[page as usize].set(1);
+        // SAFETY: the allocator yields blocks inside the mapping, which has that many pages.
+        let pointer = unsafe { self.inner.mapping.base().add(page as usize * PAGE_BYTES) };
+        Some(Buffer {
+            pool: Rc::clone(&self.inner),
+            pointer,
+            page,
+            len: u32::try_from(len).ok()?,
+            capacity: u32::try_from(PAGE_BYTES << order).ok()?,
+        })
+    }
+}
+
+/// The smallest order that holds `len` bytes.
+fn order_of(len: usize) -> Option<usize> {
+    let pages = len.max(1).div_ceil(PAGE_BYTES).checked_next_power_of_two()?;
+    let order = pages.trailing_zeros() as usize;
+    (order < ORDERS).then_some(order)
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("capacity", &self.capacity())
+            .field("available", &self.available())
+            .field("reserve", &self.inner.reserve.get())
+            .finish()
+    }
+}
+
+/// A handle on bytes of a [`Pool`]; the block goes back with the last handle.
+pub struct Buffer {
+    pool: Rc<Inner>,
+    pointer: NonNull<u8>,
+    page: u32,
+    len: u32,
+    capacity: u32,
+}
+
+impl Buffer {
+    /// Another handle on the same bytes. While there are two, nobody may write.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        let handles = &self.pool.handles[self.page as usize];
+        handles.set(handles.get().checked_add(1).expect("fewer than 2^32 handles"));
+        Self { pool: Rc::clone(&self.pool), ..*self }
+    }
+
+    /// Whether another handle on these bytes exists.
+    pub fn is_shared(&self) -> bool {
+        self.pool.handles[self.page as usize].get() > 1
+    }
+
+    /// How many bytes there is room for.
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// Makes the buffer `len` bytes long, within its capacity. Other handles keep their length.
+    ///
+    /// # Panics
+    /// If `len` is larger than the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity(), "a buffer cannot be longer than its capacity");
+        self.len = u32::try_from(len).expect("a capacity is at most 4 MiB");
+    }
+
+    /// The bytes, to be written.
+    ///
+    /// # Panics
+    /// If the buffer is shared: whoever holds the other handle relies on the contents.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        assert!(!self.is_shared(), "a shared buffer cannot be written");
+        // SAFETY: the block lies inside the mapping, which the `Rc` keeps alive; its memory is
+        // initialised (anonymous pages read as zeroes). This is the only handle, and it is
+        // borrowed mutably, so nobody else in the program reads or writes the block. The kernel
+        // does so only while an operation owns the handle.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len as usize) }
+    }
+
+    /// Where the bytes lie, for the kernel.
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: as in `bytes_mut`; writing needs the only handle, mutably borrowed or owned by
+        // an operation, so while this borrow lives nobody writes.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len as usize) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let handles = &self.pool.handles[self.page as usize];
+        handles.set(handles.get() - 1);
+        if handles.get() == 0 {
+            self.pool.buddy.borrow_mut().give(self.page);
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("page", &self.page)
+            .field("len", &self.len)
+            .field("shared", &self.is_shared())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn buffers_are_aligned_and_of_their_length() {
+        let pool = Pool::new(1).unwrap();
+        assert_eq!(pool.capacity(), BUFFER_BYTES_MAX);
+        for len in [0, 1, 4096, 4097, 262_144, BUFFER_BYTES_MAX] {
+            let buffer = pool.take(len).unwrap();
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.pointer().addr() % PAGE_BYTES, 0);
+            assert!(buffer.capacity() >= len);
+        }
+        assert!(pool.take(BUFFER_BYTES_MAX + 1).is_none());
+        assert!(pool.take(usize::MAX).is_none());
+        assert_eq!(pool.available(), pool.capacity());
+    }
+
+    #[test]
+    fn the_reserve_is_for_those_who_ask_for_it() {
+        let pool = Pool::new(BUFFER_BYTES_MAX).unwrap();
+        pool.set_reserve(BUFFER_BYTES_MAX / 2);
+        let half = pool.take(BUFFER_BYTES_MAX / 2).unwrap();
+        assert!(pool.take(1).is_none());
+        let reserved = pool.take_reserved(BUFFER_BYTES_MAX / 2).unwrap();
+        assert!(pool.take_reserved(1).is_none());
+        drop(half);
+        assert!(pool.take(1).is_none());
+        drop(reserved);
+        assert!(pool.take(1).is_some());
+    }
+
+    #[test]
+    fn the_last_handle_returns_the_block() {
+        let pool = Pool::new(1).unwrap();
+        let mut first = pool.take(100).unwrap();
+        first.fill(7);
+        let second = first.share();
+        assert!(first.is_shared());
+        drop(first);
+        assert_ne!(pool.available(), pool.capacity());
+        assert!(second.iter().all(|byte| *byte == 7));
+        assert!(!second.is_shared());
+        drop(second);
+        assert_eq!(pool.available(), pool.capacity());
+    }
+
+    #[test]
+    #[should_panic(expected = "shared")]
+    fn a_shared_buffer_is_not_written() {
+        let pool = Pool::new(1).unwrap();
+        let mut first = pool.take(100).unwrap();
+        let _second = first.share();
+        first.bytes_mut()[0] = 1;
+    }
+
+    #[test]
+    fn a_buffer_outlives_its_pool_handle() {
+        let mut buffer = Pool::new(1).unwrap().take(10).unwrap();
+        buffer.fill(3);
+        assert_eq!(&buffer[..], [3; 10]);
+    }
+
+    proptest! {
+        #[test]
+        fn contents_stay_apart(
+            steps in proptest::collection::vec((1..600_000usize, any::<u8>(), any::<bool>()), 1..60)
+        ) {
+            let pool = Pool::new(2 * BUFFER_BYTES_MAX).unwrap();
+            let mut held: Vec<(Buffer, u8)> = Vec::new();
+            for (len, mark, give) in steps {
+                if give && !held.is_empty() {
+                    let (buffer, mark) = held.swap_remove(len % held.len());
+                    prop_assert!(buffer.iter().all(|byte| *byte == mark));
+                } else if let Some(mut buffer) = pool.take(len) {
+                    buffer.fill(mark);
+                    held.push((buffer, mark));
+                }
+            }
+            for (buffer, mark) in held.drain(..) {
+                prop_assert!(buffer.iter().all(|byte| *byte == mark));
+            }
+            prop_assert_eq!(pool.available(), pool.capacity());
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The reactor itself: timers, mailboxes and patience over a driver.
+
+use crate::driver::{Driver, Wait};
+use crate::mailbox::{Mailbox, Postbox, Waker, mailbox};
+use crate::operation::{
+    Completion, Endpoint, FileId, ListenerId, Operation, Outcome, SocketId, Token,
+};
+use crate::pool::Pool;
+use crate::setup::{Config, SetupError, kernel_driver};
+use crate::simulation;
+use crate::stream::{FileSource, Stream};
+use crate::system::pin_current_thread;
+use crate::timers::Timers;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long [`Reactor::poll`] may wait for something to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Not at all.
+    NoWait,
+    /// Until something happens, at full speed of one core.
+    Spin,
+    /// At full speed until nothing has happened for `grace`, then asleep.
+    Adaptive {
+        /// How long to spin after the last event.
+        grace: Duration,
+    },
+    /// Asleep until something happens.
+    Sleep,
+    /// Asleep until something happens or this time (as of [`Reactor::now`]) has come.
+    Until(Duration),
+}
+
+/// One thread's event loop, its sockets, files, timers and buffers. Stays on its thread.
+///
+/// The loop of its user: [`poll`](Self::poll), hand the completions to their owners, empty the
+/// mailboxes, let everybody send what has gathered, again.
+#[derive(Debug)]
+pub struct Reactor {
+    // First, because it is dropped first: it waits for what the kernel still holds of `pool`.
+    driver: Box<dyn Driver>,
+    ready: Vec<Completion>,
+    pool: Pool,
+    timers: Timers<Token>,
+    waker: Waker,
+    turn_time: Duration,
+    last_event: Duration,
+}
+
+impl Reactor {
+    /// A reactor on the kernel. Call it on the thread that is going to use it.
+    pub fn new(config: Config) -> Result<Self, SetupError> {
+        if let Some(cpu) = config.cpu {
+            pin_current_thread(cpu).map_err(|error| SetupError::Pin { cpu, error })?;
+        }
+        let pool = Pool::new(config.pool_bytes).map_err(SetupError::Pool)?;
+        let waker = Waker::new().map_err(SetupError::Waker)?;
+        let driver = kernel_driver(&config, &pool, &waker)?;
+        Ok(Self::with(driver, pool, waker))
+    }
+
+    fn with(driver: Box<dyn Driver>, pool: Pool, waker: Waker) -> Self {
+        let now = driver.now();
+        Self {
+            driver,
+            ready: Vec::new(),
+            pool,
+            timers: Timers::new(),
+            waker,
+            turn_time: now,
+            last_event: now,
+        }
+    }
+
+    /// Which driver carries the operations out: `io_uring`, `epoll` or `simulated`.
+    pub fn driver_name(&self) -> &'static str {
+        self.driver.name()
+    }
+
+    /// The time, since an origin that all reactors of this machine share.
+    pub fn now(&self) -> Duration {
+        self.driver.now()
+    }
+
+    /// The time as of the current turn: cheaper than [`now`](Self::now), and the same for
+    /// everything that is done about one batch of completions.
+    pub fn turn_time(&self) -> Duration {
+        self.turn_time
+    }
+
+    /// The buffers of this reactor.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// A handle that wakes this reactor from other threads.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// A way for other threads to send `M`s to this one.
+    pub fn mailbox<M: Send + 'static>(&self) -> (Postbox<M>, Mailbox<M>) {
+        mailbox(self.waker.clone())
+    }
+
+    /// Listens for TCP connections. Port 0 lets the kernel choose; an IPv6 wildcard takes IPv4
+    /// connections too.
+    pub fn listen(&mut self, address: SocketAddr) -> io::Result<ListenerId> {
+        self.driver.listen(address)
+    }
+
+    /// The local address of a listener or socket.
+    pub fn local_address(&self, of: impl Into<Endpoint>) -> io::Result<SocketAddr> {
+        match of.into() {
+            Endpoint::Listener(listener) => self.driver.listener_address(listener),
+            Endpoint::Socket(socket) => self.driver.socket_address(socket),
+        }
+    }
+
+    /// The address of a socket's peer.
+    pub fn peer_address(&self, socket: SocketId) -> io::Result<SocketAddr> {
+        self.driver.peer_address(socket)
+    }
+
+    /// Takes a connection over from elsewhere.
+    pub fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId> {
+        self.driver.add_stream(stream)
+    }
+
+    /// Gives a connection away, to another reactor for example. Nothing may be in flight on it:
+    /// cancel a pending receive first (what has arrived stays in the connection).
+    ///
+    /// # Panics
+    /// If there is no such socket or something is in flight on it: a caller's bug.
+    pub fn take_stream(&mut self, socket: SocketId) -> Stream {
+        self.driver.take_stream(socket).expect("the socket exists and nothing is in flight on it")
+    }
+
+    /// Closes a connection. What is pending on it completes as [`Outcome::Cancelled`].
+    pub fn close(&mut self, socket: SocketId) {
+        self.driver.close(socket, &mut self.ready);
+    }
+
+    /// Stops listening. A pending accept completes as [`Outcome::Cancelled`].
+    pub fn close_listener(&mut self, listener: ListenerId) {
+        self.driver.close_listener(listener, &mut self.ready);
+    }
+
+    /// Makes a file or block device known. `direct` says that it was opened with `O_DIRECT`.
+    pub fn add_file(&mut self, file: impl Into<FileSource>, direct: bool) -> FileId {
+        self.driver.add_file(file.into(), direct)
+    }
+
+    /// Forgets a file. Operations in flight on it keep it open and complete as usual.
+    pub fn remove_file(&mut self, file: FileId) {
+        self.driver.remove_file(file);
+    }
+
+    /// Starts an operation. Never fails: errors come as completions. See
+    /// [`operation`](crate::operation) for what belongs to whom meanwhile.
+    pub fn submit(&mut self, token: Token, operation: Operation) {
+        if let Some(error) = operation.misuse() {
+            self.ready.push(Completion { token, outcome: operation.refuse(error) });
+            return;
+        }
+        self.driver.submit(token, operation, &mut self.ready);
+    }
+
+    /// Asks for an operation to end early. Its own completion still comes, exactly once.
+    pub fn cancel(&mut self, token: Token) {
+        self.driver.cancel(token, &mut self.ready);
+    }
+
+    /// Sets the timer named `token`, or moves it. It arrives once, as [`Outcome::Timer`].
+    pub fn set_timer(&mut self, token: Token, at: Duration) {
+        self.timers.set(token, at);
+        self.note_deadline();
+    }
+
+    /// Clears the timer named `token`. It does not arrive, unless `poll` has handed it out already.
+    pub fn clear_timer(&mut self, token: Token) {
+        self.timers.clear(token);
+        self.note_deadline();
+    }
+
+    /// Runs one turn and appends what completed. Returns with nothing when patience ends, and when
+    /// somebody called: look into the mailboxes after every poll.
+    pub fn poll(&mut self, patience: Patience, completions: &mut Vec<Completion>) {
+        let mut now = self.driver.now();
+        let mut asleep = matches!(patience, Patience::Sleep | Patience::Until(_));
+        loop {
+            self.turn_time = now;
+            self.fire_timers(now);
+            let called = self.waker.take_pending();
+            if asleep && self.ready.is_empty() && !called && !is_over(patience, now) {
+                self.sleep(now, patience);
+                now = self.driver.now();
+                self.turn_time = now;
+                self.fire_timers(now);
+                if !self.ready.is_empty() || self.waker.take_pending() {
+                    self.last_event = now;
+                    break;
+                }
+                continue;
+            }
+            let fired = self.ready.len();
+            self.driver.turn(now, Wait::Look, &mut self.ready);
+            if called || self.ready.len() > fired {
+                self.last_event = now;
+            }
+            if called || !self.ready.is_empty() || is_over(patience, now) {
+                break;
+            }
+            std::hint::spin_loop();
+            now = self.driver.now();
+            asleep |= match patience {
+                Patience::Adaptive { grace } => now.saturating_sub(self.last_event) >= grace,
+                _ => false,
+            };
+        }
+        completions.append(&mut self.ready);
+        self.note_deadline();
+    }
+
+    /// One wait in the kernel, unless somebody calls first.
+    fn sleep(&mut self, now: Duration, patience: Patience) {
+        let mut until = self.timers.next();
+        if let Patience::Until(at) = patience {
+            until = Some(until.map_or(at, |next| next.min(at)));
+        }
+        if self.waker.begin_sleep() {
+            self.driver.turn(now, Wait::Block(until), &mut self.ready);
+            self.waker.end_sleep();
+        }
+    }
+
+    fn fire_timers(&mut self, now: Duration) {
+        while let Some(token) = self.timers.pop(now) {
+            self.ready.push(Completion { token, outcome: Outcome::Timer });
+        }
+    }
+
+    fn note_deadline(&mut self) {
+        if self.driver.name() == simulation::DRIVER_NAME {
+            let next = self.timers.next();
+            self.driver.note_deadline(next);
+        }
+    }
+}
+
+/// Whether a poll that found nothing returns.
+fn is_over(patience: Patience, now: Duration) -> bool {
+    match patience {
+        Patience::NoWait => true,
+        Patience::Until(at) => now >= at,
+        Patience::Spin | Patience::Adaptive { .. } | Patience::Sleep => false,
+    }
+}

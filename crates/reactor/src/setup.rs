@@ -1,0 +1,122 @@
+//! How a reactor is made, and what can go wrong with that.
+
+use crate::driver::Driver;
+use crate::driver::epoll::Epoll;
+use crate::driver::kernel::Kernel;
+use crate::mailbox::Waker;
+use crate::pool::Pool;
+use std::fmt;
+use std::io;
+
+/// The environment variable that names the driver where [`DriverKind::Auto`] leaves the choice.
+pub const DRIVER_VARIABLE: &str = "WEFT_DRIVER";
+
+/// Which driver to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DriverKind {
+    /// io_uring where the kernel and the container allow it, epoll otherwise. The environment
+    /// variable `WEFT_DRIVER` (`uring`, `epoll`) decides if it is set.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// epoll, with threads for files.
+    Epoll,
+}
+
+/// What a reactor is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which driver.
+    pub driver: DriverKind,
+    /// Bytes of the buffer pool. Memory is taken as buffers are first used.
+    pub pool_bytes: usize,
+    /// Bytes received at once. A buffer of this size is held only while its bytes are looked at.
+    pub receive_bytes: usize,
+    /// Threads for what the driver cannot do itself, at most; started when first needed.
+    pub io_threads: usize,
+    /// The CPU to pin the calling thread to.
+    pub cpu: Option<usize>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            driver: DriverKind::Auto,
+            pool_bytes: 64 << 20,
+            receive_bytes: 256 << 10,
+            io_threads: 4,
+            cpu: None,
+        }
+    }
+}
+
+/// Why there is no reactor.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The buffer pool could not be reserved.
+    Pool(io::Error),
+    /// No descriptor to be woken by.
+    Waker(io::Error),
+    /// No descriptor or memory for epoll.
+    Epoll(io::Error),
+    /// The thread could not be pinned.
+    Pin {
+        /// To this CPU.
+        cpu: usize,
+        /// Because of this.
+        error: io::Error,
+    },
+    /// The environment variable `WEFT_DRIVER` holds something else than a driver.
+    UnknownDriver(String),
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(error) => write!(f, "cannot reserve the buffer pool: {error}"),
+            Self::Waker(error) => write!(f, "cannot make an eventfd: {error}"),
+            Self::Epoll(error) => write!(f, "cannot set up epoll: {error}"),
+            Self::Pin { cpu, error } => write!(f, "cannot pin the thread to CPU {cpu}: {error}"),
+            Self::UnknownDriver(name) => {
+                write!(f, "{DRIVER_VARIABLE} is {name:?}; it can be auto, uring or epoll")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SetupError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Pool(error)
+            | Self::Waker(error)
+            | Self::Epoll(error)
+            | Self::Pin { error, .. } => Some(error),
+            Self::UnknownDriver(_) => None,
+        }
+    }
+}
+
+/// The driver that `config` and the environment ask for.
+pub(crate) fn kernel_driver(
+    config: &Config,
+    pool: &Pool,
+    waker: &Waker,
+) -> Result<Box<dyn Driver>, SetupError> {
+    let _kind = match config.driver {
+        DriverKind::Auto => chosen_by_environment()?,
+        kind => kind,
+    };
+    let epoll = Epoll::new(config, waker).map_err(SetupError::Epoll)?;
+    Ok(Box::new(Kernel::new(epoll, config, pool)))
+}
+
+fn chosen_by_environment() -> Result<DriverKind, SetupError> {
+    match std::env::var(DRIVER_VARIABLE).as_deref() {
+        Err(_) | Ok("" | "auto") => Ok(DriverKind::Auto),
+        Ok("uring") => Ok(DriverKind::Uring),
+        Ok("epoll") => Ok(DriverKind::Epoll),
+        Ok(other) => Err(SetupError::UnknownDriver(other.to_owned())),
+    }
+}

@@ -1,0 +1,83 @@
+//! Things that come from outside or travel between reactors: streams and files.
+
+use crate::simulation;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// A connection on its way from one reactor to another (or from the standard library).
+#[derive(Debug)]
+pub struct Stream(pub(crate) StreamKind);
+
+#[derive(Debug)]
+pub(crate) enum StreamKind {
+    Kernel(OwnedFd),
+    Simulated(simulation::Detached),
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Self(StreamKind::Kernel(stream.into()))
+    }
+}
+
+impl From<OwnedFd> for Stream {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(StreamKind::Kernel(descriptor))
+    }
+}
+
+/// A file of the kernel or of a simulated world.
+#[derive(Clone, Debug)]
+pub struct FileSource(pub(crate) FileKind);
+
+#[derive(Clone, Debug)]
+pub(crate) enum FileKind {
+    Kernel(Arc<File>),
+    Simulated(simulation::SimulatedFile),
+}
+
+impl From<Arc<File>> for FileSource {
+    fn from(file: Arc<File>) -> Self {
+        Self(FileKind::Kernel(file))
+    }
+}
+
+impl From<File> for FileSource {
+    fn from(file: File) -> Self {
+        Self(FileKind::Kernel(Arc::new(file)))
+    }
+}
+
+impl From<simulation::SimulatedFile> for FileSource {
+    fn from(file: simulation::SimulatedFile) -> Self {
+        Self(FileKind::Simulated(file))
+    }
+}
+
+/// A new non-blocking TCP socket for addresses like `address`.
+pub(crate) fn tcp_socket(address: &SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
+}
+
+/// Makes a connected socket ready for small requests and a reactor.
+pub(crate) fn prepare(socket: impl AsFd) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    // Not a TCP socket (a pair of Unix sockets in a test, say): nothing to be delayed.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+    Ok(())
+}
+
+/// What `getsockname` and its like said, as an Internet address.
+pub(crate) fn internet_address(address: rustix::net::SocketAddrAny) -> io::Result<SocketAddr> {
+    SocketAddr::try_from(address)
+        .map_err(|_| io::Error::new(io::ErrorKind::Unsupported, "not an Internet address"))
+}

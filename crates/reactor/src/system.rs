@@ -1,0 +1,106 @@
+//! Small questions to the kernel about the process and its threads.
+
+use rustix::process::{Resource, Rlimit};
+use std::io;
+use std::time::Duration;
+
+/// Raises this process's limit of open descriptors to the hard one; the limit that holds now.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return Ok(limit.current.unwrap_or(u64::MAX));
+    }
+    rustix::process::setrlimit(
+        Resource::Nofile,
+        Rlimit { current: limit.maximum, maximum: limit.maximum },
+    )?;
+    Ok(limit.maximum.unwrap_or(u64::MAX))
+}
+
+/// How many descriptors this process may open.
+pub fn descriptor_limit() -> u64 {
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Lowers this process's limit of open descriptors (the hard limit stays).
+pub fn set_descriptor_limit(limit: u64) -> io::Result<()> {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum })?;
+    Ok(())
+}
+
+/// How many descriptors this process has open now. Reads a directory: not for every turn.
+pub fn descriptors_in_use() -> io::Result<usize> {
+    // The listing itself holds one open.
+    Ok(std::fs::read_dir("/proc/self/fd")?.count().saturating_sub(1))
+}
+
+/// Lets the calling thread run on `cpu` only.
+pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    if cpu >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such cpu"));
+    }
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)?;
+    Ok(())
+}
+
+/// CPU time that the calling thread has used, in user and kernel mode.
+pub fn thread_cpu_time() -> Duration {
+    duration(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+}
+
+/// CPU time that the whole process has used, in user and kernel mode.
+pub fn process_cpu_time() -> Duration {
+    duration(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime))
+}
+
+/// Time since an origin that all threads of this machine share; never goes back.
+pub fn monotonic_time() -> Duration {
+    duration(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+fn duration(time: rustix::time::Timespec) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_counted() {
+        let before = descriptors_in_use().unwrap();
+        let files: Vec<_> =
+            (0..50).map(|_| std::fs::File::open("/proc/self/stat").unwrap()).collect();
+        // Other tests of this process open and close files of their own meanwhile.
+        assert!(descriptors_in_use().unwrap() + 40 > before + files.len());
+    }
+
+    #[test]
+    fn work_takes_cpu_time_and_time_passes() {
+        let (cpu, time) = (thread_cpu_time(), monotonic_time());
+        let mut sum = 0u64;
+        while thread_cpu_time() == cpu {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(monotonic_time() > time);
+        assert!(process_cpu_time() >= thread_cpu_time());
+    }
+
+    #[test]
+    fn a_thread_is_pinned() {
+        std::thread::spawn(|| {
+            let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+            let cpu = (0..1024).find(|cpu| allowed.is_set(*cpu)).unwrap();
+            pin_current_thread(cpu).unwrap();
+            assert_eq!(rustix::thread::sched_getcpu(), cpu);
+            assert!(pin_current_thread(100_000).is_err());
+        })
+        .join()
+        .unwrap();
+    }
+}

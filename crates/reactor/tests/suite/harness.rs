@@ -1,0 +1,100 @@
+//! Reactors for the cases, and waiting for their completions.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+use weft_reactor::{
+    Completion, Config, DriverKind, ListenerId, Operation, Outcome, Owner, Patience, Reactor,
+    SocketId, Token,
+};
+
+/// Long enough for a crowded machine.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Makes reactors of one kind.
+pub trait Driver {
+    fn with(&self, config: Config) -> Reactor;
+
+    fn reactor(&self) -> Reactor {
+        self.with(Config::default())
+    }
+}
+
+pub struct Epoll;
+
+impl Driver for Epoll {
+    fn with(&self, config: Config) -> Reactor {
+        let reactor = Reactor::new(Config { driver: DriverKind::Epoll, ..config }).unwrap();
+        assert_eq!(reactor.driver_name(), "epoll");
+        reactor
+    }
+}
+
+pub fn token(tag: u32) -> Token {
+    Token::new(Owner(7), tag)
+}
+
+pub fn any_address() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// Waits until `count` completions have come.
+pub fn wait_for(reactor: &mut Reactor, count: usize) -> Vec<Completion> {
+    let mut completions = Vec::new();
+    let limit = reactor.now() + LIMIT;
+    while completions.len() < count {
+        reactor.poll(Patience::Until(limit), &mut completions);
+        assert!(reactor.now() < limit, "only {completions:?} of {count} came");
+    }
+    completions
+}
+
+/// Waits for the one completion with this tag; others must not come.
+pub fn outcome_of(reactor: &mut Reactor, tag: u32) -> Outcome {
+    let mut completions = wait_for(reactor, 1);
+    assert_eq!(completions.len(), 1, "{completions:?}");
+    let completion = completions.remove(0);
+    assert_eq!(completion.token, token(tag), "{completion:?}");
+    completion.outcome
+}
+
+/// Nothing comes in this time.
+pub fn assert_quiet(reactor: &mut Reactor, time: Duration) {
+    let mut completions = Vec::new();
+    let until = reactor.now() + time;
+    while reactor.now() < until {
+        reactor.poll(Patience::Until(until), &mut completions);
+        assert!(completions.is_empty(), "{completions:?}");
+    }
+}
+
+/// A listener and a connection to it, both ends on `reactor`: (listener, client, server).
+pub fn connection(reactor: &mut Reactor) -> (ListenerId, SocketId, SocketId) {
+    let listener = reactor.listen(any_address()).unwrap();
+    let address = reactor.local_address(listener).unwrap();
+    reactor.submit(token(1000), Operation::Accept { listener });
+    reactor.submit(token(1001), Operation::Connect { address, local: None, timeout: None });
+    let (mut client, mut server) = (None, None);
+    for completion in wait_for(reactor, 2) {
+        match completion.outcome {
+            Outcome::Accepted { socket, .. } => server = Some(socket),
+            Outcome::Connected { socket } => client = Some(socket),
+            other => panic!("{other:?}"),
+        }
+    }
+    reactor.cancel(token(1000));
+    assert!(matches!(outcome_of(reactor, 1000), Outcome::Cancelled { .. }));
+    (listener, client.unwrap(), server.unwrap())
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        })
+        .collect()
+}

@@ -1,0 +1,324 @@
+//! Cases about sockets.
+
+use crate::harness::{
+    Driver, any_address, assert_quiet, connection, outcome_of, pattern, token, wait_for,
+};
+use std::io::ErrorKind;
+use std::time::Duration;
+use weft_reactor::{Config, Message, Operation, Outcome, Patience, Reactor, SocketId};
+
+fn message(bytes: &[u8]) -> Message {
+    let mut message = Message::new();
+    message.bytes(bytes);
+    message
+}
+
+/// Sends `bytes` from one end and receives them on the other, whatever the pieces.
+fn transfer(reactor: &mut Reactor, from: SocketId, to: SocketId, message: Message) -> Vec<u8> {
+    let expected = message.len();
+    let mut received = Vec::new();
+    let mut is_sent = false;
+    reactor.submit(token(1), Operation::Receive { socket: to });
+    reactor.submit(token(2), Operation::Send { socket: from, message });
+    while received.len() < expected || !is_sent {
+        for completion in wait_for(reactor, 1) {
+            match completion.outcome {
+                Outcome::Received { buffer, len } => {
+                    assert_eq!(buffer.len(), len);
+                    assert_ne!(len, 0);
+                    received.extend_from_slice(&buffer);
+                    if received.len() < expected {
+                        reactor.submit(token(1), Operation::Receive { socket: to });
+                    }
+                }
+                Outcome::Sent { message } => {
+                    assert_eq!(message.len(), expected);
+                    is_sent = true;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    received
+}
+
+pub fn echo_of_many_sizes(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    for len in [1, 2, 72, 4096, 4097, 65_536, 300_000] {
+        let bytes = pattern(len as u64, len);
+        let there = transfer(&mut reactor, client, server, message(&bytes));
+        assert!(there == bytes, "{len} bytes there");
+        let back = transfer(&mut reactor, server, client, message(&there));
+        assert!(back == bytes, "{len} bytes back");
+    }
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
+}
+
+pub fn peers_know_each_other(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (listener, client, server) = connection(&mut reactor);
+    let address = reactor.local_address(listener).unwrap();
+    assert_ne!(address.port(), 0);
+    assert_eq!(reactor.peer_address(client).unwrap(), address);
+    assert_eq!(reactor.local_address(server).unwrap(), address);
+    let from = reactor.local_address(client).unwrap();
+    assert_eq!(reactor.peer_address(server).unwrap(), from);
+    reactor.close(client);
+    assert!(reactor.peer_address(client).is_err());
+}
+
+pub fn a_large_message_goes_out_in_pieces(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    // More pieces than one system call takes, and more bytes than the kernel holds.
+    let mut message = Message::new();
+    let mut expected = Vec::new();
+    for piece in 0..1500u64 {
+        let bytes = pattern(piece, 5000);
+        expected.extend_from_slice(&bytes);
+        if piece % 2 == 0 {
+            message.bytes(&bytes);
+        } else {
+            let mut buffer = reactor.pool().take(5000).unwrap();
+            buffer.copy_from_slice(&bytes);
+            message.buffer(buffer, 0..5000);
+        }
+    }
+    assert!(transfer(&mut reactor, client, server, message) == expected);
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
+}
+
+pub fn receive_into_a_given_range(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    let bytes = pattern(5, 10_000);
+    let mut buffer = reactor.pool().take(20_000).unwrap();
+    buffer.fill(0xee);
+    reactor.submit(token(3), Operation::Send { socket: client, message: message(&bytes) });
+    let mut at = 500;
+    let mut is_sent = false;
+    reactor.submit(token(4), Operation::ReceiveInto { socket: server, buffer, range: at..10_500 });
+    let buffer = loop {
+        let mut whole = None;
+        for completion in wait_for(&mut reactor, 1) {
+            match completion.outcome {
+                Outcome::Sent { .. } => is_sent = true,
+                Outcome::ReceivedInto { buffer, len } => {
+                    assert!(len > 0 && at + len <= 10_500);
+                    at += len;
+                    if at == 10_500 {
+                        whole = Some(buffer);
+                    } else {
+                        let range = at..10_500;
+                        let socket = server;
+                        let operation = Operation::ReceiveInto { socket, buffer, range };
+                        reactor.submit(token(4), operation);
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        if let Some(buffer) = whole {
+            break buffer;
+        }
+    };
+    assert!(is_sent || matches!(outcome_of(&mut reactor, 3), Outcome::Sent { .. }));
+    assert!(buffer[500..10_500] == bytes);
+    assert!(buffer[..500].iter().chain(&buffer[10_500..]).all(|byte| *byte == 0xee));
+}
+
+pub fn end_of_stream_is_an_empty_receive(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    reactor.submit(token(5), Operation::Send { socket: client, message: message(b"last") });
+    assert!(matches!(outcome_of(&mut reactor, 5), Outcome::Sent { .. }));
+    reactor.close(client);
+    let mut received = Vec::new();
+    loop {
+        reactor.submit(token(6), Operation::Receive { socket: server });
+        match outcome_of(&mut reactor, 6) {
+            Outcome::Received { len: 0, .. } => break,
+            Outcome::Received { buffer, .. } => received.extend_from_slice(&buffer),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(received, b"last");
+    // And again: the end stays the end.
+    reactor.submit(token(6), Operation::Receive { socket: server });
+    assert!(matches!(outcome_of(&mut reactor, 6), Outcome::Received { len: 0, .. }));
+}
+
+pub fn cancelled_operations_give_back_what_they_hold(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    reactor.submit(token(1), Operation::Receive { socket: server });
+    let buffer = reactor.pool().take(100).unwrap();
+    reactor.submit(token(2), Operation::ReceiveInto { socket: client, buffer, range: 0..100 });
+    assert_quiet(&mut reactor, Duration::from_millis(20));
+    reactor.cancel(token(1));
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Cancelled { buffer: None, .. }));
+    reactor.cancel(token(2));
+    assert!(matches!(outcome_of(&mut reactor, 2), Outcome::Cancelled { buffer: Some(_), .. }));
+    reactor.cancel(token(2));
+    assert_quiet(&mut reactor, Duration::from_millis(20));
+    // A send that cannot go on.
+    let large = vec![1; 32 << 20];
+    reactor.submit(token(3), Operation::Send { socket: client, message: message(&large) });
+    assert_quiet(&mut reactor, Duration::from_millis(20));
+    reactor.cancel(token(3));
+    let Outcome::Cancelled { message: Some(message), .. } = outcome_of(&mut reactor, 3) else {
+        panic!("a cancelled send returns its message");
+    };
+    assert!(message.sent() > 0 && message.sent() < message.len());
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
+}
+
+pub fn closing_cancels_what_is_pending(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, _server) = connection(&mut reactor);
+    let buffer = reactor.pool().take(100).unwrap();
+    reactor.submit(token(1), Operation::ReceiveInto { socket: client, buffer, range: 0..10 });
+    let large = vec![1; 32 << 20];
+    reactor.submit(token(2), Operation::Send { socket: client, message: message(&large) });
+    assert_quiet(&mut reactor, Duration::from_millis(20));
+    reactor.close(client);
+    let mut completions = wait_for(&mut reactor, 2);
+    completions.sort_by_key(|completion| completion.token);
+    assert!(matches!(completions[0].outcome, Outcome::Cancelled { buffer: Some(_), .. }));
+    assert!(matches!(completions[1].outcome, Outcome::Cancelled { message: Some(_), .. }));
+    drop(completions);
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
+    // What comes too late fails.
+    reactor.submit(token(3), Operation::Receive { socket: client });
+    assert!(matches!(outcome_of(&mut reactor, 3), Outcome::Failed { .. }));
+    reactor.close(client);
+    assert_quiet(&mut reactor, Duration::from_millis(10));
+}
+
+pub fn connecting_to_nobody_is_refused(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let listener = reactor.listen(any_address()).unwrap();
+    let address = reactor.local_address(listener).unwrap();
+    reactor.close_listener(listener);
+    reactor.submit(token(1), Operation::Connect { address, local: None, timeout: None });
+    match outcome_of(&mut reactor, 1) {
+        Outcome::Failed { error, .. } => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn a_stream_moves_between_reactors(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    reactor.submit(token(1), Operation::Receive { socket: server });
+    assert_quiet(&mut reactor, Duration::from_millis(5));
+    reactor.cancel(token(1));
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Cancelled { .. }));
+    // What is under way when it moves must not be lost.
+    reactor.submit(token(2), Operation::Send { socket: client, message: message(b"moving") });
+    assert!(matches!(outcome_of(&mut reactor, 2), Outcome::Sent { .. }));
+    let stream = reactor.take_stream(server);
+    assert!(reactor.local_address(server).is_err());
+    let mut other = driver.reactor();
+    let server = other.add_stream(stream).unwrap();
+    let mut received = Vec::new();
+    while received.len() < 6 {
+        other.submit(token(3), Operation::Receive { socket: server });
+        match outcome_of(&mut other, 3) {
+            Outcome::Received { buffer, .. } => received.extend_from_slice(&buffer),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(received, b"moving");
+    other.submit(token(4), Operation::Send { socket: server, message: message(b"answer") });
+    assert!(matches!(outcome_of(&mut other, 4), Outcome::Sent { .. }));
+    reactor.submit(token(5), Operation::Receive { socket: client });
+    assert!(matches!(outcome_of(&mut reactor, 5), Outcome::Received { .. }));
+}
+
+pub fn an_empty_pool_delays_receives(driver: &impl Driver) {
+    let mut reactor = driver.with(Config { pool_bytes: 4 << 20, ..Config::default() });
+    let (_, client, server) = connection(&mut reactor);
+    let all = reactor.pool().take(4 << 20).unwrap();
+    assert_eq!(reactor.pool().available(), 0);
+    reactor.submit(token(1), Operation::Receive { socket: server });
+    reactor.submit(token(2), Operation::Send { socket: client, message: message(b"bytes") });
+    assert!(matches!(outcome_of(&mut reactor, 2), Outcome::Sent { .. }));
+    assert_quiet(&mut reactor, Duration::from_millis(20));
+    drop(all);
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Received { .. }));
+}
+
+pub fn a_thousand_idle_connections_hold_no_buffer(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let listener = reactor.listen(any_address()).unwrap();
+    let address = reactor.local_address(listener).unwrap();
+    reactor.submit(token(1), Operation::Accept { listener });
+    let mut clients = Vec::new();
+    let mut servers = Vec::new();
+    for _ in 0..1000 {
+        reactor.submit(token(2), Operation::Connect { address, local: None, timeout: None });
+        for completion in wait_for(&mut reactor, 2) {
+            match completion.outcome {
+                Outcome::Accepted { socket, .. } => servers.push(socket),
+                Outcome::Connected { socket } => clients.push(socket),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    for (n, socket) in (10_000..).zip(&servers) {
+        reactor.submit(token(n), Operation::Receive { socket: *socket });
+    }
+    let mut completions = Vec::new();
+    for _ in 0..20 {
+        reactor.poll(Patience::NoWait, &mut completions);
+    }
+    assert!(completions.is_empty());
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
+    // One of them speaks.
+    reactor.submit(token(3), Operation::Send { socket: clients[777], message: message(b"x") });
+    let tokens: Vec<_> = wait_for(&mut reactor, 2).iter().map(|it| it.token).collect();
+    let peer = reactor.local_address(clients[777]).unwrap();
+    let position =
+        servers.iter().position(|server| reactor.peer_address(*server).unwrap() == peer).unwrap();
+    assert!(tokens.contains(&token(10_000 + u32::try_from(position).unwrap())), "{tokens:?}");
+}
+
+pub fn misuse_is_refused_with_everything_given_back(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    let buffer = reactor.pool().take(100).unwrap();
+    let shared = buffer.share();
+    reactor.submit(token(1), Operation::ReceiveInto { socket: server, buffer, range: 0..10 });
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Failed { buffer: Some(_), .. }));
+    reactor.submit(
+        token(1),
+        Operation::ReceiveInto { socket: server, buffer: shared, range: 90..101 },
+    );
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Failed { buffer: Some(_), .. }));
+    reactor.submit(token(1), Operation::Receive { socket: server });
+    reactor.submit(token(2), Operation::Receive { socket: server });
+    assert!(matches!(outcome_of(&mut reactor, 2), Outcome::Failed { .. }));
+    let large = vec![1; 32 << 20];
+    reactor.submit(token(3), Operation::Send { socket: client, message: message(&large) });
+    reactor.submit(token(4), Operation::Send { socket: client, message: message(b"second") });
+    let refused = wait_for(&mut reactor, 1)
+        .into_iter()
+        .find(|completion| completion.token == token(4))
+        .expect("the second send is refused at once");
+    assert!(matches!(refused.outcome, Outcome::Failed { message: Some(_), .. }));
+}
+
+pub fn a_closed_listener_refuses(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let listener = reactor.listen(any_address()).unwrap();
+    let address = reactor.local_address(listener).unwrap();
+    reactor.submit(token(1), Operation::Accept { listener });
+    assert_quiet(&mut reactor, Duration::from_millis(5));
+    reactor.close_listener(listener);
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Cancelled { .. }));
+    // Its address is free again at once.
+    let again = reactor.listen(address).unwrap();
+    assert_eq!(reactor.local_address(again).unwrap(), address);
+}
