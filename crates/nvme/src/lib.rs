@@ -44,7 +44,7 @@
 //! | [`opcode`], [`command`], [`completion`], [`status`] | submission and completion queue entries |
 //! | [`sgl`] | where a command's data lies |
 //! | [`property`] | the controller's properties (its registers, were it on PCI Express) |
-//! | [`identify`], [`feature`], [`log_page`], [`event`] | the admin commands' data |
+//! | [`identify`], [`feature`], [`log_page`], [`event`], [`abort`] | the admin commands |
 //! | [`nvm`] | the NVM command set's I/O commands |
 //! | [`nqn`], [`fabrics`], [`tcp`], [`rdma`] | NVMe over Fabrics and its two transports |
 //!
@@ -60,12 +60,19 @@ extern crate std;
 #[macro_use]
 mod macros;
 
+pub mod abort;
 pub mod command;
 pub mod completion;
+pub mod event;
 pub mod fabrics;
+pub mod feature;
+pub mod identify;
+pub mod log_page;
 pub mod nqn;
+pub mod nvm;
 pub mod opcode;
 pub mod property;
+pub mod rdma;
 pub mod sgl;
 pub mod status;
 pub mod tcp;

@@ -1,5 +1,5 @@
-//! The three declarations that this crate is written in: the layout of a struct, an open code
-//! space, and the bit fields of an integer.
+//! The declarations that this crate is written in: the layout of a struct, an open code space,
+//! and the bit fields of an integer.
 
 /// Asserts a layout at compile time: its size, its alignment, and where its fields lie.
 macro_rules! assert_layout {
@@ -85,6 +85,57 @@ macro_rules! code_space {
         impl From<$raw> for $name {
             fn from(value: $raw) -> Self {
                 Self(value)
+            }
+        }
+    };
+}
+
+/// Declares a newtype over an integer together with its bit fields, see [`bit_fields`]. Those over
+/// `u8` are layouts and can stand in a layout themselves; wider ones convert to and from the
+/// little-endian integer that stands there.
+macro_rules! bit_struct {
+    ($(#[$meta:meta])* pub struct $name:ident($vis:vis u8) { $($fields:tt)* }) => {
+        $(#[$meta])*
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, Hash, Default, zerocopy::FromBytes,
+            zerocopy::IntoBytes, zerocopy::KnownLayout, zerocopy::Immutable, zerocopy::Unaligned,
+        )]
+        #[repr(transparent)]
+        pub struct $name($vis u8);
+
+        bit_fields! { pub $name(u8) { $($fields)* } }
+    };
+    ($(#[$meta:meta])* pub struct $name:ident($vis:vis $raw:ident) { $($fields:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub struct $name($vis $raw);
+
+        bit_fields! { pub $name($raw) { $($fields)* } }
+        wire_conversion! { $name, $raw }
+    };
+}
+
+/// Conversions between a newtype over an integer and that integer as it stands in a layout.
+macro_rules! wire_conversion {
+    ($name:ident, u16) => {
+        wire_conversion! { @between $name, U16 }
+    };
+    ($name:ident, u32) => {
+        wire_conversion! { @between $name, U32 }
+    };
+    ($name:ident, u64) => {
+        wire_conversion! { @between $name, U64 }
+    };
+    (@between $name:ident, $wire:ident) => {
+        impl From<crate::wire::$wire> for $name {
+            fn from(wire: crate::wire::$wire) -> Self {
+                Self(wire.get())
+            }
+        }
+
+        impl From<$name> for crate::wire::$wire {
+            fn from(value: $name) -> Self {
+                Self::new(value.0)
             }
         }
     };

@@ -73,18 +73,89 @@ impl fmt::Display for Truncated {
 
 impl core::error::Error for Truncated {}
 
+/// Reserved bytes: sent as zero, ignored on receipt, and not worth printing.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(transparent)]
+pub struct Reserved<const LENGTH: usize>(pub [u8; LENGTH]);
+
+impl<const LENGTH: usize> Default for Reserved<LENGTH> {
+    fn default() -> Self {
+        Self([0; LENGTH])
+    }
+}
+
+impl<const LENGTH: usize> fmt::Debug for Reserved<LENGTH> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "[{LENGTH} bytes]")
+    }
+}
+
+/// A text field: ASCII, left justified, padded with spaces.
+///
+/// Reading is generous (NULs pad as well, and some devices use both); writing is not.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(transparent)]
+pub struct Text<const LENGTH: usize>(pub [u8; LENGTH]);
+
+impl<const LENGTH: usize> Text<LENGTH> {
+    /// The field with this text: cut if it is too long, and with `?` for what is not printable
+    /// ASCII.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        let mut field = [b' '; LENGTH];
+        for (place, character) in field.iter_mut().zip(text.chars()) {
+            *place = match u8::try_from(character) {
+                Ok(byte @ b' '..=b'~') => byte,
+                _ => b'?',
+            };
+        }
+        Self(field)
+    }
+
+    /// The bytes of the text without padding.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        let mut text = until_nul(&self.0);
+        while let [rest @ .., b' '] = text {
+            text = rest;
+        }
+        text
+    }
+
+    /// The text without padding, if it is UTF-8.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        str::from_utf8(self.as_bytes()).ok()
+    }
+}
+
+impl<const LENGTH: usize> Default for Text<LENGTH> {
+    fn default() -> Self {
+        Self([b' '; LENGTH])
+    }
+}
+
+impl<const LENGTH: usize> fmt::Display for Text<LENGTH> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write as _;
+        for byte in self.as_bytes() {
+            let printable = matches!(byte, b' '..=b'~');
+            formatter.write_char(if printable { char::from(*byte) } else { '?' })?;
+        }
+        Ok(())
+    }
+}
+
+impl<const LENGTH: usize> fmt::Debug for Text<LENGTH> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "\"{self}\"")
+    }
+}
+
 /// The bytes of a fixed field up to its first NUL, or all of them.
 pub(crate) fn until_nul(field: &[u8]) -> &[u8] {
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
     field.get(..end).unwrap_or(field)
-}
-
-/// Copies `text` into a field that is padded with `padding`, cutting what does not fit.
-pub(crate) fn fill(field: &mut [u8], text: &[u8], padding: u8) {
-    let length = text.len().min(field.len());
-    let (head, tail) = field.split_at_mut(length);
-    head.copy_from_slice(&text[..length]);
-    tail.fill(padding);
 }
 
 #[cfg(test)]
@@ -129,6 +200,7 @@ pub(crate) mod test_support {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::format;
 
     #[test]
     fn view_mut_writes_in_place() {
@@ -145,14 +217,26 @@ mod tests {
     }
 
     #[test]
-    fn fields_end_at_nul_and_are_cut() {
+    fn fields_end_at_nul() {
         assert_eq!(until_nul(b"ab\0c"), b"ab");
         assert_eq!(until_nul(b"abc"), b"abc");
         assert_eq!(until_nul(b""), b"");
-        let mut field = *b"......";
-        fill(&mut field, b"abc", b' ');
-        assert_eq!(&field, b"abc   ");
-        fill(&mut field, b"abcdefgh", b' ');
-        assert_eq!(&field, b"abcdef");
+    }
+
+    #[test]
+    fn text_is_padded_with_spaces() {
+        assert_eq!(Text::<6>::new("abc").0, *b"abc   ");
+        assert_eq!(Text::<6>::new("abcdefgh").0, *b"abcdef");
+        assert_eq!(Text::<6>::new("a\u{e4}\n").0, *b"a??   ");
+        assert_eq!(Text::<6>::default().as_str(), Some(""));
+    }
+
+    #[test]
+    fn text_is_read_with_either_padding() {
+        assert_eq!(Text(*b" ab \0x").as_str(), Some(" ab"));
+        assert_eq!(Text(*b"abc").as_str(), Some("abc"));
+        assert_eq!(Text([0xff, b'a', 0x1b]).as_str(), None);
+        assert_eq!(format!("{0} {0:?}", Text([0xff, b'a', 0x1b])), "?a? \"?a?\"");
+        assert_eq!(format!("{:?}", Reserved::<9>::default()), "[9 bytes]");
     }
 }

@@ -1,0 +1,27 @@
+//! Get Log Page: what the controller remembers.
+
+mod asymmetric;
+mod command;
+mod discovery;
+mod general;
+mod health;
+
+pub use crate::identify::NamespaceList as ChangedNamespaceList;
+pub use asymmetric::{
+    AsymmetricNamespaceAccessHeader, AsymmetricNamespaceAccessState, GroupDescriptor, Groups,
+    MalformedGroup, NamespaceIds,
+};
+pub use command::{GetLogPage, LogPageId};
+pub use discovery::{
+    AddressFamily, DiscoveryEntry, DiscoveryEntryFlags, DiscoveryHeader, DiscoveryParameter,
+    Endpoint, RdmaSubtype, SecureChannel, SecurityType, SubsystemType, TransportRequirements,
+    TransportType,
+};
+pub use general::{
+    CommandEffects, CommandsSupportedAndEffects, ErrorInformation, FirmwareSlots, LogPageSupport,
+    ParameterLocation, ReservationNotification, ReservationNotificationType, SupportedLogPages,
+};
+pub use health::{CriticalWarning, Health, KELVIN_AT_0_CELSIUS};
+
+/// First entry of the Changed Attached Namespace List when more than 1024 namespaces changed.
+pub const CHANGED_NAMESPACES_TOO_MANY: u32 = 0xffff_ffff;
