@@ -1,0 +1,233 @@
+//! A block device of this machine as a device.
+//!
+//! What it is like comes from sysfs; where that is not mounted (some containers), from the little
+//! that its node tells, with the careful assumption for the rest: a volatile cache, no discard.
+
+use crate::{
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, engine::Shared,
+    file,
+};
+use std::{
+    fs::{self, File},
+    io::{self, Seek, SeekFrom},
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use weft_reactor::{Owner, Reactor};
+
+/// A namespace on a block device.
+#[derive(Debug)]
+pub struct BlockFactory {
+    path: PathBuf,
+    file: Arc<File>,
+    direct: bool,
+    read_only: bool,
+    shared: Arc<Shared>,
+}
+
+impl BlockFactory {
+    /// Opens a block device by its node. One that is mounted, or otherwise in use, is opened too,
+    /// with a warning: whoever else writes to it will not ask us.
+    pub fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
+        let system = |doing| move |error| OpenError::system(doing, path, error);
+        let metadata = path.metadata().map_err(system("look at"))?;
+        if !metadata.file_type().is_block_device() {
+            let path = path.display();
+            let what = format!("{path} is not a block device (for a file use file:{path})");
+            return Err(OpenError::Invalid(what));
+        }
+        let attributes = Attributes::of(metadata.rdev());
+        let read_only = read_only || attributes.number("ro") == Some(1);
+        let (file, direct) = match file::open_node(path, !read_only, !read_only) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                log::warn!("{} is in use by something else, perhaps mounted", path.display());
+                file::open_node(path, !read_only, false)
+            }
+            opened => opened,
+        }
+        .map_err(system("open"))?;
+        let block_bytes = rustix::fs::ioctl_blksszget(&file)
+            .map_err(|error| OpenError::system("ask for the block size of", path, error.into()))?;
+        let bytes = end_of(&file).map_err(system("ask for the size of"))?;
+        if bytes < u64::from(block_bytes) || !crate::is_block_size(block_bytes) {
+            let what = format!(
+                "{} has {bytes} bytes in blocks of {block_bytes}: nothing to serve",
+                path.display()
+            );
+            return Err(OpenError::Invalid(what));
+        }
+        let geometry = attributes.geometry(bytes, block_bytes, read_only, direct);
+        let path = path.canonicalize().map_err(system("resolve"))?;
+        let shared = Shared::new(geometry);
+        Ok(Self { path, file: Arc::new(file), direct, read_only, shared })
+    }
+}
+
+impl DeviceFactory for BlockFactory {
+    fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
+        file::open_shared(reactor, owner, &self.shared, &self.file, self.direct)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.shared.geometry()
+    }
+
+    fn survives_restart(&self) -> bool {
+        true
+    }
+
+    fn identity(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn resize(&self, _: u64) -> Result<(), ResizeError> {
+        Err(ResizeError::Unsupported)
+    }
+
+    fn refresh(&self) -> io::Result<Geometry> {
+        self.shared.set_bytes(end_of(&self.file)?);
+        Ok(self.shared.geometry())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.read_only { Ok(()) } else { self.file.sync_all() }
+    }
+}
+
+/// Transfers name their offsets, so the position that this moves is nobody's.
+fn end_of(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+/// A block device's directory in sysfs.
+#[derive(Debug)]
+struct Attributes {
+    device: PathBuf,
+    /// A partition's queue is its disk's.
+    queue: PathBuf,
+}
+
+impl Attributes {
+    fn of(device: u64) -> Self {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        Self::at(PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
+    }
+
+    fn at(device: PathBuf) -> Self {
+        // The link has to be followed before its parent means anything.
+        let device = device.canonicalize().unwrap_or(device);
+        let disk = if device.join("partition").exists() { device.parent() } else { None };
+        let queue = disk.unwrap_or(&device).join("queue");
+        Self { device, queue }
+    }
+
+    fn geometry(&self, bytes: u64, block_bytes: u32, read_only: bool, direct: bool) -> Geometry {
+        let blocks_of = |attribute: &str| {
+            let bytes = self.queue_number(attribute).unwrap_or(0);
+            u32::try_from(bytes / u64::from(block_bytes)).unwrap_or(0)
+        };
+        let discard = self.queue_number("discard_max_bytes").is_some_and(|bytes| bytes != 0);
+        let mut geometry = Geometry::new(bytes, block_bytes);
+        geometry.preferred_blocks =
+            blocks_of("minimum_io_size").max(blocks_of("physical_block_size"));
+        geometry.optimal_blocks = blocks_of("optimal_io_size");
+        geometry.discard_granularity_blocks =
+            if discard { blocks_of("discard_granularity").max(1) } else { 0 };
+        geometry.capabilities = Capabilities {
+            read_only,
+            // The page cache is one too.
+            volatile_cache: !direct || self.queue_text("write_cache") != "write through",
+            discard: discard && !read_only,
+            // Nothing in sysfs promises that.
+            discard_reads_zeroes: false,
+            write_zeroes: !read_only,
+            durable_write: true,
+            compare_and_write: !read_only,
+            write_uncorrectable: false,
+            rotational: self.queue_number("rotational") == Some(1),
+        };
+        geometry
+    }
+
+    fn number(&self, attribute: &str) -> Option<u64> {
+        text(&self.device.join(attribute)).parse().ok()
+    }
+
+    fn queue_number(&self, attribute: &str) -> Option<u64> {
+        self.queue_text(attribute).parse().ok()
+    }
+
+    fn queue_text(&self, attribute: &str) -> String {
+        text(&self.queue.join(attribute))
+    }
+}
+
+fn text(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory as sysfs shows a disk and its partition.
+    fn disk() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir_all(root.join("disk/queue")).unwrap();
+        fs::create_dir_all(root.join("disk/part")).unwrap();
+        fs::write(root.join("disk/part/partition"), "1\n").unwrap();
+        fs::write(root.join("disk/part/ro"), "1\n").unwrap();
+        for (attribute, value) in [
+            ("physical_block_size", "4096"),
+            ("minimum_io_size", "4096"),
+            ("optimal_io_size", "131072"),
+            ("discard_granularity", "65536"),
+            ("discard_max_bytes", "2147450880"),
+            ("write_cache", "write through"),
+            ("rotational", "1"),
+        ] {
+            fs::write(root.join("disk/queue").join(attribute), format!("{value}\n")).unwrap();
+        }
+        std::os::unix::fs::symlink("disk/part", root.join("8:1")).unwrap();
+        directory
+    }
+
+    #[test]
+    fn a_partition_is_like_its_disk() {
+        let directory = disk();
+        let attributes = Attributes::at(directory.path().join("8:1"));
+        assert_eq!(attributes.number("ro"), Some(1));
+        let geometry = attributes.geometry(1 << 30, 512, false, true);
+        assert_eq!(geometry.blocks, 1 << 21);
+        assert_eq!(geometry.preferred_blocks, 8);
+        assert_eq!(geometry.optimal_blocks, 256);
+        assert_eq!(geometry.discard_granularity_blocks, 128);
+        let can = geometry.capabilities;
+        assert!(can.discard && can.rotational && can.compare_and_write);
+        assert!(!can.volatile_cache && !can.read_only && !can.discard_reads_zeroes);
+        assert!(attributes.geometry(1 << 30, 512, false, false).capabilities.volatile_cache);
+        let read_only = attributes.geometry(1 << 30, 512, true, true).capabilities;
+        assert!(read_only.read_only && !read_only.discard && !read_only.compare_and_write);
+    }
+
+    #[test]
+    fn without_sysfs_the_careful_is_assumed() {
+        let attributes = Attributes::at("/nowhere/8:0".into());
+        let geometry = attributes.geometry(1 << 20, 4096, false, true);
+        assert_eq!(geometry.blocks, 256);
+        assert_eq!(geometry.preferred_blocks, 0);
+        assert!(geometry.capabilities.volatile_cache);
+        assert!(!geometry.capabilities.discard && !geometry.capabilities.rotational);
+    }
+
+    #[test]
+    fn what_is_no_block_device_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for path in [file.path(), Path::new("/dev/null"), Path::new("/"), Path::new("/nowhere")] {
+            assert!(BlockFactory::open(path, true).is_err(), "{}", path.display());
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Spans of time as people write them: `100us`, `1.5ms`, `2s`.
+
+use core::{fmt, time::Duration};
+
+/// Why a text is no span of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseDurationError {
+    text: String,
+}
+
+impl fmt::Display for ParseDurationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a span of time (try 50us, 1.5ms, 2s)", self.text)
+    }
+}
+
+impl core::error::Error for ParseDurationError {}
+
+/// Parses a number with its unit: `ns`, `us` (or `µs`), `ms`, `s`, `min`. A bare `0` needs none.
+pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
+    parse_nanoseconds(text.trim())
+        .map(Duration::from_nanos)
+        .ok_or_else(|| ParseDurationError { text: text.to_owned() })
+}
+
+/// Prints a span so that [`parse`] reads the same again: the largest unit that divides it.
+pub fn exact(span: Duration) -> String {
+    let nanoseconds = span.as_nanos();
+    for (name, size) in [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)] {
+        if nanoseconds != 0 && nanoseconds.is_multiple_of(size) {
+            return format!("{}{name}", nanoseconds / size);
+        }
+    }
+    format!("{nanoseconds}ns")
+}
+
+fn parse_nanoseconds(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit: u64 = match unit.trim() {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "min" => 60_000_000_000,
+        "" if number == "0" => 1,
+        _ => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    if fraction.len() > 9 || fraction.is_empty() {
+        return None;
+    }
+    let scale = 10u64.pow(u32::try_from(fraction.len()).ok()?);
+    let whole: u64 = whole.parse().ok()?;
+    let fraction: u64 = fraction.parse().ok()?;
+    let part = u128::from(fraction) * u128::from(unit) / u128::from(scale);
+    whole.checked_mul(unit)?.checked_add(u64::try_from(part).ok()?)
+}
+
+/// Serde: a span is a text as above.
+pub mod as_text {
+    use core::time::Duration;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    /// Writes the exact text.
+    pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::exact(*span))
+    }
+
+    /// Reads a text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        super::parse(&text).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn spans_are_read() {
+        for (text, nanoseconds) in [
+            ("0", 0),
+            ("5ns", 5),
+            ("50us", 50_000),
+            ("50µs", 50_000),
+            ("1.5ms", 1_500_000),
+            ("2 s", 2_000_000_000),
+            ("1min", 60_000_000_000),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
+        }
+        for text in ["", "5", "ms", "-1s", "1.s", "1h", "1e3s", "99999999999999999999s", ".5s"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_exact_form_reads_back(nanoseconds in any::<u64>(), shift in 0u32..64) {
+            let span = Duration::from_nanos(nanoseconds >> shift);
+            prop_assert_eq!(parse(&exact(span)), Ok(span));
+        }
+    }
+}

@@ -1,0 +1,626 @@
+//! A device over the reactor's file operations: what [`file`](crate::file) and
+//! [`block`](crate::block) have in common.
+//!
+//! A request becomes a [`Job`], which has at most one operation with the reactor at a time. Most
+//! have one step. What a file cannot do by itself has several: a compare reads piece by piece into
+//! a scratch buffer, zeroes are written where the file system cannot make them, a compare-and-write
+//! keeps other writers out (see [`exclusion`](crate::exclusion)), reads, compares and writes.
+//!
+//! A job that cannot begin waits: for a scratch buffer, or for stripes that somebody excludes. It
+//! holds nothing while it waits for either, but a scratch buffer while it waits for stripes: who
+//! keeps others out must not depend on memory that those hold. Waiting jobs are tried again at the
+//! end of a turn in which something ended here, and by a timer, as nobody tells us when something
+//! ended on another reactor. There is no timer when nothing waits.
+
+use crate::{
+    BlockDevice, Completion, DEVICE_TAGS, Direction, Failure, Geometry, Operation, Request,
+    exclusion::{self, Drained, Entered, Excluded, Exclusion, Stripes},
+};
+use core::{
+    sync::atomic::{
+        AtomicU32, AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+    time::Duration,
+};
+use std::{collections::VecDeque, sync::Arc};
+use weft_reactor::{Buffer, FileId, Operation as FileOperation, Outcome, Owner, Reactor, Token};
+
+/// The largest piece in which a file is compared, verified or filled with zeroes.
+const SCRATCH_BYTES_MAX: u64 = 128 << 10;
+/// The smallest scratch buffer, if a block is not larger.
+const SCRATCH_BYTES_MIN: u64 = 4096;
+/// How long jobs wait before they are tried again.
+const RETRY: Duration = Duration::from_micros(100);
+const RETRY_TAG: u32 = DEVICE_TAGS - 1;
+
+/// What all handles of a file share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    base: Geometry,
+    blocks: AtomicU64,
+    /// Ways to make zeroes that turned out not to be there.
+    unsupported: AtomicU32,
+    exclusion: Arc<Exclusion>,
+}
+
+/// [`Shared::unsupported`]: zeroes that keep their space, and those that may give it up.
+const ZEROES_KEPT: u32 = 1;
+const ZEROES_UNMAPPED: u32 = 2;
+
+impl Shared {
+    pub(crate) fn new(base: Geometry) -> Arc<Self> {
+        Arc::new(Self {
+            base,
+            blocks: AtomicU64::new(base.blocks),
+            unsupported: AtomicU32::new(0),
+            exclusion: Arc::new(Exclusion::new(base.block_bytes)),
+        })
+    }
+
+    /// The geometry as of now.
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry { blocks: self.blocks.load(Acquire), ..self.base }
+    }
+
+    /// Publishes a new size.
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        self.blocks.store(bytes / u64::from(self.base.block_bytes), Release);
+    }
+
+    /// Opens the file on a reactor that knows it as `file`; `None` if too many have it open.
+    pub(crate) fn open(self: &Arc<Self>, file: FileId, owner: Owner) -> Option<FileDevice> {
+        Some(FileDevice {
+            file: Some(file),
+            owner,
+            geometry: self.geometry(),
+            handle: self.exclusion.join()?,
+            shared: Arc::clone(self),
+            jobs: Vec::new(),
+            free: Vec::new(),
+            waiting: VecDeque::new(),
+            done: VecDeque::new(),
+            retry_due: false,
+            retry_armed: false,
+        })
+    }
+
+    fn can_make_zeroes(&self, unmap: bool) -> bool {
+        let way = if unmap { ZEROES_UNMAPPED } else { ZEROES_KEPT };
+        self.unsupported.load(Relaxed) & way == 0
+    }
+
+    fn cannot_make_zeroes(&self, unmap: bool) {
+        let way = if unmap { ZEROES_UNMAPPED } else { ZEROES_KEPT };
+        self.unsupported.fetch_or(way, Relaxed);
+    }
+}
+
+/// A file as one reactor sees it.
+#[derive(Debug)]
+pub(crate) struct FileDevice {
+    /// `None` once closed.
+    file: Option<FileId>,
+    owner: Owner,
+    geometry: Geometry,
+    handle: exclusion::Handle,
+    shared: Arc<Shared>,
+    /// By tag of the reactor's operations.
+    jobs: Vec<Option<Job>>,
+    free: Vec<u32>,
+    waiting: VecDeque<u32>,
+    done: VecDeque<Completion>,
+    /// Something ended since waiting jobs were last tried.
+    retry_due: bool,
+    retry_armed: bool,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Job {
+    tag: u64,
+    plan: Plan,
+    step: Step,
+    /// The submitter's, while it is not with the reactor.
+    buffer: Option<Buffer>,
+    /// Ours, while it is not with the reactor.
+    scratch: Option<Buffer>,
+    access: Access,
+    /// Bytes that are done, or ranges.
+    position: u64,
+}
+
+/// What is to be done, in bytes.
+#[derive(Debug)]
+enum Plan {
+    Read { offset: u64 },
+    Write { offset: u64, durable: bool },
+    Flush,
+    Zeroes { offset: u64, length: u64, unmap: bool, durable: bool },
+    Discard { ranges: Box<[(u64, u32)]> },
+    Compare { offset: u64, length: u64 },
+    CompareAndWrite { offset: u64, length: u64, compare: Buffer, durable: bool },
+    Verify { offset: u64, length: u64 },
+}
+
+/// Where a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Nothing was done yet.
+    Begin,
+    /// Waiting for the writes that were there before a compare-and-write.
+    Drain,
+    /// Reading a piece into the scratch buffer.
+    Scan,
+    /// The file system makes zeroes.
+    MakeZeroes,
+    /// Writing a piece of zeroes.
+    Fill,
+    /// Discarding a range.
+    Discard,
+    /// The last operation.
+    Last,
+}
+
+/// What a job holds of the namespace.
+#[derive(Debug)]
+enum Access {
+    None,
+    Entered(Entered),
+    Excluded(Excluded),
+}
+
+/// What comes after a step.
+enum Next {
+    /// An operation is with the reactor.
+    Busy,
+    /// Try this step again later.
+    Wait,
+    /// The request is over.
+    End(Result<(), Failure>),
+}
+
+impl BlockDevice for FileDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn submit(&mut self, reactor: &mut Reactor, request: Request) {
+        self.geometry.blocks = self.shared.blocks.load(Acquire);
+        let checked = match self.file {
+            None => Err(Failure::Gone),
+            Some(_) => request.operation.check(&self.geometry),
+        };
+        if let Err(failure) = checked {
+            return self.done.push_back(request.refuse(failure));
+        }
+        let nothing = |operation: &Operation| {
+            !matches!(operation, Operation::Flush) && operation.ranges().all(|(_, n)| n == 0)
+        };
+        if nothing(&request.operation) {
+            let buffer = request.operation.into_buffer();
+            return self.done.push_back(Completion { tag: request.tag, result: Ok(()), buffer });
+        }
+        let (plan, buffer) = plan(&self.geometry, request.operation);
+        let job = Job {
+            tag: request.tag,
+            plan,
+            step: Step::Begin,
+            buffer,
+            scratch: None,
+            access: Access::None,
+            position: 0,
+        };
+        let index = self.insert(job);
+        self.proceed(reactor, index);
+    }
+
+    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        let index = completion.token.tag;
+        if index == RETRY_TAG {
+            self.retry_armed = false;
+            return self.retry(reactor);
+        }
+        let Some(job) = self.jobs.get_mut(index as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let result = job.take_back(completion.outcome);
+        let next = self.after(reactor, index, result);
+        self.follow(reactor, index, next);
+    }
+
+    fn flush(&mut self, reactor: &mut Reactor) {
+        self.geometry.blocks = self.shared.blocks.load(Acquire);
+        if self.retry_due {
+            self.retry(reactor);
+        }
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.jobs.len() - self.free.len() + self.done.len()
+    }
+
+    fn close(&mut self, reactor: &mut Reactor) {
+        let Some(file) = self.file.take() else { return };
+        while let Some(index) = self.waiting.pop_front() {
+            self.end(index, Err(Failure::Gone));
+        }
+        if self.retry_armed {
+            reactor.clear_timer(Token::new(self.owner, RETRY_TAG));
+        }
+        // What the reactor has under way keeps the file open.
+        reactor.remove_file(file);
+    }
+}
+
+impl FileDevice {
+    fn insert(&mut self, job: Job) -> u32 {
+        match self.free.pop() {
+            Some(index) => {
+                self.jobs[index as usize] = Some(job);
+                index
+            }
+            None => {
+                self.jobs.push(Some(job));
+                u32::try_from(self.jobs.len() - 1).unwrap_or(RETRY_TAG)
+            }
+        }
+    }
+
+    /// Tries a job that has no operation with the reactor.
+    fn proceed(&mut self, reactor: &mut Reactor, index: u32) {
+        let step = self.jobs.get(index as usize).and_then(Option::as_ref).map(|job| job.step);
+        let next = match step {
+            Some(Step::Drain) => self.drain(reactor, index),
+            Some(_) => self.begin(reactor, index),
+            None => return,
+        };
+        self.follow(reactor, index, next);
+    }
+
+    fn follow(&mut self, reactor: &mut Reactor, index: u32, next: Next) {
+        match next {
+            Next::Busy => {}
+            Next::Wait => {
+                self.waiting.push_back(index);
+                if !self.retry_armed {
+                    self.retry_armed = true;
+                    let at = reactor.now().saturating_add(RETRY);
+                    reactor.set_timer(Token::new(self.owner, RETRY_TAG), at);
+                }
+            }
+            Next::End(result) => self.end(index, result),
+        }
+    }
+
+    fn retry(&mut self, reactor: &mut Reactor) {
+        self.retry_due = false;
+        for _ in 0..self.waiting.len() {
+            if let Some(index) = self.waiting.pop_front() {
+                self.proceed(reactor, index);
+            }
+        }
+    }
+
+    fn end(&mut self, index: u32, result: Result<(), Failure>) {
+        let Some(job) = self.jobs.get_mut(index as usize).and_then(Option::take) else { return };
+        self.free.push(index);
+        self.leave(job.access);
+        self.done.push_back(Completion { tag: job.tag, result, buffer: job.buffer });
+        // A scratch buffer or stripes may have become free.
+        self.retry_due |= !self.waiting.is_empty();
+    }
+
+    fn leave(&self, access: Access) {
+        match access {
+            Access::None => {}
+            Access::Entered(entered) => self.handle.leave(entered),
+            Access::Excluded(excluded) => self.handle.release(excluded),
+        }
+    }
+
+    /// The first step of a job.
+    fn begin(&mut self, reactor: &mut Reactor, index: u32) -> Next {
+        let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
+        match job.scratch_needed(&self.shared) {
+            Scratch::None => {}
+            Scratch::Bytes { bytes, zeroes } => {
+                if job.scratch.is_none() {
+                    job.scratch = take_scratch(reactor, bytes, self.geometry.block_bytes);
+                    match &mut job.scratch {
+                        None => return Next::Wait,
+                        Some(scratch) if zeroes => scratch.bytes_mut().fill(0),
+                        Some(_) => {}
+                    }
+                }
+            }
+        }
+        let stripes = job.stripes(&self.shared);
+        match &job.plan {
+            Plan::CompareAndWrite { .. } => {
+                let Some(excluded) = self.handle.exclude(stripes) else { return Next::Wait };
+                job.access = Access::Excluded(excluded);
+                job.step = Step::Drain;
+                self.drain(reactor, index)
+            }
+            Plan::Write { .. } | Plan::Zeroes { .. } | Plan::Discard { .. } => {
+                let Some(entered) = self.handle.enter(stripes) else { return Next::Wait };
+                job.access = Access::Entered(entered);
+                self.operate(reactor, index)
+            }
+            Plan::Read { .. } | Plan::Flush | Plan::Compare { .. } | Plan::Verify { .. } => {
+                self.operate(reactor, index)
+            }
+        }
+    }
+
+    fn drain(&mut self, reactor: &mut Reactor, index: u32) -> Next {
+        let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
+        let Access::Excluded(excluded) = &job.access else { return Next::End(Err(Failure::Gone)) };
+        match self.handle.drained(excluded) {
+            Drained::Yes => self.operate(reactor, index),
+            Drained::NotYet => Next::Wait,
+            Drained::Never => Next::End(Err(Failure::Gone)),
+        }
+    }
+
+    /// Hands the job's next operation to the reactor.
+    fn operate(&mut self, reactor: &mut Reactor, index: u32) -> Next {
+        let Some(file) = self.file else { return Next::End(Err(Failure::Gone)) };
+        let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
+        match job.operation(file, &self.geometry) {
+            Some((step, operation)) => {
+                job.step = step;
+                reactor.submit(Token::new(self.owner, index), operation);
+                Next::Busy
+            }
+            // It has lost its buffer on the way, which the reactor promises not to let happen.
+            None => Next::End(Err(Failure::Device(rustix::io::Errno::INVAL.raw_os_error()))),
+        }
+    }
+
+    /// What follows an operation that ended.
+    fn after(&mut self, reactor: &mut Reactor, index: u32, result: Result<(), Failure>) -> Next {
+        let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
+        match (job.step, result) {
+            (Step::MakeZeroes, Err(Failure::Unsupported)) => {
+                if let Plan::Zeroes { unmap, .. } = job.plan {
+                    self.shared.cannot_make_zeroes(unmap);
+                }
+                let access = core::mem::replace(&mut job.access, Access::None);
+                job.step = Step::Begin;
+                self.leave(access);
+                self.begin(reactor, index)
+            }
+            (_, Err(failure)) => Next::End(Err(failure)),
+            (Step::Last | Step::Begin | Step::Drain, Ok(())) => Next::End(Ok(())),
+            (Step::Scan, Ok(())) if !job.scanned_matches() => Next::End(Err(Failure::Mismatch)),
+            (Step::Scan | Step::Fill | Step::MakeZeroes | Step::Discard, Ok(())) => {
+                match job.count_step() {
+                    Rest::None => Next::End(Ok(())),
+                    Rest::More => self.operate(reactor, index),
+                }
+            }
+        }
+    }
+}
+
+/// A device that goes away before its requests ended cannot end them; see
+/// [`exclusion`](crate::exclusion) for what that means to a compare-and-write.
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        let busy = self.jobs.len() - self.free.len();
+        if busy != 0 && !std::thread::panicking() {
+            log::warn!("a file was dropped with {busy} requests in flight; close it first");
+        }
+    }
+}
+
+enum Scratch {
+    None,
+    Bytes { bytes: u64, zeroes: bool },
+}
+
+/// Whether a job has more to do.
+enum Rest {
+    None,
+    More,
+}
+
+impl Job {
+    fn scratch_needed(&self, shared: &Shared) -> Scratch {
+        match self.plan {
+            Plan::Compare { length, .. }
+            | Plan::CompareAndWrite { length, .. }
+            | Plan::Verify { length, .. } => Scratch::Bytes { bytes: length, zeroes: false },
+            Plan::Zeroes { length, unmap, .. } if !shared.can_make_zeroes(unmap) => {
+                Scratch::Bytes { bytes: length, zeroes: true }
+            }
+            _ => Scratch::None,
+        }
+    }
+
+    fn stripes(&self, shared: &Shared) -> Stripes {
+        let block_bytes = u64::from(shared.base.block_bytes);
+        let of = |offset: u64, length: u64| {
+            let blocks = u32::try_from(length / block_bytes).unwrap_or(u32::MAX);
+            shared.exclusion.stripes(offset / block_bytes, blocks)
+        };
+        match &self.plan {
+            Plan::Write { offset, .. } => {
+                of(*offset, self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64))
+            }
+            Plan::Zeroes { offset, length, .. } | Plan::CompareAndWrite { offset, length, .. } => {
+                of(*offset, *length)
+            }
+            Plan::Discard { ranges } => {
+                let each = ranges.iter().map(|(block, n)| shared.exclusion.stripes(*block, *n));
+                each.fold(Stripes::default(), Stripes::with)
+            }
+            Plan::Read { .. } | Plan::Flush | Plan::Compare { .. } | Plan::Verify { .. } => {
+                Stripes::default()
+            }
+        }
+    }
+
+    /// The next operation and the step that it makes.
+    fn operation(&mut self, file: FileId, geometry: &Geometry) -> Option<(Step, FileOperation)> {
+        Some(match &self.plan {
+            Plan::Read { offset } => {
+                let buffer = self.buffer.take()?;
+                let range = 0..buffer.len();
+                (Step::Last, FileOperation::Read { file, offset: *offset, buffer, range })
+            }
+            Plan::Write { offset, durable } => {
+                (Step::Last, write(file, *offset, self.buffer.take()?, *durable))
+            }
+            Plan::Flush => (Step::Last, FileOperation::Sync { file }),
+            Plan::Discard { ranges } => {
+                let (block, blocks) = *ranges.get(usize::try_from(self.position).ok()?)?;
+                let (offset, length) = (geometry.offset_of(block), geometry.bytes_of(blocks));
+                (Step::Discard, FileOperation::Discard { file, offset, length })
+            }
+            Plan::Zeroes { length, .. } if self.position == *length => {
+                (Step::Last, FileOperation::Sync { file })
+            }
+            // A scratch buffer was taken because the file system cannot do it.
+            Plan::Zeroes { offset, length, unmap, .. } if self.scratch.is_none() => {
+                let (offset, length, unmap) = (*offset, *length, *unmap);
+                (Step::MakeZeroes, FileOperation::WriteZeroes { file, offset, length, unmap })
+            }
+            Plan::Zeroes { offset, length, .. } => {
+                let (mut buffer, offset) = (self.scratch.take()?, *offset + self.position);
+                shorten(&mut buffer, *length - self.position);
+                (Step::Fill, write(file, offset, buffer, false))
+            }
+            Plan::CompareAndWrite { offset, length, durable, .. } if self.position == *length => {
+                (Step::Last, write(file, *offset, self.buffer.take()?, *durable))
+            }
+            Plan::Compare { offset, length }
+            | Plan::CompareAndWrite { offset, length, .. }
+            | Plan::Verify { offset, length } => {
+                let (mut buffer, offset) = (self.scratch.take()?, *offset + self.position);
+                shorten(&mut buffer, *length - self.position);
+                let range = 0..buffer.len();
+                (Step::Scan, FileOperation::Read { file, offset, buffer, range })
+            }
+        })
+    }
+
+    /// Takes memory back from an operation that ended, and its result.
+    fn take_back(&mut self, outcome: Outcome) -> Result<(), Failure> {
+        let direction = match (&self.plan, self.step) {
+            (Plan::Read { .. }, _) | (_, Step::Scan) => Direction::Read,
+            _ => Direction::Write,
+        };
+        let (result, buffer) = match outcome {
+            Outcome::Transferred { buffer } => (Ok(()), Some(buffer)),
+            Outcome::Done => (Ok(()), None),
+            Outcome::Cancelled { buffer, .. } => (Err(Failure::Aborted), buffer),
+            Outcome::Failed { error, buffer, .. } => {
+                (Err(Failure::from_io(&error, direction)), buffer)
+            }
+            _ => (Err(Failure::Aborted), None),
+        };
+        match self.step {
+            Step::Scan | Step::Fill => self.scratch = buffer,
+            _ if buffer.is_some() => self.buffer = buffer,
+            _ => {}
+        }
+        result
+    }
+
+    /// Whether the piece just read is what it should be.
+    fn scanned_matches(&self) -> bool {
+        let expected: &[u8] = match &self.plan {
+            Plan::Compare { .. } => self.buffer.as_deref().unwrap_or(&[]),
+            Plan::CompareAndWrite { compare, .. } => compare,
+            _ => return true,
+        };
+        let found = self.scratch.as_deref().unwrap_or(&[]);
+        let start = usize::try_from(self.position).unwrap_or(usize::MAX);
+        expected.get(start..).is_some_and(|rest| rest.starts_with(found)) && !found.is_empty()
+    }
+
+    /// Counts a step of several as done.
+    fn count_step(&mut self) -> Rest {
+        let piece = self.scratch.as_ref().map_or(0, |scratch| scratch.len() as u64);
+        let (length, last) = match (&self.plan, self.step) {
+            (Plan::Discard { ranges }, _) => {
+                self.position += 1;
+                (ranges.len() as u64, Rest::None)
+            }
+            (Plan::Zeroes { length, durable, .. }, step) => {
+                self.position += if step == Step::MakeZeroes { *length } else { piece };
+                // One sync in the end makes all pieces durable.
+                (*length, if *durable { Rest::More } else { Rest::None })
+            }
+            (Plan::CompareAndWrite { length, .. }, _) => {
+                self.position += piece;
+                (*length, Rest::More)
+            }
+            (Plan::Compare { length, .. } | Plan::Verify { length, .. }, _) => {
+                self.position += piece;
+                (*length, Rest::None)
+            }
+            (Plan::Read { .. } | Plan::Write { .. } | Plan::Flush, _) => (0, Rest::None),
+        };
+        if self.position < length { Rest::More } else { last }
+    }
+}
+
+fn plan(geometry: &Geometry, operation: Operation) -> (Plan, Option<Buffer>) {
+    let at = |block| geometry.offset_of(block);
+    let of = |blocks| geometry.bytes_of(blocks);
+    match operation {
+        Operation::Read { block, into, .. } => (Plan::Read { offset: at(block) }, Some(into)),
+        Operation::Write { block, from, durable, .. } => {
+            (Plan::Write { offset: at(block), durable }, Some(from))
+        }
+        Operation::Flush => (Plan::Flush, None),
+        Operation::WriteZeroes { block, blocks, deallocate, durable } => {
+            let (offset, length) = (at(block), of(blocks));
+            (Plan::Zeroes { offset, length, unmap: deallocate, durable }, None)
+        }
+        Operation::Discard { mut ranges } => {
+            if ranges.iter().any(|(_, blocks)| *blocks == 0) {
+                ranges = ranges.into_iter().filter(|(_, blocks)| *blocks != 0).collect();
+            }
+            (Plan::Discard { ranges }, None)
+        }
+        Operation::Compare { block, blocks, with } => {
+            (Plan::Compare { offset: at(block), length: of(blocks) }, Some(with))
+        }
+        Operation::CompareAndWrite { block, blocks, compare, write, durable } => {
+            let (offset, length) = (at(block), of(blocks));
+            (Plan::CompareAndWrite { offset, length, compare, durable }, Some(write))
+        }
+        // The check refuses what cannot be marked; to read it is the nearest that exists.
+        Operation::Verify { block, blocks } | Operation::WriteUncorrectable { block, blocks } => {
+            (Plan::Verify { offset: at(block), length: of(blocks) }, None)
+        }
+    }
+}
+
+fn write(file: FileId, offset: u64, buffer: Buffer, durable: bool) -> FileOperation {
+    let range = 0..buffer.len();
+    FileOperation::Write { file, offset, buffer, range, durable }
+}
+
+/// Lets a scratch buffer be no longer than what is left.
+fn shorten(buffer: &mut Buffer, left: u64) {
+    let left = usize::try_from(left).unwrap_or(usize::MAX);
+    if left < buffer.len() {
+        buffer.set_len(left);
+    }
+}
+
+fn take_scratch(reactor: &Reactor, bytes: u64, block_bytes: u32) -> Option<Buffer> {
+    let smallest = SCRATCH_BYTES_MIN.max(u64::from(block_bytes)).min(bytes);
+    let sizes = [bytes.min(SCRATCH_BYTES_MAX), smallest];
+    sizes.into_iter().find_map(|bytes| reactor.pool().take(usize::try_from(bytes).ok()?))
+}

@@ -1,0 +1,277 @@
+//! A regular file as a device.
+//!
+//! Past the page cache (`O_DIRECT`) where the file system says, or a trial shows, that transfers of
+//! single blocks from page-aligned memory are possible; through it otherwise. Either way the file
+//! has a volatile cache: its metadata, at least, is not durable before a flush (`fdatasync`).
+//!
+//! A discard punches a hole, which reads as zeroes. Where the file system cannot (found out when
+//! the file is opened), discard is not there.
+//!
+//! What is atomic: one block. A file system does not promise that a read which overlaps a write
+//! sees all of it or nothing; devices do promise it for their sectors, and past the page cache
+//! that is what a block comes to. So a compare-and-write of several blocks is one step for all
+//! writers, whatever its length, but for readers only up to one block, and the geometry says one.
+
+use crate::{
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, bytes, device,
+    engine::Shared, geometry,
+};
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use weft_reactor::{Owner, Reactor};
+
+/// How to open a file; nothing told, nothing changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Create it with this size if it is not there; let it grow to this size if it is smaller. It
+    /// is never cut.
+    pub create_bytes: Option<u64>,
+    /// The block size: 512 or 4096. By default 4096 if the size is a multiple of it, else 512.
+    pub block_bytes: Option<u32>,
+    /// Past the page cache or through it. By default past it where that works.
+    pub direct: Option<bool>,
+    /// Refuse writes.
+    pub read_only: bool,
+}
+
+/// A namespace in a file.
+#[derive(Debug)]
+pub struct FileFactory {
+    path: PathBuf,
+    file: Arc<File>,
+    direct: bool,
+    read_only: bool,
+    shared: Arc<Shared>,
+}
+
+impl FileFactory {
+    /// Opens, and perhaps creates, the file.
+    pub fn open(path: &Path, options: FileOptions) -> Result<Self, OpenError> {
+        refuse_what_is_no_file(path, &options)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .create(options.create_bytes.is_some() && !options.read_only)
+            .open(path)
+            .map_err(|error| OpenError::system("open", path, error))?;
+        let system = |doing| move |error| OpenError::system(doing, path, error);
+        let metadata = file.metadata().map_err(system("look at"))?;
+        let mut bytes = metadata.len();
+        if let Some(wanted) = options.create_bytes.filter(|wanted| *wanted > bytes) {
+            if options.read_only {
+                let what = format!(
+                    "{} is smaller than {} and cannot grow read-only",
+                    path.display(),
+                    bytes::humane(wanted)
+                );
+                return Err(OpenError::Invalid(what));
+            }
+            file.set_len(wanted).map_err(system("give a size to"))?;
+            bytes = wanted;
+        }
+        let block_bytes = choose_block_bytes(path, bytes, options.block_bytes)?;
+        let direct = choose_direct(path, &file, block_bytes, options.direct)?;
+        let path = path.canonicalize().map_err(system("resolve"))?;
+        let mut geometry = Geometry::new(bytes, block_bytes);
+        let can_discard = !options.read_only && can_punch_holes(&file, bytes);
+        let allocation = u32::try_from(metadata.blksize()).unwrap_or(0) / block_bytes;
+        geometry.preferred_blocks = allocation.max(1);
+        geometry.discard_granularity_blocks = if can_discard { allocation.max(1) } else { 0 };
+        geometry.capabilities = Capabilities {
+            read_only: options.read_only,
+            volatile_cache: true,
+            discard: can_discard,
+            discard_reads_zeroes: can_discard,
+            write_zeroes: !options.read_only,
+            durable_write: true,
+            compare_and_write: !options.read_only,
+            ..Capabilities::default()
+        };
+        let shared = Shared::new(geometry);
+        Ok(Self { path, file: Arc::new(file), direct, read_only: options.read_only, shared })
+    }
+
+    /// Whether transfers go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+}
+
+impl DeviceFactory for FileFactory {
+    fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
+        open_shared(reactor, owner, &self.shared, &self.file, self.direct)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.shared.geometry()
+    }
+
+    fn survives_restart(&self) -> bool {
+        true
+    }
+
+    fn identity(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
+        let geometry = self.shared.geometry();
+        if self.read_only {
+            return Err(ResizeError::Unsupported);
+        }
+        device::check_size(bytes, geometry.block_bytes)?;
+        // Nobody may be told of blocks that are not there: shrinking tells first.
+        if bytes < geometry.bytes() {
+            self.shared.set_bytes(bytes);
+        }
+        let result = self.file.set_len(bytes);
+        self.refresh().map_err(ResizeError::System)?;
+        result.map_err(ResizeError::System)
+    }
+
+    fn refresh(&self) -> io::Result<Geometry> {
+        self.shared.set_bytes(self.file.metadata()?.len());
+        Ok(self.shared.geometry())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.read_only { Ok(()) } else { self.file.sync_all() }
+    }
+}
+
+/// Opens a file or block device on a reactor.
+pub(crate) fn open_shared(
+    reactor: &mut Reactor,
+    owner: Owner,
+    shared: &Arc<Shared>,
+    file: &Arc<File>,
+    direct: bool,
+) -> Result<Box<dyn BlockDevice>, OpenError> {
+    let id = reactor.add_file(Arc::clone(file), direct);
+    match shared.open(id, owner) {
+        Some(device) => Ok(Box::new(device)),
+        None => {
+            reactor.remove_file(id);
+            Err(OpenError::Invalid("too many reactors have the device open".to_owned()))
+        }
+    }
+}
+
+fn refuse_what_is_no_file(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
+    let kind = match path.metadata() {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (path, size) = (path.display(), options.create_bytes);
+            return match size {
+                Some(_) if !options.read_only => Ok(()),
+                _ => Err(OpenError::Invalid(format!(
+                    "{path} does not exist (give it a size to have it created: {path},size=1GiB)"
+                ))),
+            };
+        }
+        Err(error) => return Err(OpenError::system("look at", path, error)),
+    };
+    if kind.is_file() {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(OpenError::Invalid(if kind.is_block_device() {
+        format!("{path} is a block device, not a file (use block:{path})")
+    } else {
+        format!("{path} is not a regular file")
+    }))
+}
+
+fn choose_block_bytes(path: &Path, bytes: u64, wanted: Option<u32>) -> Result<u32, OpenError> {
+    let fitting = if bytes.is_multiple_of(4096) { 4096 } else { 512 };
+    let block_bytes = wanted.unwrap_or(fitting);
+    if bytes < u64::from(block_bytes) || !geometry::is_block_size(block_bytes) {
+        let what = format!(
+            "{} has {bytes} bytes, which is no block of {block_bytes} (give it a size: {},size=1GiB)",
+            path.display(),
+            path.display()
+        );
+        return Err(OpenError::Invalid(what));
+    }
+    Ok(block_bytes)
+}
+
+/// Turns O_DIRECT on if it is wanted, or if nobody said and it works.
+fn choose_direct(
+    path: &Path,
+    file: &File,
+    block_bytes: u32,
+    wanted: Option<bool>,
+) -> Result<bool, OpenError> {
+    if wanted == Some(false) {
+        return Ok(false);
+    }
+    match try_direct(file, block_bytes) {
+        Ok(true) => Ok(true),
+        Ok(false) if wanted.is_none() => Ok(false),
+        Ok(false) => Err(OpenError::Invalid(format!(
+            "{} cannot be used past the page cache in blocks of {block_bytes} bytes",
+            path.display()
+        ))),
+        Err(error) => Err(OpenError::system("set O_DIRECT on", path, error)),
+    }
+}
+
+fn try_direct(file: &File, block_bytes: u32) -> io::Result<bool> {
+    let alignment = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let told = alignment.ok().filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    if let Some(stat) = told {
+        let memory = stat.stx_dio_mem_align;
+        let offset = stat.stx_dio_offset_align;
+        if memory == 0 || u64::from(memory) > PAGE_BYTES as u64 || offset > block_bytes {
+            return Ok(false);
+        }
+    }
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    if rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).is_err() {
+        return Ok(false);
+    }
+    if told.is_some() || reads_directly(file, block_bytes) {
+        return Ok(true);
+    }
+    rustix::fs::fcntl_setfl(file, flags)?;
+    Ok(false)
+}
+
+const PAGE_BYTES: usize = weft_reactor::BUFFER_BYTES_MIN;
+
+/// Older kernels do not tell, but show it.
+fn reads_directly(file: &File, block_bytes: u32) -> bool {
+    let Ok(block_bytes) = usize::try_from(block_bytes) else { return false };
+    let mut memory = vec![0; block_bytes + PAGE_BYTES];
+    let start = memory.as_ptr().align_offset(PAGE_BYTES);
+    let aligned = memory.get_mut(start..).and_then(|memory| memory.get_mut(..block_bytes));
+    aligned.is_some_and(|block| file.read_exact_at(block, 0).is_ok())
+}
+
+/// Punches a hole behind the end, which changes nothing but says whether it can be done.
+fn can_punch_holes(file: &File, bytes: u64) -> bool {
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(file, hole, bytes.next_multiple_of(PAGE_BYTES as u64), 4096).is_ok()
+}
+
+/// Opens a device node past the page cache, or through it where that is refused.
+pub(crate) fn open_node(path: &Path, write: bool, exclusive: bool) -> io::Result<(File, bool)> {
+    let exclusive = if exclusive { OFlags::EXCL } else { OFlags::empty() };
+    let open = |flags: OFlags| {
+        let flags = i32::try_from(flags.bits()).unwrap_or(0);
+        OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
+    };
+    match open(exclusive | OFlags::DIRECT) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
+            Ok((open(exclusive)?, false))
+        }
+        opened => Ok((opened?, true)),
+    }
+}

@@ -1,0 +1,260 @@
+//! Memory of this process as a device: fast, shared by all reactors, empty at each start.
+//!
+//! A block that is read while another reactor writes it comes back as before or as after; that, and
+//! compare-and-write, is the work of the reactor's [`SharedRegion`]. Requests end where they are
+//! submitted, but for large discards and zeroes: those go on a piece a turn, so that the
+//! connections of the reactor do not stand still meanwhile.
+
+use crate::{
+    BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, Completion, DEVICE_TAGS, DeviceFactory,
+    Failure, Geometry, OpenError, Operation, Request, ResizeError, bytes, device, geometry,
+    region::SharedRegion,
+};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::{collections::VecDeque, sync::Arc};
+use weft_reactor::{Owner, Reactor, Token};
+
+/// A namespace in memory.
+#[derive(Debug)]
+pub struct MemoryFactory {
+    geometry: Geometry,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    region: Arc<SharedRegion>,
+    blocks: AtomicU64,
+}
+
+impl MemoryFactory {
+    /// Reserves this many bytes; they take memory as they are written.
+    pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, OpenError> {
+        let mut geometry = geometry::sized(bytes, block_bytes)?;
+        let region = SharedRegion::new(bytes, block_bytes).map_err(|error| OpenError::System {
+            doing: "reserve memory",
+            path: None,
+            error,
+        })?;
+        geometry.discard_granularity_blocks = (PAGE_BYTES / block_bytes).max(1);
+        geometry.capabilities = Capabilities {
+            discard: true,
+            discard_reads_zeroes: true,
+            write_zeroes: true,
+            // There is nothing more durable to be had.
+            durable_write: true,
+            compare_and_write: true,
+            ..Capabilities::default()
+        };
+        let blocks = AtomicU64::new(geometry.blocks);
+        Ok(Self { geometry, shared: Arc::new(Shared { region, blocks }) })
+    }
+}
+
+impl DeviceFactory for MemoryFactory {
+    fn open(&self, _: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
+        Ok(Box::new(MemoryDevice {
+            geometry: self.geometry(),
+            shared: Arc::clone(&self.shared),
+            long: VecDeque::new(),
+            timer: Token::new(owner, TIMER_TAG),
+            done: VecDeque::new(),
+            closed: false,
+        }))
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { blocks: self.shared.blocks.load(Ordering::Acquire), ..self.geometry }
+    }
+
+    fn survives_restart(&self) -> bool {
+        false
+    }
+
+    fn identity(&self) -> String {
+        let block_bytes = self.geometry.block_bytes;
+        let size = bytes::exact(self.geometry.bytes());
+        match block_bytes {
+            BLOCK_BYTES_DEFAULT => format!("memory:{size}"),
+            _ => format!("memory:{size},block={block_bytes}"),
+        }
+    }
+
+    fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
+        let block_bytes = self.geometry.block_bytes;
+        device::check_size(bytes, block_bytes)?;
+        let blocks = bytes / u64::from(block_bytes);
+        // Nobody may be told of blocks that are not there: shrinking tells first.
+        self.shared.blocks.fetch_min(blocks, Ordering::AcqRel);
+        self.shared.region.resize(bytes).map_err(ResizeError::System)?;
+        self.shared.blocks.store(blocks, Ordering::Release);
+        Ok(())
+    }
+}
+
+const PAGE_BYTES: u32 = 4096;
+const TIMER_TAG: u32 = DEVICE_TAGS - 1;
+/// How much is zeroed in a turn: some hundred microseconds.
+const ZERO_BYTES_PER_TURN: u64 = 4 << 20;
+/// How much is discarded in a turn.
+const DISCARD_BYTES_PER_TURN: u64 = 16 << 20;
+
+#[derive(Debug)]
+struct MemoryDevice {
+    geometry: Geometry,
+    shared: Arc<Shared>,
+    /// Requests that are done piece by piece; the timer runs while there are any.
+    long: VecDeque<Long>,
+    timer: Token,
+    done: VecDeque<Completion>,
+    closed: bool,
+}
+
+/// Zeroes or discards under way.
+#[derive(Debug)]
+struct Long {
+    tag: u64,
+    /// Give the pages back rather than fill them.
+    discard: bool,
+    ranges: Box<[(u64, u32)]>,
+    /// The range that is being done, and how many of its blocks are.
+    range: usize,
+    done_blocks: u32,
+}
+
+impl MemoryDevice {
+    fn execute(&mut self, reactor: &mut Reactor, request: Request) {
+        let Request { tag, mut operation } = request;
+        let region = &self.shared.region;
+        let geometry = &self.geometry;
+        let matched = |same: bool| same.then_some(()).ok_or(Failure::Mismatch);
+        let result = match &mut operation {
+            Operation::Read { block, into, .. } => {
+                region.read(geometry.offset_of(*block), into.bytes_mut());
+                Ok(())
+            }
+            Operation::Write { block, from, .. } => {
+                region.write(geometry.offset_of(*block), from);
+                Ok(())
+            }
+            Operation::Compare { block, with, .. } => {
+                matched(region.compare(geometry.offset_of(*block), with))
+            }
+            Operation::CompareAndWrite { block, compare, write, .. } => {
+                matched(region.compare_and_write(geometry.offset_of(*block), compare, write))
+            }
+            Operation::WriteZeroes { block, blocks, deallocate, .. } => {
+                let ranges = Box::new([(*block, *blocks)]);
+                return self.start(reactor, Long::new(tag, *deallocate, ranges));
+            }
+            Operation::Discard { ranges } => {
+                let ranges = core::mem::take(ranges);
+                return self.start(reactor, Long::new(tag, true, ranges));
+            }
+            Operation::Flush | Operation::Verify { .. } => Ok(()),
+            Operation::WriteUncorrectable { .. } => Err(Failure::Unsupported),
+        };
+        self.done.push_back(Completion { tag, result, buffer: operation.into_buffer() });
+    }
+
+    fn start(&mut self, reactor: &mut Reactor, long: Long) {
+        let first = self.long.is_empty();
+        self.long.push_back(long);
+        if first {
+            self.go_on(reactor);
+        }
+    }
+
+    /// Does as much as one turn may take, and comes back in the next if there is more.
+    fn go_on(&mut self, reactor: &mut Reactor) {
+        let mut left = ZERO_BYTES_PER_TURN;
+        while let Some(long) = self.long.front_mut() {
+            if !long.go_on(&self.shared, &self.geometry, &mut left) {
+                return reactor.set_timer(self.timer, reactor.now());
+            }
+            self.done.push_back(Completion { tag: long.tag, result: Ok(()), buffer: None });
+            self.long.pop_front();
+        }
+    }
+}
+
+impl Long {
+    fn new(tag: u64, discard: bool, ranges: Box<[(u64, u32)]>) -> Self {
+        Self { tag, discard, ranges, range: 0, done_blocks: 0 }
+    }
+
+    /// Uses up what is `left` of a turn; true when all is done.
+    fn go_on(&mut self, shared: &Shared, geometry: &Geometry, left: &mut u64) -> bool {
+        let weight = if self.discard { DISCARD_BYTES_PER_TURN / ZERO_BYTES_PER_TURN } else { 1 };
+        while let Some((block, blocks)) = self.ranges.get(self.range).copied() {
+            let fitting = *left * weight / u64::from(geometry.block_bytes);
+            let piece = u32::try_from(fitting).unwrap_or(u32::MAX).min(blocks - self.done_blocks);
+            let start = block + u64::from(self.done_blocks);
+            // The device may have become smaller since the range was checked.
+            let there = shared.blocks.load(Ordering::Acquire).saturating_sub(start);
+            let there = u32::try_from(there).unwrap_or(u32::MAX).min(piece);
+            if there != 0 {
+                let (offset, length) = (geometry.offset_of(start), geometry.bytes_of(there));
+                match self.discard {
+                    true => shared.region.discard(offset, length),
+                    false => shared.region.zero(offset, length),
+                }
+            }
+            *left = left.saturating_sub(geometry.bytes_of(piece).div_ceil(weight));
+            self.done_blocks += piece;
+            if self.done_blocks < blocks {
+                return false;
+            }
+            self.range += 1;
+            self.done_blocks = 0;
+        }
+        true
+    }
+}
+
+impl BlockDevice for MemoryDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn submit(&mut self, reactor: &mut Reactor, request: Request) {
+        self.geometry.blocks = self.shared.blocks.load(Ordering::Acquire);
+        let checked = match self.closed {
+            true => Err(Failure::Gone),
+            false => request.operation.check(&self.geometry),
+        };
+        match checked {
+            Ok(()) => self.execute(reactor, request),
+            Err(failure) => self.done.push_back(request.refuse(failure)),
+        }
+    }
+
+    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        if completion.token == self.timer {
+            self.go_on(reactor);
+        }
+    }
+
+    fn flush(&mut self, _: &mut Reactor) {
+        self.geometry.blocks = self.shared.blocks.load(Ordering::Acquire);
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.long.len() + self.done.len()
+    }
+
+    fn close(&mut self, reactor: &mut Reactor) {
+        self.closed = true;
+        if self.long.is_empty() {
+            return;
+        }
+        reactor.clear_timer(self.timer);
+        let gone =
+            |long: Long| Completion { tag: long.tag, result: Err(Failure::Gone), buffer: None };
+        self.done.extend(self.long.drain(..).map(gone));
+    }
+}

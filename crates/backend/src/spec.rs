@@ -1,0 +1,579 @@
+//! Devices as data: what a configuration file or a command line says.
+//!
+//! The same device three ways:
+//!
+//! ```
+//! # use weft_backend::DeviceSpec;
+//! let short = DeviceSpec::memory("1GiB,block=512")?;
+//! let whole: DeviceSpec = "memory:1GiB,block=512".parse()?;
+//! let plain = DeviceSpec::Memory { bytes: 1 << 30, block_bytes: 512 };
+//! assert_eq!(short, plain);
+//! assert_eq!(whole, plain);
+//! # Ok::<(), weft_backend::ParseSpecError>(())
+//! ```
+//!
+//! The whole form starts with the kind: `memory:SIZE`, `null:SIZE`, `file:PATH`, `block:PATH`, and
+//! around them `delay:read=50us,write=1ms:DEVICE` and `fault:RULE;RULE…:DEVICE` with rules such as
+//! `operation=write,nth=3,effect=media-write`. Options follow after commas: `block=512` (bytes),
+//! and of a file `size=1GiB` (create it, or let it grow to that), `direct=on|off`, `read-only`.
+
+use crate::{
+    DeviceFactory, Effect, FaultRule, OpenError, OperationKind,
+    block::BlockFactory,
+    bytes,
+    delay::DelayFactory,
+    duration,
+    fault::FaultFactory,
+    file::{FileFactory, FileOptions},
+    memory::MemoryFactory,
+    null::NullFactory,
+};
+use core::{fmt, str::FromStr, time::Duration};
+use serde::{Deserialize, Serialize};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The block size of a memory or null device that is not told another one.
+pub const BLOCK_BYTES_DEFAULT: u32 = 4096;
+
+/// A device that can be built.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum DeviceSpec {
+    /// Memory of this process; empty at each start.
+    Memory {
+        /// The size.
+        #[serde(with = "bytes::as_text", alias = "size")]
+        bytes: u64,
+        /// 512 or 4096.
+        #[serde(default = "block_bytes_default")]
+        block_bytes: u32,
+    },
+    /// Takes every write and reads as zeroes.
+    Null {
+        /// The size.
+        #[serde(with = "bytes::as_text", alias = "size")]
+        bytes: u64,
+        /// 512 or 4096.
+        #[serde(default = "block_bytes_default")]
+        block_bytes: u32,
+    },
+    /// A regular file.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Create it with this size if it is not there; let it grow to this size if it is smaller.
+        #[serde(
+            default,
+            with = "bytes::as_text::option",
+            alias = "size",
+            skip_serializing_if = "Option::is_none"
+        )]
+        create_bytes: Option<u64>,
+        /// 512 or 4096; by default 4096 if the size is a multiple of it, else 512.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        block_bytes: Option<u32>,
+        /// Past the page cache or through it; by default past it where the file allows that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        direct: Option<bool>,
+        /// Refuse writes.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        read_only: bool,
+    },
+    /// A block device.
+    Block {
+        /// Its node, as in `/dev/sdb`.
+        path: PathBuf,
+        /// Refuse writes.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        read_only: bool,
+    },
+    /// Another device, slower.
+    Delay {
+        /// How long reads wait before they go on.
+        #[serde(default, with = "duration::as_text")]
+        read: Duration,
+        /// How long everything else waits.
+        #[serde(default, with = "duration::as_text")]
+        write: Duration,
+        /// The other device.
+        inner: Box<DeviceSpec>,
+    },
+    /// Another device, with faults.
+    Fault {
+        /// The first that applies decides.
+        rules: Vec<FaultRule>,
+        /// The other device.
+        inner: Box<DeviceSpec>,
+    },
+}
+
+impl DeviceSpec {
+    /// Reads `SIZE[,block=BYTES]`.
+    pub fn memory(text: &str) -> Result<Self, ParseSpecError> {
+        let (bytes, block_bytes) = sized(text)?;
+        Ok(Self::Memory { bytes, block_bytes })
+    }
+
+    /// Reads `SIZE[,block=BYTES]`.
+    pub fn null(text: &str) -> Result<Self, ParseSpecError> {
+        let (bytes, block_bytes) = sized(text)?;
+        Ok(Self::Null { bytes, block_bytes })
+    }
+
+    /// Reads `PATH[,size=SIZE][,block=BYTES][,direct=on|off][,read-only]`.
+    pub fn file(text: &str) -> Result<Self, ParseSpecError> {
+        let (path, options) = path_and_options(text, &["size", "block", "direct", "read-only"])?;
+        let (mut create_bytes, mut block_bytes, mut direct) = (None, None, None);
+        let mut read_only = false;
+        for (key, value) in options {
+            match key {
+                "size" => create_bytes = Some(size(value)?),
+                "block" => block_bytes = Some(block_size(value)?),
+                "direct" => direct = Some(switch(value)?),
+                _ => read_only = switch(value)?,
+            }
+        }
+        Ok(Self::File { path, create_bytes, block_bytes, direct, read_only })
+    }
+
+    /// Reads `PATH[,read-only]`.
+    pub fn block(text: &str) -> Result<Self, ParseSpecError> {
+        let (path, options) = path_and_options(text, &["read-only"])?;
+        let mut read_only = false;
+        for (_, value) in options {
+            read_only = switch(value)?;
+        }
+        Ok(Self::Block { path, read_only })
+    }
+
+    /// Opens or makes the device.
+    pub fn build(&self) -> Result<Arc<dyn DeviceFactory>, OpenError> {
+        Ok(match self {
+            Self::Memory { bytes, block_bytes } => {
+                Arc::new(MemoryFactory::new(*bytes, *block_bytes)?)
+            }
+            Self::Null { bytes, block_bytes } => Arc::new(NullFactory::new(*bytes, *block_bytes)?),
+            Self::File { path, create_bytes, block_bytes, direct, read_only } => {
+                let options = FileOptions {
+                    create_bytes: *create_bytes,
+                    block_bytes: *block_bytes,
+                    direct: *direct,
+                    read_only: *read_only,
+                };
+                Arc::new(FileFactory::open(path, options)?)
+            }
+            Self::Block { path, read_only } => Arc::new(BlockFactory::open(path, *read_only)?),
+            Self::Delay { read, write, inner } => {
+                Arc::new(DelayFactory::new(inner.build()?, *read, *write)?)
+            }
+            Self::Fault { rules, inner } => {
+                Arc::new(FaultFactory::new(inner.build()?, rules.clone())?)
+            }
+        })
+    }
+
+    /// The path of the file or block device inside, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. } | Self::Block { path, .. } => Some(path),
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.path(),
+            Self::Memory { .. } | Self::Null { .. } => None,
+        }
+    }
+}
+
+/// The whole form, which reads back.
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sized = |f: &mut fmt::Formatter<'_>, kind: &str, bytes: u64, block_bytes: u32| {
+            write!(f, "{kind}:{}", bytes::exact(bytes))?;
+            match block_bytes {
+                BLOCK_BYTES_DEFAULT => Ok(()),
+                block_bytes => write!(f, ",block={block_bytes}"),
+            }
+        };
+        match self {
+            Self::Memory { bytes, block_bytes } => sized(f, "memory", *bytes, *block_bytes),
+            Self::Null { bytes, block_bytes } => sized(f, "null", *bytes, *block_bytes),
+            Self::File { path, create_bytes, block_bytes, direct, read_only } => {
+                write!(f, "file:{}", path.display())?;
+                if let Some(bytes) = create_bytes {
+                    write!(f, ",size={}", bytes::exact(*bytes))?;
+                }
+                if let Some(block_bytes) = block_bytes {
+                    write!(f, ",block={block_bytes}")?;
+                }
+                if let Some(direct) = direct {
+                    write!(f, ",direct={}", if *direct { "on" } else { "off" })?;
+                }
+                f.write_str(if *read_only { ",read-only" } else { "" })
+            }
+            Self::Block { path, read_only } => {
+                write!(f, "block:{}", path.display())?;
+                f.write_str(if *read_only { ",read-only" } else { "" })
+            }
+            Self::Delay { read, write, inner } => {
+                let (read, write) = (duration::exact(*read), duration::exact(*write));
+                write!(f, "delay:read={read},write={write}:{inner}")
+            }
+            Self::Fault { rules, inner } => {
+                f.write_str("fault:")?;
+                for (index, rule) in rules.iter().enumerate() {
+                    write!(f, "{}{rule}", if index == 0 { "" } else { ";" })?;
+                }
+                write!(f, ":{inner}")
+            }
+        }
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = ParseSpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_within(text, LAYERS_MAX)
+    }
+}
+
+/// A text that names no device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseSpecError(String);
+
+impl fmt::Display for ParseSpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for ParseSpecError {}
+
+/// Wrappers around wrappers end somewhere.
+pub(crate) const LAYERS_MAX: u8 = 16;
+
+fn block_bytes_default() -> u32 {
+    BLOCK_BYTES_DEFAULT
+}
+
+fn parse_within(text: &str, layers: u8) -> Result<DeviceSpec, ParseSpecError> {
+    let kinds = "memory:SIZE, null:SIZE, file:PATH, block:PATH, delay:…:DEVICE or fault:…:DEVICE";
+    let (kind, rest) = text
+        .split_once(':')
+        .ok_or_else(|| ParseSpecError(format!("{text:?} is no device (try {kinds})")))?;
+    let wrapped = || {
+        let (options, inner) = rest.split_once(':').ok_or_else(|| {
+            ParseSpecError(format!("{text:?} wraps no device (try {kind}:{rest}:memory:1GiB)"))
+        })?;
+        let layers = layers
+            .checked_sub(1)
+            .ok_or_else(|| ParseSpecError(format!("more than {LAYERS_MAX} wrappers")))?;
+        Ok((options, Box::new(parse_within(inner, layers)?)))
+    };
+    match kind {
+        "memory" => DeviceSpec::memory(rest),
+        "null" => DeviceSpec::null(rest),
+        "file" => DeviceSpec::file(rest),
+        "block" => DeviceSpec::block(rest),
+        "delay" => {
+            let (options, inner) = wrapped()?;
+            let (mut read, mut write) = (Duration::ZERO, Duration::ZERO);
+            for (key, value) in pairs(options) {
+                let span =
+                    duration::parse(value).map_err(|error| ParseSpecError(error.to_string()))?;
+                match key {
+                    "read" => read = span,
+                    "write" => write = span,
+                    "both" => (read, write) = (span, span),
+                    _ => return Err(unknown(key, "read, write, both")),
+                }
+            }
+            Ok(DeviceSpec::Delay { read, write, inner })
+        }
+        "fault" => {
+            let (options, inner) = wrapped()?;
+            let rules = options.split(';').map(fault_rule).collect::<Result<_, _>>()?;
+            Ok(DeviceSpec::Fault { rules, inner })
+        }
+        _ => Err(ParseSpecError(format!("{kind:?} is no kind of device (try {kinds})"))),
+    }
+}
+
+fn sized(text: &str) -> Result<(u64, u32), ParseSpecError> {
+    let (bytes, options) = text.split_once(',').unwrap_or((text, ""));
+    let bytes = size(bytes)?;
+    let mut block_bytes = BLOCK_BYTES_DEFAULT;
+    for (key, value) in pairs(options) {
+        match key {
+            "block" => block_bytes = block_size(value)?,
+            _ => return Err(unknown(key, "block")),
+        }
+    }
+    Ok((bytes, block_bytes))
+}
+
+type PathAndOptions<'a> = (PathBuf, Vec<(&'a str, &'a str)>);
+
+/// A path may hold commas: only what ends the text and is an option is one.
+fn path_and_options<'a>(
+    text: &'a str,
+    keys: &[&str],
+) -> Result<PathAndOptions<'a>, ParseSpecError> {
+    let mut path = text;
+    let mut options = Vec::new();
+    while let Some((rest, option)) = path.rsplit_once(',') {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        if !keys.contains(&key) {
+            break;
+        }
+        options.push((key, value));
+        path = rest;
+    }
+    if path.is_empty() {
+        return Err(ParseSpecError("a path is missing".to_owned()));
+    }
+    options.reverse();
+    Ok((PathBuf::from(path), options))
+}
+
+fn fault_rule(text: &str) -> Result<FaultRule, ParseSpecError> {
+    let mut rule = FaultRule::default();
+    for (key, value) in pairs(text) {
+        let bad = || ParseSpecError(format!("{value:?} is no value of {key}"));
+        let number = || value.parse::<u64>().map_err(|_| bad());
+        match key {
+            "operation" => {
+                rule.operation = Some(OperationKind::from_name(value).ok_or_else(bad)?);
+            }
+            "first-block" => rule.first_block = number()?,
+            "last-block" => rule.last_block = Some(number()?),
+            "nth" => rule.nth = Some(number()?),
+            "probability" => rule.per_million = Some(per_million(value).ok_or_else(bad)?),
+            "seed" => rule.seed = number()?,
+            "times" => rule.times = Some(number()?),
+            "effect" => {
+                rule.effect = Effect::from_str(value).map_err(|e| ParseSpecError(e.to_string()))?;
+            }
+            _ => {
+                let known = "operation, first-block, last-block, nth, probability, seed, times, \
+                             effect";
+                return Err(unknown(key, known));
+            }
+        }
+    }
+    Ok(rule)
+}
+
+/// `0.25` is 250,000 of a million.
+fn per_million(text: &str) -> Option<u32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = fraction.len();
+    let valid = (1..=6).contains(&digits) && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    let fraction: u32 = if valid { fraction.parse().ok()? } else { return None };
+    let fraction = fraction * 10u32.pow(6 - u32::try_from(digits).ok()?);
+    match whole {
+        "0" => Some(fraction),
+        "1" if fraction == 0 => Some(1_000_000),
+        _ => None,
+    }
+}
+
+fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(',')
+        .filter(|option| !option.is_empty())
+        .map(|option| option.split_once('=').unwrap_or((option, "")))
+}
+
+fn unknown(key: &str, known: &str) -> ParseSpecError {
+    ParseSpecError(format!("{key:?} is no option here (there are {known})"))
+}
+
+fn size(text: &str) -> Result<u64, ParseSpecError> {
+    bytes::parse(text).map_err(|error| ParseSpecError(error.to_string()))
+}
+
+fn block_size(text: &str) -> Result<u32, ParseSpecError> {
+    let bytes = size(text)?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| [512, 4096].contains(bytes))
+        .ok_or_else(|| ParseSpecError(format!("a block has 512 or 4096 bytes, not {text}")))
+}
+
+fn switch(text: &str) -> Result<bool, ParseSpecError> {
+    match text {
+        "on" | "yes" | "true" | "1" | "" => Ok(true),
+        "off" | "no" | "false" | "0" => Ok(false),
+        _ => Err(ParseSpecError(format!("{text:?} is neither on nor off"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Failure;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> Result<DeviceSpec, ParseSpecError> {
+        text.parse()
+    }
+
+    #[test]
+    fn short_forms() {
+        let plain = DeviceSpec::Memory { bytes: 1 << 30, block_bytes: 4096 };
+        assert_eq!(DeviceSpec::memory("1GiB"), Ok(plain));
+        let small = DeviceSpec::Null { bytes: 1 << 40, block_bytes: 512 };
+        assert_eq!(DeviceSpec::null("1TiB,block=512"), Ok(small));
+        let file = DeviceSpec::File {
+            path: "/a,b=c,x".into(),
+            create_bytes: Some(512 << 20),
+            block_bytes: Some(4096),
+            direct: Some(false),
+            read_only: true,
+        };
+        let text = "/a,b=c,x,size=512M,block=4k,direct=off,read-only";
+        assert_eq!(DeviceSpec::file(text), Ok(file));
+        let block = DeviceSpec::Block { path: "/dev/sdb".into(), read_only: false };
+        assert_eq!(DeviceSpec::block("/dev/sdb"), Ok(block));
+    }
+
+    #[test]
+    fn wrappers_nest() {
+        let text = "delay:read=50us,write=1ms:\
+                    fault:operation=write,nth=3,effect=media-write;probability=0.25,seed=7,\
+                    first-block=8,last-block=15,times=2,effect=drop:\
+                    memory:64MiB,block=512";
+        let DeviceSpec::Delay { read, write, inner } = parse(text).unwrap() else { panic!() };
+        assert_eq!((read, write), (Duration::from_micros(50), Duration::from_millis(1)));
+        let DeviceSpec::Fault { rules, inner } = *inner else { panic!() };
+        let first = FaultRule {
+            operation: Some(OperationKind::Write),
+            nth: Some(3),
+            effect: Effect::Fail(Failure::MediaWrite),
+            ..FaultRule::default()
+        };
+        let second = FaultRule {
+            per_million: Some(250_000),
+            seed: 7,
+            first_block: 8,
+            last_block: Some(15),
+            times: Some(2),
+            effect: Effect::Drop,
+            ..FaultRule::default()
+        };
+        assert_eq!(rules, [first, second]);
+        assert_eq!(*inner, DeviceSpec::Memory { bytes: 64 << 20, block_bytes: 512 });
+    }
+
+    #[test]
+    fn what_names_no_device_is_refused() {
+        for text in [
+            "",
+            "memory",
+            "memory:",
+            "memory:1x",
+            "memory:1G,block=520",
+            "memory:1G,direct=on",
+            "file:",
+            "file:,size=1G",
+            "file:/x,size=",
+            "file:/x,direct=maybe",
+            "disk:/dev/sda",
+            "delay:read=1ms",
+            "delay:read=1:memory:1G",
+            "delay:up=1ms:memory:1G",
+            "fault:nth=x,effect=drop:memory:1G",
+            "fault:effect=sometimes:memory:1G",
+            "fault:probability=1.1:memory:1G",
+            "fault:probability=.5:memory:1G",
+            "block:",
+            "fault:probability=0.+5:memory:1G",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        let deep = "delay::".repeat(100_000) + "memory:1G";
+        assert!(parse(&deep).is_err());
+    }
+
+    #[test]
+    fn specs_are_data() {
+        let text = "delay:read=50us,write=0ns:fault:nth=2,effect=no-space:file:/x,size=1MiB";
+        let spec = parse(text).unwrap();
+        let json = serde_json::to_string(&spec).unwrap();
+        assert_eq!(
+            json,
+            r#"{"kind":"delay","read":"50us","write":"0ns","inner":{"kind":"fault","#.to_owned()
+                + r#""rules":[{"nth":2,"effect":"no-space"}],"inner":"#
+                + r#"{"kind":"file","path":"/x","create_bytes":"1MiB"}}}"#
+        );
+        assert_eq!(serde_json::from_str::<DeviceSpec>(&json).unwrap(), spec);
+        let numbers = r#"{"kind":"memory","size":1048576}"#;
+        let expected = DeviceSpec::Memory { bytes: 1 << 20, block_bytes: 4096 };
+        assert_eq!(serde_json::from_str::<DeviceSpec>(numbers).unwrap(), expected);
+        for bad in [
+            r#"{"kind":"memory"}"#,
+            r#"{"kind":"memory","bytes":-1}"#,
+            r#"{"kind":"memory","bytes":"1G","colour":"red"}"#,
+            r#"{"kind":"fault","rules":[{"effect":"x"}],"inner":{"kind":"null","bytes":1}}"#,
+        ] {
+            assert!(serde_json::from_str::<DeviceSpec>(bad).is_err(), "{bad}");
+        }
+    }
+
+    fn specs() -> impl Strategy<Value = DeviceSpec> {
+        let size = (any::<u64>(), prop_oneof![Just(512u32), Just(4096)]);
+        let rules = prop::collection::vec(rules(), 1..3).boxed();
+        let leaf = prop_oneof![
+            size.clone().prop_map(|(bytes, block_bytes)| DeviceSpec::Memory { bytes, block_bytes }),
+            size.prop_map(|(bytes, block_bytes)| DeviceSpec::Null { bytes, block_bytes }),
+            ("/[a-z,:=]{1,9}/x", any::<Option<u64>>(), any::<Option<bool>>(), any::<bool>())
+                .prop_map(|(path, create_bytes, direct, read_only)| DeviceSpec::File {
+                    path: path.into(),
+                    create_bytes,
+                    block_bytes: None,
+                    direct,
+                    read_only
+                }),
+        ];
+        leaf.prop_recursive(3, 8, 1, move |inner| {
+            let spans = (any::<u32>(), any::<u32>(), inner.clone());
+            prop_oneof![
+                spans.prop_map(|(read, write, inner)| DeviceSpec::Delay {
+                    read: Duration::from_nanos(read.into()),
+                    write: Duration::from_nanos(write.into()),
+                    inner: Box::new(inner)
+                }),
+                (rules.clone(), inner)
+                    .prop_map(|(rules, inner)| DeviceSpec::Fault { rules, inner: Box::new(inner) }),
+            ]
+        })
+    }
+
+    prop_compose! {
+        fn rules()(
+            kind in prop::option::of(prop::sample::select(&OperationKind::ALL[..])),
+            first_block in 0u64..9, last_block in any::<Option<u64>>(), nth in any::<Option<u64>>(),
+            per_million in prop::option::of(0u32..=1_000_000), seed in any::<u64>(),
+            times in any::<Option<u64>>(), errno in any::<Option<i32>>(),
+        ) -> FaultRule {
+            let effect = errno.map_or(Effect::Drop, |errno| Effect::Fail(Failure::Device(errno)));
+            let operation = kind;
+            FaultRule { operation, first_block, last_block, nth, per_million, seed, times, effect }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_device_reads_back(spec in specs()) {
+            prop_assert_eq!(parse(&spec.to_string()), Ok(spec.clone()));
+            let json = serde_json::to_string(&spec).unwrap();
+            prop_assert_eq!(serde_json::from_str::<DeviceSpec>(&json).unwrap(), spec);
+        }
+
+        #[test]
+        fn no_text_panics(text in "(memory|null|file|delay|fault|block)?:?\\PC{0,40}") {
+            let _ = parse(&text);
+        }
+    }
+}
