@@ -71,7 +71,9 @@ identify() {
     nvme ns-descs "$file" | grep -q '^uuid'
     nvme list-ns "$controller"
     expect namespaces "$(nvme list-ns "$controller" | grep -c ":0x")" 2
-    nvme id-ns "$file" --force >/dev/null
+    nvme nvm-id-ctrl "$controller"
+    nvme nvm-id-ns "$file" >/dev/null
+    nvme cmdset-ind-id-ns "$file"
     nvme show-regs "$controller"
     disconnect
     kernel_is_content
@@ -419,7 +421,7 @@ silence() {
 
 voice() {
     ip link set eth0 up
-    ip route add default via 10.0.2.2
+    ip route replace default via 10.0.2.2
     local controller
     controller=$(cat /tmp/controller)
     reconnected() { dmesg | grep -q 'Successfully reconnected' && is_live "$controller"; }

@@ -34,6 +34,8 @@ disconnect() {
 # Ends all that an earlier step has left behind.
 fresh() {
     grep -q ' /mnt ' /proc/mounts && umount /mnt
+    ip link set eth0 up
+    ip route replace default via 10.0.2.2
     nvme disconnect-all 2>/dev/null || true
     dmesg -C
 }

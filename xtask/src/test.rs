@@ -42,6 +42,12 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     report.check("clippy", || {
         cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     });
+    report.check("documentation", || {
+        let mut command = cargo_command(root);
+        command.args(["doc", "--workspace", "--no-deps", "--quiet"]);
+        let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
+        if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
+    });
 
     report.announce("tests of the crates");
     cargo_test(root, &mut report, &["--workspace"], None)?;
@@ -69,8 +75,12 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     Ok(report.finish())
 }
 
-/// Builds the binary for the tests that run it and returns its path.
+/// Builds the binary for the tests that run it and returns its path; or the path that
+/// `WEFT_BINARY` gives, to test another build.
 pub(crate) fn build_binary(root: &Path) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("WEFT_BINARY") {
+        return Ok(Path::new(&path).canonicalize()?);
+    }
     cargo(root, &["build", "--package", "weft-cli"])?;
     let path = target_folder(root).join("debug/weft");
     if path.exists() { Ok(path) } else { bail!("cargo has built no {}", path.display()) }

@@ -25,8 +25,8 @@ for word in $(</proc/cmdline); do
     weft.modprobe=*) modprobe -a ${word#*=} ;;
     weft.columns=*) columns=${word#*=} ;;
     weft.shell=*)
-        stty -F /dev/hvc0 rows "${word#*=}" cols "$columns" sane
-        setsid --ctty --wait bash -l </dev/hvc0 >/dev/hvc0 2>&1
+        shell="stty rows ${word#*=} cols $columns sane; exec bash -l"
+        setsid --ctty --wait bash -c "$shell" </dev/hvc0 >/dev/hvc0 2>&1
         busybox reboot -f
         ;;
     esac

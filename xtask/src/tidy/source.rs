@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn comments_strings_and_characters_are_blanked_and_lines_stay() {
-        let text = "let a = \"fn { \\\" \"; // fn {\nlet b = '{'; /* { /* { */\n */ let c: &'a str;\n\
-                    let d = r#\"{ \" \"#; let e = b'\\''; let f = '\\u{7f}';\n";
+        let text = "let a = \"fn { \\\" \"; // fn {\nlet b = '{'; /* { /* { */\n */ \
+                    let c: &'a str;\nlet d = r#\"{ \" \"#; let e = b'\\''; let f = '\\u{7f}';\n";
         let out = blank(text);
         assert_eq!(out.lines().count(), text.lines().count());
         assert!(!out.contains('{') && !out.contains("fn"), "{out}");
