@@ -31,6 +31,7 @@ mod message;
 pub mod operation;
 mod pool;
 mod reactor;
+mod region;
 mod setup;
 pub mod simulation;
 mod slab;
@@ -45,6 +46,7 @@ pub use operation::{
 };
 pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Buffer, Pool};
 pub use reactor::{Patience, Reactor};
+pub use region::SharedRegion;
 pub use setup::{Config, DRIVER_VARIABLE, DriverKind, SetupError};
 pub use stream::{FileSource, Stream};
 pub use system::{

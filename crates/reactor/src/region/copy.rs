@@ -1,0 +1,173 @@
+//! Copies between private memory and memory that others may be writing at the same moment.
+//!
+//! Such a copy may yield any mixture of old and new bytes; the version check around it decides
+//! whether it counts. But to the language a plain copy of memory that is being written is
+//! undefined behaviour, however it is checked afterwards. So the copy is not done by the language:
+//! on x86-64 it is one `rep movsb`, of which the compiler knows nothing but that it reads and
+//! writes memory, and which the machine does as fast as any copy. Elsewhere it is done in relaxed
+//! atomic words.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use by_string_instruction::{fill, load, store};
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use by_words::{fill, load, store};
+
+#[cfg(target_arch = "x86_64")]
+mod by_string_instruction {
+    use std::arch::asm;
+
+    /// Copies `len` bytes out of shared memory.
+    ///
+    /// # Safety
+    /// `from` must be valid for reads (others may write it meanwhile) and `to` for writes by us
+    /// alone.
+    pub(in super::super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the caller vouches for both ranges. The direction flag is clear between
+        // statements, so the copy runs upwards; only the three registers change.
+        unsafe {
+            asm!(
+                "rep movsb",
+                inout("rcx") len => _,
+                inout("rsi") from => _,
+                inout("rdi") to => _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// Copies `len` bytes into shared memory.
+    ///
+    /// # Safety
+    /// `from` must be valid for reads and written by nobody, `to` valid for writes (others may
+    /// read it meanwhile, nobody else may write it).
+    pub(in super::super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: what the caller vouches for covers what `load` asks for.
+        unsafe { load(from, to, len) }
+    }
+
+    /// Sets `len` bytes of shared memory to zero.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes; others may read it meanwhile, nobody else may write it.
+    pub(in super::super) unsafe fn fill(to: *mut u8, len: usize) {
+        // SAFETY: as in `load`.
+        unsafe {
+            asm!(
+                "rep stosb",
+                inout("rcx") len => _,
+                inout("rdi") to => _,
+                in("al") 0u8,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+#[cfg(any(not(target_arch = "x86_64"), test))]
+#[cfg_attr(target_arch = "x86_64", allow(unused_qualifications))]
+mod by_words {
+    use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+    const WORD: usize = size_of::<u64>();
+
+    /// How many bytes lie before the first aligned word, and how many words follow.
+    fn split(address: usize, len: usize) -> (usize, usize) {
+        let head = address.wrapping_neg() % WORD;
+        let head = head.min(len);
+        (head, (len - head) / WORD)
+    }
+
+    /// As its namesake on x86-64.
+    ///
+    /// # Safety
+    /// As its namesake on x86-64.
+    pub(in super::super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
+        let (head, words) = split(from.addr(), len);
+        let tail = head + words * WORD;
+        // SAFETY: all offsets are below `len`, within which the caller vouches for both ranges;
+        // the words begin where `from` is aligned for them. Shared memory is only accessed
+        // atomically, here and by its writers.
+        unsafe {
+            for at in (0..head).chain(tail..len) {
+                let byte = AtomicU8::from_ptr(from.add(at).cast_mut()).load(Ordering::Relaxed);
+                to.add(at).write(byte);
+            }
+            for at in (head..tail).step_by(WORD) {
+                let word = from.add(at).cast_mut().cast::<u64>();
+                let word = AtomicU64::from_ptr(word).load(Ordering::Relaxed);
+                to.add(at).cast::<u64>().write_unaligned(word);
+            }
+        }
+    }
+
+    /// As its namesake on x86-64.
+    ///
+    /// # Safety
+    /// As its namesake on x86-64.
+    pub(in super::super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
+        let (head, words) = split(to.addr(), len);
+        let tail = head + words * WORD;
+        // SAFETY: as in `load`, with the roles changed.
+        unsafe {
+            for at in (0..head).chain(tail..len) {
+                AtomicU8::from_ptr(to.add(at)).store(from.add(at).read(), Ordering::Relaxed);
+            }
+            for at in (head..tail).step_by(WORD) {
+                let word = from.add(at).cast::<u64>().read_unaligned();
+                AtomicU64::from_ptr(to.add(at).cast()).store(word, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// As its namesake on x86-64.
+    ///
+    /// # Safety
+    /// As its namesake on x86-64.
+    pub(in super::super) unsafe fn fill(to: *mut u8, len: usize) {
+        let (head, words) = split(to.addr(), len);
+        let tail = head + words * WORD;
+        // SAFETY: as in `load`, with the roles changed.
+        unsafe {
+            for at in (0..head).chain(tail..len) {
+                AtomicU8::from_ptr(to.add(at)).store(0, Ordering::Relaxed);
+            }
+            for at in (head..tail).step_by(WORD) {
+                AtomicU64::from_ptr(to.add(at).cast()).store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    type Copy = unsafe fn(*const u8, *mut u8, usize);
+    type Fill = unsafe fn(*mut u8, usize);
+
+    /// At every alignment and length around the word size, nothing but the range changes.
+    fn check(load: Copy, store: Copy, fill: Fill) {
+        for start in 0..9 {
+            for len in 0..40 {
+                let source: Vec<u8> = (1..=64).collect();
+                for copy in [load, store] {
+                    let mut target = vec![0xee; 64];
+                    // SAFETY: both ranges lie inside their vectors.
+                    unsafe { copy(source[start..].as_ptr(), target[3..].as_mut_ptr(), len) };
+                    assert_eq!(target[3..3 + len], source[start..start + len]);
+                    assert!(target[..3].iter().chain(&target[3 + len..]).all(|it| *it == 0xee));
+                }
+                let mut target = source.clone();
+                // SAFETY: the range lies inside the vector.
+                unsafe { fill(target[start..].as_mut_ptr(), len) };
+                assert!(target[start..start + len].iter().all(|it| *it == 0));
+                assert_eq!(target[..start], source[..start]);
+                assert_eq!(target[start + len..], source[start + len..]);
+            }
+        }
+    }
+
+    #[test]
+    fn words_and_string_instructions_copy_alike() {
+        check(super::load, super::store, super::fill);
+        check(super::by_words::load, super::by_words::store, super::by_words::fill);
+    }
+}
