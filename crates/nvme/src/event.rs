@@ -48,7 +48,11 @@ code_space! {
     REACHABILITY_GROUP_CHANGE = 0x07, "Reachability Group Change";
     REACHABILITY_ASSOCIATION_CHANGE = 0x08, "Reachability Association Change";
     ALLOCATED_NAMESPACE_ATTRIBUTE_CHANGED = 0x09, "Allocated Namespace Attribute Changed";
+    ZONE_DESCRIPTOR_CHANGED = 0xef, "Zone Descriptor Changed";
     DISCOVERY_LOG_PAGE_CHANGE = 0xf0, "Discovery Log Page Change";
+    HOST_DISCOVERY_LOG_PAGE_CHANGE = 0xf1, "Host Discovery Log Page Change";
+    AVE_DISCOVERY_LOG_PAGE_CHANGE = 0xf2, "AVE Discovery Log Page Change";
+    PULL_MODEL_DDC_REQUEST_LOG_PAGE_CHANGE = 0xf3, "Pull Model DDC Request Log Page Change";
 }
 
 code_space! {

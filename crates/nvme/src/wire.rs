@@ -104,10 +104,8 @@ impl<const LENGTH: usize> Text<LENGTH> {
     pub fn new(text: &str) -> Self {
         let mut field = [b' '; LENGTH];
         for (place, character) in field.iter_mut().zip(text.chars()) {
-            *place = match u8::try_from(character) {
-                Ok(byte @ b' '..=b'~') => byte,
-                _ => b'?',
-            };
+            let printable = matches!(character, ' '..='~');
+            *place = u8::try_from(character).ok().filter(|_| printable).unwrap_or(b'?');
         }
         Self(field)
     }

@@ -169,8 +169,20 @@ bit_struct! {
         [15] subsystem_shutdown, with_subsystem_shutdown;
         /// Temperature Threshold Hysteresis Recovery.
         [16] temperature_hysteresis, with_temperature_hysteresis;
+        /// Reachability Association Change Notices.
+        [17] reachability_association, with_reachability_association;
+        /// Reachability Group Change Notices.
+        [18] reachability_group, with_reachability_group;
+        /// Allocated Namespace Attribute Notices.
+        [19] allocated_namespace_attribute, with_allocated_namespace_attribute;
         /// Zone Descriptor Changed Notices.
         [27] zone_descriptor_changed, with_zone_descriptor_changed;
+        /// Pull Model DDC Request Log Page Change Notices.
+        [28] pull_model_ddc_request, with_pull_model_ddc_request;
+        /// AVE Discovery Log Page Change Notices.
+        [29] ave_discovery_log_change, with_ave_discovery_log_change;
+        /// Host Discovery Log Page Change Notices.
+        [30] host_discovery_log_change, with_host_discovery_log_change;
         /// Discovery Log Page Change Notices.
         [31] discovery_log_change, with_discovery_log_change;
     }

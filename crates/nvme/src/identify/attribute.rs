@@ -37,6 +37,10 @@ bit_struct! {
         [15] subsystem_shutdown, with_subsystem_shutdown;
         /// Temperature Threshold Hysteresis Recovery event.
         [16] temperature_hysteresis, with_temperature_hysteresis;
+        /// Reachability Groups Change Notices.
+        [17] reachability_groups, with_reachability_groups;
+        /// Allocated Namespace Attribute Notices.
+        [19] allocated_namespace_attribute, with_allocated_namespace_attribute;
         /// Zone Descriptor Changed Notices.
         [27] zone_descriptor_changed, with_zone_descriptor_changed;
         /// Discovery Log Page Change Notices.
@@ -324,9 +328,31 @@ bit_struct! {
         [2] deallocated_error, with_deallocated_error;
         /// NGUID and EUI64 are never reused.
         [3] identifiers_not_reused, with_identifiers_not_reused;
-        /// Optional Performance (OPTPERF): bit 0 says that NPWG, NPWA, NPDG, NPDA and NOWS are
-        /// defined; bit 1 that the deallocate hints of the NVM command set's own structure are.
+        /// Optional Write Performance (OPTPERF): 00b no hints; 01b NPWG, NPWA, NPDG, NPDA and
+        /// NOWS are defined; 10b and 11b are about the large deallocate hints.
         [5:4] optimal_performance, with_optimal_performance -> u8;
+        /// Multiple Atomicity Mode (MAM).
+        [6] multiple_atomicity, with_multiple_atomicity;
+        /// Optional Read Performance (OPTRPERF): NPRG, NPRA and NORS are defined.
+        [7] optimal_read_performance, with_optimal_read_performance;
+    }
+}
+
+impl NamespaceFeatures {
+    /// OPTPERF: NPWG, NPWA, NPDG, NPDA and NOWS are defined.
+    pub const WRITE_HINTS: u8 = 0b01;
+}
+
+bit_struct! {
+    /// Common Namespace Features (NSFEAT) of the structure that is independent of the command
+    /// set.
+    pub struct CommonNamespaceFeatures(pub u8) {
+        /// UID Reuse (UIDREUSE): NGUID and EUI64 are never reused.
+        [3] identifiers_not_reused, with_identifiers_not_reused;
+        /// Rotational Media (RMEDIA).
+        [4] rotational, with_rotational;
+        /// Volatile Write Cache Not Present (VWCNP) for this namespace.
+        [5] no_volatile_write_cache, with_no_volatile_write_cache;
     }
 }
 
@@ -499,6 +525,7 @@ mod tests {
         FabricsControllerAttributes::check_bit_fields();
         FabricsCommandSupport::check_bit_fields();
         NamespaceFeatures::check_bit_fields();
+        CommonNamespaceFeatures::check_bit_fields();
         FormattedLbaSize::check_bit_fields();
         SharingCapabilities::check_bit_fields();
         ReservationCapabilities::check_bit_fields();

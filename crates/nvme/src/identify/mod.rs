@@ -10,13 +10,13 @@ mod list;
 mod namespace;
 
 pub use attribute::{
-    AsymmetricNamespaceAccessCapabilities, CommandSets, ControllerAttributes, DeallocateFeatures,
-    EntrySizes, FabricsCommandSupport, FabricsControllerAttributes, FirmwareUpdates,
-    FormatAttributes, FormattedLbaSize, FusedOperations, LbaFormat, LogPageAttributes,
-    MultipathCapabilities, NamespaceAttributes, NamespaceFeatures, NamespaceStatus,
-    OptionalAdminCommands, OptionalAsynchronousEvents, OptionalNvmCommands,
-    ReservationCapabilities, SglSupport, SharingCapabilities, VolatileWriteCacheAttributes,
-    WriteProtectionCapabilities,
+    AsymmetricNamespaceAccessCapabilities, CommandSets, CommonNamespaceFeatures,
+    ControllerAttributes, DeallocateFeatures, EntrySizes, FabricsCommandSupport,
+    FabricsControllerAttributes, FirmwareUpdates, FormatAttributes, FormattedLbaSize,
+    FusedOperations, LbaFormat, LogPageAttributes, MultipathCapabilities, NamespaceAttributes,
+    NamespaceFeatures, NamespaceStatus, OptionalAdminCommands, OptionalAsynchronousEvents,
+    OptionalNvmCommands, ReservationCapabilities, SglSupport, SharingCapabilities,
+    VolatileWriteCacheAttributes, WriteProtectionCapabilities,
 };
 pub use command::{Cns, CommandSetId, Identify};
 pub use controller::{Controller, ControllerType, DiscoveryControllerType, PowerState};

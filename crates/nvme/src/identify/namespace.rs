@@ -3,8 +3,8 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::attribute::{
-    DeallocateFeatures, FormattedLbaSize, LbaFormat, NamespaceAttributes, NamespaceFeatures,
-    NamespaceStatus, ReservationCapabilities, SharingCapabilities,
+    CommonNamespaceFeatures, DeallocateFeatures, FormattedLbaSize, LbaFormat, NamespaceAttributes,
+    NamespaceFeatures, NamespaceStatus, ReservationCapabilities, SharingCapabilities,
 };
 use crate::wire::{Reserved, U16, U32, U64, U128};
 
@@ -127,9 +127,8 @@ impl Namespace {
 )]
 #[repr(C)]
 pub struct IndependentNamespace {
-    /// Common Namespace Features (NSFEAT): bit 3 as in the NVM command set, bit 4 volatile
-    /// write cache not present, bit 5 rotational media.
-    pub features: u8,
+    /// NSFEAT.
+    pub features: CommonNamespaceFeatures,
     /// NMIC.
     pub sharing: SharingCapabilities,
     /// RESCAP.
@@ -288,10 +287,13 @@ mod tests {
     /// `struct nvme_id_ns_cs_indep` of Linux: nstat at 14.
     #[test]
     fn independent_namespace() {
-        let vector = hex_padded("08 01 00 00 07000000 01 00 0000 0000 01", 4096);
+        let vector = hex_padded("20 01 00 00 07000000 01 00 0000 0000 01", 4096);
         check_truncations::<IndependentNamespace>(&vector);
         let namespace = IndependentNamespace::view(&vector).unwrap();
         assert!(namespace.status.ready() && namespace.sharing.shared());
+        // NVME_NS_VWC_NOT_PRESENT of Linux is bit 5.
+        assert!(namespace.features.no_volatile_write_cache());
+        assert!(!namespace.features.rotational());
         assert_eq!(namespace.ana_group_id.get(), 7);
     }
 
