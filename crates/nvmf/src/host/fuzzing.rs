@@ -46,8 +46,13 @@ const KINDS: [Kind; 9] = [
 ];
 
 const SLOTS: u16 = 5;
-const LIMITS: BlockLimits =
-    BlockLimits { transfer: 8, write_zeroes: 16, verify: 0, write_uncorrectable: 3 };
+const LIMITS: BlockLimits = BlockLimits {
+    transfer: 8,
+    write_zeroes: 16,
+    verify: 0,
+    write_uncorrectable: 3,
+    deallocate_ranges: 4,
+};
 
 /// What the harness itself knows of a request.
 #[derive(Debug)]
@@ -94,12 +99,13 @@ pub fn run_ledger(actions: &[u8]) {
 
 impl LedgerRun {
     fn step(&mut self, choices: &mut Choices<'_>) {
-        match choices.below(12) {
+        match choices.below(13) {
             0..=2 => self.begin(choices),
             3..=5 => self.issue(choices),
             6..=8 => self.complete(choices),
             9 => self.ledger.tick(),
             10 => self.lose(),
+            11 => self.fail_some(choices),
             _ => {
                 for expected in self.expected.values_mut() {
                     expected.may_fail = true;
@@ -117,7 +123,7 @@ impl LedgerRun {
     fn begin(&mut self, choices: &mut Choices<'_>) {
         let kind = KINDS[choices.below(KINDS.len())];
         let blocks = match kind {
-            Kind::Flush | Kind::Deallocate => 0,
+            Kind::Flush => 0,
             _ => u32::from(choices.byte() % 40) + 1,
         };
         let block = u64::from(choices.byte());
@@ -168,6 +174,7 @@ impl LedgerRun {
         let most = match part.kind {
             Kind::WriteZeroes => 16,
             Kind::WriteUncorrectable => 3,
+            Kind::Deallocate => 4,
             Kind::Verify => 65536,
             _ => 8,
         };
@@ -201,6 +208,15 @@ impl LedgerRun {
         } else {
             expected.may_fail = true;
         }
+    }
+
+    /// As when a namespace goes.
+    fn fail_some(&mut self, choices: &mut Choices<'_>) {
+        let modulus = u32::from(choices.byte() % 4) + 1;
+        for (id, expected) in &mut self.expected {
+            expected.may_fail |= id.0 % modulus == 0;
+        }
+        self.ledger.fail_requests(Fault::Gone, |id| id.0 % modulus == 0);
     }
 
     fn lose(&mut self) {

@@ -53,7 +53,7 @@ pub enum Kind {
     Flush,
     /// Write Zeroes.
     WriteZeroes,
-    /// Dataset Management, Deallocate.
+    /// Dataset Management, Deallocate. Its "blocks" are the ranges, counted from 0.
     Deallocate,
     /// Compare.
     Compare,
@@ -75,7 +75,7 @@ impl Kind {
     /// Whether a request may become several commands.
     #[must_use]
     pub const fn is_split(self) -> bool {
-        !matches!(self, Self::Flush | Self::Deallocate | Self::CompareAndWrite)
+        !matches!(self, Self::Flush | Self::CompareAndWrite)
     }
 }
 
@@ -90,6 +90,8 @@ pub struct BlockLimits {
     pub verify: u32,
     /// Write Uncorrectable (WUSL).
     pub write_uncorrectable: u32,
+    /// Dataset Management: ranges, not blocks (DMRL).
+    pub deallocate_ranges: u32,
 }
 
 impl BlockLimits {
@@ -99,7 +101,8 @@ impl BlockLimits {
             Kind::WriteZeroes => self.write_zeroes,
             Kind::Verify => self.verify,
             Kind::WriteUncorrectable => self.write_uncorrectable,
-            Kind::Flush | Kind::Deallocate => 0,
+            Kind::Deallocate => self.deallocate_ranges,
+            Kind::Flush => 0,
         };
         if own == 0 || own > limits::BLOCKS_PER_COMMAND_MAX {
             limits::BLOCKS_PER_COMMAND_MAX
@@ -469,6 +472,39 @@ impl Ledger {
         self.scratch = lost;
     }
 
+    /// The requests for which `is_meant` holds fail with `fault`. Those that have parts in flight
+    /// end when these do.
+    pub fn fail_requests(&mut self, fault: Fault, mut is_meant: impl FnMut(RequestId) -> bool) {
+        self.release_delayed();
+        for index in 0..index_of(self.requests.len()) {
+            let active = self.requests[index as usize].state == RequestState::Active;
+            if active && is_meant(RequestId(index)) {
+                self.fault(index, fault);
+            }
+        }
+        let mut ready = core::mem::take(&mut self.ready);
+        ready.retain(|ready| match *ready {
+            Ready::Part(part) => {
+                let request = self.parts[part as usize].request;
+                let failed = self.requests[request as usize].fault.is_some();
+                if failed {
+                    self.end_part(part);
+                    self.settle(request);
+                }
+                !failed
+            }
+            Ready::Request(request) => {
+                let failed = self.requests[request as usize].fault.is_some();
+                if failed {
+                    self.requests[request as usize].all_cut = true;
+                    self.settle(request);
+                }
+                !failed
+            }
+        });
+        self.ready = ready;
+    }
+
     /// Everything that waits fails with `fault`. A request that has parts in flight ends when
     /// they do.
     pub fn fail_waiting(&mut self, fault: Fault) {
@@ -694,8 +730,13 @@ fn is_transient(ending: Ending) -> bool {
 mod tests {
     use super::*;
 
-    const LIMITS: BlockLimits =
-        BlockLimits { transfer: 8, write_zeroes: 100, verify: 0, write_uncorrectable: 0 };
+    const LIMITS: BlockLimits = BlockLimits {
+        transfer: 8,
+        write_zeroes: 100,
+        verify: 0,
+        write_uncorrectable: 0,
+        deallocate_ranges: 256,
+    };
     const SUCCESS: Ending = Ending::Status(Status::SUCCESS);
 
     fn single(ledger: &mut Ledger, slot: u16) -> Part {

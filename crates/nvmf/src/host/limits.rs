@@ -11,6 +11,9 @@ pub const RETRIES_MAX: u8 = 5;
 /// Entries of the admin queue: what the specification asks for over Fabrics (and Linux uses).
 pub const ADMIN_QUEUE_ENTRIES: u16 = 32;
 
+/// Largest namespace identifier; those above mean something else.
+pub const NAMESPACE_ID_MAX: u32 = 0xffff_fffe;
+
 /// Namespaces that are looked at; a controller that lists more is believed for these many.
 pub const NAMESPACES_MAX: usize = 4096;
 

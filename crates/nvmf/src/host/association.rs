@@ -1,0 +1,749 @@
+//! One host's association with one controller, from the first connection to the last.
+//!
+//! ```text
+//!            start          opened            picture complete
+//!   Idle ──────────▶ Opening ──────▶ Initialising ──────────────▶ Live ──── shut_down ─┐
+//!                     ▲    │ failed     │ failed                  │  │ ▲                │
+//!                     │    ▼            ▼                    lost │  │ └─ (rescan)      │
+//!                     │   first time: Ended                       │  │ reset            │
+//!                  at │    │            │                         │  ▼                  ▼
+//!                     │    ▼ again      ▼ again                   │ WindingDown ◀── (Ended after
+//!                   Waiting ◀─────────────────────────────────────┘  │ (Opening)      a shutdown)
+//!                     │ given up                                     │
+//!                     ▼                                              ▼
+//!                   Ended ◀──────────────────────────────────────────┘
+//! ```
+//!
+//! The association owns the admin queue and decides for the whole controller. I/O queues live
+//! elsewhere, maybe on other threads; they hear from it what [`Action`] says: when they may
+//! connect (`Live`), when they have to let go (`Suspend`), whether what waits begins to fail
+//! (`FailIo`), and that it is over (`Ended`). They report a lost connection with
+//! [`Association::handle_queue_lost`], and the generation keeps an old report from ending a new
+//! controller. As in the Linux host, one lost queue is a lost controller: what the target thinks
+//! of the association is unknown from then on, and only a new one is certain.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weft_nvme::event::{EventType, NoticeInformation};
+use weft_nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
+use weft_nvme::property::{
+    ControllerConfiguration, ControllerStatus, Offset, ShutdownNotification, ShutdownStatus,
+};
+use weft_nvme::{AdminOpcode, Command, Completion, Nqn, Status};
+
+use super::admin_queue::{AdminCommand, AdminData, AdminQueue, Outstanding, Purpose};
+use super::initialise::{Initialise, Progress};
+use super::keep_alive::{KeepAlive, Verdict};
+use super::limits;
+use super::picture::{Change, Picture};
+use super::problem::{Problem, Side, Step};
+use super::reconnect::{Next, Outage, ReconnectPolicy};
+use super::scan::Scan;
+
+/// What kind of controller is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControllerKind {
+    /// One with I/O queues and namespaces.
+    Nvm,
+    /// One that only tells where subsystems are.
+    Discovery,
+}
+
+/// What a host asks of a controller.
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// This host's name.
+    pub host: Nqn,
+    /// This host's identifier.
+    pub host_id: [u8; 16],
+    /// Discovery or not.
+    pub kind: ControllerKind,
+    /// Keep Alive Timeout; zero for none.
+    pub keep_alive_timeout: Duration,
+    /// I/O queues wanted.
+    pub io_queues: u16,
+    /// Entries of each I/O queue.
+    pub queue_entries: u16,
+    /// Whether to ask for queues without SQ flow control.
+    pub disable_flow_control: bool,
+    /// What to do after a loss.
+    pub reconnect: ReconnectPolicy,
+    /// Time for the transport to connect.
+    pub open_timeout: Duration,
+    /// Time for an admin command.
+    pub admin_timeout: Duration,
+}
+
+/// What the embedding has to do, in this order.
+#[derive(Debug)]
+pub enum Action {
+    /// Open the transport connection of the admin queue.
+    Open,
+    /// Send a command on it.
+    Submit(AdminCommand),
+    /// Close it, if it is still there; nothing that it says counts any more.
+    Close,
+    /// I/O queues may connect to this controller.
+    Live(Arc<Picture>),
+    /// The namespaces changed; the I/O queues go on.
+    Changed(Arc<Picture>),
+    /// I/O queues let go of their connections. What is in flight may have been executed; what
+    /// waits goes on waiting.
+    Suspend,
+    /// I/O that waits, and I/O that comes, fails from now until the next `Live`.
+    FailIo,
+    /// A user's admin command ended.
+    Answer {
+        /// The user's tag.
+        tag: u64,
+        /// The completion and what the controller sent, or why there is none.
+        result: Result<(Completion, Vec<u8>), Problem>,
+    },
+    /// Something that the user may want to know.
+    Event(Event),
+    /// It is over, and nothing follows: because of a problem, or because the user said so.
+    Ended(Option<Problem>),
+}
+
+/// What happens to a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The controller can be used, the first time or again.
+    Connected {
+        /// Its identifier.
+        controller_id: u16,
+        /// Attempts that it took after a loss; 0 the first time.
+        attempts: u32,
+    },
+    /// The controller was lost.
+    Lost {
+        /// Why.
+        problem: Problem,
+        /// Time to the next attempt; `None` if there will be none.
+        retry_in: Option<Duration>,
+    },
+    /// An attempt to find it again failed.
+    AttemptFailed {
+        /// Why.
+        problem: Problem,
+        /// How many were made.
+        attempts: u32,
+        /// Time to the next attempt; `None` if there will be none.
+        retry_in: Option<Duration>,
+    },
+    /// A namespace came, went or changed.
+    Namespace {
+        /// Which.
+        nsid: u32,
+        /// How.
+        change: Change,
+    },
+    /// The namespaces could not be listed again; what was known of them stands.
+    ScanFailed(Problem),
+    /// The discovery log page changed.
+    DiscoveryChanged,
+    /// The controller sent another asynchronous event.
+    Asynchronous(weft_nvme::event::Event),
+}
+
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Opening { until: Duration },
+    Initialising(Box<Initialise>),
+    Live,
+    Waiting { at: Duration },
+    WindingDown(WindDown),
+    Ended,
+}
+
+/// The end of a controller in order: disable or shut down, and wait until it says that it did.
+#[derive(Debug, Clone, Copy)]
+struct WindDown {
+    /// Come back afterwards.
+    reset: bool,
+    until: Duration,
+    poll_at: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct UserCommand {
+    tag: u64,
+    command: Command,
+    data: AdminData,
+}
+
+/// The machine; see the module.
+#[derive(Debug)]
+pub struct Association {
+    config: HostConfig,
+    phase: Phase,
+    generation: u32,
+    queue: AdminQueue,
+    users: VecDeque<UserCommand>,
+    keep_alive: Option<KeepAlive>,
+    outage: Option<Outage>,
+    picture: Option<Arc<Picture>>,
+    scan: Option<Scan>,
+    scan_again: bool,
+    actions: VecDeque<Action>,
+}
+
+impl Association {
+    /// An association that has not begun.
+    #[must_use]
+    pub const fn new(config: HostConfig) -> Self {
+        Self {
+            config,
+            phase: Phase::Idle,
+            generation: 0,
+            queue: AdminQueue::new(),
+            users: VecDeque::new(),
+            keep_alive: None,
+            outage: None,
+            picture: None,
+            scan: None,
+            scan_again: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// What the host asked for.
+    #[must_use]
+    pub const fn config(&self) -> &HostConfig {
+        &self.config
+    }
+
+    /// Number of the controller in use or last in use: each `Live` has its own.
+    #[must_use]
+    pub const fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Whether the controller can be used now.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Live)
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub const fn is_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
+    }
+
+    /// What is known of the controller and its namespaces, from the last time it was live.
+    #[must_use]
+    pub const fn picture(&self) -> Option<&Arc<Picture>> {
+        self.picture.as_ref()
+    }
+
+    /// Begins.
+    pub fn start(&mut self, now: Duration) {
+        if matches!(self.phase, Phase::Idle) {
+            self.open(now);
+        }
+    }
+
+    /// The transport connection of the admin queue is there.
+    pub fn handle_opened(&mut self, now: Duration) {
+        if !matches!(self.phase, Phase::Opening { .. }) {
+            return;
+        }
+        let mut initialise = Box::new(Initialise::new(&self.config));
+        let first = initialise.first(&self.config);
+        self.phase = Phase::Initialising(initialise);
+        self.submit(Purpose::Initialise, Step::ConnectAdmin, first, now);
+    }
+
+    /// A command on the admin queue was completed. `data` is what the controller sent for it.
+    pub fn handle_completion(
+        &mut self,
+        tag: u16,
+        completion: &Completion,
+        data: Vec<u8>,
+        now: Duration,
+    ) {
+        let Some(outstanding) = self.queue.take(tag) else { return };
+        if outstanding.purpose != Purpose::Event {
+            self.handle_traffic();
+        }
+        match outstanding.purpose {
+            Purpose::Initialise => self.advance(completion, &data, now),
+            Purpose::Scan => self.scanned(completion, &data, now),
+            Purpose::KeepAlive => self.kept_alive(completion, now),
+            Purpose::Event => self.event(completion, now),
+            Purpose::WindDown => self.wound_down(outstanding.step, completion, now),
+            Purpose::User(tag) => {
+                let result = Ok((*completion, data));
+                self.actions.push_back(Action::Answer { tag, result });
+            }
+        }
+        self.submit_users(now);
+    }
+
+    /// The data of an admin command came broken (data digest). The connection goes on, but what
+    /// was asked has to be asked again; only a new association is sure to do that.
+    pub fn handle_broken(&mut self, tag: u16, now: Duration) {
+        let Some(outstanding) = self.queue.take(tag) else { return };
+        let problem = Problem::Transport {
+            side: Side::Io,
+            reason: format!("the data digest of the answer to {} is wrong", outstanding.step),
+        };
+        if let Purpose::User(tag) = outstanding.purpose {
+            self.actions.push_back(Action::Answer { tag, result: Err(problem) });
+        } else {
+            self.lose(problem, now);
+        }
+    }
+
+    /// The transport connection of the admin queue ended, or could not be made.
+    pub fn handle_closed(&mut self, side: Side, reason: String, now: Duration) {
+        match self.phase {
+            Phase::Opening { .. } | Phase::Initialising(_) | Phase::Live => {
+                self.lose(Problem::Transport { side, reason }, now);
+            }
+            Phase::WindingDown(wind_down) => self.end_of_wind_down(wind_down, now),
+            Phase::Idle | Phase::Waiting { .. } | Phase::Ended => {}
+        }
+    }
+
+    /// An I/O queue of this generation lost its connection, or could not make it.
+    pub fn handle_queue_lost(
+        &mut self,
+        generation: u32,
+        queue: u16,
+        problem: Problem,
+        now: Duration,
+    ) {
+        if generation == self.generation && self.is_live() {
+            self.lose(Problem::QueueLost { queue, problem: Box::new(problem) }, now);
+        }
+    }
+
+    /// Commands were completed on an I/O queue; counts as a sign of life where the controller
+    /// says so.
+    pub fn handle_traffic(&mut self) {
+        if let Some(keep_alive) = &mut self.keep_alive {
+            keep_alive.handle_traffic();
+        }
+    }
+
+    /// When [`Association::handle_deadline`] wants to be called.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        let phase = match &self.phase {
+            Phase::Idle | Phase::Live | Phase::Ended => None,
+            Phase::Opening { until } => Some(*until),
+            Phase::Initialising(initialise) => initialise.deadline(),
+            Phase::Waiting { at } => Some(*at),
+            Phase::WindingDown(wind_down) => {
+                Some(wind_down.poll_at.unwrap_or(wind_down.until).min(wind_down.until))
+            }
+        };
+        let keep_alive =
+            self.keep_alive.as_ref().filter(|_| self.is_live()).map(KeepAlive::deadline);
+        let fail_io = self.outage.as_ref().and_then(Outage::fail_io_at);
+        [phase, keep_alive, fail_io, self.queue.deadline()].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn handle_deadline(&mut self, now: Duration) {
+        if self.outage.as_mut().is_some_and(|outage| outage.begins_to_fail_io(now)) {
+            self.actions.push_back(Action::FailIo);
+        }
+        if let Some(problem) = self.queue.overdue(now) {
+            return match self.phase {
+                Phase::WindingDown(wind_down) => self.end_of_wind_down(wind_down, now),
+                _ => self.lose(problem, now),
+            };
+        }
+        match &mut self.phase {
+            Phase::Idle | Phase::Ended => {}
+            Phase::Opening { until } if *until <= now => {
+                let waited = self.config.open_timeout;
+                self.lose(Problem::Silent { step: Step::Open, waited }, now);
+            }
+            Phase::Opening { .. } => {}
+            Phase::Initialising(initialise) => {
+                let progress = initialise.handle_deadline(now);
+                self.apply(progress, now);
+            }
+            Phase::Live => self.keep_alive_due(now),
+            Phase::Waiting { at } if *at <= now => {
+                if let Some(outage) = &mut self.outage {
+                    outage.attempt();
+                }
+                self.open(now);
+            }
+            Phase::Waiting { .. } => {}
+            Phase::WindingDown(wind_down) => {
+                let mut wind_down = *wind_down;
+                if wind_down.until <= now {
+                    self.end_of_wind_down(wind_down, now);
+                } else if wind_down.poll_at.is_some_and(|at| at <= now) {
+                    wind_down.poll_at = None;
+                    self.phase = Phase::WindingDown(wind_down);
+                    self.submit(Purpose::WindDown, Step::AwaitReady, read_status(), now);
+                }
+            }
+        }
+    }
+
+    /// Enters a user's admin command. It waits while the controller is not there.
+    pub fn submit_user(&mut self, tag: u64, command: Command, data: AdminData, now: Duration) {
+        if self.is_ended() {
+            let result = Err(Problem::Impossible("the controller is disconnected".into()));
+            self.actions.push_back(Action::Answer { tag, result });
+            return;
+        }
+        self.users.push_back(UserCommand { tag, command, data });
+        self.submit_users(now);
+    }
+
+    /// Disables the controller and brings it up again; I/O waits meanwhile.
+    pub fn reset(&mut self, now: Duration) {
+        match self.phase {
+            Phase::Live => self.wind_down(true, now),
+            Phase::Waiting { .. } => {
+                if let Some(outage) = &mut self.outage {
+                    outage.attempt();
+                }
+                self.open(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Shuts the controller down and ends.
+    pub fn shut_down(&mut self, now: Duration) {
+        match self.phase {
+            Phase::Live => self.wind_down(false, now),
+            Phase::WindingDown(ref mut wind_down) => wind_down.reset = false,
+            Phase::Ended => {}
+            _ => self.end(None),
+        }
+    }
+
+    /// Looks at the namespaces again.
+    pub fn rescan(&mut self, now: Duration) {
+        self.begin_scan(false, now);
+    }
+
+    /// What is to be done next.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn open(&mut self, now: Duration) {
+        self.phase = Phase::Opening { until: now.saturating_add(self.config.open_timeout) };
+        self.actions.push_back(Action::Open);
+    }
+
+    fn submit(
+        &mut self,
+        purpose: Purpose,
+        step: Step,
+        command: (Command, AdminData),
+        now: Duration,
+    ) {
+        let timeout = match purpose {
+            Purpose::Event => None,
+            _ => Some(self.config.admin_timeout),
+        };
+        // The machine has at most one command of each purpose outstanding, and tags for all.
+        if let Some(command) = self.queue.submit(purpose, step, command, timeout, now) {
+            self.actions.push_back(Action::Submit(command));
+        }
+    }
+
+    fn submit_users(&mut self, now: Duration) {
+        while self.is_live() && self.queue.has_room_for_user() {
+            let Some(user) = self.users.pop_front() else { return };
+            let command = (user.command, user.data);
+            self.submit(Purpose::User(user.tag), Step::UserCommand, command, now);
+        }
+    }
+
+    fn advance(&mut self, completion: &Completion, data: &[u8], now: Duration) {
+        if let Phase::Initialising(initialise) = &mut self.phase {
+            let progress = initialise.handle_completion(&self.config, completion, data, now);
+            self.apply(progress, now);
+        }
+    }
+
+    fn apply(&mut self, progress: Progress, now: Duration) {
+        match progress {
+            Progress::Wait => {}
+            Progress::Submit(step, command) => {
+                self.submit(Purpose::Initialise, step, command, now);
+            }
+            Progress::Failed(problem) => self.lose(problem, now),
+            Progress::Done(picture) => self.live(*picture, now),
+        }
+    }
+
+    fn live(&mut self, mut picture: Picture, now: Duration) {
+        self.generation = self.generation.wrapping_add(1);
+        picture.generation = self.generation;
+        let controller = Arc::clone(&picture.controller);
+        self.keep_alive =
+            KeepAlive::new(self.config.keep_alive_timeout, controller.traffic_keeps_alive, now);
+        self.phase = Phase::Live;
+        let attempts = self.outage.take().map_or(0, |outage| outage.attempts());
+        let changes = match &self.picture {
+            Some(before) => picture.changes_since(before),
+            None => Vec::new(),
+        };
+        let picture = Arc::new(picture);
+        self.picture = Some(Arc::clone(&picture));
+        self.actions.push_back(Action::Live(picture));
+        let controller_id = controller.controller_id;
+        self.actions.push_back(Action::Event(Event::Connected { controller_id, attempts }));
+        self.tell_changes(changes);
+        let requests = limits::ASYNCHRONOUS_EVENT_REQUESTS;
+        for _ in 0..requests {
+            self.submit(Purpose::Event, Step::AwaitEvent, await_event(), now);
+        }
+        self.submit_users(now);
+    }
+
+    fn tell_changes(&mut self, changes: Vec<(u32, Change)>) {
+        let events = changes.into_iter().map(|(nsid, change)| Event::Namespace { nsid, change });
+        self.actions.extend(events.map(Action::Event));
+    }
+
+    fn begin_scan(&mut self, read_log: bool, now: Duration) {
+        if !self.is_live() || self.config.kind == ControllerKind::Discovery {
+            return;
+        }
+        if self.scan.is_some() {
+            self.scan_again = true;
+            return;
+        }
+        let Some(picture) = &self.picture else { return };
+        let mut scan = Scan::new(&picture.controller, read_log);
+        if let Some((step, command)) = scan.poll_command() {
+            self.scan = Some(scan);
+            self.submit(Purpose::Scan, step, command, now);
+        }
+    }
+
+    fn scanned(&mut self, completion: &Completion, data: &[u8], now: Duration) {
+        let Some(scan) = &mut self.scan else { return };
+        if let Err(problem) = scan.handle_completion(completion, data) {
+            // The old picture stays: a controller that cannot list its namespaces may still
+            // serve them.
+            self.scan = None;
+            self.scan_again = false;
+            self.actions.push_back(Action::Event(Event::ScanFailed(problem)));
+            return;
+        }
+        if let Some((step, command)) = scan.poll_command() {
+            return self.submit(Purpose::Scan, step, command, now);
+        }
+        if let (Some(scan), Some(before)) = (self.scan.take(), self.picture.clone()) {
+            let picture = Picture { namespaces: scan.finish(), ..(*before).clone() };
+            let changes = picture.changes_since(&before);
+            if !changes.is_empty() {
+                let picture = Arc::new(picture);
+                self.picture = Some(Arc::clone(&picture));
+                self.actions.push_back(Action::Changed(picture));
+                self.tell_changes(changes);
+            }
+        }
+        if core::mem::take(&mut self.scan_again) {
+            self.begin_scan(false, now);
+        }
+    }
+
+    fn kept_alive(&mut self, completion: &Completion, now: Duration) {
+        let status = completion.status();
+        if !status.is_success() && self.is_live() {
+            let step = Step::KeepAlive;
+            return self.lose(Problem::Refused { step, status, parameter: None }, now);
+        }
+        if let Some(keep_alive) = &mut self.keep_alive {
+            keep_alive.handle_answer(now);
+        }
+    }
+
+    fn keep_alive_due(&mut self, now: Duration) {
+        let Some(keep_alive) = &mut self.keep_alive else { return };
+        match keep_alive.handle_deadline(now) {
+            Verdict::Wait => {}
+            Verdict::Send => {
+                let command = (Command::new(AdminOpcode::KEEP_ALIVE), AdminData::None);
+                self.submit(Purpose::KeepAlive, Step::KeepAlive, command, now);
+            }
+            Verdict::Expired => {
+                let waited = self.config.keep_alive_timeout;
+                self.lose(Problem::Silent { step: Step::KeepAlive, waited }, now);
+            }
+        }
+    }
+
+    fn event(&mut self, completion: &Completion, now: Duration) {
+        if !self.is_live() || !completion.status().is_success() {
+            // A refused request is not repeated: the controller does not want it.
+            return;
+        }
+        let event = weft_nvme::event::Event(completion.dword0());
+        match event.as_notice() {
+            Some(NoticeInformation::NAMESPACE_ATTRIBUTE_CHANGED) => self.begin_scan(true, now),
+            Some(NoticeInformation::DISCOVERY_LOG_PAGE_CHANGE) => {
+                self.actions.push_back(Action::Event(Event::DiscoveryChanged));
+            }
+            _ => self.actions.push_back(Action::Event(Event::Asynchronous(event))),
+        }
+        debug_assert!(event.as_notice().is_none() || event.event_type() == EventType::NOTICE);
+        self.submit(Purpose::Event, Step::AwaitEvent, await_event(), now);
+    }
+
+    fn wind_down(&mut self, reset: bool, now: Duration) {
+        let configuration = self.picture.as_ref().map_or(0, |p| p.controller.configuration.0);
+        let configuration = ControllerConfiguration(configuration);
+        let configuration = if reset {
+            configuration.with_enable(false)
+        } else {
+            configuration.with_shutdown_notification(ShutdownNotification::NORMAL)
+        };
+        let until = now.saturating_add(limits::SHUTDOWN_TIMEOUT);
+        self.phase = Phase::WindingDown(WindDown { reset, until, poll_at: None });
+        self.keep_alive = None;
+        self.scan = None;
+        self.scan_again = false;
+        if reset {
+            self.outage = Some(Outage::begin(self.config.reconnect, now));
+        }
+        self.actions.push_back(Action::Suspend);
+        let set = PropertySet::new(
+            Offset::CONTROLLER_CONFIGURATION,
+            PropertySize::Four,
+            u64::from(configuration.0),
+        );
+        let command = (set.to_command(), AdminData::None);
+        self.submit(Purpose::WindDown, Step::WindDown, command, now);
+    }
+
+    fn wound_down(&mut self, step: Step, completion: &Completion, now: Duration) {
+        let Phase::WindingDown(mut wind_down) = self.phase else { return };
+        if !completion.status().is_success() {
+            return self.end_of_wind_down(wind_down, now);
+        }
+        let done = step == Step::AwaitReady && {
+            let status = ControllerStatus(completion.dword0());
+            if wind_down.reset {
+                !status.ready()
+            } else {
+                status.shutdown_status() == ShutdownStatus::COMPLETE
+            }
+        };
+        if done {
+            return self.end_of_wind_down(wind_down, now);
+        }
+        if step == Step::AwaitReady {
+            wind_down.poll_at = Some(now.saturating_add(limits::READY_POLL));
+            self.phase = Phase::WindingDown(wind_down);
+        } else {
+            self.submit(Purpose::WindDown, Step::AwaitReady, read_status(), now);
+        }
+    }
+
+    fn end_of_wind_down(&mut self, wind_down: WindDown, now: Duration) {
+        if !wind_down.reset {
+            return self.end(None);
+        }
+        self.let_go(&Problem::Reset);
+        if let Some(outage) = &mut self.outage {
+            outage.attempt();
+        }
+        self.open(now);
+    }
+
+    /// The controller, or the attempt to reach it, is lost.
+    fn lose(&mut self, problem: Problem, now: Duration) {
+        let was_live = self.is_live();
+        if !was_live && self.outage.is_none() {
+            // It never was there: the user hears at once.
+            return self.end(Some(problem));
+        }
+        self.let_go(&problem);
+        if was_live {
+            self.outage = Some(Outage::begin(self.config.reconnect, now));
+            self.actions.push_back(Action::Suspend);
+        }
+        let Some(outage) = &mut self.outage else { return };
+        let next = if problem.is_final() && !was_live { Next::GiveUp } else { outage.next(now) };
+        let retry_in = match next {
+            Next::Attempt(at) => Some(at.saturating_sub(now)),
+            Next::GiveUp => None,
+        };
+        let event = if was_live {
+            Event::Lost { problem: problem.clone(), retry_in }
+        } else {
+            let attempts = outage.attempts();
+            Event::AttemptFailed { problem: problem.clone(), attempts, retry_in }
+        };
+        self.actions.push_back(Action::Event(event));
+        if self.outage.as_mut().is_some_and(|outage| outage.begins_to_fail_io(now)) {
+            self.actions.push_back(Action::FailIo);
+        }
+        match next {
+            Next::Attempt(at) => self.phase = Phase::Waiting { at },
+            Next::GiveUp => self.end(Some(problem)),
+        }
+    }
+
+    /// Closes the admin queue's connection; users' commands that were on it may or may not have
+    /// been executed.
+    fn let_go(&mut self, problem: &Problem) {
+        self.keep_alive = None;
+        self.scan = None;
+        self.scan_again = false;
+        for Outstanding { purpose, .. } in self.queue.drain() {
+            if let Purpose::User(tag) = purpose {
+                let result = Err(problem.clone());
+                self.actions.push_back(Action::Answer { tag, result });
+            }
+        }
+        self.actions.push_back(Action::Close);
+    }
+
+    fn end(&mut self, problem: Option<Problem>) {
+        let words = || Problem::Impossible("the controller is disconnected".into());
+        let reason = problem.clone().unwrap_or_else(words);
+        self.let_go(&reason);
+        for user in core::mem::take(&mut self.users) {
+            let result = Err(reason.clone());
+            self.actions.push_back(Action::Answer { tag: user.tag, result });
+        }
+        self.outage = None;
+        self.phase = Phase::Ended;
+        self.actions.push_back(Action::Ended(problem));
+    }
+}
+
+fn await_event() -> (Command, AdminData) {
+    (Command::new(AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST), AdminData::None)
+}
+
+pub(super) fn read_status() -> (Command, AdminData) {
+    let get = PropertyGet::new(Offset::CONTROLLER_STATUS, PropertySize::Four);
+    (get.to_command(), AdminData::None)
+}
+
+/// A refusal, with the parameter that a Connect names.
+pub(super) fn refused(step: Step, completion: &Completion) -> Problem {
+    let status = completion.status();
+    let is_connect = matches!(step, Step::ConnectAdmin | Step::ConnectQueue(_));
+    let names_parameter = is_connect && status.code() == Status::CONNECT_INVALID_PARAMETERS.code();
+    let parameter =
+        names_parameter.then(|| weft_nvme::fabrics::InvalidParameter(completion.dword0()));
+    Problem::Refused { step, status, parameter }
+}

@@ -1,0 +1,317 @@
+//! The steps that make a controller usable, in the order of the specification's controller
+//! initialisation over Fabrics.
+//!
+//! | step | command | goes on when |
+//! |---|---|---|
+//! | `ConnectAdmin` | Connect, queue 0 | success, no authentication wanted |
+//! | `ReadCapabilities` | Property Get CAP | a command set that is known |
+//! | `ReadVersion` | Property Get VS | |
+//! | `Enable` | Property Set CC.EN | |
+//! | `AwaitReady` | Property Get CSTS | RDY within CAP.TO, not CFS; else again in a moment |
+//! | `IdentifyController` | Identify, CNS 01h | it fits what Fabrics asks of a controller |
+//! | `IdentifyNvmController` | Identify, CNS 06h | NVM controllers of version 2.0 on; may be refused |
+//! | `SetQueueCount` | Set Features 07h | NVM controllers; at least one queue |
+//! | `SetEventConfiguration` | Set Features 0Bh | where OAES offers something; may be refused |
+//! | the steps of [`Scan`] | | NVM controllers |
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weft_nvme::fabrics::{
+    CONTROLLER_ID_DYNAMIC, CONTROLLER_ID_MAX, Connect, ConnectAttributes, ConnectData,
+    ConnectResult, PropertyGet, PropertySet, PropertySize,
+};
+use weft_nvme::property::{
+    Capabilities, CommandSetSelected, ControllerConfiguration, ControllerStatus, Offset, Version,
+};
+use weft_nvme::{Command, Completion, Wire};
+
+use super::admin_queue::AdminData;
+use super::association::{ControllerKind, HostConfig, read_status, refused};
+use super::limits;
+use super::picture::{ControllerPicture, Picture};
+use super::problem::{Problem, Step};
+use super::requests;
+use super::scan::Scan;
+
+type Request = (Command, AdminData);
+
+/// What an input led to.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// Nothing yet.
+    Wait,
+    /// The next command.
+    Submit(Step, Request),
+    /// The controller is ready.
+    Done(Box<Picture>),
+    /// It is not going to be.
+    Failed(Problem),
+}
+
+impl From<Problem> for Progress {
+    fn from(problem: Problem) -> Self {
+        Self::Failed(problem)
+    }
+}
+
+/// One run through the steps.
+#[derive(Debug)]
+pub(super) struct Initialise {
+    step: Step,
+    controller: ControllerPicture,
+    ready_until: Duration,
+    ready_timeout: Duration,
+    poll_at: Option<Duration>,
+    scan: Option<Scan>,
+}
+
+impl Initialise {
+    pub(super) fn new(config: &HostConfig) -> Self {
+        Self {
+            step: Step::ConnectAdmin,
+            controller: ControllerPicture::unknown(config.kind),
+            ready_until: Duration::MAX,
+            ready_timeout: Duration::ZERO,
+            poll_at: None,
+            scan: None,
+        }
+    }
+
+    /// The first command: Connect of the admin queue.
+    pub(super) fn first(&mut self, config: &HostConfig) -> Request {
+        let entries = limits::ADMIN_QUEUE_ENTRIES;
+        connect(config, 0, entries, CONTROLLER_ID_DYNAMIC)
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Duration> {
+        self.poll_at
+    }
+
+    pub(super) fn handle_deadline(&mut self, now: Duration) -> Progress {
+        if self.poll_at.is_none_or(|at| at > now) {
+            return Progress::Wait;
+        }
+        self.poll_at = None;
+        Progress::Submit(Step::AwaitReady, read_status())
+    }
+
+    pub(super) fn handle_completion(
+        &mut self,
+        config: &HostConfig,
+        completion: &Completion,
+        data: &[u8],
+        now: Duration,
+    ) -> Progress {
+        if self.scan.is_some() {
+            return self.scanned(completion, data);
+        }
+        let may_be_refused =
+            matches!(self.step, Step::IdentifyNvmController | Step::SetEventConfiguration);
+        if !completion.status().is_success() && !may_be_refused {
+            return refused(self.step, completion).into();
+        }
+        match self.step {
+            Step::ConnectAdmin => self.connected(completion),
+            Step::ReadCapabilities => self.capabilities(completion),
+            Step::ReadVersion => self.version(completion),
+            Step::Enable => self.enabled(now),
+            Step::AwaitReady => self.status(completion, now),
+            Step::IdentifyController => self.identified(config, data),
+            Step::IdentifyNvmController => {
+                if completion.status().is_success() {
+                    self.controller.set_nvm_limits(data);
+                }
+                self.ask_queue_count(config)
+            }
+            Step::SetQueueCount => self.queue_count(config, completion),
+            _ => self.begin_scan(),
+        }
+    }
+
+    fn go(&mut self, step: Step, request: Request) -> Progress {
+        self.step = step;
+        Progress::Submit(step, request)
+    }
+
+    fn nonsense(&self, what: &'static str) -> Progress {
+        Progress::Failed(Problem::Nonsense { step: self.step, what })
+    }
+
+    fn connected(&mut self, completion: &Completion) -> Progress {
+        let result = ConnectResult(completion.dword0());
+        if result.authentication_required() || result.secure_channel_required() {
+            return Problem::AuthenticationRequired.into();
+        }
+        if result.controller_id() > CONTROLLER_ID_MAX {
+            return self.nonsense("the controller identifier is a reserved one");
+        }
+        self.controller.controller_id = result.controller_id();
+        self.go(Step::ReadCapabilities, read_property(Offset::CONTROLLER_CAPABILITIES))
+    }
+
+    fn capabilities(&mut self, completion: &Completion) -> Progress {
+        let capabilities = Capabilities(completion.result.get());
+        let usable = capabilities.nvm_command_set()
+            || capabilities.io_command_sets()
+            || (capabilities.no_io_command_set()
+                && self.controller.kind == ControllerKind::Discovery);
+        if !usable {
+            return self.nonsense("CAP.CSS offers no command set that is known here");
+        }
+        self.controller.capabilities = capabilities;
+        self.go(Step::ReadVersion, read_property(Offset::VERSION))
+    }
+
+    fn version(&mut self, completion: &Completion) -> Progress {
+        self.controller.version = Version(completion.dword0());
+        let capabilities = self.controller.capabilities;
+        let command_set = if capabilities.io_command_sets() {
+            CommandSetSelected::ALL_SUPPORTED
+        } else if capabilities.nvm_command_set() {
+            CommandSetSelected::NVM
+        } else {
+            CommandSetSelected::ADMIN_ONLY
+        };
+        let configuration = ControllerConfiguration(0)
+            .with_enable(true)
+            .with_command_set_selected(command_set)
+            .with_memory_page_size(capabilities.memory_page_size_minimum())
+            .with_submission_queue_entry_size(ControllerConfiguration::SUBMISSION_QUEUE_ENTRY_SIZE)
+            .with_completion_queue_entry_size(ControllerConfiguration::COMPLETION_QUEUE_ENTRY_SIZE);
+        self.controller.configuration = configuration;
+        let offset = Offset::CONTROLLER_CONFIGURATION;
+        let set = PropertySet::new(offset, PropertySize::Four, u64::from(configuration.0));
+        self.go(Step::Enable, (set.to_command(), AdminData::None))
+    }
+
+    fn enabled(&mut self, now: Duration) -> Progress {
+        let claimed = Duration::from_millis(self.controller.capabilities.timeout_ms().into());
+        self.ready_timeout = claimed.max(limits::READY_TIMEOUT_MIN);
+        self.ready_until = now.saturating_add(self.ready_timeout);
+        self.go(Step::AwaitReady, read_status())
+    }
+
+    fn status(&mut self, completion: &Completion, now: Duration) -> Progress {
+        let status = ControllerStatus(completion.dword0());
+        if status.fatal() {
+            return Problem::Fatal.into();
+        }
+        if status.ready() {
+            return self.go(Step::IdentifyController, requests::identify_controller());
+        }
+        if now >= self.ready_until {
+            return Problem::NotReady(self.ready_timeout).into();
+        }
+        self.poll_at = Some(now.saturating_add(limits::READY_POLL).min(self.ready_until));
+        Progress::Wait
+    }
+
+    fn identified(&mut self, config: &HostConfig, data: &[u8]) -> Progress {
+        if let Err(what) = self.controller.set_identity(data, config) {
+            return self.nonsense(what);
+        }
+        if self.controller.kind == ControllerKind::Discovery {
+            return self.ask_events();
+        }
+        if self.controller.version >= Version::V2_0 {
+            return self.go(Step::IdentifyNvmController, requests::identify_nvm_controller());
+        }
+        self.ask_queue_count(config)
+    }
+
+    fn ask_queue_count(&mut self, config: &HostConfig) -> Progress {
+        self.go(Step::SetQueueCount, requests::set_queue_count(config.io_queues))
+    }
+
+    fn queue_count(&mut self, config: &HostConfig, completion: &Completion) -> Progress {
+        let granted = requests::granted_queues(completion.dword0());
+        self.controller.io_queues = granted.min(config.io_queues);
+        self.ask_events()
+    }
+
+    fn ask_events(&mut self) -> Progress {
+        match requests::set_event_configuration(self.controller.events_offered()) {
+            Some(request) => self.go(Step::SetEventConfiguration, request),
+            None => self.begin_scan(),
+        }
+    }
+
+    fn begin_scan(&mut self) -> Progress {
+        if self.controller.kind == ControllerKind::Discovery {
+            return self.done(BTreeMap::new());
+        }
+        let scan = self.scan.insert(Scan::new(&self.controller, false));
+        match scan.poll_command() {
+            Some((step, request)) => Progress::Submit(step, request),
+            None => self.done(BTreeMap::new()),
+        }
+    }
+
+    fn scanned(&mut self, completion: &Completion, data: &[u8]) -> Progress {
+        let Some(scan) = &mut self.scan else { return Progress::Wait };
+        if let Err(problem) = scan.handle_completion(completion, data) {
+            return problem.into();
+        }
+        if let Some((step, request)) = scan.poll_command() {
+            return Progress::Submit(step, request);
+        }
+        let namespaces = self.scan.take().map(Scan::finish).unwrap_or_default();
+        self.done(namespaces)
+    }
+
+    fn done(&mut self, namespaces: super::picture::Namespaces) -> Progress {
+        let controller = Arc::new(self.controller.clone());
+        Progress::Done(Box::new(Picture { generation: 0, controller, namespaces }))
+    }
+}
+
+fn read_property(offset: Offset) -> Request {
+    let size = offset.size().unwrap_or(PropertySize::Four);
+    (PropertyGet::new(offset, size).to_command(), AdminData::None)
+}
+
+/// A Connect with its data.
+pub(super) fn connect(
+    config: &HostConfig,
+    queue_id: u16,
+    queue_entries: u16,
+    controller_id: u16,
+) -> Request {
+    let keep_alive_ms = u32::try_from(config.keep_alive_timeout.as_millis()).unwrap_or(u32::MAX);
+    let connect = Connect {
+        record_format: weft_nvme::fabrics::RECORD_FORMAT,
+        queue_id,
+        submission_queue_size: queue_entries.saturating_sub(1),
+        attributes: ConnectAttributes(0).with_disable_flow_control(config.disable_flow_control),
+        keep_alive_timeout_ms: if queue_id == 0 { keep_alive_ms } else { 0 },
+    };
+    let data = ConnectData::new(config.host_id, controller_id, &config.subsystem, &config.host);
+    (connect.to_command(), AdminData::ToController(data.bytes().to_vec()))
+}
+
+/// The Connect of an I/O queue to a controller that is live.
+#[must_use]
+pub fn connect_queue(
+    config: &HostConfig,
+    picture: &Picture,
+    queue_id: u16,
+) -> (Command, AdminData) {
+    let controller = &picture.controller;
+    connect(config, queue_id, controller.queue_entries, controller.controller_id)
+}
+
+/// What a controller answered to the Connect of an I/O queue. The controller identifier in it is
+/// not looked at: old kernels answer zero.
+pub fn check_queue_connected(queue_id: u16, completion: &Completion) -> Result<(), Problem> {
+    let step = Step::ConnectQueue(queue_id);
+    if !completion.status().is_success() {
+        return Err(refused(step, completion));
+    }
+    let result = ConnectResult(completion.dword0());
+    if result.authentication_required() || result.secure_channel_required() {
+        return Err(Problem::AuthenticationRequired);
+    }
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! What can go wrong between a host and a controller, in one sentence each, with the side that
+//! has to change something.
+
+use core::fmt;
+use core::time::Duration;
+
+use weft_nvme::Status;
+use weft_nvme::fabrics::InvalidParameter;
+use weft_nvme::status::StatusCode;
+
+/// Who has to change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// This host, or who called it.
+    Local,
+    /// The controller on the other side.
+    Peer,
+    /// What lies between them.
+    Io,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Local => "local",
+            Self::Peer => "peer",
+            Self::Io => "io",
+        })
+    }
+}
+
+/// A step on the way to a usable controller, and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The transport connection of the admin queue.
+    Open,
+    /// Connect of the admin queue.
+    ConnectAdmin,
+    /// Connect of this I/O queue.
+    ConnectQueue(u16),
+    /// Property Get of CAP.
+    ReadCapabilities,
+    /// Property Get of VS.
+    ReadVersion,
+    /// Property Set of CC, with EN.
+    Enable,
+    /// Property Get of CSTS until RDY.
+    AwaitReady,
+    /// Identify Controller.
+    IdentifyController,
+    /// Identify Controller of the NVM command set.
+    IdentifyNvmController,
+    /// Set Features, Number of Queues.
+    SetQueueCount,
+    /// Set Features, Asynchronous Event Configuration.
+    SetEventConfiguration,
+    /// Get Log Page, Changed Namespace List.
+    ReadChangedNamespaces,
+    /// Identify, Active Namespace ID list.
+    ListNamespaces,
+    /// Identify Namespace.
+    IdentifyNamespace(u32),
+    /// Identify, Namespace Identification Descriptor list.
+    DescribeNamespace(u32),
+    /// Get Log Page, Discovery.
+    ReadDiscoveryLog,
+    /// Keep Alive.
+    KeepAlive,
+    /// Asynchronous Event Request.
+    AwaitEvent,
+    /// Property Set of CC and Property Get of CSTS, for shutdown or reset.
+    WindDown,
+    /// A command that the user gave.
+    UserCommand,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Open => "opening the connection",
+            Self::ConnectAdmin => "Connect of the admin queue",
+            Self::ConnectQueue(queue) => return write!(formatter, "Connect of I/O queue {queue}"),
+            Self::ReadCapabilities => "Property Get of CAP",
+            Self::ReadVersion => "Property Get of VS",
+            Self::Enable => "enabling the controller",
+            Self::AwaitReady => "Property Get of CSTS",
+            Self::IdentifyController => "Identify Controller",
+            Self::IdentifyNvmController => "Identify Controller of the NVM command set",
+            Self::SetQueueCount => "Set Features of Number of Queues",
+            Self::SetEventConfiguration => "Set Features of Asynchronous Event Configuration",
+            Self::ReadChangedNamespaces => "Get Log Page of the Changed Namespace List",
+            Self::ListNamespaces => "Identify of the active namespaces",
+            Self::IdentifyNamespace(nsid) => {
+                return write!(formatter, "Identify of namespace {nsid}");
+            }
+            Self::DescribeNamespace(nsid) => {
+                return write!(formatter, "Identify of namespace {nsid}'s descriptors");
+            }
+            Self::ReadDiscoveryLog => "Get Log Page of the discovery log",
+            Self::KeepAlive => "Keep Alive",
+            Self::AwaitEvent => "Asynchronous Event Request",
+            Self::WindDown => "shutting the controller down",
+            Self::UserCommand => "the admin command",
+        })
+    }
+}
+
+/// Why a controller cannot be used, or no longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// The transport could not connect, or the connection ended.
+    Transport {
+        /// Whose doing it was, as far as the transport can tell.
+        side: Side,
+        /// The transport's words.
+        reason: String,
+    },
+    /// The controller refused a command.
+    Refused {
+        /// Which one.
+        step: Step,
+        /// Its answer.
+        status: Status,
+        /// Of a Connect with invalid parameters: which parameter.
+        parameter: Option<InvalidParameter>,
+    },
+    /// The controller's answer makes no sense.
+    Nonsense {
+        /// To what.
+        step: Step,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The controller did not answer.
+    Silent {
+        /// To what.
+        step: Step,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The controller did not become ready in the time that it claims for itself.
+    NotReady(Duration),
+    /// The controller says that it failed for good (CSTS.CFS).
+    Fatal,
+    /// The controller wants a host that authenticates itself.
+    AuthenticationRequired,
+    /// An I/O queue was lost, and the controller with it.
+    QueueLost {
+        /// Which.
+        queue: u16,
+        /// Why.
+        problem: Box<Problem>,
+    },
+    /// The user asked for a reset.
+    Reset,
+    /// What was asked for cannot be had; says what could.
+    Impossible(String),
+}
+
+impl Problem {
+    /// Whose doing it is.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        match self {
+            Self::Transport { side, .. } => *side,
+            Self::Refused { .. } | Self::Nonsense { .. } | Self::NotReady(_) | Self::Fatal => {
+                Side::Peer
+            }
+            Self::Silent { .. } => Side::Io,
+            Self::AuthenticationRequired | Self::Reset | Self::Impossible(_) => Side::Local,
+            Self::QueueLost { problem, .. } => problem.side(),
+        }
+    }
+
+    /// Whether trying again cannot help: the controller said so (DNR), or it wants something
+    /// that this host does not have.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => status.do_not_retry(),
+            Self::AuthenticationRequired | Self::Impossible(_) => true,
+            Self::QueueLost { problem, .. } => problem.is_final(),
+            Self::Transport { .. }
+            | Self::Nonsense { .. }
+            | Self::Silent { .. }
+            | Self::NotReady(_)
+            | Self::Fatal
+            | Self::Reset => false,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Transport { reason, .. } => formatter.write_str(reason),
+            Self::Refused { step, status, parameter } => {
+                refusal(formatter, *step, *status, *parameter)
+            }
+            Self::Nonsense { step, what } => {
+                write!(formatter, "the controller's answer to {step} makes no sense: {what}")
+            }
+            Self::Silent { step, waited } => {
+                write!(formatter, "the controller did not answer within {waited:?}: {step}")
+            }
+            Self::NotReady(waited) => {
+                write!(formatter, "the controller did not become ready within {waited:?}")
+            }
+            Self::Fatal => formatter.write_str("the controller reports a fatal state (CSTS.CFS)"),
+            Self::AuthenticationRequired => formatter
+                .write_str("the controller wants authentication, which this host does not have"),
+            Self::QueueLost { queue, problem } => {
+                write!(formatter, "I/O queue {queue} was lost: {problem}")
+            }
+            Self::Reset => formatter.write_str("a reset was asked for"),
+            Self::Impossible(what) => formatter.write_str(what),
+        }
+    }
+}
+
+impl core::error::Error for Problem {}
+
+fn refusal(
+    formatter: &mut fmt::Formatter<'_>,
+    step: Step,
+    status: Status,
+    parameter: Option<InvalidParameter>,
+) -> fmt::Result {
+    if let Some(words) = parameter.and_then(parameter_words) {
+        return write!(formatter, "the controller refused {step}: {words}");
+    }
+    if matches!(step, Step::ConnectAdmin | Step::ConnectQueue(_)) {
+        let words = match status.code() {
+            StatusCode::CONNECT_INVALID_HOST => {
+                "this host NQN is not allowed to connect to the subsystem"
+            }
+            code if code == Status::CONNECT_CONTROLLER_BUSY.code() => "the controller is busy",
+            code if code == Status::CONNECT_INCOMPATIBLE_FORMAT.code() => {
+                "it does not know this record format"
+            }
+            code if code == Status::CONNECT_RESTART_DISCOVERY.code() => {
+                "the subsystem has moved, discovery has to be done again"
+            }
+            _ => return write!(formatter, "the controller refused {step}: {status}"),
+        };
+        return write!(formatter, "the controller refused {step}: {words}");
+    }
+    write!(formatter, "the controller refused {step}: {status}")
+}
+
+fn parameter_words(parameter: InvalidParameter) -> Option<&'static str> {
+    Some(match parameter {
+        InvalidParameter::SUBSYSTEM_NQN => "there is no subsystem of this NQN at this address",
+        InvalidParameter::HOST_NQN => "it does not take this host NQN",
+        InvalidParameter::HOST_ID => "it does not take this host identifier",
+        InvalidParameter::CONTROLLER_ID => "there is no controller of this identifier",
+        InvalidParameter::QUEUE_ID => "it does not take this queue identifier",
+        InvalidParameter::SUBMISSION_QUEUE_SIZE => "it does not take this queue size",
+        InvalidParameter::ATTRIBUTES => "it does not take these connect attributes",
+        InvalidParameter::KEEP_ALIVE_TIMEOUT => "it does not take this keep-alive timeout",
+        InvalidParameter::RECORD_FORMAT => "it does not take this record format",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_parameter() {
+        let refused =
+            |status, parameter| Problem::Refused { step: Step::ConnectAdmin, status, parameter };
+        let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
+        let problem = refused(status, Some(InvalidParameter::SUBSYSTEM_NQN));
+        assert_eq!(
+            problem.to_string(),
+            "the controller refused Connect of the admin queue: \
+             there is no subsystem of this NQN at this address"
+        );
+        assert_eq!((problem.side(), problem.is_final()), (Side::Peer, true));
+        let problem = refused(Status::CONNECT_CONTROLLER_BUSY, None);
+        assert!(problem.to_string().ends_with("the controller is busy"));
+        assert!(!problem.is_final());
+        let problem = refused(status, Some(InvalidParameter::in_command(17)));
+        assert!(problem.to_string().contains("Connect Invalid Parameters"), "{problem}");
+    }
+
+    #[test]
+    fn a_lost_queue_is_the_fault_of_who_lost_it() {
+        let inner = Problem::Transport { side: Side::Io, reason: "connection reset".into() };
+        let problem = Problem::QueueLost { queue: 3, problem: Box::new(inner) };
+        assert_eq!(problem.to_string(), "I/O queue 3 was lost: connection reset");
+        assert_eq!((problem.side(), problem.is_final()), (Side::Io, false));
+        assert!(Problem::AuthenticationRequired.is_final());
+        assert_eq!(Side::Local.to_string(), "local");
+    }
+}

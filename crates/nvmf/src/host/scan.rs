@@ -1,0 +1,152 @@
+//! Which namespaces a controller has, asked one question at a time.
+//!
+//! ```text
+//!   [ReadChangedNamespaces] ─▶ ListNamespaces ─┬▶ IdentifyNamespace ─▶ DescribeNamespace ─┐
+//!                                  ▲           │        ▲    │ gone meanwhile             │
+//!                                  └─ full ────┘        └────┴────────────────────────────┘
+//! ```
+//!
+//! Reading the Changed Namespace List is what re-arms the event; its contents are not used, since
+//! the list may have overflowed, and a whole scan is cheap.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weft_nvme::identify::{NAMESPACES_PER_LIST, NamespaceList};
+use weft_nvme::status::StatusCode;
+use weft_nvme::{Command, Completion, Wire};
+
+use super::admin_queue::AdminData;
+use super::association::refused;
+use super::limits;
+use super::picture::{ControllerPicture, NamespacePicture, Namespaces};
+use super::problem::{Problem, Step};
+use super::requests;
+
+/// A scan on its way.
+#[derive(Debug)]
+pub(super) struct Scan {
+    controller: ControllerPicture,
+    next: Option<Step>,
+    asked: Step,
+    waiting: VecDeque<u32>,
+    /// The last full list's last namespace: there may be more behind it.
+    more_after: Option<u32>,
+    listed: usize,
+    identify: Vec<u8>,
+    found: Namespaces,
+}
+
+impl Scan {
+    pub(super) fn new(controller: &ControllerPicture, read_log: bool) -> Self {
+        let first = if read_log { Step::ReadChangedNamespaces } else { Step::ListNamespaces };
+        Self {
+            controller: controller.clone(),
+            next: Some(first),
+            asked: first,
+            waiting: VecDeque::new(),
+            more_after: None,
+            listed: 0,
+            identify: Vec::new(),
+            found: Namespaces::new(),
+        }
+    }
+
+    /// The next command, once the last one was answered; `None` when the scan is complete.
+    pub(super) fn poll_command(&mut self) -> Option<(Step, (Command, AdminData))> {
+        let step = self.next.take()?;
+        self.asked = step;
+        let request = match step {
+            Step::ReadChangedNamespaces => requests::changed_namespaces(),
+            Step::IdentifyNamespace(nsid) => requests::identify_namespace(nsid),
+            Step::DescribeNamespace(nsid) => requests::describe_namespace(nsid),
+            _ => requests::list_namespaces(self.more_after.unwrap_or(0)),
+        };
+        Some((step, request))
+    }
+
+    pub(super) fn handle_completion(
+        &mut self,
+        completion: &Completion,
+        data: &[u8],
+    ) -> Result<(), Problem> {
+        let status = completion.status();
+        match self.asked {
+            // Refused or not: the list follows.
+            Step::ReadChangedNamespaces => self.next = Some(Step::ListNamespaces),
+            Step::IdentifyNamespace(nsid) => {
+                if status.is_success() {
+                    self.identify = data.to_vec();
+                    self.next = Some(Step::DescribeNamespace(nsid));
+                } else if status.code() == StatusCode::INVALID_NAMESPACE {
+                    self.go_on();
+                } else {
+                    return Err(refused(self.asked, completion));
+                }
+            }
+            Step::DescribeNamespace(nsid) => {
+                if status.code() == StatusCode::INVALID_NAMESPACE {
+                    self.go_on();
+                } else if status.is_path_related() {
+                    return Err(refused(self.asked, completion));
+                } else {
+                    // Controllers older than 1.3 have no descriptors.
+                    let descriptors = if status.is_success() { data } else { &[] };
+                    self.take_in(nsid, descriptors)?;
+                }
+            }
+            _ => {
+                if !status.is_success() {
+                    return Err(refused(self.asked, completion));
+                }
+                self.take_list(data)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Namespaces {
+        self.found
+    }
+
+    fn nonsense(&self, what: &'static str) -> Problem {
+        Problem::Nonsense { step: self.asked, what }
+    }
+
+    fn take_list(&mut self, data: &[u8]) -> Result<(), Problem> {
+        let list = NamespaceList::view(data).map_err(|_| self.nonsense("it is too short"))?;
+        let mut last = self.more_after.unwrap_or(0);
+        let mut count = 0;
+        for nsid in list.iter() {
+            if nsid <= last || nsid > limits::NAMESPACE_ID_MAX {
+                return Err(self.nonsense("its identifiers do not ascend"));
+            }
+            last = nsid;
+            count += 1;
+            if self.listed < limits::NAMESPACES_MAX {
+                self.listed += 1;
+                self.waiting.push_back(nsid);
+            }
+        }
+        let full = count == NAMESPACES_PER_LIST && self.listed < limits::NAMESPACES_MAX;
+        self.more_after = full.then_some(last);
+        self.go_on();
+        Ok(())
+    }
+
+    fn take_in(&mut self, nsid: u32, descriptors: &[u8]) -> Result<(), Problem> {
+        let namespace = NamespacePicture::new(&self.controller, nsid, &self.identify, descriptors);
+        if let Some(namespace) = namespace.map_err(|what| self.nonsense(what))? {
+            self.found.insert(nsid, Arc::new(namespace));
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    fn go_on(&mut self) {
+        self.next = match self.waiting.pop_front() {
+            Some(nsid) => Some(Step::IdentifyNamespace(nsid)),
+            None => self.more_after.map(|_| Step::ListNamespaces),
+        };
+    }
+}
