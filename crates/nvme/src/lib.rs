@@ -41,10 +41,10 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`opcode`], [`command`], [`completion`], [`status`] | submission and completion queue entries |
+//! | [`opcode`], [`command`], [`completion`], [`status`] | queue entries |
 //! | [`sgl`] | where a command's data lies |
-//! | [`property`] | the controller's properties (its registers, were it on PCI Express) |
-//! | [`identify`], [`feature`], [`log_page`], [`event`], [`abort`] | the admin commands |
+//! | [`property`] | the controller's properties (registers, were it on PCI Express) |
+//! | [`identify`], [`feature`], [`log_page`], [`event`], [`abort`] | admin commands |
 //! | [`nvm`] | the NVM command set's I/O commands |
 //! | [`nqn`], [`fabrics`], [`tcp`], [`rdma`] | NVMe over Fabrics and its two transports |
 //!
