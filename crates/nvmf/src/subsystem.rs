@@ -1,1 +1,444 @@
-//! subsystem
+//! What a target serves: an immutable picture of one subsystem, replaced as a whole.
+//!
+//! A controller and each of its I/O queues hold an `Arc<SubsystemView>`. Nothing in a view ever
+//! changes; whoever owns the configuration makes a new view and hands it to every controller
+//! ([`crate::controller::Controller::replace_view`]) and every queue
+//! ([`crate::queue::IoQueue::replace_view`]). The one thing in it that lives on is
+//! [`SubsystemShared`]: counters that outlast controllers, and that no view decides anything by.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use weft_nvme::Nqn;
+
+use crate::discovery::DiscoveryView;
+use crate::queue::QueueShared;
+
+/// Memory Page Size Minimum in bytes: the unit of MDTS and its relatives. CAP.MPSMIN is 0.
+pub const PAGE_BYTES: u32 = 4096;
+
+/// One subsystem, as its controllers and queues see it.
+#[derive(Debug, Clone)]
+pub struct SubsystemView {
+    /// NVM Subsystem NVMe Qualified Name.
+    pub nqn: Nqn,
+    /// What kind of controllers it has.
+    pub kind: SubsystemKind,
+    /// Serial Number: the first 20 bytes are shown.
+    pub serial: String,
+    /// Model Number: the first 40 bytes are shown.
+    pub model: String,
+    /// Firmware Revision: the first 8 bytes are shown.
+    pub firmware: String,
+    /// The active namespaces by their identifier.
+    pub namespaces: BTreeMap<u32, NamespaceView>,
+    /// The hosts that may connect; `None` allows every host.
+    pub allowed_hosts: Option<Vec<Nqn>>,
+    /// Who chooses a controller's identifier.
+    pub controller_model: ControllerModel,
+    /// How much of everything.
+    pub limits: SubsystemLimits,
+    /// What outlasts the view.
+    pub shared: Arc<SubsystemShared>,
+}
+
+/// What kind of controllers a subsystem has.
+#[derive(Debug, Clone)]
+pub enum SubsystemKind {
+    /// I/O controllers.
+    Nvm,
+    /// Discovery controllers, with what they show.
+    Discovery(Arc<DiscoveryView>),
+}
+
+/// Who chooses a controller's identifier when a host connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ControllerModel {
+    /// The subsystem makes a controller for each association (CNTLID FFFFh).
+    #[default]
+    Dynamic,
+    /// The host names a controller, or takes any (CNTLID FFFEh).
+    Static,
+}
+
+/// How much of everything a subsystem grants. Each has a default that fits an ordinary target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubsystemLimits {
+    /// I/O queues of one controller.
+    pub max_io_queues: u16,
+    /// Entries of one queue (MQES and one); Linux asks for 128 unless told.
+    pub max_queue_entries: u16,
+    /// Most bytes that one command may move (MDTS), rounded down to a power of two of pages.
+    pub mdts_bytes: u32,
+    /// Most bytes that a command capsule of an I/O queue may carry.
+    pub in_capsule_bytes: u32,
+    /// Keep Alive Support (KAS): the timeout is rounded up to a multiple of this; a multiple of
+    /// 100 ms itself.
+    pub keep_alive_granularity_ms: u32,
+    /// Namespace identifiers: the largest one is this (NN).
+    pub max_namespaces: u32,
+    /// Controllers of the subsystem at one time.
+    pub max_controllers: u16,
+    /// Asynchronous Event Requests that may wait at one time (AERL and one).
+    pub max_event_requests: u8,
+    /// Abort commands that may be under way at one time (ACL and one).
+    pub max_aborts: u8,
+    /// Most bytes that one Write Zeroes may touch (WZSL), rounded as `mdts_bytes` is.
+    pub write_zeroes_bytes: u32,
+    /// Most bytes that one Verify may touch (VSL), rounded as `mdts_bytes` is.
+    pub verify_bytes: u32,
+    /// How long a controller may exist without being enabled, after Connect or after a reset,
+    /// before it is taken down. SPDK waits as long.
+    pub association_timeout_ms: u32,
+}
+
+impl Default for SubsystemLimits {
+    fn default() -> Self {
+        Self {
+            max_io_queues: 128,
+            max_queue_entries: 1024,
+            mdts_bytes: 1024 * 1024,
+            in_capsule_bytes: 16 * 1024,
+            keep_alive_granularity_ms: 100,
+            max_namespaces: 1024,
+            max_controllers: 4096,
+            max_event_requests: 4,
+            max_aborts: 4,
+            // What Write Zeroes of 65536 blocks of 512 bytes, its longest, touches.
+            write_zeroes_bytes: 32 * 1024 * 1024,
+            verify_bytes: 32 * 1024 * 1024,
+            association_timeout_ms: 120_000,
+        }
+    }
+}
+
+impl SubsystemLimits {
+    /// MDTS: the exponent of the largest power of two of pages within `mdts_bytes`. At least 1,
+    /// since 0 means no limit.
+    #[must_use]
+    pub fn mdts(&self) -> u8 {
+        page_exponent(self.mdts_bytes).max(1)
+    }
+
+    /// The bytes that [`Self::mdts`] stands for.
+    #[must_use]
+    pub fn transfer_bytes_max(&self) -> u32 {
+        exponent_bytes(self.mdts())
+    }
+
+    /// Keep Alive Support (KAS), in units of 100 ms.
+    #[must_use]
+    pub fn keep_alive_support_100ms(&self) -> u16 {
+        u16::try_from(self.keep_alive_granularity_ms / 100).unwrap_or(u16::MAX).max(1)
+    }
+}
+
+/// The exponent of the largest power of two of pages within `bytes`; 0 below two pages.
+pub(crate) fn page_exponent(bytes: u32) -> u8 {
+    let pages = (bytes / PAGE_BYTES).max(1);
+    u8::try_from(pages.ilog2()).unwrap_or(0)
+}
+
+/// The bytes that an exponent of pages stands for.
+pub(crate) fn exponent_bytes(exponent: u8) -> u32 {
+    PAGE_BYTES.checked_shl(u32::from(exponent)).unwrap_or(u32::MAX)
+}
+
+/// One namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamespaceView {
+    /// Namespace Identifier (NSID), from 1.
+    pub nsid: u32,
+    /// Bytes of a logical block: 512 or another power of two.
+    pub block_bytes: u32,
+    /// Logical blocks: size, capacity and utilization are one.
+    pub blocks: u64,
+    /// UUID; all zero if it has none.
+    pub uuid: [u8; 16],
+    /// Namespace Globally Unique Identifier; all zero if it has none.
+    pub nguid: [u8; 16],
+    /// IEEE Extended Unique Identifier; all zero if it has none.
+    pub eui64: [u8; 8],
+    /// What its device can do.
+    pub capabilities: NamespaceCapabilities,
+    /// How its device likes to be used.
+    pub hints: NamespaceHints,
+    /// Whether a host, or the configuration, forbade writing for now.
+    pub write_protected: bool,
+    /// Index of its device in the target's table, the same on every reactor.
+    pub device: u32,
+}
+
+/// What a namespace's device can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamespaceCapabilities {
+    /// Nothing can be written, ever.
+    pub read_only: bool,
+    /// A completed write may be lost with power until it is flushed.
+    pub volatile_cache: bool,
+    /// Deallocate reaches the device.
+    pub deallocate: bool,
+    /// A deallocated block reads as zeros.
+    pub reads_zeroes: bool,
+    /// Write Zeroes may free the blocks.
+    pub write_zeroes_deallocates: bool,
+    /// Write Uncorrectable can be done.
+    pub write_uncorrectable: bool,
+}
+
+/// How a namespace's device likes to be used. Zero says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamespaceHints {
+    /// Blocks that are written as a whole or not at all, seen by other readers (NAWUN).
+    pub atomic_blocks: u32,
+    /// Blocks that are written as a whole or not at all when power fails (NAWUPF).
+    pub atomic_power_fail_blocks: u32,
+    /// Blocks that one fused Compare and Write may touch (NACWU).
+    pub compare_and_write_blocks: u32,
+    /// Preferred granularity and alignment of writes in blocks (NPWG, NPWA).
+    pub preferred_write_blocks: u32,
+    /// Optimal size of writes in blocks (NOWS).
+    pub optimal_write_blocks: u32,
+    /// Preferred granularity and alignment of Deallocate in blocks (NPDG, NPDA).
+    pub deallocate_blocks: u32,
+}
+
+impl NamespaceView {
+    /// Whether a write is refused.
+    #[must_use]
+    pub const fn is_write_protected(&self) -> bool {
+        self.write_protected || self.capabilities.read_only
+    }
+
+    /// Whether a host that knew `old` must look again.
+    #[must_use]
+    pub fn differs_for_hosts(&self, old: &Self) -> bool {
+        Self { device: 0, ..*self } != Self { device: 0, ..*old }
+    }
+}
+
+impl SubsystemView {
+    /// Whether `host` may connect.
+    #[must_use]
+    pub fn allows(&self, host: &Nqn) -> bool {
+        self.allowed_hosts.as_ref().is_none_or(|allowed| allowed.contains(host))
+    }
+
+    /// What a discovery subsystem shows; `None` for one of I/O controllers.
+    #[must_use]
+    pub fn discovery(&self) -> Option<&Arc<DiscoveryView>> {
+        match &self.kind {
+            SubsystemKind::Nvm => None,
+            SubsystemKind::Discovery(view) => Some(view),
+        }
+    }
+}
+
+/// What a subsystem's queues did, in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Read and Compare commands.
+    pub read_commands: u64,
+    /// Write commands.
+    pub write_commands: u64,
+    /// Units of 512 bytes that were read.
+    pub read_sectors: u64,
+    /// Units of 512 bytes that were written.
+    pub written_sectors: u64,
+}
+
+/// What outlasts the views, controllers and queues of a subsystem: the counters of its SMART log.
+///
+/// Each queue counts in words of its own ([`QueueShared`]); reading adds them up, and a queue
+/// that ends leaves its sum here. The lock is taken when a queue begins and when a log page is
+/// read, never by a command.
+#[derive(Debug, Default)]
+pub struct SubsystemShared {
+    queues: Mutex<Vec<Weak<QueueShared>>>,
+    read_commands: AtomicU64,
+    write_commands: AtomicU64,
+    read_sectors: AtomicU64,
+    written_sectors: AtomicU64,
+    associations_lost: AtomicU64,
+}
+
+impl SubsystemShared {
+    /// Nothing done yet.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// What all queues did, those that have ended included.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals {
+            read_commands: self.read_commands.load(Ordering::Relaxed),
+            write_commands: self.write_commands.load(Ordering::Relaxed),
+            read_sectors: self.read_sectors.load(Ordering::Relaxed),
+            written_sectors: self.written_sectors.load(Ordering::Relaxed),
+        };
+        for queue in self.lock().iter().filter_map(Weak::upgrade) {
+            totals.add(queue.totals());
+        }
+        totals
+    }
+
+    /// Associations that ended without a shutdown: what SMART calls unsafe shutdowns.
+    #[must_use]
+    pub fn associations_lost(&self) -> u64 {
+        self.associations_lost.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_lost_association(&self) {
+        self.associations_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn register(&self, queue: &Arc<QueueShared>) {
+        let mut queues = self.lock();
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(queue));
+    }
+
+    pub(crate) fn retire(&self, totals: Totals) {
+        self.read_commands.fetch_add(totals.read_commands, Ordering::Relaxed);
+        self.write_commands.fetch_add(totals.write_commands, Ordering::Relaxed);
+        self.read_sectors.fetch_add(totals.read_sectors, Ordering::Relaxed);
+        self.written_sectors.fetch_add(totals.written_sectors, Ordering::Relaxed);
+    }
+
+    /// The list is whole after every statement that changes it, so a panic elsewhere that
+    /// poisoned the lock does not matter.
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<QueueShared>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Totals {
+    fn add(&mut self, other: Self) {
+        self.read_commands = self.read_commands.wrapping_add(other.read_commands);
+        self.write_commands = self.write_commands.wrapping_add(other.write_commands);
+        self.read_sectors = self.read_sectors.wrapping_add(other.read_sectors);
+        self.written_sectors = self.written_sectors.wrapping_add(other.written_sectors);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod test_support {
+    use super::*;
+
+    pub(crate) const SUBSYSTEM: &str = "nqn.2024-01.io.weft:test";
+    pub(crate) const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
+
+    pub(crate) fn nqn(text: &str) -> Nqn {
+        text.parse().expect("a name")
+    }
+
+    /// 1024 blocks of 512 bytes with everything a device can have.
+    pub(crate) fn namespace(nsid: u32) -> NamespaceView {
+        let tag = u8::try_from(nsid & 0xff).unwrap_or(0);
+        NamespaceView {
+            nsid,
+            block_bytes: 512,
+            blocks: 1024,
+            uuid: [tag; 16],
+            nguid: [tag | 0x80; 16],
+            eui64: [tag | 0x40; 8],
+            capabilities: NamespaceCapabilities {
+                read_only: false,
+                volatile_cache: true,
+                deallocate: true,
+                reads_zeroes: true,
+                write_zeroes_deallocates: true,
+                write_uncorrectable: true,
+            },
+            hints: NamespaceHints {
+                atomic_blocks: 8,
+                atomic_power_fail_blocks: 1,
+                compare_and_write_blocks: 8,
+                preferred_write_blocks: 8,
+                optimal_write_blocks: 64,
+                deallocate_blocks: 8,
+            },
+            write_protected: false,
+            device: nsid + 100,
+        }
+    }
+
+    pub(crate) fn view(nsids: &[u32]) -> SubsystemView {
+        SubsystemView {
+            nqn: nqn(SUBSYSTEM),
+            kind: SubsystemKind::Nvm,
+            serial: "WEFT0001".into(),
+            model: "weft test".into(),
+            firmware: "0.1".into(),
+            namespaces: nsids.iter().map(|nsid| (*nsid, namespace(*nsid))).collect(),
+            allowed_hosts: None,
+            controller_model: ControllerModel::Dynamic,
+            limits: SubsystemLimits::default(),
+            shared: SubsystemShared::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::test_support::{HOST, namespace, nqn, view};
+    use super::*;
+
+    #[test]
+    fn hosts_are_allowed_by_name() {
+        let mut view = view(&[1]);
+        assert!(view.allows(&nqn(HOST)));
+        view.allowed_hosts = Some(vec![]);
+        assert!(!view.allows(&nqn(HOST)));
+        view.allowed_hosts = Some(vec![nqn("other"), nqn(HOST)]);
+        assert!(view.allows(&nqn(HOST)));
+        assert!(!view.allows(&nqn("nqn.2014-08.org.nvmexpress:uuid:hos")));
+    }
+
+    #[test]
+    fn transfer_limits_are_powers_of_two() {
+        let limits = |mdts_bytes| SubsystemLimits { mdts_bytes, ..Default::default() };
+        assert_eq!((limits(0).mdts(), limits(0).transfer_bytes_max()), (1, 8192));
+        assert_eq!(limits(4096 * 3).transfer_bytes_max(), 8192);
+        assert_eq!((limits(1 << 20).mdts(), limits(1 << 20).transfer_bytes_max()), (8, 1 << 20));
+        assert_eq!(limits(u32::MAX).transfer_bytes_max(), 1 << 31);
+        assert_eq!(exponent_bytes(255), u32::MAX);
+    }
+
+    #[test]
+    fn keep_alive_is_in_tenths_of_a_second() {
+        let kas = |keep_alive_granularity_ms| {
+            SubsystemLimits { keep_alive_granularity_ms, ..Default::default() }
+                .keep_alive_support_100ms()
+        };
+        assert_eq!((kas(0), kas(100), kas(1000), kas(u32::MAX)), (1, 1, 10, u16::MAX));
+    }
+
+    #[test]
+    fn a_moved_device_is_no_news_to_hosts() {
+        let old = namespace(1);
+        assert!(!NamespaceView { device: 7, ..old }.differs_for_hosts(&old));
+        assert!(NamespaceView { blocks: 7, ..old }.differs_for_hosts(&old));
+        assert!(NamespaceView { write_protected: true, ..old }.differs_for_hosts(&old));
+    }
+
+    #[test]
+    fn an_ended_queue_leaves_its_counters() {
+        let shared = SubsystemShared::new();
+        let queue = QueueShared::new(&shared);
+        queue.count_read(8);
+        queue.count_write(2);
+        let expected =
+            Totals { read_commands: 1, write_commands: 1, read_sectors: 8, written_sectors: 2 };
+        assert_eq!(shared.totals(), expected);
+        drop(queue);
+        assert_eq!(shared.totals(), expected);
+        let next = QueueShared::new(&shared);
+        next.count_read(1);
+        assert_eq!(shared.totals().read_commands, 2);
+        assert_eq!(shared.lock().len(), 1, "the ended queue is forgotten");
+    }
+}

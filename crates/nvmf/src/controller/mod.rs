@@ -1,1 +1,464 @@
-//! controller
+//! One controller of a target: its admin queue, properties, features, events and keep-alive.
+//!
+//! A [`Controller`] lives on the reactor of its admin connection. Commands come in through
+//! [`Controller::handle_command`], everything else through [`Controller::handle_event`],
+//! [`Controller::replace_view`] and [`Controller::handle_deadline`]. What the target has to do
+//! beyond answering waits in [`Controller::poll_effect`]; the caller drains it after every call.
+//!
+//! The controller's I/O queues live on other reactors. It knows them by their words
+//! ([`QueueShared`]) and ends them all by [`Effect::EndQueues`]; the target then drains each and
+//! says so with [`Controller::detach_queue`]. Shutdown and reset are complete, and say so in
+//! Controller Status, when the last one is gone.
+//!
+//! A controller is born of a checked Connect, and ends with [`Effect::Close`] or with the
+//! admin connection, whichever comes first.
+
+mod abort;
+mod admin;
+mod event;
+mod feature;
+pub mod fuzzing;
+mod identify;
+mod keep_alive;
+mod log_page;
+mod property;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_nvme::fabrics::InvalidParameter;
+use weft_nvme::property::{ControllerConfiguration, ControllerStatus, ShutdownStatus};
+use weft_nvme::{Command, Completion, Nqn, Status};
+
+use crate::connect::{ConnectError, ConnectRequest};
+use crate::queue::{ControllerShared, ErrorRecord, Fault, Head, QueueGrant, QueueShared};
+use crate::subsystem::SubsystemView;
+
+/// What is to be answered to an admin command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminReply {
+    /// Send this completion.
+    Complete(Completion),
+    /// Send this data to the host, then the completion.
+    Data {
+        /// As many bytes as the command's data pointer speaks of.
+        bytes: Vec<u8>,
+        /// The completion, a success.
+        completion: Completion,
+    },
+    /// Fetch this many bytes from the host and hand the same command in again, with them.
+    /// Until then the command has not happened.
+    NeedData(u32),
+    /// Nothing yet: the completion comes as [`Effect::Complete`].
+    Pending,
+}
+
+/// What a controller wants done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Send this completion on the admin queue: an answer that had to wait.
+    Complete(Completion),
+    /// End every I/O queue: let its commands finish, close its connection, and say
+    /// [`Controller::detach_queue`].
+    EndQueues(EndReason),
+    /// Try to abort a command of an I/O queue, and say [`ControllerEvent::AbortDone`].
+    Abort {
+        /// Identifier of the Abort command, to be given back.
+        abort_id: u16,
+        /// Queue of the command to abort.
+        queue_id: u16,
+        /// Identifier of the command to abort.
+        command_id: u16,
+    },
+    /// Forbid or allow writing to a namespace, for all controllers of the subsystem, and say
+    /// [`ControllerEvent::WriteProtectDone`] once no queue writes to it any more.
+    SetWriteProtect {
+        /// Identifier of the Set Features command, to be given back.
+        command_id: u16,
+        /// The namespace.
+        nsid: u32,
+        /// Whether writing is forbidden from now on.
+        protect: bool,
+    },
+    /// Close the admin connection: the controller is gone.
+    Close(EndReason),
+}
+
+/// Why queues end, or the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReason {
+    /// The host shut the controller down.
+    Shutdown,
+    /// The host disabled the controller.
+    Reset,
+    /// The host was silent for longer than the Keep Alive Timeout.
+    KeepAliveExpired,
+    /// The host did not enable the controller in time.
+    NeverEnabled,
+    /// The admin connection was lost.
+    AdminQueueLost,
+    /// The host may no longer connect to the subsystem.
+    HostNotAllowed,
+    /// The controller failed.
+    Fatal,
+}
+
+/// What a controller is told beside commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControllerEvent {
+    /// What became of [`Effect::Abort`].
+    AbortDone {
+        /// Identifier of the Abort command.
+        abort_id: u16,
+        /// Whether the command was aborted.
+        aborted: bool,
+    },
+    /// What became of [`Effect::SetWriteProtect`].
+    WriteProtectDone {
+        /// Identifier of the Set Features command.
+        command_id: u16,
+        /// Success, or why not.
+        status: Status,
+    },
+    /// The admin connection is gone.
+    AdminQueueLost,
+    /// The target cannot serve this controller any more.
+    Fatal,
+}
+
+/// An I/O queue as its controller knows it.
+#[derive(Debug)]
+struct AttachedQueue {
+    shared: Arc<QueueShared>,
+    /// Commands that had come when the keep-alive timer last looked.
+    seen: u64,
+}
+
+/// One controller.
+#[derive(Debug)]
+pub struct Controller {
+    view: Arc<SubsystemView>,
+    controller_id: u16,
+    host: Nqn,
+    host_id: [u8; 16],
+    local_address: IpAddr,
+    connect_id: u16,
+    admin: AdminQueue,
+    configuration: ControllerConfiguration,
+    status: ControllerStatus,
+    /// A reset waits for the queues to end.
+    resetting: bool,
+    /// A shutdown waits for the queues to end.
+    shutting_down: bool,
+    /// Nothing more will happen.
+    ended: bool,
+    /// When the controller is given up if it is not enabled until then.
+    association_deadline: Duration,
+    started: Duration,
+    keep_alive: keep_alive::KeepAlive,
+    features: feature::Features,
+    events: event::Events,
+    changed_namespaces: event::ChangedNamespaces,
+    aborts: Vec<abort::Pending>,
+    /// Set Features commands that wait for [`ControllerEvent::WriteProtectDone`].
+    protecting: Vec<u16>,
+    queues: BTreeMap<u16, AttachedQueue>,
+    shared: Arc<ControllerShared>,
+    effects: VecDeque<Effect>,
+}
+
+#[derive(Debug)]
+struct AdminQueue {
+    head: Head,
+    entries: u32,
+    flow_control: bool,
+}
+
+impl Controller {
+    /// The controller that a checked Connect of an admin queue asks for.
+    ///
+    /// `local_address` is the address that the host came to: a discovery controller shows it
+    /// in place of a wildcard.
+    #[must_use]
+    pub fn new(
+        view: Arc<SubsystemView>,
+        request: &ConnectRequest,
+        controller_id: u16,
+        local_address: IpAddr,
+        now: Duration,
+    ) -> Self {
+        let keep_alive = keep_alive::KeepAlive::new(request.keep_alive_timeout_ms, &view, now);
+        let features = feature::Features::new(&view);
+        let mut controller = Self {
+            view,
+            controller_id,
+            host: request.host,
+            host_id: request.host_id,
+            local_address,
+            connect_id: request.command_id,
+            admin: AdminQueue {
+                head: Head::after_connect(request.entries, request.flow_control),
+                entries: request.entries,
+                flow_control: request.flow_control,
+            },
+            configuration: ControllerConfiguration::default(),
+            status: ControllerStatus::default(),
+            resetting: false,
+            shutting_down: false,
+            ended: false,
+            association_deadline: Duration::ZERO,
+            started: now,
+            keep_alive,
+            features,
+            events: event::Events::default(),
+            changed_namespaces: event::ChangedNamespaces::default(),
+            aborts: Vec::new(),
+            protecting: Vec::new(),
+            queues: BTreeMap::new(),
+            shared: ControllerShared::new(),
+            effects: VecDeque::new(),
+        };
+        controller.expect_enable(now);
+        controller
+    }
+
+    /// The answer to the Connect.
+    #[must_use]
+    pub fn connect_completion(&self) -> Completion {
+        let head = Head::after_connect(self.admin.entries, self.admin.flow_control);
+        Completion::new(self.connect_id, Status::SUCCESS)
+            .with_dword0(u32::from(self.controller_id))
+            .with_submission_queue_head(match self.admin.flow_control {
+                true => head.value(),
+                false => u16::MAX,
+            })
+    }
+
+    /// Controller Identifier.
+    #[must_use]
+    pub fn controller_id(&self) -> u16 {
+        self.controller_id
+    }
+
+    /// The host that the controller belongs to.
+    #[must_use]
+    pub fn host(&self) -> &Nqn {
+        &self.host
+    }
+
+    /// Whether the controller is enabled and ready, and not shutting down.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.configuration.enable()
+            && self.status.ready()
+            && !self.resetting
+            && self.status.shutdown_status() == ShutdownStatus::NORMAL_OPERATION
+    }
+
+    /// Identifiers of the I/O queues that are attached.
+    pub fn queue_ids(&self) -> impl Iterator<Item = u16> + '_ {
+        self.queues.keys().copied()
+    }
+
+    /// Takes an admin command, with the data that the host sent along or after
+    /// [`AdminReply::NeedData`]; otherwise `data` is empty.
+    pub fn handle_command(&mut self, command: &Command, data: &[u8], now: Duration) -> AdminReply {
+        let outcome = self.execute(command, data, now);
+        if let Ok(admin::Outcome::NeedData(length)) = outcome {
+            return AdminReply::NeedData(length);
+        }
+        self.admin.head.advance();
+        self.keep_alive.touch();
+        let command_id = command.command_id.get();
+        match outcome {
+            Ok(admin::Outcome::Done(result)) => AdminReply::Complete(
+                self.completion(command_id, Status::SUCCESS).with_result(result),
+            ),
+            Ok(admin::Outcome::Data(bytes)) => {
+                let completion = self.completion(command_id, Status::SUCCESS);
+                AdminReply::Data { bytes, completion }
+            }
+            Ok(admin::Outcome::Pending | admin::Outcome::NeedData(_)) => AdminReply::Pending,
+            Err(fault) => AdminReply::Complete(self.refuse(command, fault)),
+        }
+    }
+
+    /// Takes an admin command whose data did not arrive well: it is answered with `status`.
+    pub fn reject(&mut self, command: &Command, status: Status) -> Completion {
+        self.admin.head.advance();
+        self.keep_alive.touch();
+        self.refuse(command, Fault { status, parameter: None })
+    }
+
+    /// Takes what happened elsewhere.
+    pub fn handle_event(&mut self, event: ControllerEvent) {
+        match event {
+            ControllerEvent::AbortDone { abort_id, aborted } => {
+                self.finish_abort(abort_id, aborted);
+            }
+            ControllerEvent::WriteProtectDone { command_id, status } => {
+                let waiting = self.protecting.iter().position(|id| *id == command_id);
+                if let Some(index) = waiting {
+                    self.protecting.swap_remove(index);
+                    self.complete_late(self.completion(command_id, status));
+                }
+            }
+            ControllerEvent::AdminQueueLost => self.end(EndReason::AdminQueueLost),
+            ControllerEvent::Fatal => {
+                self.status = self.status.with_fatal(true);
+                self.end(EndReason::Fatal);
+            }
+        }
+    }
+
+    /// What is to be done next, if anything.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Controller::handle_deadline`] is to be called, if ever. Ask again after each call.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        if self.ended {
+            return None;
+        }
+        let association = (!self.is_ready()).then_some(self.association_deadline);
+        [association, self.keep_alive.deadline()].into_iter().flatten().min()
+    }
+
+    /// Takes the passing of time: looks whether the host is alive and has done what it must.
+    pub fn handle_deadline(&mut self, now: Duration) {
+        if self.ended {
+            return;
+        }
+        if !self.is_ready() && self.association_deadline <= now {
+            return self.end(EndReason::NeverEnabled);
+        }
+        if self.keep_alive.deadline().is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        let mut alive = self.keep_alive.take_touched();
+        for queue in self.queues.values_mut() {
+            let commands = queue.shared.commands();
+            alive |= commands != queue.seen;
+            queue.seen = commands;
+        }
+        if alive {
+            self.keep_alive.restart(now);
+        } else {
+            self.status = self.status.with_fatal(true);
+            self.end(EndReason::KeepAliveExpired);
+        }
+    }
+
+    /// Attaches an I/O queue, as a Connect that names this controller asks for.
+    pub fn attach_queue(&mut self, request: &ConnectRequest) -> Result<QueueGrant, ConnectError> {
+        self.check_queue(request)?;
+        let shared = QueueShared::new(&self.view.shared);
+        let queue = AttachedQueue { shared: Arc::clone(&shared), seen: 0 };
+        self.queues.insert(request.queue_id, queue);
+        self.keep_alive.touch();
+        Ok(QueueGrant {
+            queue_id: request.queue_id,
+            entries: request.entries,
+            flow_control: request.flow_control,
+            controller_id: self.controller_id,
+            command_id: request.command_id,
+            shared,
+            controller: Arc::clone(&self.shared),
+        })
+    }
+
+    /// Takes note that an I/O queue has ended: its commands are finished, its connection closed.
+    pub fn detach_queue(&mut self, queue_id: u16) {
+        self.queues.remove(&queue_id);
+        self.finish_aborts_of(queue_id);
+        self.finish_ending();
+    }
+
+    /// Takes a newer view: raises the events that tell the host what changed, and ends the
+    /// controller if its host is no longer allowed.
+    pub fn replace_view(&mut self, view: Arc<SubsystemView>) {
+        let old = std::mem::replace(&mut self.view, view);
+        if !self.view.allows(&self.host) {
+            return self.end(EndReason::HostNotAllowed);
+        }
+        self.note_changes(&old);
+        self.deliver_events();
+    }
+
+    fn check_queue(&self, request: &ConnectRequest) -> Result<(), ConnectError> {
+        request.check_host(&self.view)?;
+        if self.ended || request.controller_id != self.controller_id {
+            return Err(ConnectError::unknown_controller());
+        }
+        if request.host != self.host {
+            return Err(ConnectError::invalid(InvalidParameter::HOST_NQN));
+        }
+        if request.host_id != self.host_id {
+            return Err(ConnectError::invalid(InvalidParameter::HOST_ID));
+        }
+        let in_range = (1..=self.features.io_queues).contains(&request.queue_id);
+        if self.view.discovery().is_some() || !in_range {
+            return Err(ConnectError::invalid(InvalidParameter::QUEUE_ID));
+        }
+        request.check_size(&self.view)?;
+        if !self.is_ready() || self.queues.contains_key(&request.queue_id) {
+            return Err(ConnectError::status(Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
+        }
+        if !self.has_entry_sizes() {
+            return Err(ConnectError::invalid(InvalidParameter::QUEUE_ID));
+        }
+        Ok(())
+    }
+
+    /// Gives the controller up: all queues end, and the admin connection closes.
+    fn end(&mut self, reason: EndReason) {
+        if self.ended {
+            return;
+        }
+        self.ended = true;
+        if self.configuration.enable()
+            && self.status.shutdown_status() == ShutdownStatus::NORMAL_OPERATION
+        {
+            self.view.shared.count_lost_association();
+        }
+        self.effects.push_back(Effect::EndQueues(reason));
+        self.effects.push_back(Effect::Close(reason));
+    }
+
+    /// From now on the host has the association timeout to enable the controller.
+    fn expect_enable(&mut self, now: Duration) {
+        let patience = Duration::from_millis(self.view.limits.association_timeout_ms.into());
+        self.association_deadline = now.saturating_add(patience);
+    }
+
+    fn complete_late(&mut self, completion: Completion) {
+        if !self.ended {
+            self.effects.push_back(Effect::Complete(completion));
+        }
+    }
+
+    fn completion(&self, command_id: u16, status: Status) -> Completion {
+        Completion::new(command_id, status).with_submission_queue_head(self.admin.head.value())
+    }
+
+    fn refuse(&mut self, command: &Command, fault: Fault) -> Completion {
+        self.shared.errors().push(ErrorRecord {
+            count: 0,
+            queue_id: 0,
+            command_id: command.command_id.get(),
+            status: fault.status,
+            parameter: fault.parameter,
+            lba: 0,
+            nsid: if command.is_fabrics() { 0 } else { command.namespace_id.get() },
+            opcode: command.opcode,
+        });
+        self.completion(command.command_id.get(), fault.status)
+    }
+}
+
+#[cfg(test)]
+mod tests;

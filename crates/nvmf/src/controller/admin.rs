@@ -1,0 +1,153 @@
+//! Which admin commands there are, and when they may come.
+
+use std::time::Duration;
+
+use weft_nvme::command::DataPointer;
+use weft_nvme::sgl::Location;
+use weft_nvme::{AdminOpcode, Command, FabricsType, Status};
+
+use super::Controller;
+use crate::queue::Fault;
+
+/// What an admin command comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Done, with this result in dwords 0 and 1.
+    Done(u64),
+    /// Done, with this data for the host.
+    Data(Vec<u8>),
+    /// This many bytes from the host are missing; nothing has happened yet.
+    NeedData(u32),
+    /// It will be answered later.
+    Pending,
+}
+
+/// A fault of the byte at this offset of the command; trying again is pointless.
+pub(super) const fn fault(status: Status, parameter: u8) -> Fault {
+    Fault { status: status.with_dnr(), parameter: Some(parameter) }
+}
+
+const OPCODE: Fault = fault(Status::INVALID_OPCODE, 0);
+const FLAGS: Fault = fault(Status::INVALID_FIELD, 1);
+const FABRICS_TYPE: Fault = fault(Status::INVALID_OPCODE, 4);
+const CONNECTED_ALREADY: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 4);
+const NOT_READY: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 0);
+const ADMIN_DISCONNECT: Fault = fault(Status::DISCONNECT_INVALID_QUEUE_TYPE, 4);
+const DATA_LENGTH: Fault = fault(Status::DATA_SGL_LENGTH_INVALID, 32);
+const DATA_OFFSET: Fault = fault(Status::SGL_OFFSET_INVALID, 24);
+const DATA_TYPE: Fault = fault(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
+const DATA_DIRECTION: Fault = fault(Status::INVALID_FIELD, 39);
+
+impl Controller {
+    /// Carries an admin command out.
+    pub(super) fn execute(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+        now: Duration,
+    ) -> Result<Outcome, Fault> {
+        if let Some(fabrics_type) = command.fabrics_type() {
+            return self.execute_fabrics(fabrics_type, command, now);
+        }
+        check_flags(command)?;
+        if !self.is_ready() || self.ended {
+            return Err(NOT_READY);
+        }
+        match self.view.discovery() {
+            None => self.execute_admin(command, data, now),
+            Some(_) => self.execute_discovery(command, now),
+        }
+    }
+
+    fn execute_fabrics(
+        &mut self,
+        fabrics_type: FabricsType,
+        command: &Command,
+        now: Duration,
+    ) -> Result<Outcome, Fault> {
+        if self.ended {
+            return Err(NOT_READY);
+        }
+        match fabrics_type {
+            FabricsType::PROPERTY_GET => self.property_get(command),
+            FabricsType::PROPERTY_SET => self.property_set(command, now),
+            FabricsType::CONNECT => Err(CONNECTED_ALREADY),
+            FabricsType::DISCONNECT => Err(ADMIN_DISCONNECT),
+            _ => Err(FABRICS_TYPE),
+        }
+    }
+
+    /// The admin commands of an I/O controller.
+    fn execute_admin(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+        now: Duration,
+    ) -> Result<Outcome, Fault> {
+        match command.admin_opcode() {
+            AdminOpcode::IDENTIFY => self.identify(command),
+            AdminOpcode::GET_LOG_PAGE => self.get_log_page(command, now),
+            AdminOpcode::GET_FEATURES => self.get_features(command),
+            AdminOpcode::SET_FEATURES => self.set_features(command, data, now),
+            AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST => self.event_request(command),
+            AdminOpcode::ABORT => self.abort(command),
+            AdminOpcode::KEEP_ALIVE => Ok(Outcome::Done(0)),
+            _ => Err(OPCODE),
+        }
+    }
+
+    /// The admin commands of a discovery controller.
+    fn execute_discovery(&mut self, command: &Command, now: Duration) -> Result<Outcome, Fault> {
+        match command.admin_opcode() {
+            AdminOpcode::IDENTIFY => self.identify_discovery(command),
+            AdminOpcode::GET_LOG_PAGE => self.get_discovery_log_page(command),
+            AdminOpcode::GET_FEATURES => self.get_discovery_features(command),
+            AdminOpcode::SET_FEATURES => self.set_discovery_features(command, now),
+            AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST => self.event_request(command),
+            AdminOpcode::ABORT => self.abort(command),
+            AdminOpcode::KEEP_ALIVE => Ok(Outcome::Done(0)),
+            _ => Err(OPCODE),
+        }
+    }
+}
+
+/// The data pointer must speak of exactly the data that goes to the host.
+pub(super) fn check_data_to_host(command: &Command, length: u32) -> Result<(), Fault> {
+    match command.data_pointer.location() {
+        Ok(Location::InCapsule { .. }) => Err(DATA_DIRECTION),
+        location => check_length(location.ok(), length),
+    }
+}
+
+/// The data pointer must speak of exactly the data that the host is to send.
+pub(super) fn check_data_from_host(command: &Command, length: u32) -> Result<(), Fault> {
+    match command.data_pointer.location() {
+        Ok(Location::InCapsule { offset, .. }) if offset != 0 => Err(DATA_OFFSET),
+        location => check_length(location.ok(), length),
+    }
+}
+
+fn check_length(location: Option<Location>, length: u32) -> Result<(), Fault> {
+    match location {
+        Some(
+            Location::Transport { length: described }
+            | Location::InCapsule { length: described, .. }
+            | Location::Keyed { length: described, .. },
+        ) => {
+            if described == length {
+                Ok(())
+            } else {
+                Err(DATA_LENGTH)
+            }
+        }
+        _ => Err(DATA_TYPE),
+    }
+}
+
+/// Over Fabrics every command uses SGLs, and no admin command is fused.
+fn check_flags(command: &Command) -> Result<(), Fault> {
+    let pointer = command.flags.data_pointer();
+    let sgl =
+        pointer == DataPointer::SGL_METADATA_BUFFER || pointer == DataPointer::SGL_METADATA_SGL;
+    if sgl && command.flags.raw_fused() == 0 { Ok(()) } else { Err(FLAGS) }
+}

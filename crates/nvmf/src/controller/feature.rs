@@ -1,0 +1,454 @@
+//! Get Features and Set Features. No feature can be saved: a reset brings every default back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use weft_nvme::command::NAMESPACE_ID_BROADCAST;
+use weft_nvme::event::{Event, EventType, HealthInformation, NoticeInformation};
+use weft_nvme::feature::{
+    AsynchronousEventConfiguration, CommandSetProfile, ErrorRecovery, FeatureCapabilities,
+    FeatureId, GetFeatures, HostBehavior, HostIdentifier, NumberOfQueues, PowerManagement, Select,
+    SetFeatures, TemperatureThreshold, TemperatureThresholdType, VolatileWriteCache,
+    WriteProtection, WriteProtectionState,
+};
+use weft_nvme::log_page::{CriticalWarning, LogPageId};
+use weft_nvme::{Command, Status, Wire};
+
+use super::admin::{Outcome, check_data_from_host, check_data_to_host, fault};
+use super::{Controller, Effect};
+use crate::queue::Fault;
+use crate::subsystem::{NamespaceView, SubsystemView};
+
+/// Composite Temperature. There is no sensor, so it is a steady 25 °C.
+pub(super) const COMPOSITE_TEMPERATURE_K: u16 = 298;
+
+/// Bytes of the Host Behavior Support data structure.
+const HOST_BEHAVIOR_BYTES: u32 = 512;
+
+const NAMESPACE: Fault = fault(Status::INVALID_NAMESPACE, 4);
+const NOT_OF_A_NAMESPACE: Fault = fault(Status::FEATURE_NOT_NAMESPACE_SPECIFIC, 4);
+const FEATURE: Fault = fault(Status::INVALID_FIELD, 40);
+const SELECT: Fault = fault(Status::INVALID_FIELD, 41);
+const SAVE: Fault = fault(Status::FEATURE_NOT_SAVEABLE, 43);
+const VALUE: Fault = fault(Status::INVALID_FIELD, 44);
+const DATA: Fault = fault(Status::INVALID_FIELD, 24);
+const NOT_CHANGEABLE: Fault = fault(Status::FEATURE_NOT_CHANGEABLE, 44);
+const TOO_LATE: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 40);
+const COMBINATION: Fault = fault(Status::COMMAND_SET_COMBINATION_REJECTED, 44);
+
+/// The values of a controller's features, but for those that other parts of it keep: the Keep
+/// Alive Timer, the write cache, the host identifier and write protection.
+#[derive(Debug)]
+pub(super) struct Features {
+    /// I/O queues that the host may connect: Number of Queues.
+    pub(super) io_queues: u16,
+    arbitration: u32,
+    power_management: u32,
+    over_temperature_k: u16,
+    under_temperature_k: u16,
+    /// Error Recovery of the namespaces whose value is not the default.
+    error_recovery: BTreeMap<u32, u32>,
+    write_atomicity: u32,
+    events: AsynchronousEventConfiguration,
+    host_behavior: HostBehavior,
+}
+
+impl Features {
+    /// The defaults.
+    pub(super) fn new(view: &SubsystemView) -> Self {
+        Self {
+            io_queues: view.limits.max_io_queues,
+            arbitration: 0,
+            power_management: 0,
+            // Never reached, so that nobody is alarmed who did not ask.
+            over_temperature_k: u16::MAX,
+            under_temperature_k: 0,
+            error_recovery: BTreeMap::new(),
+            write_atomicity: 0,
+            events: default_events(view),
+            host_behavior: HostBehavior::default(),
+        }
+    }
+
+    /// Brings the defaults back.
+    pub(super) fn reset(&mut self, view: &SubsystemView) {
+        *self = Self::new(view);
+    }
+
+    /// Whether the host wants to hear of this event.
+    pub(super) fn is_event_enabled(&self, event: Event) -> bool {
+        match (event.event_type(), event.as_notice()) {
+            (_, Some(NoticeInformation::NAMESPACE_ATTRIBUTE_CHANGED)) => {
+                self.events.namespace_attribute()
+            }
+            (_, Some(NoticeInformation::DISCOVERY_LOG_PAGE_CHANGE)) => {
+                self.events.discovery_log_change()
+            }
+            (EventType::HEALTH, _) => {
+                CriticalWarning(self.events.critical_warnings()).temperature()
+            }
+            _ => false,
+        }
+    }
+
+    /// Critical Warning of the health log page.
+    pub(super) fn critical_warning(&self) -> CriticalWarning {
+        let alarming = COMPOSITE_TEMPERATURE_K >= self.over_temperature_k
+            || COMPOSITE_TEMPERATURE_K <= self.under_temperature_k;
+        CriticalWarning(0).with_temperature(alarming)
+    }
+
+    /// The value of a feature that has no data and is kept here. `value` is Command Dword 11.
+    fn plain(&self, feature: FeatureId, nsid: u32, value: u32) -> Result<u32, Fault> {
+        Ok(match feature {
+            FeatureId::ARBITRATION => self.arbitration,
+            FeatureId::POWER_MANAGEMENT => self.power_management,
+            FeatureId::TEMPERATURE_THRESHOLD => {
+                let asked = TemperatureThreshold(value);
+                let threshold = match (asked.sensor(), asked.threshold_type()) {
+                    (TemperatureThreshold::COMPOSITE, TemperatureThresholdType::OVER) => {
+                        self.over_temperature_k
+                    }
+                    (TemperatureThreshold::COMPOSITE, TemperatureThresholdType::UNDER) => {
+                        self.under_temperature_k
+                    }
+                    _ => return Err(VALUE),
+                };
+                TemperatureThreshold(0).with_threshold_k(threshold).0
+            }
+            FeatureId::ERROR_RECOVERY => self.error_recovery.get(&nsid).copied().unwrap_or(0),
+            FeatureId::NUMBER_OF_QUEUES => NumberOfQueues::pairs(self.io_queues).0,
+            FeatureId::WRITE_ATOMICITY => self.write_atomicity,
+            FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION => self.events.0,
+            FeatureId::COMMAND_SET_PROFILE => 0,
+            _ => return Err(FEATURE),
+        })
+    }
+}
+
+/// What the host hears of before it has said what it wants: as from the Linux target, all notices.
+fn default_events(view: &SubsystemView) -> AsynchronousEventConfiguration {
+    let discovery = view.discovery().is_some();
+    AsynchronousEventConfiguration(0)
+        .with_namespace_attribute(!discovery)
+        .with_discovery_log_change(discovery)
+}
+
+/// What can be done with a feature of an I/O controller; `None` if it has no such feature.
+fn capabilities(feature: FeatureId) -> Option<FeatureCapabilities> {
+    let changeable = FeatureCapabilities(0).with_changeable(true);
+    match feature {
+        FeatureId::ARBITRATION
+        | FeatureId::POWER_MANAGEMENT
+        | FeatureId::TEMPERATURE_THRESHOLD
+        | FeatureId::VOLATILE_WRITE_CACHE
+        | FeatureId::NUMBER_OF_QUEUES
+        | FeatureId::WRITE_ATOMICITY
+        | FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION
+        | FeatureId::KEEP_ALIVE_TIMER
+        | FeatureId::HOST_BEHAVIOR_SUPPORT
+        | FeatureId::COMMAND_SET_PROFILE => Some(changeable),
+        FeatureId::ERROR_RECOVERY | FeatureId::NAMESPACE_WRITE_PROTECTION => {
+            Some(changeable.with_namespace_specific(true))
+        }
+        FeatureId::HOST_IDENTIFIER => Some(FeatureCapabilities(0)),
+        _ => None,
+    }
+}
+
+/// The same for a discovery controller.
+fn discovery_capabilities(feature: FeatureId) -> Option<FeatureCapabilities> {
+    match feature {
+        FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION | FeatureId::KEEP_ALIVE_TIMER => {
+            Some(FeatureCapabilities(0).with_changeable(true))
+        }
+        _ => None,
+    }
+}
+
+impl Controller {
+    /// Get Features on an I/O controller.
+    pub(super) fn get_features(&self, command: &Command) -> Result<Outcome, Fault> {
+        let get = GetFeatures::from_command(command);
+        let capabilities = capabilities(get.feature).ok_or(FEATURE)?;
+        self.get_feature(command, &get, capabilities)
+    }
+
+    /// Get Features on a discovery controller.
+    pub(super) fn get_discovery_features(&self, command: &Command) -> Result<Outcome, Fault> {
+        let get = GetFeatures::from_command(command);
+        let capabilities = discovery_capabilities(get.feature).ok_or(FEATURE)?;
+        self.get_feature(command, &get, capabilities)
+    }
+
+    /// Set Features on an I/O controller.
+    pub(super) fn set_features(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+        now: Duration,
+    ) -> Result<Outcome, Fault> {
+        let set = SetFeatures::from_command(command);
+        let capabilities = capabilities(set.feature).ok_or(FEATURE)?;
+        check_set(&set, capabilities)?;
+        match set.feature {
+            FeatureId::HOST_IDENTIFIER => Err(TOO_LATE),
+            FeatureId::NUMBER_OF_QUEUES => self.set_number_of_queues(set.value),
+            FeatureId::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(command, data),
+            FeatureId::NAMESPACE_WRITE_PROTECTION => self.set_write_protection(command, &set),
+            FeatureId::ERROR_RECOVERY => self.set_error_recovery(&set),
+            FeatureId::KEEP_ALIVE_TIMER => Ok(self.set_keep_alive_timer(set.value, now)),
+            FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION => {
+                let known = AsynchronousEventConfiguration(0)
+                    .with_critical_warnings(u8::MAX)
+                    .with_namespace_attribute(true);
+                self.set_events(set.value, known)
+            }
+            _ => self.set_plain(set.feature, set.value),
+        }
+    }
+
+    /// Set Features on a discovery controller.
+    pub(super) fn set_discovery_features(
+        &mut self,
+        command: &Command,
+        now: Duration,
+    ) -> Result<Outcome, Fault> {
+        let set = SetFeatures::from_command(command);
+        check_set(&set, discovery_capabilities(set.feature).ok_or(FEATURE)?)?;
+        if set.feature == FeatureId::KEEP_ALIVE_TIMER {
+            return Ok(self.set_keep_alive_timer(set.value, now));
+        }
+        let known = AsynchronousEventConfiguration(0).with_discovery_log_change(true);
+        self.set_events(set.value, known)
+    }
+
+    fn get_feature(
+        &self,
+        command: &Command,
+        get: &GetFeatures,
+        capabilities: FeatureCapabilities,
+    ) -> Result<Outcome, Fault> {
+        match get.select {
+            Select::CURRENT => self.current_value(command, get),
+            // What cannot be saved has its default for a saved value.
+            Select::DEFAULT | Select::SAVED => self.default_value(command, get),
+            Select::SUPPORTED_CAPABILITIES => Ok(Outcome::Done(capabilities.0.into())),
+            _ => Err(SELECT),
+        }
+    }
+
+    fn current_value(&self, command: &Command, get: &GetFeatures) -> Result<Outcome, Fault> {
+        let value = match get.feature {
+            FeatureId::HOST_IDENTIFIER => {
+                if !HostIdentifier(get.cdw11).extended() {
+                    return Err(VALUE);
+                }
+                return with_data(command, &self.host_id);
+            }
+            FeatureId::HOST_BEHAVIOR_SUPPORT => {
+                return with_data(command, self.features.host_behavior.bytes());
+            }
+            FeatureId::KEEP_ALIVE_TIMER => self.keep_alive.timeout_ms(),
+            FeatureId::VOLATILE_WRITE_CACHE => {
+                VolatileWriteCache(0).with_enable(self.shared.write_cache()).0
+            }
+            FeatureId::NAMESPACE_WRITE_PROTECTION => {
+                let protected = self.active_namespace(get.namespace_id)?.is_write_protected();
+                protection_value(protected)
+            }
+            FeatureId::ERROR_RECOVERY => {
+                self.active_namespace(get.namespace_id)?;
+                self.features.plain(get.feature, get.namespace_id, 0)?
+            }
+            feature => self.features.plain(feature, get.namespace_id, get.cdw11)?,
+        };
+        Ok(Outcome::Done(value.into()))
+    }
+
+    fn default_value(&self, command: &Command, get: &GetFeatures) -> Result<Outcome, Fault> {
+        let value = match get.feature {
+            FeatureId::HOST_IDENTIFIER => return self.current_value(command, get),
+            FeatureId::HOST_BEHAVIOR_SUPPORT => {
+                return with_data(command, HostBehavior::default().bytes());
+            }
+            FeatureId::KEEP_ALIVE_TIMER => 0,
+            FeatureId::VOLATILE_WRITE_CACHE => VolatileWriteCache(0).with_enable(true).0,
+            FeatureId::NAMESPACE_WRITE_PROTECTION => protection_value(false),
+            feature => Features::new(&self.view).plain(feature, 0, get.cdw11)?,
+        };
+        Ok(Outcome::Done(value.into()))
+    }
+
+    fn active_namespace(&self, nsid: u32) -> Result<&NamespaceView, Fault> {
+        self.view.namespaces.get(&nsid).ok_or(NAMESPACE)
+    }
+
+    /// Features that are one number, which is kept if it is good.
+    fn set_plain(&mut self, feature: FeatureId, value: u32) -> Result<Outcome, Fault> {
+        match feature {
+            FeatureId::ARBITRATION => self.features.arbitration = value,
+            FeatureId::POWER_MANAGEMENT => {
+                if PowerManagement(value).power_state() != 0 {
+                    return Err(VALUE);
+                }
+                self.features.power_management = value;
+            }
+            FeatureId::TEMPERATURE_THRESHOLD => self.set_temperature(value)?,
+            FeatureId::VOLATILE_WRITE_CACHE => {
+                self.shared.set_write_cache(VolatileWriteCache(value).enable());
+            }
+            FeatureId::WRITE_ATOMICITY => self.features.write_atomicity = value,
+            FeatureId::COMMAND_SET_PROFILE => {
+                if CommandSetProfile(value).combination_index() != 0 {
+                    return Err(COMBINATION);
+                }
+            }
+            _ => return Err(FEATURE),
+        }
+        Ok(Outcome::Done(0))
+    }
+
+    /// Number of Queues: once an I/O queue is connected it stays as it is.
+    fn set_number_of_queues(&mut self, value: u32) -> Result<Outcome, Fault> {
+        if !self.queues.is_empty() {
+            return Err(TOO_LATE);
+        }
+        let asked = NumberOfQueues(value);
+        let not_allowed = NumberOfQueues::NOT_ALLOWED;
+        if asked.submission_queues_0s_based() == not_allowed
+            || asked.completion_queues_0s_based() == not_allowed
+        {
+            return Err(VALUE);
+        }
+        let pairs = u16::try_from(asked.queue_pairs()).unwrap_or(u16::MAX);
+        self.features.io_queues = pairs.min(self.view.limits.max_io_queues);
+        Ok(Outcome::Done(NumberOfQueues::pairs(self.features.io_queues).0.into()))
+    }
+
+    fn set_temperature(&mut self, value: u32) -> Result<(), Fault> {
+        let threshold = TemperatureThreshold(value);
+        let composite = [TemperatureThreshold::COMPOSITE, TemperatureThreshold::ALL_SENSORS];
+        if !composite.contains(&threshold.sensor()) {
+            return Err(VALUE);
+        }
+        match threshold.threshold_type() {
+            TemperatureThresholdType::OVER => {
+                self.features.over_temperature_k = threshold.threshold_k();
+            }
+            TemperatureThresholdType::UNDER => {
+                self.features.under_temperature_k = threshold.threshold_k();
+            }
+            _ => return Err(VALUE),
+        }
+        self.alarm();
+        Ok(())
+    }
+
+    /// Raises the event of the temperature, if there is reason to.
+    fn alarm(&mut self) {
+        if self.features.critical_warning().temperature() {
+            self.raise(Event::new(
+                EventType::HEALTH,
+                HealthInformation::TEMPERATURE_THRESHOLD.0,
+                LogPageId::HEALTH,
+            ));
+            self.deliver_events();
+        }
+    }
+
+    fn set_events(
+        &mut self,
+        value: u32,
+        known: AsynchronousEventConfiguration,
+    ) -> Result<Outcome, Fault> {
+        if value & !known.0 != 0 {
+            return Err(VALUE);
+        }
+        self.features.events = AsynchronousEventConfiguration(value);
+        self.alarm();
+        Ok(Outcome::Done(0))
+    }
+
+    fn set_keep_alive_timer(&mut self, timeout_ms: u32, now: Duration) -> Outcome {
+        self.keep_alive.set_timeout(timeout_ms, &self.view, now);
+        Outcome::Done(self.keep_alive.timeout_ms().into())
+    }
+
+    fn set_error_recovery(&mut self, set: &SetFeatures) -> Result<Outcome, Fault> {
+        if ErrorRecovery(set.value).deallocated_error() {
+            return Err(VALUE);
+        }
+        if set.namespace_id == NAMESPACE_ID_BROADCAST {
+            let all = self.view.namespaces.keys().map(|nsid| (*nsid, set.value));
+            self.features.error_recovery = all.collect();
+        } else {
+            self.active_namespace(set.namespace_id)?;
+            self.features.error_recovery.insert(set.namespace_id, set.value);
+        }
+        Ok(Outcome::Done(0))
+    }
+
+    fn set_host_behavior(&mut self, command: &Command, data: &[u8]) -> Result<Outcome, Fault> {
+        check_data_from_host(command, HOST_BEHAVIOR_BYTES)?;
+        if data.is_empty() {
+            return Ok(Outcome::NeedData(HOST_BEHAVIOR_BYTES));
+        }
+        let behavior = HostBehavior::read(data).map_err(|_| DATA)?;
+        let flags = [
+            behavior.advanced_command_retry,
+            behavior.telemetry_data_area4,
+            behavior.extended_lba_formats,
+            behavior.dispersed_namespaces,
+        ];
+        if flags.iter().any(|flag| *flag > 1) {
+            return Err(DATA);
+        }
+        self.features.host_behavior = behavior;
+        Ok(Outcome::Done(0))
+    }
+
+    /// Write protection is everybody's: the target does it, and then this is answered.
+    fn set_write_protection(
+        &mut self,
+        command: &Command,
+        set: &SetFeatures,
+    ) -> Result<Outcome, Fault> {
+        let namespace = self.active_namespace(set.namespace_id)?;
+        let protect = match WriteProtection(set.value).state() {
+            WriteProtectionState::NO_WRITE_PROTECT if !namespace.capabilities.read_only => false,
+            WriteProtectionState::WRITE_PROTECT => true,
+            _ => return Err(NOT_CHANGEABLE),
+        };
+        let command_id = command.command_id.get();
+        self.protecting.push(command_id);
+        let nsid = set.namespace_id;
+        self.effects.push_back(Effect::SetWriteProtect { command_id, nsid, protect });
+        Ok(Outcome::Pending)
+    }
+}
+
+/// What is true of every Set Features.
+fn check_set(set: &SetFeatures, capabilities: FeatureCapabilities) -> Result<(), Fault> {
+    if set.save {
+        return Err(SAVE);
+    }
+    let of_a_namespace = set.namespace_id != 0 && set.namespace_id != NAMESPACE_ID_BROADCAST;
+    if of_a_namespace && !capabilities.namespace_specific() {
+        return Err(NOT_OF_A_NAMESPACE);
+    }
+    Ok(())
+}
+
+fn with_data(command: &Command, bytes: &[u8]) -> Result<Outcome, Fault> {
+    check_data_to_host(command, u32::try_from(bytes.len()).unwrap_or(u32::MAX))?;
+    Ok(Outcome::Data(bytes.to_vec()))
+}
+
+fn protection_value(protected: bool) -> u32 {
+    let state = match protected {
+        true => WriteProtectionState::WRITE_PROTECT,
+        false => WriteProtectionState::NO_WRITE_PROTECT,
+    };
+    WriteProtection::new(state).0
+}

@@ -1,0 +1,315 @@
+//! Identify: what the controller and its namespaces look like to a host.
+
+use weft_nvme::command::NAMESPACE_ID_BROADCAST;
+use weft_nvme::identify::{
+    self, Cns, CommandSetId, CommandSetVectors, CommandSets, ControllerAttributes, ControllerType,
+    DeallocateFeatures, DiscoveryControllerType, EntrySizes, FabricsCommandSupport,
+    FabricsControllerAttributes, FirmwareUpdates, FusedOperations, IDENTIFY_LENGTH, Identify,
+    IndependentNamespace, LbaFormat, LogPageAttributes, MultipathCapabilities, NamespaceAttributes,
+    NamespaceFeatures, NamespaceIdentifier, NamespaceList, NamespaceStatus, NvmController,
+    NvmNamespace, OptionalAsynchronousEvents, OptionalNvmCommands, SglSupport, SharingCapabilities,
+    VolatileWriteCacheAttributes, WriteProtectionCapabilities, push_descriptor,
+};
+use weft_nvme::property::Version;
+use weft_nvme::wire::{Text, U16, U32, U64, U128};
+use weft_nvme::{Command, Status, Wire};
+
+use super::Controller;
+use super::admin::{Outcome, check_data_to_host, fault};
+use crate::connect::queue_entries_max;
+use crate::queue::{ERROR_ENTRIES, Fault};
+use crate::subsystem::{ControllerModel, NamespaceView, page_exponent};
+
+/// Bytes of a command and of a completion, which IOCCSZ and IORCSZ count in units of 16.
+const COMMAND_BYTES: u32 = 64;
+const COMPLETION_16B: u32 = 1;
+
+/// Controller Identifier (CNTID) in Identify I/O Command Set that means the one asked.
+const THIS_CONTROLLER: u16 = 0xffff;
+
+const NAMESPACE: Fault = fault(Status::INVALID_NAMESPACE, 4);
+const CNS: Fault = fault(Status::INVALID_FIELD, 40);
+const CONTROLLER_ID: Fault = fault(Status::INVALID_FIELD, 42);
+const COMMAND_SET: Fault = fault(Status::INVALID_FIELD, 47);
+
+impl Controller {
+    /// Identify on an I/O controller.
+    pub(super) fn identify(&self, command: &Command) -> Result<Outcome, Fault> {
+        check_length(command)?;
+        let identify = Identify::from_command(command);
+        let nsid = identify.namespace_id;
+        let bytes = match identify.cns {
+            Cns::NAMESPACE => self.identify_namespace(nsid)?,
+            Cns::CONTROLLER => self.identify_controller().bytes().to_vec(),
+            Cns::ACTIVE_NAMESPACE_LIST => self.active_namespaces(nsid)?,
+            Cns::NAMESPACE_DESCRIPTOR_LIST => self.namespace_descriptors(nsid)?,
+            Cns::COMMAND_SET_NAMESPACE => {
+                check_command_set(&identify)?;
+                self.identify_nvm_namespace(nsid)?
+            }
+            Cns::COMMAND_SET_CONTROLLER => {
+                check_command_set(&identify)?;
+                self.identify_nvm_controller().bytes().to_vec()
+            }
+            Cns::COMMAND_SET_ACTIVE_NAMESPACE_LIST => {
+                check_command_set(&identify)?;
+                self.active_namespaces(nsid)?
+            }
+            Cns::INDEPENDENT_NAMESPACE => self.identify_independent_namespace(nsid)?,
+            Cns::COMMAND_SET_DATA => {
+                let own = [THIS_CONTROLLER, self.controller_id];
+                if !own.contains(&identify.controller_id) {
+                    return Err(CONTROLLER_ID);
+                }
+                let nvm_only = CommandSets(0).with_nvm(true);
+                CommandSetVectors::single(nvm_only).bytes().to_vec()
+            }
+            _ => return Err(CNS),
+        };
+        Ok(Outcome::Data(bytes))
+    }
+
+    /// Identify on a discovery controller: it has itself to show, and nothing else.
+    pub(super) fn identify_discovery(&self, command: &Command) -> Result<Outcome, Fault> {
+        check_length(command)?;
+        if Identify::from_command(command).cns != Cns::CONTROLLER {
+            return Err(CNS);
+        }
+        let mut controller = self.identify_common();
+        controller.controller_type = ControllerType::DISCOVERY;
+        controller.discovery_controller_type = DiscoveryControllerType::DIRECT;
+        controller.optional_asynchronous_events =
+            U32::new(OptionalAsynchronousEvents(0).with_discovery_log_change(true).0);
+        controller.log_page_attributes = LogPageAttributes(0).with_extended_data(true);
+        Ok(Outcome::Data(controller.bytes().to_vec()))
+    }
+
+    /// The fields that every controller has.
+    fn identify_common(&self) -> identify::Controller {
+        let view = &self.view;
+        let limits = &view.limits;
+        let mut controller = identify::Controller::zeroed();
+        controller.serial_number = Text::new(&view.serial);
+        controller.model_number = Text::new(&view.model);
+        controller.firmware_revision = Text::new(&view.firmware);
+        controller.maximum_data_transfer_size = limits.mdts();
+        controller.controller_id = U16::new(self.controller_id);
+        controller.version = U32::new(Version::V2_1.0);
+        let attributes =
+            ControllerAttributes(0).with_host_id_128_bits(true).with_traffic_based_keep_alive(true);
+        controller.attributes = U32::new(attributes.0);
+        controller.abort_command_limit_0s_based = limits.max_aborts.saturating_sub(1);
+        controller.asynchronous_event_request_limit_0s_based =
+            limits.max_event_requests.saturating_sub(1);
+        controller.error_log_page_entries_0s_based =
+            u8::try_from(ERROR_ENTRIES - 1).unwrap_or(u8::MAX);
+        controller.keep_alive_granularity_100ms = U16::new(limits.keep_alive_support_100ms());
+        controller.maximum_outstanding_commands =
+            U16::new(u16::try_from(queue_entries_max(view)).unwrap_or(u16::MAX));
+        let sgls = SglSupport(0).with_supported(1).with_offset(true).with_transport(true);
+        controller.sgl_support = U32::new(sgls.0);
+        controller.subsystem_nqn = view.nqn.to_field();
+        let in_capsule = limits.in_capsule_bytes;
+        controller.io_command_capsule_16b = U32::new(COMMAND_BYTES.saturating_add(in_capsule) / 16);
+        controller.io_response_capsule_16b = U32::new(COMPLETION_16B);
+        controller.fabrics_attributes = FabricsControllerAttributes(0)
+            .with_static_controllers(view.controller_model == ControllerModel::Static);
+        controller.maximum_sgl_descriptors = 1;
+        controller
+    }
+
+    fn identify_controller(&self) -> identify::Controller {
+        let view = &self.view;
+        let namespaces = || view.namespaces.values();
+        let mut controller = self.identify_common();
+        controller.controller_type = ControllerType::IO;
+        // What the Linux target says; no scheduler here looks at it.
+        controller.recommended_arbitration_burst = 6;
+        controller.multipath =
+            MultipathCapabilities(0).with_multiple_ports(true).with_multiple_controllers(true);
+        controller.optional_asynchronous_events =
+            U32::new(OptionalAsynchronousEvents(0).with_namespace_attribute(true).0);
+        controller.firmware_updates =
+            FirmwareUpdates(0).with_first_slot_read_only(true).with_slots(1);
+        controller.log_page_attributes = LogPageAttributes(0)
+            .with_command_effects(true)
+            .with_extended_data(true)
+            .with_miscellaneous(true);
+        controller.submission_queue_entry_sizes = EntrySizes::SUBMISSION;
+        controller.completion_queue_entry_sizes = EntrySizes::COMPLETION;
+        controller.namespaces = U32::new(view.limits.max_namespaces);
+        controller.maximum_allowed_namespaces = U32::new(view.limits.max_namespaces);
+        controller.optional_nvm_commands = U16::new(self.optional_nvm_commands().0);
+        controller.fused_operations = U16::new(FusedOperations(0).with_compare_and_write(true).0);
+        controller.volatile_write_cache = VolatileWriteCacheAttributes(0)
+            .with_present(true)
+            .with_flush_broadcast(VolatileWriteCacheAttributes::FLUSH_BROADCAST_SUPPORTED);
+        // The subsystem's atomic units hold for each of its namespaces, so they are the smallest.
+        let least = |of: fn(&NamespaceView) -> u32| namespaces().map(of).min().unwrap_or(0);
+        controller.atomic_write_unit_normal_0s_based = zero_based(least(|n| n.hints.atomic_blocks));
+        controller.atomic_write_unit_power_fail_0s_based =
+            zero_based(least(|n| n.hints.atomic_power_fail_blocks));
+        controller.atomic_compare_and_write_unit_0s_based =
+            zero_based(least(|n| n.hints.compare_and_write_blocks));
+        controller.write_protection = WriteProtectionCapabilities(0).with_write_protect(true);
+        controller.fabrics_commands = U16::new(FabricsCommandSupport(0).with_disconnect(true).0);
+        controller
+    }
+
+    pub(super) fn optional_nvm_commands(&self) -> OptionalNvmCommands {
+        let mut namespaces = self.view.namespaces.values();
+        OptionalNvmCommands(0)
+            .with_compare(true)
+            .with_write_uncorrectable(namespaces.all(|n| n.capabilities.write_uncorrectable))
+            .with_dataset_management(true)
+            .with_write_zeroes(true)
+            .with_save_and_select(true)
+            .with_verify(true)
+    }
+
+    fn identify_nvm_controller(&self) -> NvmController {
+        let limits = &self.view.limits;
+        let mut controller = NvmController::zeroed();
+        controller.verify_size_limit = page_exponent(limits.verify_bytes);
+        controller.write_zeroes_size_limit = page_exponent(limits.write_zeroes_bytes);
+        controller.version = U32::new(Version::new(1, 1, 0).0);
+        controller
+    }
+
+    /// The namespaces above `nsid`, as many as a list holds.
+    fn active_namespaces(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+        if nsid >= NAMESPACE_ID_BROADCAST - 1 {
+            return Err(NAMESPACE);
+        }
+        let above = self.view.namespaces.range(nsid.saturating_add(1)..);
+        Ok(NamespaceList::new(above.map(|(nsid, _)| *nsid)).bytes().to_vec())
+    }
+
+    /// The active namespace of this identifier; `None` if it could be one but is not.
+    fn find_namespace(&self, nsid: u32) -> Result<Option<&NamespaceView>, Fault> {
+        let found = self.view.namespaces.get(&nsid);
+        if found.is_none() && !(1..=self.view.limits.max_namespaces).contains(&nsid) {
+            return Err(NAMESPACE);
+        }
+        Ok(found)
+    }
+
+    fn identify_namespace(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+        let found = self.find_namespace(nsid)?;
+        Ok(found.map_or_else(empty, |namespace| nvm_namespace(namespace).bytes().to_vec()))
+    }
+
+    fn identify_nvm_namespace(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+        let found = self.find_namespace(nsid)?;
+        Ok(found.map_or_else(empty, |namespace| {
+            let mut specific = NvmNamespace::zeroed();
+            let granularity = namespace.hints.deallocate_blocks;
+            specific.preferred_deallocate_granularity = U32::new(granularity);
+            specific.preferred_deallocate_alignment = U32::new(granularity);
+            specific.bytes().to_vec()
+        }))
+    }
+
+    fn identify_independent_namespace(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+        let found = self.find_namespace(nsid)?;
+        Ok(found.map_or_else(empty, |namespace| {
+            let mut independent = IndependentNamespace::zeroed();
+            independent.sharing = SharingCapabilities(0).with_shared(true);
+            independent.attributes = attributes(namespace);
+            independent.status = NamespaceStatus(0).with_ready(true);
+            independent.bytes().to_vec()
+        }))
+    }
+
+    fn namespace_descriptors(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+        let namespace = self.view.namespaces.get(&nsid).ok_or(NAMESPACE)?;
+        let mut list = empty();
+        let mut room = list.as_mut_slice();
+        let identifiers = [
+            (namespace.eui64 != [0; 8]).then_some(NamespaceIdentifier::Eui64(namespace.eui64)),
+            (namespace.nguid != [0; 16]).then_some(NamespaceIdentifier::Nguid(namespace.nguid)),
+            (namespace.uuid != [0; 16]).then_some(NamespaceIdentifier::Uuid(namespace.uuid)),
+            Some(NamespaceIdentifier::CommandSet(CommandSetId::NVM)),
+        ];
+        for identifier in identifiers.into_iter().flatten() {
+            // Four descriptors take 61 of the 4096 bytes.
+            room = match push_descriptor(room, identifier) {
+                Ok(room) => room,
+                Err(_) => break,
+            };
+        }
+        Ok(list)
+    }
+}
+
+/// The Identify Namespace data structure.
+fn nvm_namespace(view: &NamespaceView) -> identify::Namespace {
+    let hints = &view.hints;
+    let mut namespace = identify::Namespace::zeroed();
+    namespace.size = U64::new(view.blocks);
+    namespace.capacity = U64::new(view.blocks);
+    namespace.utilization = U64::new(view.blocks);
+    let atomic = hints.atomic_blocks > 0
+        || hints.atomic_power_fail_blocks > 0
+        || hints.compare_and_write_blocks > 0;
+    namespace.features = NamespaceFeatures(0)
+        .with_atomic_units(atomic)
+        .with_optimal_performance(optimal_performance(view));
+    namespace.sharing = SharingCapabilities(0).with_shared(true);
+    let reads = if view.capabilities.reads_zeroes { DeallocateFeatures::READS_ZEROS } else { 0 };
+    namespace.deallocate_features = DeallocateFeatures(0)
+        .with_read_behavior(reads)
+        .with_write_zeroes_deallocate(view.capabilities.write_zeroes_deallocates);
+    namespace.atomic_write_unit_normal_0s_based = zero_based(hints.atomic_blocks);
+    namespace.atomic_write_unit_power_fail_0s_based = zero_based(hints.atomic_power_fail_blocks);
+    namespace.atomic_compare_and_write_unit_0s_based = zero_based(hints.compare_and_write_blocks);
+    let bytes = u128::from(view.blocks).saturating_mul(u128::from(view.block_bytes));
+    namespace.nvm_capacity_bytes = U128::new(bytes);
+    namespace.preferred_write_granularity_0s_based = zero_based(hints.preferred_write_blocks);
+    namespace.preferred_write_alignment_0s_based = zero_based(hints.preferred_write_blocks);
+    namespace.preferred_deallocate_granularity_0s_based = zero_based(hints.deallocate_blocks);
+    namespace.preferred_deallocate_alignment_0s_based = zero_based(hints.deallocate_blocks);
+    namespace.optimal_write_size_0s_based = zero_based(hints.optimal_write_blocks);
+    namespace.attributes = attributes(view);
+    namespace.nguid = view.nguid;
+    namespace.eui64 = view.eui64;
+    if let Some(format) = namespace.lba_formats.first_mut() {
+        let exponent = view.block_bytes.checked_ilog2().unwrap_or(0);
+        *format = LbaFormat::new(u8::try_from(exponent).unwrap_or(0));
+    }
+    namespace
+}
+
+/// OPTPERF: which of the performance fields are defined. Once one of them is, all are, so a
+/// field without a hint says one block.
+fn optimal_performance(view: &NamespaceView) -> u8 {
+    let hints = &view.hints;
+    let any = hints.preferred_write_blocks > 0
+        || hints.optimal_write_blocks > 0
+        || hints.deallocate_blocks > 0;
+    // A granularity that 16 bits cannot say is in the structure of the command set.
+    let large = hints.deallocate_blocks > u32::from(u16::MAX);
+    u8::from(any) | (u8::from(large) * 2)
+}
+
+fn attributes(view: &NamespaceView) -> NamespaceAttributes {
+    NamespaceAttributes(0).with_write_protected(view.is_write_protected())
+}
+
+/// A count as a 0's based field of 16 bits; 0 becomes 1, what does not fit the largest.
+fn zero_based(count: u32) -> U16 {
+    U16::new(u16::try_from(count.saturating_sub(1)).unwrap_or(u16::MAX))
+}
+
+fn check_length(command: &Command) -> Result<(), Fault> {
+    let length = u32::try_from(IDENTIFY_LENGTH).unwrap_or(u32::MAX);
+    check_data_to_host(command, length)
+}
+
+fn check_command_set(identify: &Identify) -> Result<(), Fault> {
+    if identify.command_set == CommandSetId::NVM { Ok(()) } else { Err(COMMAND_SET) }
+}
+
+fn empty() -> Vec<u8> {
+    vec![0; IDENTIFY_LENGTH]
+}

@@ -1,0 +1,61 @@
+//! The keep-alive timer, with traffic-based support (TBKAS).
+//!
+//! The timer runs for one Keep Alive Timeout at a time. When it runs out and any command of any
+//! queue came meanwhile, it starts again; if none did, the host is taken for dead. So the host
+//! is given up after between one and two timeouts of silence, as by the Linux target.
+
+use std::time::Duration;
+
+use crate::connect::DISCOVERY_KEEP_ALIVE_TIMEOUT_MS;
+use crate::subsystem::SubsystemView;
+
+#[derive(Debug)]
+pub(super) struct KeepAlive {
+    /// Keep Alive Timeout as granted; 0 is off.
+    timeout_ms: u32,
+    deadline: Duration,
+    /// An admin command came since the timer last ran out.
+    touched: bool,
+}
+
+impl KeepAlive {
+    /// The timer of a new controller whose host asked for this timeout. A discovery controller
+    /// always has one.
+    pub(super) fn new(timeout_ms: u32, view: &SubsystemView, now: Duration) -> Self {
+        let asked = match timeout_ms {
+            0 if view.discovery().is_some() => DISCOVERY_KEEP_ALIVE_TIMEOUT_MS,
+            other => other,
+        };
+        let mut timer = Self { timeout_ms: 0, deadline: now, touched: false };
+        timer.set_timeout(asked, view, now);
+        timer
+    }
+
+    /// Changes the timeout, rounded up to the granularity, and starts again.
+    pub(super) fn set_timeout(&mut self, timeout_ms: u32, view: &SubsystemView, now: Duration) {
+        let granularity = u32::from(view.limits.keep_alive_support_100ms()).saturating_mul(100);
+        self.timeout_ms = timeout_ms.checked_next_multiple_of(granularity).unwrap_or(u32::MAX);
+        self.restart(now);
+    }
+
+    pub(super) fn timeout_ms(&self) -> u32 {
+        self.timeout_ms
+    }
+
+    pub(super) fn restart(&mut self, now: Duration) {
+        self.touched = false;
+        self.deadline = now.saturating_add(Duration::from_millis(self.timeout_ms.into()));
+    }
+
+    pub(super) fn touch(&mut self) {
+        self.touched = true;
+    }
+
+    pub(super) fn take_touched(&mut self) -> bool {
+        std::mem::take(&mut self.touched)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        (self.timeout_ms > 0).then_some(self.deadline)
+    }
+}

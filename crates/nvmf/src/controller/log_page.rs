@@ -1,0 +1,207 @@
+//! Get Log Page.
+
+use std::time::Duration;
+
+use weft_nvme::command::NAMESPACE_ID_BROADCAST;
+use weft_nvme::completion::StatusField;
+use weft_nvme::identify::CommandSetId;
+use weft_nvme::log_page::{
+    CHANGED_NAMESPACES_TOO_MANY, ChangedNamespaceList, CommandEffects, CommandsSupportedAndEffects,
+    ErrorInformation, FirmwareSlots, GetLogPage, Health, LogPageId, ParameterLocation,
+    SupportedLogPages,
+};
+use weft_nvme::wire::{Text, U16, U32, U64, U128};
+use weft_nvme::{AdminOpcode, Command, NvmOpcode, Status, Wire};
+
+use super::Controller;
+use super::admin::{Outcome, check_data_to_host, fault};
+use super::feature::COMPOSITE_TEMPERATURE_K;
+use crate::discovery::window;
+use crate::queue::{ERROR_ENTRIES, ErrorRecord, Fault};
+
+/// The log pages of an I/O controller.
+const SUPPORTED: [LogPageId; 6] = [
+    LogPageId::SUPPORTED_LOG_PAGES,
+    LogPageId::ERROR_INFORMATION,
+    LogPageId::HEALTH,
+    LogPageId::FIRMWARE_SLOT,
+    LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST,
+    LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS,
+];
+
+/// The log pages of a discovery controller.
+const SUPPORTED_BY_DISCOVERY: [LogPageId; 2] =
+    [LogPageId::SUPPORTED_LOG_PAGES, LogPageId::DISCOVERY];
+
+/// The admin commands of an I/O controller, for the effects log page.
+const ADMIN_COMMANDS: [AdminOpcode; 7] = [
+    AdminOpcode::GET_LOG_PAGE,
+    AdminOpcode::IDENTIFY,
+    AdminOpcode::ABORT,
+    AdminOpcode::SET_FEATURES,
+    AdminOpcode::GET_FEATURES,
+    AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST,
+    AdminOpcode::KEEP_ALIVE,
+];
+
+/// The I/O commands that leave the blocks as they are, and those that do not.
+const READING_COMMANDS: [NvmOpcode; 4] =
+    [NvmOpcode::FLUSH, NvmOpcode::READ, NvmOpcode::COMPARE, NvmOpcode::VERIFY];
+const WRITING_COMMANDS: [NvmOpcode; 3] =
+    [NvmOpcode::WRITE, NvmOpcode::WRITE_ZEROES, NvmOpcode::DATASET_MANAGEMENT];
+
+const NAMESPACE: Fault = fault(Status::INVALID_FIELD, 4);
+const LOG_PAGE: Fault = fault(Status::INVALID_LOG_PAGE, 40);
+const LENGTH: Fault = fault(Status::INVALID_FIELD, 42);
+const OFFSET: Fault = fault(Status::INVALID_FIELD, 48);
+const OFFSET_TYPE: Fault = fault(Status::INVALID_FIELD, 58);
+const COMMAND_SET: Fault = fault(Status::INVALID_FIELD, 59);
+
+impl Controller {
+    /// Get Log Page on an I/O controller.
+    pub(super) fn get_log_page(
+        &mut self,
+        command: &Command,
+        now: Duration,
+    ) -> Result<Outcome, Fault> {
+        let get = GetLogPage::from_command(command);
+        if !SUPPORTED.contains(&get.log_page) {
+            return Err(LOG_PAGE);
+        }
+        let length = self.check_part(command, &get)?;
+        let page = match get.log_page {
+            LogPageId::ERROR_INFORMATION => self.errors_page(),
+            LogPageId::HEALTH => self.health_page(&get, now)?,
+            LogPageId::FIRMWARE_SLOT => {
+                FirmwareSlots::single(Text::new(&self.view.firmware)).bytes().to_vec()
+            }
+            LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST => self.changed_namespaces_page(),
+            LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS => self.effects_page(&get)?,
+            _ => SupportedLogPages::new(&SUPPORTED).bytes().to_vec(),
+        };
+        let part = window(&page, get.offset, length).ok_or(OFFSET)?;
+        if !get.retain_event {
+            self.clear_events(get.log_page);
+        }
+        Ok(Outcome::Data(part))
+    }
+
+    /// Get Log Page on a discovery controller.
+    pub(super) fn get_discovery_log_page(&mut self, command: &Command) -> Result<Outcome, Fault> {
+        let get = GetLogPage::from_command(command);
+        if !SUPPORTED_BY_DISCOVERY.contains(&get.log_page) {
+            return Err(LOG_PAGE);
+        }
+        let length = self.check_part(command, &get)?;
+        let part = match self.view.discovery() {
+            Some(view) if get.log_page == LogPageId::DISCOVERY => {
+                view.log_page(&self.host, self.local_address, get.offset, length)
+            }
+            _ => {
+                let page = SupportedLogPages::new(&SUPPORTED_BY_DISCOVERY);
+                window(page.bytes(), get.offset, length)
+            }
+        };
+        let part = part.ok_or(OFFSET)?;
+        if !get.retain_event {
+            self.clear_events(get.log_page);
+        }
+        Ok(Outcome::Data(part))
+    }
+
+    /// How many bytes are asked for, if they may be.
+    fn check_part(&self, command: &Command, get: &GetLogPage) -> Result<usize, Fault> {
+        if get.offset_is_index {
+            return Err(OFFSET_TYPE);
+        }
+        if !get.offset.is_multiple_of(4) {
+            return Err(OFFSET);
+        }
+        let length = u32::try_from(get.length()).map_err(|_| LENGTH)?;
+        if length > self.view.limits.transfer_bytes_max() {
+            return Err(LENGTH);
+        }
+        check_data_to_host(command, length)?;
+        usize::try_from(length).map_err(|_| LENGTH)
+    }
+
+    fn errors_page(&self) -> Vec<u8> {
+        let records = self.shared.errors().newest_first();
+        let mut page: Vec<u8> =
+            records.iter().flat_map(|record| error_entry(record).bytes().to_vec()).collect();
+        page.resize(ERROR_ENTRIES * ErrorInformation::SIZE, 0);
+        page
+    }
+
+    fn health_page(&self, get: &GetLogPage, now: Duration) -> Result<Vec<u8>, Fault> {
+        if get.namespace_id != 0 && get.namespace_id != NAMESPACE_ID_BROADCAST {
+            return Err(NAMESPACE);
+        }
+        let totals = self.view.shared.totals();
+        let data_units = |sectors: u64| U128::new(Health::data_units(u128::from(sectors) * 512));
+        let count = |value: u64| U128::new(value.into());
+        let up = now.saturating_sub(self.started);
+        let health = Health {
+            critical_warning: self.features.critical_warning(),
+            composite_temperature_k: U16::new(COMPOSITE_TEMPERATURE_K),
+            available_spare_percent: 100,
+            data_units_read: data_units(totals.read_sectors),
+            data_units_written: data_units(totals.written_sectors),
+            host_read_commands: count(totals.read_commands),
+            host_write_commands: count(totals.write_commands),
+            power_cycles: count(1),
+            power_on_hours: count(up.as_secs() / 3600),
+            unexpected_power_losses: count(self.view.shared.associations_lost()),
+            media_errors: count(self.shared.errors().media_count()),
+            error_log_entries: count(self.shared.errors().count()),
+            ..Health::default()
+        };
+        Ok(health.bytes().to_vec())
+    }
+
+    fn changed_namespaces_page(&self) -> Vec<u8> {
+        match self.changed_namespaces.list() {
+            Some(list) => ChangedNamespaceList::new(list).bytes().to_vec(),
+            None => ChangedNamespaceList::new([CHANGED_NAMESPACES_TOO_MANY]).bytes().to_vec(),
+        }
+    }
+
+    fn effects_page(&self, get: &GetLogPage) -> Result<Vec<u8>, Fault> {
+        if get.command_set != CommandSetId::NVM {
+            return Err(COMMAND_SET);
+        }
+        let mut effects = CommandsSupportedAndEffects::none();
+        for opcode in ADMIN_COMMANDS {
+            effects.set_admin(opcode.0, CommandEffects::SUPPORTED);
+        }
+        for opcode in READING_COMMANDS {
+            effects.set_io(opcode.0, CommandEffects::SUPPORTED);
+        }
+        for opcode in WRITING_COMMANDS {
+            effects.set_io(opcode.0, CommandEffects::WRITES);
+        }
+        if self.optional_nvm_commands().write_uncorrectable() {
+            effects.set_io(NvmOpcode::WRITE_UNCORRECTABLE.0, CommandEffects::WRITES);
+        }
+        Ok(effects.bytes().to_vec())
+    }
+}
+
+fn error_entry(record: &ErrorRecord) -> ErrorInformation {
+    let location = match record.parameter {
+        Some(byte) => ParameterLocation(0).with_byte(byte),
+        None => ParameterLocation::NONE,
+    };
+    ErrorInformation {
+        error_count: U64::new(record.count),
+        submission_queue_id: U16::new(record.queue_id),
+        command_id: U16::new(record.command_id),
+        status_field: StatusField::new(record.status),
+        parameter_location: location.into(),
+        lba: U64::new(record.lba),
+        namespace_id: U32::new(record.nsid),
+        opcode: record.opcode,
+        log_page_version: 1,
+        ..ErrorInformation::default()
+    }
+}

@@ -1,0 +1,348 @@
+//! Which I/O commands are good: namespace, fields, range, protection and data, in this order.
+
+use weft_nvme::command::{DataPointer, NAMESPACE_ID_BROADCAST};
+use weft_nvme::nvm::{DatasetManagement, ReadWrite, StartingBlock, WriteZeroes};
+use weft_nvme::sgl::Location;
+use weft_nvme::{Command, Completion, NvmOpcode, Status};
+
+use super::{DeviceCommand, DeviceOperation, Fault, IoAction, IoQueue, Transfer};
+use crate::subsystem::{NamespaceView, SubsystemView, exponent_bytes, page_exponent};
+
+/// The limits of a view that commands are held against, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    transfer: u64,
+    in_capsule: u32,
+    write_zeroes: u64,
+    verify: u64,
+}
+
+impl Limits {
+    pub(super) fn of(view: &SubsystemView) -> Self {
+        let limits = &view.limits;
+        Self {
+            transfer: u64::from(limits.transfer_bytes_max()),
+            in_capsule: limits.in_capsule_bytes,
+            write_zeroes: u64::from(exponent_bytes(page_exponent(limits.write_zeroes_bytes))),
+            verify: u64::from(exponent_bytes(page_exponent(limits.verify_bytes))),
+        }
+    }
+}
+
+/// A fault of the byte at this offset of the command; trying again is pointless.
+const fn fault(status: Status, parameter: u8) -> Fault {
+    Fault { status: status.with_dnr(), parameter: Some(parameter) }
+}
+
+const OPCODE: Fault = fault(Status::INVALID_OPCODE, 0);
+const FLAGS: Fault = fault(Status::INVALID_FIELD, 1);
+pub(super) const FUSED_RESERVED: Fault = FLAGS;
+const NAMESPACE: Fault = fault(Status::INVALID_NAMESPACE, 4);
+pub(super) const FABRICS_TYPE: Fault = fault(Status::INVALID_OPCODE, 4);
+pub(super) const CONNECTED_ALREADY: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 4);
+const DATA_LENGTH: Fault = fault(Status::DATA_SGL_LENGTH_INVALID, 32);
+const DATA_OFFSET: Fault = fault(Status::SGL_OFFSET_INVALID, 24);
+const DATA_TYPE: Fault = fault(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
+const DATA_DIRECTION: Fault = fault(Status::INVALID_FIELD, 39);
+pub(super) const DISCONNECT_FORMAT: Fault = fault(Status::CONNECT_INCOMPATIBLE_FORMAT, 40);
+const RANGE: Fault = fault(Status::LBA_OUT_OF_RANGE, 40);
+const WRITE_PROTECTED: Fault = fault(Status::NAMESPACE_WRITE_PROTECTED, 4);
+const SIZE: Fault = fault(Status::INVALID_FIELD, 48);
+const ATOMIC_SIZE: Fault = fault(Status::ATOMIC_WRITE_UNIT_EXCEEDED, 48);
+const FUSED_RANGE: Fault = fault(Status::INVALID_FIELD, 40);
+const DIRECTIVE: Fault = fault(Status::INVALID_FIELD, 50);
+const NAMESPACE_ZEROES: Fault = fault(Status::INVALID_FIELD, 50);
+
+/// Starting LBA of a command that has one, for the error log.
+pub(super) fn starting_block(command: &Command) -> u64 {
+    match command.nvm_opcode() {
+        NvmOpcode::READ
+        | NvmOpcode::WRITE
+        | NvmOpcode::COMPARE
+        | NvmOpcode::WRITE_ZEROES
+        | NvmOpcode::VERIFY
+        | NvmOpcode::WRITE_UNCORRECTABLE => StartingBlock::of(command).0,
+        _ => 0,
+    }
+}
+
+impl IoQueue {
+    /// What is to be done for a command that stands alone.
+    pub(super) fn check(&self, command: &Command) -> Result<IoAction, Fault> {
+        check_flags(command)?;
+        match command.nvm_opcode() {
+            NvmOpcode::READ => self.check_read(command).map(IoAction::Device),
+            NvmOpcode::WRITE => self.check_write(command).map(IoAction::Device),
+            NvmOpcode::FLUSH => self.check_flush(command),
+            NvmOpcode::WRITE_ZEROES => self.check_write_zeroes(command).map(IoAction::Device),
+            NvmOpcode::DATASET_MANAGEMENT => self.check_dataset_management(command),
+            NvmOpcode::COMPARE => self.check_compare(command).map(IoAction::Device),
+            NvmOpcode::VERIFY => self.check_verify(command).map(IoAction::Device),
+            NvmOpcode::WRITE_UNCORRECTABLE => {
+                self.check_write_uncorrectable(command).map(IoAction::Device)
+            }
+            NvmOpcode::FABRICS => Self::check_fabrics(command),
+            _ => Err(OPCODE),
+        }
+    }
+
+    /// The first half of a fused pair. The one pair that there is: Compare and Write.
+    pub(super) fn check_fused_first(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+        check_flags(command)?;
+        if command.nvm_opcode() != NvmOpcode::COMPARE {
+            return Err(FLAGS);
+        }
+        let compare = self.check_compare(command)?;
+        let namespace = self.namespace(compare.nsid)?;
+        let limit = namespace.hints.compare_and_write_blocks.max(1);
+        match compare.operation.range() {
+            Some((_, blocks)) if blocks <= limit => Ok(compare),
+            _ => Err(ATOMIC_SIZE),
+        }
+    }
+
+    /// The second half, which must speak of the same blocks.
+    pub(super) fn check_fused_second(
+        &self,
+        command: &Command,
+        compare: &DeviceCommand,
+    ) -> Result<DeviceCommand, Fault> {
+        check_flags(command)?;
+        if command.nvm_opcode() != NvmOpcode::WRITE {
+            return Err(FLAGS);
+        }
+        let write = self.check_write(command)?;
+        let same = write.nsid == compare.nsid
+            && write.device == compare.device
+            && write.operation.range() == compare.operation.range();
+        if same { Ok(write) } else { Err(FUSED_RANGE) }
+    }
+
+    /// Holds a command that was good once against the view of now.
+    pub(super) fn recheck_place(&self, command: &DeviceCommand) -> Result<(), Fault> {
+        let namespace = self.namespace(command.nsid)?;
+        if namespace.device != command.device {
+            return Err(NAMESPACE);
+        }
+        if let Some((block, blocks)) = command.operation.range() {
+            check_range(namespace, block, blocks)?;
+        }
+        if command.operation.modifies() {
+            check_protection(namespace)?;
+        }
+        Ok(())
+    }
+
+    /// The active namespace of this identifier. Identifiers are mostly 1, 2, 3 and so on.
+    pub(super) fn namespace(&self, nsid: u32) -> Result<&NamespaceView, Fault> {
+        let guess = usize::try_from(nsid.wrapping_sub(1)).unwrap_or(usize::MAX);
+        if let Some(namespace) = self.namespaces.get(guess)
+            && namespace.nsid == nsid
+        {
+            return Ok(namespace);
+        }
+        let found = self.namespaces.binary_search_by_key(&nsid, |namespace| namespace.nsid);
+        found.ok().and_then(|index| self.namespaces.get(index)).ok_or(NAMESPACE)
+    }
+
+    fn check_read(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+        let namespace = self.namespace(command.namespace_id.get())?;
+        let read = ReadWrite::from_command(command);
+        let (block, blocks) = (read.starting_block, read.block_count());
+        let length = self.check_blocks(command, namespace, block, blocks, Direction::ToHost)?;
+        let operation = DeviceOperation::Read { block, blocks };
+        Ok(device_command(command, namespace, operation, Transfer::ToHost(length)))
+    }
+
+    fn check_write(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+        let namespace = self.namespace(command.namespace_id.get())?;
+        let write = ReadWrite::from_command(command);
+        if write.control.directive_type() != 0 {
+            return Err(DIRECTIVE);
+        }
+        let (block, blocks) = (write.starting_block, write.block_count());
+        check_protection(namespace)?;
+        let length = self.check_blocks(command, namespace, block, blocks, Direction::FromHost)?;
+        let durable = self.is_durable(write.control.force_unit_access());
+        let operation = DeviceOperation::Write { block, blocks, durable };
+        Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
+    }
+
+    fn check_compare(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+        let namespace = self.namespace(command.namespace_id.get())?;
+        let compare = ReadWrite::from_command(command);
+        let (block, blocks) = (compare.starting_block, compare.block_count());
+        let length = self.check_blocks(command, namespace, block, blocks, Direction::FromHost)?;
+        let operation = DeviceOperation::Compare { block, blocks };
+        Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
+    }
+
+    fn check_flush(&self, command: &Command) -> Result<IoAction, Fault> {
+        let done = IoAction::Complete(success(command));
+        let nsid = command.namespace_id.get();
+        if nsid == NAMESPACE_ID_BROADCAST {
+            let any = self.namespaces.iter().any(|one| one.capabilities.volatile_cache);
+            let command_id = command.command_id.get();
+            return Ok(if any { IoAction::FlushAll { command_id } } else { done });
+        }
+        let namespace = self.namespace(nsid)?;
+        if !namespace.capabilities.volatile_cache {
+            return Ok(done);
+        }
+        let flush = DeviceOperation::Flush;
+        Ok(IoAction::Device(device_command(command, namespace, flush, Transfer::None)))
+    }
+
+    fn check_write_zeroes(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+        let namespace = self.namespace(command.namespace_id.get())?;
+        let zeroes = WriteZeroes::from_command(command);
+        if zeroes.control.namespace_zeroes() {
+            return Err(NAMESPACE_ZEROES);
+        }
+        let (block, blocks) = (zeroes.starting_block, zeroes.block_count());
+        check_range(namespace, block, blocks)?;
+        check_protection(namespace)?;
+        check_bytes(namespace, blocks, self.limits.write_zeroes)?;
+        let operation = DeviceOperation::WriteZeroes {
+            block,
+            blocks,
+            deallocate: zeroes.control.deallocate()
+                && namespace.capabilities.write_zeroes_deallocates,
+            durable: self.is_durable(zeroes.control.force_unit_access()),
+        };
+        Ok(device_command(command, namespace, operation, Transfer::None))
+    }
+
+    /// Without Deallocate, and on a device that cannot, the command is a hint that is not taken.
+    fn check_dataset_management(&self, command: &Command) -> Result<IoAction, Fault> {
+        let namespace = self.namespace(command.namespace_id.get())?;
+        let management = DatasetManagement::from_command(command);
+        if !management.attributes.deallocate() || !namespace.capabilities.deallocate {
+            return Ok(IoAction::Complete(success(command)));
+        }
+        check_protection(namespace)?;
+        let length = management.data_length();
+        self.check_data(command, length, Direction::FromHost)?;
+        let operation = DeviceOperation::Deallocate { ranges: management.range_count };
+        let transfer = Transfer::FromHost(length);
+        Ok(IoAction::Device(device_command(command, namespace, operation, transfer)))
+    }
+
+    fn check_verify(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+        let namespace = self.namespace(command.namespace_id.get())?;
+        let verify = ReadWrite::from_command(command);
+        let (block, blocks) = (verify.starting_block, verify.block_count());
+        check_range(namespace, block, blocks)?;
+        check_bytes(namespace, blocks, self.limits.verify)?;
+        let operation = DeviceOperation::Verify { block, blocks };
+        Ok(device_command(command, namespace, operation, Transfer::None))
+    }
+
+    fn check_write_uncorrectable(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+        let namespace = self.namespace(command.namespace_id.get())?;
+        if !namespace.capabilities.write_uncorrectable {
+            return Err(OPCODE);
+        }
+        let mark = ReadWrite::from_command(command);
+        let (block, blocks) = (mark.starting_block, mark.block_count());
+        check_range(namespace, block, blocks)?;
+        check_protection(namespace)?;
+        let operation = DeviceOperation::WriteUncorrectable { block, blocks };
+        Ok(device_command(command, namespace, operation, Transfer::None))
+    }
+
+    /// Range, size and data of a command that moves blocks; how many bytes these are.
+    fn check_blocks(
+        &self,
+        command: &Command,
+        namespace: &NamespaceView,
+        block: u64,
+        blocks: u32,
+        direction: Direction,
+    ) -> Result<u32, Fault> {
+        check_range(namespace, block, blocks)?;
+        let bytes = check_bytes(namespace, blocks, self.limits.transfer)?;
+        let length = u32::try_from(bytes).map_err(|_| SIZE)?;
+        self.check_data(command, length, direction)?;
+        Ok(length)
+    }
+
+    /// The data pointer must speak of exactly the data that the command moves.
+    fn check_data(
+        &self,
+        command: &Command,
+        length: u32,
+        direction: Direction,
+    ) -> Result<(), Fault> {
+        let described = match command.data_pointer.location() {
+            Ok(Location::Transport { length } | Location::Keyed { length, .. }) => length,
+            Ok(Location::InCapsule { offset, length }) => {
+                if direction == Direction::ToHost {
+                    return Err(DATA_DIRECTION);
+                }
+                if offset != 0 || length > self.limits.in_capsule {
+                    return Err(DATA_OFFSET);
+                }
+                length
+            }
+            _ => return Err(DATA_TYPE),
+        };
+        if described == length { Ok(()) } else { Err(DATA_LENGTH) }
+    }
+
+    /// Whether a write must be durable: it says so, or the write cache is off.
+    fn is_durable(&self, force_unit_access: bool) -> bool {
+        force_unit_access || !self.controller.write_cache()
+    }
+}
+
+/// Which way a command's data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    ToHost,
+    FromHost,
+}
+
+/// Over Fabrics every command uses SGLs. Of Fabrics commands the bits are reserved.
+fn check_flags(command: &Command) -> Result<(), Fault> {
+    match command.flags.data_pointer() {
+        DataPointer::SGL_METADATA_BUFFER | DataPointer::SGL_METADATA_SGL => Ok(()),
+        _ if command.is_fabrics() => Ok(()),
+        _ => Err(FLAGS),
+    }
+}
+
+fn check_range(namespace: &NamespaceView, block: u64, blocks: u32) -> Result<(), Fault> {
+    match block.checked_add(u64::from(blocks)) {
+        Some(end) if end <= namespace.blocks => Ok(()),
+        _ => Err(RANGE),
+    }
+}
+
+fn check_bytes(namespace: &NamespaceView, blocks: u32, limit: u64) -> Result<u64, Fault> {
+    let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
+    if bytes <= limit { Ok(bytes) } else { Err(SIZE) }
+}
+
+fn check_protection(namespace: &NamespaceView) -> Result<(), Fault> {
+    if namespace.is_write_protected() { Err(WRITE_PROTECTED) } else { Ok(()) }
+}
+
+fn success(command: &Command) -> Completion {
+    Completion::new(command.command_id.get(), Status::SUCCESS)
+}
+
+fn device_command(
+    command: &Command,
+    namespace: &NamespaceView,
+    operation: DeviceOperation,
+    transfer: Transfer,
+) -> DeviceCommand {
+    DeviceCommand {
+        command_id: command.command_id.get(),
+        device: namespace.device,
+        nsid: namespace.nsid,
+        operation,
+        transfer,
+    }
+}

@@ -1,0 +1,212 @@
+//! What a queue asks of a device, and what becomes of a device's failures.
+
+use weft_nvme::Status;
+
+/// What the target is to do for one I/O command: on which device, and which data goes where.
+///
+/// Everything in it has been checked against the view that the queue held when the command
+/// came. If the command then waits for its data, hold it against the view of that moment:
+/// [`crate::queue::IoQueue::recheck`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceCommand {
+    /// Command Identifier, for [`crate::queue::IoQueue::complete`].
+    pub command_id: u16,
+    /// Index of the device in the target's table.
+    pub device: u32,
+    /// Namespace Identifier.
+    pub nsid: u32,
+    /// What to do.
+    pub operation: DeviceOperation,
+    /// Which data the host sends or gets.
+    pub transfer: Transfer,
+}
+
+/// What a device is to do. Blocks are logical blocks of the namespace, and within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceOperation {
+    /// Read into the buffer that goes to the host.
+    Read {
+        /// First block.
+        block: u64,
+        /// Number of blocks.
+        blocks: u32,
+    },
+    /// Write what the host sent.
+    Write {
+        /// First block.
+        block: u64,
+        /// Number of blocks.
+        blocks: u32,
+        /// Whether it must be durable before the command completes.
+        durable: bool,
+    },
+    /// Make durable what was written.
+    Flush,
+    /// Write zeros.
+    WriteZeroes {
+        /// First block.
+        block: u64,
+        /// Number of blocks.
+        blocks: u32,
+        /// Whether the blocks may be freed.
+        deallocate: bool,
+        /// Whether it must be durable before the command completes.
+        durable: bool,
+    },
+    /// Deallocate; the ranges come as data, see [`crate::queue::IoQueue::handle_ranges`].
+    Deallocate {
+        /// Number of ranges.
+        ranges: u16,
+    },
+    /// Compare with what the host sent.
+    Compare {
+        /// First block.
+        block: u64,
+        /// Number of blocks.
+        blocks: u32,
+    },
+    /// Read, and tell only whether it went well.
+    Verify {
+        /// First block.
+        block: u64,
+        /// Number of blocks.
+        blocks: u32,
+    },
+    /// Let reads of these blocks fail until they are written.
+    WriteUncorrectable {
+        /// First block.
+        block: u64,
+        /// Number of blocks.
+        blocks: u32,
+    },
+}
+
+impl DeviceOperation {
+    /// First block and number of blocks; `None` for what speaks of no one range.
+    #[must_use]
+    pub const fn range(&self) -> Option<(u64, u32)> {
+        match *self {
+            Self::Read { block, blocks }
+            | Self::Write { block, blocks, .. }
+            | Self::WriteZeroes { block, blocks, .. }
+            | Self::Compare { block, blocks }
+            | Self::Verify { block, blocks }
+            | Self::WriteUncorrectable { block, blocks } => Some((block, blocks)),
+            Self::Flush | Self::Deallocate { .. } => None,
+        }
+    }
+
+    /// Whether it changes what is stored.
+    #[must_use]
+    pub const fn modifies(&self) -> bool {
+        match self {
+            Self::Write { .. }
+            | Self::WriteZeroes { .. }
+            | Self::Deallocate { .. }
+            | Self::WriteUncorrectable { .. } => true,
+            Self::Read { .. } | Self::Flush | Self::Compare { .. } | Self::Verify { .. } => false,
+        }
+    }
+}
+
+/// Which data a command moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// None.
+    None,
+    /// This many bytes go to the host.
+    ToHost(u32),
+    /// This many bytes come from the host, in the capsule or after it.
+    FromHost(u32),
+}
+
+/// How a device failed, in words that need no device layer to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceFailure {
+    /// The range is not within the device.
+    OutOfRange,
+    /// The device cannot be written.
+    ReadOnly,
+    /// Compare found a difference.
+    Mismatch,
+    /// The device has no room left.
+    NoSpace,
+    /// The device cannot do this.
+    Unsupported,
+    /// The medium could not be read.
+    MediaRead,
+    /// The medium could not be written.
+    MediaWrite,
+    /// The device was taken away.
+    Gone,
+    /// The operation was cancelled.
+    Aborted,
+    /// A remote device lost its connection; the operation may have been done.
+    PathLost,
+    /// Anything else.
+    Internal,
+    /// A remote device answered with this status.
+    Remote(Status),
+}
+
+impl DeviceFailure {
+    /// The status that tells the host. Do Not Retry is set where the same command would fail
+    /// the same way again.
+    #[must_use]
+    pub const fn status(self) -> Status {
+        match self {
+            Self::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
+            Self::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
+            Self::Mismatch => Status::COMPARE_FAILURE.with_dnr(),
+            Self::NoSpace => Status::CAPACITY_EXCEEDED.with_dnr(),
+            Self::Unsupported => Status::INVALID_OPCODE.with_dnr(),
+            Self::MediaRead => Status::UNRECOVERED_READ_ERROR,
+            Self::MediaWrite => Status::WRITE_FAULT,
+            Self::Gone => Status::INVALID_NAMESPACE.with_dnr(),
+            Self::Aborted => Status::ABORT_REQUESTED,
+            Self::PathLost => Status::INTERNAL_PATH_ERROR,
+            Self::Internal => Status::INTERNAL_ERROR,
+            Self::Remote(status) => status,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_has_its_status() {
+        let table = [
+            (DeviceFailure::OutOfRange, 0x4080),
+            (DeviceFailure::ReadOnly, 0x4020),
+            (DeviceFailure::Mismatch, 0x4285),
+            (DeviceFailure::NoSpace, 0x4081),
+            (DeviceFailure::Unsupported, 0x4001),
+            (DeviceFailure::MediaRead, 0x0281),
+            (DeviceFailure::MediaWrite, 0x0280),
+            (DeviceFailure::Gone, 0x400b),
+            (DeviceFailure::Aborted, 0x0007),
+            (DeviceFailure::PathLost, 0x0300),
+            (DeviceFailure::Internal, 0x0006),
+            (DeviceFailure::Remote(Status(0x4123)), 0x4123),
+        ];
+        for (failure, status) in table {
+            assert_eq!(failure.status(), Status(status), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn operations_know_their_range_and_kind() {
+        let write = DeviceOperation::Write { block: 3, blocks: 4, durable: false };
+        assert_eq!((write.range(), write.modifies()), (Some((3, 4)), true));
+        let compare = DeviceOperation::Compare { block: 5, blocks: 6 };
+        assert_eq!((compare.range(), compare.modifies()), (Some((5, 6)), false));
+        let deallocate = DeviceOperation::Deallocate { ranges: 1 };
+        assert_eq!((deallocate.range(), deallocate.modifies()), (None, true));
+        assert_eq!(
+            (DeviceOperation::Flush.range(), DeviceOperation::Flush.modifies()),
+            (None, false)
+        );
+    }
+}

@@ -1,0 +1,456 @@
+//! One I/O queue of a controller: which commands are good, and what a device is to do for them.
+//!
+//! An [`IoQueue`] lives on the reactor of its connection. It works from a snapshot of its
+//! subsystem and answers each command at once: with a completion, or with what a device is to
+//! do; what the device said comes back through [`IoQueue::complete`]. It holds no command but
+//! one: the first half of a fused pair.
+//!
+//! A read or write allocates nothing, takes no lock, and touches only the queue's own words.
+//!
+//! The caller drains [`IoQueue::poll_completion`] after each command: breaking up a fused pair
+//! answers an earlier command than the one just handed in.
+
+mod check;
+mod device;
+pub mod fuzzing;
+mod shared;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weft_nvme::command::Fused as FusedField;
+use weft_nvme::nvm::DatasetRange;
+use weft_nvme::{Command, Completion, FabricsType, NvmOpcode, Status, Wire};
+
+use crate::subsystem::{NamespaceView, SubsystemView};
+
+pub use device::{DeviceCommand, DeviceFailure, DeviceOperation, Transfer};
+pub use shared::{ControllerShared, QueueShared};
+pub(crate) use shared::{ERROR_ENTRIES, ErrorRecord};
+
+/// A queue that a controller granted to a connection: what [`IoQueue::new`] needs, on whichever
+/// reactor.
+#[derive(Debug, Clone)]
+pub struct QueueGrant {
+    /// Queue ID.
+    pub queue_id: u16,
+    /// Entries of the submission queue.
+    pub entries: u32,
+    /// Whether the host keeps count of free entries by the SQ head pointer.
+    pub flow_control: bool,
+    /// The controller that the queue belongs to.
+    pub controller_id: u16,
+    /// Identifier of the Connect command.
+    pub command_id: u16,
+    /// The queue's words.
+    pub shared: Arc<QueueShared>,
+    /// The controller's words.
+    pub controller: Arc<ControllerShared>,
+}
+
+impl QueueGrant {
+    /// The answer to the Connect.
+    #[must_use]
+    pub fn completion(&self) -> Completion {
+        let head = Head::after_connect(self.entries, self.flow_control);
+        Completion::new(self.command_id, Status::SUCCESS)
+            .with_dword0(u32::from(self.controller_id))
+            .with_submission_queue_head(if self.flow_control { head.value } else { u16::MAX })
+            .with_submission_queue_id(self.queue_id)
+    }
+}
+
+/// SQ Head Pointer: goes round by one with each command that arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    value: u16,
+    /// 0 without SQ flow control: then the pointer is reserved.
+    entries: u32,
+}
+
+impl Head {
+    /// The head once the Connect itself has been taken from the queue.
+    pub(crate) fn after_connect(entries: u32, flow_control: bool) -> Self {
+        let mut head = Self { value: 0, entries: if flow_control { entries } else { 0 } };
+        head.advance();
+        head
+    }
+
+    pub(crate) fn advance(&mut self) {
+        let next = u32::from(self.value) + 1;
+        if next < self.entries {
+            self.value = self.value.wrapping_add(1);
+        } else {
+            self.value = 0;
+        }
+    }
+
+    pub(crate) fn value(self) -> u16 {
+        self.value
+    }
+}
+
+/// What is to be done for a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoAction {
+    /// Send this completion.
+    Complete(Completion),
+    /// Let a device do this, then [`IoQueue::complete`] it.
+    Device(DeviceCommand),
+    /// Flush the device of each of [`IoQueue::namespaces`], then complete the command.
+    FlushAll {
+        /// Command Identifier.
+        command_id: u16,
+    },
+    /// Keep the command and its data: it is the first half of a fused pair. It ends with
+    /// [`IoAction::Fused`] or through [`IoQueue::poll_completion`].
+    Held {
+        /// Command Identifier.
+        command_id: u16,
+    },
+    /// Compare and, if equal, write, as one; then [`IoQueue::complete_fused`].
+    Fused {
+        /// The first half, which was held.
+        compare: DeviceCommand,
+        /// The second half, which has just come.
+        write: DeviceCommand,
+    },
+    /// The host deletes this queue: send the completion, then end the queue and its connection.
+    Disconnect(Completion),
+}
+
+/// Why a command is refused, for its completion and the error log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) status: Status,
+    /// The byte of the command that is to blame.
+    pub(crate) parameter: Option<u8>,
+}
+
+/// The one command that a queue may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fused {
+    /// None.
+    None,
+    /// The first half of a pair.
+    Held(DeviceCommand),
+    /// The first half was refused; the second must be too.
+    Refused,
+}
+
+/// One I/O queue.
+#[derive(Debug)]
+pub struct IoQueue {
+    queue_id: u16,
+    head: Head,
+    namespaces: Box<[NamespaceView]>,
+    limits: check::Limits,
+    fused: Fused,
+    late: VecDeque<Completion>,
+    shared: Arc<QueueShared>,
+    controller: Arc<ControllerShared>,
+}
+
+impl IoQueue {
+    /// The queue that was granted, over this view of its subsystem.
+    #[must_use]
+    pub fn new(grant: QueueGrant, view: &SubsystemView) -> Self {
+        Self {
+            queue_id: grant.queue_id,
+            head: Head::after_connect(grant.entries, grant.flow_control),
+            namespaces: view.namespaces.values().copied().collect(),
+            limits: check::Limits::of(view),
+            fused: Fused::None,
+            late: VecDeque::new(),
+            shared: grant.shared,
+            controller: grant.controller,
+        }
+    }
+
+    /// Queue ID.
+    #[must_use]
+    pub fn queue_id(&self) -> u16 {
+        self.queue_id
+    }
+
+    /// Takes a newer view. Commands that come from now on are held against it; those that a
+    /// device already has are not.
+    pub fn replace_view(&mut self, view: &SubsystemView) {
+        self.namespaces = view.namespaces.values().copied().collect();
+        self.limits = check::Limits::of(view);
+    }
+
+    /// The namespaces of the view, for [`IoAction::FlushAll`].
+    #[must_use]
+    pub fn namespaces(&self) -> &[NamespaceView] {
+        &self.namespaces
+    }
+
+    /// Takes a command that arrived.
+    pub fn handle_command(&mut self, command: &Command) -> IoAction {
+        self.arrived();
+        if command.flags.raw_fused() != 0 || self.fused != Fused::None {
+            return self.handle_fusing(command);
+        }
+        self.handle_plain(command)
+    }
+
+    /// Takes a command whose data did not arrive well: it is answered with `status`.
+    pub fn reject(&mut self, command: &Command, status: Status) -> Completion {
+        self.arrived();
+        match command.flags.fused() {
+            FusedField::SECOND => self.give_up_held(Status::ABORTED_FAILED_FUSED),
+            _ => self.give_up_held(Status::ABORTED_MISSING_FUSED),
+        }
+        if command.flags.fused() == FusedField::FIRST {
+            self.fused = Fused::Refused;
+        }
+        self.refuse(command, Fault { status, parameter: None })
+    }
+
+    /// The next completion of a command that was held, if there is one.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.late.pop_front()
+    }
+
+    /// Whether a command that waited for its data may still go to its device: the namespace is
+    /// there, is the same device, is large enough and may be written.
+    pub fn recheck(&self, command: &DeviceCommand) -> Result<(), Status> {
+        self.recheck_place(command).map_err(|fault| fault.status)
+    }
+
+    /// Reads the data of a Dataset Management command: the ranges to deallocate, as first block
+    /// and number of blocks. There may be none.
+    pub fn handle_ranges(
+        &self,
+        command: &DeviceCommand,
+        data: &[u8],
+    ) -> Result<Box<[(u64, u32)]>, Status> {
+        self.recheck(command)?;
+        let namespace = self.namespace(command.nsid).map_err(|fault| fault.status)?;
+        let DeviceOperation::Deallocate { ranges } = command.operation else {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        };
+        let mut result = Vec::with_capacity(usize::from(ranges));
+        let mut rest = data;
+        for _ in 0..ranges {
+            let range =
+                DatasetRange::view(rest).map_err(|_| Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+            rest = rest.get(DatasetRange::SIZE..).unwrap_or_default();
+            let end = range.blocks().map(|blocks| blocks.end);
+            if end.is_none_or(|end| end > namespace.blocks) {
+                return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
+            }
+            if range.block_count.get() > 0 {
+                result.push((range.starting_block.get(), range.block_count.get()));
+            }
+        }
+        Ok(result.into_boxed_slice())
+    }
+
+    /// Ends a command that was given to a device, or to [`IoAction::FlushAll`].
+    pub fn complete(&mut self, command_id: u16, status: Status) -> Completion {
+        self.shared.count_completion();
+        Completion::new(command_id, status)
+            .with_submission_queue_head(self.head.value())
+            .with_submission_queue_id(self.queue_id)
+    }
+
+    /// Ends a device command with what became of it; a failure goes to the error log.
+    pub fn complete_device(
+        &mut self,
+        command: &DeviceCommand,
+        result: Result<(), DeviceFailure>,
+    ) -> Completion {
+        match result {
+            Ok(()) => self.complete(command.command_id, Status::SUCCESS),
+            Err(failure) => self.fail(command, failure.status()),
+        }
+    }
+
+    /// Ends a device command with a status that is not success, for the error log too.
+    pub fn fail(&mut self, command: &DeviceCommand, status: Status) -> Completion {
+        self.controller.errors().push(ErrorRecord {
+            count: 0,
+            queue_id: self.queue_id,
+            command_id: command.command_id,
+            status,
+            parameter: None,
+            lba: command.operation.range().map_or(0, |(block, _)| block),
+            nsid: command.nsid,
+            opcode: command.operation.opcode().0,
+        });
+        self.complete(command.command_id, status)
+    }
+
+    /// Ends both commands of a fused pair; a failure fails the compare and aborts the write.
+    pub fn complete_fused(
+        &mut self,
+        compare: &DeviceCommand,
+        write: &DeviceCommand,
+        result: Result<(), DeviceFailure>,
+    ) -> [Completion; 2] {
+        let first = self.complete_device(compare, result);
+        let second = match result {
+            Ok(()) => Status::SUCCESS,
+            Err(_) => Status::ABORTED_FAILED_FUSED,
+        };
+        [first, self.complete(write.command_id, second)]
+    }
+
+    /// Aborts the command that the queue itself holds, if it is this one. Any other command is
+    /// with a device or with the transport.
+    pub fn abort_held(&mut self, command_id: u16) -> Option<Completion> {
+        match self.fused {
+            Fused::Held(held) if held.command_id == command_id => {
+                self.fused = Fused::Refused;
+                Some(self.complete(command_id, Status::ABORT_REQUESTED))
+            }
+            _ => None,
+        }
+    }
+
+    fn arrived(&mut self) {
+        self.head.advance();
+        self.shared.count_command();
+    }
+
+    fn handle_plain(&mut self, command: &Command) -> IoAction {
+        match self.check(command) {
+            Ok(IoAction::Device(device)) => {
+                self.count(&device);
+                IoAction::Device(device)
+            }
+            Ok(IoAction::Complete(done)) => {
+                IoAction::Complete(self.complete(done.command_id.get(), done.status()))
+            }
+            Ok(IoAction::Disconnect(done)) => {
+                IoAction::Disconnect(self.complete(done.command_id.get(), done.status()))
+            }
+            Ok(action) => action,
+            Err(fault) => IoAction::Complete(self.refuse(command, fault)),
+        }
+    }
+
+    /// A command that is part of a fused pair, or comes between the two halves of one.
+    #[cold]
+    fn handle_fusing(&mut self, command: &Command) -> IoAction {
+        match command.flags.fused() {
+            FusedField::FIRST => self.handle_first(command),
+            FusedField::SECOND => self.handle_second(command),
+            FusedField::NONE => {
+                self.give_up_held(Status::ABORTED_MISSING_FUSED);
+                self.handle_plain(command)
+            }
+            _ => {
+                self.give_up_held(Status::ABORTED_MISSING_FUSED);
+                IoAction::Complete(self.refuse(command, check::FUSED_RESERVED))
+            }
+        }
+    }
+
+    fn handle_first(&mut self, command: &Command) -> IoAction {
+        self.give_up_held(Status::ABORTED_MISSING_FUSED);
+        match self.check_fused_first(command) {
+            Ok(held) => {
+                self.count(&held);
+                self.fused = Fused::Held(held);
+                IoAction::Held { command_id: held.command_id }
+            }
+            Err(fault) => {
+                self.fused = Fused::Refused;
+                IoAction::Complete(self.refuse(command, fault))
+            }
+        }
+    }
+
+    fn handle_second(&mut self, command: &Command) -> IoAction {
+        let status = match std::mem::replace(&mut self.fused, Fused::None) {
+            Fused::None => Status::ABORTED_MISSING_FUSED,
+            Fused::Refused => Status::ABORTED_FAILED_FUSED,
+            Fused::Held(compare) => match self.check_fused_second(command, &compare) {
+                Ok(write) => {
+                    self.count(&write);
+                    return IoAction::Fused { compare, write };
+                }
+                Err(fault) => {
+                    self.fused = Fused::Held(compare);
+                    self.give_up_held(Status::ABORTED_FAILED_FUSED);
+                    return IoAction::Complete(self.refuse(command, fault));
+                }
+            },
+        };
+        IoAction::Complete(self.refuse(command, Fault { status, parameter: None }))
+    }
+
+    /// Answers the held command, if there is one, and forgets a refused one.
+    fn give_up_held(&mut self, status: Status) {
+        if let Fused::Held(held) = std::mem::replace(&mut self.fused, Fused::None) {
+            let completion = self.fail(&held, status);
+            self.late.push_back(completion);
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, command: &Command, fault: Fault) -> Completion {
+        self.controller.errors().push(ErrorRecord {
+            count: 0,
+            queue_id: self.queue_id,
+            command_id: command.command_id.get(),
+            status: fault.status,
+            parameter: fault.parameter,
+            lba: check::starting_block(command),
+            nsid: command.namespace_id.get(),
+            opcode: command.opcode,
+        });
+        self.complete(command.command_id.get(), fault.status)
+    }
+
+    fn count(&self, command: &DeviceCommand) {
+        match (command.operation, command.transfer) {
+            (DeviceOperation::Read { .. }, Transfer::ToHost(bytes))
+            | (DeviceOperation::Compare { .. }, Transfer::FromHost(bytes)) => {
+                self.shared.count_read(u64::from(bytes / 512));
+            }
+            (DeviceOperation::Write { .. }, Transfer::FromHost(bytes)) => {
+                self.shared.count_write(u64::from(bytes / 512));
+            }
+            _ => {}
+        }
+    }
+
+    /// A Fabrics command on an I/O queue: of all of them, Disconnect.
+    fn check_fabrics(command: &Command) -> Result<IoAction, Fault> {
+        match command.fabrics_type() {
+            Some(FabricsType::DISCONNECT) => {
+                let format = weft_nvme::fabrics::Disconnect::from_command(command).record_format;
+                if format != weft_nvme::fabrics::RECORD_FORMAT {
+                    return Err(check::DISCONNECT_FORMAT);
+                }
+                let done = Completion::new(command.command_id.get(), Status::SUCCESS);
+                Ok(IoAction::Disconnect(done))
+            }
+            Some(FabricsType::CONNECT) => Err(check::CONNECTED_ALREADY),
+            _ => Err(check::FABRICS_TYPE),
+        }
+    }
+}
+
+impl DeviceOperation {
+    /// The opcode of the command that asks for this.
+    fn opcode(&self) -> NvmOpcode {
+        match self {
+            Self::Read { .. } => NvmOpcode::READ,
+            Self::Write { .. } => NvmOpcode::WRITE,
+            Self::Flush => NvmOpcode::FLUSH,
+            Self::WriteZeroes { .. } => NvmOpcode::WRITE_ZEROES,
+            Self::Deallocate { .. } => NvmOpcode::DATASET_MANAGEMENT,
+            Self::Compare { .. } => NvmOpcode::COMPARE,
+            Self::Verify { .. } => NvmOpcode::VERIFY,
+            Self::WriteUncorrectable { .. } => NvmOpcode::WRITE_UNCORRECTABLE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

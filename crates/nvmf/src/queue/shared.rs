@@ -1,0 +1,351 @@
+//! What a queue and its controller share across reactors, as words that each write for itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use weft_nvme::Status;
+use weft_nvme::status::{StatusCode, StatusCodeType};
+
+use crate::subsystem::{SubsystemShared, Totals};
+
+/// What one queue tells its controller: words that only the queue writes.
+///
+/// The queue adds with a plain load and store, since it is the only writer; readers on other
+/// reactors see a value that was true a moment ago. Aligned so that no two queues share a cache
+/// line (two lines: neighbouring lines are fetched in pairs).
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct QueueShared {
+    commands: AtomicU64,
+    completions: AtomicU64,
+    read_commands: AtomicU64,
+    write_commands: AtomicU64,
+    read_sectors: AtomicU64,
+    written_sectors: AtomicU64,
+    subsystem: Arc<SubsystemShared>,
+}
+
+impl QueueShared {
+    /// The words of a new queue, known to its subsystem.
+    pub(crate) fn new(subsystem: &Arc<SubsystemShared>) -> Arc<Self> {
+        let shared = Arc::new(Self {
+            commands: AtomicU64::new(0),
+            completions: AtomicU64::new(0),
+            read_commands: AtomicU64::new(0),
+            write_commands: AtomicU64::new(0),
+            read_sectors: AtomicU64::new(0),
+            written_sectors: AtomicU64::new(0),
+            subsystem: Arc::clone(subsystem),
+        });
+        subsystem.register(&shared);
+        shared
+    }
+
+    /// Commands that arrived so far: a change says that the host is alive.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed)
+    }
+
+    /// Commands that arrived and are not yet answered.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        let completions = self.completions.load(Ordering::Relaxed);
+        self.commands().saturating_sub(completions)
+    }
+
+    /// What the queue did so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals {
+            read_commands: self.read_commands.load(Ordering::Relaxed),
+            write_commands: self.write_commands.load(Ordering::Relaxed),
+            read_sectors: self.read_sectors.load(Ordering::Relaxed),
+            written_sectors: self.written_sectors.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn count_command(&self) {
+        add(&self.commands, 1);
+    }
+
+    pub(crate) fn count_completion(&self) {
+        add(&self.completions, 1);
+    }
+
+    pub(crate) fn count_read(&self, sectors: u64) {
+        add(&self.read_commands, 1);
+        add(&self.read_sectors, sectors);
+    }
+
+    pub(crate) fn count_write(&self, sectors: u64) {
+        add(&self.write_commands, 1);
+        add(&self.written_sectors, sectors);
+    }
+}
+
+impl Drop for QueueShared {
+    fn drop(&mut self) {
+        self.subsystem.retire(self.totals());
+    }
+}
+
+/// Adds to a word that only the caller writes.
+fn add(word: &AtomicU64, value: u64) {
+    word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+}
+
+/// What a controller and all its queues share.
+#[derive(Debug)]
+pub struct ControllerShared {
+    /// Volatile Write Cache Enable: while it is off, every write is durable.
+    write_cache: AtomicBool,
+    errors: ErrorRing,
+}
+
+impl ControllerShared {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { write_cache: AtomicBool::new(true), errors: ErrorRing::default() })
+    }
+
+    pub(crate) fn write_cache(&self) -> bool {
+        self.write_cache.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_write_cache(&self, enabled: bool) {
+        self.write_cache.store(enabled, Ordering::Relaxed);
+    }
+
+    pub(crate) fn errors(&self) -> &ErrorRing {
+        &self.errors
+    }
+}
+
+/// A command that failed, as the Error Information log shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ErrorRecord {
+    /// 1 for the first error of the controller.
+    pub(crate) count: u64,
+    pub(crate) queue_id: u16,
+    pub(crate) command_id: u16,
+    pub(crate) status: Status,
+    /// Byte of the command that is to blame; `None` if no one byte is.
+    pub(crate) parameter: Option<u8>,
+    pub(crate) lba: u64,
+    pub(crate) nsid: u32,
+    pub(crate) opcode: u8,
+}
+
+/// Entries of the Error Information log (ELPE and one). Linux keeps 128, most devices 64.
+pub(crate) const ERROR_ENTRIES: usize = 64;
+
+/// The last errors of a controller, written by all its queues.
+///
+/// Each slot has a version: odd while somebody writes it. A writer that finds a slot taken (64
+/// more errors came while another was still writing) drops its record; a reader that finds one
+/// changing leaves it out. Only failed commands come here.
+#[derive(Debug)]
+pub(crate) struct ErrorRing {
+    count: AtomicU64,
+    media_count: AtomicU64,
+    slots: [ErrorSlot; ERROR_ENTRIES],
+}
+
+#[derive(Debug, Default)]
+struct ErrorSlot {
+    version: AtomicU64,
+    words: [AtomicU64; 4],
+}
+
+impl Default for ErrorRing {
+    fn default() -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            media_count: AtomicU64::new(0),
+            slots: std::array::from_fn(|_| ErrorSlot::default()),
+        }
+    }
+}
+
+impl ErrorRing {
+    /// Errors so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Errors of the medium so far; that a Compare found a difference is none.
+    pub(crate) fn media_count(&self) -> u64 {
+        self.media_count.load(Ordering::Relaxed)
+    }
+
+    /// Adds a record; its count is given here.
+    pub(crate) fn push(&self, record: ErrorRecord) {
+        let media = record.status.status_code_type() == StatusCodeType::MEDIA_AND_DATA_INTEGRITY;
+        if media && record.status.code() != StatusCode::COMPARE_FAILURE {
+            self.media_count.fetch_add(1, Ordering::Relaxed);
+        }
+        let count = self.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let Some(slot) = self.slot(count) else { return };
+        let version = slot.version.load(Ordering::Relaxed);
+        if version % 2 == 1 {
+            return;
+        }
+        let odd = version.wrapping_add(1);
+        let taken =
+            slot.version.compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed);
+        if taken.is_err() {
+            return;
+        }
+        for (word, value) in slot.words.iter().zip(ErrorRecord { count, ..record }.to_words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        slot.version.store(odd.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The records that are there, the newest first.
+    pub(crate) fn newest_first(&self) -> Vec<ErrorRecord> {
+        let mut records: Vec<_> = self.slots.iter().filter_map(ErrorSlot::read).collect();
+        records.sort_by_key(|record| std::cmp::Reverse(record.count));
+        records
+    }
+
+    fn slot(&self, count: u64) -> Option<&ErrorSlot> {
+        let index = count % (ERROR_ENTRIES as u64);
+        self.slots.get(usize::try_from(index).ok()?)
+    }
+}
+
+impl ErrorSlot {
+    fn read(&self) -> Option<ErrorRecord> {
+        let before = self.version.load(Ordering::Acquire);
+        let mut words = [0; 4];
+        for (value, word) in words.iter_mut().zip(&self.words) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        fence(Ordering::Acquire);
+        let after = self.version.load(Ordering::Relaxed);
+        (before == after && before % 2 == 0 && before != 0).then(|| ErrorRecord::from_words(words))
+    }
+}
+
+impl ErrorRecord {
+    fn to_words(self) -> [u64; 4] {
+        let [queue0, queue1] = self.queue_id.to_le_bytes();
+        let [command0, command1] = self.command_id.to_le_bytes();
+        let [status0, status1] = self.status.0.to_le_bytes();
+        let (located, byte) = match self.parameter {
+            Some(byte) => (1, byte),
+            None => (0, 0),
+        };
+        let [nsid0, nsid1, nsid2, nsid3] = self.nsid.to_le_bytes();
+        [
+            self.count,
+            self.lba,
+            u64::from_le_bytes([
+                queue0, queue1, command0, command1, status0, status1, located, byte,
+            ]),
+            u64::from_le_bytes([nsid0, nsid1, nsid2, nsid3, self.opcode, 0, 0, 0]),
+        ]
+    }
+
+    fn from_words([count, lba, codes, place]: [u64; 4]) -> Self {
+        let [queue0, queue1, command0, command1, status0, status1, located, byte] =
+            codes.to_le_bytes();
+        let [nsid0, nsid1, nsid2, nsid3, opcode, ..] = place.to_le_bytes();
+        Self {
+            count,
+            queue_id: u16::from_le_bytes([queue0, queue1]),
+            command_id: u16::from_le_bytes([command0, command1]),
+            status: Status(u16::from_le_bytes([status0, status1])),
+            parameter: (located == 1).then_some(byte),
+            lba,
+            nsid: u32::from_le_bytes([nsid0, nsid1, nsid2, nsid3]),
+            opcode,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(command_id: u16) -> ErrorRecord {
+        ErrorRecord {
+            count: 0,
+            queue_id: 0x1234,
+            command_id,
+            status: Status::LBA_OUT_OF_RANGE.with_dnr(),
+            parameter: Some(0),
+            lba: u64::MAX - 1,
+            nsid: 0x0102_0304,
+            opcode: 0x05,
+        }
+    }
+
+    #[test]
+    fn records_come_back_newest_first() {
+        let ring = ErrorRing::default();
+        assert_eq!(ring.newest_first(), vec![]);
+        ring.push(record(1));
+        ring.push(ErrorRecord { parameter: None, ..record(2) });
+        let expected = vec![
+            ErrorRecord { count: 2, parameter: None, ..record(2) },
+            ErrorRecord { count: 1, ..record(1) },
+        ];
+        assert_eq!(ring.newest_first(), expected);
+    }
+
+    #[test]
+    fn the_ring_keeps_the_last() {
+        let ring = ErrorRing::default();
+        for command_id in 1..=200 {
+            ring.push(record(command_id));
+        }
+        assert_eq!(ring.count(), 200);
+        let records = ring.newest_first();
+        assert_eq!(records.len(), ERROR_ENTRIES);
+        assert_eq!(records[0], ErrorRecord { count: 200, ..record(200) });
+        assert_eq!(records[ERROR_ENTRIES - 1].count, 137);
+    }
+
+    #[test]
+    fn records_of_several_writers_are_never_mixed() {
+        let ring = Arc::new(ErrorRing::default());
+        let writers: Vec<_> = (0..2u16)
+            .map(|writer| {
+                let ring = Arc::clone(&ring);
+                std::thread::spawn(move || {
+                    for _ in 0..2000 {
+                        let one = ErrorRecord {
+                            queue_id: writer,
+                            lba: u64::from(writer),
+                            nsid: u32::from(writer),
+                            ..record(writer)
+                        };
+                        ring.push(one);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..200 {
+            for record in ring.newest_first() {
+                assert_eq!(record.lba, u64::from(record.queue_id));
+                assert_eq!(record.nsid, u32::from(record.command_id));
+                assert_eq!(record.queue_id, record.command_id);
+            }
+        }
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
+        assert_eq!(ring.count(), 4000);
+    }
+
+    #[test]
+    fn in_flight_is_what_is_not_answered() {
+        let queue = QueueShared::new(&SubsystemShared::new());
+        queue.count_command();
+        queue.count_command();
+        queue.count_completion();
+        assert_eq!((queue.commands(), queue.in_flight()), (2, 1));
+    }
+}

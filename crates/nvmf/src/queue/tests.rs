@@ -1,0 +1,693 @@
+use weft_nvme::command::{DataPointer, Flags, NAMESPACE_ID_BROADCAST};
+use weft_nvme::fabrics::Disconnect;
+use weft_nvme::nvm::{DatasetAttributes, DatasetManagement, ReadWrite, WriteZeroes};
+use weft_nvme::sgl::Descriptor;
+
+use super::*;
+use crate::subsystem::test_support::{namespace, view};
+use crate::subsystem::{SubsystemShared, Totals};
+
+/// A queue of 4 entries over namespaces 1, 2 and 7 of 1024 blocks of 512 bytes each; the second
+/// is write protected.
+fn test_view() -> SubsystemView {
+    let mut view = view(&[1, 2, 7]);
+    view.limits.mdts_bytes = 16 * 1024;
+    view.limits.in_capsule_bytes = 8 * 1024;
+    view.limits.verify_bytes = 64 * 1024;
+    view.limits.write_zeroes_bytes = 128 * 1024;
+    view.namespaces.insert(2, NamespaceView { write_protected: true, ..namespace(2) });
+    view
+}
+
+fn grant(flow_control: bool) -> QueueGrant {
+    QueueGrant {
+        queue_id: 3,
+        entries: 4,
+        flow_control,
+        controller_id: 9,
+        command_id: 0x77,
+        shared: QueueShared::new(&SubsystemShared::new()),
+        controller: ControllerShared::new(),
+    }
+}
+
+fn queue() -> IoQueue {
+    IoQueue::new(grant(true), &test_view())
+}
+
+const CID: u16 = 0x1234;
+
+fn read_write(opcode: NvmOpcode, nsid: u32, block: u64, blocks: u32) -> Command {
+    ReadWrite::new(block, blocks)
+        .expect("a count")
+        .to_command(opcode, nsid)
+        .with_command_id(CID)
+        .with_data_pointer(Descriptor::transport(blocks * 512))
+}
+
+fn deallocate(nsid: u32, ranges: u16) -> Command {
+    let attributes = DatasetAttributes(0).with_deallocate(true);
+    DatasetManagement { range_count: ranges, attributes }
+        .to_command(nsid)
+        .with_command_id(CID)
+        .with_data_pointer(Descriptor::in_capsule(0, u32::from(ranges) * 16))
+}
+
+fn fused(command: Command, half: FusedField) -> Command {
+    command.with_flags(Flags::SGL.with_fused(half))
+}
+
+fn device(operation: DeviceOperation, transfer: Transfer) -> DeviceCommand {
+    DeviceCommand { command_id: CID, device: 101, nsid: 1, operation, transfer }
+}
+
+/// The status that a command is refused with.
+#[track_caller]
+fn refused(queue: &mut IoQueue, command: &Command) -> Status {
+    match queue.handle_command(command) {
+        IoAction::Complete(completion) => {
+            assert_eq!(completion.command_id, command.command_id);
+            completion.status()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn connect_is_answered_with_the_controller() {
+    let completion = grant(true).completion();
+    assert_eq!((completion.status(), completion.dword0()), (Status::SUCCESS, 9));
+    assert_eq!(completion.command_id.get(), 0x77);
+    assert_eq!(completion.submission_queue_head.get(), 1);
+    assert_eq!(grant(false).completion().submission_queue_head.get(), 0xffff);
+}
+
+#[test]
+fn the_head_goes_round() {
+    let mut queue = queue();
+    let unknown = Command::new(0x77u8);
+    let mut heads = Vec::new();
+    for _ in 0..6 {
+        match queue.handle_command(&unknown) {
+            IoAction::Complete(done) => heads.push(done.submission_queue_head.get()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(heads, [2, 3, 0, 1, 2, 3]);
+    let mut queue = IoQueue::new(grant(false), &test_view());
+    for _ in 0..6 {
+        queue.handle_command(&unknown);
+    }
+    assert_eq!(queue.complete(1, Status::SUCCESS).submission_queue_head.get(), 0, "reserved");
+}
+
+#[test]
+fn the_longest_queue_goes_round_too() {
+    let mut head = Head::after_connect(65536, true);
+    for _ in 0..65534 {
+        head.advance();
+    }
+    assert_eq!(head.value(), 65535);
+    head.advance();
+    assert_eq!(head.value(), 0);
+}
+
+/// Every opcode, good in all else: what becomes of it.
+#[test]
+fn every_opcode_has_its_outcome() {
+    let mut refused_opcodes = 0;
+    for opcode in 0..=u8::MAX {
+        let mut queue = queue();
+        let opcode = NvmOpcode(opcode);
+        let block_command = read_write(opcode, 1, 8, 4);
+        let range = (8, 4);
+        let (block, blocks) = range;
+        let expected = match opcode {
+            NvmOpcode::FLUSH => device(DeviceOperation::Flush, Transfer::None),
+            NvmOpcode::WRITE => device(
+                DeviceOperation::Write { block, blocks, durable: false },
+                Transfer::FromHost(2048),
+            ),
+            NvmOpcode::READ => {
+                device(DeviceOperation::Read { block, blocks }, Transfer::ToHost(2048))
+            }
+            NvmOpcode::WRITE_UNCORRECTABLE => {
+                device(DeviceOperation::WriteUncorrectable { block, blocks }, Transfer::None)
+            }
+            NvmOpcode::COMPARE => {
+                device(DeviceOperation::Compare { block, blocks }, Transfer::FromHost(2048))
+            }
+            NvmOpcode::WRITE_ZEROES => device(
+                DeviceOperation::WriteZeroes { block, blocks, deallocate: false, durable: false },
+                Transfer::None,
+            ),
+            NvmOpcode::VERIFY => device(DeviceOperation::Verify { block, blocks }, Transfer::None),
+            NvmOpcode::DATASET_MANAGEMENT => {
+                let expected =
+                    device(DeviceOperation::Deallocate { ranges: 2 }, Transfer::FromHost(32));
+                assert_eq!(queue.handle_command(&deallocate(1, 2)), IoAction::Device(expected));
+                continue;
+            }
+            _ => {
+                // Of namespace 1 the Fabrics command type is 1: another Connect.
+                let status = match opcode {
+                    NvmOpcode::FABRICS => Status::COMMAND_SEQUENCE_ERROR,
+                    _ => Status::INVALID_OPCODE,
+                };
+                assert_eq!(refused(&mut queue, &block_command), status.with_dnr(), "{opcode}");
+                refused_opcodes += 1;
+                continue;
+            }
+        };
+        assert_eq!(queue.handle_command(&block_command), IoAction::Device(expected), "{opcode}");
+        let done = queue.complete_device(&expected, Ok(()));
+        assert_eq!((done.command_id.get(), done.status()), (CID, Status::SUCCESS));
+    }
+    assert_eq!(refused_opcodes, 256 - 8);
+}
+
+#[test]
+fn fabrics_commands_on_an_io_queue() {
+    let mut queue = queue();
+    let disconnect = Disconnect { record_format: 0 }.to_command().with_command_id(CID);
+    match queue.handle_command(&disconnect) {
+        IoAction::Disconnect(completion) => {
+            assert_eq!(completion.status(), Status::SUCCESS);
+            assert_eq!(completion.command_id.get(), CID);
+        }
+        other => panic!("{other:?}"),
+    }
+    let table = [
+        (Disconnect { record_format: 1 }.to_command(), Status::CONNECT_INCOMPATIBLE_FORMAT),
+        (Command::fabrics(FabricsType::CONNECT), Status::COMMAND_SEQUENCE_ERROR),
+        (Command::fabrics(FabricsType::PROPERTY_GET), Status::INVALID_OPCODE),
+        (Command::fabrics(FabricsType::PROPERTY_SET), Status::INVALID_OPCODE),
+        (Command::fabrics(FabricsType::AUTHENTICATION_SEND), Status::INVALID_OPCODE),
+        (Command::fabrics(FabricsType(0x77)), Status::INVALID_OPCODE),
+    ];
+    for (command, status) in table {
+        assert_eq!(refused(&mut queue, &command), status.with_dnr(), "{command:?}");
+    }
+}
+
+const IO_OPCODES: [NvmOpcode; 8] = [
+    NvmOpcode::FLUSH,
+    NvmOpcode::WRITE,
+    NvmOpcode::READ,
+    NvmOpcode::WRITE_UNCORRECTABLE,
+    NvmOpcode::COMPARE,
+    NvmOpcode::WRITE_ZEROES,
+    NvmOpcode::DATASET_MANAGEMENT,
+    NvmOpcode::VERIFY,
+];
+
+#[test]
+fn a_namespace_must_be_active() {
+    for opcode in IO_OPCODES {
+        for nsid in [0, 3, 6, 8, NAMESPACE_ID_BROADCAST - 1, NAMESPACE_ID_BROADCAST] {
+            if opcode == NvmOpcode::FLUSH && nsid == NAMESPACE_ID_BROADCAST {
+                continue;
+            }
+            let status = refused(&mut queue(), &read_write(opcode, nsid, 0, 1));
+            assert_eq!(status, Status::INVALID_NAMESPACE.with_dnr(), "{opcode} {nsid}");
+        }
+    }
+    // One whose identifier is not its place in the list.
+    match queue().handle_command(&read_write(NvmOpcode::READ, 7, 0, 1)) {
+        IoAction::Device(command) => assert_eq!((command.nsid, command.device), (7, 107)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn data_is_described_by_sgls() {
+    for opcode in IO_OPCODES {
+        for pointer in [DataPointer::PRP, DataPointer(3)] {
+            let command =
+                read_write(opcode, 1, 0, 1).with_flags(Flags(0).with_data_pointer(pointer));
+            let status = refused(&mut queue(), &command);
+            assert_eq!(status, Status::INVALID_FIELD.with_dnr(), "{opcode} {pointer}");
+        }
+    }
+    let command = read_write(NvmOpcode::READ, 1, 0, 1)
+        .with_flags(Flags(0).with_data_pointer(DataPointer::SGL_METADATA_SGL));
+    assert!(matches!(queue().handle_command(&command), IoAction::Device(_)));
+}
+
+#[test]
+fn blocks_lie_within_the_namespace() {
+    for opcode in IO_OPCODES {
+        if [NvmOpcode::FLUSH, NvmOpcode::DATASET_MANAGEMENT].contains(&opcode) {
+            continue;
+        }
+        for (block, blocks, good) in [
+            (1020, 4, true),
+            (1021, 4, false),
+            (1023, 1, true),
+            (1024, 1, false),
+            (u64::MAX, 1, false),
+            (u64::MAX - 3, 4, false),
+            (0, 65536, false),
+        ] {
+            let mut queue = queue();
+            match queue.handle_command(&read_write(opcode, 1, block, blocks)) {
+                IoAction::Device(command) if good => {
+                    assert_eq!(command.operation.range(), Some((block, blocks)));
+                }
+                IoAction::Complete(done) if !good => {
+                    assert_eq!(done.status(), Status::LBA_OUT_OF_RANGE.with_dnr());
+                }
+                other => panic!("{opcode} {block} {blocks}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_are_limited() {
+    // MDTS 16 KiB, VSL 64 KiB, WZSL 128 KiB.
+    for (opcode, most) in [
+        (NvmOpcode::READ, 32),
+        (NvmOpcode::WRITE, 32),
+        (NvmOpcode::COMPARE, 32),
+        (NvmOpcode::VERIFY, 128),
+        (NvmOpcode::WRITE_ZEROES, 256),
+    ] {
+        let good = queue().handle_command(&read_write(opcode, 1, 0, most));
+        assert!(matches!(good, IoAction::Device(_)), "{opcode}: {good:?}");
+        let status = refused(&mut queue(), &read_write(opcode, 1, 0, most + 1));
+        assert_eq!(status, Status::INVALID_FIELD.with_dnr(), "{opcode}");
+    }
+}
+
+#[test]
+fn the_data_pointer_fits_the_command() {
+    let read = |pointer| read_write(NvmOpcode::READ, 1, 0, 2).with_data_pointer(pointer);
+    let write = |pointer| read_write(NvmOpcode::WRITE, 1, 0, 2).with_data_pointer(pointer);
+    let wide =
+        read_write(NvmOpcode::WRITE, 1, 0, 32).with_data_pointer(Descriptor::in_capsule(0, 16384));
+    let unknown = Descriptor { identifier: weft_nvme::sgl::Identifier(0x70), ..Default::default() };
+    let table = [
+        (read(Descriptor::transport(1023)), Status::DATA_SGL_LENGTH_INVALID),
+        (read(Descriptor::transport(1025)), Status::DATA_SGL_LENGTH_INVALID),
+        (write(Descriptor::transport(0)), Status::DATA_SGL_LENGTH_INVALID),
+        (write(Descriptor::in_capsule(0, 512)), Status::DATA_SGL_LENGTH_INVALID),
+        (write(Descriptor::in_capsule(4, 1024)), Status::SGL_OFFSET_INVALID),
+        (wide, Status::SGL_OFFSET_INVALID),
+        (read(Descriptor::in_capsule(0, 1024)), Status::INVALID_FIELD),
+        (read(Descriptor::default()), Status::SGL_DESCRIPTOR_TYPE_INVALID),
+        (write(unknown), Status::SGL_DESCRIPTOR_TYPE_INVALID),
+    ];
+    for (command, status) in table {
+        assert_eq!(refused(&mut queue(), &command), status.with_dnr(), "{command:?}");
+    }
+    for command in [
+        read(Descriptor::keyed(0, 1024, 1, false)),
+        write(Descriptor::in_capsule(0, 1024)),
+        write(Descriptor::transport(1024)),
+    ] {
+        assert!(matches!(queue().handle_command(&command), IoAction::Device(_)), "{command:?}");
+    }
+}
+
+#[test]
+fn a_protected_namespace_is_not_modified() {
+    for opcode in IO_OPCODES {
+        let command = match opcode {
+            NvmOpcode::DATASET_MANAGEMENT => deallocate(2, 1),
+            _ => read_write(opcode, 2, 0, 1),
+        };
+        let modifies = [
+            NvmOpcode::WRITE,
+            NvmOpcode::WRITE_UNCORRECTABLE,
+            NvmOpcode::WRITE_ZEROES,
+            NvmOpcode::DATASET_MANAGEMENT,
+        ]
+        .contains(&opcode);
+        match queue().handle_command(&command) {
+            IoAction::Complete(done) if modifies => {
+                assert_eq!(done.status(), Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+            }
+            IoAction::Device(device) if !modifies => assert!(!device.operation.modifies()),
+            other => panic!("{opcode}: {other:?}"),
+        }
+    }
+    let mut view = test_view();
+    if let Some(namespace) = view.namespaces.get_mut(&1) {
+        namespace.capabilities.read_only = true;
+    }
+    let mut queue = IoQueue::new(grant(true), &view);
+    let status = refused(&mut queue, &read_write(NvmOpcode::WRITE, 1, 0, 1));
+    assert_eq!(status, Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+}
+
+fn write_of(action: IoAction) -> bool {
+    match action {
+        IoAction::Device(DeviceCommand {
+            operation:
+                DeviceOperation::Write { durable, .. } | DeviceOperation::WriteZeroes { durable, .. },
+            ..
+        }) => durable,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn writes_are_durable_when_asked_or_when_the_cache_is_off() {
+    let mut queue = queue();
+    let plain = read_write(NvmOpcode::WRITE, 1, 0, 1);
+    let forced = ReadWrite::new(0, 1)
+        .expect("a count")
+        .with_force_unit_access(true)
+        .to_command(NvmOpcode::WRITE, 1)
+        .with_data_pointer(Descriptor::transport(512));
+    let mut zeroes = WriteZeroes::new(0, 1).expect("a count");
+    zeroes.control = zeroes.control.with_force_unit_access(true);
+    assert!(!write_of(queue.handle_command(&plain)));
+    assert!(write_of(queue.handle_command(&forced)));
+    assert!(write_of(queue.handle_command(&zeroes.to_command(1))));
+    queue.controller.set_write_cache(false);
+    assert!(write_of(queue.handle_command(&plain)));
+    assert!(write_of(queue.handle_command(&read_write(NvmOpcode::WRITE_ZEROES, 1, 0, 1))));
+}
+
+#[test]
+fn write_zeroes_frees_only_where_zeros_come_back() {
+    let mut zeroes = WriteZeroes::new(4, 2).expect("a count");
+    zeroes.control = zeroes.control.with_deallocate(true);
+    let command = zeroes.to_command(1).with_command_id(CID);
+    let expected = |deallocate| {
+        let operation =
+            DeviceOperation::WriteZeroes { block: 4, blocks: 2, deallocate, durable: false };
+        IoAction::Device(device(operation, Transfer::None))
+    };
+    assert_eq!(queue().handle_command(&command), expected(true));
+    let mut view = test_view();
+    if let Some(namespace) = view.namespaces.get_mut(&1) {
+        namespace.capabilities.write_zeroes_deallocates = false;
+    }
+    assert_eq!(IoQueue::new(grant(true), &view).handle_command(&command), expected(false));
+    zeroes.control = zeroes.control.with_namespace_zeroes(true);
+    let status = refused(&mut queue(), &zeroes.to_command(1));
+    assert_eq!(status, Status::INVALID_FIELD.with_dnr());
+}
+
+#[test]
+fn flush_reaches_what_has_a_cache() {
+    let mut view = test_view();
+    let broadcast = Command::new(NvmOpcode::FLUSH)
+        .with_namespace_id(NAMESPACE_ID_BROADCAST)
+        .with_command_id(CID);
+    let mut queue = IoQueue::new(grant(true), &view);
+    assert_eq!(queue.handle_command(&broadcast), IoAction::FlushAll { command_id: CID });
+    assert_eq!(queue.namespaces().len(), 3);
+    for namespace in view.namespaces.values_mut() {
+        namespace.capabilities.volatile_cache = false;
+    }
+    queue.replace_view(&view);
+    assert_eq!(refused(&mut queue, &broadcast), Status::SUCCESS);
+    let one = Command::new(NvmOpcode::FLUSH).with_namespace_id(1);
+    assert_eq!(refused(&mut queue, &one), Status::SUCCESS);
+}
+
+#[test]
+fn directives_are_not_known() {
+    let mut write = ReadWrite::new(0, 1).expect("a count");
+    write.control = write.control.with_directive_type(1);
+    let command =
+        write.to_command(NvmOpcode::WRITE, 1).with_data_pointer(Descriptor::transport(512));
+    assert_eq!(refused(&mut queue(), &command), Status::INVALID_FIELD.with_dnr());
+}
+
+#[test]
+fn write_uncorrectable_needs_a_device_that_can() {
+    let mut view = test_view();
+    if let Some(namespace) = view.namespaces.get_mut(&1) {
+        namespace.capabilities.write_uncorrectable = false;
+    }
+    let mut queue = IoQueue::new(grant(true), &view);
+    let status = refused(&mut queue, &read_write(NvmOpcode::WRITE_UNCORRECTABLE, 1, 0, 1));
+    assert_eq!(status, Status::INVALID_OPCODE.with_dnr());
+}
+
+#[test]
+fn dataset_management_without_deallocate_is_a_hint() {
+    let hint = DatasetManagement {
+        range_count: 1,
+        attributes: DatasetAttributes(0).with_integral_for_read(true),
+    };
+    assert_eq!(refused(&mut queue(), &hint.to_command(1)), Status::SUCCESS);
+    let mut view = test_view();
+    if let Some(namespace) = view.namespaces.get_mut(&1) {
+        namespace.capabilities.deallocate = false;
+    }
+    let mut queue = IoQueue::new(grant(true), &view);
+    assert_eq!(refused(&mut queue, &deallocate(1, 1)), Status::SUCCESS);
+}
+
+fn ranges(list: &[(u64, u32)]) -> Vec<u8> {
+    list.iter()
+        .flat_map(|(block, blocks)| DatasetRange::new(*block, *blocks).bytes().to_vec())
+        .collect()
+}
+
+#[test]
+fn ranges_are_read_and_checked() {
+    let mut queue = queue();
+    let IoAction::Device(command) = queue.handle_command(&deallocate(1, 3)) else {
+        panic!("a device command")
+    };
+    let data = ranges(&[(0, 8), (512, 0), (1016, 8)]);
+    let expected: Box<[(u64, u32)]> = Box::new([(0, 8), (1016, 8)]);
+    assert_eq!(queue.handle_ranges(&command, &data), Ok(expected));
+    for length in 0..data.len() {
+        assert_eq!(
+            queue.handle_ranges(&command, &data[..length]),
+            Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
+        );
+    }
+    let longer = ranges(&[(0, 1), (1, 1), (2, 1), (5000, 1)]);
+    assert_eq!(queue.handle_ranges(&command, &longer).expect("three").len(), 3);
+    for bad in [(1017, 8), (u64::MAX, 1), (1025, 0), (0, u32::MAX)] {
+        let data = ranges(&[(0, 1), (1, 1), bad]);
+        assert_eq!(
+            queue.handle_ranges(&command, &data),
+            Err(Status::LBA_OUT_OF_RANGE.with_dnr()),
+            "{bad:?}"
+        );
+    }
+    let read = device(DeviceOperation::Read { block: 0, blocks: 1 }, Transfer::ToHost(512));
+    assert!(queue.handle_ranges(&read, &data).is_err());
+}
+
+#[test]
+fn a_command_that_waited_is_held_against_the_view_of_now() {
+    let mut queue = queue();
+    let IoAction::Device(write) = queue.handle_command(&read_write(NvmOpcode::WRITE, 1, 1000, 8))
+    else {
+        panic!("a device command")
+    };
+    let IoAction::Device(read) = queue.handle_command(&read_write(NvmOpcode::READ, 1, 1000, 8))
+    else {
+        panic!("a device command")
+    };
+    assert_eq!(queue.recheck(&write), Ok(()));
+    let changed = |change: fn(&mut NamespaceView)| {
+        let mut view = test_view();
+        if let Some(namespace) = view.namespaces.get_mut(&1) {
+            change(namespace);
+        }
+        view
+    };
+    queue.replace_view(&changed(|namespace| namespace.write_protected = true));
+    assert_eq!(queue.recheck(&write), Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr()));
+    assert_eq!(queue.recheck(&read), Ok(()));
+    queue.replace_view(&changed(|namespace| namespace.blocks = 1007));
+    assert_eq!(queue.recheck(&write), Err(Status::LBA_OUT_OF_RANGE.with_dnr()));
+    assert_eq!(queue.recheck(&read), Err(Status::LBA_OUT_OF_RANGE.with_dnr()));
+    queue.replace_view(&changed(|namespace| namespace.device = 5));
+    assert_eq!(queue.recheck(&read), Err(Status::INVALID_NAMESPACE.with_dnr()));
+    queue.replace_view(&view(&[2]));
+    assert_eq!(queue.recheck(&read), Err(Status::INVALID_NAMESPACE.with_dnr()));
+    assert!(queue.handle_ranges(&read, &[]).is_err());
+}
+
+fn compare_first(block: u64, blocks: u32) -> Command {
+    fused(read_write(NvmOpcode::COMPARE, 1, block, blocks), FusedField::FIRST).with_command_id(1)
+}
+
+fn write_second(block: u64, blocks: u32) -> Command {
+    fused(read_write(NvmOpcode::WRITE, 1, block, blocks), FusedField::SECOND).with_command_id(2)
+}
+
+/// What `poll_completion` has left: identifiers and statuses.
+fn late(queue: &mut IoQueue) -> Vec<(u16, Status)> {
+    std::iter::from_fn(|| queue.poll_completion())
+        .map(|completion| (completion.command_id.get(), completion.status()))
+        .collect()
+}
+
+#[test]
+fn compare_and_write_is_one() {
+    let mut queue = queue();
+    assert_eq!(queue.handle_command(&compare_first(4, 2)), IoAction::Held { command_id: 1 });
+    let IoAction::Fused { compare, write } = queue.handle_command(&write_second(4, 2)) else {
+        panic!("fused")
+    };
+    assert_eq!(compare.operation, DeviceOperation::Compare { block: 4, blocks: 2 });
+    assert_eq!(write.operation, DeviceOperation::Write { block: 4, blocks: 2, durable: false });
+    assert_eq!(late(&mut queue), vec![]);
+    let statuses = |result, queue: &mut IoQueue| {
+        queue
+            .complete_fused(&compare, &write, result)
+            .map(|completion| (completion.command_id.get(), completion.status()))
+    };
+    assert_eq!(statuses(Ok(()), &mut queue), [(1, Status::SUCCESS), (2, Status::SUCCESS)]);
+    assert_eq!(
+        statuses(Err(DeviceFailure::Mismatch), &mut queue),
+        [(1, Status::COMPARE_FAILURE.with_dnr()), (2, Status::ABORTED_FAILED_FUSED)]
+    );
+    assert_eq!(
+        statuses(Err(DeviceFailure::MediaRead), &mut queue),
+        [(1, Status::UNRECOVERED_READ_ERROR), (2, Status::ABORTED_FAILED_FUSED)]
+    );
+}
+
+#[test]
+fn a_first_half_without_a_second_is_aborted() {
+    let missing = vec![(1, Status::ABORTED_MISSING_FUSED)];
+    let mut queue = queue();
+    queue.handle_command(&compare_first(4, 2));
+    let read = read_write(NvmOpcode::READ, 1, 0, 1);
+    assert!(matches!(queue.handle_command(&read), IoAction::Device(_)));
+    assert_eq!(late(&mut queue), missing);
+    queue.handle_command(&compare_first(4, 2));
+    let again = compare_first(8, 2).with_command_id(5);
+    assert_eq!(queue.handle_command(&again), IoAction::Held { command_id: 5 });
+    assert_eq!(late(&mut queue), missing);
+    let reserved = fused(read, FusedField(3));
+    assert_eq!(refused(&mut queue, &reserved), Status::INVALID_FIELD.with_dnr());
+    assert_eq!(late(&mut queue), vec![(5, Status::ABORTED_MISSING_FUSED)]);
+}
+
+#[test]
+fn a_second_half_without_a_first_is_aborted() {
+    let mut queue = queue();
+    let status = refused(&mut queue, &write_second(4, 2));
+    assert_eq!(status, Status::ABORTED_MISSING_FUSED);
+    assert_eq!(late(&mut queue), vec![]);
+}
+
+#[test]
+fn if_one_half_is_bad_both_fail() {
+    let mut queue = queue();
+    let failed = Status::ABORTED_FAILED_FUSED;
+    let bad_first = compare_first(1024, 2);
+    assert_eq!(refused(&mut queue, &bad_first), Status::LBA_OUT_OF_RANGE.with_dnr());
+    assert_eq!(refused(&mut queue, &write_second(1024, 2)), failed);
+    for (second, status) in [
+        (write_second(4, 3), Status::INVALID_FIELD),
+        (write_second(5, 2), Status::INVALID_FIELD),
+        (write_second(1024, 2), Status::LBA_OUT_OF_RANGE),
+        (write_second(4, 2).with_namespace_id(7), Status::INVALID_FIELD),
+        (write_second(4, 2).with_namespace_id(2), Status::NAMESPACE_WRITE_PROTECTED),
+        (fused(read_write(NvmOpcode::READ, 1, 4, 2), FusedField::SECOND), Status::INVALID_FIELD),
+    ] {
+        assert_eq!(queue.handle_command(&compare_first(4, 2)), IoAction::Held { command_id: 1 });
+        assert_eq!(refused(&mut queue, &second), status.with_dnr());
+        assert_eq!(late(&mut queue), vec![(1, failed)]);
+        assert_eq!(refused(&mut queue, &write_second(4, 2)), Status::ABORTED_MISSING_FUSED);
+    }
+}
+
+#[test]
+fn only_compare_and_write_is_fused_and_only_so_far() {
+    let mut queue = queue();
+    let write = fused(read_write(NvmOpcode::WRITE, 1, 0, 1), FusedField::FIRST);
+    assert_eq!(refused(&mut queue, &write), Status::INVALID_FIELD.with_dnr());
+    assert!(matches!(queue.handle_command(&compare_first(0, 8)), IoAction::Held { .. }));
+    let status = refused(&mut queue, &compare_first(0, 9));
+    assert_eq!(status, Status::ATOMIC_WRITE_UNIT_EXCEEDED.with_dnr());
+}
+
+#[test]
+fn a_rejected_half_fails_the_other() {
+    let transport = Status::TRANSIENT_TRANSPORT_ERROR;
+    let mut queue = queue();
+    assert_eq!(queue.reject(&compare_first(4, 2), transport).status(), transport);
+    assert_eq!(refused(&mut queue, &write_second(4, 2)), Status::ABORTED_FAILED_FUSED);
+    queue.handle_command(&compare_first(4, 2));
+    assert_eq!(queue.reject(&write_second(4, 2), transport).status(), transport);
+    assert_eq!(late(&mut queue), vec![(1, Status::ABORTED_FAILED_FUSED)]);
+    queue.handle_command(&compare_first(4, 2));
+    queue.reject(&read_write(NvmOpcode::WRITE, 1, 0, 1), transport);
+    assert_eq!(late(&mut queue), vec![(1, Status::ABORTED_MISSING_FUSED)]);
+}
+
+#[test]
+fn a_held_command_can_be_aborted() {
+    let mut queue = queue();
+    queue.handle_command(&compare_first(4, 2));
+    assert_eq!(queue.abort_held(2), None);
+    let done = queue.abort_held(1).expect("held");
+    assert_eq!((done.command_id.get(), done.status()), (1, Status::ABORT_REQUESTED));
+    assert_eq!(queue.abort_held(1), None);
+    assert_eq!(refused(&mut queue, &write_second(4, 2)), Status::ABORTED_FAILED_FUSED);
+    assert_eq!(late(&mut queue), vec![]);
+}
+
+#[test]
+fn the_words_tell_what_happened() {
+    let mut queue = queue();
+    queue.handle_command(&read_write(NvmOpcode::READ, 1, 0, 8));
+    queue.handle_command(&read_write(NvmOpcode::COMPARE, 1, 0, 1));
+    queue.handle_command(&read_write(NvmOpcode::WRITE, 1, 0, 2));
+    queue.handle_command(&read_write(NvmOpcode::VERIFY, 1, 0, 4));
+    queue.handle_command(&read_write(NvmOpcode::WRITE, 1, 5000, 2));
+    let shared = Arc::clone(&queue.shared);
+    assert_eq!((shared.commands(), shared.in_flight()), (5, 4), "one was refused at once");
+    let expected =
+        Totals { read_commands: 2, write_commands: 1, read_sectors: 9, written_sectors: 2 };
+    assert_eq!(shared.totals(), expected);
+    for _ in 0..4 {
+        queue.complete(CID, Status::SUCCESS);
+    }
+    assert_eq!(shared.in_flight(), 0);
+}
+
+#[test]
+fn failures_come_into_the_error_log() {
+    let mut queue = queue();
+    refused(&mut queue, &read_write(NvmOpcode::WRITE, 1, 5000, 2));
+    let IoAction::Device(read) = queue.handle_command(&read_write(NvmOpcode::READ, 1, 7, 1)) else {
+        panic!("a device command")
+    };
+    let done = queue.complete_device(&read, Err(DeviceFailure::MediaRead));
+    assert_eq!(done.status(), Status::UNRECOVERED_READ_ERROR);
+    let base = ErrorRecord {
+        count: 2,
+        queue_id: 3,
+        command_id: CID,
+        status: Status::UNRECOVERED_READ_ERROR,
+        parameter: None,
+        lba: 7,
+        nsid: 1,
+        opcode: 2,
+    };
+    let refusal = ErrorRecord {
+        count: 1,
+        status: Status::LBA_OUT_OF_RANGE.with_dnr(),
+        parameter: Some(40),
+        lba: 5000,
+        opcode: 1,
+        ..base
+    };
+    assert_eq!(queue.controller.errors().newest_first(), vec![base, refusal]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_actions_keep_the_invariants(data in proptest::collection::vec(proptest::num::u8::ANY, 0..2000)) {
+        fuzzing::actions(&data);
+    }
+}
