@@ -42,12 +42,13 @@
 //!
 //! [`framing`] cuts the stream into PDUs; [`handshake`] is ICReq and ICResp; [`target`] and
 //! [`host`] are the sessions; [`encode`] writes PDUs; [`digest`] is CRC32C; [`limits`] has every
-//! bound.
+//! bound; [`fuzzing`] drives all of it from arbitrary bytes.
 
 pub mod digest;
 pub mod encode;
 pub mod fault;
 pub mod framing;
+pub mod fuzzing;
 pub mod handshake;
 pub mod host;
 pub mod limits;
@@ -56,3 +57,7 @@ pub mod target;
 pub use encode::Sink;
 pub use fault::Fault;
 pub use handshake::Negotiated;
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "what tests count is small")]
+mod tests;

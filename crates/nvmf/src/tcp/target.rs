@@ -353,11 +353,9 @@ impl Session {
     fn add_slots(&mut self, depth: u16) {
         let first = u16::try_from(self.slots.len()).unwrap_or(u16::MAX);
         self.slots.reserve_exact(usize::from(depth.saturating_sub(first)));
-        self.free.reserve_exact(usize::from(depth));
+        self.free.reserve_exact(usize::from(depth.saturating_sub(first)));
         // The lowest slot is taken first.
-        for slot in (first..depth).rev() {
-            self.free.push(slot);
-        }
+        self.free.splice(0..0, (first..depth).rev());
         for _ in first..depth {
             self.slots.push(Slot {
                 command_id: 0,
