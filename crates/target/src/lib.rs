@@ -1,1 +1,37 @@
-//! weft-target
+//! A target: subsystems, namespaces and ports, served by poll groups.
+//!
+//! # The layer
+//!
+//! The protocol's rules are `weft-nvmf`'s, moving bytes is `weft-transport`'s, storing them is
+//! `weft-backend`'s. What is left is this crate's: which connection is whose queue, which group
+//! holds it, which device a command goes to, and what happens when something comes or goes. It
+//! must never know how a PDU looks, how a device works, or what time it is but by its reactor.
+//!
+//! # How it is divided
+//!
+//! * [`config`]: what is to be served, as data, and the forms in which people write it.
+//! * `catalogue` turns that into a `snapshot`: immutable, the same for all groups.
+//! * `group`: one thread each; accepting, connecting, admin queues, I/O queues.
+//! * `directory`: what groups must agree on when a host connects or leaves; behind a lock that
+//!   the data path never takes.
+//! * `gate`: who has to wait until its earlier commands are done.
+//! * `round`: a change that every group makes, acknowledged by each.
+//! * [`Target`]: start, reload, stop.
+//!
+//! # Invariants
+//!
+//! * A queue is owned by one group; other groups reach it by message.
+//! * A command that a device has is waited for, even if its connection is gone; until then the
+//!   host's next Connect to that subsystem is not answered.
+//! * What one peer does costs others nothing but their share of the machine.
+
+mod catalogue;
+pub mod config;
+mod directory;
+mod gate;
+mod group;
+mod round;
+mod snapshot;
+mod target;
+
+pub use target::{Target, TargetError};

@@ -1,0 +1,387 @@
+//! From a configuration to a snapshot, and from one snapshot to the next when the configuration
+//! changes.
+//!
+//! The catalogue remembers which namespace stands on which device, so that a namespace which is
+//! still configured keeps its device, its contents and its identity.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use weft_backend::{DeviceFactory, DeviceSpec, Geometry};
+use weft_nvme::Nqn;
+use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
+use weft_nvmf::subsystem::{
+    ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind,
+    SubsystemLimits, SubsystemShared, SubsystemView,
+};
+
+use crate::TargetError;
+use crate::config::{self, Config, Limits, Subsystem, identity};
+use crate::snapshot::{PortView, Snapshot};
+
+/// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
+const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// What is served, by the configuration that asked for it.
+#[derive(Debug)]
+pub(crate) struct Catalogue {
+    entries: Vec<Entry>,
+    /// Device indices that have been given out.
+    devices: u32,
+    shared: BTreeMap<String, Arc<SubsystemShared>>,
+    discovery_shared: Arc<SubsystemShared>,
+    /// Generation counter of the discovery log, and what it counted last.
+    generation: u64,
+    shown: Vec<DiscoveryEntry>,
+}
+
+/// A namespace and its device.
+#[derive(Debug, Clone)]
+struct Entry {
+    subsystem: String,
+    nsid: u32,
+    spec: DeviceSpec,
+    index: u32,
+    factory: Arc<dyn DeviceFactory>,
+    identity: identity::Identity,
+}
+
+impl Catalogue {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            devices: 0,
+            shared: BTreeMap::new(),
+            discovery_shared: SubsystemShared::new(),
+            generation: 0,
+            shown: Vec::new(),
+        }
+    }
+
+    /// The snapshot that serves this configuration. If it fails, nothing has changed.
+    ///
+    /// `write_protected` says which namespaces a host has protected: that stays.
+    pub(crate) fn snapshot(
+        &mut self,
+        config: &Config,
+        addresses: &BTreeMap<u16, SocketAddr>,
+        previous: Option<&Snapshot>,
+    ) -> Result<Snapshot, TargetError> {
+        let mut entries = Vec::new();
+        for subsystem in &config.subsystems {
+            self.open_namespaces(subsystem, &mut entries)?;
+        }
+        let mut devices = vec![None; self.devices as usize];
+        for entry in &entries {
+            if let Some(place) = devices.get_mut(entry.index as usize) {
+                *place = Some(Arc::clone(&entry.factory));
+            }
+        }
+        self.entries = entries;
+        let mut subsystems = BTreeMap::new();
+        for subsystem in &config.subsystems {
+            let old = previous.and_then(|snapshot| snapshot.subsystems.get(&subsystem.nqn));
+            let view = self.view(subsystem, &config.limits, old.map(Arc::as_ref))?;
+            subsystems.insert(subsystem.nqn.clone(), Arc::new(view));
+        }
+        self.shared.retain(|nqn, _| subsystems.contains_key(nqn));
+        let ports = config.ports.iter().map(port_view).collect::<Vec<_>>();
+        let discovery = self.discovery(&ports, &subsystems, addresses, &config.limits)?;
+        Ok(Snapshot {
+            version: previous.map_or(1, |snapshot| snapshot.version + 1),
+            ports,
+            subsystems,
+            discovery: Arc::new(discovery),
+            devices,
+            transport: transport_limits(&config.limits),
+            limits: config.limits.clone(),
+            idle_poll: config.idle_poll,
+            connections_max: connections_max(&config.limits),
+        })
+    }
+
+    /// Lets what has been written reach every device.
+    pub(crate) fn sync(&self) -> Vec<String> {
+        let outcome = |entry: &Entry| {
+            let error = entry.factory.sync().err()?;
+            Some(format!("{} could not be synced: {error}", entry.factory.identity()))
+        };
+        self.entries.iter().filter_map(outcome).collect()
+    }
+
+    /// Finds or opens the device of each namespace, and gives the namespaces their identities.
+    fn open_namespaces(
+        &mut self,
+        subsystem: &Subsystem,
+        entries: &mut Vec<Entry>,
+    ) -> Result<(), TargetError> {
+        let mut opened = Vec::new();
+        for namespace in &subsystem.namespaces {
+            let known = self.entries.iter().find(|entry| {
+                entry.subsystem == subsystem.nqn
+                    && entry.nsid == namespace.nsid
+                    && same_device(&entry.spec, &namespace.device)
+            });
+            let device = match known {
+                Some(entry) => {
+                    resize(entry, &namespace.device)?;
+                    (entry.index, Arc::clone(&entry.factory), Some(entry.identity))
+                }
+                None => {
+                    let factory = namespace.device.build().map_err(|error| {
+                        TargetError::device(&subsystem.nqn, namespace.nsid, &error)
+                    })?;
+                    self.devices += 1;
+                    (self.devices - 1, factory, None)
+                }
+            };
+            opened.push(device);
+        }
+        let named: Vec<_> = opened
+            .iter()
+            .map(|(_, factory, _)| identity::Device {
+                identity: factory.identity(),
+                survives_restart: factory.survives_restart(),
+            })
+            .collect();
+        let fresh = identity::namespaces(subsystem, &named);
+        for ((namespace, (index, factory, known)), fresh) in
+            subsystem.namespaces.iter().zip(opened).zip(fresh)
+        {
+            // A memory device's identity was drawn by lot: as long as it lives it keeps it.
+            let keeps = known.filter(|_| namespace.uuid.is_none() && namespace.nguid.is_none());
+            entries.push(Entry {
+                subsystem: subsystem.nqn.clone(),
+                nsid: namespace.nsid,
+                spec: namespace.device.clone(),
+                index,
+                factory,
+                identity: keeps.unwrap_or(fresh),
+            });
+        }
+        Ok(())
+    }
+
+    fn view(
+        &mut self,
+        subsystem: &Subsystem,
+        limits: &Limits,
+        old: Option<&SubsystemView>,
+    ) -> Result<SubsystemView, TargetError> {
+        let mut namespaces = BTreeMap::new();
+        for namespace in &subsystem.namespaces {
+            let mine =
+                |entry: &&Entry| entry.subsystem == subsystem.nqn && entry.nsid == namespace.nsid;
+            let Some(entry) = self.entries.iter().find(mine) else { continue };
+            let mut view = namespace_view(entry);
+            view.capabilities.read_only |= namespace.read_only;
+            let before = old.and_then(|view| view.namespaces.get(&namespace.nsid));
+            view.write_protected =
+                before.is_some_and(|old| old.device == view.device && old.write_protected);
+            namespaces.insert(namespace.nsid, view);
+        }
+        let shared = self.shared.entry(subsystem.nqn.clone()).or_default();
+        Ok(SubsystemView {
+            nqn: nqn(&subsystem.nqn)?,
+            kind: SubsystemKind::Nvm,
+            serial: subsystem.serial(),
+            model: subsystem.model.clone(),
+            firmware: subsystem.firmware.clone(),
+            namespaces,
+            allowed_hosts: subsystem
+                .allowed_hosts
+                .as_ref()
+                .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
+                .transpose()?,
+            controller_model: match subsystem.controller_ids.model {
+                config::ControllerModel::Dynamic => ControllerModel::Dynamic,
+                config::ControllerModel::Static => ControllerModel::Static,
+            },
+            limits: subsystem_limits(limits),
+            shared: Arc::clone(shared),
+        })
+    }
+
+    fn discovery(
+        &mut self,
+        ports: &[PortView],
+        subsystems: &BTreeMap<String, Arc<SubsystemView>>,
+        addresses: &BTreeMap<u16, SocketAddr>,
+        limits: &Limits,
+    ) -> Result<SubsystemView, TargetError> {
+        let name = Nqn::DISCOVERY;
+        let mut entries = Vec::new();
+        for port in ports {
+            let address =
+                port.advertise.or(addresses.get(&port.id).copied()).unwrap_or(port.listen);
+            let entry = |kind, subsystem| DiscoveryEntry {
+                port_id: port.id,
+                ..DiscoveryEntry::tcp(kind, subsystem, address.ip(), address.port())
+            };
+            if port.discovery {
+                entries.push(entry(EntryKind::Current, name));
+            }
+            for view in subsystems.values() {
+                if port.served.contains(view.nqn.as_str()) {
+                    let mut entry = entry(EntryKind::Nvm, view.nqn);
+                    entry.allowed_hosts.clone_from(&view.allowed_hosts);
+                    if view.controller_model == ControllerModel::Static {
+                        entry.controller_id = weft_nvme::fabrics::CONTROLLER_ID_STATIC;
+                    }
+                    entries.push(entry);
+                }
+            }
+            for referral in &port.referrals {
+                let at = referral.address.address;
+                entries.push(DiscoveryEntry {
+                    port_id: referral.port_id,
+                    ..DiscoveryEntry::tcp(EntryKind::Referral, name, at.ip(), at.port())
+                });
+            }
+        }
+        if self.generation == 0 || entries != self.shown {
+            self.generation += 1;
+            self.shown.clone_from(&entries);
+        }
+        let view = DiscoveryView { generation: self.generation, entries };
+        Ok(SubsystemView {
+            nqn: name,
+            kind: SubsystemKind::Discovery(Arc::new(view)),
+            serial: identity::serial(name.as_str()),
+            model: "weft".to_owned(),
+            firmware: env!("CARGO_PKG_VERSION").to_owned(),
+            namespaces: BTreeMap::new(),
+            allowed_hosts: None,
+            controller_model: ControllerModel::Dynamic,
+            limits: subsystem_limits(limits),
+            shared: Arc::clone(&self.discovery_shared),
+        })
+    }
+}
+
+/// Whether a namespace that was configured as `old` still stands on the same device when it is
+/// configured as `new`: all but the size is the same.
+fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
+    use DeviceSpec::{Delay, Fault, File, Memory, Null};
+    match (old, new) {
+        (Memory { block_bytes: a, .. }, Memory { block_bytes: b, .. })
+        | (Null { block_bytes: a, .. }, Null { block_bytes: b, .. }) => a == b,
+        (
+            File { path: a, block_bytes: ab, direct: ad, read_only: ar, .. },
+            File { path: b, block_bytes: bb, direct: bd, read_only: br, .. },
+        ) => (a, ab, ad, ar) == (b, bb, bd, br),
+        (Delay { read: a, write: aw, inner: ai }, Delay { read: b, write: bw, inner: bi }) => {
+            (a, aw) == (b, bw) && same_device(ai, bi)
+        }
+        (Fault { rules: a, inner: ai }, Fault { rules: b, inner: bi }) => {
+            a == b && same_device(ai, bi)
+        }
+        (old, new) => old == new,
+    }
+}
+
+/// Gives a device that stays the size that it is configured to have, or else finds out its size.
+fn resize(entry: &Entry, new: &DeviceSpec) -> Result<(), TargetError> {
+    let wanted = configured_bytes(new);
+    let outcome = match wanted {
+        Some(bytes) if wanted != configured_bytes(&entry.spec) => {
+            entry.factory.resize(bytes).map_err(|error| error.to_string())
+        }
+        _ => entry.factory.refresh().map(drop).map_err(|error| error.to_string()),
+    };
+    outcome.map_err(|error| TargetError::resize(&entry.subsystem, entry.nsid, &error))
+}
+
+fn configured_bytes(spec: &DeviceSpec) -> Option<u64> {
+    match spec {
+        DeviceSpec::Memory { bytes, .. } | DeviceSpec::Null { bytes, .. } => Some(*bytes),
+        DeviceSpec::File { create_bytes, .. } => *create_bytes,
+        DeviceSpec::Block { .. } => None,
+        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
+            configured_bytes(inner)
+        }
+    }
+}
+
+fn namespace_view(entry: &Entry) -> NamespaceView {
+    let Geometry {
+        block_bytes,
+        blocks,
+        atomic_blocks,
+        compare_and_write_blocks,
+        preferred_blocks,
+        optimal_blocks,
+        discard_granularity_blocks,
+        capabilities,
+    } = entry.factory.geometry();
+    NamespaceView {
+        nsid: entry.nsid,
+        block_bytes,
+        blocks,
+        uuid: entry.identity.uuid,
+        nguid: entry.identity.nguid,
+        eui64: entry.identity.eui64.unwrap_or_default(),
+        capabilities: NamespaceCapabilities {
+            read_only: capabilities.read_only,
+            volatile_cache: capabilities.volatile_cache,
+            deallocate: capabilities.discard,
+            reads_zeroes: capabilities.discard_reads_zeroes,
+            write_zeroes_deallocates: capabilities.write_zeroes && capabilities.discard,
+            write_uncorrectable: capabilities.write_uncorrectable,
+        },
+        hints: NamespaceHints {
+            atomic_blocks,
+            atomic_power_fail_blocks: atomic_blocks,
+            compare_and_write_blocks,
+            preferred_write_blocks: preferred_blocks,
+            optimal_write_blocks: optimal_blocks,
+            deallocate_blocks: discard_granularity_blocks,
+        },
+        write_protected: false,
+        device: entry.index,
+    }
+}
+
+fn port_view(port: &config::Port) -> PortView {
+    PortView {
+        id: port.id,
+        listen: port.listen.address,
+        advertise: port.advertise,
+        discovery: port.discovery,
+        served: port.subsystems.clone(),
+        referrals: port.referrals.clone(),
+    }
+}
+
+fn subsystem_limits(limits: &Limits) -> SubsystemLimits {
+    SubsystemLimits {
+        max_io_queues: limits.io_queues,
+        max_queue_entries: limits.queue_entries,
+        mdts_bytes: limits.transfer_bytes,
+        in_capsule_bytes: limits.in_capsule_bytes,
+        max_namespaces: limits.namespaces,
+        max_controllers: limits.controllers,
+        ..SubsystemLimits::default()
+    }
+}
+
+fn transport_limits(limits: &Limits) -> weft_transport::target::Limits {
+    let mut transport = weft_transport::target::Limits {
+        handshake_timeout: limits.connect_timeout,
+        ..weft_transport::target::Limits::default()
+    };
+    transport.tcp.in_capsule_bytes = limits.in_capsule_bytes;
+    transport.tcp.terms.maximum_h2c_data = limits.h2c_data_bytes;
+    transport
+}
+
+/// As many connections as are configured, or as there are descriptors for.
+fn connections_max(limits: &Limits) -> usize {
+    let descriptors = weft_reactor::descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED);
+    limits.connections.min(usize::try_from(descriptors).unwrap_or(usize::MAX)).max(1)
+}
+
+fn nqn(name: &str) -> Result<Nqn, TargetError> {
+    name.parse().map_err(|error| TargetError::name(name, &error))
+}

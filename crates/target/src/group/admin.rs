@@ -1,0 +1,330 @@
+//! An admin queue: carries out what its controller wants.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_nvme::{Command, Nqn, Status};
+use weft_nvmf::connect::{ConnectError, ConnectRequest};
+use weft_nvmf::controller::{AdminReply, Controller, ControllerEvent, Effect, EndReason};
+use weft_reactor::Buffer;
+use weft_transport::target::{CapsuleData, Event, TargetConnection};
+use weft_transport::{CloseReason, DataDigestError, Slot};
+
+use super::connection::{end_reason, timer};
+use super::core::{CONTROLLERS, Core};
+use super::message::{ConnectionId, Message};
+use crate::directory::HostKey;
+use crate::round::{Round, Waiter};
+
+/// An admin queue and its controller.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    id: ConnectionId,
+    controller: Controller,
+    subsystem: Nqn,
+    port_id: u16,
+    host: HostKey,
+    queues: BTreeMap<u16, Queue>,
+    /// Commands whose completion comes late, by their identifier.
+    pending: BTreeMap<u16, Slot>,
+    /// Commands whose data is on its way.
+    fetching: BTreeMap<Slot, Command>,
+    /// What the timer is set to.
+    deadline: Option<Duration>,
+    /// The connection is gone; the I/O queues may not be.
+    closed: bool,
+}
+
+/// An I/O queue of the controller.
+#[derive(Debug)]
+struct Queue {
+    connection: ConnectionId,
+    /// It was told to end, and this controller holds the host's gate for it.
+    ending: bool,
+}
+
+impl Admin {
+    pub(super) fn new(
+        id: ConnectionId,
+        controller: Controller,
+        subsystem: Nqn,
+        port_id: u16,
+        host: HostKey,
+    ) -> Self {
+        Self {
+            id,
+            controller,
+            subsystem,
+            port_id,
+            host,
+            queues: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            fetching: BTreeMap::new(),
+            deadline: None,
+            closed: false,
+        }
+    }
+
+    /// Takes what came on the connection.
+    pub(super) fn handle(
+        &mut self,
+        event: Event,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        match event {
+            Event::Command { slot, command, data } => {
+                self.handle_command(slot, command, data, transport, core);
+            }
+            Event::Data { slot, buffer, result } => {
+                self.handle_data(slot, &buffer, result, transport, core);
+            }
+            Event::Closed { .. } => {}
+        }
+        self.after(transport, core);
+    }
+
+    /// The connection is gone: so is the controller, once its queues are.
+    pub(super) fn handle_closed(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+        self.closed = true;
+        self.controller.handle_event(ControllerEvent::AdminQueueLost);
+        self.after(transport, core);
+    }
+
+    /// Whether nothing is left of the controller.
+    pub(super) fn is_finished(&self) -> bool {
+        self.closed && self.queues.is_empty()
+    }
+
+    /// Gives up what the controller held.
+    pub(super) fn release(self, core: &mut Core) {
+        core.reactor.clear_timer(timer(CONTROLLERS, self.id));
+        core.directory.release_controller(&self.subsystem, self.controller.controller_id());
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timer(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+        self.deadline = None;
+        self.controller.handle_deadline(core.reactor.turn_time());
+        self.after(transport, core);
+    }
+
+    /// An I/O queue asks to be attached.
+    pub(super) fn attach(
+        &mut self,
+        queue: ConnectionId,
+        request: &ConnectRequest,
+        core: &mut Core,
+    ) {
+        let result = match self.closed {
+            true => Err(ConnectError::unknown_controller()),
+            false => self.controller.attach_queue(request),
+        };
+        if result.is_ok() {
+            self.queues.insert(request.queue_id, Queue { connection: queue, ending: false });
+        }
+        let result = result.map(Box::new);
+        core.post(queue, Message::Attached { queue, owner: self.id, result });
+    }
+
+    /// The last command of an I/O queue is done.
+    pub(super) fn queue_ended(
+        &mut self,
+        queue_id: u16,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        if let Some(queue) = self.queues.remove(&queue_id) {
+            if queue.ending {
+                core.release_gate(&self.host);
+            }
+            self.controller.detach_queue(queue_id);
+        }
+        self.after(transport, core);
+    }
+
+    /// Something that the controller waits for has happened elsewhere.
+    pub(super) fn handle_event(
+        &mut self,
+        event: ControllerEvent,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        self.controller.handle_event(event);
+        self.after(transport, core);
+    }
+
+    /// A new snapshot is served.
+    pub(super) fn replace_view(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+        match core.snapshot.view(&self.subsystem, self.port_id) {
+            Some(view) => self.controller.replace_view(view),
+            None => self.controller.handle_event(ControllerEvent::Fatal),
+        }
+        self.after(transport, core);
+    }
+
+    /// Carries out what the controller wants by now, and sets its timer.
+    pub(super) fn after(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+        while let Some(effect) = self.controller.poll_effect() {
+            self.carry_out(effect, transport, core);
+        }
+        let deadline = self.controller.deadline();
+        if deadline != self.deadline {
+            self.deadline = deadline;
+            match deadline {
+                Some(at) => core.reactor.set_timer(timer(CONTROLLERS, self.id), at),
+                None => core.reactor.clear_timer(timer(CONTROLLERS, self.id)),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, transport: &mut TargetConnection, core: &mut Core) {
+        match effect {
+            Effect::Complete(completion) => {
+                if let Some(slot) = self.pending.remove(&completion.command_id.get()) {
+                    transport.complete(slot, completion);
+                }
+            }
+            Effect::EndQueues(reason) => self.end_queues(reason, core),
+            Effect::Abort { abort_id, queue_id, command_id } => match self.queues.get(&queue_id) {
+                Some(queue) => core.post(
+                    queue.connection,
+                    Message::Abort {
+                        queue: queue.connection,
+                        owner: self.id,
+                        abort_id,
+                        command_id,
+                    },
+                ),
+                None => self
+                    .controller
+                    .handle_event(ControllerEvent::AbortDone { abort_id, aborted: false }),
+            },
+            Effect::SetWriteProtect { command_id, nsid, protect } => {
+                self.set_write_protect(command_id, nsid, protect, core);
+            }
+            Effect::Close(reason) => {
+                log::info!("{}: controller ends: {}", self.subsystem, end_reason(reason));
+                let reason = CloseReason::Requested(end_reason(reason));
+                transport.close(&mut core.reactor, reason);
+            }
+        }
+    }
+
+    /// Ends every I/O queue. Until each says that its commands are done, the host's next Connect
+    /// has to wait.
+    fn end_queues(&mut self, reason: EndReason, core: &mut Core) {
+        for queue in self.queues.values_mut().filter(|queue| !queue.ending) {
+            queue.ending = true;
+            core.directory.hold_gate(&self.host);
+            let message = Message::EndQueue { queue: queue.connection, reason };
+            core.post(queue.connection, message);
+        }
+    }
+
+    fn set_write_protect(&mut self, command_id: u16, nsid: u32, protect: bool, core: &mut Core) {
+        let subsystem = self.subsystem;
+        let snapshot =
+            core.directory.update(|current| current.with_write_protect(&subsystem, nsid, protect));
+        let Some(post) = core.posts.get(core.id).cloned() else { return };
+        let waiter = Waiter::Feature { post, owner: self.id, command_id };
+        let round = Arc::new(Round::new(core.posts.len(), waiter));
+        for post in &core.posts {
+            let (snapshot, round) = (Arc::clone(&snapshot), Arc::clone(&round));
+            post.post(Message::Publish { snapshot, round });
+        }
+    }
+
+    fn handle_command(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        data: CapsuleData,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let rejected = match data {
+            CapsuleData::Inline(buffer) => {
+                return self.execute(slot, command, &buffer, true, transport, core);
+            }
+            CapsuleData::None => {
+                return self.execute(slot, command, &[], false, transport, core);
+            }
+            CapsuleData::Corrupt => Status::TRANSIENT_TRANSPORT_ERROR,
+            CapsuleData::Invalid(status) => status,
+        };
+        transport.complete(slot, self.controller.reject(&command, rejected));
+    }
+
+    fn handle_data(
+        &mut self,
+        slot: Slot,
+        data: &[u8],
+        result: Result<(), DataDigestError>,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let Some(command) = self.fetching.remove(&slot) else { return };
+        match result {
+            Ok(()) => self.execute(slot, command, data, true, transport, core),
+            Err(DataDigestError) => {
+                let status = Status::TRANSIENT_TRANSPORT_ERROR;
+                transport.complete(slot, self.controller.reject(&command, status));
+            }
+        }
+    }
+
+    fn execute(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        data: &[u8],
+        fetched: bool,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let now = core.reactor.turn_time();
+        match self.controller.handle_command(&command, data, now) {
+            AdminReply::Complete(completion) => transport.complete(slot, completion),
+            AdminReply::Pending => {
+                self.pending.insert(command.command_id.get(), slot);
+            }
+            AdminReply::Data { bytes, completion } => {
+                match (transport.transfer(&command), buffer_of(&bytes, core)) {
+                    (Ok(_), Some(buffer)) => transport.send(slot, buffer, completion),
+                    (Ok(_), None) => {
+                        transport.complete(slot, completion.with_status(Status::INTERNAL_ERROR));
+                    }
+                    (Err(status), _) => transport.complete(slot, completion.with_status(status)),
+                }
+            }
+            AdminReply::NeedData(bytes) => {
+                let wanted = match transport.transfer(&command) {
+                    // What came in the capsule was not what the command needs.
+                    Ok(_) if fetched => Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
+                    Ok(transfer) if transfer.bytes < bytes => {
+                        Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
+                    }
+                    Ok(_) => core.admin_buffer(bytes as usize).ok_or(Status::INTERNAL_ERROR),
+                    Err(status) => Err(status),
+                };
+                match wanted {
+                    Ok(buffer) => {
+                        self.fetching.insert(slot, command);
+                        transport.receive(slot, buffer);
+                    }
+                    Err(status) => {
+                        transport.complete(slot, self.controller.reject(&command, status));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn buffer_of(bytes: &[u8], core: &Core) -> Option<Buffer> {
+    let mut buffer = core.admin_buffer(bytes.len())?;
+    buffer.bytes_mut().copy_from_slice(bytes);
+    Some(buffer)
+}

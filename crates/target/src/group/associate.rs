@@ -1,0 +1,250 @@
+//! From Connect to a queue: who may come in, which group holds the queue, and what it waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_nvme::{Command, Status};
+use weft_nvmf::connect::{ConnectError, ConnectRequest};
+use weft_nvmf::controller::Controller;
+use weft_nvmf::queue::QueueGrant;
+use weft_nvmf::subsystem::SubsystemView;
+use weft_transport::Slot;
+
+use super::admin::Admin;
+use super::connection::{Connecting, Connection, Fate, Role, timer};
+use super::core::{Core, GATES};
+use super::io::Io;
+use super::message::{ConnectionId, Message};
+use crate::directory::HostKey;
+
+impl Connection {
+    /// Takes a Connect whose data did not come with it.
+    pub(super) fn fetch_connect(&mut self, slot: Slot, command: Command, core: &mut Core) -> Fate {
+        let wanted = match ConnectRequest::data_bytes(&command) {
+            Ok(bytes) => {
+                self.transport.transfer(&command).map(|_| bytes).map_err(ConnectError::status)
+            }
+            Err(error) => Err(error),
+        };
+        let buffer = wanted.and_then(|bytes| {
+            core.admin_buffer(bytes as usize).ok_or(ConnectError::status(Status::INTERNAL_ERROR))
+        });
+        match (buffer, &mut self.role) {
+            (Ok(buffer), Role::Stranger { fetching: fetching @ None }) => {
+                *fetching = Some(command);
+                self.transport.receive(slot, buffer);
+            }
+            (Ok(_), _) => {
+                self.refuse(
+                    slot,
+                    &command,
+                    ConnectError::status(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
+                );
+            }
+            (Err(error), _) => self.refuse(slot, &command, error),
+        }
+        Fate::Stay
+    }
+
+    /// Takes a Connect with its data: checks it and finds the group that is to hold the queue.
+    pub(super) fn connect(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        data: &[u8],
+        core: &mut Core,
+    ) -> Fate {
+        let request = match ConnectRequest::parse(&command, data) {
+            Ok(request) => request,
+            Err(error) => {
+                self.refuse(slot, &command, error);
+                return Fate::Stay;
+            }
+        };
+        if let Err(error) = self.check(&request, core) {
+            log::info!(
+                "{}: {} is refused at {}: {}",
+                self.route.peer,
+                request.host,
+                request.subsystem,
+                error.status
+            );
+            self.refuse(slot, &command, error);
+            return Fate::Stay;
+        }
+        let group = core.directory.place_queue();
+        if group != core.id {
+            return Fate::Move { group, slot, request: Box::new(request) };
+        }
+        self.placed = true;
+        self.role = Role::Connecting(Box::new(Connecting { slot, request }));
+        self.proceed(core);
+        Fate::Stay
+    }
+
+    /// Goes on with a Connect that this group is to answer.
+    pub(crate) fn proceed(&mut self, core: &mut Core) {
+        let Role::Connecting(connecting) = &self.role else { return };
+        let request = connecting.request.clone();
+        if request.queue_id == 0 {
+            let host = HostKey::of(&request);
+            if core.directory.pass_gate(&host, self.id) {
+                let outcome = self.admit(&request, host, core);
+                self.answer_if_refused(outcome, core);
+            } else {
+                let at = core.reactor.now().saturating_add(core.snapshot.limits.drain_timeout);
+                core.reactor.set_timer(timer(GATES, self.id), at);
+            }
+            return;
+        }
+        match core.directory.owner(&request.subsystem, request.controller_id) {
+            Some(owner) => {
+                let message = Message::Attach { owner, queue: self.id, request: Box::new(request) };
+                core.post(owner, message);
+            }
+            None => self.answer_if_refused(Err(ConnectError::unknown_controller()), core),
+        }
+    }
+
+    /// The host's earlier commands are not done in time: it may try again.
+    pub(crate) fn handle_gate_timeout(&mut self, core: &mut Core) {
+        if matches!(&self.role, Role::Connecting(connecting) if connecting.request.queue_id == 0) {
+            let busy = ConnectError::status(Status::CONNECT_CONTROLLER_BUSY);
+            self.answer_if_refused(Err(busy), core);
+        }
+    }
+
+    /// The controller's owner has answered for this I/O queue.
+    pub(crate) fn handle_attached(
+        &mut self,
+        owner: ConnectionId,
+        result: Result<Box<QueueGrant>, ConnectError>,
+        core: &mut Core,
+    ) {
+        let Role::Connecting(connecting) = &self.role else {
+            abandon(owner, result, core);
+            return;
+        };
+        let (slot, request) = (connecting.slot, connecting.request.clone());
+        let view = core.snapshot.view(&request.subsystem, self.route.port_id);
+        match (result, view) {
+            (Ok(grant), Some(view)) => {
+                self.transport.set_queue(depth(request.entries), request.flow_control);
+                self.transport.complete(slot, grant.completion());
+                self.role = Role::Io(Box::new(Io::new(
+                    self.id,
+                    *grant,
+                    &view,
+                    self.route.port_id,
+                    owner,
+                    HostKey::of(&request),
+                )));
+            }
+            (Ok(grant), None) => {
+                abandon(owner, Ok(grant), core);
+                self.answer_if_refused(Err(ConnectError::unknown_subsystem()), core);
+            }
+            (Err(error), _) => self.answer_if_refused(Err(error), core),
+        }
+    }
+
+    /// Refuses a command of a stranger.
+    pub(super) fn refuse(&mut self, slot: Slot, command: &Command, error: ConnectError) {
+        self.transport.complete(slot, error.completion(command.command_id.get()));
+    }
+
+    fn check(&self, request: &ConnectRequest, core: &Core) -> Result<(), ConnectError> {
+        if core.draining {
+            return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
+        }
+        let view = core
+            .snapshot
+            .view(&request.subsystem, self.route.port_id)
+            .ok_or(ConnectError::unknown_subsystem())?;
+        if request.queue_id == 0 { request.check_admin(&view) } else { Ok(()) }
+    }
+
+    /// Makes the controller of an admin queue.
+    fn admit(
+        &mut self,
+        request: &ConnectRequest,
+        host: HostKey,
+        core: &mut Core,
+    ) -> Result<(), ConnectError> {
+        let Role::Connecting(connecting) = &self.role else { return Ok(()) };
+        let slot = connecting.slot;
+        core.reactor.clear_timer(timer(GATES, self.id));
+        let view = core
+            .snapshot
+            .view(&request.subsystem, self.route.port_id)
+            .ok_or(ConnectError::unknown_subsystem())?;
+        request.check_admin(&view)?;
+        let mut request = request.clone();
+        request.keep_alive_timeout_ms = keep_alive_timeout_ms(&request, &view, core)?;
+        let controller_id = core.directory.register_controller(&request, &view, self.id)?;
+        let now = core.reactor.now();
+        let local = self.route.local.ip();
+        let controller = Controller::new(Arc::clone(&view), &request, controller_id, local, now);
+        self.transport.set_queue(depth(request.entries), request.flow_control);
+        self.transport.complete(slot, controller.connect_completion());
+        log::info!(
+            "{}: {} connected to {} as controller {controller_id}",
+            self.route.peer,
+            request.host,
+            view.nqn,
+        );
+        let subsystem = view.nqn;
+        let mut admin = Admin::new(self.id, controller, subsystem, self.route.port_id, host);
+        admin.after(&mut self.transport, core);
+        self.role = Role::Admin(Box::new(admin));
+        Ok(())
+    }
+
+    /// Answers a Connect that waited and is refused; the connection is a stranger's again.
+    fn answer_if_refused(&mut self, outcome: Result<(), ConnectError>, core: &mut Core) {
+        let Err(error) = outcome else { return };
+        let Role::Connecting(connecting) = &self.role else { return };
+        let (slot, command_id) = (connecting.slot, connecting.request.command_id);
+        core.reactor.clear_timer(timer(GATES, self.id));
+        self.transport.complete(slot, error.completion(command_id));
+        self.role = Role::Stranger { fetching: None };
+        if std::mem::take(&mut self.placed) {
+            core.directory.unplace_queue(core.id);
+        }
+    }
+}
+
+/// A queue that was granted to a connection which is no longer there.
+pub(super) fn abandon(
+    owner: ConnectionId,
+    result: Result<Box<QueueGrant>, ConnectError>,
+    core: &Core,
+) {
+    if let Ok(grant) = result {
+        core.post(owner, Message::QueueEnded { owner, queue_id: grant.queue_id });
+    }
+}
+
+/// Commands that a queue may have in flight: one fewer than its entries are ever used, but hosts
+/// without SQ flow control use them all.
+fn depth(entries: u32) -> u16 {
+    u16::try_from(entries).unwrap_or(u16::MAX)
+}
+
+/// The keep-alive timeout within the configured bounds; 0 (none) stays.
+fn keep_alive_timeout_ms(
+    request: &ConnectRequest,
+    view: &SubsystemView,
+    core: &Core,
+) -> Result<u32, ConnectError> {
+    let asked = request.keep_alive_timeout_ms;
+    if asked == 0 || view.discovery().is_some() {
+        return Ok(asked);
+    }
+    let limits = &core.snapshot.limits;
+    if Duration::from_millis(asked.into()) > limits.keep_alive_max {
+        return Err(ConnectError::status(Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr()));
+    }
+    let least = u32::try_from(limits.keep_alive_min.as_millis()).unwrap_or(u32::MAX);
+    Ok(asked.max(least))
+}

@@ -1,0 +1,270 @@
+//! One connection of a host, through its roles: a stranger, one that waits for its Connect to be
+//! answered, an admin queue or an I/O queue, and one whose last commands are still at a device.
+
+use weft_nvme::{Command, Status};
+use weft_nvmf::connect::{ConnectError, ConnectRequest};
+use weft_nvmf::controller::EndReason;
+use weft_reactor::{Buffer, Owner, Reactor, Token};
+use weft_transport::target::{CapsuleData, Detached, Event, Limits, TargetConnection};
+use weft_transport::{CloseReason, Slot};
+
+use super::admin::Admin;
+use super::core::{CONNECTIONS, Core};
+use super::io::Io;
+use super::message::{Arrival, ConnectionId, Route};
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) route: Route,
+    pub(crate) transport: TargetConnection,
+    pub(crate) role: Role,
+    /// It is in this turn's list of connections to look at.
+    pub(crate) touched: bool,
+    /// It counts as one of this group's queues.
+    pub(crate) placed: bool,
+}
+
+/// What a connection is.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// Nobody yet: only Connect is taken.
+    Stranger {
+        /// A Connect whose data is on its way.
+        fetching: Option<Command>,
+    },
+    /// Its Connect waits for an answer.
+    Connecting(Box<Connecting>),
+    /// An admin queue, with the controller it belongs to.
+    Admin(Box<Admin>),
+    /// An I/O queue.
+    Io(Box<Io>),
+    /// Closed, and nothing is left of it.
+    Gone,
+}
+
+/// A Connect that waits: for the host's gate to open, or for the controller's owner.
+#[derive(Debug)]
+pub(crate) struct Connecting {
+    pub(crate) slot: Slot,
+    pub(crate) request: ConnectRequest,
+}
+
+/// What becomes of a connection after it was looked at.
+#[derive(Debug)]
+pub(crate) enum Fate {
+    /// It stays.
+    Stay,
+    /// It moves to another group.
+    Move { group: usize, slot: Slot, request: Box<ConnectRequest> },
+}
+
+impl Connection {
+    /// A connection that was accepted.
+    pub(crate) fn accept(
+        reactor: &mut Reactor,
+        id: ConnectionId,
+        socket: weft_reactor::SocketId,
+        route: Route,
+        limits: Limits,
+    ) -> Self {
+        let transport =
+            TargetConnection::accept(reactor, CONNECTIONS, transport_tag(id), socket, limits);
+        let role = Role::Stranger { fetching: None };
+        Self { id, route, transport, role, touched: false, placed: false }
+    }
+
+    /// A connection that came from another group; its Connect is in slot 0.
+    pub(crate) fn adopt(
+        reactor: &mut Reactor,
+        id: ConnectionId,
+        detached: Detached,
+        request: ConnectRequest,
+        route: Route,
+    ) -> std::io::Result<Self> {
+        let transport =
+            TargetConnection::attach(reactor, CONNECTIONS, transport_tag(id), detached)?;
+        let role = Role::Connecting(Box::new(Connecting { slot: Slot(0), request }));
+        Ok(Self { id, route, transport, role, touched: false, placed: true })
+    }
+
+    /// Looks at everything that came in.
+    pub(crate) fn handle_events(&mut self, core: &mut Core) -> Fate {
+        while let Some(event) = self.transport.poll_event() {
+            if let Event::Closed { reason } = event {
+                self.handle_closed(reason, core);
+                return Fate::Stay;
+            }
+            match &mut self.role {
+                Role::Stranger { .. } => {
+                    let fate = self.handle_stranger(event, core);
+                    if matches!(fate, Fate::Move { .. }) {
+                        return fate;
+                    }
+                }
+                Role::Admin(admin) => admin.handle(event, &mut self.transport, core),
+                Role::Io(io) => io.handle(event, &mut self.transport, core),
+                // A host that sends commands before its Connect is answered breaks the protocol.
+                Role::Connecting(_) => {
+                    self.close(
+                        CloseReason::Requested("commands came before Connect's answer"),
+                        core,
+                    );
+                }
+                Role::Gone => {}
+            }
+        }
+        Fate::Stay
+    }
+
+    /// Closes the connection in good order.
+    pub(crate) fn close(&mut self, reason: CloseReason, core: &mut Core) {
+        self.transport.close(&mut core.reactor, reason);
+    }
+
+    /// Ends an I/O queue on behalf of its controller.
+    pub(crate) fn end(&mut self, reason: EndReason, core: &mut Core) {
+        self.close(CloseReason::Requested(end_reason(reason)), core);
+    }
+
+    /// Whether this is a stranger, which may be shed.
+    pub(crate) fn is_stranger(&self) -> bool {
+        matches!(self.role, Role::Stranger { .. })
+    }
+
+    /// Whether nothing is left of it, so that its place can be given to another.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.role, Role::Gone)
+    }
+
+    fn handle_closed(&mut self, reason: CloseReason, core: &mut Core) {
+        report(&self.route, &self.role, &reason);
+        match &mut self.role {
+            Role::Admin(admin) => admin.handle_closed(&mut self.transport, core),
+            Role::Io(io) => io.handle_closed(core),
+            Role::Stranger { .. } | Role::Connecting(_) => self.role = Role::Gone,
+            Role::Gone => {}
+        }
+        self.reap(core);
+    }
+
+    /// Takes note that nothing is left, once that is so.
+    pub(crate) fn reap(&mut self, core: &mut Core) {
+        let finished = match &self.role {
+            Role::Admin(admin) => admin.is_finished(),
+            Role::Io(io) => io.is_finished(),
+            Role::Gone => true,
+            Role::Stranger { .. } | Role::Connecting(_) => false,
+        };
+        if !finished {
+            return;
+        }
+        match std::mem::replace(&mut self.role, Role::Gone) {
+            Role::Admin(admin) => admin.release(core),
+            Role::Io(io) => io.release(core),
+            _ => {}
+        }
+        if std::mem::take(&mut self.placed) {
+            core.directory.unplace_queue(core.id);
+        }
+    }
+
+    fn handle_stranger(&mut self, event: Event, core: &mut Core) -> Fate {
+        match event {
+            Event::Command { slot, command, data } => match data {
+                CapsuleData::Inline(data) => self.connect(slot, command, &data, core),
+                CapsuleData::None => self.fetch_connect(slot, command, core),
+                CapsuleData::Corrupt => {
+                    let status = Status::TRANSIENT_TRANSPORT_ERROR;
+                    self.refuse(slot, &command, ConnectError::status(status));
+                    Fate::Stay
+                }
+                CapsuleData::Invalid(status) => {
+                    self.refuse(slot, &command, ConnectError::status(status));
+                    Fate::Stay
+                }
+            },
+            Event::Data { slot, buffer, result } => {
+                self.fetched_connect(slot, buffer, result, core)
+            }
+            Event::Closed { .. } => Fate::Stay,
+        }
+    }
+
+    fn fetched_connect(
+        &mut self,
+        slot: Slot,
+        buffer: Buffer,
+        result: Result<(), weft_transport::DataDigestError>,
+        core: &mut Core,
+    ) -> Fate {
+        let Role::Stranger { fetching } = &mut self.role else { return Fate::Stay };
+        let Some(command) = fetching.take() else { return Fate::Stay };
+        match result {
+            Ok(()) => self.connect(slot, command, &buffer, core),
+            Err(_) => {
+                let status = Status::TRANSIENT_TRANSPORT_ERROR;
+                self.refuse(slot, &command, ConnectError::status(status));
+                Fate::Stay
+            }
+        }
+    }
+}
+
+impl Arrival {
+    /// Packs a connection up for its journey; if it has ended meanwhile, it comes back.
+    pub(crate) fn pack(
+        connection: Connection,
+        request: ConnectRequest,
+        core: &mut Core,
+    ) -> Result<Self, Box<Connection>> {
+        let Connection { id, route, transport, role, touched, placed } = connection;
+        match transport.detach(&mut core.reactor) {
+            Ok(detached) => Ok(Self { detached, request, route }),
+            Err(transport) => {
+                Err(Box::new(Connection { id, route, transport, role, touched, placed }))
+            }
+        }
+    }
+}
+
+/// The tag of a connection's operations.
+fn transport_tag(id: ConnectionId) -> u32 {
+    u32::try_from(id.index).unwrap_or(weft_transport::TAG_MAX).min(weft_transport::TAG_MAX)
+}
+
+/// The token of a timer that belongs to a connection.
+pub(crate) fn timer(owner: Owner, id: ConnectionId) -> Token {
+    Token { owner, tag: transport_tag(id) }
+}
+
+/// A queue's end in words.
+pub(crate) fn end_reason(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Shutdown => "the host shut its controller down",
+        EndReason::Reset => "the host reset its controller",
+        EndReason::KeepAliveExpired => "the keep-alive timeout expired",
+        EndReason::NeverEnabled => "the host did not enable its controller in time",
+        EndReason::AdminQueueLost => "the admin connection was lost",
+        EndReason::HostNotAllowed => "the host is no longer allowed",
+        EndReason::Fatal => "the controller failed",
+    }
+}
+
+/// One line for each connection that ends; loud only if the peer is at fault.
+fn report(route: &Route, role: &Role, reason: &CloseReason) {
+    let what = match role {
+        Role::Stranger { .. } | Role::Connecting(_) => "connection",
+        Role::Admin(_) => "admin queue",
+        Role::Io(_) | Role::Gone => "I/O queue",
+    };
+    let peer = route.peer;
+    match reason {
+        CloseReason::Protocol(_) | CloseReason::PeerTerminated { .. } => {
+            log::warn!("{peer}: {what} ended: {reason}");
+        }
+        CloseReason::HandshakeTimeout => log::info!("{peer}: {what} ended: {reason}"),
+        _ => log::debug!("{peer}: {what} ended: {reason}"),
+    }
+}

@@ -1,0 +1,78 @@
+//! The connections of a group, each at an index that is its own until nothing is left of it.
+
+use super::connection::Connection;
+use super::message::ConnectionId;
+
+/// A table of connections. One that is being looked at is out of the table meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    places: Vec<Place>,
+    free: Vec<usize>,
+    serial: u64,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    serial: u64,
+    connection: Option<Box<Connection>>,
+}
+
+impl Connections {
+    /// A place for a new connection of this group.
+    pub(crate) fn reserve(&mut self, group: usize) -> ConnectionId {
+        self.serial += 1;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() - 1
+        });
+        if let Some(place) = self.places.get_mut(index) {
+            place.serial = self.serial;
+        }
+        ConnectionId { group, index, serial: self.serial }
+    }
+
+    /// Puts a connection into its place.
+    pub(crate) fn put(&mut self, connection: Box<Connection>) {
+        if let Some(place) = self.places.get_mut(connection.id.index) {
+            place.connection = Some(connection);
+        }
+    }
+
+    /// Takes a connection out, to look at it; it must come back by `put` or `free`.
+    pub(crate) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
+        self.places.get_mut(index)?.connection.take()
+    }
+
+    /// Takes a connection out if it is still the one that is meant.
+    pub(crate) fn take_id(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
+        let place = self.places.get_mut(id.index)?;
+        if place.serial == id.serial { place.connection.take() } else { None }
+    }
+
+    /// Looks at a connection if it is still the one that is meant.
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
+        let place = self.places.get(id.index)?;
+        if place.serial == id.serial { place.connection.as_deref() } else { None }
+    }
+
+    /// Gives up the place of a connection that has been taken out.
+    pub(crate) fn free(&mut self, id: ConnectionId) {
+        self.free.push(id.index);
+    }
+
+    /// The indices of all connections.
+    pub(crate) fn indices(&self) -> Vec<usize> {
+        let taken = |(index, place): (usize, &Place)| place.connection.is_some().then_some(index);
+        self.places.iter().enumerate().filter_map(taken).collect()
+    }
+
+    /// How many connections there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Whether some connection satisfies a condition.
+    pub(crate) fn any(&self, condition: impl Fn(&Connection) -> bool) -> bool {
+        self.places.iter().filter_map(|place| place.connection.as_deref()).any(condition)
+    }
+}

@@ -1,0 +1,59 @@
+//! What every connection of a group works with.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weft_reactor::{Buffer, Owner, Postbox, Reactor};
+
+use super::devices::Devices;
+use super::message::{ConnectionId, Message};
+use crate::directory::{Directory, HostKey};
+use crate::snapshot::Snapshot;
+use weft_transport::Slot;
+
+/// Completions for listeners and their timers.
+pub(crate) const LISTENERS: Owner = Owner(0);
+/// Completions for connections.
+pub(crate) const CONNECTIONS: Owner = Owner(1);
+/// Timers of controllers: keep-alive and the like.
+pub(crate) const CONTROLLERS: Owner = Owner(2);
+/// Timers of connections that wait for their host's gate.
+pub(crate) const GATES: Owner = Owner(3);
+/// Completions for device `n` carry this owner and `n`.
+pub(crate) const DEVICES: u32 = 16;
+
+/// One group's reactor, devices and ways to the other groups.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) id: usize,
+    pub(crate) reactor: Reactor,
+    pub(crate) posts: Vec<Postbox<Message>>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) devices: Devices,
+    /// Commands that wait for a buffer, oldest first.
+    pub(crate) starved: VecDeque<(usize, Slot)>,
+    /// Take no new command: the target is about to stop.
+    pub(crate) draining: bool,
+}
+
+impl Core {
+    /// Sends a message to the group that holds a connection.
+    pub(crate) fn post(&self, to: ConnectionId, message: Message) {
+        if let Some(post) = self.posts.get(to.group) {
+            post.post(message);
+        }
+    }
+
+    /// Lets go of a host's gate, and tells those who waited at it.
+    pub(crate) fn release_gate(&self, host: &HostKey) {
+        for connection in self.directory.release_gate(host) {
+            self.post(connection, Message::Proceed { connection });
+        }
+    }
+
+    /// A buffer for data of the protocol itself: small, and from the pool's reserve if need be.
+    pub(crate) fn admin_buffer(&self, bytes: usize) -> Option<Buffer> {
+        self.reactor.pool().take_reserved(bytes)
+    }
+}

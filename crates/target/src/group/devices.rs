@@ -1,0 +1,156 @@
+//! A group's handles of the block devices, by the index that every group uses for them.
+
+use std::sync::Arc;
+
+use weft_backend::{BlockDevice, Completion, DeviceFactory, OpenError, Operation, Request};
+use weft_reactor::{Owner, Reactor};
+
+use super::core::DEVICES;
+use weft_transport::Slot;
+
+/// The handles, and which of them have something to be looked at in this turn.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    handles: Vec<Option<Handle>>,
+    active: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    device: Box<dyn BlockDevice>,
+    active: bool,
+    /// No namespace uses it any more: it closes once nothing is in flight.
+    removed: bool,
+}
+
+/// A request's way back: the connection's index in the group, and the command's slot.
+pub(crate) const fn tag(connection: usize, slot: Slot) -> u64 {
+    ((connection as u64) << 16) | slot.0 as u64
+}
+
+/// Where a completion with this tag belongs.
+#[allow(clippy::cast_possible_truncation, reason = "the parts were put together by `tag`")]
+pub(crate) const fn origin(tag: u64) -> (usize, Slot) {
+    ((tag >> 16) as usize, Slot(tag as u16))
+}
+
+impl Devices {
+    /// Opens what is new and lets go of what is gone. A device that cannot be opened here is
+    /// reported; its namespace answers as one whose device is gone.
+    pub(crate) fn replace(
+        &mut self,
+        factories: &[Option<Arc<dyn DeviceFactory>>],
+        reactor: &mut Reactor,
+    ) -> Result<(), OpenError> {
+        let mut outcome = Ok(());
+        self.handles.resize_with(factories.len().max(self.handles.len()), || None);
+        for (index, handle) in self.handles.iter_mut().enumerate() {
+            match (factories.get(index).and_then(Option::as_ref), handle.as_mut()) {
+                (Some(factory), None) => match factory.open(reactor, owner(index)) {
+                    Ok(device) => {
+                        *handle = Some(Handle { device, active: false, removed: false });
+                    }
+                    Err(error) => outcome = Err(error),
+                },
+                (None, Some(open)) => open.removed = true,
+                _ => {}
+            }
+        }
+        self.close_removed(reactor);
+        outcome
+    }
+
+    /// Hands a request to a device. `false`: there is no such device, and nothing will come.
+    pub(crate) fn submit(
+        &mut self,
+        device: u32,
+        tag: u64,
+        operation: Operation,
+        reactor: &mut Reactor,
+    ) -> bool {
+        let index = device as usize;
+        let Some(Some(handle)) = self.handles.get_mut(index) else { return false };
+        handle.device.submit(reactor, Request { tag, operation });
+        Self::activate(&mut self.active, handle, index);
+        true
+    }
+
+    /// Takes a completion of the reactor that is for a device.
+    pub(crate) fn handle(&mut self, completion: weft_reactor::Completion, reactor: &mut Reactor) {
+        let index = completion.token.owner.0.saturating_sub(DEVICES) as usize;
+        if let Some(Some(handle)) = self.handles.get_mut(index) {
+            handle.device.handle(reactor, completion);
+            Self::activate(&mut self.active, handle, index);
+        }
+    }
+
+    /// The next request that is done.
+    pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
+        for index in &self.active {
+            if let Some(Some(handle)) = self.handles.get_mut(*index) {
+                if let Some(completion) = handle.device.poll_completion() {
+                    return Some(completion);
+                }
+            }
+        }
+        None
+    }
+
+    /// Ends a turn: what was gathered goes to the devices.
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        let mut removed = false;
+        for index in self.active.drain(..) {
+            if let Some(Some(handle)) = self.handles.get_mut(index) {
+                handle.device.flush(reactor);
+                handle.active = false;
+                removed |= handle.removed;
+            }
+        }
+        if removed {
+            self.close_removed(reactor);
+        }
+    }
+
+    /// Closes every device.
+    pub(crate) fn close(&mut self, reactor: &mut Reactor) {
+        for handle in self.handles.iter_mut().flatten() {
+            handle.device.close(reactor);
+        }
+        self.handles.clear();
+        self.active.clear();
+    }
+
+    fn close_removed(&mut self, reactor: &mut Reactor) {
+        for handle in &mut self.handles {
+            let idle = |open: &Handle| open.removed && !open.active && open.device.in_flight() == 0;
+            if handle.as_ref().is_some_and(idle) {
+                if let Some(mut open) = handle.take() {
+                    open.device.close(reactor);
+                }
+            }
+        }
+    }
+
+    fn activate(active: &mut Vec<usize>, handle: &mut Handle, index: usize) {
+        if !handle.active {
+            handle.active = true;
+            active.push(index);
+        }
+    }
+}
+
+fn owner(index: usize) -> Owner {
+    Owner(DEVICES.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_finds_its_way_back() {
+        for (connection, slot) in [(0, 0), (1, 0xffff), (0xffff_ffff, 7)] {
+            assert_eq!(origin(tag(connection, Slot(slot))), (connection, Slot(slot)));
+        }
+    }
+}

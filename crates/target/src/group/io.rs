@@ -1,0 +1,607 @@
+//! An I/O queue: the way of a command between the transport and a block device.
+//!
+//! A command takes one of few ways. A read takes a buffer and goes to its device. A write comes
+//! with its data or fetches it first. A fused pair meets when both have their data. A flush of
+//! all namespaces counts its devices down. Where there is no buffer for a command, it waits its
+//! turn ([`Work::Starved`]).
+
+use weft_backend::{Completion as Done, Failure, Operation};
+use weft_nvme::{Command, Completion, Nqn, Status};
+use weft_nvmf::queue::{
+    DeviceCommand, DeviceFailure, DeviceOperation, IoAction, IoQueue, QueueGrant, Transfer,
+};
+use weft_nvmf::subsystem::SubsystemView;
+use weft_reactor::Buffer;
+use weft_transport::target::{CapsuleData, Event, TargetConnection};
+use weft_transport::{CloseReason, DataDigestError, Slot};
+
+use super::core::Core;
+use super::devices;
+use super::message::{ConnectionId, Message};
+use crate::directory::HostKey;
+
+/// An I/O queue.
+#[derive(Debug)]
+pub(crate) struct Io {
+    id: ConnectionId,
+    queue: IoQueue,
+    subsystem: Nqn,
+    port_id: u16,
+    owner: ConnectionId,
+    host: HostKey,
+    /// What is under way, by slot.
+    work: Vec<Work>,
+    /// Requests that devices have.
+    at_devices: usize,
+    /// Slots that hold work, whether or not a device has it.
+    busy: usize,
+    closed: bool,
+}
+
+/// How far the command in a slot has come.
+#[derive(Debug, Default)]
+enum Work {
+    /// No command, or one that is answered.
+    #[default]
+    Idle,
+    /// There was no buffer for its data yet.
+    Starved(DeviceCommand),
+    /// Its data is on its way from the host.
+    Fetching(DeviceCommand),
+    /// A device has it.
+    AtDevice(DeviceCommand),
+    /// Flushes of several devices; `status` is the first that was not a success.
+    Flushing { command_id: u16, missing: usize, status: Status },
+    /// The first half of a fused pair, perhaps with its data.
+    Held { command: Command, data: Option<Buffer> },
+    /// The first half, which waits for its data or the second's.
+    First { compare: DeviceCommand, second: Slot, data: Option<Buffer> },
+    /// The second half, which waits for its data or the first's, or is at a device for both.
+    Second { write: DeviceCommand, first: Slot, data: Option<Buffer> },
+}
+
+impl Io {
+    pub(super) fn new(
+        id: ConnectionId,
+        grant: QueueGrant,
+        view: &SubsystemView,
+        port_id: u16,
+        owner: ConnectionId,
+        host: HostKey,
+    ) -> Self {
+        let mut work = Vec::new();
+        work.resize_with(grant.entries as usize, Work::default);
+        let queue = IoQueue::new(grant, view);
+        Self {
+            id,
+            queue,
+            subsystem: view.nqn,
+            port_id,
+            owner,
+            host,
+            work,
+            at_devices: 0,
+            busy: 0,
+            closed: false,
+        }
+    }
+
+    /// Takes what came on the connection.
+    pub(super) fn handle(
+        &mut self,
+        event: Event,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        match event {
+            // What was not begun before the target began to stop is left for the next one.
+            Event::Command { .. } if core.draining => {}
+            Event::Command { slot, command, data } => {
+                self.handle_command(slot, command, data, transport, core);
+            }
+            Event::Data { slot, buffer, result } => {
+                self.handle_data(slot, buffer, result, transport, core);
+            }
+            Event::Closed { .. } => {}
+        }
+    }
+
+    /// A device has done a request of this queue.
+    pub(super) fn handle_done(&mut self, slot: Slot, done: Done, transport: &mut TargetConnection) {
+        self.at_devices = self.at_devices.saturating_sub(1);
+        if self.closed {
+            return;
+        }
+        let result = done.result.map_err(failure);
+        match self.take(slot) {
+            Work::AtDevice(device) => {
+                let completion = self.queue.complete_device(&device, result);
+                match (device.transfer, done.buffer) {
+                    (Transfer::ToHost(_), Some(buffer)) if result.is_ok() => {
+                        transport.send(slot, buffer, completion);
+                    }
+                    _ => transport.complete(slot, completion),
+                }
+            }
+            Work::Flushing { command_id, missing, mut status } => {
+                if let (Err(failure), true) = (result, status.is_success()) {
+                    status = failure.status();
+                }
+                if missing > 1 {
+                    let missing = missing - 1;
+                    self.put(slot, Work::Flushing { command_id, missing, status });
+                } else {
+                    transport.complete(slot, self.queue.complete(command_id, status));
+                }
+            }
+            Work::Second { write, first, .. } => {
+                if let Work::First { compare, .. } = self.take(first) {
+                    let [one, two] = self.queue.complete_fused(&compare, &write, result);
+                    transport.complete(first, one);
+                    transport.complete(slot, two);
+                }
+            }
+            other => self.put(slot, other),
+        }
+    }
+
+    /// The connection is gone. What devices still have of it keeps the host's gate shut.
+    pub(super) fn handle_closed(&mut self, core: &mut Core) {
+        if !std::mem::replace(&mut self.closed, true) {
+            core.directory.hold_gate(&self.host);
+            self.work.clear();
+            self.busy = 0;
+        }
+    }
+
+    /// Whether the connection is gone and devices have nothing of it any more.
+    pub(super) fn is_finished(&self) -> bool {
+        self.closed && self.at_devices == 0
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.busy == 0
+    }
+
+    /// Gives up what the queue held, and tells its controller.
+    pub(super) fn release(self, core: &mut Core) {
+        core.release_gate(&self.host);
+        let message = Message::QueueEnded { owner: self.owner, queue_id: self.queue.queue_id() };
+        core.post(self.owner, message);
+    }
+
+    /// A new snapshot is served.
+    pub(super) fn replace_view(&mut self, core: &Core) {
+        if let Some(view) = core.snapshot.view(&self.subsystem, self.port_id) {
+            self.queue.replace_view(&view);
+        }
+    }
+
+    /// Aborts a command if no device has it. Says whether that was so.
+    pub(super) fn abort(&mut self, command_id: u16, transport: &mut TargetConnection) -> bool {
+        let slot = self.work.iter().position(|work| work.command_id() == Some(command_id));
+        let Some(slot) = slot.and_then(|slot| u16::try_from(slot).ok()).map(Slot) else {
+            return false;
+        };
+        let completion = match self.work.get(slot.index()) {
+            Some(Work::Held { .. }) => self.queue.abort_held(command_id),
+            Some(Work::Starved(device) | Work::Fetching(device)) => {
+                let device = *device;
+                Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
+            }
+            _ => None,
+        };
+        let Some(completion) = completion else { return false };
+        self.take(slot);
+        transport.complete(slot, completion);
+        true
+    }
+
+    /// A command that waited for a buffer tries again. `false`: there is still none.
+    pub(super) fn retry(
+        &mut self,
+        slot: Slot,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) -> bool {
+        match self.work.get(slot.index()) {
+            Some(Work::Starved(device)) => {
+                let device = *device;
+                let Some(buffer) = take_buffer(&device, core) else { return false };
+                self.take(slot);
+                self.begin_with(slot, device, buffer, transport, core);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    fn handle_command(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        data: CapsuleData,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let data = match data {
+            CapsuleData::None => None,
+            CapsuleData::Inline(buffer) => Some(buffer),
+            CapsuleData::Corrupt => {
+                return self.reject(slot, &command, Status::TRANSIENT_TRANSPORT_ERROR, transport);
+            }
+            CapsuleData::Invalid(status) => {
+                return self.reject(slot, &command, status, transport);
+            }
+        };
+        let action = self.queue.handle_command(&command);
+        self.answer_late(transport);
+        match action {
+            IoAction::Complete(completion) => transport.complete(slot, completion),
+            IoAction::Device(device) => self.begin(slot, device, data, transport, core),
+            IoAction::FlushAll { command_id } => self.flush_all(slot, command_id, transport, core),
+            IoAction::Held { .. } => self.put(slot, Work::Held { command, data }),
+            IoAction::Fused { compare, write } => {
+                self.pair(slot, compare, write, data, transport, core);
+            }
+            IoAction::Disconnect(completion) => {
+                transport.complete(slot, completion);
+                let reason = CloseReason::Requested("the host disconnected the queue");
+                transport.close(&mut core.reactor, reason);
+            }
+        }
+    }
+
+    fn reject(
+        &mut self,
+        slot: Slot,
+        command: &Command,
+        status: Status,
+        transport: &mut TargetConnection,
+    ) {
+        let completion = self.queue.reject(command, status);
+        self.answer_late(transport);
+        transport.complete(slot, completion);
+    }
+
+    /// Answers a first half that the queue has given up.
+    fn answer_late(&mut self, transport: &mut TargetConnection) {
+        while let Some(completion) = self.queue.poll_completion() {
+            self.complete_held(completion, transport);
+        }
+    }
+
+    fn complete_held(&mut self, completion: Completion, transport: &mut TargetConnection) {
+        let command_id = completion.command_id.get();
+        let slot = self.work.iter().position(|work| work.command_id() == Some(command_id));
+        if let Some(slot) = slot.and_then(|slot| u16::try_from(slot).ok()).map(Slot) {
+            self.take(slot);
+            transport.complete(slot, completion);
+        }
+    }
+
+    /// Starts a command: finds room for its data, gets the data, or goes to the device at once.
+    fn begin(
+        &mut self,
+        slot: Slot,
+        device: DeviceCommand,
+        data: Option<Buffer>,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        match (device.transfer, data) {
+            (Transfer::None, _) => self.submit(slot, device, None, transport, core),
+            (Transfer::FromHost(_), Some(data)) => {
+                self.submit(slot, device, Some(data), transport, core);
+            }
+            (Transfer::ToHost(_), Some(_)) => {
+                let status = Status::INVALID_FIELD.with_dnr();
+                transport.complete(slot, self.queue.fail(&device, status));
+            }
+            (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
+                match take_buffer(&device, core) {
+                    Some(buffer) => self.begin_with(slot, device, buffer, transport, core),
+                    None => {
+                        self.put(slot, Work::Starved(device));
+                        core.starved.push_back((self.id.index, slot));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes on with a command that has a buffer: to the device, or to the host for its data.
+    fn begin_with(
+        &mut self,
+        slot: Slot,
+        device: DeviceCommand,
+        buffer: Buffer,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        if let Transfer::FromHost(_) = device.transfer {
+            self.put(slot, Work::Fetching(device));
+            transport.receive(slot, buffer);
+        } else {
+            self.submit(slot, device, Some(buffer), transport, core);
+        }
+    }
+
+    fn handle_data(
+        &mut self,
+        slot: Slot,
+        buffer: Buffer,
+        result: Result<(), DataDigestError>,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        match (self.take(slot), result) {
+            (Work::Fetching(device), Ok(())) => match self.queue.recheck(&device) {
+                Ok(()) => self.submit(slot, device, Some(buffer), transport, core),
+                Err(status) => transport.complete(slot, self.queue.fail(&device, status)),
+            },
+            (Work::Fetching(device), Err(DataDigestError)) => {
+                let status = Status::TRANSIENT_TRANSPORT_ERROR;
+                transport.complete(slot, self.queue.fail(&device, status));
+            }
+            (Work::First { compare, second, .. }, Ok(())) => {
+                self.put(slot, Work::First { compare, second, data: Some(buffer) });
+                self.submit_pair(slot, second, transport, core);
+            }
+            (Work::Second { write, first, .. }, Ok(())) => {
+                self.put(slot, Work::Second { write, first, data: Some(buffer) });
+                self.submit_pair(first, slot, transport, core);
+            }
+            (work @ Work::First { second, .. }, Err(DataDigestError)) => {
+                self.put(slot, work);
+                self.fail_pair(slot, second, DeviceFailure::Remote(TRANSIENT), transport);
+            }
+            (work @ Work::Second { first, .. }, Err(DataDigestError)) => {
+                self.put(slot, work);
+                self.fail_pair(first, slot, DeviceFailure::Remote(TRANSIENT), transport);
+            }
+            (other, _) => self.put(slot, other),
+        }
+    }
+
+    /// Hands a command with all its data to the device.
+    fn submit(
+        &mut self,
+        slot: Slot,
+        device: DeviceCommand,
+        data: Option<Buffer>,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let operation = match self.operation(&device, data) {
+            Ok(operation) => operation,
+            Err(status) => {
+                let completion = match status.is_success() {
+                    true => self.queue.complete(device.command_id, status),
+                    false => self.queue.fail(&device, status),
+                };
+                return transport.complete(slot, completion);
+            }
+        };
+        let tag = devices::tag(self.id.index, slot);
+        if core.devices.submit(device.device, tag, operation, &mut core.reactor) {
+            self.at_devices += 1;
+            self.put(slot, Work::AtDevice(device));
+        } else {
+            let completion = self.queue.complete_device(&device, Err(DeviceFailure::Gone));
+            transport.complete(slot, completion);
+        }
+    }
+
+    /// What the device is to do; `Err` is a command that is done without it.
+    fn operation(&self, device: &DeviceCommand, data: Option<Buffer>) -> Result<Operation, Status> {
+        Ok(match (device.operation, data) {
+            (DeviceOperation::Read { block, blocks }, Some(into)) => {
+                Operation::Read { block, blocks, into }
+            }
+            (DeviceOperation::Write { block, blocks, durable }, Some(from)) => {
+                Operation::Write { block, blocks, from, durable }
+            }
+            (DeviceOperation::Compare { block, blocks }, Some(with)) => {
+                Operation::Compare { block, blocks, with }
+            }
+            (DeviceOperation::Deallocate { .. }, Some(data)) => {
+                let ranges = self.queue.handle_ranges(device, &data)?;
+                if ranges.is_empty() {
+                    return Err(Status::SUCCESS);
+                }
+                Operation::Discard { ranges }
+            }
+            (DeviceOperation::Flush, _) => Operation::Flush,
+            (DeviceOperation::WriteZeroes { block, blocks, deallocate, durable }, _) => {
+                Operation::WriteZeroes { block, blocks, deallocate, durable }
+            }
+            (DeviceOperation::Verify { block, blocks }, _) => Operation::Verify { block, blocks },
+            (DeviceOperation::WriteUncorrectable { block, blocks }, _) => {
+                Operation::WriteUncorrectable { block, blocks }
+            }
+            _ => return Err(Status::INTERNAL_ERROR),
+        })
+    }
+
+    fn flush_all(
+        &mut self,
+        slot: Slot,
+        command_id: u16,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let tag = devices::tag(self.id.index, slot);
+        let mut missing = 0;
+        for namespace in self.queue.namespaces() {
+            let submitted =
+                core.devices.submit(namespace.device, tag, Operation::Flush, &mut core.reactor);
+            missing += usize::from(submitted);
+        }
+        self.at_devices += missing;
+        if missing == 0 {
+            transport.complete(slot, self.queue.complete(command_id, Status::SUCCESS));
+        } else {
+            self.put(slot, Work::Flushing { command_id, missing, status: Status::SUCCESS });
+        }
+    }
+
+    /// The second half of a fused pair has come: both get their data, then go as one.
+    fn pair(
+        &mut self,
+        second: Slot,
+        compare: DeviceCommand,
+        write: DeviceCommand,
+        write_data: Option<Buffer>,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let held = self.work.iter().position(|work| work.command_id() == Some(compare.command_id));
+        let first = held.and_then(|slot| u16::try_from(slot).ok()).map(Slot);
+        let Some(first) = first else { return };
+        let compare_data = match self.take(first) {
+            Work::Held { data, .. } => data,
+            _ => None,
+        };
+        let fetch_first = compare_data.is_none();
+        let fetch_second = write_data.is_none();
+        self.put(first, Work::First { compare, second, data: compare_data });
+        self.put(second, Work::Second { write, first, data: write_data });
+        for (slot, device, fetch) in [(first, compare, fetch_first), (second, write, fetch_second)]
+        {
+            if !fetch {
+                continue;
+            }
+            match take_buffer(&device, core) {
+                Some(buffer) => transport.receive(slot, buffer),
+                None => {
+                    let failure = DeviceFailure::Internal;
+                    return self.fail_pair(first, second, failure, transport);
+                }
+            }
+        }
+        self.submit_pair(first, second, transport, core);
+    }
+
+    fn submit_pair(
+        &mut self,
+        first: Slot,
+        second: Slot,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let (one, two) = (self.take(first), self.take(second));
+        match (one, two) {
+            (
+                Work::First { compare, second, data: Some(compare_data) },
+                Work::Second { write, first, data: Some(write_data) },
+            ) => {
+                self.put(first, Work::First { compare, second, data: None });
+                self.put(second, Work::Second { write, first, data: None });
+                if let Err(status) = self.queue.recheck(&write) {
+                    let failure = DeviceFailure::Remote(status);
+                    return self.fail_pair(first, second, failure, transport);
+                }
+                let DeviceOperation::Write { block, blocks, durable } = write.operation else {
+                    return;
+                };
+                let operation = Operation::CompareAndWrite {
+                    block,
+                    blocks,
+                    compare: compare_data,
+                    write: write_data,
+                    durable,
+                };
+                let tag = devices::tag(self.id.index, second);
+                if core.devices.submit(write.device, tag, operation, &mut core.reactor) {
+                    self.at_devices += 1;
+                } else {
+                    self.fail_pair(first, second, DeviceFailure::Gone, transport);
+                }
+            }
+            (one, two) => {
+                self.put(first, one);
+                self.put(second, two);
+            }
+        }
+    }
+
+    fn fail_pair(
+        &mut self,
+        first: Slot,
+        second: Slot,
+        failure: DeviceFailure,
+        transport: &mut TargetConnection,
+    ) {
+        if let (Work::First { compare, .. }, Work::Second { write, .. }) =
+            (self.take(first), self.take(second))
+        {
+            let [one, two] = self.queue.complete_fused(&compare, &write, Err(failure));
+            transport.complete(first, one);
+            transport.complete(second, two);
+        }
+    }
+
+    fn put(&mut self, slot: Slot, work: Work) {
+        if self.work.len() <= slot.index() {
+            self.work.resize_with(slot.index() + 1, Work::default);
+        }
+        if let Some(place) = self.work.get_mut(slot.index()) {
+            self.busy += usize::from(!matches!(work, Work::Idle));
+            *place = work;
+        }
+    }
+
+    fn take(&mut self, slot: Slot) -> Work {
+        let work = self.work.get_mut(slot.index()).map(std::mem::take).unwrap_or_default();
+        self.busy = self.busy.saturating_sub(usize::from(!matches!(work, Work::Idle)));
+        work
+    }
+}
+
+const TRANSIENT: Status = Status::TRANSIENT_TRANSPORT_ERROR;
+
+impl Work {
+    /// The command in this slot.
+    fn command_id(&self) -> Option<u16> {
+        match self {
+            Self::Idle => None,
+            Self::Starved(device) | Self::Fetching(device) | Self::AtDevice(device) => {
+                Some(device.command_id)
+            }
+            Self::Flushing { command_id, .. } => Some(*command_id),
+            Self::Held { command, .. } => Some(command.command_id.get()),
+            Self::First { compare, .. } => Some(compare.command_id),
+            Self::Second { write, .. } => Some(write.command_id),
+        }
+    }
+}
+
+/// A buffer as long as the command's data.
+fn take_buffer(device: &DeviceCommand, core: &Core) -> Option<Buffer> {
+    match device.transfer {
+        Transfer::None => None,
+        Transfer::ToHost(bytes) | Transfer::FromHost(bytes) => {
+            core.reactor.pool().take(bytes as usize)
+        }
+    }
+}
+
+/// A device's failure in the protocol's words.
+fn failure(failure: Failure) -> DeviceFailure {
+    match failure {
+        Failure::OutOfRange => DeviceFailure::OutOfRange,
+        Failure::ReadOnly => DeviceFailure::ReadOnly,
+        Failure::Mismatch => DeviceFailure::Mismatch,
+        Failure::NoSpace => DeviceFailure::NoSpace,
+        Failure::Unsupported => DeviceFailure::Unsupported,
+        Failure::MediaRead => DeviceFailure::MediaRead,
+        Failure::MediaWrite => DeviceFailure::MediaWrite,
+        Failure::Gone => DeviceFailure::Gone,
+        Failure::Aborted => DeviceFailure::Aborted,
+        Failure::PathLost => DeviceFailure::PathLost,
+        Failure::Device(_) => DeviceFailure::Internal,
+        Failure::Remote(status) => DeviceFailure::Remote(Status(status)),
+    }
+}

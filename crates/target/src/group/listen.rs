@@ -1,0 +1,151 @@
+//! The listeners, and who has to leave when there is no room.
+//!
+//! Every connection costs a descriptor. A stranger, who has not completed Connect, may cost one
+//! only as long as nobody else needs it: near the limit the oldest stranger is shed for each new
+//! connection. Running out of descriptors neither stops accepting nor makes it spin.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_reactor::{ListenerId, Operation, Outcome, SocketId, Token};
+
+use super::core::{Core, LISTENERS};
+use super::message::ConnectionId;
+use crate::snapshot::PortView;
+
+/// How long accepting rests after the kernel had no descriptor left, unless a connection ends
+/// before.
+const REST: Duration = Duration::from_millis(20);
+
+/// The listening sockets of a target; one group has them.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    entries: Vec<Option<Listening>>,
+    /// Strangers in the order in which they came; some may have gone on.
+    strangers: VecDeque<ConnectionId>,
+}
+
+#[derive(Debug)]
+struct Listening {
+    listener: ListenerId,
+    port_id: u16,
+    configured: SocketAddr,
+}
+
+/// What a completion of a listener comes to.
+#[derive(Debug)]
+pub(crate) enum Arriving {
+    /// A new connection.
+    Accepted { socket: SocketId, peer: SocketAddr, port_id: u16 },
+    /// There is no descriptor for the next one.
+    NoRoom,
+    /// Nothing.
+    Nothing,
+}
+
+impl Listeners {
+    /// Listens where the ports say and no longer where they do not, and tells the directory the
+    /// addresses, with the port numbers that the kernel chose.
+    pub(crate) fn replace(
+        &mut self,
+        ports: &[PortView],
+        core: &mut Core,
+    ) -> Result<(), (SocketAddr, std::io::Error)> {
+        for entry in &mut self.entries {
+            let kept = |open: &Listening| {
+                ports.iter().any(|port| port.id == open.port_id && port.listen == open.configured)
+            };
+            if !entry.as_ref().is_none_or(kept) {
+                if let Some(open) = entry.take() {
+                    core.reactor.close_listener(open.listener);
+                }
+            }
+        }
+        for port in ports {
+            let open = |entry: &Listening| entry.port_id == port.id;
+            if self.entries.iter().flatten().any(open) {
+                continue;
+            }
+            let listener =
+                core.reactor.listen(port.listen).map_err(|error| (port.listen, error))?;
+            let index = self.entries.len();
+            self.entries.push(Some(Listening {
+                listener,
+                port_id: port.id,
+                configured: port.listen,
+            }));
+            core.reactor.submit(token(index), Operation::Accept { listener });
+        }
+        core.directory.set_listening(self.addresses(core));
+        Ok(())
+    }
+
+    fn addresses(&self, core: &Core) -> BTreeMap<u16, SocketAddr> {
+        let open = self.entries.iter().flatten();
+        open.filter_map(|open| {
+            Some((open.port_id, core.reactor.local_address(open.listener).ok()?))
+        })
+        .collect()
+    }
+
+    /// Takes a completion of a listener or of its timer.
+    pub(crate) fn handle(
+        &mut self,
+        completion: weft_reactor::Completion,
+        core: &mut Core,
+    ) -> Arriving {
+        let index = completion.token.tag as usize;
+        let Some(Some(open)) = self.entries.get(index) else {
+            if let Outcome::Accepted { socket, .. } = completion.outcome {
+                core.reactor.close(socket);
+            }
+            return Arriving::Nothing;
+        };
+        match completion.outcome {
+            Outcome::Accepted { socket, peer } => {
+                Arriving::Accepted { socket, peer, port_id: open.port_id }
+            }
+            Outcome::Failed { error, .. } => {
+                log::warn!("cannot accept a connection now: {error}");
+                let at = core.reactor.now().saturating_add(REST);
+                core.reactor.set_timer(token(index), at);
+                Arriving::NoRoom
+            }
+            Outcome::Timer => {
+                let listener = open.listener;
+                core.reactor.submit(token(index), Operation::Accept { listener });
+                Arriving::Nothing
+            }
+            _ => Arriving::Nothing,
+        }
+    }
+
+    /// Takes note of a stranger.
+    pub(crate) fn remember(&mut self, stranger: ConnectionId) {
+        self.strangers.push_back(stranger);
+    }
+
+    /// The strangers from the oldest on; who is no stranger any more may be among them.
+    pub(crate) fn oldest(&mut self) -> Option<ConnectionId> {
+        self.strangers.pop_front()
+    }
+
+    /// Forgets those who are no strangers any more, when they may be many.
+    pub(crate) fn tidy(&mut self, most: usize, is_stranger: impl Fn(ConnectionId) -> bool) {
+        if self.strangers.len() > most {
+            self.strangers.retain(|id| is_stranger(*id));
+        }
+    }
+
+    /// Listens no longer.
+    pub(crate) fn close(&mut self, core: &mut Core) {
+        for open in self.entries.drain(..).flatten() {
+            core.reactor.close_listener(open.listener);
+        }
+    }
+}
+
+fn token(index: usize) -> Token {
+    Token { owner: LISTENERS, tag: u32::try_from(index).unwrap_or(u32::MAX) }
+}

@@ -1,0 +1,74 @@
+//! What poll groups say to each other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use weft_nvme::Status;
+use weft_nvmf::connect::{ConnectError, ConnectRequest};
+use weft_nvmf::controller::EndReason;
+use weft_nvmf::queue::QueueGrant;
+use weft_transport::target::Detached;
+
+use crate::round::Round;
+use crate::snapshot::Snapshot;
+
+/// A connection of one group. The serial number tells it from an earlier one at its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionId {
+    pub(crate) group: usize,
+    pub(crate) index: usize,
+    pub(crate) serial: u64,
+}
+
+/// What is known of a connection from its beginning.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Route {
+    pub(crate) peer: SocketAddr,
+    /// The address that the host came to.
+    pub(crate) local: SocketAddr,
+    /// Identifier of the port that it came to.
+    pub(crate) port_id: u16,
+}
+
+/// A connection on its way to the group that is to hold its queue: Connect has been read and is
+/// to be answered there.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) detached: Detached,
+    pub(crate) request: ConnectRequest,
+    pub(crate) route: Route,
+}
+
+/// From one group to another. Who gets a message for a connection that is gone answers as if it
+/// had just gone.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Take over this connection.
+    Adopt(Box<Arrival>),
+    /// To the owner of a controller: may this I/O queue be attached?
+    Attach { owner: ConnectionId, queue: ConnectionId, request: Box<ConnectRequest> },
+    /// The answer to `Attach`.
+    Attached {
+        queue: ConnectionId,
+        owner: ConnectionId,
+        result: Result<Box<QueueGrant>, ConnectError>,
+    },
+    /// To the holder of an I/O queue: end it.
+    EndQueue { queue: ConnectionId, reason: EndReason },
+    /// To the owner: the last command of this I/O queue is done.
+    QueueEnded { owner: ConnectionId, queue_id: u16 },
+    /// The gate that this Connect waited for has opened.
+    Proceed { connection: ConnectionId },
+    /// To the holder of an I/O queue: abort this command if that is still possible.
+    Abort { queue: ConnectionId, owner: ConnectionId, abort_id: u16, command_id: u16 },
+    /// The answer to `Abort`.
+    AbortDone { owner: ConnectionId, abort_id: u16, aborted: bool },
+    /// Serve this from now on, and acknowledge it.
+    Publish { snapshot: Arc<Snapshot>, round: Arc<Round> },
+    /// To the owner: the round that Set Features waited for is over.
+    Protected { owner: ConnectionId, command_id: u16, status: Status },
+    /// Take no new command, finish those under way, and acknowledge it.
+    Drain { round: Arc<Round> },
+    /// Close everything and end.
+    Stop,
+}

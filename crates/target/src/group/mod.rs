@@ -1,0 +1,482 @@
+//! A poll group: one thread's share of the target.
+//!
+//! A turn takes what the reactor brought, lets each connection that has something handle it, lets
+//! the devices finish what is finished, and sends everything that was answered, once for each
+//! connection. A group shares nothing with another but messages, the directory (not on the data
+//! path) and the devices' own shared state.
+
+mod admin;
+mod associate;
+mod connection;
+mod connections;
+mod core;
+mod devices;
+mod io;
+mod listen;
+mod message;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use weft_nvmf::connect::ConnectRequest;
+use weft_nvmf::controller::ControllerEvent;
+use weft_reactor::{Completion, Mailbox, Patience, Postbox, Reactor, SocketId};
+use weft_transport::{CloseReason, Slot};
+
+pub(crate) use self::message::{ConnectionId, Message};
+
+use self::connection::{Connection, Fate, Role};
+use self::connections::Connections;
+use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, LISTENERS};
+use self::devices::Devices;
+use self::listen::{Arriving, Listeners};
+use self::message::{Arrival, Route};
+use crate::directory::Directory;
+use crate::round::Round;
+use crate::snapshot::Snapshot;
+
+/// One thread's share of the target.
+#[derive(Debug)]
+pub(crate) struct Group {
+    core: Core,
+    connections: Connections,
+    listeners: Listeners,
+    mailbox: Mailbox<Message>,
+    completions: Vec<Completion>,
+    /// Connections to look at in this turn.
+    touched: Vec<usize>,
+    /// The same list while it is being gone through.
+    looking: Vec<usize>,
+    /// Who waits for the last command to be answered.
+    drained: Option<Arc<Round>>,
+    stopping: bool,
+}
+
+impl Group {
+    /// A group on this reactor. `posts` are the mailboxes of all groups, this one's at `id`.
+    pub(crate) fn new(
+        id: usize,
+        reactor: Reactor,
+        mailbox: Mailbox<Message>,
+        posts: Vec<Postbox<Message>>,
+        directory: Arc<Directory>,
+    ) -> Result<Self, weft_backend::OpenError> {
+        let snapshot = directory.snapshot();
+        let mut group = Self {
+            core: Core {
+                id,
+                reactor,
+                posts,
+                directory,
+                snapshot: Arc::clone(&snapshot),
+                devices: Devices::default(),
+                starved: std::collections::VecDeque::new(),
+                draining: false,
+            },
+            connections: Connections::default(),
+            listeners: Listeners::default(),
+            mailbox,
+            completions: Vec::new(),
+            touched: Vec::new(),
+            looking: Vec::new(),
+            drained: None,
+            stopping: false,
+        };
+        let core = &mut group.core;
+        core.devices.replace(&snapshot.devices, &mut core.reactor)?;
+        Ok(group)
+    }
+
+    /// Listens where the snapshot says.
+    pub(crate) fn listen(&mut self) -> Result<(), (SocketAddr, std::io::Error)> {
+        let snapshot = Arc::clone(&self.core.snapshot);
+        self.listeners.replace(&snapshot.ports, &mut self.core)
+    }
+
+    /// Runs until the target stops.
+    pub(crate) fn run(&mut self) {
+        let grace = self.core.snapshot.idle_poll;
+        while self.turn(Patience::Adaptive { grace }) {}
+        self.core.devices.close(&mut self.core.reactor);
+    }
+
+    /// One turn. `false`: the target has stopped and nothing is left.
+    pub(crate) fn turn(&mut self, patience: Patience) -> bool {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.core.reactor.poll(patience, &mut completions);
+        for completion in completions.drain(..) {
+            self.dispatch(completion);
+        }
+        self.completions = completions;
+        while let Some(message) = self.mailbox.take() {
+            self.handle_message(message);
+        }
+        self.look();
+        self.retry_starved();
+        self.core.devices.flush(&mut self.core.reactor);
+        self.finish_turn();
+        self.check_drained();
+        !(self.stopping && self.connections.len() == 0)
+    }
+
+    fn dispatch(&mut self, completion: Completion) {
+        let token = completion.token;
+        match token.owner {
+            CONNECTIONS => {
+                let index = weft_transport::tag_of(token) as usize;
+                self.with(index, |connection, core| {
+                    connection.transport.handle(&mut core.reactor, completion);
+                });
+            }
+            owner if owner.0 >= DEVICES => {
+                self.core.devices.handle(completion, &mut self.core.reactor);
+            }
+            LISTENERS => self.handle_listener(completion),
+            CONTROLLERS => self.with(token.tag as usize, |connection, core| {
+                if let Role::Admin(admin) = &mut connection.role {
+                    admin.handle_timer(&mut connection.transport, core);
+                }
+            }),
+            GATES => self.with(token.tag as usize, Connection::handle_gate_timeout),
+            _ => {}
+        }
+    }
+
+    /// Lets something be done with a connection, and looks at it in this turn.
+    fn with(&mut self, index: usize, action: impl FnOnce(&mut Connection, &mut Core)) {
+        let Some(mut connection) = self.connections.take(index) else { return };
+        action(&mut connection, &mut self.core);
+        self.touch(&mut connection);
+        self.connections.put(connection);
+    }
+
+    /// The same, if the connection is still the one that is meant.
+    fn with_id(
+        &mut self,
+        id: ConnectionId,
+        action: impl FnOnce(&mut Connection, &mut Core),
+    ) -> bool {
+        let Some(mut connection) = self.connections.take_id(id) else { return false };
+        action(&mut connection, &mut self.core);
+        self.touch(&mut connection);
+        self.connections.put(connection);
+        true
+    }
+
+    fn touch(&mut self, connection: &mut Connection) {
+        if !std::mem::replace(&mut connection.touched, true) {
+            self.touched.push(connection.id.index);
+        }
+    }
+
+    /// Handles events and finished requests until there are none.
+    fn look(&mut self) {
+        let mut seen = 0;
+        loop {
+            while let Some(index) = self.touched.get(seen).copied() {
+                seen += 1;
+                self.handle_events(index);
+            }
+            if !self.finish_requests() && seen == self.touched.len() {
+                return;
+            }
+        }
+    }
+
+    fn handle_events(&mut self, index: usize) {
+        let Some(mut connection) = self.connections.take(index) else { return };
+        match connection.handle_events(&mut self.core) {
+            Fate::Stay => self.connections.put(connection),
+            Fate::Move { group, slot, request } => {
+                self.send_away(connection, group, slot, *request);
+            }
+        }
+    }
+
+    /// Hands finished requests to their queues. Says whether there were any.
+    fn finish_requests(&mut self) -> bool {
+        let mut any = false;
+        while let Some(done) = self.core.devices.poll_completion() {
+            any = true;
+            let (index, slot) = devices::origin(done.tag);
+            self.with(index, |connection, core| {
+                if let Role::Io(io) = &mut connection.role {
+                    io.handle_done(slot, done, &mut connection.transport);
+                }
+                connection.reap(core);
+            });
+        }
+        any
+    }
+
+    fn retry_starved(&mut self) {
+        while let Some((index, slot)) = self.core.starved.pop_front() {
+            let mut served = true;
+            self.with(index, |connection, core| {
+                if let Role::Io(io) = &mut connection.role {
+                    served = io.retry(slot, &mut connection.transport, core);
+                }
+            });
+            if !served {
+                self.core.starved.push_front((index, slot));
+                break;
+            }
+            self.look();
+        }
+    }
+
+    /// Sends what was answered, and clears away what is gone.
+    fn finish_turn(&mut self) {
+        std::mem::swap(&mut self.touched, &mut self.looking);
+        for position in 0..self.looking.len() {
+            let Some(index) = self.looking.get(position).copied() else { break };
+            let Some(mut connection) = self.connections.take(index) else { continue };
+            connection.touched = false;
+            if connection.is_gone() {
+                self.connections.free(connection.id);
+                self.core.directory.connection_gone();
+                continue;
+            }
+            connection.transport.flush(&mut self.core.reactor);
+            self.connections.put(connection);
+        }
+        self.looking.clear();
+    }
+
+    fn send_away(
+        &mut self,
+        connection: Box<Connection>,
+        group: usize,
+        slot: Slot,
+        request: ConnectRequest,
+    ) {
+        let id = connection.id;
+        let post = match self.core.posts.get(group) {
+            Some(post) if slot == Slot(0) => post.clone(),
+            // Not the connection's first command: it cannot move and is answered here.
+            _ => return self.keep(connection, slot, request, group),
+        };
+        match Arrival::pack(*connection, request, &mut self.core) {
+            Ok(arrival) => {
+                post.post(Message::Adopt(Box::new(arrival)));
+                self.connections.free(id);
+            }
+            Err(connection) => {
+                self.core.directory.unplace_queue(group);
+                self.connections.put(connection);
+            }
+        }
+    }
+
+    fn keep(
+        &mut self,
+        mut connection: Box<Connection>,
+        slot: Slot,
+        request: ConnectRequest,
+        group: usize,
+    ) {
+        self.core.directory.unplace_queue(group);
+        let connecting = connection::Connecting { slot, request };
+        connection.role = Role::Connecting(Box::new(connecting));
+        connection.proceed(&mut self.core);
+        self.connections.put(connection);
+    }
+
+    fn handle_message(&mut self, message: Message) {
+        match message {
+            Message::Adopt(arrival) => self.adopt(*arrival),
+            Message::Attach { owner, queue, request } => self.attach(owner, queue, &request),
+            Message::Attached { queue, owner, result } => {
+                let mut result = Some(result);
+                let found = self.with_id(queue, |connection, core| {
+                    if let Some(result) = result.take() {
+                        connection.handle_attached(owner, result, core);
+                    }
+                });
+                if let (false, Some(result)) = (found, result) {
+                    associate::abandon(owner, result, &self.core);
+                }
+            }
+            Message::EndQueue { queue, reason } => {
+                self.with_id(queue, |connection, core| connection.end(reason, core));
+            }
+            Message::QueueEnded { owner, queue_id } => {
+                self.with_admin(owner, |admin, transport, core| {
+                    admin.queue_ended(queue_id, transport, core);
+                });
+            }
+            Message::Proceed { connection } => {
+                self.with_id(connection, Connection::proceed);
+            }
+            Message::Abort { queue, owner, abort_id, command_id } => {
+                let mut aborted = false;
+                self.with_id(queue, |connection, _| {
+                    if let Role::Io(io) = &mut connection.role {
+                        aborted = io.abort(command_id, &mut connection.transport);
+                    }
+                });
+                self.core.post(owner, Message::AbortDone { owner, abort_id, aborted });
+            }
+            Message::AbortDone { owner, abort_id, aborted } => {
+                let event = ControllerEvent::AbortDone { abort_id, aborted };
+                self.with_admin(owner, |admin, transport, core| {
+                    admin.handle_event(event, transport, core);
+                });
+            }
+            Message::Protected { owner, command_id, status } => {
+                let event = ControllerEvent::WriteProtectDone { command_id, status };
+                self.with_admin(owner, |admin, transport, core| {
+                    admin.handle_event(event, transport, core);
+                });
+            }
+            Message::Publish { snapshot, round } => self.publish(snapshot, &round),
+            Message::Drain { round } => self.drain(round),
+            Message::Stop => self.stop(),
+        }
+    }
+
+    fn with_admin(
+        &mut self,
+        owner: ConnectionId,
+        action: impl FnOnce(&mut admin::Admin, &mut weft_transport::target::TargetConnection, &mut Core),
+    ) {
+        self.with_id(owner, |connection, core| {
+            if let Role::Admin(admin) = &mut connection.role {
+                action(admin, &mut connection.transport, core);
+            }
+            connection.reap(core);
+        });
+    }
+
+    fn adopt(&mut self, arrival: Arrival) {
+        let Arrival { detached, request, route } = arrival;
+        let id = self.connections.reserve(self.core.id);
+        let reactor = &mut self.core.reactor;
+        match Connection::adopt(reactor, id, detached, request, route) {
+            Ok(mut connection) => {
+                connection.proceed(&mut self.core);
+                self.touch(&mut connection);
+                self.connections.put(Box::new(connection));
+            }
+            Err(error) => {
+                log::warn!("{}: the connection cannot be taken over: {error}", route.peer);
+                self.connections.free(id);
+                self.core.directory.unplace_queue(self.core.id);
+                self.core.directory.connection_gone();
+            }
+        }
+    }
+
+    fn attach(&mut self, owner: ConnectionId, queue: ConnectionId, request: &ConnectRequest) {
+        let mut answered = false;
+        self.with_id(owner, |connection, core| {
+            if let Role::Admin(admin) = &mut connection.role {
+                admin.attach(queue, request, core);
+                answered = true;
+            }
+        });
+        if !answered {
+            let result = Err(weft_nvmf::connect::ConnectError::unknown_controller());
+            self.core.post(queue, Message::Attached { queue, owner, result });
+        }
+    }
+
+    /// Serves a new snapshot from now on.
+    fn publish(&mut self, snapshot: Arc<Snapshot>, round: &Round) {
+        // Snapshots are made under a lock but posted after it: an older one may come later.
+        if snapshot.version > self.core.snapshot.version {
+            self.core.snapshot = Arc::clone(&snapshot);
+            let core = &mut self.core;
+            if let Err(error) = core.devices.replace(&snapshot.devices, &mut core.reactor) {
+                log::error!("{error}");
+            }
+            for index in self.connections.indices() {
+                self.with(index, |connection, core| match &mut connection.role {
+                    Role::Admin(admin) => admin.replace_view(&mut connection.transport, core),
+                    Role::Io(io) => io.replace_view(core),
+                    _ => {}
+                });
+            }
+            if self.core.id == 0 && !self.core.draining {
+                if let Err((address, error)) = self.listen() {
+                    log::error!("cannot listen on {address}: {error}");
+                }
+            }
+        }
+        round.acknowledge();
+    }
+
+    fn drain(&mut self, round: Arc<Round>) {
+        self.core.draining = true;
+        self.drained = Some(round);
+        self.listeners.close(&mut self.core);
+    }
+
+    fn check_drained(&mut self) {
+        let Some(round) = &self.drained else { return };
+        let busy =
+            |connection: &Connection| matches!(&connection.role, Role::Io(io) if !io.is_idle());
+        if !self.connections.any(busy) {
+            round.acknowledge();
+            self.drained = None;
+        }
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+        self.listeners.close(&mut self.core);
+        for index in self.connections.indices() {
+            self.with(index, |connection, core| {
+                connection.close(CloseReason::Requested("the target stops"), core);
+            });
+        }
+    }
+
+    fn handle_listener(&mut self, completion: Completion) {
+        match self.listeners.handle(completion, &mut self.core) {
+            Arriving::Accepted { socket, peer, port_id } => self.accept(socket, peer, port_id),
+            Arriving::NoRoom => {
+                self.shed();
+            }
+            Arriving::Nothing => {}
+        }
+    }
+
+    /// Takes a new connection in, at a stranger's cost if there is no room.
+    fn accept(&mut self, socket: SocketId, peer: SocketAddr, port_id: u16) {
+        let most = self.core.snapshot.connections_max;
+        if self.core.directory.connections() >= most && !self.shed() {
+            log::warn!("{peer}: refused: {most} connections are served already");
+            self.core.reactor.close(socket);
+            return;
+        }
+        let local = match self.core.reactor.local_address(socket) {
+            Ok(local) => local,
+            // It has been reset already.
+            Err(_) => return self.core.reactor.close(socket),
+        };
+        let id = self.connections.reserve(self.core.id);
+        let route = Route { peer, local, port_id };
+        let limits = self.core.snapshot.transport;
+        let mut connection = Connection::accept(&mut self.core.reactor, id, socket, route, limits);
+        self.core.directory.connection_came();
+        self.touch(&mut connection);
+        self.connections.put(Box::new(connection));
+        self.listeners.remember(id);
+        let connections = &self.connections;
+        self.listeners
+            .tidy(2 * most, |id| connections.get(id).is_some_and(Connection::is_stranger));
+    }
+
+    /// Sends the oldest stranger away. Says whether there was one.
+    fn shed(&mut self) -> bool {
+        while let Some(id) = self.listeners.oldest() {
+            if self.connections.get(id).is_some_and(Connection::is_stranger) {
+                return self.with_id(id, |connection, core| {
+                    connection.close(CloseReason::Requested("shed to make room"), core);
+                });
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,47 @@
+//! A change for everybody, and who is told when everybody has made it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+
+use weft_nvme::Status;
+use weft_reactor::Postbox;
+
+use crate::group::{ConnectionId, Message};
+
+/// Counts acknowledgements down and tells whoever waits.
+#[derive(Debug)]
+pub(crate) struct Round {
+    missing: AtomicUsize,
+    waiter: Waiter,
+}
+
+/// Who waits for a round to be over.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// A thread.
+    Thread(Sender<()>),
+    /// A Set Features command of a controller.
+    Feature { post: Postbox<Message>, owner: ConnectionId, command_id: u16 },
+}
+
+impl Round {
+    pub(crate) fn new(groups: usize, waiter: Waiter) -> Self {
+        Self { missing: AtomicUsize::new(groups), waiter }
+    }
+
+    /// One group has made the change. AcqRel: what each group did before is seen by the waiter.
+    pub(crate) fn acknowledge(&self) {
+        if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        match &self.waiter {
+            // Nobody waits any longer: then nobody needs to know.
+            Waiter::Thread(done) => drop(done.send(())),
+            Waiter::Feature { post, owner, command_id } => post.post(Message::Protected {
+                owner: *owner,
+                command_id: *command_id,
+                status: Status::SUCCESS,
+            }),
+        }
+    }
+}
