@@ -47,7 +47,7 @@ pub use operation::{
 pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Buffer, Pool};
 pub use reactor::{Patience, Reactor};
 pub use region::SharedRegion;
-pub use setup::{Config, DRIVER_VARIABLE, DriverKind, SetupError};
+pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};
 pub use stream::{FileSource, Stream};
 pub use system::{
     descriptor_limit, descriptors_in_use, monotonic_time, pin_current_thread, process_cpu_time,

@@ -3,10 +3,12 @@
 use crate::driver::Driver;
 use crate::driver::epoll::Epoll;
 use crate::driver::kernel::Kernel;
+use crate::driver::uring::Uring;
 use crate::mailbox::Waker;
 use crate::pool::Pool;
 use std::fmt;
 use std::io;
+use std::sync::Once;
 
 /// The environment variable that names the driver where [`DriverKind::Auto`] leaves the choice.
 pub const DRIVER_VARIABLE: &str = "WEFT_DRIVER";
@@ -24,6 +26,18 @@ pub enum DriverKind {
     Epoll,
 }
 
+/// How io_uring runs the completing half of its work, each where the kernel knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RingMode {
+    /// When the reactor asks for completions (DEFER_TASKRUN, Linux 6.1), otherwise the next.
+    #[default]
+    Deferred,
+    /// When the reactor enters the kernel anyway (COOP_TASKRUN, Linux 5.19), otherwise the next.
+    Cooperative,
+    /// At once, in the middle of whatever the thread is doing.
+    Plain,
+}
+
 /// What a reactor is made of.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -35,6 +49,8 @@ pub struct Config {
     pub receive_bytes: usize,
     /// Threads for what the driver cannot do itself, at most; started when first needed.
     pub io_threads: usize,
+    /// How io_uring works, where it does.
+    pub ring: RingMode,
     /// The CPU to pin the calling thread to.
     pub cpu: Option<usize>,
 }
@@ -46,6 +62,7 @@ impl Default for Config {
             pool_bytes: 64 << 20,
             receive_bytes: 256 << 10,
             io_threads: 4,
+            ring: RingMode::default(),
             cpu: None,
         }
     }
@@ -59,6 +76,8 @@ pub enum SetupError {
     Pool(io::Error),
     /// No descriptor to be woken by.
     Waker(io::Error),
+    /// io_uring was asked for by name and cannot be had.
+    Uring(io::Error),
     /// No descriptor or memory for epoll.
     Epoll(io::Error),
     /// The thread could not be pinned.
@@ -77,6 +96,7 @@ impl fmt::Display for SetupError {
         match self {
             Self::Pool(error) => write!(f, "cannot reserve the buffer pool: {error}"),
             Self::Waker(error) => write!(f, "cannot make an eventfd: {error}"),
+            Self::Uring(error) => write!(f, "cannot set up io_uring: {error}"),
             Self::Epoll(error) => write!(f, "cannot set up epoll: {error}"),
             Self::Pin { cpu, error } => write!(f, "cannot pin the thread to CPU {cpu}: {error}"),
             Self::UnknownDriver(name) => {
@@ -91,6 +111,7 @@ impl std::error::Error for SetupError {
         match self {
             Self::Pool(error)
             | Self::Waker(error)
+            | Self::Uring(error)
             | Self::Epoll(error)
             | Self::Pin { error, .. } => Some(error),
             Self::UnknownDriver(_) => None,
@@ -104,12 +125,27 @@ pub(crate) fn kernel_driver(
     pool: &Pool,
     waker: &Waker,
 ) -> Result<Box<dyn Driver>, SetupError> {
-    let _kind = match config.driver {
+    let kind = match config.driver {
         DriverKind::Auto => chosen_by_environment()?,
         kind => kind,
     };
+    if kind != DriverKind::Epoll {
+        match Uring::new(config, waker) {
+            Ok(uring) => return Ok(Box::new(Kernel::new(uring, config, pool))),
+            Err(error) if kind == DriverKind::Uring => return Err(SetupError::Uring(error)),
+            Err(error) => say_once(&error),
+        }
+    }
     let epoll = Epoll::new(config, waker).map_err(SetupError::Epoll)?;
     Ok(Box::new(Kernel::new(epoll, config, pool)))
+}
+
+/// One line per process, not one per reactor.
+fn say_once(error: &io::Error) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        log::warn!("io_uring cannot be had ({error}); going on with epoll, which is slower");
+    });
 }
 
 fn chosen_by_environment() -> Result<DriverKind, SetupError> {

@@ -124,6 +124,7 @@ fn interpret(event: &epoll::Event) -> Option<Ready> {
         readable: is_ended || flags.contains(EventFlags::IN),
         writable: is_broken || flags.contains(EventFlags::OUT),
         ended: is_ended,
+        is_watched: true,
     })
 }
 

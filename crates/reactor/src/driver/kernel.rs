@@ -27,6 +27,8 @@ pub(crate) struct Ready {
     pub(crate) writable: bool,
     /// The peer sends nothing more, or all is over: no further edge may come.
     pub(crate) ended: bool,
+    /// More reports may follow. Otherwise the watch is over and has to be set up anew.
+    pub(crate) is_watched: bool,
 }
 
 /// Where readiness and the completions of file operations come from.

@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod kernel;
 pub(crate) mod sockets;
 pub(crate) mod threads;
+pub(crate) mod uring;
 
 use crate::operation::{Completion, FileId, ListenerId, Operation, SocketId, Token};
 use crate::stream::{FileSource, Stream};

@@ -322,19 +322,25 @@ impl Sockets {
     ) {
         let key = event.key;
         let Some(socket) = self.table.get_mut(key) else { return };
+        socket.watched &= event.is_watched;
         match &mut socket.kind {
             Kind::Listener(listener) => {
-                listener.readable |= event.readable;
+                listener.readable |= event.readable || !event.is_watched;
                 self.try_accept(poller, key, ready);
             }
             Kind::Connecting { .. } => {
                 if event.writable || event.ended {
                     self.try_connected(poller, key, ready);
                 }
+                // Does nothing if it is still watched.
+                if !event.is_watched {
+                    self.ensure_watched(poller, key, ready);
+                }
             }
             Kind::Stream(stream) => {
-                stream.readable |= event.readable;
-                stream.writable |= event.writable;
+                // Without a watch only trying tells, and sets up the next watch.
+                stream.readable |= event.readable || !event.is_watched;
+                stream.writable |= event.writable || !event.is_watched;
                 stream.ended |= event.ended;
                 let (receives, sends) = (
                     stream.readable && stream.receive.is_some(),

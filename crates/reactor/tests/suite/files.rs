@@ -1,1 +1,259 @@
 //! Cases about files.
+
+use crate::harness::{Driver, outcome_of, pattern, token, wait_for};
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::Arc;
+use weft_reactor::{Buffer, Config, FileId, Operation, Outcome, Reactor};
+
+/// `O_DIRECT` of the architectures that we test on.
+#[cfg(target_arch = "x86_64")]
+const DIRECT: i32 = 0o40000;
+#[cfg(not(target_arch = "x86_64"))]
+const DIRECT: i32 = 0o200000;
+
+fn temporary() -> Arc<File> {
+    Arc::new(tempfile::tempfile().unwrap())
+}
+
+fn filled(reactor: &Reactor, bytes: &[u8]) -> Buffer {
+    let mut buffer = reactor.pool().take(bytes.len()).unwrap();
+    buffer.copy_from_slice(bytes);
+    buffer
+}
+
+fn write(reactor: &mut Reactor, file: FileId, offset: u64, bytes: &[u8], durable: bool) {
+    let buffer = filled(reactor, bytes);
+    let range = 0..bytes.len();
+    reactor.submit(token(1), Operation::Write { file, offset, buffer, range, durable });
+    match outcome_of(reactor, 1) {
+        Outcome::Transferred { buffer } => assert!(buffer[..] == *bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read(reactor: &mut Reactor, file: FileId, offset: u64, len: usize) -> Buffer {
+    let buffer = reactor.pool().take(len).unwrap();
+    reactor.submit(token(2), Operation::Read { file, offset, buffer, range: 0..len });
+    match outcome_of(reactor, 2) {
+        Outcome::Transferred { buffer } => buffer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_done(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Done)
+}
+
+pub(crate) fn what_is_written_is_read(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let under = temporary();
+    let file = reactor.add_file(Arc::clone(&under), false);
+    for (offset, len, durable) in [(0, 1, false), (512, 4096, true), (1 << 33, 1 << 20, false)] {
+        let bytes = pattern(offset + 1, len);
+        write(&mut reactor, file, offset, &bytes, durable);
+        assert!(read(&mut reactor, file, offset, len)[..] == bytes);
+        let mut seen = vec![0; len];
+        under.read_exact_at(&mut seen, offset).unwrap();
+        assert!(seen == bytes);
+    }
+    reactor.submit(token(3), Operation::Sync { file });
+    assert!(is_done(&outcome_of(&mut reactor, 3)));
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
+}
+
+pub(crate) fn only_the_range_is_touched(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let under = temporary();
+    under.write_all_at(&pattern(1, 8192), 0).unwrap();
+    let file = reactor.add_file(Arc::clone(&under), false);
+    let mut buffer = reactor.pool().take(8192).unwrap();
+    buffer.fill(0xee);
+    let operation = Operation::Read { file, offset: 100, buffer, range: 1000..3000 };
+    reactor.submit(token(1), operation);
+    let Outcome::Transferred { buffer } = outcome_of(&mut reactor, 1) else { panic!() };
+    assert!(buffer[1000..3000] == pattern(1, 8192)[100..2100]);
+    assert!(buffer[..1000].iter().chain(&buffer[3000..]).all(|byte| *byte == 0xee));
+    let range = 1000..3000;
+    let operation = Operation::Write { file, offset: 8192, buffer, range, durable: false };
+    reactor.submit(token(1), operation);
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Transferred { .. }));
+    assert_eq!(under.metadata().unwrap().len(), 10_192);
+}
+
+pub(crate) fn an_end_of_file_on_the_way_is_an_error(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let under = temporary();
+    under.write_all_at(&[1; 1000], 0).unwrap();
+    let file = reactor.add_file(under, false);
+    for offset in [0, 999, 1000, 5000] {
+        let buffer = reactor.pool().take(4096).unwrap();
+        reactor.submit(token(1), Operation::Read { file, offset, buffer, range: 0..1001 });
+        match outcome_of(&mut reactor, 1) {
+            Outcome::Failed { error, buffer: Some(_), .. } => {
+                assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) fn many_at_once_complete_once_each(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let under = temporary();
+    let file = reactor.add_file(Arc::clone(&under), false);
+    let count = 1500;
+    for n in 0..count {
+        let buffer = filled(&reactor, &pattern(u64::from(n), 4096));
+        let offset = u64::from(n) * 4096;
+        let operation = Operation::Write { file, offset, buffer, range: 0..4096, durable: false };
+        reactor.submit(token(n), operation);
+    }
+    let mut completions = wait_for(&mut reactor, count as usize);
+    completions.sort_by_key(|completion| completion.token);
+    for (n, completion) in (0..count).zip(completions) {
+        assert_eq!(completion.token, token(n));
+        assert!(matches!(completion.outcome, Outcome::Transferred { .. }), "{completion:?}");
+        let mut seen = [0; 4096];
+        under.read_exact_at(&mut seen, u64::from(n) * 4096).unwrap();
+        assert!(seen[..] == pattern(u64::from(n), 4096));
+    }
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
+}
+
+pub(crate) fn direct_files_take_whole_sectors(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).custom_flags(DIRECT);
+    // Not every file system does this; the one of the build folder usually does.
+    let Ok(under) = options.open(directory.path().join("direct")) else { return };
+    under.set_len(6000).unwrap();
+    let file = reactor.add_file(Arc::new(under), true);
+    let bytes = pattern(4, 4096);
+    write(&mut reactor, file, 0, &bytes, true);
+    assert!(read(&mut reactor, file, 0, 4096)[..] == bytes);
+    // What the device cannot do is an error, not a wrong result.
+    let buffer = reactor.pool().take(4096).unwrap();
+    reactor.submit(token(3), Operation::Read { file, offset: 1, buffer, range: 0..100 });
+    assert!(matches!(outcome_of(&mut reactor, 3), Outcome::Failed { buffer: Some(_), .. }));
+    // The file ends inside the third page.
+    let buffer = reactor.pool().take(8192).unwrap();
+    reactor.submit(token(3), Operation::Read { file, offset: 0, buffer, range: 0..8192 });
+    match outcome_of(&mut reactor, 3) {
+        Outcome::Failed { error, buffer: Some(_), .. } => {
+            assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn discard_and_zeroes_read_as_zeroes(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let under = temporary();
+    let file = reactor.add_file(Arc::clone(&under), false);
+    let len = 1 << 20;
+    let bytes = pattern(3, len);
+    let erase: [fn(FileId, u64, u64) -> Operation; 3] = [
+        |file, offset, length| Operation::Discard { file, offset, length },
+        |file, offset, length| Operation::WriteZeroes { file, offset, length, unmap: true },
+        |file, offset, length| Operation::WriteZeroes { file, offset, length, unmap: false },
+    ];
+    for (n, erase) in erase.into_iter().enumerate() {
+        under.write_all_at(&bytes, 0).unwrap();
+        under.sync_all().unwrap();
+        let before = under.metadata().unwrap().blocks();
+        reactor.submit(token(1), erase(file, 65_536 - 512, 512 * 1024 + 1024));
+        let outcome = outcome_of(&mut reactor, 1);
+        assert!(is_done(&outcome), "{n}: {outcome:?}");
+        let seen = read(&mut reactor, file, 0, len);
+        let (start, end) = (65_536 - 512, 65_536 + 512 * 1024 + 512);
+        assert!(seen[..start] == bytes[..start], "{n}");
+        assert!(seen[start..end].iter().all(|byte| *byte == 0), "{n}");
+        assert!(seen[end..] == bytes[end..], "{n}");
+        assert_eq!(under.metadata().unwrap().len(), len as u64, "{n}");
+        let after = under.metadata().unwrap().blocks();
+        if n < 2 {
+            assert!(after < before, "{n}: {after} of {before} blocks");
+        }
+    }
+}
+
+pub(crate) fn requests_that_make_no_sense_fail(driver: &impl Driver) {
+    let mut reactor = driver.with(Config { io_threads: 1, ..Config::default() });
+    let file = reactor.add_file(temporary(), false);
+    reactor.submit(token(1), Operation::Discard { file, offset: u64::MAX, length: 2 });
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Failed { .. }));
+    let buffer = reactor.pool().take(10).unwrap();
+    let offset = u64::MAX - 3;
+    reactor.submit(token(1), Operation::Read { file, offset, buffer, range: 0..10 });
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Failed { buffer: Some(_), .. }));
+    // Nothing to do is done at once.
+    reactor.submit(token(1), Operation::Discard { file, offset: 0, length: 0 });
+    assert!(is_done(&outcome_of(&mut reactor, 1)));
+    reactor.remove_file(file);
+    reactor.submit(token(1), Operation::Sync { file });
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Failed { .. }));
+}
+
+pub(crate) fn a_removed_file_finishes_what_it_began(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let under = temporary();
+    let file = reactor.add_file(Arc::clone(&under), false);
+    for n in 0..20 {
+        let buffer = filled(&reactor, &[9; 4096]);
+        let offset = u64::from(n) * 4096;
+        let operation = Operation::Write { file, offset, buffer, range: 0..4096, durable: false };
+        reactor.submit(token(n), operation);
+    }
+    reactor.remove_file(file);
+    let completions = wait_for(&mut reactor, 20);
+    assert!(completions.iter().all(|it| matches!(it.outcome, Outcome::Transferred { .. })));
+    assert_eq!(under.metadata().unwrap().len(), 20 * 4096);
+}
+
+pub(crate) fn cancelled_file_operations_complete_once(driver: &impl Driver) {
+    let mut reactor = driver.with(Config { io_threads: 1, ..Config::default() });
+    let file = reactor.add_file(temporary(), false);
+    for n in 0..200 {
+        let buffer = filled(&reactor, &[9; 4096]);
+        let offset = u64::from(n) * 4096;
+        let operation = Operation::Write { file, offset, buffer, range: 0..4096, durable: true };
+        reactor.submit(token(n), operation);
+    }
+    for n in 0..200 {
+        reactor.cancel(token(n));
+    }
+    let mut completions = wait_for(&mut reactor, 200);
+    completions.sort_by_key(|completion| completion.token);
+    for (n, completion) in (0..200).zip(&completions) {
+        assert_eq!(completion.token, token(n));
+        assert!(
+            matches!(
+                completion.outcome,
+                Outcome::Transferred { .. } | Outcome::Cancelled { buffer: Some(_), .. }
+            ),
+            "{completion:?}"
+        );
+    }
+    drop(completions);
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
+}
+
+pub(crate) fn dropping_a_reactor_waits_for_its_files(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let file = reactor.add_file(temporary(), false);
+    let pool = reactor.pool().clone();
+    for n in 0..100 {
+        let buffer = filled(&reactor, &[9; 65_536]);
+        let offset = u64::from(n) * 65_536;
+        let operation = Operation::Write { file, offset, buffer, range: 0..65_536, durable: true };
+        reactor.submit(token(n), operation);
+    }
+    let mut completions = Vec::new();
+    reactor.poll(weft_reactor::Patience::NoWait, &mut completions);
+    drop(reactor);
+    drop(completions);
+    assert_eq!(pool.available(), pool.capacity());
+}

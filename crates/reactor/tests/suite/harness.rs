@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use weft_reactor::{
     Completion, Config, DriverKind, ListenerId, Operation, Outcome, Owner, Patience, Reactor,
-    SocketId, Token,
+    RingMode, SocketId, Token,
 };
 
 /// Long enough for a crowded machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes reactors of one kind.
-pub trait Driver {
+pub(crate) trait Driver {
     fn with(&self, config: Config) -> Reactor;
 
     fn reactor(&self) -> Reactor {
@@ -19,7 +19,7 @@ pub trait Driver {
     }
 }
 
-pub struct Epoll;
+pub(crate) struct Epoll;
 
 impl Driver for Epoll {
     fn with(&self, config: Config) -> Reactor {
@@ -29,16 +29,35 @@ impl Driver for Epoll {
     }
 }
 
-pub fn token(tag: u32) -> Token {
+/// io_uring in a mode at most. Where the kernel forbids it, the cases run on epoll once more.
+pub(crate) struct Uring(pub(crate) RingMode);
+
+impl Driver for Uring {
+    fn with(&self, config: Config) -> Reactor {
+        let config = Config { ring: self.0, ..config };
+        match Reactor::new(Config { driver: DriverKind::Uring, ..config.clone() }) {
+            Ok(reactor) => {
+                assert_eq!(reactor.driver_name(), "io_uring");
+                reactor
+            }
+            Err(error) => {
+                eprintln!("{error}");
+                Epoll.with(config)
+            }
+        }
+    }
+}
+
+pub(crate) fn token(tag: u32) -> Token {
     Token::new(Owner(7), tag)
 }
 
-pub fn any_address() -> SocketAddr {
+pub(crate) fn any_address() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
 /// Waits until `count` completions have come.
-pub fn wait_for(reactor: &mut Reactor, count: usize) -> Vec<Completion> {
+pub(crate) fn wait_for(reactor: &mut Reactor, count: usize) -> Vec<Completion> {
     let mut completions = Vec::new();
     let limit = reactor.now() + LIMIT;
     while completions.len() < count {
@@ -49,7 +68,7 @@ pub fn wait_for(reactor: &mut Reactor, count: usize) -> Vec<Completion> {
 }
 
 /// Waits for the one completion with this tag; others must not come.
-pub fn outcome_of(reactor: &mut Reactor, tag: u32) -> Outcome {
+pub(crate) fn outcome_of(reactor: &mut Reactor, tag: u32) -> Outcome {
     let mut completions = wait_for(reactor, 1);
     assert_eq!(completions.len(), 1, "{completions:?}");
     let completion = completions.remove(0);
@@ -58,7 +77,7 @@ pub fn outcome_of(reactor: &mut Reactor, tag: u32) -> Outcome {
 }
 
 /// Nothing comes in this time.
-pub fn assert_quiet(reactor: &mut Reactor, time: Duration) {
+pub(crate) fn assert_quiet(reactor: &mut Reactor, time: Duration) {
     let mut completions = Vec::new();
     let until = reactor.now() + time;
     while reactor.now() < until {
@@ -68,7 +87,7 @@ pub fn assert_quiet(reactor: &mut Reactor, time: Duration) {
 }
 
 /// A listener and a connection to it, both ends on `reactor`: (listener, client, server).
-pub fn connection(reactor: &mut Reactor) -> (ListenerId, SocketId, SocketId) {
+pub(crate) fn connection(reactor: &mut Reactor) -> (ListenerId, SocketId, SocketId) {
     let listener = reactor.listen(any_address()).unwrap();
     let address = reactor.local_address(listener).unwrap();
     reactor.submit(token(1000), Operation::Accept { listener });
@@ -87,7 +106,7 @@ pub fn connection(reactor: &mut Reactor) -> (ListenerId, SocketId, SocketId) {
 }
 
 /// Bytes that differ from place to place and from seed to seed.
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
         .map(|_| {

@@ -5,12 +5,24 @@ mod harness;
 mod sockets;
 mod timing;
 
-use harness::{Driver, Epoll};
+use harness::{Epoll, Uring};
 
 /// Runs each case on each driver.
 macro_rules! on_every_driver {
     ($($module:ident::$case:ident),* $(,)?) => {
         mod epoll { $(#[test] fn $case() { crate::$module::$case(&crate::Epoll); })* }
+        mod uring_deferred {
+            $(#[test] fn $case() { crate::$module::$case(&crate::Uring(RingMode::Deferred)); })*
+            use weft_reactor::RingMode;
+        }
+        mod uring_cooperative {
+            $(#[test] fn $case() { crate::$module::$case(&crate::Uring(RingMode::Cooperative)); })*
+            use weft_reactor::RingMode;
+        }
+        mod uring_plain {
+            $(#[test] fn $case() { crate::$module::$case(&crate::Uring(RingMode::Plain)); })*
+            use weft_reactor::RingMode;
+        }
     };
 }
 
@@ -28,6 +40,16 @@ on_every_driver!(
     sockets::a_thousand_idle_connections_hold_no_buffer,
     sockets::misuse_is_refused_with_everything_given_back,
     sockets::a_closed_listener_refuses,
+    files::what_is_written_is_read,
+    files::only_the_range_is_touched,
+    files::an_end_of_file_on_the_way_is_an_error,
+    files::many_at_once_complete_once_each,
+    files::direct_files_take_whole_sectors,
+    files::discard_and_zeroes_read_as_zeroes,
+    files::requests_that_make_no_sense_fail,
+    files::a_removed_file_finishes_what_it_began,
+    files::cancelled_file_operations_complete_once,
+    files::dropping_a_reactor_waits_for_its_files,
     timing::timers_fire_in_order_and_once,
     timing::a_deadline_ends_the_wait,
     timing::mail_ends_the_wait,

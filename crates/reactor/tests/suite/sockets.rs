@@ -42,7 +42,7 @@ fn transfer(reactor: &mut Reactor, from: SocketId, to: SocketId, message: Messag
     received
 }
 
-pub fn echo_of_many_sizes(driver: &impl Driver) {
+pub(crate) fn echo_of_many_sizes(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (_, client, server) = connection(&mut reactor);
     for len in [1, 2, 72, 4096, 4097, 65_536, 300_000] {
@@ -55,7 +55,7 @@ pub fn echo_of_many_sizes(driver: &impl Driver) {
     assert_eq!(reactor.pool().available(), reactor.pool().capacity());
 }
 
-pub fn peers_know_each_other(driver: &impl Driver) {
+pub(crate) fn peers_know_each_other(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (listener, client, server) = connection(&mut reactor);
     let address = reactor.local_address(listener).unwrap();
@@ -68,7 +68,7 @@ pub fn peers_know_each_other(driver: &impl Driver) {
     assert!(reactor.peer_address(client).is_err());
 }
 
-pub fn a_large_message_goes_out_in_pieces(driver: &impl Driver) {
+pub(crate) fn a_large_message_goes_out_in_pieces(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (_, client, server) = connection(&mut reactor);
     // More pieces than one system call takes, and more bytes than the kernel holds.
@@ -89,7 +89,7 @@ pub fn a_large_message_goes_out_in_pieces(driver: &impl Driver) {
     assert_eq!(reactor.pool().available(), reactor.pool().capacity());
 }
 
-pub fn receive_into_a_given_range(driver: &impl Driver) {
+pub(crate) fn receive_into_a_given_range(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (_, client, server) = connection(&mut reactor);
     let bytes = pattern(5, 10_000);
@@ -128,7 +128,7 @@ pub fn receive_into_a_given_range(driver: &impl Driver) {
     assert!(buffer[..500].iter().chain(&buffer[10_500..]).all(|byte| *byte == 0xee));
 }
 
-pub fn end_of_stream_is_an_empty_receive(driver: &impl Driver) {
+pub(crate) fn end_of_stream_is_an_empty_receive(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (_, client, server) = connection(&mut reactor);
     reactor.submit(token(5), Operation::Send { socket: client, message: message(b"last") });
@@ -149,7 +149,7 @@ pub fn end_of_stream_is_an_empty_receive(driver: &impl Driver) {
     assert!(matches!(outcome_of(&mut reactor, 6), Outcome::Received { len: 0, .. }));
 }
 
-pub fn cancelled_operations_give_back_what_they_hold(driver: &impl Driver) {
+pub(crate) fn cancelled_operations_give_back_what_they_hold(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (_, client, server) = connection(&mut reactor);
     reactor.submit(token(1), Operation::Receive { socket: server });
@@ -174,7 +174,7 @@ pub fn cancelled_operations_give_back_what_they_hold(driver: &impl Driver) {
     assert_eq!(reactor.pool().available(), reactor.pool().capacity());
 }
 
-pub fn closing_cancels_what_is_pending(driver: &impl Driver) {
+pub(crate) fn closing_cancels_what_is_pending(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (_, client, _server) = connection(&mut reactor);
     let buffer = reactor.pool().take(100).unwrap();
@@ -196,7 +196,7 @@ pub fn closing_cancels_what_is_pending(driver: &impl Driver) {
     assert_quiet(&mut reactor, Duration::from_millis(10));
 }
 
-pub fn connecting_to_nobody_is_refused(driver: &impl Driver) {
+pub(crate) fn connecting_to_nobody_is_refused(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let listener = reactor.listen(any_address()).unwrap();
     let address = reactor.local_address(listener).unwrap();
@@ -208,7 +208,7 @@ pub fn connecting_to_nobody_is_refused(driver: &impl Driver) {
     }
 }
 
-pub fn a_stream_moves_between_reactors(driver: &impl Driver) {
+pub(crate) fn a_stream_moves_between_reactors(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (_, client, server) = connection(&mut reactor);
     reactor.submit(token(1), Operation::Receive { socket: server });
@@ -237,7 +237,7 @@ pub fn a_stream_moves_between_reactors(driver: &impl Driver) {
     assert!(matches!(outcome_of(&mut reactor, 5), Outcome::Received { .. }));
 }
 
-pub fn an_empty_pool_delays_receives(driver: &impl Driver) {
+pub(crate) fn an_empty_pool_delays_receives(driver: &impl Driver) {
     let mut reactor = driver.with(Config { pool_bytes: 4 << 20, ..Config::default() });
     let (_, client, server) = connection(&mut reactor);
     let all = reactor.pool().take(4 << 20).unwrap();
@@ -250,7 +250,7 @@ pub fn an_empty_pool_delays_receives(driver: &impl Driver) {
     assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Received { .. }));
 }
 
-pub fn a_thousand_idle_connections_hold_no_buffer(driver: &impl Driver) {
+pub(crate) fn a_thousand_idle_connections_hold_no_buffer(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let listener = reactor.listen(any_address()).unwrap();
     let address = reactor.local_address(listener).unwrap();
@@ -285,7 +285,7 @@ pub fn a_thousand_idle_connections_hold_no_buffer(driver: &impl Driver) {
     assert!(tokens.contains(&token(10_000 + u32::try_from(position).unwrap())), "{tokens:?}");
 }
 
-pub fn misuse_is_refused_with_everything_given_back(driver: &impl Driver) {
+pub(crate) fn misuse_is_refused_with_everything_given_back(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (_, client, server) = connection(&mut reactor);
     let buffer = reactor.pool().take(100).unwrap();
@@ -310,7 +310,7 @@ pub fn misuse_is_refused_with_everything_given_back(driver: &impl Driver) {
     assert!(matches!(refused.outcome, Outcome::Failed { message: Some(_), .. }));
 }
 
-pub fn a_closed_listener_refuses(driver: &impl Driver) {
+pub(crate) fn a_closed_listener_refuses(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let listener = reactor.listen(any_address()).unwrap();
     let address = reactor.local_address(listener).unwrap();

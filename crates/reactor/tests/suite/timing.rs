@@ -8,7 +8,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-pub fn timers_fire_in_order_and_once(driver: &impl Driver) {
+pub(crate) fn timers_fire_in_order_and_once(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let start = reactor.now();
     reactor.set_timer(token(1), start + ms(30));
@@ -27,7 +27,7 @@ pub fn timers_fire_in_order_and_once(driver: &impl Driver) {
     assert_quiet(&mut reactor, ms(20));
 }
 
-pub fn a_deadline_ends_the_wait(driver: &impl Driver) {
+pub(crate) fn a_deadline_ends_the_wait(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let mut completions = Vec::new();
     let until = reactor.now() + ms(15);
@@ -48,7 +48,7 @@ pub fn a_deadline_ends_the_wait(driver: &impl Driver) {
     }
 }
 
-pub fn mail_ends_the_wait(driver: &impl Driver) {
+pub(crate) fn mail_ends_the_wait(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let (postbox, mailbox) = reactor.mailbox::<u32>();
     let mut completions = Vec::new();

@@ -1,0 +1,383 @@
+//! Readiness and files by io_uring, from Linux 5.15 on.
+//!
+//! Descriptors are watched by multishot polls, which report edges as epoll does; everything that
+//! is pending goes to the kernel with one system call per turn, and that call also fetches what
+//! has come. A spinning reactor makes it only if there is something to hand over or the kernel
+//! has left a note in shared memory.
+//!
+//! Newer kernels run the completing half of the work when this thread asks for it
+//! (DEFER_TASKRUN), and not in the middle of something else. What a kernel offers is found out by
+//! trying; see [`RingMode`].
+
+use crate::driver::Wait;
+use crate::driver::epoll::timespec;
+use crate::driver::files::{FileOperation, Step};
+use crate::driver::kernel::{Poller, Ready};
+use crate::driver::threads::Threads;
+use crate::limits::{COMPLETION_ENTRIES, SUBMISSION_ENTRIES};
+use crate::mailbox::Waker;
+use crate::operation::{Completion, Token};
+use crate::setup::{Config, RingMode};
+use crate::slab::{Key, Slab};
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
+use rustix::event::PollFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// What the two bits above a key say about it.
+const KIND_SHIFT: u32 = 62;
+const KIND_WATCH: u64 = 0;
+const KIND_FILE: u64 = 1;
+const KIND_WAKER: u64 = 2;
+/// Completions of requests whose result nobody needs: removals and cancellations.
+const KIND_IGNORED: u64 = 3;
+
+/// Flags of `io_uring_enter`: fetch completions, mind the extended argument, do not count the
+/// wait as one for I/O (an idle machine would look busy).
+const ENTER_GETEVENTS: u32 = 1;
+const ENTER_EXT_ARG: u32 = 8;
+const ENTER_NO_IOWAIT: u32 = 128;
+
+pub(crate) struct Uring {
+    // Its memory is what the kernel holds; see `drop`.
+    operations: Slab<FileOperation>,
+    ring: IoUring,
+    /// What did not fit into the submission queue.
+    backlog: VecDeque<squeue::Entry>,
+    threads: Threads,
+    /// The kernel notes in shared memory that it has work for this thread to run.
+    has_task_flag: bool,
+    wait_flags: u32,
+    waker: Waker,
+}
+
+impl fmt::Debug for Uring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uring")
+            .field("operations", &self.operations.len())
+            .field("has_task_flag", &self.has_task_flag)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Uring {
+    /// A ring in the best mode that the kernel knows, `config.ring` at most.
+    pub(crate) fn new(config: &Config, waker: &Waker) -> io::Result<Self> {
+        let (ring, mode) = set_up(config.ring)?;
+        check_features(&ring)?;
+        let is_idle_honest = ring.params().is_feature_no_iowait();
+        let mut this = Self {
+            operations: Slab::new(),
+            ring,
+            backlog: VecDeque::new(),
+            threads: Threads::new(config.io_threads, waker.clone()),
+            has_task_flag: mode != RingMode::Plain,
+            wait_flags: ENTER_GETEVENTS
+                | ENTER_EXT_ARG
+                | if is_idle_honest { ENTER_NO_IOWAIT } else { 0 },
+            waker: waker.clone(),
+        };
+        this.watch_waker();
+        this.submit();
+        Ok(this)
+    }
+
+    fn watch_waker(&mut self) {
+        if let Some(descriptor) = self.waker.descriptor() {
+            let entry = watch_entry(descriptor, PollFlags::IN, KIND_WAKER << KIND_SHIFT);
+            self.push(entry);
+        }
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        if self.backlog.is_empty() {
+            if self.try_push(&entry) {
+                return;
+            }
+            self.submit();
+            if self.try_push(&entry) {
+                return;
+            }
+        }
+        self.backlog.push_back(entry);
+    }
+
+    fn try_push(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: what an entry points to is a descriptor or memory of an operation in
+        // `operations`, which stays there until the kernel has reported its end.
+        unsafe { self.ring.submission().push(entry) }.is_ok()
+    }
+
+    /// Hands over what is pending and fetches what has come, without waiting.
+    fn submit(&mut self) {
+        self.enter(0, ENTER_GETEVENTS, None);
+    }
+
+    fn enter(&mut self, wanted: u32, flags: u32, args: Option<&SubmitArgs<'_, '_>>) {
+        while let Some(entry) = self.backlog.pop_front() {
+            if !self.try_push(&entry) {
+                self.backlog.push_front(entry);
+                break;
+            }
+        }
+        let pending = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
+        // An error is an interruption, the end of the time, or a full completion queue: all of
+        // them are dealt with by taking the completions that are there and coming back.
+        // SAFETY: the entries are sound (`try_push`), and the argument lives across the call and
+        // is what EXT_ARG says it is.
+        let _ = unsafe { self.ring.submitter().enter(pending, wanted, flags, args) };
+    }
+
+    fn is_something_to_fetch(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+
+    fn wait(&mut self, until: Option<Duration>, now: Duration) {
+        let Some(until) = until else { return self.enter(1, self.wait_flags, Some(&NO_LIMIT)) };
+        let time = timespec(until.saturating_sub(now));
+        let time = io_uring::types::Timespec::new()
+            .sec(time.tv_sec.unsigned_abs())
+            .nsec(u32::try_from(time.tv_nsec).unwrap_or(0));
+        self.enter(1, self.wait_flags, Some(&SubmitArgs::new().timespec(&time)));
+    }
+
+    /// Takes all completions that the kernel has left.
+    fn drain(&mut self, readiness: &mut Vec<Ready>, ready: &mut Vec<Completion>) {
+        loop {
+            // One at a time: handling one may push entries, and so needs the ring.
+            let Some(entry) = self.ring.completion().next() else { return };
+            let data = entry.user_data();
+            match data >> KIND_SHIFT {
+                KIND_WATCH => readiness.extend(interpret(&entry)),
+                KIND_FILE => self.file_completed(Key::from_bits(data), entry.result(), ready),
+                KIND_WAKER if !cqueue::more(entry.flags()) => self.watch_waker(),
+                _ => {}
+            }
+        }
+    }
+
+    fn file_completed(&mut self, key: Key, result: i32, ready: &mut Vec<Completion>) {
+        let Some(operation) = self.operations.get_mut(key) else { return };
+        let result = match u64::try_from(result) {
+            Ok(count) => Ok(count),
+            Err(_) => Err(Errno::from_raw_os_error(result.saturating_neg())),
+        };
+        match operation.advance(result) {
+            Some(result) => {
+                if let Some(operation) = self.operations.remove(key) {
+                    ready.push(operation.end(result));
+                }
+            }
+            None => self.start(key, ready),
+        }
+    }
+
+    /// Begins the next step of an operation.
+    fn start(&mut self, key: Key, ready: &mut Vec<Completion>) {
+        let Some(operation) = self.operations.get_mut(key) else { return };
+        let step = operation.step();
+        if step.needs_thread() {
+            if let Some(operation) = self.operations.remove(key) {
+                self.threads.submit(operation, ready);
+            }
+            return;
+        }
+        let descriptor = Fd(operation.descriptor().as_raw_fd());
+        let entry = file_entry(descriptor, step).user_data(key.bits() | KIND_FILE << KIND_SHIFT);
+        self.push(entry);
+    }
+}
+
+impl Poller for Uring {
+    const NAME: &'static str = "io_uring";
+
+    fn watch(&mut self, descriptor: BorrowedFd<'_>, key: Key) -> io::Result<()> {
+        let events = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
+        self.push(watch_entry(descriptor, events, key.bits()));
+        Ok(())
+    }
+
+    /// A poll holds the file open, and so its address taken and its peer waiting: the removal
+    /// does not wait for the turn to end.
+    fn unwatch(&mut self, _descriptor: BorrowedFd<'_>, key: Key) {
+        let entry = opcode::PollRemove::new(key.bits()).build();
+        self.push(entry.user_data(KIND_IGNORED << KIND_SHIFT));
+        self.submit();
+    }
+
+    fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<Completion>) {
+        let key = self.operations.insert(operation);
+        self.start(key, ready);
+    }
+
+    fn cancel_file(&mut self, token: Token, ready: &mut Vec<Completion>) {
+        let found = self.operations.iter().find(|(_, operation)| operation.token() == token);
+        let Some((key, _)) = found else {
+            self.threads.cancel(token, ready);
+            return;
+        };
+        let data = key.bits() | KIND_FILE << KIND_SHIFT;
+        let entry = opcode::AsyncCancel::new(data).build();
+        self.push(entry.user_data(KIND_IGNORED << KIND_SHIFT));
+    }
+
+    fn has_news(&mut self) -> bool {
+        // A note from the kernel may also be about a hot socket, which is tried anyway: it only
+        // counts if it can be about a file.
+        !self.ring.completion().is_empty()
+            || !self.ring.submission().is_empty()
+            || self.threads.has_news()
+            || (self.operations.len() > 0 && self.is_something_to_fetch())
+    }
+
+    fn look(
+        &mut self,
+        now: Duration,
+        wait: Wait,
+        readiness: &mut Vec<Ready>,
+        ready: &mut Vec<Completion>,
+    ) {
+        self.threads.collect(ready);
+        let found = ready.len();
+        self.drain(readiness, ready);
+        let is_idle = readiness.is_empty() && found == ready.len();
+        match wait {
+            Wait::Block(until) if is_idle && ready.is_empty() => self.wait(until, now),
+            _ => {
+                let has_pending = !self.ring.submission().is_empty() || !self.backlog.is_empty();
+                if has_pending || self.is_something_to_fetch() {
+                    self.submit();
+                }
+            }
+        }
+        self.drain(readiness, ready);
+        self.threads.collect(ready);
+    }
+}
+
+impl Drop for Uring {
+    /// Waits for the file operations in flight: the kernel reads and writes their memory.
+    fn drop(&mut self) {
+        let (mut readiness, mut ready) = (Vec::new(), Vec::new());
+        while self.operations.len() > 0 {
+            if self.ring.completion().is_empty() {
+                self.enter(1, ENTER_GETEVENTS, None);
+            }
+            self.drain(&mut readiness, &mut ready);
+            readiness.clear();
+        }
+    }
+}
+
+static NO_LIMIT: SubmitArgs<'static, 'static> = SubmitArgs::new();
+
+/// Tries the modes from `best` down.
+fn set_up(best: RingMode) -> io::Result<(IoUring, RingMode)> {
+    let modes = [RingMode::Deferred, RingMode::Cooperative, RingMode::Plain];
+    let mut last = io::Error::from(io::ErrorKind::Unsupported);
+    for mode in modes.into_iter().skip_while(|mode| *mode != best) {
+        let mut builder = IoUring::builder();
+        builder.dontfork().setup_clamp().setup_cqsize(COMPLETION_ENTRIES);
+        match mode {
+            RingMode::Deferred => {
+                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+            }
+            RingMode::Cooperative => {
+                builder.setup_coop_taskrun().setup_taskrun_flag();
+            }
+            RingMode::Plain => {}
+        }
+        match builder.build(SUBMISSION_ENTRIES) {
+            Ok(ring) => return Ok((ring, mode)),
+            // A flag that this kernel does not know.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+/// What is used without asking again. Resource tags came with Linux 5.13, as did multishot polls,
+/// which have no mark of their own.
+fn check_features(ring: &IoUring) -> io::Result<()> {
+    let unsupported = |what| Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    let params = ring.params();
+    if !params.is_feature_nodrop()
+        || !params.is_feature_ext_arg()
+        || !params.is_feature_resource_tagging()
+    {
+        return unsupported("the kernel's io_uring is older than Linux 5.13");
+    }
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [
+        opcode::PollAdd::CODE,
+        opcode::PollRemove::CODE,
+        opcode::AsyncCancel::CODE,
+        opcode::Read::CODE,
+        opcode::Write::CODE,
+        opcode::Fsync::CODE,
+        opcode::Fallocate::CODE,
+    ];
+    if needed.iter().all(|code| probe.is_supported(*code)) {
+        Ok(())
+    } else {
+        unsupported("the kernel's io_uring lacks requests that are needed")
+    }
+}
+
+fn watch_entry(descriptor: BorrowedFd<'_>, events: PollFlags, data: u64) -> squeue::Entry {
+    opcode::PollAdd::new(Fd(descriptor.as_fd().as_raw_fd()), u32::from(events.bits()))
+        .multi(true)
+        .build()
+        .user_data(data)
+}
+
+fn file_entry(descriptor: Fd, step: Step) -> squeue::Entry {
+    let length_of = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    match step {
+        Step::Read { memory, len, offset } => {
+            opcode::Read::new(descriptor, memory, length_of(len)).offset(offset).build()
+        }
+        Step::Write { memory, len, offset, durable } => {
+            let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+            opcode::Write::new(descriptor, memory, length_of(len))
+                .offset(offset)
+                .rw_flags(flags.bits().cast_signed())
+                .build()
+        }
+        Step::Sync => opcode::Fsync::new(descriptor).flags(FsyncFlags::DATASYNC).build(),
+        Step::Allocate { flags, offset, length } => opcode::Fallocate::new(descriptor, length)
+            .offset(offset)
+            .mode(flags.bits().cast_signed())
+            .build(),
+        Step::DeviceDiscard { .. } | Step::DeviceZero { .. } => {
+            unreachable!("these are done by threads")
+        }
+    }
+}
+
+fn interpret(entry: &cqueue::Entry) -> Option<Ready> {
+    let key = Key::from_bits(entry.user_data());
+    let is_watched = cqueue::more(entry.flags());
+    let Ok(bits) = u16::try_from(entry.result()) else {
+        // The watch ended by removal, or for want of memory: whoever waits tries and sees.
+        return Some(Ready { key, readable: true, writable: true, ended: false, is_watched });
+    };
+    let flags = PollFlags::from_bits_retain(bits);
+    let is_broken = flags.intersects(PollFlags::ERR | PollFlags::HUP);
+    let is_ended = is_broken || flags.contains(PollFlags::RDHUP);
+    Some(Ready {
+        key,
+        readable: is_ended || flags.contains(PollFlags::IN),
+        writable: is_broken || flags.contains(PollFlags::OUT),
+        ended: is_ended,
+        is_watched,
+    })
+}
