@@ -1,0 +1,300 @@
+//! What the network costs by itself: request and response over one TCP connection, with the sizes
+//! of a command and its answer and nothing in between.
+//!
+//! Both ends do as little as can be done: one receive takes whatever is there, one send answers all
+//! of it. What a target and a host reach on the same machine is to be read as a share of this.
+
+use std::{
+    collections::VecDeque,
+    io::{self, ErrorKind, Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
+
+use weft_reactor::{monotonic_time, pin_current_thread};
+
+use crate::{histogram::Latency, usage::Usage};
+
+/// Bytes received at once: more than a socket buffer holds by default.
+const RECEIVE_BYTES: usize = 4 << 20;
+
+/// Bytes sent at once at most.
+const SEND_BYTES: usize = 8 << 20;
+
+/// With more than this in flight both ways the two ends would wait for each other: each sends
+/// before it receives again.
+const BOTH_WAYS_BYTES_MAX: usize = 1 << 20;
+
+/// Largest message: the largest transfer of a command and its header.
+const MESSAGE_BYTES_MAX: usize = (4 << 20) + 4096;
+
+/// A connection that says nothing for so long is broken.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Floor {
+    /// Bytes of a request: 72 for a read (header and command), that and the data for a write.
+    pub request_bytes: usize,
+    /// Bytes of a response: for a read two headers of 24 bytes in all and the data.
+    pub response_bytes: usize,
+    /// Requests in flight.
+    pub depth: usize,
+    /// Try again and again instead of sleeping in the kernel.
+    pub spin: bool,
+    /// How long to count.
+    pub runtime: Duration,
+    /// How long to run before that.
+    pub ramp: Duration,
+    /// The processors of server and client.
+    pub cpus: Option<(usize, usize)>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct FloorResult {
+    /// Requests that were answered.
+    pub messages: u64,
+    /// While it counted.
+    pub measured: Duration,
+    /// From the send that carried a request to the receive that ended its response.
+    pub latency: Latency,
+    /// What the client used of its processor, ramp included.
+    pub client: Usage,
+    /// What the server used of its processor, ramp included.
+    pub server: Usage,
+}
+
+impl FloorResult {
+    /// Answers a second.
+    #[must_use]
+    pub fn messages_per_second(&self) -> f64 {
+        let seconds = self.measured.as_secs_f64();
+        if seconds > 0.0 { self.messages as f64 / seconds } else { 0.0 }
+    }
+}
+
+impl Floor {
+    /// Measures, over the loopback interface.
+    ///
+    /// # Errors
+    /// Sizes that make no sense, or a socket that cannot be had.
+    pub fn measure(&self) -> io::Result<FloorResult> {
+        self.check()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        thread::scope(|scope| {
+            let server = scope.spawn(|| self.serve(&listener));
+            let client = scope.spawn(|| self.drive(TcpStream::connect(address)?));
+            let mut result = joined(client.join())?;
+            result.server = joined(server.join())?;
+            Ok(result)
+        })
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let fault = |what: &str| Err(io::Error::new(ErrorKind::InvalidInput, what.to_owned()));
+        let sizes = 1..=MESSAGE_BYTES_MAX;
+        if !sizes.contains(&self.request_bytes) || !sizes.contains(&self.response_bytes) {
+            return fault("a message has 1 byte to 4 MiB");
+        }
+        if self.depth == 0 || self.depth > 65_536 {
+            return fault("the depth is 1 to 65536");
+        }
+        if self.runtime.is_zero() {
+            return fault("a runtime of 0 measures nothing");
+        }
+        let smaller = self.request_bytes.min(self.response_bytes);
+        if smaller.saturating_mul(self.depth) > BOTH_WAYS_BYTES_MAX {
+            return fault("requests and responses are both too large for this depth");
+        }
+        Ok(())
+    }
+
+    /// Answers until the client is gone.
+    fn serve(&self, listener: &TcpListener) -> io::Result<Usage> {
+        let (mut stream, _) = listener.accept()?;
+        self.prepare(&stream, self.cpus.map(|(server, _)| server))?;
+        let before = Usage::of_this_thread();
+        let mut received = vec![0; RECEIVE_BYTES];
+        let response = vec![1; SEND_BYTES.min(self.response_bytes.saturating_mul(self.depth))];
+        let mut have = 0;
+        loop {
+            let bytes = match self.receive(&mut stream, &mut received) {
+                Ok(0) => break,
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => return Err(error),
+            };
+            have += bytes;
+            let requests = have / self.request_bytes;
+            have %= self.request_bytes;
+            if let Err(error) = self.send(&mut stream, &response, requests * self.response_bytes) {
+                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) {
+                    break;
+                }
+                return Err(error);
+            }
+        }
+        Ok(Usage::of_this_thread().since(&before))
+    }
+
+    fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
+        self.prepare(&stream, self.cpus.map(|(_, client)| client))?;
+        let before = Usage::of_this_thread();
+        let mut received = vec![0; RECEIVE_BYTES];
+        let request = vec![1; SEND_BYTES.min(self.request_bytes.saturating_mul(self.depth))];
+        // When each batch of requests went out: responses come in their order.
+        let mut sent: VecDeque<(Duration, usize)> = VecDeque::with_capacity(self.depth + 1);
+        let count_from = monotonic_time() + self.ramp;
+        let mut latency = Latency::new();
+        let (mut messages, mut have) = (0, 0);
+        sent.push_back((monotonic_time(), self.depth));
+        self.send(&mut stream, &request, self.depth * self.request_bytes)?;
+        let mut now = monotonic_time();
+        while now < count_from + self.runtime {
+            let bytes = self.receive(&mut stream, &mut received)?;
+            if bytes == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            now = monotonic_time();
+            have += bytes;
+            let answered = have / self.response_bytes;
+            have %= self.response_bytes;
+            if answered == 0 {
+                continue;
+            }
+            let counts = now >= count_from;
+            account(&mut sent, answered, now, counts.then_some(&mut latency));
+            messages += if counts { answered as u64 } else { 0 };
+            sent.push_back((now, answered));
+            self.send(&mut stream, &request, answered * self.request_bytes)?;
+        }
+        let measured = now.saturating_sub(count_from);
+        let client = Usage::of_this_thread().since(&before);
+        Ok(FloorResult { messages, measured, latency, client, server: Usage::default() })
+    }
+
+    fn prepare(&self, stream: &TcpStream, cpu: Option<usize>) -> io::Result<()> {
+        if let Some(cpu) = cpu {
+            pin_current_thread(cpu)?;
+        }
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(self.spin)?;
+        stream.set_read_timeout(Some(SILENCE_MAX))?;
+        stream.set_write_timeout(Some(SILENCE_MAX))
+    }
+
+    fn receive(&self, stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match stream.read(buffer) {
+                Err(error) if retries(&error, self.spin) => std::hint::spin_loop(),
+                done => return done,
+            }
+        }
+    }
+
+    /// Sends `bytes` bytes out of `source`, which may be shorter.
+    fn send(&self, stream: &mut TcpStream, source: &[u8], mut bytes: usize) -> io::Result<()> {
+        while bytes > 0 {
+            match stream.write(source.get(..bytes).unwrap_or(source)) {
+                Ok(sent) => bytes -= sent.min(bytes),
+                Err(error) if retries(&error, self.spin) => std::hint::spin_loop(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn retries(error: &io::Error, spin: bool) -> bool {
+    error.kind() == ErrorKind::Interrupted || spin && error.kind() == ErrorKind::WouldBlock
+}
+
+/// Takes `answered` requests off the list, oldest first, and records how long they took.
+fn account(
+    sent: &mut VecDeque<(Duration, usize)>,
+    mut answered: usize,
+    now: Duration,
+    mut latency: Option<&mut Latency>,
+) {
+    while answered > 0 {
+        let Some((at, count)) = sent.front_mut() else { return };
+        let taken = answered.min(*count);
+        *count -= taken;
+        answered -= taken;
+        if let Some(latency) = &mut latency {
+            let waited = u64::try_from(now.saturating_sub(*at).as_nanos()).unwrap_or(u64::MAX);
+            latency.record_times(waited, taken as u64);
+        }
+        if *count == 0 {
+            sent.pop_front();
+        }
+    }
+}
+
+fn joined<T>(result: thread::Result<io::Result<T>>) -> io::Result<T> {
+    result.unwrap_or_else(|_| Err(io::Error::other("a thread of the measurement died")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floor(request_bytes: usize, response_bytes: usize, depth: usize, spin: bool) -> Floor {
+        Floor {
+            request_bytes,
+            response_bytes,
+            depth,
+            spin,
+            runtime: Duration::from_millis(60),
+            ramp: Duration::from_millis(10),
+            cpus: None,
+        }
+    }
+
+    #[test]
+    fn requests_are_answered_at_every_size_and_depth() {
+        for (request, response, depth) in
+            [(72, 4120, 1), (72, 4120, 32), (4168, 24, 8), (72, 131_096, 4), (131_144, 24, 4)]
+        {
+            for spin in [false, true] {
+                let result = floor(request, response, depth, spin).measure().expect("a result");
+                assert!(result.messages > 0, "{request} {response} {depth} {spin}");
+                assert_eq!(result.latency.count(), result.messages);
+                assert!(result.measured >= Duration::from_millis(60));
+                assert!(result.messages_per_second() > 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn latency_is_that_of_the_batch_a_request_went_out_with() {
+        let ms = Duration::from_millis;
+        let mut sent = VecDeque::from([(ms(0), 2), (ms(10), 3)]);
+        let mut latency = Latency::new();
+        account(&mut sent, 3, ms(20), Some(&mut latency));
+        assert_eq!(sent, [(ms(10), 2)]);
+        assert_eq!(
+            (latency.count(), latency.min_ns(), latency.max_ns()),
+            (3, 10_000_000, 20_000_000)
+        );
+        account(&mut sent, 5, ms(20), None);
+        assert!(sent.is_empty());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for bad in [
+            floor(0, 1, 1, false),
+            floor(1, 0, 1, false),
+            floor(1, 8 << 20, 1, false),
+            floor(1, 1, 0, false),
+            floor(65_536, 65_536, 32, false),
+            Floor { runtime: Duration::ZERO, ..floor(1, 1, 1, false) },
+        ] {
+            assert!(bad.measure().is_err(), "{bad:?}");
+        }
+    }
+}

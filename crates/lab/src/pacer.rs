@@ -1,0 +1,161 @@
+//! When requests start.
+//!
+//! In a closed loop a request starts as soon as there is room in the queue. In an open loop it
+//! starts when it is due, whatever became of those before it; if there is no room then, it starts
+//! late, and its latency counts from when it was due.
+
+use crate::random::Random;
+
+/// How the times of an open loop follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// At equal distances.
+    Fixed,
+    /// As independent events of a given mean rate.
+    Poisson,
+}
+
+/// Decides when the next request starts. Times are nanoseconds since an arbitrary origin.
+#[derive(Clone, Debug)]
+pub enum Pacer {
+    /// As soon as there is room.
+    Closed,
+    /// When it is due.
+    Open(Schedule),
+}
+
+/// The times of an open loop.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    process: Process,
+    interval_ns: f64,
+    /// When the next request is due, and the part of a nanosecond that goes with it: a sum of
+    /// doubles alone would drift.
+    next_ns: u64,
+    part_ns: f64,
+    random: Random,
+}
+
+impl Pacer {
+    /// A pacer for `iops` requests a second; it begins with [`Pacer::start`].
+    #[must_use]
+    pub fn open(process: Process, iops: f64, random: Random) -> Self {
+        let interval_ns = 1e9 / iops.max(1e-3);
+        Self::Open(Schedule { process, interval_ns, next_ns: 0, part_ns: 0.0, random })
+    }
+
+    /// Sets the time of the first request.
+    pub fn start(&mut self, now_ns: u64) {
+        if let Self::Open(schedule) = self {
+            (schedule.next_ns, schedule.part_ns) = (now_ns, 0.0);
+            if schedule.process == Process::Poisson {
+                schedule.advance();
+            }
+        }
+    }
+
+    /// Takes the next request if it may start: the time from which its latency counts.
+    #[inline]
+    pub fn take(&mut self, now_ns: u64) -> Option<u64> {
+        match self {
+            Self::Closed => Some(now_ns),
+            Self::Open(schedule) => {
+                let due_ns = schedule.next_ns;
+                if due_ns > now_ns {
+                    return None;
+                }
+                schedule.advance();
+                Some(due_ns)
+            }
+        }
+    }
+
+    /// When the next request is due, if it has to wait at all.
+    #[must_use]
+    pub fn due_ns(&self) -> Option<u64> {
+        match self {
+            Self::Closed => None,
+            Self::Open(schedule) => Some(schedule.next_ns),
+        }
+    }
+
+    /// Whether latency counts from a schedule.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self, Self::Open(_))
+    }
+}
+
+impl Schedule {
+    fn advance(&mut self) {
+        self.part_ns += match self.process {
+            Process::Fixed => self.interval_ns,
+            Process::Poisson => self.interval_ns * self.random.exponential(),
+        };
+        let whole_ns = to_ns(self.part_ns);
+        self.part_ns -= whole_ns as f64;
+        self.next_ns = self.next_ns.saturating_add(whole_ns);
+    }
+}
+
+/// A double's whole part; one that is too large or no number becomes the nearest end.
+#[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
+#[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
+fn to_ns(ns: f64) -> u64 {
+    ns as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_loop_starts_at_once() {
+        let mut pacer = Pacer::Closed;
+        pacer.start(5);
+        assert_eq!((pacer.take(7), pacer.take(7), pacer.due_ns()), (Some(7), Some(7), None));
+        assert!(!pacer.is_open());
+    }
+
+    #[test]
+    fn fixed_times_are_equally_far_apart_and_do_not_drift() {
+        let mut pacer = Pacer::open(Process::Fixed, 3.0, Random::new(1, 0));
+        pacer.start(1_000);
+        assert_eq!(pacer.take(999), None);
+        assert_eq!(pacer.take(1_000), Some(1_000));
+        assert_eq!(pacer.take(1_000), None);
+        assert_eq!(pacer.due_ns(), Some(333_334_333));
+        for _ in 0..3_000_000 {
+            assert!(pacer.take(u64::MAX).is_some());
+        }
+        // 3,000,001 intervals of a third of a second.
+        let exact = 1_000 + 1_000_000_333_333_333;
+        assert!(pacer.due_ns().is_some_and(|due| due.abs_diff(exact) < 10), "{pacer:?}");
+    }
+
+    #[test]
+    fn what_is_late_still_counts_from_when_it_was_due() {
+        let mut pacer = Pacer::open(Process::Fixed, 1_000.0, Random::new(1, 0));
+        pacer.start(0);
+        let starts: Vec<_> = (0..4).map(|_| pacer.take(3_500_000)).collect();
+        assert_eq!(starts, [Some(0), Some(1_000_000), Some(2_000_000), Some(3_000_000)]);
+        assert_eq!(pacer.take(3_500_000), None);
+    }
+
+    #[test]
+    fn poisson_times_have_the_rate_asked_for() {
+        let mut pacer = Pacer::open(Process::Poisson, 10_000.0, Random::new(3, 0));
+        pacer.start(0);
+        let mut count = 0u32;
+        let (mut last, mut short) = (0, 0u32);
+        while let Some(due) = pacer.take(10_000_000_000) {
+            assert!(due >= last);
+            short += u32::from(due - last < 10_000);
+            last = due;
+            count += 1;
+        }
+        assert!((99_000..101_000).contains(&count), "{count}");
+        // One gap in ten is shorter than a tenth of the mean: 1 - exp(-0.1).
+        assert!((9_000..10_000).contains(&short), "{short}");
+    }
+}

@@ -1,0 +1,300 @@
+//! Results as fio 3 writes them with `--output-format=json`, so that what reads those (fio-plot and
+//! the like) reads these.
+//!
+//! What differs is left out or marked, never made up: `slat_ns` is the wait between the intended and
+//! the actual start and there only in an open loop, a percentile that the samples do not resolve is
+//! missing, and there is no `disk_util`. All copies of a job are one entry, as with
+//! `group_reporting`.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::human::cpu_percent;
+use crate::{
+    histogram::Latency,
+    job::Job,
+    pacer::Process,
+    statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, Summary},
+};
+
+/// The fio whose shape this is; readers compare the number.
+pub const FIO_VERSION: &str = concat!("fio-3.36-weft-", env!("CARGO_PKG_VERSION"));
+
+/// fio's default percentiles.
+const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
+
+/// Upper ends of fio's latency groups, of each unit.
+const GROUPS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
+
+/// `EIO` and `EILSEQ`: what fio's `error` says about a failed request and about wrong data.
+const ERROR_IO: i32 = 5;
+const ERROR_VERIFY: i32 = 84;
+
+/// A result as fio's JSON.
+///
+/// `device` names what was driven; `ended` is the time of day at the end, since 1970.
+#[must_use]
+pub fn report(job: &Job, device: &str, result: &RunResult, ended: Duration) -> Value {
+    let total = result.total();
+    json!({
+        "fio version": FIO_VERSION,
+        "timestamp": ended.as_secs(),
+        "timestamp_ms": millis(ended),
+        "time": calendar(ended.as_secs()),
+        "global options": {},
+        "jobs": [entry(job, device, result, &total, ended)],
+    })
+}
+
+fn entry(
+    job: &Job,
+    device: &str,
+    result: &RunResult,
+    total: &LaneResult,
+    ended: Duration,
+) -> Value {
+    let (user, system) = cpu_percent(total, job.workers());
+    let error = match (&total.error, total.verify.faults) {
+        (Some(_), _) => ERROR_IO,
+        (None, 0) => 0,
+        (None, _) => ERROR_VERIFY,
+    };
+    let mut entry = json!({
+        "jobname": job.name,
+        "groupid": 0,
+        "job_start": millis(ended.saturating_sub(result.elapsed)),
+        "error": error,
+        "eta": 0,
+        "elapsed": result.elapsed.as_secs_f64().ceil(),
+        "job options": options(job, device),
+        "read": direction(job, &total.read),
+        "write": direction(job, &total.write),
+        "trim": direction(job, &DirectionResult::default()),
+        "sync": { "total_ios": 0, "lat_ns": latency(&Latency::new(), false) },
+        "job_runtime": millis(total.read.measured.max(total.write.measured)),
+        "usr_cpu": user,
+        "sys_cpu": system,
+        "ctx": total.usage.context_switches,
+        "majf": total.usage.major_faults,
+        "minf": total.usage.minor_faults,
+        "iodepth_level": depth_levels(total),
+    });
+    let mut both = total.read.latency.clone();
+    both.add(&total.write.latency);
+    if let Value::Object(fields) = &mut entry {
+        fields.extend(latency_groups(&both));
+        fields.insert("latency_depth".to_owned(), json!(job.depth));
+        if let Some(error) = &total.error {
+            fields.insert("weft_error".to_owned(), json!(error));
+        }
+        if job.verify {
+            let described: Vec<String> =
+                total.verify.described.iter().map(ToString::to_string).collect();
+            let verify = json!({
+                "blocks": total.verify.blocks,
+                "faults": total.verify.faults,
+                "described": described,
+            });
+            fields.insert("weft_verify".to_owned(), verify);
+        }
+        fields.insert("weft_driver".to_owned(), json!(result.driver));
+    }
+    entry
+}
+
+/// fio gives options back as they were written: as texts.
+fn options(job: &Job, device: &str) -> Value {
+    let mut options = Map::new();
+    let mut put = |name: &str, value: String| {
+        options.insert(name.to_owned(), Value::String(value));
+    };
+    put("name", job.name.clone());
+    put("ioengine", "weft".to_owned());
+    put("filename", device.to_owned());
+    put("rw", job.pattern.name().to_owned());
+    put("bs", weft_backend::bytes::exact(u64::from(job.block_bytes)).replace("iB", ""));
+    put("iodepth", job.depth.to_string());
+    put("numjobs", job.copies.to_string());
+    put("group_reporting", "1".to_owned());
+    put("randseed", job.seed.to_string());
+    if job.pattern.reads() && job.pattern.writes() {
+        put("rwmixread", job.read_percent.to_string());
+    }
+    if let Some(runtime) = job.runtime {
+        put("runtime", seconds(runtime));
+        put("time_based", "1".to_owned());
+    }
+    if !job.ramp.is_zero() {
+        put("ramp_time", seconds(job.ramp));
+    }
+    for (name, bytes) in [
+        ("offset", Some(job.offset_bytes).filter(|bytes| *bytes > 0)),
+        ("size", job.size_bytes),
+        ("io_size", job.io_bytes),
+    ] {
+        if let Some(bytes) = bytes {
+            put(name, bytes.to_string());
+        }
+    }
+    if let Some(rate) = job.rate {
+        put("rate_iops", rate.iops.to_string());
+        let process = match rate.process {
+            Process::Fixed => "linear",
+            Process::Poisson => "poisson",
+        };
+        put("rate_process", process.to_owned());
+    }
+    if !job.cpus.is_empty() {
+        let cpus: Vec<String> = job.cpus.iter().map(ToString::to_string).collect();
+        put("cpus_allowed", cpus.join(","));
+    }
+    if job.verify {
+        put("verify", "crc32c".to_owned());
+    }
+    Value::Object(options)
+}
+
+fn direction(job: &Job, direction: &DirectionResult) -> Value {
+    let open = direction.completion.as_ref();
+    let iops = Summary::of(direction.window_iops.iter().copied());
+    let kib = f64::from(job.block_bytes) / 1024.0;
+    let bandwidth = Summary::of(direction.window_iops.iter().map(|iops| iops * kib));
+    let bytes_per_second = direction.bytes_per_second();
+    json!({
+        "io_bytes": direction.bytes,
+        "io_kbytes": direction.bytes / 1024,
+        "bw_bytes": whole(bytes_per_second),
+        "bw": whole(bytes_per_second / 1024.0),
+        "iops": direction.iops(),
+        "runtime": millis(direction.measured),
+        "total_ios": direction.requests,
+        "short_ios": 0,
+        "drop_ios": 0,
+        "slat_ns": waiting(&direction.latency, open),
+        "clat_ns": latency(open.unwrap_or(&direction.latency), true),
+        "lat_ns": latency(&direction.latency, true),
+        "bw_min": whole(bandwidth.min),
+        "bw_max": whole(bandwidth.max),
+        "bw_agg": if direction.requests > 0 { 100.0 } else { 0.0 },
+        "bw_mean": bandwidth.mean,
+        "bw_dev": bandwidth.stddev,
+        "bw_samples": bandwidth.count,
+        "iops_min": whole(iops.min),
+        "iops_max": whole(iops.max),
+        "iops_mean": iops.mean,
+        "iops_stddev": iops.stddev,
+        "iops_samples": iops.count,
+    })
+}
+
+fn latency(latency: &Latency, percentiles: bool) -> Value {
+    let mut fields = json!({
+        "min": latency.min_ns(),
+        "max": latency.max_ns(),
+        "mean": latency.mean_ns(),
+        "stddev": latency.stddev_ns(),
+        "N": latency.count(),
+    });
+    if percentiles && latency.count() > 0 {
+        let resolved = PERCENTILES.iter().filter_map(|percentile| {
+            Some((format!("{percentile:.6}"), json!(latency.percentile_ns(*percentile)?)))
+        });
+        fields["percentile"] = Value::Object(resolved.collect());
+    }
+    fields
+}
+
+/// How long requests of an open loop waited before they started: of the difference only the mean
+/// is known.
+fn waiting(latency: &Latency, completion: Option<&Latency>) -> Value {
+    let Some(completion) = completion else { return self::latency(&Latency::new(), false) };
+    let mean = (latency.mean_ns() - completion.mean_ns()).max(0.0);
+    json!({ "min": 0, "max": 0, "mean": mean, "stddev": 0.0, "N": latency.count() })
+}
+
+fn depth_levels(total: &LaneResult) -> Value {
+    let all = total.depth_levels.iter().sum::<u64>();
+    let levels = DEPTH_LEVELS.iter().zip(total.depth_levels);
+    Value::Object(
+        levels.map(|(level, times)| ((*level).to_owned(), json!(percent(times, all)))).collect(),
+    )
+}
+
+/// fio's three groups: nanoseconds up to a microsecond, microseconds up to a millisecond, and
+/// milliseconds.
+fn latency_groups(latency: &Latency) -> Vec<(String, Value)> {
+    let all = latency.count();
+    let mut groups = Vec::with_capacity(3);
+    let mut low_ns = 0;
+    for (name, unit_ns) in [("latency_ns", 1), ("latency_us", 1_000), ("latency_ms", 1_000_000)] {
+        let mut shares = Map::new();
+        for end in GROUPS {
+            let high_ns = end * unit_ns;
+            let share = percent(latency.count_between(low_ns, high_ns), all);
+            if high_ns > low_ns {
+                shares.insert(end.to_string(), json!(share));
+                low_ns = high_ns;
+            } else {
+                shares.insert(end.to_string(), json!(0.0));
+            }
+        }
+        if name == "latency_ms" {
+            let slow = latency.count_between(low_ns, 2 * low_ns);
+            shares.insert("2000".to_owned(), json!(percent(slow, all)));
+            let slower = latency.count_between(2 * low_ns, u64::MAX);
+            shares.insert(">=2000".to_owned(), json!(percent(slower, all)));
+        }
+        groups.push((name.to_owned(), Value::Object(shares)));
+    }
+    groups
+}
+
+fn percent(part: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { 100.0 * part as f64 / all as f64 }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{}", time.as_secs_f64())
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
+#[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
+fn whole(number: f64) -> u64 {
+    number.round() as u64
+}
+
+/// The time as `ctime` writes it, in UTC: `Wed Mar  5 22:04:36 2025`.
+fn calendar(unix_seconds: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    let leap =
+        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let (mut year, mut day) = (1970, days % 146_097_000);
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while day >= lengths[month] {
+        day -= lengths[month];
+        month += 1;
+    }
+    let weekday = DAYS[usize::try_from(days % 7).unwrap_or(0)];
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let day = day + 1;
+    format!("{weekday} {} {day:>2} {hour:02}:{minute:02}:{second:02} {year}", MONTHS[month])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! Results as text.
+
+use std::fmt::Write;
+
+use crate::{
+    histogram::Latency,
+    job::Job,
+    run::{Phase, Progress},
+    statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult},
+};
+
+/// The percentiles that are shown.
+pub const PERCENTILES: [f64; 8] = [1.0, 50.0, 90.0, 95.0, 99.0, 99.9, 99.95, 99.99];
+
+/// Mebibyte, for rates.
+const MIB: f64 = 1_048_576.0;
+
+/// The result of a run, over several lines.
+#[must_use]
+pub fn result(job: &Job, device: &str, result: &RunResult) -> String {
+    let total = result.total();
+    let mut text = String::new();
+    let mut line = |arguments: std::fmt::Arguments<'_>| {
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "{arguments}");
+    };
+    line(format_args!("{}: {} on {device} ({})", job.name, words(job), result.driver));
+    for (name, direction) in [("read", &total.read), ("write", &total.write)] {
+        if direction.requests > 0 {
+            line(format_args!("  {name:<6}: {}", rates(direction)));
+            for row in latencies(direction) {
+                line(format_args!("    {row}"));
+            }
+        }
+    }
+    if total.read.requests + total.write.requests == 0 {
+        line(format_args!("  no request completed while it counted"));
+    }
+    line(format_args!("  {}", processor(&total, job.workers())));
+    line(format_args!("  {}", depths(&total)));
+    if job.verify {
+        let verify = &total.verify;
+        line(format_args!("  verify: {} blocks compared, {} wrong", verify.blocks, verify.faults));
+        for fault in &verify.described {
+            line(format_args!("    {fault}"));
+        }
+        let more = verify.faults.saturating_sub(verify.described.len() as u64);
+        if more > 0 {
+            line(format_args!("    and {more} more"));
+        }
+    }
+    if let Some(error) = &total.error {
+        line(format_args!("  error : {error}"));
+    }
+    text
+}
+
+/// The live line.
+#[must_use]
+pub fn progress(progress: &Progress) -> String {
+    let mut text = match progress.phase {
+        Phase::Ramp => "ramp  ".to_owned(),
+        Phase::Run => "run   ".to_owned(),
+        Phase::Check => "check ".to_owned(),
+    };
+    let seconds = progress.elapsed.as_secs();
+    let _ = match progress.total {
+        Some(total) => write!(text, "{seconds:>4}/{} s", total.as_secs()),
+        None => write!(text, "{seconds:>4} s"),
+    };
+    let iops = progress.read_iops + progress.write_iops;
+    let rate = progress.bytes_per_second / MIB;
+    let _ = write!(text, "  {} IOPS  {rate:.1} MiB/s", count(iops));
+    if let Some(p99_ns) = progress.p99_ns {
+        let _ = write!(text, "  p99 {}", time(p99_ns as f64));
+    }
+    if progress.faults > 0 {
+        let _ = write!(text, "  {} WRONG BLOCKS", progress.faults);
+    }
+    text
+}
+
+/// A number of things a second: `987`, `12.3k`, `4.56M`.
+#[must_use]
+pub fn count(number: f64) -> String {
+    match number {
+        n if n >= 1e8 => format!("{:.0}M", n / 1e6),
+        n if n >= 1e7 => format!("{:.1}M", n / 1e6),
+        n if n >= 1e6 => format!("{:.2}M", n / 1e6),
+        n if n >= 1e5 => format!("{:.0}k", n / 1e3),
+        n if n >= 1e4 => format!("{:.1}k", n / 1e3),
+        n if n >= 100.0 => format!("{n:.0}"),
+        n => format!("{n:.1}"),
+    }
+}
+
+/// A time, in the unit that suits it.
+#[must_use]
+pub fn time(nanoseconds: f64) -> String {
+    match nanoseconds {
+        t if t < 1e3 => format!("{t:.0} ns"),
+        t if t < 1e5 => format!("{:.2} µs", t / 1e3),
+        t if t < 1e6 => format!("{:.1} µs", t / 1e3),
+        t if t < 1e8 => format!("{:.2} ms", t / 1e6),
+        t if t < 1e9 => format!("{:.1} ms", t / 1e6),
+        t => format!("{:.2} s", t / 1e9),
+    }
+}
+
+fn words(job: &Job) -> String {
+    let bytes = weft_backend::bytes::exact(u64::from(job.block_bytes));
+    let mut text =
+        format!("rw={} bs={bytes} iodepth={} numjobs={}", job.pattern, job.depth, job.copies);
+    if job.pattern.reads() && job.pattern.writes() {
+        let _ = write!(text, " rwmixread={}", job.read_percent);
+    }
+    if let Some(rate) = job.rate {
+        let process = format!("{:?}", rate.process).to_lowercase();
+        let _ =
+            write!(text, " rate-iops={} ({process}, latency from the intended start)", rate.iops);
+    }
+    text
+}
+
+fn rates(direction: &DirectionResult) -> String {
+    let bytes = direction.bytes_per_second();
+    format!(
+        "IOPS {}, {:.1} MiB/s ({:.1} MB/s), {} requests in {:.2} s",
+        count(direction.iops()),
+        bytes / MIB,
+        bytes / 1e6,
+        direction.requests,
+        direction.measured.as_secs_f64(),
+    )
+}
+
+fn latencies(direction: &DirectionResult) -> Vec<String> {
+    let mut rows = vec![ends("latency", &direction.latency)];
+    if let Some(completion) = &direction.completion {
+        rows.push(ends("from the actual start", completion));
+    }
+    let shown = |percentile: &f64| {
+        let value = direction.latency.percentile_ns(*percentile);
+        format!("p{percentile} {}", value.map_or("unresolved".to_owned(), |ns| time(ns as f64)))
+    };
+    let percentiles: Vec<String> = PERCENTILES.iter().map(shown).collect();
+    rows.extend(percentiles.chunks(4).map(|row| row.join(", ")));
+    rows
+}
+
+fn ends(name: &str, latency: &Latency) -> String {
+    format!(
+        "{name}: min {}, mean {}, stddev {}, max {}",
+        time(latency.min_ns() as f64),
+        time(latency.mean_ns()),
+        time(latency.stddev_ns()),
+        time(latency.max_ns() as f64),
+    )
+}
+
+fn processor(total: &LaneResult, workers: usize) -> String {
+    let (user, system) = cpu_percent(total, workers);
+    let switches = total.usage.context_switches;
+    format!("cpu   : usr {user:.1} %, sys {system:.1} % of {workers} core(s), ctx {switches}")
+}
+
+fn depths(total: &LaneResult) -> String {
+    let all = total.depth_levels.iter().sum::<u64>().max(1) as f64;
+    let levels: Vec<String> = DEPTH_LEVELS
+        .iter()
+        .zip(total.depth_levels)
+        .filter(|(_, times)| *times > 0)
+        .map(|(level, times)| format!("{level}={:.1} %", 100.0 * times as f64 / all))
+        .collect();
+    format!("depths: {}", if levels.is_empty() { "none".to_owned() } else { levels.join(", ") })
+}
+
+/// User and system time as a share of the workers' cores, in percent.
+pub(crate) fn cpu_percent(total: &LaneResult, workers: usize) -> (f64, f64) {
+    let wall = total.read.measured.max(total.write.measured).as_secs_f64() * workers as f64;
+    let percent = |used: std::time::Duration| {
+        if wall > 0.0 { 100.0 * used.as_secs_f64() / wall } else { 0.0 }
+    };
+    (percent(total.usage.user), percent(total.usage.system))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::VerifyResult;
+    use std::time::Duration;
+
+    fn run(requests: u64) -> RunResult {
+        let mut latency = Latency::new();
+        (0..requests).for_each(|n| latency.record(10_000 + n));
+        let read = DirectionResult {
+            requests,
+            bytes: requests * 4096,
+            measured: Duration::from_secs(2),
+            latency,
+            completion: None,
+            window_iops: vec![],
+        };
+        let lane =
+            LaneResult { read, depth_levels: [0, 0, 0, 0, 0, 9, 1], ..LaneResult::default() };
+        RunResult { lanes: vec![(0, lane)], driver: "epoll", ..RunResult::default() }
+    }
+
+    #[test]
+    fn the_text_says_what_was_measured() {
+        let text = result(&Job::default(), "memory:1GiB", &run(20_000));
+        for part in [
+            "weft: rw=randread bs=4KiB iodepth=1 numjobs=1 on memory:1GiB (epoll)",
+            "read  : IOPS 10.0k, 39.1 MiB/s (41.0 MB/s), 20000 requests in 2.00 s",
+            "latency: min 10.00 µs, mean 20.00 µs",
+            "p50 20.0",
+            "p99.9 29.9",
+            "p99.99 unresolved",
+            "depths: 32=90.0 %, >=64=10.0 %",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(!text.contains("write") && !text.contains("verify"), "{text}");
+    }
+
+    #[test]
+    fn faults_and_errors_are_told() {
+        let mut failed = run(0);
+        failed.lanes[0].1.error = Some("read failed: gone".to_owned());
+        failed.lanes[0].1.verify = VerifyResult { blocks: 9, faults: 2, described: Vec::new() };
+        let job = Job { verify: true, ..Job::default() };
+        let text = result(&job, "x", &failed);
+        for part in ["no request completed", "9 blocks compared, 2 wrong", "and 2 more", "gone"] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_live_line_is_short() {
+        let line = progress(&Progress {
+            phase: Phase::Run,
+            elapsed: Duration::from_millis(3_700),
+            total: Some(Duration::from_secs(10)),
+            read_iops: 1_234_000.0,
+            write_iops: 0.0,
+            bytes_per_second: 4096.0 * 1_234_000.0,
+            p99_ns: Some(12_340),
+            faults: 0,
+        });
+        assert_eq!(line, "run      3/10 s  1.23M IOPS  4820.3 MiB/s  p99 12.34 µs");
+    }
+
+    #[test]
+    fn numbers_are_short_at_every_magnitude() {
+        for (number, text) in [
+            (0.0, "0.0"),
+            (12.34, "12.3"),
+            (999.4, "999"),
+            (9_999.0, "9999"),
+            (12_345.0, "12.3k"),
+            (123_456.0, "123k"),
+            (1_234_567.0, "1.23M"),
+            (12_345_678.0, "12.3M"),
+            (123_456_789.0, "123M"),
+        ] {
+            assert_eq!(count(number), text);
+        }
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (999.0, "999 ns"),
+            (1_234.0, "1.23 µs"),
+            (123_456.0, "123.5 µs"),
+            (1_234_567.0, "1.23 ms"),
+            (123_456_789.0, "123.5 ms"),
+            (1.5e9, "1.50 s"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+    }
+}

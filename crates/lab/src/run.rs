@@ -1,0 +1,221 @@
+//! Runs a job: starts the workers together, listens to them, gathers what they did.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::AtomicBool,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+    time::Duration,
+};
+
+use weft_backend::DeviceFactory;
+use weft_reactor::monotonic_time;
+
+use crate::{
+    histogram::Latency,
+    job::{Job, JobError, Plan},
+    random::split_mix,
+    statistics::{LaneResult, RunResult},
+    worker::{self, News, Order, Window},
+};
+
+/// What all workers of a run share.
+pub(crate) struct Setup<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) plan: &'a Plan,
+    pub(crate) factory: &'a Arc<dyn DeviceFactory>,
+    pub(crate) stop: &'a AtomicBool,
+    /// Marks the blocks of this run: with the job's seed alone, a write that was lost would look
+    /// like the same write of an earlier run.
+    pub(crate) run_seed: u64,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// It runs, and nothing counts yet.
+    Ramp,
+    /// It runs.
+    Run,
+    /// What was written is read back.
+    Check,
+}
+
+/// What happened in the last window.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Where the run is.
+    pub phase: Phase,
+    /// Since the start.
+    pub elapsed: Duration,
+    /// How long the run takes, ramp included, if that is known.
+    pub total: Option<Duration>,
+    /// Reads a second.
+    pub read_iops: f64,
+    /// Writes a second.
+    pub write_iops: f64,
+    /// Bytes a second, both ways.
+    pub bytes_per_second: f64,
+    /// The 99th percentile of the latency, if there were enough requests.
+    pub p99_ns: Option<u64>,
+    /// Blocks that verification found wrong so far.
+    pub faults: u64,
+}
+
+/// Why there is no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// The job contradicts itself or the device.
+    Job(JobError),
+    /// A worker could not begin.
+    Setup(String),
+    /// A worker's thread could not be started, or died.
+    Worker(String),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(error) => error.fmt(f),
+            Self::Setup(what) | Self::Worker(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// Runs a job on a device. `stop` ends it early; `observe` is called about twice a second.
+///
+/// # Errors
+/// The run could not begin. A run that began has a result, even if it
+/// [failed](RunResult::failed).
+pub fn run(
+    job: &Job,
+    factory: &Arc<dyn DeviceFactory>,
+    stop: &AtomicBool,
+    observe: &mut dyn FnMut(&Progress),
+) -> Result<RunResult, RunError> {
+    let plan = job.plan(&factory.geometry()).map_err(RunError::Job)?;
+    let time = u64::try_from(monotonic_time().as_nanos()).unwrap_or(0);
+    let run_seed = split_mix(job.seed ^ split_mix(time));
+    let setup = Setup { job, plan: &plan, factory, stop, run_seed };
+    let workers = job.workers();
+    let (news_to, news) = mpsc::channel();
+    thread::scope(|scope| {
+        let mut go = Vec::with_capacity(workers);
+        for number in 0..workers {
+            let lanes = (number..job.copies as usize).step_by(workers).collect();
+            let (start, started) = mpsc::channel();
+            let order = Order { number, lanes, setup: &setup, news: news_to.clone(), go: started };
+            thread::Builder::new()
+                .name(format!("weft-lab-{number}"))
+                .spawn_scoped(scope, move || worker::work(&order))
+                .map_err(|error| RunError::Worker(format!("cannot start a thread: {error}")))?;
+            go.push(start);
+        }
+        drop(news_to);
+        gather(&setup, &news, go, observe)
+    })
+}
+
+/// Listens to the workers until all have ended.
+fn gather(
+    setup: &Setup<'_>,
+    news: &Receiver<(usize, News)>,
+    go: Vec<Sender<u64>>,
+    observe: &mut dyn FnMut(&Progress),
+) -> Result<RunResult, RunError> {
+    let workers = go.len();
+    let driver = wait_until_ready(news, workers)?;
+    let start = monotonic_time();
+    let start_ns = u64::try_from(start.as_nanos()).unwrap_or(0);
+    for start in &go {
+        // A worker that is gone is missed below.
+        let _ = start.send(start_ns);
+    }
+    drop(go);
+    let total = setup.plan.runtime.map(|runtime| runtime + setup.job.ramp);
+    let mut gathering = Gathering { start, total, windows: vec![None; workers] };
+    let mut result = RunResult { driver, ..RunResult::default() };
+    let mut gathered: Vec<(usize, usize, LaneResult)> = Vec::new();
+    let mut done = 0;
+    while done < workers {
+        let Ok((worker, news)) = news.recv() else {
+            return Err(RunError::Worker("a worker's thread died".to_owned()));
+        };
+        match news {
+            News::Ready(_) => {}
+            News::Window(window) => gathering.note(worker, *window, observe),
+            News::Done(lanes, elapsed) => {
+                done += 1;
+                result.elapsed = result.elapsed.max(elapsed);
+                gathered.extend(lanes.into_iter().map(|(lane, result)| (lane, worker, result)));
+            }
+        }
+    }
+    gathered.sort_by_key(|(lane, _, _)| *lane);
+    result.lanes = gathered.into_iter().map(|(_, worker, result)| (worker, result)).collect();
+    Ok(result)
+}
+
+fn wait_until_ready(
+    news: &Receiver<(usize, News)>,
+    workers: usize,
+) -> Result<&'static str, RunError> {
+    let mut driver = "";
+    for _ in 0..workers {
+        match news.recv() {
+            Ok((_, News::Ready(Ok(name)))) => driver = name,
+            Ok((_, News::Ready(Err(error)))) => return Err(RunError::Setup(error)),
+            Ok(_) | Err(_) => return Err(RunError::Worker("a worker's thread died".to_owned())),
+        }
+    }
+    Ok(driver)
+}
+
+/// Windows of the workers, until all have told theirs.
+struct Gathering {
+    start: Duration,
+    total: Option<Duration>,
+    windows: Vec<Option<Window>>,
+}
+
+impl Gathering {
+    fn note(&mut self, worker: usize, window: Window, observe: &mut dyn FnMut(&Progress)) {
+        if let Some(place) = self.windows.get_mut(worker) {
+            // A worker that tells a second time does not wait for one that ended.
+            let again = place.replace(window).is_some();
+            if !again && self.windows.iter().any(Option::is_none) {
+                return;
+            }
+        }
+        let mut latency = Latency::new();
+        let mut progress = Progress {
+            phase: Phase::Check,
+            elapsed: monotonic_time().saturating_sub(self.start),
+            total: self.total,
+            read_iops: 0.0,
+            write_iops: 0.0,
+            bytes_per_second: 0.0,
+            p99_ns: None,
+            faults: 0,
+        };
+        for window in self.windows.iter_mut().filter_map(Option::take) {
+            let seconds = window.lasted.as_secs_f64().max(1e-6);
+            progress.phase = progress.phase.min(window.phase);
+            progress.read_iops += window.reads as f64 / seconds;
+            progress.write_iops += window.writes as f64 / seconds;
+            progress.bytes_per_second += window.bytes as f64 / seconds;
+            progress.faults += window.faults;
+            latency.add(&window.latency);
+        }
+        progress.p99_ns = latency.percentile_ns(99.0);
+        observe(&progress);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+use super::*;
+use std::sync::atomic::Ordering;
+
+use crate::{
+    job::{Polling, Rate},
+    limits::WINDOW,
+    pacer::Process,
+    pattern::Pattern,
+    verify::FaultKind,
+};
+use weft_backend::DeviceSpec;
+
+fn device(spec: &str) -> Arc<dyn DeviceFactory> {
+    spec.parse::<DeviceSpec>().expect(spec).build().expect(spec)
+}
+
+fn run_on(factory: &Arc<dyn DeviceFactory>, job: &Job) -> RunResult {
+    run(job, factory, &AtomicBool::new(false), &mut |_| {}).expect("a run")
+}
+
+fn counted(pattern: Pattern, requests: u64) -> Job {
+    Job { pattern, io_bytes: Some(requests * 4096), depth: 8, ..Job::default() }
+}
+
+#[test]
+fn every_request_is_counted_once() {
+    for spec in ["null:1GiB", "memory:16MiB,block=512"] {
+        for pattern in Pattern::ALL {
+            let result = run_on(&device(spec), &counted(pattern, 5_000));
+            let total = result.total();
+            assert_eq!(total.error, None);
+            assert_eq!(total.read.requests + total.write.requests, 5_000, "{spec} {pattern}");
+            assert_eq!(total.read.latency.count(), total.read.requests);
+            assert_eq!(total.write.bytes, total.write.requests * 4096);
+            assert_eq!(total.read.requests > 0, pattern.reads());
+            assert_eq!(total.write.requests > 0, pattern.writes());
+            assert_eq!(total.depth_levels.iter().sum::<u64>(), 5_000);
+            assert!(!result.failed());
+        }
+    }
+}
+
+#[test]
+fn copies_run_on_workers_of_their_own_or_share_one() {
+    let alone = Job { copies: 3, ..counted(Pattern::RandRead, 1_000) };
+    let result = run_on(&device("null:1GiB"), &alone);
+    let workers: Vec<usize> = result.lanes.iter().map(|(worker, _)| *worker).collect();
+    assert_eq!(workers, [0, 1, 2]);
+    assert_eq!(result.total().read.requests, 3_000);
+    let together = Job { cpus: vec![0], ..alone };
+    let result = run_on(&device("memory:1MiB"), &together);
+    assert!(result.lanes.iter().all(|(worker, lane)| *worker == 0 && lane.read.requests == 1_000));
+}
+
+#[test]
+fn a_run_ends_with_its_time_and_the_ramp_does_not_count() {
+    let job = Job {
+        runtime: Some(Duration::from_millis(300)),
+        ramp: Duration::from_millis(100),
+        polling: Polling::Sleep,
+        ..Job::default()
+    };
+    let mut phases = Vec::new();
+    let result = run(&job, &device("null:1GiB"), &AtomicBool::new(false), &mut |progress| {
+        phases.push(progress.phase);
+        assert_eq!(progress.total, Some(Duration::from_millis(400)));
+    })
+    .expect("a run");
+    let total = result.total();
+    assert!(result.elapsed >= Duration::from_millis(400));
+    assert!(total.read.measured >= Duration::from_millis(300));
+    assert!(total.read.measured < result.elapsed);
+    assert_eq!(total.read.latency.count(), total.read.requests);
+    assert!(!phases.is_empty());
+}
+
+#[test]
+fn a_run_is_stopped_from_outside() {
+    let stop = AtomicBool::new(false);
+    let job = Job { runtime: Some(Duration::from_secs(3600)), ..Job::default() };
+    let result = run(&job, &device("null:1GiB"), &stop, &mut |_| {
+        stop.store(true, Ordering::Relaxed);
+    })
+    .expect("a run");
+    assert!(result.total().read.requests > 0);
+    assert!(result.elapsed >= WINDOW);
+    assert_eq!(result.total().error, None);
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_counts_from_when_requests_were_due() {
+    let job = Job {
+        rate: Some(Rate { iops: 2_000.0, process: Process::Fixed }),
+        io_bytes: Some(400 * 4096),
+        depth: 4,
+        ..Job::default()
+    };
+    let result = run_on(&device("null:1GiB"), &job);
+    let total = result.total();
+    assert_eq!(total.read.requests, 400);
+    assert!(result.elapsed >= Duration::from_millis(199), "{:?}", result.elapsed);
+    let completion = total.read.completion.as_ref().expect("an open loop");
+    assert_eq!(completion.count(), 400);
+    assert!(completion.mean_ns() <= total.read.latency.mean_ns());
+}
+
+#[test]
+fn a_stall_is_seen_by_every_request_that_it_delayed() {
+    // Each request takes 5 ms and only one fits; one is due every millisecond.
+    let job = Job {
+        rate: Some(Rate { iops: 1_000.0, process: Process::Fixed }),
+        io_bytes: Some(40 * 4096),
+        ..Job::default()
+    };
+    let total = run_on(&device("delay:read=5ms:null:1GiB"), &job).total();
+    let waited = total.read.latency.max_ns();
+    // The fortieth was due after 39 ms and came back after 200 at the earliest.
+    assert!(waited >= 155_000_000, "{waited}");
+    let completion = total.read.completion.expect("an open loop");
+    assert!(completion.min_ns() >= 5_000_000, "{}", completion.min_ns());
+}
+
+#[test]
+fn a_known_delay_is_found_by_the_percentiles() {
+    let job = Job { depth: 4, ..counted(Pattern::RandRead, 200) };
+    let total = run_on(&device("delay:read=2ms:null:1GiB"), &job).total();
+    assert!(total.read.latency.min_ns() >= 2_000_000);
+    assert!(total.read.latency.percentile_ns(50.0).is_some_and(|p50| p50 >= 2_000_000));
+}
+
+#[test]
+fn what_was_written_is_read_back_and_right() {
+    for pattern in [Pattern::Write, Pattern::RandWrite, Pattern::ReadWrite, Pattern::RandRw] {
+        for spec in ["memory:4MiB,block=512", "memory:4MiB"] {
+            let job = Job { verify: true, copies: 2, cpus: vec![0], ..counted(pattern, 2_000) };
+            let total = run_on(&device(spec), &job).total();
+            assert_eq!(total.error, None);
+            assert_eq!(total.verify.faults, 0, "{pattern}: {:?}", total.verify.described);
+            assert!(total.verify.blocks > 500, "{pattern}: {}", total.verify.blocks);
+            assert_eq!(total.read.requests + total.write.requests, 4_000);
+        }
+    }
+}
+
+#[test]
+fn a_later_job_checks_what_an_earlier_one_wrote() {
+    let memory = device("memory:1MiB");
+    let write = Job { verify: true, ..counted(Pattern::Write, 256) };
+    assert_eq!(run_on(&memory, &write).total().verify.faults, 0);
+    let read = Job { pattern: Pattern::Read, ..write };
+    let total = run_on(&memory, &read).total();
+    assert_eq!((total.verify.blocks, total.verify.faults), (256, 0));
+    let empty = run_on(&device("memory:1MiB"), &read);
+    assert_eq!(empty.total().verify.faults, 256);
+    assert!(empty.failed());
+}
+
+#[test]
+fn data_that_is_not_kept_is_found() {
+    let job = Job { verify: true, ..counted(Pattern::Write, 100) };
+    let result = run_on(&device("null:1MiB"), &job);
+    let verify = result.total().verify;
+    assert!(result.failed());
+    assert!(verify.faults >= 100, "{}", verify.faults);
+    assert_eq!(verify.described[0].kind, FaultKind::Zeroes);
+}
+
+#[test]
+fn a_byte_that_flips_on_the_disk_is_found_with_its_offset() {
+    use std::os::unix::fs::FileExt;
+    let path = std::env::temp_dir().join(format!("weft-lab-flip-{}", std::process::id()));
+    let spec = format!("file:{},size=1MiB,direct=off", path.display());
+    let file = device(&spec);
+    let write = Job { verify: true, ..counted(Pattern::Write, 256) };
+    assert_eq!(run_on(&file, &write).total().verify.faults, 0);
+    let disk = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("the file");
+    let mut byte = [0];
+    disk.read_exact_at(&mut byte, 123_456).expect("a byte");
+    disk.write_all_at(&[byte[0] ^ 1], 123_456).expect("a byte");
+    let read = Job { pattern: Pattern::Read, ..write };
+    let verify = run_on(&file, &read).total().verify;
+    std::fs::remove_file(&path).expect("the file");
+    assert_eq!((verify.blocks, verify.faults), (256, 1));
+    let fault = &verify.described[0];
+    assert_eq!((fault.byte_offset, fault.wrong_bytes), (123_456, 1));
+    assert_eq!((fault.expected, fault.got), (Some(byte[0]), byte[0] ^ 1));
+}
+
+#[test]
+fn an_error_ends_the_lane_and_is_told() {
+    let spec = "fault:operation=write,nth=50,effect=media-write:memory:1MiB";
+    let job = Job { verify: true, ..counted(Pattern::Write, 1_000) };
+    let result = run_on(&device(spec), &job);
+    assert!(result.failed());
+    let error = result.total().error.expect("an error");
+    assert!(error.contains("write of 4096 bytes at offset"), "{error}");
+    assert!(error.contains("media-write"), "{error}");
+}
+
+#[test]
+fn what_cannot_begin_is_told() {
+    let bad = Job { block_bytes: 100, ..Job::default() };
+    let error = run(&bad, &device("null:1MiB"), &AtomicBool::new(false), &mut |_| {});
+    assert!(matches!(error, Err(RunError::Job(_))), "{error:?}");
+    let cpu = Job { cpus: vec![100_000], ..Job::default() };
+    let error = run(&cpu, &device("null:1MiB"), &AtomicBool::new(false), &mut |_| {});
+    assert!(matches!(&error, Err(RunError::Setup(what)) if what.contains("100000")), "{error:?}");
+    let broken = device("fault:operation=read,effect=media-read:memory:1MiB");
+    let error = run(&Job::default(), &broken, &AtomicBool::new(false), &mut |_| {});
+    assert!(
+        matches!(&error, Err(RunError::Setup(what)) if what.contains("media-read")),
+        "{error:?}"
+    );
+}

@@ -1,0 +1,241 @@
+//! What a run comes to.
+
+use std::time::Duration;
+
+use crate::{histogram::Latency, pattern::Direction, usage::Usage, verify::VerifyResult};
+
+/// Mean, deviation and ends of a series of samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// How many samples.
+    pub count: u64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The standard deviation of the samples.
+    pub stddev: f64,
+}
+
+impl Summary {
+    /// Of these samples; zeros if there are none.
+    #[must_use]
+    pub fn of(samples: impl IntoIterator<Item = f64>) -> Self {
+        // Welford's recurrence: no squares of large numbers are subtracted from each other.
+        let mut summary = Self { min: f64::INFINITY, max: f64::NEG_INFINITY, ..Self::default() };
+        let mut squares = 0.0;
+        for sample in samples {
+            summary.count += 1;
+            let delta = sample - summary.mean;
+            summary.mean += delta / summary.count as f64;
+            squares += delta * (sample - summary.mean);
+            summary.min = summary.min.min(sample);
+            summary.max = summary.max.max(sample);
+        }
+        match summary.count {
+            0 => Self::default(),
+            1 => summary,
+            count => Self { stddev: (squares / (count - 1) as f64).sqrt(), ..summary },
+        }
+    }
+}
+
+/// The reads, or the writes, of a lane or of a run.
+#[derive(Clone, Debug, Default)]
+pub struct DirectionResult {
+    /// Requests that completed while it counted.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long it counted.
+    pub measured: Duration,
+    /// From the intended start to the completion.
+    pub latency: Latency,
+    /// From the actual start to the completion, where that differs (open loop).
+    pub completion: Option<Latency>,
+    /// Requests of each full window, a second.
+    pub window_iops: Vec<f64>,
+}
+
+impl DirectionResult {
+    /// Requests a second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        per_second(self.requests, self.measured)
+    }
+
+    /// Bytes a second.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        per_second(self.bytes, self.measured)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.measured = self.measured.max(other.measured);
+        self.latency.add(&other.latency);
+        match (&mut self.completion, &other.completion) {
+            (Some(mine), Some(others)) => mine.add(others),
+            (mine @ None, Some(others)) => *mine = Some(others.clone()),
+            (_, None) => {}
+        }
+        // Windows of lanes begin together; the sum of what they did in one is the run's.
+        if self.window_iops.is_empty() {
+            self.window_iops.clone_from(&other.window_iops);
+        } else {
+            self.window_iops.truncate(other.window_iops.len());
+            for (mine, others) in self.window_iops.iter_mut().zip(&other.window_iops) {
+                *mine += others;
+            }
+        }
+    }
+}
+
+/// Names of [`LaneResult::depth_levels`], as in fio.
+pub const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
+
+/// What one copy of a job did.
+#[derive(Clone, Debug, Default)]
+pub struct LaneResult {
+    /// Its reads.
+    pub read: DirectionResult,
+    /// Its writes.
+    pub write: DirectionResult,
+    /// How often so many requests were in flight after one was submitted.
+    pub depth_levels: [u64; 7],
+    /// What its worker used of its processor while it counted; lanes of one worker share it.
+    pub usage: Usage,
+    /// What verification found.
+    pub verify: VerifyResult,
+    /// Why it ended early.
+    pub error: Option<String>,
+}
+
+impl LaneResult {
+    /// The reads or the writes.
+    #[must_use]
+    pub fn direction(&self, direction: Direction) -> &DirectionResult {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
+    /// Whether it ended early or found wrong data.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.error.is_some() || self.verify.faults > 0
+    }
+
+    /// Adds another lane's; `usage` only if it is not that of the same worker.
+    pub fn add(&mut self, other: &Self, usage: bool) {
+        self.read.add(&other.read);
+        self.write.add(&other.write);
+        for (mine, others) in self.depth_levels.iter_mut().zip(other.depth_levels) {
+            *mine += others;
+        }
+        if usage {
+            self.usage = self.usage.plus(&other.usage);
+        }
+        self.verify.add(&other.verify);
+        if self.error.is_none() {
+            self.error.clone_from(&other.error);
+        }
+    }
+}
+
+/// What a run of a job did.
+#[derive(Clone, Debug, Default)]
+pub struct RunResult {
+    /// Each copy, and the number of the worker that ran it.
+    pub lanes: Vec<(usize, LaneResult)>,
+    /// From the common start to the end of the last lane, ramp included.
+    pub elapsed: Duration,
+    /// The driver that the reactors used.
+    pub driver: &'static str,
+}
+
+impl RunResult {
+    /// All copies together.
+    #[must_use]
+    pub fn total(&self) -> LaneResult {
+        let mut total = LaneResult::default();
+        let mut counted = Vec::new();
+        for (worker, lane) in &self.lanes {
+            let first = !counted.contains(worker);
+            total.add(lane, first);
+            if first {
+                counted.push(*worker);
+            }
+        }
+        total
+    }
+
+    /// Whether any copy ended early or found wrong data.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.lanes.iter().any(|(_, lane)| lane.failed())
+    }
+}
+
+fn per_second(count: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(requests: u64, windows: &[f64]) -> LaneResult {
+        let mut latency = Latency::new();
+        (0..requests).for_each(|n| latency.record(1_000 + n));
+        let read = DirectionResult {
+            requests,
+            bytes: requests * 4096,
+            measured: Duration::from_secs(2),
+            latency,
+            completion: None,
+            window_iops: windows.to_vec(),
+        };
+        let user = Duration::from_secs(1);
+        LaneResult { read, usage: Usage { user, ..Usage::default() }, ..LaneResult::default() }
+    }
+
+    #[test]
+    fn a_summary_is_that_of_its_samples() {
+        let summary = Summary::of([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
+        assert_eq!((summary.count, summary.min, summary.max, summary.mean), (8, 2.0, 9.0, 5.0));
+        assert!((summary.stddev - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert_eq!(Summary::of([]), Summary::default());
+        assert_eq!(Summary::of([3.0]).stddev, 0.0);
+    }
+
+    #[test]
+    fn lanes_add_up() {
+        let run = RunResult {
+            lanes: vec![(0, lane(10, &[5.0, 5.0])), (0, lane(30, &[15.0, 10.0, 5.0]))],
+            ..RunResult::default()
+        };
+        let total = run.total();
+        assert_eq!((total.read.requests, total.read.bytes), (40, 163_840));
+        assert!((total.read.iops() - 20.0).abs() < 1e-9);
+        assert_eq!(total.read.latency.count(), 40);
+        assert_eq!(total.read.window_iops, [20.0, 15.0]);
+        assert_eq!(total.usage.user, Duration::from_secs(1), "one worker counts once");
+        assert_eq!(total.write.iops(), 0.0);
+        assert!(!run.failed());
+    }
+
+    #[test]
+    fn workers_add_up_and_one_failure_fails_the_run() {
+        let mut run =
+            RunResult { lanes: vec![(0, lane(1, &[])), (1, lane(1, &[]))], ..RunResult::default() };
+        assert_eq!(run.total().usage.user, Duration::from_secs(2));
+        run.lanes[1].1.error = Some("gone".to_owned());
+        assert!(run.failed());
+        assert_eq!(run.total().error.as_deref(), Some("gone"));
+    }
+}

@@ -1,0 +1,123 @@
+//! What a thread used of its processor.
+
+use std::{fs, time::Duration};
+
+use weft_reactor::thread_cpu_time;
+
+/// Counters of the calling thread since it began, or a difference of two of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// In user mode.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+    /// Context switches, voluntary and not.
+    pub context_switches: u64,
+    /// Page faults that needed the disk.
+    pub major_faults: u64,
+    /// Page faults that did not.
+    pub minor_faults: u64,
+}
+
+impl Usage {
+    /// The calling thread's counters now. What the kernel does not tell is 0.
+    ///
+    /// The sum of user and system time is exact; how it divides is known in ticks of the kernel's
+    /// clock (usually 10 ms) only.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        Self::from_texts(thread_cpu_time(), &stat, &status)
+    }
+
+    /// What came on top of an earlier reading.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            context_switches: self.context_switches.saturating_sub(earlier.context_switches),
+            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
+            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+        }
+    }
+
+    /// This and another one together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+            context_switches: self.context_switches + other.context_switches,
+            major_faults: self.major_faults + other.major_faults,
+            minor_faults: self.minor_faults + other.minor_faults,
+        }
+    }
+
+    fn from_texts(total: Duration, stat: &str, status: &str) -> Self {
+        // The name in parentheses may hold anything; what follows it is counted from field 3 on.
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let field = |number: usize| -> u64 {
+            let found = after_name.split_whitespace().nth(number - 3);
+            found.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        let (user_ticks, system_ticks) = (field(14), field(15));
+        let ticks = user_ticks + system_ticks;
+        let system = if ticks == 0 {
+            Duration::ZERO
+        } else {
+            total.mul_f64(system_ticks as f64 / ticks as f64)
+        };
+        let switches = status
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .filter(|(key, _)| key.ends_with("ctxt_switches"))
+            .filter_map(|(_, value)| value.trim().parse::<u64>().ok())
+            .sum();
+        Self {
+            user: total.saturating_sub(system),
+            system,
+            context_switches: switches,
+            major_faults: field(12),
+            minor_faults: field(10),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_texts_are_read() {
+        // Fields as in proc_pid_stat(5); the name is meant to confuse.
+        let stat = "4711 (a) (b 1 2) R 1 2 3 4 5 6 70 8 90 10 300 100 0 0 20 0 1 0";
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t30\n";
+        let usage = Usage::from_texts(Duration::from_secs(4), stat, status);
+        assert_eq!(usage.user, Duration::from_secs(3));
+        assert_eq!(usage.system, Duration::from_secs(1));
+        assert_eq!(usage.context_switches, 42);
+        assert_eq!((usage.minor_faults, usage.major_faults), (70, 90));
+    }
+
+    #[test]
+    fn texts_that_are_not_there_count_nothing() {
+        for stat in ["", ")", "1 (x) R", "1 (x"] {
+            let usage = Usage::from_texts(Duration::from_secs(1), stat, "garbage");
+            let expected = Usage { user: Duration::from_secs(1), ..Usage::default() };
+            assert_eq!(usage, expected, "{stat}");
+        }
+    }
+
+    #[test]
+    fn work_shows_up() {
+        let before = Usage::of_this_thread();
+        let mut x = 1u64;
+        while Usage::of_this_thread().since(&before).user.is_zero() {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        let used = Usage::of_this_thread().since(&before);
+        assert_eq!(used.plus(&Usage::default()), used);
+    }
+}

@@ -1,0 +1,342 @@
+//! One thread, one reactor, and the lanes that run on it.
+
+mod lane;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, Sender},
+    },
+    time::Duration,
+};
+
+use weft_backend::DeviceFactory;
+use weft_reactor::{Completion, Config, Owner, Patience, Reactor, Token};
+
+use self::lane::Lane;
+use crate::{
+    histogram::Latency,
+    job::{Job, Plan, Polling},
+    limits::{DRAIN_TIMEOUT, POOL_BYTES_SPARE, SPIN_BEFORE_DUE, TURNS_WITHOUT_POLL, WINDOW},
+    run::{Phase, Setup},
+    statistics::LaneResult,
+    usage::Usage,
+};
+
+/// The worker's own timers: the end of a window, and that of the run.
+const WINDOW_TIMER: Token = Token::new(Owner(u32::MAX), 0);
+const END_TIMER: Token = Token::new(Owner(u32::MAX), 1);
+
+/// What a worker tells the coordinator.
+pub(crate) enum News {
+    /// It is ready to begin, with this driver, or cannot begin.
+    Ready(Result<&'static str, String>),
+    /// What happened in a window.
+    Window(Box<Window>),
+    /// It has ended: its lanes, by number, and how long it ran.
+    Done(Vec<(usize, LaneResult)>, Duration),
+}
+
+/// What happened in a window.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    pub(crate) phase: Phase,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) lasted: Duration,
+    pub(crate) latency: Latency,
+    pub(crate) faults: u64,
+}
+
+/// What one worker is to do.
+pub(crate) struct Order<'a> {
+    pub(crate) number: usize,
+    pub(crate) lanes: Vec<usize>,
+    pub(crate) setup: &'a Setup<'a>,
+    pub(crate) news: Sender<(usize, News)>,
+    pub(crate) go: Receiver<u64>,
+}
+
+/// The body of a worker's thread.
+pub(crate) fn work(order: &Order<'_>) {
+    let tell = |news| {
+        // Nobody listens any more only if the coordinator is gone, and then nothing matters.
+        let _ = order.news.send((order.number, news));
+    };
+    let mut worker = match Worker::new(order) {
+        Ok(worker) => worker,
+        Err(error) => return tell(News::Ready(Err(error))),
+    };
+    tell(News::Ready(Ok(worker.reactor.driver_name())));
+    // The other side of the channel is dropped when another worker could not begin.
+    if let Ok(start_ns) = order.go.recv() {
+        worker.run(start_ns, &tell);
+    }
+    worker.close();
+    let elapsed = worker.reactor.now().saturating_sub(worker.start);
+    let lanes = worker.lanes.into_iter().map(|lane| lane.into_result(worker.used)).collect();
+    tell(News::Done(lanes, elapsed));
+}
+
+struct Worker<'a> {
+    reactor: Reactor,
+    lanes: Vec<Lane>,
+    completions: Vec<Completion>,
+    job: &'a Job,
+    plan: &'a Plan,
+    stop: &'a AtomicBool,
+    start: Duration,
+    count_from_ns: u64,
+    end_ns: u64,
+    stage: Stage,
+    before: Usage,
+    used: Usage,
+    window_from: Duration,
+}
+
+/// How far the worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Ramp,
+    Counting,
+    /// Nothing new is started but what verification reads back.
+    Over,
+}
+
+impl<'a> Worker<'a> {
+    fn new(order: &Order<'a>) -> Result<Self, String> {
+        let Setup { job, plan, factory, stop, .. } = order.setup;
+        let cpu = (!job.cpus.is_empty()).then(|| job.cpus[order.number % job.cpus.len()]);
+        let config = Config {
+            driver: job.driver,
+            pool_bytes: plan.pool_bytes_of_lane * order.lanes.len() + POOL_BYTES_SPARE,
+            cpu,
+            ..Config::default()
+        };
+        let mut reactor = Reactor::new(config).map_err(|error| error.to_string())?;
+        let mut lanes = Vec::with_capacity(order.lanes.len());
+        for (index, number) in order.lanes.iter().enumerate() {
+            lanes.push(open_lane(order, &mut reactor, factory, index, *number)?);
+        }
+        let start = reactor.now();
+        Self {
+            reactor,
+            lanes,
+            completions: Vec::with_capacity(256),
+            job,
+            plan,
+            stop,
+            start,
+            count_from_ns: 0,
+            end_ns: u64::MAX,
+            stage: Stage::Ramp,
+            before: Usage::default(),
+            used: Usage::default(),
+            window_from: start,
+        }
+        .probed()
+    }
+
+    /// Reads the first block of each lane: what cannot be reached is found now, and a connection
+    /// that a device makes with its first request is there before anything is measured.
+    fn probed(mut self) -> Result<Self, String> {
+        let deadline = self.reactor.now() + DRAIN_TIMEOUT;
+        for lane in &mut self.lanes {
+            lane.begin_probe(&mut self.reactor);
+        }
+        while self.lanes.iter().any(Lane::is_busy) {
+            self.turn();
+            if self.lanes.iter().any(Lane::is_busy) {
+                self.reactor.poll(Patience::Until(deadline), &mut self.completions);
+                self.dispatch();
+            }
+            if self.reactor.now() >= deadline {
+                return Err("the device did not answer the first read".to_owned());
+            }
+        }
+        match self.lanes.iter().find_map(|lane| lane.error()) {
+            Some(error) => Err(error.to_owned()),
+            None => Ok(self),
+        }
+    }
+
+    fn run(&mut self, start_ns: u64, tell: &dyn Fn(News)) {
+        self.begin(start_ns);
+        let mut idle_turns = 0;
+        loop {
+            let now_ns = ns(self.reactor.now());
+            self.advance(now_ns);
+            let completed = self.turn();
+            if self.lanes.iter().all(Lane::is_done) {
+                break;
+            }
+            if self.is_stuck(now_ns) {
+                self.lanes.iter_mut().for_each(Lane::give_up);
+                break;
+            }
+            // A device that completes at once leaves nothing to wait for.
+            if completed > 0 && idle_turns < TURNS_WITHOUT_POLL {
+                idle_turns += 1;
+                continue;
+            }
+            idle_turns = 0;
+            let patience = if completed > 0 { Patience::NoWait } else { self.patience() };
+            self.reactor.poll(patience, &mut self.completions);
+            if self.dispatch() {
+                tell(News::Window(Box::new(self.window())));
+            }
+        }
+        self.end_counting();
+        tell(News::Window(Box::new(self.window())));
+    }
+
+    fn begin(&mut self, start_ns: u64) {
+        self.start = Duration::from_nanos(start_ns);
+        self.window_from = self.start;
+        self.count_from_ns = start_ns.saturating_add(ns(self.job.ramp));
+        self.end_ns =
+            self.plan.runtime.map_or(u64::MAX, |runtime| self.count_from_ns + ns(runtime));
+        for lane in &mut self.lanes {
+            lane.start(start_ns);
+        }
+        self.reactor.set_timer(WINDOW_TIMER, self.start + WINDOW);
+        if self.plan.runtime.is_some() {
+            self.reactor.set_timer(END_TIMER, Duration::from_nanos(self.end_ns));
+        }
+    }
+
+    /// Notices that the ramp or the runtime is over.
+    fn advance(&mut self, now_ns: u64) {
+        if self.stage == Stage::Ramp && now_ns >= self.count_from_ns {
+            self.stage = Stage::Counting;
+            self.before = Usage::of_this_thread();
+            for lane in &mut self.lanes {
+                lane.begin_counting(self.count_from_ns);
+            }
+        }
+        if self.stage != Stage::Over && (now_ns >= self.end_ns || self.stop.load(Ordering::Relaxed))
+        {
+            self.end_counting();
+            for lane in &mut self.lanes {
+                lane.end(now_ns);
+            }
+            self.stage = Stage::Over;
+        }
+        if self.stage == Stage::Counting && !self.lanes.iter().any(Lane::is_counting) {
+            self.end_counting();
+        }
+    }
+
+    fn end_counting(&mut self) {
+        if self.stage == Stage::Counting {
+            self.used = Usage::of_this_thread().since(&self.before);
+            self.stage = Stage::Over;
+        }
+    }
+
+    /// One turn of every lane; how many requests completed at once.
+    fn turn(&mut self) -> u32 {
+        let mut completed = 0;
+        for lane in &mut self.lanes {
+            completed += lane.turn(&mut self.reactor);
+        }
+        completed
+    }
+
+    /// Hands the reactor's completions to their lanes; whether a window has ended.
+    fn dispatch(&mut self) -> bool {
+        let mut window_over = false;
+        for completion in self.completions.drain(..) {
+            if completion.token == WINDOW_TIMER {
+                window_over = true;
+                continue;
+            }
+            let lane = usize::try_from(completion.token.owner.0).ok();
+            if let Some(lane) = lane.and_then(|lane| self.lanes.get_mut(lane)) {
+                lane.handle(&mut self.reactor, completion);
+            }
+        }
+        if window_over {
+            self.reactor.set_timer(WINDOW_TIMER, self.reactor.now() + WINDOW);
+        }
+        window_over
+    }
+
+    fn window(&mut self) -> Window {
+        let now = self.reactor.now();
+        let phase = match self.stage {
+            Stage::Ramp => Phase::Ramp,
+            Stage::Counting => Phase::Run,
+            Stage::Over => Phase::Check,
+        };
+        let lasted = now.saturating_sub(self.window_from);
+        self.window_from = now;
+        let mut window = Window {
+            phase,
+            reads: 0,
+            writes: 0,
+            bytes: 0,
+            lasted,
+            latency: Latency::new(),
+            faults: 0,
+        };
+        for lane in &mut self.lanes {
+            lane.end_window(ns(now), &mut window);
+        }
+        window
+    }
+
+    /// How long to wait when nothing completed at once.
+    fn patience(&self) -> Patience {
+        let due_ns = self.lanes.iter().filter_map(Lane::due_ns).min();
+        if let Some(due_ns) = due_ns {
+            // The end of the run is a time like any other.
+            let due = Duration::from_nanos(due_ns.min(self.end_ns));
+            let wake = due.saturating_sub(SPIN_BEFORE_DUE);
+            if self.job.polling == Polling::Spin || wake <= self.reactor.now() {
+                return Patience::NoWait;
+            }
+            return Patience::Until(wake);
+        }
+        match self.job.polling {
+            Polling::Spin => Patience::NoWait,
+            Polling::Adaptive(grace) => Patience::Adaptive { grace },
+            Polling::Sleep => Patience::Sleep,
+        }
+    }
+
+    fn is_stuck(&self, now_ns: u64) -> bool {
+        self.lanes.iter().any(|lane| lane.is_stuck(now_ns, ns(DRAIN_TIMEOUT)))
+    }
+
+    /// Closes the devices and waits, within reason, for what they still hold.
+    fn close(&mut self) {
+        let deadline = self.reactor.now() + Duration::from_secs(5);
+        for lane in &mut self.lanes {
+            lane.close(&mut self.reactor);
+        }
+        while self.lanes.iter_mut().any(Lane::is_open) && self.reactor.now() < deadline {
+            let soon = self.reactor.now() + Duration::from_millis(10);
+            self.reactor.poll(Patience::Until(soon.min(deadline)), &mut self.completions);
+            self.dispatch();
+        }
+    }
+}
+
+fn open_lane(
+    order: &Order<'_>,
+    reactor: &mut Reactor,
+    factory: &Arc<dyn DeviceFactory>,
+    index: usize,
+    number: usize,
+) -> Result<Lane, String> {
+    let owner = Owner(u32::try_from(index).map_err(|_| "too many lanes".to_owned())?);
+    let device = factory.open(reactor, owner).map_err(|error| error.to_string())?;
+    Lane::new(order.setup, number, device, reactor)
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
