@@ -16,7 +16,7 @@
 //!   the data path never takes.
 //! * `gate`: who has to wait until its earlier commands are done.
 //! * `round`: a change that every group makes, acknowledged by each.
-//! * [`Target`]: start, reload, stop.
+//! * [`Target`]: start, reload, stop. [`LocalTarget`]: the same without threads.
 //!
 //! # Invariants
 //!
@@ -30,8 +30,10 @@ pub mod config;
 mod directory;
 mod gate;
 mod group;
+mod local;
 mod round;
 mod snapshot;
 mod target;
 
+pub use local::LocalTarget;
 pub use target::{Target, TargetError};

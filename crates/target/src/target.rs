@@ -54,6 +54,10 @@ impl TargetError {
         Self::new(format!("namespace {nsid} of {nqn}: {error}"))
     }
 
+    pub(crate) fn listen(address: SocketAddr, error: &std::io::Error) -> Self {
+        Self::new(format!("cannot listen on {address}: {error}"))
+    }
+
     pub(crate) fn name(name: &str, error: &impl fmt::Display) -> Self {
         Self::new(format!("{name:?} is no NVMe qualified name: {error}"))
     }
@@ -282,9 +286,7 @@ fn start_group(
     let mut group = Group::new(id, reactor, mailbox, go.posts, go.directory)
         .map_err(|error| TargetError::new(error.to_string()))?;
     if id == 0 {
-        group.listen().map_err(|(address, error)| {
-            TargetError::new(format!("cannot listen on {address}: {error}"))
-        })?;
+        group.listen().map_err(|(address, error)| TargetError::listen(address, &error))?;
     }
     Ok(group)
 }

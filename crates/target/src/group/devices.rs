@@ -87,10 +87,10 @@ impl Devices {
     /// The next request that is done.
     pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
         for index in &self.active {
-            if let Some(Some(handle)) = self.handles.get_mut(*index) {
-                if let Some(completion) = handle.device.poll_completion() {
-                    return Some(completion);
-                }
+            if let Some(Some(handle)) = self.handles.get_mut(*index)
+                && let Some(completion) = handle.device.poll_completion()
+            {
+                return Some(completion);
             }
         }
         None
@@ -123,10 +123,10 @@ impl Devices {
     fn close_removed(&mut self, reactor: &mut Reactor) {
         for handle in &mut self.handles {
             let idle = |open: &Handle| open.removed && !open.active && open.device.in_flight() == 0;
-            if handle.as_ref().is_some_and(idle) {
-                if let Some(mut open) = handle.take() {
-                    open.device.close(reactor);
-                }
+            if handle.as_ref().is_some_and(idle)
+                && let Some(mut open) = handle.take()
+            {
+                open.device.close(reactor);
             }
         }
     }

@@ -56,10 +56,10 @@ impl Listeners {
             let kept = |open: &Listening| {
                 ports.iter().any(|port| port.id == open.port_id && port.listen == open.configured)
             };
-            if !entry.as_ref().is_none_or(kept) {
-                if let Some(open) = entry.take() {
-                    core.reactor.close_listener(open.listener);
-                }
+            if !entry.as_ref().is_none_or(kept)
+                && let Some(open) = entry.take()
+            {
+                core.reactor.close_listener(open.listener);
             }
         }
         for port in ports {

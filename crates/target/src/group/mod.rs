@@ -397,10 +397,11 @@ impl Group {
                     _ => {}
                 });
             }
-            if self.core.id == 0 && !self.core.draining {
-                if let Err((address, error)) = self.listen() {
-                    log::error!("cannot listen on {address}: {error}");
-                }
+            if self.core.id == 0
+                && !self.core.draining
+                && let Err((address, error)) = self.listen()
+            {
+                log::error!("cannot listen on {address}: {error}");
             }
         }
         round.acknowledge();

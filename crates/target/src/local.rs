@@ -1,0 +1,96 @@
+//! A target without threads: its owner gives it reactors and turns.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use weft_reactor::{Patience, Reactor};
+
+use crate::TargetError;
+use crate::catalogue::Catalogue;
+use crate::config::Config;
+use crate::directory::Directory;
+use crate::group::{Group, Message};
+use crate::round::{Round, Waiter};
+
+/// A target that lives on its caller's thread: for simulations, where time is virtual and order is
+/// a matter of a seed, and for programs that have a loop of their own.
+#[derive(Debug)]
+pub struct LocalTarget {
+    catalogue: Catalogue,
+    directory: Arc<Directory>,
+    groups: Vec<Group>,
+    posts: Vec<weft_reactor::Postbox<Message>>,
+}
+
+impl LocalTarget {
+    /// A target of one poll group for each of these reactors.
+    ///
+    /// # Errors
+    /// One sentence that says what cannot be had.
+    pub fn new(config: &Config, reactors: Vec<Reactor>) -> Result<Self, TargetError> {
+        let mut catalogue = Catalogue::new();
+        let snapshot = Arc::new(catalogue.snapshot(config, &BTreeMap::new(), None)?);
+        let directory = Directory::new(snapshot, reactors.len());
+        let mut posts = Vec::new();
+        let mut parts = Vec::new();
+        for reactor in reactors {
+            let (post, mailbox) = reactor.mailbox();
+            posts.push(post);
+            parts.push((reactor, mailbox));
+        }
+        let mut groups = Vec::new();
+        for (id, (reactor, mailbox)) in parts.into_iter().enumerate() {
+            let directory = Arc::clone(&directory);
+            let mut group = Group::new(id, reactor, mailbox, posts.clone(), directory)
+                .map_err(|error| TargetError::new(error.to_string()))?;
+            if id == 0 {
+                group.listen().map_err(|(address, error)| TargetError::listen(address, &error))?;
+            }
+            groups.push(group);
+        }
+        let mut target = Self { catalogue, directory, groups, posts };
+        target.reload(config)?;
+        Ok(target)
+    }
+
+    /// One turn of every group. `false`: the target has stopped and nothing is left of it.
+    pub fn turn(&mut self) -> bool {
+        let mut alive = false;
+        for group in &mut self.groups {
+            alive |= group.turn(Patience::NoWait);
+        }
+        alive
+    }
+
+    /// Serves another configuration from the next turn on.
+    ///
+    /// # Errors
+    /// One sentence that says what cannot be had; then the target goes on as before.
+    pub fn reload(&mut self, config: &Config) -> Result<(), TargetError> {
+        let previous = self.directory.snapshot();
+        let listening = self.directory.listening();
+        let snapshot = self.catalogue.snapshot(config, &listening, Some(&previous))?;
+        let snapshot = self.directory.replace_snapshot(snapshot);
+        let (done, _) = std::sync::mpsc::channel();
+        let round = Arc::new(Round::new(self.posts.len(), Waiter::Thread(done)));
+        for post in &self.posts {
+            let (snapshot, round) = (Arc::clone(&snapshot), Arc::clone(&round));
+            post.post(Message::Publish { snapshot, round });
+        }
+        Ok(())
+    }
+
+    /// Where the target listens, by port.
+    #[must_use]
+    pub fn addresses(&self) -> BTreeMap<u16, SocketAddr> {
+        self.directory.listening()
+    }
+
+    /// Closes everything; the target is gone when [`Self::turn`] says so.
+    pub fn stop(&mut self) {
+        for post in &self.posts {
+            post.post(Message::Stop);
+        }
+    }
+}
