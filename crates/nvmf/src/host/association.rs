@@ -143,6 +143,13 @@ pub enum Event {
         /// How.
         change: Change,
     },
+    /// The controller refused an I/O queue for good; the others go on.
+    QueueRefused {
+        /// Which.
+        queue: u16,
+        /// Why.
+        problem: Problem,
+    },
     /// The namespaces could not be listed again; what was known of them stands.
     ScanFailed(Problem),
     /// The discovery log page changed.
@@ -189,6 +196,7 @@ pub struct Association {
     keep_alive: Option<KeepAlive>,
     outage: Option<Outage>,
     picture: Option<Arc<Picture>>,
+    live_since: Duration,
     scan: Option<Scan>,
     scan_again: bool,
     actions: VecDeque<Action>,
@@ -207,6 +215,7 @@ impl Association {
             keep_alive: None,
             outage: None,
             picture: None,
+            live_since: Duration::ZERO,
             scan: None,
             scan_again: false,
             actions: VecDeque::new(),
@@ -321,7 +330,13 @@ impl Association {
         problem: Problem,
         now: Duration,
     ) {
-        if generation == self.generation && self.is_live() {
+        if generation != self.generation || !self.is_live() {
+            return;
+        }
+        if problem.is_final() {
+            // Another association would be refused the same queue.
+            self.actions.push_back(Action::Event(Event::QueueRefused { queue, problem }));
+        } else {
             self.lose(Problem::QueueLost { queue, problem: Box::new(problem) }, now);
         }
     }
@@ -495,6 +510,7 @@ impl Association {
         self.keep_alive =
             KeepAlive::new(self.config.keep_alive_timeout, controller.traffic_keeps_alive, now);
         self.phase = Phase::Live;
+        self.live_since = now;
         let attempts = self.outage.take().map_or(0, |outage| outage.attempts());
         let changes = match &self.picture {
             Some(before) => picture.changes_since(before),
@@ -619,7 +635,7 @@ impl Association {
         self.scan = None;
         self.scan_again = false;
         if reset {
-            self.outage = Some(Outage::begin(self.config.reconnect, now));
+            self.outage = Some(Outage::begin(self.config.reconnect, Duration::MAX, now));
         }
         self.actions.push_back(Action::Suspend);
         let set = PropertySet::new(
@@ -675,7 +691,8 @@ impl Association {
         }
         self.let_go(&problem);
         if was_live {
-            self.outage = Some(Outage::begin(self.config.reconnect, now));
+            let live_for = now.saturating_sub(self.live_since);
+            self.outage = Some(Outage::begin(self.config.reconnect, live_for, now));
             self.actions.push_back(Action::Suspend);
         }
         let Some(outage) = &mut self.outage else { return };

@@ -70,8 +70,10 @@ pub enum Step {
     AwaitEvent,
     /// Property Set of CC and Property Get of CSTS, for shutdown or reset.
     WindDown,
-    /// A command that the user gave.
+    /// An admin command that the user gave.
     UserCommand,
+    /// An I/O command.
+    InputOutput,
 }
 
 impl fmt::Display for Step {
@@ -101,6 +103,7 @@ impl fmt::Display for Step {
             Self::AwaitEvent => "Asynchronous Event Request",
             Self::WindDown => "shutting the controller down",
             Self::UserCommand => "the admin command",
+            Self::InputOutput => "an I/O command",
         })
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! The first attempt follows the loss almost at once, because a connection that was reset is
 //! usually there again; each further one follows the end of the last failed one by
-//! `reconnect_delay`. (The Linux kernel waits `reconnect_delay` before the first one, too.) Both
-//! ends are bounded: by the time since the loss (`ctrl_loss_tmo`) and by the number of attempts.
+//! `reconnect_delay`. (The Linux kernel waits `reconnect_delay` before the first one, too, and so
+//! does this host where the controller had not lasted that long: something is wrong with it.)
+//! Both ends are bounded: by the time since the loss (`ctrl_loss_tmo`) and by the number of
+//! attempts.
 
 use core::time::Duration;
 
@@ -50,15 +52,21 @@ pub enum Next {
 pub struct Outage {
     policy: ReconnectPolicy,
     since: Duration,
+    first_delay: Duration,
     attempts: u32,
     failing_fast: bool,
 }
 
 impl Outage {
-    /// The connection was lost at `now`.
+    /// The connection was lost at `now`, after the controller had been there for `live_for`.
     #[must_use]
-    pub const fn begin(policy: ReconnectPolicy, now: Duration) -> Self {
-        Self { policy, since: now, attempts: 0, failing_fast: false }
+    pub fn begin(policy: ReconnectPolicy, live_for: Duration, now: Duration) -> Self {
+        let first_delay = if live_for < policy.reconnect_delay {
+            policy.reconnect_delay
+        } else {
+            policy.reconnect_delay.min(FIRST_ATTEMPT_DELAY)
+        };
+        Self { policy, since: now, first_delay, attempts: 0, failing_fast: false }
     }
 
     /// When the connection was lost.
@@ -76,11 +84,7 @@ impl Outage {
     /// What comes after the loss, or after an attempt that failed at `now`.
     #[must_use]
     pub fn next(&self, now: Duration) -> Next {
-        let delay = if self.attempts == 0 {
-            self.policy.reconnect_delay.min(FIRST_ATTEMPT_DELAY)
-        } else {
-            self.policy.reconnect_delay
-        };
+        let delay = if self.attempts == 0 { self.first_delay } else { self.policy.reconnect_delay };
         let at = now.saturating_add(delay);
         let too_many = self.policy.attempts_max.is_some_and(|most| self.attempts >= most);
         let too_late = self
@@ -116,21 +120,25 @@ impl Outage {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(3600);
+
     const fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     #[test]
     fn the_first_attempt_is_quick_and_the_others_keep_their_distance() {
-        let mut outage = Outage::begin(ReconnectPolicy::default(), s(100));
+        let mut outage = Outage::begin(ReconnectPolicy::default(), LONG, s(100));
         assert_eq!(outage.next(s(100)), Next::Attempt(s(100) + FIRST_ATTEMPT_DELAY));
         outage.attempt();
         assert_eq!(outage.next(s(103)), Next::Attempt(s(113)));
         outage.attempt();
         assert_eq!((outage.attempts(), outage.since()), (2, s(100)));
+        let outage = Outage::begin(ReconnectPolicy::default(), s(9), s(100));
+        assert_eq!(outage.next(s(100)), Next::Attempt(s(110)), "it had not lasted");
         let policy =
             ReconnectPolicy { reconnect_delay: Duration::from_millis(5), ..Default::default() };
-        let outage = Outage::begin(policy, s(1));
+        let outage = Outage::begin(policy, LONG, s(1));
         assert_eq!(outage.next(s(1)), Next::Attempt(Duration::from_millis(1005)));
     }
 
@@ -141,7 +149,7 @@ mod tests {
             attempts_max: Some(3),
             ..Default::default()
         };
-        let mut outage = Outage::begin(policy, s(0));
+        let mut outage = Outage::begin(policy, LONG, s(0));
         outage.attempt();
         assert_eq!(outage.next(s(20)), Next::Attempt(s(30)));
         assert_eq!(outage.next(s(21)), Next::GiveUp);
@@ -149,22 +157,22 @@ mod tests {
         outage.attempt();
         assert_eq!(outage.next(s(5)), Next::GiveUp);
         let forever = ReconnectPolicy { ctrl_loss_tmo: None, ..policy };
-        let forever = Outage::begin(ReconnectPolicy { attempts_max: None, ..forever }, s(0));
+        let forever = Outage::begin(ReconnectPolicy { attempts_max: None, ..forever }, LONG, s(0));
         assert!(matches!(forever.next(Duration::MAX), Next::Attempt(_)));
         let never = ReconnectPolicy { ctrl_loss_tmo: Some(s(0)), ..Default::default() };
-        assert_eq!(Outage::begin(never, s(9)).next(s(9)), Next::GiveUp);
+        assert_eq!(Outage::begin(never, LONG, s(9)).next(s(9)), Next::GiveUp);
     }
 
     #[test]
     fn waiting_io_begins_to_fail_once() {
         let policy = ReconnectPolicy { fast_io_fail_tmo: Some(s(5)), ..Default::default() };
-        let mut outage = Outage::begin(policy, s(10));
+        let mut outage = Outage::begin(policy, LONG, s(10));
         assert_eq!(outage.fail_io_at(), Some(s(15)));
         assert!(!outage.begins_to_fail_io(s(14)));
         assert!(outage.begins_to_fail_io(s(15)));
         assert!(!outage.begins_to_fail_io(s(16)));
         assert_eq!(outage.fail_io_at(), None);
-        let mut patient = Outage::begin(ReconnectPolicy::default(), s(10));
+        let mut patient = Outage::begin(ReconnectPolicy::default(), LONG, s(10));
         assert!(!patient.begins_to_fail_io(Duration::MAX));
     }
 }

@@ -1,0 +1,254 @@
+//! A controller with a thread of its own, for users without a reactor: every call blocks until
+//! its answer is there.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weft_nvme::log_page::{GetLogPage, LogPageId};
+use weft_nvme::{Command, Completion, Status};
+use weft_nvmf::host::{
+    AdminData, ControllerKind, ControllerPicture, DiscoveryLog, DiscoveryReader, Event,
+    NamespacePicture, Problem, Step,
+};
+use weft_reactor::Postbox;
+
+use crate::device::NamespaceFactory;
+use crate::error::Error;
+use crate::limits;
+use crate::namespace::Namespace;
+use crate::options::Options;
+use crate::shared::{ControllerState, Shared};
+use crate::worker::{self, Call};
+
+/// Connects to the NVM subsystem that the options name, and waits until it can be used.
+///
+/// ```no_run
+/// let address = "nvme-tcp://192.0.2.7:4420/nqn.2024-01.io.example:disk".parse()?;
+/// let controller = weft_host::connect(&weft_host::Options::new(address))?;
+/// let disk = controller.namespace(1)?;
+/// let mut block = vec![0; disk.block_bytes() as usize];
+/// disk.read(0, &mut block)?;
+/// controller.disconnect()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn connect(options: &Options) -> Result<Controller, Error> {
+    Controller::start(options, ControllerKind::Nvm)
+}
+
+/// Connects to a discovery controller: the subsystem that the options name, or else the
+/// well-known one. Keep it to hear of changes ([`Event::DiscoveryChanged`]).
+pub fn connect_discovery(options: &Options) -> Result<Controller, Error> {
+    Controller::start(options, ControllerKind::Discovery)
+}
+
+/// Asks the discovery controller at this address which subsystems there are, and hangs up.
+pub fn discover(options: &Options) -> Result<DiscoveryLog, Error> {
+    let mut options = options.clone();
+    if !options.address.is_discovery() {
+        options.address.subnqn = None;
+    }
+    // A moment's visit needs no Keep Alive and no second try.
+    options.keep_alive_tmo = Duration::ZERO;
+    options.ctrl_loss_tmo = Some(Duration::ZERO);
+    let controller = connect_discovery(&options)?;
+    let log = controller.discovery_log();
+    controller.disconnect()?;
+    log
+}
+
+/// What an admin command brought back.
+#[derive(Debug, Clone)]
+pub struct AdminAnswer {
+    /// The completion; its status may be an error, which is for the caller to see.
+    pub completion: Completion,
+    /// What the controller sent.
+    pub data: Vec<u8>,
+}
+
+/// A connected controller. Dropping it disconnects; [`Controller::disconnect`] also tells how
+/// that went. It can be used from several threads at a time.
+#[derive(Debug)]
+pub struct Controller {
+    shared: Arc<Shared>,
+    calls: Postbox<Call>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Controller {
+    fn start(options: &Options, kind: ControllerKind) -> Result<Self, Error> {
+        let (started, hear) = mpsc::channel();
+        let thread_options = options.clone();
+        let thread = std::thread::Builder::new()
+            .name("weft-host".into())
+            .spawn(move || worker::run(&thread_options, kind, &started))
+            .map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?;
+        // The worker answers or ends; a worker that ended without an answer has panicked.
+        let (shared, calls) = hear.recv().map_err(|_| Error::Stopped)??;
+        let controller = Self { shared, calls, thread: Some(thread) };
+        match controller.shared.wait_for_first() {
+            ControllerState::Ended(Some(problem)) => Err(controller.shared.error(problem)),
+            ControllerState::Ended(None) => Err(Error::Stopped),
+            _ => Ok(controller),
+        }
+    }
+
+    /// Where the controller stands.
+    #[must_use]
+    pub fn state(&self) -> ControllerState {
+        self.shared.state()
+    }
+
+    /// What is known of the controller: identifiers, capabilities, limits.
+    pub fn info(&self) -> Result<Arc<ControllerPicture>, Error> {
+        let picture = self.shared.picture().ok_or(Error::Stopped)?;
+        Ok(Arc::clone(&picture.controller))
+    }
+
+    /// The active namespaces, by identifier.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<Arc<NamespacePicture>> {
+        let picture = self.shared.picture();
+        picture.map(|picture| picture.namespaces.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// A namespace to be read and written with blocking calls.
+    pub fn namespace(&self, nsid: u32) -> Result<Namespace, Error> {
+        let factory = self.factory(nsid)?;
+        Ok(Namespace::new(Arc::clone(&self.shared), self.calls.clone(), factory))
+    }
+
+    /// A namespace as a block device, to be opened on the reactors of the caller: the fast way.
+    pub fn factory(&self, nsid: u32) -> Result<NamespaceFactory, Error> {
+        NamespaceFactory::new(&self.shared, nsid)
+    }
+
+    /// Sends an admin command and waits for its completion, whatever its status. The command's
+    /// identifier and SGL are filled in. While the controller is looked for, the call waits.
+    pub fn admin_command(&self, command: Command, data: AdminData) -> Result<AdminAnswer, Error> {
+        let length = match &data {
+            AdminData::None => 0,
+            AdminData::ToController(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            AdminData::FromController(length) => *length,
+        };
+        if length > limits::ADMIN_DATA_MAX {
+            return Err(Error::Invalid(format!(
+                "{length} bytes are more than one admin command carries here ({})",
+                limits::ADMIN_DATA_MAX
+            )));
+        }
+        let (reply, answer) = mpsc::channel();
+        self.calls.post(Call::Admin { command, data, reply });
+        let result = answer.recv().map_err(|_| Error::Stopped)?;
+        let (completion, data) = result.map_err(|problem| self.shared.error(problem))?;
+        Ok(AdminAnswer { completion, data })
+    }
+
+    /// As [`Controller::admin_command`], where only success will do.
+    pub fn admin_command_checked(
+        &self,
+        command: Command,
+        data: AdminData,
+    ) -> Result<AdminAnswer, Error> {
+        let answer = self.admin_command(command, data)?;
+        let status: Status = answer.completion.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let step = Step::UserCommand;
+        Err(self.shared.error(Problem::Refused { step, status, parameter: None }))
+    }
+
+    /// So many bytes of a log page from this offset, in as many commands as that takes. The
+    /// event that the log page belongs to is cleared by the last of them.
+    pub fn log_page(&self, get: GetLogPage, length: u32) -> Result<Vec<u8>, Error> {
+        let piece = u32::try_from(weft_nvmf::host::limits::LOG_PIECE_BYTES).unwrap_or(u32::MAX);
+        let mut bytes = Vec::new();
+        let mut done = 0;
+        while done < length {
+            let now = (length - done).min(piece);
+            let part = GetLogPage::new(get.log_page, get.offset + u64::from(done), now);
+            let retain_event = get.retain_event || done + now < length;
+            let part = GetLogPage {
+                retain_event,
+                offset: part.offset,
+                dwords_0s_based: part.dwords_0s_based,
+                ..get
+            };
+            let room = u32::try_from(part.length()).unwrap_or(u32::MAX);
+            let data = AdminData::FromController(room);
+            let answer = self.admin_command_checked(part.to_command(), data)?;
+            let wanted = answer.data.get(..now as usize).unwrap_or(&answer.data);
+            bytes.extend_from_slice(wanted);
+            if wanted.len() < now as usize {
+                break;
+            }
+            done += now;
+        }
+        Ok(bytes)
+    }
+
+    /// The head of a log page of the whole controller.
+    pub fn get_log_page(&self, log_page: LogPageId, length: u32) -> Result<Vec<u8>, Error> {
+        let all = weft_nvme::command::NAMESPACE_ID_BROADCAST;
+        let get = GetLogPage { namespace_id: all, ..GetLogPage::new(log_page, 0, 4) };
+        self.log_page(get, length)
+    }
+
+    /// The Discovery log page, of a discovery controller.
+    pub fn discovery_log(&self) -> Result<DiscoveryLog, Error> {
+        let mut reader = DiscoveryReader::new();
+        while let Some((command, data)) = reader.poll_command() {
+            let answer = self.admin_command(command, data)?;
+            reader
+                .handle_completion(&answer.completion, &answer.data)
+                .map_err(|problem| self.shared.error(problem))?;
+        }
+        reader.finish().ok_or(Error::Stopped)
+    }
+
+    /// The oldest event that was not asked for yet; waits for one at most so long. `None` also
+    /// when the controller is gone for good and everything has been told.
+    #[must_use]
+    pub fn next_event(&self, patience: Duration) -> Option<Event> {
+        self.shared.next_event(patience)
+    }
+
+    /// Resets the controller and returns at once; I/O waits until it is back
+    /// ([`Event::Connected`]).
+    pub fn reset(&self) {
+        self.calls.post(Call::Reset);
+    }
+
+    /// Looks at the namespaces again and returns at once; changes come as events. Controllers
+    /// that send events need no asking.
+    pub fn rescan(&self) {
+        self.calls.post(Call::Rescan);
+    }
+
+    /// Shuts the controller down and closes all connections. Requests that are still under way,
+    /// on whichever reactor, fail.
+    pub fn disconnect(mut self) -> Result<(), Error> {
+        self.stop();
+        match self.shared.state() {
+            ControllerState::Ended(Some(problem)) => Err(self.shared.error(problem)),
+            _ => Ok(()),
+        }
+    }
+
+    fn stop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.calls.post(Call::Stop);
+            if thread.join().is_err() {
+                log::error!("{}: the host's thread panicked", self.shared.options.address);
+            }
+        }
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,407 @@
+//! The owner of a controller's admin queue, on a reactor of somebody's choice.
+//!
+//! A [`ControllerDriver`] is a guest on a reactor: whoever runs the reactor's loop hands it the
+//! completions of its owner, calls `flush` at the end of each turn, and takes its events and
+//! answers. The thread behind [`crate::Controller`] does that; so can a program that already has
+//! a loop, or a deterministic simulation in which host and target share one thread.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_nvme::{Command, Completion};
+use weft_nvmf::host::{
+    Action, AdminCommand, AdminData, Association, ControllerKind, Event, Problem, Side,
+};
+use weft_reactor::{Mailbox, Outcome, Owner, Postbox, Reactor, Token};
+use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::{CloseReason, Slot, tag_of};
+
+use crate::device::NamespaceFactory;
+use crate::error::Error;
+use crate::limits;
+use crate::options::Options;
+use crate::queue::{host_options, side_of};
+use crate::resolve::resolve;
+use crate::shared::{Activity, ControllerState, DriverWord, Link, QueueWord, Shared};
+
+/// How an admin command ended: its completion and what the controller sent.
+pub type AdminResult = Result<(Completion, Vec<u8>), Problem>;
+
+/// See the module.
+#[derive(Debug)]
+pub struct ControllerDriver {
+    shared: Arc<Shared>,
+    association: Association,
+    owner: Owner,
+    mailbox: Mailbox<DriverWord>,
+    queues: BTreeMap<u16, Queue>,
+    addresses: Vec<SocketAddr>,
+    /// Which address is being tried, and how many were in this attempt.
+    address: usize,
+    tried: usize,
+
+    connection: Option<Connection>,
+    connection_tag: u32,
+    /// Connections that are on their way down.
+    closing: Vec<Connection>,
+    backlog: VecDeque<AdminCommand>,
+    timer_at: Option<Duration>,
+    answers: VecDeque<(u64, AdminResult)>,
+    events: VecDeque<Event>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    postbox: Postbox<QueueWord>,
+    activity: Arc<Activity>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    inner: HostConnection,
+    tag: u32,
+    ready: bool,
+    /// By slot: the association's tag.
+    tags: Vec<Option<u16>>,
+}
+
+impl ControllerDriver {
+    /// Starts to connect to the subsystem that the options name. Host names are resolved here,
+    /// which may block.
+    pub fn connect(
+        reactor: &Reactor,
+        owner: Owner,
+        options: &Options,
+        kind: ControllerKind,
+    ) -> Result<Self, Error> {
+        let addresses = resolve(&options.address)?;
+        let (postbox, mailbox) = reactor.mailbox();
+        let shared = Arc::new(Shared::new(options.clone(), kind, postbox)?);
+        let mut association = Association::new(shared.config.clone());
+        association.start(reactor.now());
+        Ok(Self {
+            shared,
+            association,
+            owner,
+            mailbox,
+            queues: BTreeMap::new(),
+            addresses,
+            address: 0,
+            tried: 0,
+            connection: None,
+            connection_tag: 0,
+            closing: Vec::new(),
+            backlog: VecDeque::new(),
+            timer_at: None,
+            answers: VecDeque::new(),
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Takes a completion whose token has this driver's owner.
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        if completion.token.tag == limits::TIMER_TAG {
+            if matches!(completion.outcome, Outcome::Timer) {
+                self.timer_at = None;
+            }
+            return;
+        }
+        let tag = tag_of(completion.token);
+        if let Some(connection) = self.connection.as_mut().filter(|own| own.tag == tag) {
+            connection.inner.handle(reactor, completion);
+            self.take_events(reactor);
+        } else if let Some(connection) = self.closing.iter_mut().find(|own| own.tag == tag) {
+            connection.inner.handle(reactor, completion);
+        }
+    }
+
+    /// The end of a turn: hears from the I/O queues, does what is due, and sends what gathered.
+    pub fn flush(&mut self, reactor: &mut Reactor) {
+        let now = reactor.turn_time();
+        while let Some(word) = self.mailbox.take() {
+            self.hear(word, now);
+        }
+        if self.association.deadline().is_some_and(|at| at <= now) {
+            self.note_traffic();
+            self.association.handle_deadline(now);
+        }
+        self.act(reactor);
+        if let Some(connection) = &mut self.connection {
+            connection.inner.flush(reactor);
+            self.take_events(reactor);
+            self.act(reactor);
+        }
+        for connection in &mut self.closing {
+            connection.inner.flush(reactor);
+        }
+        self.closing.retain_mut(|connection| {
+            let mut events = std::iter::from_fn(|| connection.inner.poll_event());
+            !events.any(|event| matches!(event, HostEvent::Closed { .. }))
+        });
+        self.set_timer(reactor);
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The next admin command that ended, by its tag.
+    pub fn poll_answer(&mut self) -> Option<(u64, AdminResult)> {
+        self.answers.pop_front()
+    }
+
+    /// Where the controller stands.
+    #[must_use]
+    pub fn state(&self) -> ControllerState {
+        self.shared.state()
+    }
+
+    /// What is known of the controller and its namespaces.
+    #[must_use]
+    pub fn picture(&self) -> Option<Arc<weft_nvmf::host::Picture>> {
+        self.association.picture().cloned()
+    }
+
+    /// A namespace as a block device.
+    pub fn factory(&self, nsid: u32) -> Result<NamespaceFactory, Error> {
+        NamespaceFactory::new(&self.shared, nsid)
+    }
+
+    /// Enters an admin command; it waits while the controller is not there. The end comes with
+    /// [`ControllerDriver::poll_answer`].
+    pub fn submit_admin(&mut self, tag: u64, command: Command, data: AdminData, now: Duration) {
+        self.association.submit_user(tag, command, data, now);
+    }
+
+    /// Resets the controller; I/O waits meanwhile.
+    pub fn reset(&mut self, now: Duration) {
+        self.association.reset(now);
+    }
+
+    /// Looks at the namespaces again.
+    pub fn rescan(&mut self, now: Duration) {
+        self.association.rescan(now);
+    }
+
+    /// Shuts the controller down. It is over when [`ControllerDriver::is_finished`] says so.
+    pub fn shut_down(&mut self, now: Duration) {
+        self.association.shut_down(now);
+    }
+
+    /// Whether it is over and all connections are closed.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.association.is_ended() && self.connection.is_none() && self.closing.is_empty()
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn hear(&mut self, word: DriverWord, now: Duration) {
+        match word {
+            DriverWord::Opened { queue_id, postbox, activity } => {
+                if let Some(link) = self.link().filter(|_| self.association.is_live()) {
+                    postbox.post(QueueWord::Live(link));
+                } else if self.association.is_ended() {
+                    postbox.post(QueueWord::Ended);
+                }
+                self.queues.insert(queue_id, Queue { postbox, activity });
+            }
+            DriverWord::Closed { queue_id } => {
+                self.queues.remove(&queue_id);
+                self.shared.give_queue_back(queue_id);
+            }
+            DriverWord::Lost { queue_id, generation, problem } => {
+                self.association.handle_queue_lost(generation, queue_id, problem, now);
+            }
+        }
+    }
+
+    fn link(&self) -> Option<Link> {
+        let picture = Arc::clone(self.association.picture()?);
+        Some(Link { picture, address: *self.addresses.get(self.address)? })
+    }
+
+    fn tell_queues(&self, word: &QueueWord) {
+        for queue in self.queues.values() {
+            queue.postbox.post(word.clone());
+        }
+    }
+
+    fn note_traffic(&mut self) {
+        let mut traffic = false;
+        for queue in self.queues.values() {
+            traffic |= queue.activity.take();
+        }
+        if traffic {
+            self.association.handle_traffic();
+        }
+    }
+
+    fn act(&mut self, reactor: &mut Reactor) {
+        while let Some(action) = self.association.poll_action() {
+            match action {
+                Action::Open => {
+                    self.tried = 0;
+                    self.open(reactor);
+                }
+                Action::Submit(command) => self.backlog.push_back(command),
+                Action::Close => self.close(reactor),
+                Action::Live(picture) => {
+                    self.shared.set_picture(Arc::clone(&picture));
+                    self.shared.set_state(ControllerState::Live);
+                    if let Some(link) = self.link() {
+                        self.tell_queues(&QueueWord::Live(link));
+                    }
+                }
+                Action::Changed(picture) => {
+                    self.shared.set_picture(Arc::clone(&picture));
+                    self.tell_queues(&QueueWord::Changed(picture));
+                }
+                Action::Suspend => {
+                    self.shared.set_state(ControllerState::Reconnecting);
+                    self.tell_queues(&QueueWord::Suspend);
+                }
+                Action::FailIo => self.tell_queues(&QueueWord::FailIo),
+                Action::Answer { tag, result } => self.answers.push_back((tag, result)),
+                Action::Event(event) => {
+                    log::debug!("{}: {event:?}", self.shared.options.address);
+                    self.events.push_back(event);
+                }
+                Action::Ended(problem) => {
+                    self.shared.set_state(ControllerState::Ended(problem));
+                    self.tell_queues(&QueueWord::Ended);
+                }
+            }
+        }
+        self.send_backlog(reactor);
+    }
+
+    fn open(&mut self, reactor: &mut Reactor) {
+        let Some(address) = self.addresses.get(self.address).copied() else { return };
+        self.tried += 1;
+        self.connection_tag = (self.connection_tag + 1) % limits::CONNECTION_TAGS;
+        let tag = self.connection_tag;
+        let depth = weft_nvmf::host::limits::ADMIN_QUEUE_ENTRIES - 1;
+        let options = HostOptions { queue_depth: depth, ..host_options(&self.shared, address) };
+        let inner = HostConnection::connect(reactor, self.owner, tag, address, options);
+        let tags = vec![None; usize::from(depth)];
+        self.connection = Some(Connection { inner, tag, ready: false, tags });
+    }
+
+    fn close(&mut self, reactor: &mut Reactor) {
+        self.backlog.clear();
+        if let Some(mut connection) = self.connection.take() {
+            connection.inner.close(reactor, CloseReason::Requested("the controller is let go"));
+            self.closing.push(connection);
+        }
+    }
+
+    fn take_events(&mut self, reactor: &mut Reactor) {
+        let now = reactor.turn_time();
+        while let Some(connection) = &mut self.connection {
+            let Some(event) = connection.inner.poll_event() else { return };
+            match event {
+                HostEvent::Ready { .. } => {
+                    connection.ready = true;
+                    self.association.handle_opened(now);
+                }
+                HostEvent::Completed { slot, completion, buffer, received } => {
+                    let Some(tag) = connection.take_tag(slot) else { continue };
+                    let length = received as usize;
+                    let bytes = buffer.as_ref().and_then(|buffer| buffer.get(..length));
+                    let data = bytes.unwrap_or_default().to_vec();
+                    self.association.handle_completion(tag, &completion, data, now);
+                }
+                HostEvent::Failed { slot, .. } => {
+                    let Some(tag) = connection.take_tag(slot) else { continue };
+                    self.association.handle_broken(tag, now);
+                }
+                HostEvent::Closed { reason, .. } => {
+                    let ready = connection.ready;
+                    self.connection = None;
+                    self.closed(reactor, &reason, ready);
+                }
+            }
+        }
+    }
+
+    /// The connection ended by itself. If it never stood, another of the host's addresses may do.
+    fn closed(&mut self, reactor: &mut Reactor, reason: &CloseReason, ready: bool) {
+        self.backlog.clear();
+        let more = !ready && self.tried < self.addresses.len();
+        if more || !ready {
+            self.address = (self.address + 1) % self.addresses.len().max(1);
+        }
+        if more {
+            self.open(reactor);
+            return;
+        }
+        let words = if ready {
+            format!("the connection of the admin queue ended: {reason}")
+        } else {
+            format!("cannot connect: {reason}")
+        };
+        let side = if ready { side_of(reason) } else { Side::Io };
+        self.association.handle_closed(side, words, reactor.turn_time());
+    }
+
+    fn send_backlog(&mut self, reactor: &mut Reactor) {
+        while let Some(next) = self.backlog.front() {
+            let Some(connection) = &mut self.connection else { return };
+            let data = match &next.data {
+                AdminData::None => HostData::None,
+                AdminData::ToController(bytes) => {
+                    let Some(mut buffer) = reactor.pool().take_reserved(bytes.len()) else {
+                        return;
+                    };
+                    buffer.bytes_mut().copy_from_slice(bytes);
+                    HostData::ToController(buffer)
+                }
+                AdminData::FromController(length) => {
+                    match reactor.pool().take_reserved(*length as usize) {
+                        Some(buffer) => HostData::FromController(buffer),
+                        None => return,
+                    }
+                }
+            };
+            let Ok(slot) = connection.inner.submit(next.command, data) else { return };
+            connection.put_tag(slot, next.tag);
+            self.backlog.pop_front();
+        }
+    }
+
+    fn set_timer(&mut self, reactor: &mut Reactor) {
+        let mut at = self.association.deadline();
+        if !self.backlog.is_empty() {
+            let retry = reactor.turn_time().saturating_add(limits::POOL_RETRY);
+            at = Some(at.map_or(retry, |at| at.min(retry)));
+        }
+        if at == self.timer_at {
+            return;
+        }
+        let token = Token::new(self.owner, limits::TIMER_TAG);
+        match at {
+            Some(at) => reactor.set_timer(token, at),
+            None => reactor.clear_timer(token),
+        }
+        self.timer_at = at;
+    }
+}
+
+impl Connection {
+    fn take_tag(&mut self, slot: Slot) -> Option<u16> {
+        self.tags.get_mut(slot.index())?.take()
+    }
+
+    fn put_tag(&mut self, slot: Slot, tag: u16) {
+        if self.tags.len() <= slot.index() {
+            self.tags.resize(slot.index() + 1, None);
+        }
+        self.tags[slot.index()] = Some(tag);
+    }
+}

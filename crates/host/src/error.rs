@@ -1,0 +1,172 @@
+//! What can go wrong, in one sentence, and whose doing it is.
+
+use std::fmt;
+
+use weft_backend::Failure;
+use weft_nvmf::host::{Problem, Side};
+
+/// Why something could not be done.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was asked for makes no sense or cannot be had; says what would.
+    Invalid(String),
+    /// A host name that leads nowhere.
+    Resolve {
+        /// The name.
+        name: String,
+        /// The resolver's words.
+        reason: String,
+    },
+    /// The controller cannot be used, or no longer.
+    Controller {
+        /// Which one.
+        address: String,
+        /// Why.
+        problem: Problem,
+    },
+    /// The controller has no such namespace.
+    NoNamespace(u32),
+    /// An offset or a length that is no whole number of blocks.
+    Unaligned {
+        /// The offset in bytes.
+        offset: u64,
+        /// The length in bytes.
+        length: u64,
+        /// What both have to be a multiple of.
+        block_bytes: u32,
+    },
+    /// A request to a namespace failed.
+    Request {
+        /// What was asked: "read", "flush".
+        doing: &'static str,
+        /// Of which namespace.
+        nsid: u32,
+        /// Why.
+        failure: Failure,
+    },
+    /// The reactor could not be set up.
+    Reactor(weft_reactor::SetupError),
+    /// The thread of the controller is gone: it was disconnected, or it could not be started.
+    Stopped,
+}
+
+impl Error {
+    /// Whose doing it is: this side's, the controller's, or that of what lies between them.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        match self {
+            Self::Controller { problem, .. } => problem.side(),
+            Self::Request { failure, .. } => match failure {
+                Failure::PathLost => Side::Io,
+                Failure::OutOfRange | Failure::ReadOnly | Failure::Unsupported => Side::Local,
+                _ => Side::Peer,
+            },
+            Self::NoNamespace(_) => Side::Peer,
+            Self::Invalid(_)
+            | Self::Resolve { .. }
+            | Self::Unaligned { .. }
+            | Self::Reactor(_)
+            | Self::Stopped => Side::Local,
+        }
+    }
+
+    /// The failure of a request, for callers that act upon it.
+    #[must_use]
+    pub const fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::Request { failure, .. } => Some(*failure),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(what) => formatter.write_str(what),
+            Self::Resolve { name, reason } => {
+                write!(formatter, "the host name '{name}' leads nowhere: {reason}")
+            }
+            Self::Controller { address, problem } => write!(formatter, "{address}: {problem}"),
+            Self::NoNamespace(nsid) => write!(formatter, "the controller has no namespace {nsid}"),
+            Self::Unaligned { offset, length, block_bytes } => write!(
+                formatter,
+                "{length} bytes at {offset} are no whole blocks: the block size is {block_bytes}"
+            ),
+            Self::Request { doing, nsid, failure } => {
+                write!(formatter, "{doing} of namespace {nsid} failed: {}", words(*failure))
+            }
+            Self::Reactor(error) => write!(formatter, "{error}"),
+            Self::Stopped => formatter.write_str("the controller is disconnected"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Controller { problem, .. } => Some(problem),
+            Self::Reactor(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+fn words(failure: Failure) -> String {
+    match failure {
+        Failure::OutOfRange => "it reaches beyond the end of the namespace".into(),
+        Failure::ReadOnly => "the namespace is write protected".into(),
+        Failure::Mismatch => "the blocks hold something else".into(),
+        Failure::NoSpace => "the controller has no space left".into(),
+        Failure::Unsupported => "the controller cannot do this".into(),
+        Failure::MediaRead => "the controller could not read its medium".into(),
+        Failure::MediaWrite => "the controller could not write its medium".into(),
+        Failure::Gone => "the namespace is gone".into(),
+        Failure::Aborted => "it was aborted".into(),
+        Failure::PathLost => {
+            "the connection was lost, it may or may not have been carried out".into()
+        }
+        Failure::Device(number) => std::io::Error::from_raw_os_error(number).to_string(),
+        Failure::Remote(status) => {
+            format!("the controller answered: {}", weft_nvme::Status(status))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_is_one_sentence_and_names_a_side() {
+        let request = |failure| Error::Request { doing: "read", nsid: 3, failure };
+        for (error, text, side) in [
+            (
+                Error::Unaligned { offset: 512, length: 100, block_bytes: 4096 },
+                "100 bytes at 512 are no whole blocks: the block size is 4096",
+                Side::Local,
+            ),
+            (
+                request(Failure::Remote(0x4002)),
+                "read of namespace 3 failed: the controller answered: \
+                 Invalid Field in Command, do not retry",
+                Side::Peer,
+            ),
+            (
+                request(Failure::PathLost),
+                "read of namespace 3 failed: the connection was lost, \
+                 it may or may not have been carried out",
+                Side::Io,
+            ),
+            (Error::NoNamespace(7), "the controller has no namespace 7", Side::Peer),
+            (
+                Error::Controller { address: "nvme-tcp://h".into(), problem: Problem::Fatal },
+                "nvme-tcp://h: the controller reports a fatal state (CSTS.CFS)",
+                Side::Peer,
+            ),
+        ] {
+            assert_eq!((error.to_string().as_str(), error.side()), (text, side));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The bounds of the host, and where each number comes from.
+
+use std::time::Duration;
+
+/// Connections of one owner are told apart by tags below this; a connection is long gone when its
+/// tag comes again.
+pub(crate) const CONNECTION_TAGS: u32 = 1 << 20;
+
+/// The token of an owner's own timer: above all tokens of its connections (two bits of a token
+/// are the connection's), and below those that wrappers of block devices use.
+pub(crate) const TIMER_TAG: u32 = (1 << 24) - 1;
+
+/// Parts of the I/O time-out in which the age of commands is measured: a command that hangs is
+/// found between one and one and an eighth of the time-out.
+pub(crate) const TIMEOUT_PARTS: u32 = 8;
+
+/// Time until a command that failed for a transient reason is sent again.
+pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Time until a queue that found the buffer pool empty looks again when nothing else happens.
+pub(crate) const POOL_RETRY: Duration = Duration::from_millis(1);
+
+/// Time that a connection has for sending what is left when it is closed. Nothing of it matters:
+/// whatever was in flight is replayed or reported.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Bytes of one request of the blocking calls; longer ones are cut into several.
+pub(crate) const BLOCKING_PIECE_BYTES: usize = 1 << 20;
+
+/// Events that are kept for a user who does not look; the oldest go first.
+pub(crate) const EVENTS_MAX: usize = 1024;
+
+/// How long the controller's thread spins after work before it sleeps: what a blocking caller
+/// needs to come back with the next request.
+pub(crate) const SPIN_GRACE: Duration = Duration::from_micros(50);
+
+/// Most bytes of data of one admin command.
+pub(crate) const ADMIN_DATA_MAX: u32 = 1 << 20;
+
+/// Error number of a transfer that came back broken (`EBADMSG`).
+pub(crate) const ERROR_BROKEN: i32 = 74;

@@ -1,0 +1,152 @@
+//! What a host can be asked, under nvme-cli's names and with its defaults where there are any.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use weft_nvme::Nqn;
+use weft_nvmf::host::{ReconnectPolicy, Transport, TransportId};
+
+use crate::error::Error;
+use crate::identity;
+
+/// Default of [`Options::queue_size`], as in Linux (`NVMF_DEF_QUEUE_SIZE`).
+pub const QUEUE_SIZE_DEFAULT: u16 = 128;
+/// Longest queue that can be asked for (`NVMF_MAX_QUEUE_SIZE` of Linux).
+pub const QUEUE_SIZE_MAX: u16 = 1024;
+/// Shortest queue: one command in flight.
+pub const QUEUE_SIZE_MIN: u16 = 2;
+
+/// How to reach a controller and how to treat it. Every field has a default, see
+/// [`Options::new`]; set those that matter.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// `--traddr`, `--trsvcid` and `--nqn`: where the subsystem is.
+    pub address: TransportId,
+    /// `--hostnqn`: this host's name. Default: what [`Options::default_host_nqn`] says.
+    pub hostnqn: Nqn,
+    /// `--hostid`: this host's identifier. Default: the UUID in the default host NQN.
+    pub hostid: [u8; 16],
+    /// `--host-traddr`: the local address to connect from. Default: the kernel chooses.
+    pub host_traddr: Option<IpAddr>,
+    /// `--nr-io-queues`: I/O queues, that is devices that can be open at a time (each reactor
+    /// that reads and writes a namespace opens one). Default: one per CPU, at least 4.
+    pub nr_io_queues: u16,
+    /// `--queue-size`: entries of each I/O queue, one more than commands in flight. Default 128.
+    pub queue_size: u16,
+    /// `--keep-alive-tmo`: time of silence after which either side takes the other as gone; zero
+    /// for never. Default 5 s.
+    pub keep_alive_tmo: Duration,
+    /// `--reconnect-delay`: time between attempts to find a lost controller again. Default 10 s;
+    /// the first attempt does not wait for it.
+    pub reconnect_delay: Duration,
+    /// `--ctrl-loss-tmo`: time after which a lost controller is given up; `None` for never.
+    /// Default 600 s. Zero: the first loss is final.
+    pub ctrl_loss_tmo: Option<Duration>,
+    /// Attempts after which a lost controller is given up. Default `None`: only time counts.
+    pub reconnect_attempts: Option<u32>,
+    /// `--fast-io-fail-tmo`: time after a loss at which I/O that waits begins to fail. Default
+    /// `None`: it waits as long as there is hope. Zero: it never waits.
+    pub fast_io_fail_tmo: Option<Duration>,
+    /// `--hdr-digest`: ask for header digests.
+    pub hdr_digest: bool,
+    /// `--data-digest`: ask for data digests.
+    pub data_digest: bool,
+    /// `--disable-sqflow`: ask for queues without SQ flow control, which spares the controller
+    /// a response to each read. Default true, unlike nvme-cli's; a controller that does not
+    /// know it may be asked without.
+    pub disable_sqflow: bool,
+    /// Time for one connection to be made. Default 10 s.
+    pub connect_timeout: Duration,
+    /// Time for an I/O command, after which the controller counts as lost. Default 30 s, as in
+    /// Linux (`nvme_core.io_timeout`).
+    pub io_timeout: Duration,
+    /// Time for an admin command. Default 60 s, as in Linux (`nvme_core.admin_timeout`).
+    pub admin_timeout: Duration,
+    /// The reactor of the thread that serves blocking users and the admin queue.
+    pub reactor: weft_reactor::Config,
+}
+
+impl Options {
+    /// The defaults, for this address.
+    #[must_use]
+    pub fn new(address: TransportId) -> Self {
+        let identity = identity::default_identity();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let reconnect = ReconnectPolicy::default();
+        Self {
+            address,
+            hostnqn: identity.nqn,
+            hostid: identity.id,
+            host_traddr: None,
+            nr_io_queues: u16::try_from(cpus).unwrap_or(u16::MAX).max(4),
+            queue_size: QUEUE_SIZE_DEFAULT,
+            keep_alive_tmo: Duration::from_secs(5),
+            reconnect_delay: reconnect.reconnect_delay,
+            ctrl_loss_tmo: reconnect.ctrl_loss_tmo,
+            reconnect_attempts: reconnect.attempts_max,
+            fast_io_fail_tmo: reconnect.fast_io_fail_tmo,
+            hdr_digest: false,
+            data_digest: false,
+            disable_sqflow: true,
+            connect_timeout: Duration::from_secs(10),
+            io_timeout: Duration::from_secs(30),
+            admin_timeout: weft_nvmf::host::limits::ADMIN_TIMEOUT,
+            reactor: weft_reactor::Config::default(),
+        }
+    }
+
+    /// The host NQN that is used unless another is given: the first line of `/etc/nvme/hostnqn`
+    /// where that can be read, else one made from a random UUID, the same for all controllers of
+    /// this process.
+    #[must_use]
+    pub fn default_host_nqn() -> Nqn {
+        identity::default_identity().nqn
+    }
+
+    /// Sets the host NQN, and with it the host identifier if the name has a UUID in it (the rule
+    /// of nvme-cli: the two belong together).
+    #[must_use]
+    pub fn with_host_nqn(mut self, hostnqn: Nqn) -> Self {
+        if let Some(id) = identity::uuid_in(&hostnqn) {
+            self.hostid = id;
+        }
+        self.hostnqn = hostnqn;
+        self
+    }
+
+    /// What the reconnect schedule is made of.
+    #[must_use]
+    pub const fn reconnect_policy(&self) -> ReconnectPolicy {
+        ReconnectPolicy {
+            reconnect_delay: self.reconnect_delay,
+            ctrl_loss_tmo: self.ctrl_loss_tmo,
+            attempts_max: self.reconnect_attempts,
+            fast_io_fail_tmo: self.fast_io_fail_tmo,
+        }
+    }
+
+    /// Checks what no controller has to be asked about.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |what: String| Err(Error::Invalid(what));
+        if self.address.transport != Transport::Tcp {
+            return wrong(format!("the transport {} is not there yet", self.address.transport));
+        }
+        if !(QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(&self.queue_size) {
+            return wrong(format!(
+                "a queue size of {} is not from {QUEUE_SIZE_MIN} to {QUEUE_SIZE_MAX}",
+                self.queue_size
+            ));
+        }
+        if self.nr_io_queues == 0 {
+            return wrong("at least one I/O queue is needed".into());
+        }
+        if u32::try_from(self.keep_alive_tmo.as_millis()).is_err() {
+            return wrong("the keep-alive timeout is longer than 49 days".into());
+        }
+        if self.hostid == [0; 16] {
+            return wrong("the host identifier is all zeros, which controllers refuse".into());
+        }
+        Ok(())
+    }
+}

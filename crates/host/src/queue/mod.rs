@@ -1,0 +1,574 @@
+//! One I/O queue pair on one reactor: the hot path.
+//!
+//! ```text
+//!            Live                 Ready              Connect accepted
+//!   Idle ──────────▶ Connecting ───────▶ Handshake ──────────────────▶ Up
+//!     ▲                  │                   │                          │
+//!     │ Closed           │ Suspend, Ended, time-out, refusal, close     │
+//!     └──── Closing ◀────┴───────────────────┴──────────────────────────┘
+//!     └───────────────── Closed by the other side (lost) ───────────────┘
+//! ```
+//!
+//! Requests are entered into the books at any time and go out while the queue is up, as many as
+//! it has slots; all that were gathered in a turn go out in one send. Where a connection ends,
+//! its buffers come back with its last event, and only then do the books learn of the loss: what
+//! is replayed needs them.
+//!
+//! Nothing here allocates for a request once the tables have grown, and nothing takes a lock.
+
+mod memory;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_backend::{Completion, Failure, Request};
+use weft_nvmf::host::ledger::{Ending, Fault, Issue, Kind, Ledger, Part, RequestId};
+use weft_nvmf::host::{
+    AdminData, NamespacePicture, Picture, Problem, Side, Step, check_queue_connected, connect_queue,
+};
+use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Reactor, Token};
+use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::{CloseReason, Slot, tag_of};
+
+use crate::limits;
+use crate::shared::{Activity, DriverWord, Link, QueueWord, Shared};
+use memory::{Memory, failure_of};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    Connecting,
+    /// The transport is there; Connect is on its way in this slot, or waits for a buffer.
+    Handshake(Option<Slot>),
+    Up,
+    Closing,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    shared: Arc<Shared>,
+    owner: Owner,
+    queue_id: u16,
+    mailbox: Mailbox<QueueWord>,
+    activity: Arc<Activity>,
+
+    state: State,
+    connection: Option<HostConnection>,
+    connection_tag: u32,
+    /// The controller to be connected to; `None` while there is none.
+    link: Option<Link>,
+    /// What is known of the namespaces, from the last controller that there was.
+    picture: Option<Arc<Picture>>,
+    /// What requests fail with at once, while they do.
+    failing: Option<Fault>,
+    closed: bool,
+    /// Whether the controller's owner knows that the queue is closed.
+    released: bool,
+
+    ledger: Ledger,
+    memories: Vec<Memory>,
+    completions: VecDeque<Completion>,
+    /// Whether the pool had no buffer for what is to go out.
+    starved: bool,
+    handshake_since: Duration,
+    timer_at: Option<Duration>,
+}
+
+impl QueuePair {
+    /// A queue of this controller on this reactor. It connects by itself.
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        reactor: &Reactor,
+        owner: Owner,
+    ) -> Result<Self, String> {
+        let queue_id = shared.take_queue()?;
+        let (postbox, mailbox) = reactor.mailbox();
+        let activity = Arc::new(Activity::default());
+        let word = DriverWord::Opened { queue_id, postbox, activity: Arc::clone(&activity) };
+        shared.postbox.post(word);
+        let capacity = usize::from(shared.options.queue_size);
+        Ok(Self {
+            shared: Arc::clone(shared),
+            owner,
+            queue_id,
+            mailbox,
+            activity,
+            state: State::Idle,
+            connection: None,
+            connection_tag: 0,
+            link: None,
+            picture: shared.picture(),
+            failing: None,
+            closed: false,
+            released: false,
+            ledger: Ledger::new(capacity),
+            memories: Vec::with_capacity(capacity),
+            completions: VecDeque::with_capacity(capacity),
+            starved: false,
+            handshake_since: Duration::ZERO,
+            timer_at: None,
+        })
+    }
+
+    /// What is known of the namespaces; changes with [`QueuePair::flush`].
+    pub(crate) const fn picture(&self) -> Option<&Arc<Picture>> {
+        self.picture.as_ref()
+    }
+
+    /// Takes a request on. It was checked against the namespace's geometry.
+    pub(crate) fn submit(&mut self, namespace: &NamespacePicture, request: Request) {
+        if let Some(fault) = self.failing {
+            self.completions.push_back(request.refuse(failure_of(fault)));
+            return;
+        }
+        let (memory, entry) = Memory::new(namespace.nsid, namespace.block_bytes, request);
+        let id = self.ledger.begin(entry.kind, entry.block, entry.blocks, &namespace.limits);
+        let index = id.0 as usize;
+        if index >= self.memories.len() {
+            self.memories.resize_with(index + 1, Memory::default);
+        }
+        self.memories[index] = memory;
+    }
+
+    /// Ends a request that was not taken on.
+    pub(crate) fn refuse(&mut self, request: Request, failure: Failure) {
+        self.completions.push_back(request.refuse(failure));
+    }
+
+    /// Takes a completion of the reactor for this queue's owner.
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        if completion.token.tag == limits::TIMER_TAG {
+            if matches!(completion.outcome, Outcome::Timer) {
+                self.timer_at = None;
+                self.tick(reactor);
+            }
+            return;
+        }
+        if tag_of(completion.token) != self.connection_tag {
+            return;
+        }
+        if let Some(connection) = &mut self.connection {
+            connection.handle(reactor, completion);
+            self.take_events(reactor);
+        }
+    }
+
+    /// The end of a turn: hears from the controller's owner, and sends what was gathered.
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        while let Some(word) = self.mailbox.take() {
+            self.hear(reactor, word);
+        }
+        if self.state == State::Idle && self.failing.is_none() {
+            self.connect(reactor);
+        }
+        if self.state == State::Handshake(None) {
+            self.send_connect(reactor);
+        }
+        if self.state == State::Up {
+            self.pump(reactor);
+        }
+        if let Some(connection) = &mut self.connection {
+            connection.flush(reactor);
+            self.take_events(reactor);
+        }
+        self.finish_close(reactor);
+        self.set_timer(reactor);
+    }
+
+    /// The next request that ended.
+    pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.completions.pop_front() {
+            return Some(completion);
+        }
+        let (RequestId(index), result) = self.ledger.poll_finished()?;
+        let memory = std::mem::take(&mut self.memories[index as usize]);
+        Some(memory.complete(result.map_err(failure_of)))
+    }
+
+    /// Requests that were taken on and not yet polled as ended.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.ledger.unfinished() + self.completions.len()
+    }
+
+    /// Takes nothing on any more. What waits fails, what is on the wire ends as it ends, and with
+    /// the last of it the connection.
+    pub(crate) fn close(&mut self, reactor: &mut Reactor) {
+        if !self.closed {
+            self.closed = true;
+            self.fail(Fault::Gone);
+            self.finish_close(reactor);
+        }
+    }
+
+    fn fail(&mut self, fault: Fault) {
+        self.failing = Some(fault);
+        self.ledger.fail_waiting(fault);
+    }
+
+    fn finish_close(&mut self, reactor: &mut Reactor) {
+        if !self.closed || self.ledger.in_flight() > 0 {
+            return;
+        }
+        self.link = None;
+        self.let_go(reactor, "the queue is closed");
+        // Not before the connection is gone: the controller has to see it end before another
+        // queue of the same identifier connects.
+        if self.connection.is_none() {
+            self.release();
+        }
+    }
+
+    fn release(&mut self) {
+        if !self.released {
+            self.released = true;
+            self.shared.postbox.post(DriverWord::Closed { queue_id: self.queue_id });
+        }
+    }
+
+    fn hear(&mut self, reactor: &mut Reactor, word: QueueWord) {
+        if self.closed && !matches!(word, QueueWord::Suspend | QueueWord::Ended) {
+            return;
+        }
+        match word {
+            QueueWord::Live(link) => {
+                self.failing = None;
+                self.take_picture(Arc::clone(&link.picture));
+                self.link = Some(link);
+            }
+            QueueWord::Changed(picture) => self.take_picture(picture),
+            QueueWord::Suspend => {
+                self.link = None;
+                self.let_go(reactor, "the controller is reset");
+            }
+            QueueWord::FailIo => self.fail(Fault::PathLost),
+            QueueWord::Ended => {
+                self.link = None;
+                self.let_go(reactor, "the controller is disconnected");
+                self.fail(Fault::Gone);
+            }
+        }
+    }
+
+    /// Requests to namespaces that are no longer what they were must not reach what took their
+    /// place.
+    fn take_picture(&mut self, picture: Arc<Picture>) {
+        if let Some(before) = &self.picture {
+            let memories = &self.memories;
+            let is_gone = |id: RequestId| {
+                let nsid = memories[id.0 as usize].nsid;
+                match (before.namespaces.get(&nsid), picture.namespaces.get(&nsid)) {
+                    (Some(before), Some(now)) => !now.is_same(before),
+                    (_, now) => now.is_none(),
+                }
+            };
+            self.ledger.fail_requests(Fault::Gone, is_gone);
+        }
+        self.picture = Some(picture);
+    }
+
+    fn connect(&mut self, reactor: &mut Reactor) {
+        let Some(link) = &self.link else { return };
+        self.connection_tag = (self.connection_tag + 1) % limits::CONNECTION_TAGS;
+        let entries = link.picture.controller.queue_entries;
+        let options =
+            HostOptions { queue_depth: entries - 1, ..host_options(&self.shared, link.address) };
+        let connection = HostConnection::connect(
+            reactor,
+            self.owner,
+            self.connection_tag,
+            link.address,
+            options,
+        );
+        self.connection = Some(connection);
+        self.state = State::Connecting;
+    }
+
+    fn send_connect(&mut self, reactor: &mut Reactor) {
+        let (Some(link), Some(connection)) = (&self.link, &mut self.connection) else { return };
+        let (command, data) = connect_queue(&self.shared.config, &link.picture, self.queue_id);
+        let AdminData::ToController(bytes) = data else { return };
+        let Some(mut buffer) = reactor.pool().take_reserved(bytes.len()) else {
+            self.starved = true;
+            return;
+        };
+        buffer.bytes_mut().copy_from_slice(&bytes);
+        if let Ok(slot) = connection.submit(command, HostData::ToController(buffer)) {
+            self.state = State::Handshake(Some(slot));
+            self.handshake_since = reactor.turn_time();
+        }
+    }
+
+    fn take_events(&mut self, reactor: &mut Reactor) {
+        let mut active = false;
+        while let Some(event) = self.connection.as_mut().and_then(HostConnection::poll_event) {
+            match event {
+                HostEvent::Ready { .. } => {
+                    if self.state == State::Connecting {
+                        self.state = State::Handshake(None);
+                        self.handshake_since = reactor.turn_time();
+                    }
+                }
+                HostEvent::Completed { slot, completion, buffer, received } => {
+                    active = true;
+                    if self.state == State::Handshake(Some(slot)) {
+                        let result = check_queue_connected(self.queue_id, &completion);
+                        self.connected(reactor, result);
+                    } else {
+                        let ending = Ending::Status(completion.status());
+                        self.completed(slot, ending, buffer, received);
+                    }
+                }
+                HostEvent::Failed { slot, buffer, .. } => {
+                    if self.state == State::Handshake(Some(slot)) {
+                        let step = Step::ConnectQueue(self.queue_id);
+                        let what = "its data digest is wrong";
+                        self.connected(reactor, Err(Problem::Nonsense { step, what }));
+                    } else {
+                        self.completed(slot, Ending::Corrupt, buffer, 0);
+                    }
+                }
+                HostEvent::Closed { reason, in_flight } => self.ended(reason, in_flight),
+            }
+        }
+        if active {
+            self.activity.note();
+        }
+    }
+
+    fn connected(&mut self, reactor: &mut Reactor, result: Result<(), Problem>) {
+        match result {
+            Ok(()) => {
+                self.state = State::Up;
+                if let (Some(connection), Some(link)) = (&mut self.connection, &self.link) {
+                    connection.set_in_capsule_bytes(link.picture.controller.in_capsule_bytes);
+                }
+            }
+            Err(problem) => self.lose(reactor, problem),
+        }
+    }
+
+    fn completed(&mut self, slot: Slot, ending: Ending, buffer: Option<Buffer>, received: u32) {
+        let Some(part) = self.ledger.in_slot(slot.0) else { return };
+        let memory = &mut self.memories[part.request.0 as usize];
+        let success = matches!(ending, Ending::Status(status) if status.is_success());
+        let short = part.kind == Kind::Read && memory.data_bytes(&part) != received as usize;
+        let ending = if success && short { Ending::Short } else { ending };
+        let may_go_again = memory.take_back(&part, buffer, success && !short);
+        let ending = match ending {
+            Ending::Status(status) if !may_go_again && !success => {
+                Ending::Status(status.with_dnr())
+            }
+            ending => ending,
+        };
+        // The slot was found above, so it is known.
+        let _ = self.ledger.completed(slot.0, ending);
+    }
+
+    /// The connection is no more, on whoever's word.
+    fn ended(&mut self, reason: CloseReason, in_flight: Vec<(Slot, Option<Buffer>)>) {
+        for (slot, buffer) in in_flight {
+            if let Some(part) = self.ledger.in_slot(slot.0) {
+                self.memories[part.request.0 as usize].take_back_lost(&part, buffer);
+            }
+        }
+        self.connection = None;
+        self.ledger.lost();
+        let was_closing = self.state == State::Closing;
+        self.state = State::Idle;
+        if let Some(fault) = self.failing {
+            // Some of it was on the wire: it may have been carried out.
+            let fault = if fault == Fault::Gone { Fault::PathLost } else { fault };
+            self.ledger.fail_waiting(fault);
+        }
+        if !was_closing && let Some(link) = self.link.take() {
+            let problem = Problem::Transport { side: side_of(&reason), reason: reason.to_string() };
+            self.report(link.picture.generation, problem);
+        }
+    }
+
+    /// This side gives the connection up.
+    fn lose(&mut self, reactor: &mut Reactor, problem: Problem) {
+        let Some(link) = self.link.take() else { return };
+        if problem.is_final() {
+            let fault = match &problem {
+                Problem::Refused { status, .. } => Fault::Status(*status),
+                _ => Fault::Gone,
+            };
+            log::warn!("{}: {problem}", self.shared.options.address);
+            self.fail(fault);
+        }
+        self.report(link.picture.generation, problem);
+        self.let_go(reactor, "the queue is given up");
+    }
+
+    fn report(&self, generation: u32, problem: Problem) {
+        let queue_id = self.queue_id;
+        self.shared.postbox.post(DriverWord::Lost { queue_id, generation, problem });
+    }
+
+    fn let_go(&mut self, reactor: &mut Reactor, why: &'static str) {
+        if self.state == State::Closing {
+            return;
+        }
+        if let Some(connection) = &mut self.connection {
+            self.state = State::Closing;
+            connection.close(reactor, CloseReason::Requested(why));
+        }
+    }
+
+    /// Sends what waits, as far as there are slots and buffers.
+    fn pump(&mut self, reactor: &mut Reactor) {
+        let Some(connection) = &mut self.connection else { return };
+        self.starved = false;
+        if !self.ledger.has_waiting() {
+            return;
+        }
+        let epoch = epoch(reactor.turn_time(), self.shared.options.io_timeout);
+        while let Some(issue) = self.ledger.next(connection.free_slots()) {
+            let sent = match issue {
+                Issue::Single(part) => {
+                    let memory = &mut self.memories[part.request.0 as usize];
+                    let command = memory.command(&part, reactor.pool());
+                    send(connection, &mut self.ledger, memory, &part, command, epoch)
+                }
+                Issue::Fused(first, second) => {
+                    let memory = &mut self.memories[first.request.0 as usize];
+                    let pool = reactor.pool();
+                    let commands = memory.command(&first, pool).zip(memory.command(&second, pool));
+                    match commands {
+                        // Two slots are free, so that either both go out or none does.
+                        Some((one, two)) => {
+                            send(connection, &mut self.ledger, memory, &first, Some(one), epoch)
+                                && send(
+                                    connection,
+                                    &mut self.ledger,
+                                    memory,
+                                    &second,
+                                    Some(two),
+                                    epoch,
+                                )
+                        }
+                        None => {
+                            self.ledger.put_back(second.id);
+                            self.ledger.put_back(first.id);
+                            false
+                        }
+                    }
+                }
+            };
+            if !sent {
+                self.starved = true;
+                break;
+            }
+        }
+    }
+
+    fn tick(&mut self, reactor: &mut Reactor) {
+        self.ledger.tick();
+        let timeout = self.shared.options.io_timeout;
+        let now = reactor.turn_time();
+        let silent = match self.state {
+            State::Handshake(_) => now.saturating_sub(self.handshake_since) >= timeout,
+            State::Up => {
+                let age = self.ledger.oldest_age(epoch(now, timeout));
+                age.is_some_and(|age| age > limits::TIMEOUT_PARTS)
+            }
+            State::Idle | State::Connecting | State::Closing => false,
+        };
+        if silent {
+            let step = match self.state {
+                State::Handshake(_) => Step::ConnectQueue(self.queue_id),
+                _ => Step::InputOutput,
+            };
+            self.lose(reactor, Problem::Silent { step, waited: timeout });
+        }
+    }
+
+    /// One timer, set only while there is something to watch, and moved only when it has to come
+    /// sooner.
+    fn set_timer(&mut self, reactor: &mut Reactor) {
+        let delay = if self.starved {
+            limits::POOL_RETRY
+        } else if self.ledger.has_delayed() {
+            limits::RETRY_DELAY
+        } else if self.ledger.in_flight() > 0 || matches!(self.state, State::Handshake(_)) {
+            self.shared.options.io_timeout / limits::TIMEOUT_PARTS
+        } else {
+            return;
+        };
+        let at = reactor.turn_time().saturating_add(delay);
+        if self.timer_at.is_none_or(|set| at < set) {
+            self.timer_at = Some(at);
+            reactor.set_timer(Token::new(self.owner, limits::TIMER_TAG), at);
+        }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Sends one part; false if it has to wait, in which case it is back in the books.
+fn send(
+    connection: &mut HostConnection,
+    ledger: &mut Ledger,
+    memory: &mut Memory,
+    part: &Part,
+    command: Option<(weft_nvme::Command, HostData)>,
+    epoch: u32,
+) -> bool {
+    let Some((command, data)) = command else {
+        ledger.put_back(part.id);
+        return false;
+    };
+    match connection.submit(command, data) {
+        Ok(slot) => {
+            ledger.submitted(part.id, slot.0, epoch);
+            true
+        }
+        Err(refused) => {
+            if let HostData::FromController(buffer) = refused.data {
+                memory.take_back_lost(part, Some(buffer));
+            }
+            ledger.put_back(part.id);
+            false
+        }
+    }
+}
+
+/// Time in eighths of the I/O time-out: what the age of a command is measured in.
+fn epoch(now: Duration, timeout: Duration) -> u32 {
+    let milliseconds = |time: Duration| {
+        time.as_secs().wrapping_mul(1000).wrapping_add(u64::from(time.subsec_millis()))
+    };
+    let part = milliseconds(timeout / limits::TIMEOUT_PARTS).max(1);
+    let [a, b, c, d, ..] = (milliseconds(now) / part).to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// What both kinds of queues ask of the transport.
+pub(crate) fn host_options(shared: &Shared, address: std::net::SocketAddr) -> HostOptions {
+    let options = &shared.options;
+    let local = options.host_traddr.filter(|local| local.is_ipv4() == address.is_ipv4());
+    HostOptions {
+        header_digest: options.hdr_digest,
+        data_digest: options.data_digest,
+        local: local.map(|local| std::net::SocketAddr::new(local, 0)),
+        timeout: options.connect_timeout,
+        close_timeout: limits::CLOSE_TIMEOUT,
+        ..HostOptions::default()
+    }
+}
+
+/// Whose doing it was that a connection ended.
+pub(crate) const fn side_of(reason: &CloseReason) -> Side {
+    match reason {
+        CloseReason::Requested(_) | CloseReason::PeerTerminated { .. } => Side::Local,
+        CloseReason::PeerClosed | CloseReason::Protocol(_) => Side::Peer,
+        CloseReason::HandshakeTimeout | CloseReason::Io { .. } => Side::Io,
+    }
+}

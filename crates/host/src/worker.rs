@@ -1,0 +1,310 @@
+//! The thread of a controller: a reactor, the owner of the admin queue, and one I/O queue for the
+//! blocking calls, opened with the first of them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use weft_backend::{Completion, Failure, Operation, Request};
+use weft_nvme::Command;
+use weft_nvmf::host::{AdminData, ControllerKind, NamespacePicture};
+use weft_reactor::{Mailbox, Owner, Patience, Postbox, Reactor};
+
+use crate::device::geometry;
+use crate::driver::{AdminResult, ControllerDriver};
+use crate::error::Error;
+use crate::limits;
+use crate::options::Options;
+use crate::queue::QueuePair;
+use crate::shared::Shared;
+
+const DRIVER: Owner = Owner(0);
+const QUEUE: Owner = Owner(1);
+
+/// A blocking request's end: its data, or a failure of the request or (in words) of the queue.
+pub(crate) type IoResult = Result<Vec<u8>, Result<Failure, String>>;
+
+/// What a blocking request asks for; the operations of a block device, with bytes of its own.
+#[derive(Debug, Clone)]
+pub(crate) enum IoKind {
+    Read,
+    Write { durable: bool },
+    Flush,
+    WriteZeroes { deallocate: bool },
+    Deallocate { ranges: Box<[(u64, u32)]> },
+    Compare,
+    CompareAndWrite { expected: Vec<u8> },
+    Verify,
+}
+
+impl IoKind {
+    pub(crate) const fn words(&self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write { .. } => "write",
+            Self::Flush => "flush",
+            Self::WriteZeroes { .. } => "write zeroes",
+            Self::Deallocate { .. } => "deallocate",
+            Self::Compare => "compare",
+            Self::CompareAndWrite { .. } => "compare and write",
+            Self::Verify => "verify",
+        }
+    }
+}
+
+/// A blocking request.
+#[derive(Debug)]
+pub(crate) struct Io {
+    pub(crate) namespace: Arc<NamespacePicture>,
+    pub(crate) kind: IoKind,
+    pub(crate) block: u64,
+    pub(crate) blocks: u32,
+    pub(crate) data: Vec<u8>,
+    pub(crate) reply: Sender<IoResult>,
+}
+
+/// What a user asks of the thread.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Io(Io),
+    Admin { command: Command, data: AdminData, reply: Sender<AdminResult> },
+    Reset,
+    Rescan,
+    Stop,
+}
+
+pub(crate) type Started = Result<(Arc<Shared>, Postbox<Call>), Error>;
+
+/// The thread's body. It first tells how to reach it, or why it cannot be.
+pub(crate) fn run(options: &Options, kind: ControllerKind, started: &Sender<Started>) {
+    let mut worker = match Worker::new(options, kind) {
+        Ok((worker, calls)) => {
+            let shared = Arc::clone(worker.driver.shared());
+            if started.send(Ok((shared, calls))).is_err() {
+                return;
+            }
+            worker
+        }
+        Err(error) => {
+            // Whoever waited for it is gone if this fails.
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    worker.run();
+}
+
+#[derive(Debug)]
+struct Worker {
+    reactor: Reactor,
+    driver: ControllerDriver,
+    calls: Mailbox<Call>,
+    queue: Option<QueuePair>,
+    io: HashMap<u64, Sender<IoResult>>,
+    admin: HashMap<u64, Sender<AdminResult>>,
+    /// Requests that wait for a buffer.
+    waiting: VecDeque<Io>,
+    next_tag: u64,
+    stopping: bool,
+}
+
+impl Worker {
+    fn new(options: &Options, kind: ControllerKind) -> Result<(Self, Postbox<Call>), Error> {
+        let reactor = Reactor::new(options.reactor.clone()).map_err(Error::Reactor)?;
+        let driver = ControllerDriver::connect(&reactor, DRIVER, options, kind)?;
+        let (postbox, calls) = reactor.mailbox();
+        let worker = Self {
+            reactor,
+            driver,
+            calls,
+            queue: None,
+            io: HashMap::new(),
+            admin: HashMap::new(),
+            waiting: VecDeque::new(),
+            next_tag: 0,
+            stopping: false,
+        };
+        Ok((worker, postbox))
+    }
+
+    fn run(&mut self) {
+        let mut completions = Vec::new();
+        self.turn();
+        while !(self.stopping && self.driver.is_finished()) {
+            let busy = !self.io.is_empty() || !self.admin.is_empty();
+            let patience = if busy {
+                Patience::Adaptive { grace: limits::SPIN_GRACE }
+            } else {
+                Patience::Sleep
+            };
+            self.reactor.poll(patience, &mut completions);
+            for completion in completions.drain(..) {
+                match (completion.token.owner, &mut self.queue) {
+                    (DRIVER, _) => self.driver.handle(&mut self.reactor, completion),
+                    (QUEUE, Some(queue)) => queue.handle(&mut self.reactor, completion),
+                    _ => {}
+                }
+            }
+            self.turn();
+        }
+        self.refuse_rest();
+    }
+
+    /// All but the completions: calls, requests, ends, and everything that is to be sent.
+    fn turn(&mut self) {
+        while let Some(call) = self.calls.take() {
+            self.hear(call);
+        }
+        self.begin_waiting();
+        if let Some(queue) = &mut self.queue {
+            queue.flush(&mut self.reactor);
+        }
+        self.driver.flush(&mut self.reactor);
+        if let Some(queue) = &mut self.queue {
+            while let Some(completion) = queue.poll_completion() {
+                let reply = self.io.remove(&completion.tag);
+                answer(reply, completion);
+            }
+        }
+        while let Some((tag, result)) = self.driver.poll_answer() {
+            if let Some(reply) = self.admin.remove(&tag) {
+                // A caller that no longer waits does not want to know.
+                let _ = reply.send(result);
+            }
+        }
+        while let Some(event) = self.driver.poll_event() {
+            self.driver.shared().push_event(event);
+        }
+    }
+
+    fn hear(&mut self, call: Call) {
+        let now = self.reactor.now();
+        match call {
+            Call::Io(io) => self.waiting.push_back(io),
+            Call::Admin { command, data, reply } => {
+                let tag = self.take_tag();
+                self.admin.insert(tag, reply);
+                self.driver.submit_admin(tag, command, data, now);
+            }
+            Call::Reset => self.driver.reset(now),
+            Call::Rescan => self.driver.rescan(now),
+            Call::Stop => {
+                self.stopping = true;
+                self.driver.shut_down(now);
+            }
+        }
+    }
+
+    fn take_tag(&mut self) -> u64 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    fn begin_waiting(&mut self) {
+        while let Some(io) = self.waiting.pop_front() {
+            let free = self.reactor.pool().available();
+            if !self.io.is_empty() && free < 2 * limits::BLOCKING_PIECE_BYTES {
+                // Something is under way, and gives its buffers back.
+                self.waiting.push_front(io);
+                return;
+            }
+            self.begin(io);
+        }
+    }
+
+    fn begin(&mut self, io: Io) {
+        let Io { namespace, kind, block, blocks, data, reply } = io;
+        let fail = |reply: &Sender<IoResult>, why| {
+            let _ = reply.send(Err(why));
+        };
+        if let Err(words) = self.open_queue() {
+            return fail(&reply, Err(words));
+        }
+        let Some(queue) = &mut self.queue else { return };
+        let picture = queue.picture().cloned();
+        let current = picture.as_ref().and_then(|picture| {
+            let now = picture.namespaces.get(&namespace.nsid)?;
+            now.is_same(&namespace).then_some((picture, now))
+        });
+        let Some((picture, current)) = current else {
+            return fail(&reply, Ok(Failure::Gone));
+        };
+        let length = match kind {
+            IoKind::Read => blocks as usize * namespace.block_bytes as usize,
+            _ => data.len(),
+        };
+        let Some(operation) = operation(&self.reactor, kind, (block, blocks), &data, length) else {
+            let words = "the host's buffer pool has no room for the request";
+            return fail(&reply, Err(words.into()));
+        };
+        let shape = geometry(&picture.controller, current);
+        if let Err(failure) = operation.check(&shape) {
+            return fail(&reply, Ok(failure));
+        }
+        let current = Arc::clone(current);
+        let tag = self.next_tag + 1;
+        self.next_tag = tag;
+        self.io.insert(tag, reply);
+        queue.submit(&current, Request { tag, operation });
+    }
+
+    fn open_queue(&mut self) -> Result<(), String> {
+        if self.queue.is_none() {
+            let shared = self.driver.shared();
+            self.queue = Some(QueuePair::open(shared, &self.reactor, QUEUE)?);
+        }
+        Ok(())
+    }
+
+    /// Calls that came after the end.
+    fn refuse_rest(&mut self) {
+        while let Some(call) = self.calls.take() {
+            if let Call::Io(io) = call {
+                self.waiting.push_back(io);
+            }
+        }
+        for io in self.waiting.drain(..) {
+            let _ = io.reply.send(Err(Ok(Failure::Gone)));
+        }
+    }
+}
+
+/// The operation with buffers of the reactor; `None` where the pool has none.
+fn operation(
+    reactor: &Reactor,
+    kind: IoKind,
+    (block, blocks): (u64, u32),
+    data: &[u8],
+    length: usize,
+) -> Option<Operation> {
+    let filled = |bytes: &[u8]| {
+        let mut buffer = reactor.pool().take(bytes.len())?;
+        buffer.bytes_mut().copy_from_slice(bytes);
+        Some(buffer)
+    };
+    Some(match kind {
+        IoKind::Read => Operation::Read { block, blocks, into: reactor.pool().take(length)? },
+        IoKind::Write { durable } => {
+            Operation::Write { block, blocks, from: filled(data)?, durable }
+        }
+        IoKind::Flush => Operation::Flush,
+        IoKind::WriteZeroes { deallocate } => {
+            Operation::WriteZeroes { block, blocks, deallocate, durable: false }
+        }
+        IoKind::Deallocate { ranges } => Operation::Discard { ranges },
+        IoKind::Compare => Operation::Compare { block, blocks, with: filled(data)? },
+        IoKind::CompareAndWrite { expected } => {
+            let compare = filled(&expected)?;
+            let write = filled(data)?;
+            Operation::CompareAndWrite { block, blocks, compare, write, durable: false }
+        }
+        IoKind::Verify => Operation::Verify { block, blocks },
+    })
+}
+
+fn answer(reply: Option<Sender<IoResult>>, completion: Completion) {
+    let Some(reply) = reply else { return };
+    let data = completion.buffer.map(|buffer| buffer.to_vec()).unwrap_or_default();
+    // A caller that no longer waits does not want to know.
+    let _ = reply.send(completion.result.map(|()| data).map_err(Ok));
+}
