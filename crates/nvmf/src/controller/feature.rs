@@ -75,6 +75,11 @@ impl Features {
         *self = Self::new(view);
     }
 
+    /// Forgets what was set of namespaces that are gone.
+    pub(super) fn forget_namespaces(&mut self, view: &SubsystemView) {
+        self.error_recovery.retain(|nsid, _| view.namespaces.contains_key(nsid));
+    }
+
     /// Whether the host wants to hear of this event.
     pub(super) fn is_event_enabled(&self, event: Event) -> bool {
         match (event.event_type(), event.as_notice()) {

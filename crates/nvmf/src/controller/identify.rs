@@ -131,10 +131,8 @@ impl Controller {
             U32::new(OptionalAsynchronousEvents(0).with_namespace_attribute(true).0);
         controller.firmware_updates =
             FirmwareUpdates(0).with_first_slot_read_only(true).with_slots(1);
-        controller.log_page_attributes = LogPageAttributes(0)
-            .with_command_effects(true)
-            .with_extended_data(true)
-            .with_miscellaneous(true);
+        controller.log_page_attributes =
+            LogPageAttributes(0).with_command_effects(true).with_extended_data(true);
         controller.submission_queue_entry_sizes = EntrySizes::SUBMISSION;
         controller.completion_queue_entry_sizes = EntrySizes::COMPLETION;
         controller.namespaces = U32::new(view.limits.max_namespaces);

@@ -385,6 +385,7 @@ impl Controller {
         if !self.view.allows(&self.host) {
             return self.end(EndReason::HostNotAllowed);
         }
+        self.features.forget_namespaces(&self.view);
         self.note_changes(&old);
         self.deliver_events();
     }

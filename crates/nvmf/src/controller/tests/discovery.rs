@@ -1,0 +1,174 @@
+use weft_nvme::event::Event;
+use weft_nvme::feature::{FeatureId, GetFeatures, SetFeatures};
+use weft_nvme::identify::{self, Cns, ControllerType, DiscoveryControllerType, Identify};
+use weft_nvme::log_page::{DiscoveryEntry as Wired, GetLogPage, LogPageId};
+use weft_nvme::{AdminOpcode, Wire};
+
+use super::*;
+use crate::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
+use crate::subsystem::SubsystemKind;
+use crate::subsystem::test_support::{HOST, SUBSYSTEM, nqn};
+
+fn discovery_view(generation: u64, entries: Vec<DiscoveryEntry>) -> SubsystemView {
+    SubsystemView {
+        nqn: nqn("nqn.2024-01.io.weft:discovery"),
+        kind: SubsystemKind::Discovery(Arc::new(DiscoveryView { generation, entries })),
+        ..view(&[])
+    }
+}
+
+fn entries() -> Vec<DiscoveryEntry> {
+    let wildcard = "0.0.0.0".parse().expect("an address");
+    let visible = DiscoveryEntry::tcp(EntryKind::Nvm, nqn(SUBSYSTEM), wildcard, 4420);
+    let hidden = DiscoveryEntry {
+        allowed_hosts: Some(vec![nqn("nqn.other")]),
+        ..DiscoveryEntry::tcp(EntryKind::Nvm, nqn("nqn.hidden"), wildcard, 4420)
+    };
+    vec![visible, hidden]
+}
+
+fn discovery_of(keep_alive_timeout_ms: u32) -> Controller {
+    let request = ConnectRequest {
+        subsystem: Nqn::DISCOVERY,
+        keep_alive_timeout_ms,
+        ..request(0, 31, 0xffff)
+    };
+    let subsystem = discovery_view(7, entries());
+    assert_eq!(request.check_admin(&subsystem), Ok(()), "by the well-known name");
+    let mut controller = Controller::new(Arc::new(subsystem), &request, 1, LOCAL, NOW);
+    configure(&mut controller, ENABLE);
+    controller
+}
+
+pub(super) fn enabled_discovery() -> Controller {
+    discovery_of(0)
+}
+
+const LOG: LogPageId = LogPageId::DISCOVERY;
+
+#[test]
+fn it_says_that_it_is_a_discovery_controller() {
+    let command = Identify::new(Cns::CONTROLLER, 0).to_command();
+    let bytes = data(&mut enabled_discovery(), command, 4096);
+    let identified = identify::Controller::read(&bytes).expect("4096 bytes");
+    assert_eq!(identified.controller_type, ControllerType::DISCOVERY);
+    assert_eq!(identified.discovery_controller_type, DiscoveryControllerType::DIRECT);
+    assert_eq!(identified.subsystem(), Ok(nqn("nqn.2024-01.io.weft:discovery")));
+    assert_eq!(identified.optional_asynchronous_events.get(), 0x8000_0000);
+    assert!(identified.log_page_attributes.extended_data());
+    assert_eq!(identified.namespaces.get(), 0);
+    assert_eq!(identified.keep_alive_granularity_100ms.get(), 1);
+    assert_eq!(identified.maximum_outstanding_commands.get(), 1024);
+    assert_eq!(identified.sgl_support().supported(), 1);
+}
+
+#[test]
+fn it_has_itself_to_identify_and_nothing_else() {
+    for cns in (0..=u8::MAX).map(Cns).filter(|cns| *cns != Cns::CONTROLLER) {
+        let command = Identify::new(cns, 1).to_command();
+        let command = command.with_data_pointer(Descriptor::transport(4096));
+        let status = refused(&mut enabled_discovery(), &command);
+        assert_eq!(status, Status::INVALID_FIELD.with_dnr(), "{cns}");
+    }
+}
+
+#[test]
+fn it_has_two_log_pages() {
+    for log_page in (0..=u8::MAX).map(LogPageId) {
+        let mut controller = enabled_discovery();
+        let command = GetLogPage::new(log_page, 0, 1024).to_command();
+        if [LogPageId::SUPPORTED_LOG_PAGES, LOG].contains(&log_page) {
+            data(&mut controller, command, 1024);
+        } else {
+            let command = command.with_data_pointer(Descriptor::transport(1024));
+            let status = refused(&mut controller, &command);
+            assert_eq!(status, Status::INVALID_LOG_PAGE.with_dnr(), "{log_page}");
+        }
+    }
+}
+
+#[test]
+fn a_host_finds_what_it_may_connect_to() {
+    let mut controller = enabled_discovery();
+    assert_eq!(controller.host(), &nqn(HOST));
+    let page = data(&mut controller, GetLogPage::new(LOG, 0, 2048).to_command(), 2048);
+    assert_eq!(page[..16], [7, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    let entry = Wired::read(&page[1024..]).expect("an entry");
+    assert_eq!(entry.subsystem(), Ok(nqn(SUBSYSTEM)));
+    assert!(entry.address.0.starts_with(b"192.0.2.1 "), "the address that it came to");
+    let part = data(&mut controller, GetLogPage::new(LOG, 1024, 1024).to_command(), 1024);
+    assert_eq!(part, page[1024..]);
+    let beyond = GetLogPage::new(LOG, 2052, 4).to_command();
+    let beyond = beyond.with_data_pointer(Descriptor::transport(4));
+    assert_eq!(refused(&mut controller, &beyond), Status::INVALID_FIELD.with_dnr());
+}
+
+#[test]
+fn a_new_generation_is_told() {
+    let mut controller = enabled_discovery();
+    let request = Command::new(AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST).with_command_id(1);
+    controller.handle_command(&request, &[], NOW);
+    controller.replace_view(Arc::new(discovery_view(7, entries())));
+    assert_eq!(late(&mut controller), [], "the same");
+    controller.replace_view(Arc::new(discovery_view(8, vec![])));
+    let change = Event::DISCOVERY_LOG_PAGE_CHANGE.0;
+    assert_eq!(change, 0x0070_f002);
+    assert_eq!(late(&mut controller), [(1, Status::SUCCESS, change)]);
+    controller.handle_command(&request.with_command_id(2), &[], NOW);
+    controller.replace_view(Arc::new(discovery_view(9, vec![])));
+    assert_eq!(late(&mut controller), [], "masked");
+    let retained = GetLogPage { retain_event: true, ..GetLogPage::new(LOG, 0, 1024) };
+    data(&mut controller, retained.to_command(), 1024);
+    controller.replace_view(Arc::new(discovery_view(10, vec![])));
+    assert_eq!(late(&mut controller), [], "still masked");
+    data(&mut controller, GetLogPage::new(LOG, 0, 1024).to_command(), 1024);
+    controller.replace_view(Arc::new(discovery_view(11, vec![])));
+    assert_eq!(late(&mut controller), [(2, Status::SUCCESS, change)]);
+}
+
+#[test]
+fn it_has_two_features() {
+    for feature in (0..=u8::MAX).map(FeatureId) {
+        let mut controller = enabled_discovery();
+        let get = GetFeatures::new(feature).to_command();
+        match feature {
+            FeatureId::KEEP_ALIVE_TIMER => {
+                assert_eq!(result(&mut controller, &get), 120_000);
+                let set = SetFeatures::new(feature, 30_000).to_command();
+                assert_eq!(result(&mut controller, &set), 30_000);
+                assert_eq!(controller.deadline(), Some(NOW + seconds(30)));
+            }
+            FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION => {
+                assert_eq!(result(&mut controller, &get), 0x8000_0000);
+                result(&mut controller, &SetFeatures::new(feature, 0).to_command());
+                assert_eq!(result(&mut controller, &get), 0);
+                let set = SetFeatures::new(feature, 0x100).to_command();
+                assert_eq!(refused(&mut controller, &set), Status::INVALID_FIELD.with_dnr());
+            }
+            _ => {
+                let invalid = Status::INVALID_FIELD.with_dnr();
+                assert_eq!(refused(&mut controller, &get), invalid, "{feature}");
+                let set = SetFeatures::new(feature, 0).to_command();
+                assert_eq!(refused(&mut controller, &set), invalid, "{feature}");
+            }
+        }
+    }
+}
+
+#[test]
+fn it_lives_two_minutes_or_as_long_as_it_is_kept_alive() {
+    let mut controller = discovery_of(0);
+    assert_eq!(controller.deadline(), Some(NOW + seconds(120)));
+    controller.handle_deadline(NOW + seconds(120));
+    controller.handle_deadline(NOW + seconds(240));
+    assert_eq!(effects(&mut controller).len(), 2);
+    assert_eq!(discovery_of(30_000).deadline(), Some(NOW + seconds(30)));
+}
+
+#[test]
+fn it_has_no_io_queues() {
+    let mut controller = enabled_discovery();
+    let request = ConnectRequest { subsystem: Nqn::DISCOVERY, ..request(1, 31, 1) };
+    let error = controller.attach_queue(&request).expect_err("no I/O queues");
+    assert_eq!((error.status, error.result), (Status::CONNECT_INVALID_PARAMETERS.with_dnr(), 42));
+}
