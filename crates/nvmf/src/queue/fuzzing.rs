@@ -61,7 +61,7 @@ impl Input<'_> {
             .with_flags(weft_nvme::command::Flags(0x40 | (flags & 3)))
             .with_namespace_id(u32::from(nsid % 4))
             .with_data_pointer(pointer)
-            .with_cdw10(u32::from(if opcode == 0x09 { 0 } else { block }) | blocks % 2)
+            .with_cdw10(u32::from(block))
             .with_cdw12(blocks);
         if opcode == 0x09 {
             command.cdw10 = blocks.into();
@@ -130,11 +130,11 @@ impl Harness {
             IoAction::Complete(completion) | IoAction::Disconnect(completion) => {
                 self.answered(completion);
             }
-            IoAction::Device(device) => self.to_device(device),
+            IoAction::Device(device) => self.give(device),
             IoAction::Fused { compare, write } => {
                 assert_eq!(compare.operation.range(), write.operation.range());
-                self.to_device(compare);
-                self.to_device(write);
+                self.give(compare);
+                self.give(write);
                 self.pairs.push_back((compare, write));
             }
             IoAction::FlushAll { command_id } | IoAction::Held { command_id } => {
@@ -152,7 +152,7 @@ impl Harness {
         self.answered(completion);
     }
 
-    fn to_device(&mut self, device: DeviceCommand) {
+    fn give(&mut self, device: DeviceCommand) {
         let namespace = self.view.namespaces.get(&device.nsid).expect("an active namespace");
         assert_eq!(namespace.device, device.device);
         assert!(!(device.operation.modifies() && namespace.is_write_protected()));

@@ -224,7 +224,8 @@ impl ErrorSlot {
         }
         fence(Ordering::Acquire);
         let after = self.version.load(Ordering::Relaxed);
-        (before == after && before % 2 == 0 && before != 0).then(|| ErrorRecord::from_words(words))
+        (before == after && before.is_multiple_of(2) && before != 0)
+            .then(|| ErrorRecord::from_words(words))
     }
 }
 
