@@ -69,14 +69,44 @@ enum Closing {
 /// Input that has been received and not all been taken yet.
 #[derive(Debug)]
 pub(crate) struct Input {
-    pub(crate) buffer: Buffer,
-    pub(crate) start: usize,
-    pub(crate) end: usize,
+    store: Store,
+    start: usize,
+    end: usize,
+}
+
+#[derive(Debug)]
+enum Store {
+    Received(Buffer),
+    Parked(Vec<u8>),
 }
 
 impl Input {
+    /// Input that waits outside the pool.
+    pub(crate) fn parked(bytes: Vec<u8>) -> Self {
+        let end = bytes.len();
+        Self { store: Store::Parked(bytes), start: 0, end }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.buffer.get(self.start..self.end).unwrap_or_default()
+        let all = match &self.store {
+            Store::Received(buffer) => &buffer[..],
+            Store::Parked(bytes) => &bytes[..],
+        };
+        all.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// All but the last `left` bytes have been taken.
+    pub(crate) fn keep(&mut self, left: usize) {
+        self.start = self.end.saturating_sub(left);
+    }
+
+    /// Gives the pool its buffer back: if those who wait for the pool to fill held buffers of it,
+    /// they might wait for each other.
+    pub(crate) fn park(self) -> Self {
+        match self.store {
+            Store::Received(_) => Self::parked(self.bytes().to_vec()),
+            Store::Parked(_) => self,
+        }
     }
 }
 
@@ -296,7 +326,7 @@ impl Link {
             }
             (Outcome::Received { len: 0, .. }, _) => Happened::Lost(CloseReason::PeerClosed),
             (Outcome::Received { buffer, len }, _) => {
-                self.input = Some(Input { buffer, start: 0, end: len });
+                self.input = Some(Input { store: Store::Received(buffer), start: 0, end: len });
                 Happened::Input
             }
             (Outcome::ReceivedInto { buffer, len }, Receiving::Direct { slot, start })

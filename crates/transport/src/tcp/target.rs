@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::time::Duration;
 
 use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, Status};
@@ -107,19 +108,9 @@ impl Connection {
         detached: DetachedConnection,
     ) -> io::Result<Self> {
         let DetachedConnection { stream, session, limits, input } = detached;
-        // A host that sends on before Connect is answered pays for a buffer at the wrong moment.
-        let input = match input.len() {
-            0 => None,
-            end => {
-                let mut buffer =
-                    reactor.pool().take_reserved(end).ok_or(io::ErrorKind::OutOfMemory)?;
-                buffer.copy_from_slice(&input);
-                Some(Input { buffer, start: 0, end })
-            }
-        };
         let socket = reactor.add_stream(stream)?;
         let mut connection = Self::new(owner, tag, socket, session, limits);
-        connection.link.input = input;
+        connection.link.input = (!input.is_empty()).then(|| Input::parked(input));
         connection.stage = Stage::Connecting;
         connection.slots[0].in_flight = true;
         connection.link.set_deadline(reactor, limits.handshake_timeout);
@@ -152,7 +143,10 @@ impl Connection {
             }
             Happened::Sent => self.handle_sent(reactor),
             Happened::Deadline => self.handle_deadline(reactor),
-            Happened::Chore => self.process(reactor),
+            Happened::Chore => {
+                self.retry(reactor);
+                self.process(reactor);
+            }
             Happened::Lost(reason) => self.lose(reactor, reason),
         }
         self.settle();
@@ -230,7 +224,7 @@ impl Connection {
         }
         if self.link.input.is_some() {
             // What was left while the connection was paused: events come from `handle` alone.
-            return self.link.set_chore(reactor, std::time::Duration::ZERO);
+            return self.link.set_chore(reactor, Duration::ZERO);
         }
         match self.direct() {
             Some((slot, buffer, start, len)) => {
@@ -268,6 +262,20 @@ impl Connection {
 
     /// Takes in what has been received, until it is used up or something must come first.
     fn process(&mut self, reactor: &mut Reactor) {
+        self.advance(reactor);
+        if self.starved.is_some()
+            && let Some(input) = self.link.input.take()
+        {
+            self.link.input = Some(input.park());
+            self.retry(reactor);
+            self.advance(reactor);
+        }
+        if self.starved.is_some() {
+            self.link.set_chore(reactor, POOL_RETRY);
+        }
+    }
+
+    fn advance(&mut self, reactor: &mut Reactor) {
         let mut input = self.link.input.take();
         let mut bytes = input.as_ref().map_or(&[][..], Input::bytes);
         while !self.is_paused() {
@@ -279,7 +287,7 @@ impl Connection {
         }
         let left = bytes.len();
         if let Some(input) = &mut input {
-            input.start = input.end - left;
+            input.keep(left);
         }
         self.link.input = input.filter(|_| left > 0 && self.link.is_open());
     }
@@ -322,9 +330,6 @@ impl Connection {
         let bytes = usize::try_from(data_length).unwrap_or(usize::MAX);
         self.starved = Some(Starved { slot, bytes });
         self.retry(reactor);
-        if self.starved.is_some() {
-            self.link.set_chore(reactor, POOL_RETRY);
-        }
     }
 
     /// Tries to get the buffer that a command is starved of.

@@ -150,7 +150,7 @@ fn vectors_are_read_however_they_are_cut() {
             let (head, tail) = vector.bytes.split_at(cut);
             assert_eq!(read(&vector, &[head, tail]), expected, "{} cut at {cut}", vector.name);
             let (header, data, end) = read(&vector, &[head]);
-            let complete = header.is_some() && end.is_some() == !vector.data.is_empty();
+            let complete = header.is_some() && end.is_some() != vector.data.is_empty();
             assert!(!complete, "{} cut at {cut} is not whole", vector.name);
             assert!(vector.data.starts_with(&data));
         }

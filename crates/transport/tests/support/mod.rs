@@ -1,0 +1,403 @@
+//! A target and hosts on reactors, joined by sockets: a little device that keeps what is written
+//! under a key, and a host that checks what it gets.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_nvme::{Command, Completion, FabricsType, Status};
+use weft_reactor::{
+    Buffer, Config, DriverKind, ListenerId, Operation, Outcome, Owner, Patience, Reactor, Token,
+};
+use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::target::{CapsuleData, Event, Limits, TargetConnection};
+use weft_transport::{CloseReason, DataDigestError, Slot, tag_of};
+
+pub const WRITE: u8 = 1;
+pub const READ: u8 = 2;
+/// A command that is never answered.
+pub const HANG: u8 = 0x80;
+
+const LISTENER: Owner = Owner(1);
+const TARGET: Owner = Owner(2);
+pub const HOST: Owner = Owner(3);
+
+/// What is stored under a key until somebody writes: `length` bytes that the key determines.
+pub fn pattern(key: u32, length: usize) -> Vec<u8> {
+    let seed = key.wrapping_mul(0x9e37_79b9);
+    (0..length)
+        .map(|index| {
+            let word = u32::try_from(index / 4).expect("short").wrapping_mul(0x0101_6b5d) ^ seed;
+            word.to_le_bytes()[index % 4] ^ word.to_le_bytes()[3]
+        })
+        .collect()
+}
+
+/// The reactors of this machine's drivers.
+pub fn drivers() -> Vec<Reactor> {
+    let config = |driver| Config { driver, pool_bytes: 48 << 20, ..Config::default() };
+    let mut reactors = vec![Reactor::new(config(DriverKind::Epoll)).expect("epoll")];
+    match Reactor::new(config(DriverKind::Uring)) {
+        Ok(reactor) => reactors.push(reactor),
+        Err(error) => eprintln!("no io_uring here: {error}"),
+    }
+    reactors
+}
+
+/// How the target's owner behaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Behaviour {
+    pub depth: u16,
+    pub flow_control: bool,
+    pub limits: Limits,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self { depth: 128, flow_control: true, limits: Limits::default() }
+    }
+}
+
+/// The owner of a target's connections.
+#[derive(Debug)]
+pub struct Target {
+    pub behaviour: Behaviour,
+    pub connections: HashMap<u32, TargetConnection>,
+    pub closed: Vec<CloseReason>,
+    pub stored: BTreeMap<u32, Vec<u8>>,
+    /// Commands whose data is being fetched, or that hang.
+    waiting: HashMap<(u32, Slot), Command>,
+    pub corrupt: usize,
+    pub commands: usize,
+    pub address: SocketAddr,
+    listener: ListenerId,
+    next_tag: u32,
+}
+
+impl Target {
+    pub fn listen(reactor: &mut Reactor, address: SocketAddr, behaviour: Behaviour) -> Self {
+        let listener = reactor.listen(address).expect("listen");
+        let address = reactor.local_address(listener).expect("address");
+        reactor.submit(Token::new(LISTENER, 0), Operation::Accept { listener });
+        Self {
+            behaviour,
+            connections: HashMap::new(),
+            closed: Vec::new(),
+            stored: BTreeMap::new(),
+            waiting: HashMap::new(),
+            corrupt: 0,
+            commands: 0,
+            address,
+            listener,
+            next_tag: 0,
+        }
+    }
+
+    pub fn stop(&mut self, reactor: &mut Reactor) {
+        reactor.close_listener(self.listener);
+    }
+
+    /// Takes a completion if it is the target's.
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        let token = completion.token;
+        if token.owner == LISTENER {
+            if let Outcome::Accepted { socket, .. } = completion.outcome {
+                let limits = self.behaviour.limits;
+                let tag = self.next_tag;
+                self.next_tag += 1;
+                let connection = TargetConnection::accept(reactor, TARGET, tag, socket, limits);
+                self.connections.insert(tag, connection);
+            }
+            return;
+        }
+        let tag = tag_of(token);
+        if let Some(mut connection) = self.connections.remove(&tag) {
+            connection.handle(reactor, completion);
+            self.keep(reactor, tag, connection);
+        }
+    }
+
+    /// Answers what a connection raises, and puts it back unless it has ended.
+    fn keep(&mut self, reactor: &mut Reactor, tag: u32, mut connection: TargetConnection) {
+        while let Some(event) = connection.poll_event() {
+            match event {
+                Event::Command { slot, command, data } => {
+                    self.commands += 1;
+                    self.execute(reactor, tag, &mut connection, slot, &command, data);
+                }
+                Event::Data { slot, buffer, result } => {
+                    let command = self.waiting.remove(&(tag, slot)).expect("it was asked for");
+                    self.finish_write(&mut connection, slot, &command, &buffer, result);
+                }
+                Event::Closed { reason } => {
+                    self.closed.push(reason);
+                    self.waiting.retain(|(other, _), _| *other != tag);
+                    assert!(connection.poll_event().is_none(), "nothing follows the end");
+                    return;
+                }
+            }
+        }
+        connection.flush(reactor);
+        self.connections.insert(tag, connection);
+    }
+
+    fn execute(
+        &mut self,
+        reactor: &mut Reactor,
+        tag: u32,
+        connection: &mut TargetConnection,
+        slot: Slot,
+        command: &Command,
+        data: CapsuleData,
+    ) {
+        let done = Completion::new(command.command_id.get(), Status::SUCCESS);
+        if command.is_fabrics() {
+            connection.set_queue(self.behaviour.depth, self.behaviour.flow_control);
+            return connection.complete(slot, done);
+        }
+        let transfer = match connection.transfer(command) {
+            Ok(transfer) => transfer,
+            Err(status) => return connection.complete(slot, done.with_status(status)),
+        };
+        let length = transfer.bytes as usize;
+        match (command.opcode, data) {
+            (READ, CapsuleData::None) => {
+                let Some(mut buffer) = reactor.pool().take(length) else {
+                    return connection.complete(slot, done.with_status(Status::INTERNAL_ERROR));
+                };
+                let key = command.cdw10.get();
+                let bytes = self.stored.get(&key).cloned();
+                buffer.copy_from_slice(&bytes.unwrap_or_else(|| pattern(key, length)));
+                connection.send(slot, buffer, done);
+            }
+            (WRITE, CapsuleData::None) => {
+                let Some(buffer) = reactor.pool().take(length) else {
+                    return connection.complete(slot, done.with_status(Status::INTERNAL_ERROR));
+                };
+                self.waiting.insert((tag, slot), *command);
+                connection.receive(slot, buffer);
+            }
+            (WRITE, CapsuleData::Inline(buffer)) => {
+                self.finish_write(connection, slot, command, &buffer, Ok(()));
+            }
+            (_, CapsuleData::Corrupt) => {
+                self.corrupt += 1;
+                connection.complete(slot, done.with_status(Status::TRANSIENT_TRANSPORT_ERROR));
+            }
+            (_, CapsuleData::Invalid(status)) => {
+                connection.complete(slot, done.with_status(status));
+            }
+            (HANG, _) => {
+                self.waiting.insert((tag, slot), *command);
+            }
+            _ => connection.complete(slot, done.with_dword0(command.cdw10.get())),
+        }
+    }
+
+    fn finish_write(
+        &mut self,
+        connection: &mut TargetConnection,
+        slot: Slot,
+        command: &Command,
+        buffer: &Buffer,
+        result: Result<(), DataDigestError>,
+    ) {
+        let done = Completion::new(command.command_id.get(), Status::SUCCESS);
+        match result {
+            Ok(()) => {
+                self.stored.insert(command.cdw10.get(), buffer.to_vec());
+                connection.complete(slot, done);
+            }
+            Err(DataDigestError) => {
+                self.corrupt += 1;
+                connection.complete(slot, done.with_status(Status::TRANSIENT_TRANSPORT_ERROR));
+            }
+        }
+    }
+}
+
+/// What became of a command.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ending {
+    Completed { status: Status, received: u32, data: Option<Vec<u8>> },
+    Failed,
+}
+
+/// The owner of a host's connection.
+#[derive(Debug)]
+pub struct Host {
+    pub connection: HostConnection,
+    pub ready: bool,
+    pub endings: BTreeMap<Slot, Ending>,
+    pub closed: Option<(CloseReason, Vec<Slot>)>,
+    reading: Vec<Slot>,
+    connect: Option<Slot>,
+}
+
+impl Host {
+    pub fn connect(
+        reactor: &mut Reactor,
+        tag: u32,
+        address: SocketAddr,
+        options: HostOptions,
+    ) -> Self {
+        Self {
+            connection: HostConnection::connect(reactor, HOST, tag, address, options),
+            ready: false,
+            endings: BTreeMap::new(),
+            closed: None,
+            reading: Vec::new(),
+            connect: None,
+        }
+    }
+
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+        self.connection.handle(reactor, completion);
+        self.take_events();
+        self.connection.flush(reactor);
+    }
+
+    pub fn take_events(&mut self) {
+        while let Some(event) = self.connection.poll_event() {
+            assert!(self.closed.is_none(), "nothing follows the end");
+            match event {
+                HostEvent::Ready { .. } => {
+                    let command = Command::fabrics(FabricsType::CONNECT);
+                    self.connect = self.connection.submit(command, HostData::None).ok();
+                    assert!(self.connect.is_some());
+                }
+                HostEvent::Completed { slot, completion, buffer, received } => {
+                    if self.connect == Some(slot) {
+                        assert!(completion.status().is_success());
+                        self.connect = None;
+                        self.ready = true;
+                        continue;
+                    }
+                    let reading = self.reading.contains(&slot);
+                    self.reading.retain(|other| *other != slot);
+                    let data = buffer.filter(|_| reading).map(|buffer| buffer.to_vec());
+                    let status = completion.status();
+                    let ending = Ending::Completed { status, received, data };
+                    assert!(self.endings.insert(slot, ending).is_none(), "completed once");
+                }
+                HostEvent::Failed { slot, .. } => {
+                    assert!(self.endings.insert(slot, Ending::Failed).is_none());
+                }
+                HostEvent::Closed { reason, in_flight } => {
+                    let slots = in_flight.iter().map(|(slot, _)| *slot).collect();
+                    self.closed = Some((reason, slots));
+                }
+            }
+        }
+    }
+
+    pub fn read(&mut self, reactor: &Reactor, key: u32, length: usize) -> Slot {
+        let buffer = reactor.pool().take(length).expect("a buffer");
+        let command = Command::new(READ).with_cdw10(key);
+        let slot =
+            self.connection.submit(command, HostData::FromController(buffer)).expect("a slot");
+        self.reading.push(slot);
+        slot
+    }
+
+    pub fn write(&mut self, reactor: &Reactor, key: u32, payload: &[u8]) -> Slot {
+        let mut buffer = reactor.pool().take(payload.len()).expect("a buffer");
+        buffer.copy_from_slice(payload);
+        let command = Command::new(WRITE).with_cdw10(key);
+        self.connection.submit(command, HostData::ToController(buffer)).expect("a slot")
+    }
+}
+
+/// A target and its hosts on one reactor.
+#[derive(Debug)]
+pub struct Rig {
+    pub reactor: Reactor,
+    pub target: Target,
+    pub hosts: Vec<Host>,
+    completions: Vec<weft_reactor::Completion>,
+}
+
+impl Rig {
+    pub fn new(mut reactor: Reactor, behaviour: Behaviour) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let target = Target::listen(&mut reactor, address, behaviour);
+        Self { reactor, target, hosts: Vec::new(), completions: Vec::new() }
+    }
+
+    /// Connects a host, up to an accepted Connect.
+    pub fn connect(&mut self, options: HostOptions) -> usize {
+        let index = self.start(options);
+        self.run("connected", |rig| rig.hosts[index].ready);
+        index
+    }
+
+    /// Begins to connect a host.
+    pub fn start(&mut self, options: HostOptions) -> usize {
+        let index = self.hosts.len();
+        let tag = u32::try_from(index).expect("few hosts");
+        let host = Host::connect(&mut self.reactor, tag, self.target.address, options);
+        self.hosts.push(host);
+        index
+    }
+
+    /// One turn.
+    pub fn turn(&mut self) {
+        let until = self.reactor.now() + Duration::from_millis(20);
+        self.reactor.poll(Patience::Until(until), &mut self.completions);
+        for completion in std::mem::take(&mut self.completions) {
+            if completion.token.owner == HOST {
+                let index = tag_of(completion.token) as usize;
+                self.hosts[index].handle(&mut self.reactor, completion);
+            } else {
+                self.target.handle(&mut self.reactor, completion);
+            }
+        }
+    }
+
+    /// Turns until `done`.
+    pub fn run(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let deadline = self.reactor.now() + Duration::from_secs(60);
+        while !done(self) {
+            assert!(self.reactor.now() < deadline, "never: {what}: {}", self.summary());
+            self.turn();
+        }
+    }
+
+    fn summary(&self) -> String {
+        let hosts: Vec<_> = self
+            .hosts
+            .iter()
+            .map(|host| (host.ready, host.connection.in_flight(), &host.closed))
+            .collect();
+        let target: Vec<_> =
+            self.target.connections.values().map(TargetConnection::in_flight).collect();
+        let driver = self.reactor.driver_name();
+        format!("{driver}, hosts {hosts:?}, target {target:?}, closed {:?}", self.target.closed)
+    }
+
+    pub fn flush(&mut self, index: usize) {
+        self.hosts[index].connection.flush(&mut self.reactor);
+    }
+
+    /// Waits for all of a host's commands, and takes what became of them.
+    pub fn finish(&mut self, index: usize) -> BTreeMap<Slot, Ending> {
+        self.flush(index);
+        self.run("all commands done", |rig| rig.hosts[index].connection.in_flight() == 0);
+        std::mem::take(&mut self.hosts[index].endings)
+    }
+
+    /// Closes all connections; nothing may be left of them.
+    pub fn close(mut self) {
+        for index in 0..self.hosts.len() {
+            let host = &mut self.hosts[index];
+            host.connection.close(&mut self.reactor, CloseReason::Requested("test is over"));
+            host.take_events();
+        }
+        self.run("everything closed", |rig| {
+            rig.target.connections.is_empty() && rig.hosts.iter().all(|host| host.closed.is_some())
+        });
+        self.target.stop(&mut self.reactor);
+        let pool = self.reactor.pool();
+        assert_eq!(pool.available(), pool.capacity(), "every buffer came back");
+    }
+}
