@@ -94,6 +94,12 @@ impl AdminQueue {
         self.table.get_mut(usize::from(tag))?.take()
     }
 
+    /// What the command of this tag is for.
+    #[cfg(test)]
+    pub(super) fn step_of(&self, tag: u16) -> Option<Step> {
+        self.table.get(usize::from(tag))?.as_ref().map(|entry| entry.step)
+    }
+
     /// The connection is gone: everything that was outstanding, once.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Outstanding> + use<> {
         core::mem::replace(&mut self.table, [const { None }; TAGS]).into_iter().flatten()

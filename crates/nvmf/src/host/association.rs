@@ -764,3 +764,318 @@ pub(super) fn refused(step: Step, completion: &Completion) -> Problem {
         names_parameter.then(|| weft_nvme::fabrics::InvalidParameter(completion.dword0()));
     Problem::Refused { step, status, parameter }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fuzzing::peer::PeerNamespace;
+    use crate::host::fuzzing::{AssociationRun, config};
+    use weft_nvme::event::Event as AsynchronousEvent;
+    use weft_nvme::status::StatusCode;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    /// Answers until nothing is on the wire but what the controller keeps.
+    fn settle(run: &mut AssociationRun) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for _ in 0..200 {
+            let kept = run.wire.iter().all(|command| {
+                command.command.admin_opcode() == AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST
+            });
+            if run.open && kept && run.live {
+                break;
+            }
+            if let Phase::Initialising(_) = run.association.phase {
+                let outstanding = run.wire.front().map(|command| command.tag);
+                steps.extend(outstanding.and_then(|tag| run.association.queue.step_of(tag)));
+            }
+            run.answer_next();
+            run.collect();
+            if run.wire.is_empty() && !run.live {
+                run.pass(limits::READY_POLL);
+            }
+        }
+        steps
+    }
+
+    fn live() -> AssociationRun {
+        let mut run = AssociationRun::new(config());
+        run.association.start(run.now);
+        run.collect();
+        settle(&mut run);
+        assert!(run.live, "{:?}", run.ended);
+        run.events.clear();
+        run
+    }
+
+    #[test]
+    fn the_steps_come_in_the_order_of_the_table() {
+        let mut run = AssociationRun::new(config());
+        run.association.start(run.now);
+        run.collect();
+        let steps = settle(&mut run);
+        assert_eq!(
+            steps,
+            [
+                Step::ConnectAdmin,
+                Step::ReadCapabilities,
+                Step::ReadVersion,
+                Step::Enable,
+                Step::AwaitReady,
+                Step::AwaitReady,
+                Step::IdentifyController,
+                Step::IdentifyNvmController,
+                Step::SetQueueCount,
+                Step::SetEventConfiguration,
+                Step::ListNamespaces,
+                Step::IdentifyNamespace(1),
+                Step::DescribeNamespace(1),
+                Step::IdentifyNamespace(7),
+                Step::DescribeNamespace(7),
+            ]
+        );
+        let picture = Arc::clone(run.association.picture().unwrap());
+        let controller = &picture.controller;
+        assert_eq!((controller.controller_id, controller.io_queues), (5, 4));
+        assert_eq!((controller.queue_entries, controller.in_capsule_bytes), (64, 8192));
+        assert_eq!(controller.transfer_bytes_max, Some(8192));
+        let namespace = &picture.namespaces[&1];
+        assert_eq!((namespace.block_bytes, namespace.blocks), (512, 1000));
+        assert_eq!(namespace.identity.uuid, Some([1; 16]));
+        assert_eq!(namespace.limits.transfer, 16);
+        assert_eq!(run.events, [Event::Connected { controller_id: 5, attempts: 0 }]);
+        assert_eq!(run.wire.len(), 1, "one Asynchronous Event Request is outstanding");
+    }
+
+    #[test]
+    fn a_first_failure_is_told_at_once() {
+        let mut run = AssociationRun::new(config());
+        run.association.start(run.now);
+        run.collect();
+        run.close();
+        run.collect();
+        let problem = run.ended.flatten().expect("a problem");
+        assert_eq!(
+            (problem.to_string().as_str(), problem.side()),
+            ("the peer hung up", Side::Peer)
+        );
+        let mut run = AssociationRun::new(config());
+        run.association.start(run.now);
+        run.collect();
+        run.pass(MINUTE);
+        let problem = run.ended.flatten().expect("a problem").to_string();
+        assert!(problem.contains("did not answer within 3s: opening"), "{problem}");
+    }
+
+    #[test]
+    fn a_controller_that_never_becomes_ready_is_told() {
+        let mut run = AssociationRun::new(config());
+        run.peer.ready_after = u32::MAX;
+        run.association.start(run.now);
+        run.collect();
+        for _ in 0..200 {
+            run.answer_next();
+            run.collect();
+            if run.wire.is_empty() {
+                run.pass(ms(50));
+            }
+        }
+        let problem = run.ended.flatten().expect("a problem").to_string();
+        assert!(problem.contains("did not become ready within 2s"), "{problem}");
+    }
+
+    #[test]
+    fn a_lost_controller_is_found_again() {
+        let mut run = live();
+        run.pass(ms(2400));
+        run.close();
+        run.collect();
+        assert!(!run.live && !run.open);
+        assert!(
+            matches!(&run.events[..], [Event::Lost { retry_in: Some(at), .. }] if *at == ms(100))
+        );
+        run.pass(ms(100));
+        assert_eq!(run.opens, 2);
+        run.close();
+        run.collect();
+        run.pass(ms(1999));
+        assert_eq!((run.opens, run.fail_io), (2, 0));
+        run.pass(ms(1));
+        assert_eq!(run.opens, 3);
+        settle(&mut run);
+        assert_eq!(run.association.generation(), 2);
+        let connected = Event::Connected { controller_id: 5, attempts: 2 };
+        assert_eq!(run.events.last(), Some(&connected));
+    }
+
+    #[test]
+    fn waiting_io_fails_and_at_last_the_controller_is_given_up() {
+        let mut run = live();
+        run.close();
+        run.collect();
+        while run.ended.is_none() {
+            run.pass(ms(500));
+            if run.open {
+                run.close();
+                run.collect();
+            }
+            let lost_for = run.now.saturating_sub(Duration::from_secs(1000));
+            assert!(lost_for < 2 * MINUTE, "it is never given up");
+        }
+        assert_eq!(run.fail_io, 1);
+        assert!((25..=31).contains(&run.opens), "{} attempts in a minute", run.opens);
+        assert!(matches!(run.ended, Some(Some(Problem::Transport { .. }))));
+    }
+
+    #[test]
+    fn keep_alive_goes_out_and_its_silence_is_a_loss() {
+        let mut run = live();
+        run.pass(ms(2500));
+        assert_eq!(run.wire.len(), 2);
+        assert_eq!(run.wire[1].command.admin_opcode(), AdminOpcode::KEEP_ALIVE);
+        run.answer_next();
+        run.collect();
+        run.pass(ms(2500));
+        assert_eq!(run.wire.len(), 2, "the next one");
+        run.pass(ms(4999));
+        assert!(run.live);
+        run.pass(ms(1));
+        assert!(!run.live);
+        let Event::Lost { problem, .. } = &run.events[0] else { panic!("{:?}", run.events) };
+        let silent = Problem::Silent { step: Step::KeepAlive, waited: Duration::from_secs(5) };
+        assert_eq!(*problem, silent);
+    }
+
+    #[test]
+    fn traffic_stands_in_for_keep_alive_where_the_controller_counts_it() {
+        let mut run = AssociationRun::new(config());
+        run.peer.traffic_keeps_alive = true;
+        run.association.start(run.now);
+        run.collect();
+        settle(&mut run);
+        for _ in 0..10 {
+            run.association.handle_traffic();
+            run.pass(ms(2500));
+            assert_eq!(run.wire.len(), 1, "only the event request");
+        }
+        run.pass(ms(2500));
+        assert_eq!(run.wire.len(), 2);
+    }
+
+    fn notify(run: &mut AssociationRun) {
+        let at = run.wire.iter().position(|command| {
+            command.command.admin_opcode() == AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST
+        });
+        let command = run.wire.remove(at.expect("an event request")).unwrap();
+        let event = AsynchronousEvent::NAMESPACE_ATTRIBUTE_CHANGED;
+        let completion = Completion::new(0, Status::SUCCESS).with_result(event.0.into());
+        run.complete(&command, &completion, Vec::new());
+        run.collect();
+        settle(run);
+    }
+
+    #[test]
+    fn namespaces_come_go_grow_and_are_replaced() {
+        let mut run = live();
+        run.peer.namespaces.remove(&7);
+        run.peer.namespaces.insert(2, PeerNamespace { blocks: 5, uuid: 2 });
+        run.peer.namespaces.get_mut(&1).unwrap().blocks = 2000;
+        notify(&mut run);
+        let change = |nsid, change| Event::Namespace { nsid, change };
+        assert_eq!(
+            run.events,
+            [change(1, Change::Changed), change(7, Change::Removed), change(2, Change::Added)]
+        );
+        run.events.clear();
+        run.peer.namespaces.get_mut(&1).unwrap().uuid = 99;
+        notify(&mut run);
+        assert_eq!(run.events, [change(1, Change::Replaced)]);
+        run.events.clear();
+        notify(&mut run);
+        assert_eq!(run.events, [], "nothing changed");
+        assert_eq!(run.wire.len(), 1, "the event request is outstanding again");
+    }
+
+    #[test]
+    fn a_namespace_replaced_during_an_outage_is_told() {
+        let mut run = live();
+        run.close();
+        run.collect();
+        run.peer.namespaces.get_mut(&7).unwrap().uuid = 8;
+        run.pass(ms(2000));
+        settle(&mut run);
+        let replaced = Event::Namespace { nsid: 7, change: Change::Replaced };
+        assert!(run.events.contains(&replaced), "{:?}", run.events);
+    }
+
+    #[test]
+    fn a_reset_disables_the_controller_and_comes_back() {
+        let mut run = live();
+        run.submit_user(3);
+        run.association.reset(run.now);
+        run.collect();
+        assert!(!run.live && run.open, "I/O stops, the admin queue does not yet");
+        settle(&mut run);
+        assert!(run.live);
+        assert_eq!((run.opens, run.association.generation()), (2, 2));
+    }
+
+    #[test]
+    fn a_shutdown_tells_the_controller() {
+        let mut run = live();
+        run.association.shut_down(run.now);
+        run.collect();
+        let set = PropertySet::from_command(&run.wire.back().unwrap().command);
+        assert_eq!(set.offset, Offset::CONTROLLER_CONFIGURATION);
+        assert_eq!(set.value & 0xc000, 0x4000, "a normal shutdown");
+        run.answer_next();
+        run.collect();
+        run.answer_next();
+        run.collect();
+        assert_eq!(run.ended, Some(None));
+        let mut silent = live();
+        silent.association.shut_down(silent.now);
+        silent.collect();
+        silent.pass(limits::SHUTDOWN_TIMEOUT);
+        assert_eq!(silent.ended, Some(None), "a silent controller does not hold it up");
+    }
+
+    #[test]
+    fn an_old_queue_does_not_end_a_new_controller() {
+        let mut run = live();
+        let lost = || Problem::Transport { side: Side::Io, reason: "reset".into() };
+        run.association.handle_queue_lost(0, 1, lost(), run.now);
+        run.collect();
+        assert!(run.live);
+        let status = Status::INVALID_QUEUE_ID.with_dnr();
+        let refused = Problem::Refused { step: Step::ConnectQueue(9), status, parameter: None };
+        run.association.handle_queue_lost(1, 9, refused.clone(), run.now);
+        run.collect();
+        assert!(run.live, "a queue that is refused for good is not worth a new association");
+        assert_eq!(run.events, [Event::QueueRefused { queue: 9, problem: refused }]);
+        run.association.handle_queue_lost(1, 1, lost(), run.now);
+        run.collect();
+        assert!(!run.live);
+    }
+
+    #[test]
+    fn a_refused_connect_names_the_parameter() {
+        let mut run = AssociationRun::new(config());
+        run.association.start(run.now);
+        run.collect();
+        run.answer_next();
+        run.collect();
+        let connect = run.wire.pop_front().unwrap();
+        let parameter = weft_nvme::fabrics::InvalidParameter::SUBSYSTEM_NQN;
+        run.complete(&connect, &parameter.refuse(0), Vec::new());
+        run.collect();
+        let problem = run.ended.flatten().expect("a problem");
+        assert!(problem.to_string().contains("no subsystem of this NQN"), "{problem}");
+        let Problem::Refused { status, .. } = problem else { panic!("{problem}") };
+        assert_ne!(status.code(), StatusCode::SUCCESS);
+    }
+}

@@ -1,37 +1,11 @@
-//! Action sequences against the host core, for property tests and fuzzers alike.
-//!
-//! Each harness reads its actions from bytes, so that any input is a run, and panics where an
-//! invariant does not hold. All of them are deterministic.
+//! The books of an I/O queue under any order of events.
 
 use std::collections::BTreeMap;
 
 use weft_nvme::Status;
 
-use super::ledger::{BlockLimits, Ending, Fault, Half, Issue, Kind, Ledger, Part, RequestId};
-
-/// Bytes as a source of choices; zeros when it runs dry.
-#[derive(Debug)]
-pub(crate) struct Choices<'a>(&'a [u8]);
-
-impl<'a> Choices<'a> {
-    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn byte(&mut self) -> u8 {
-        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
-        self.0 = rest;
-        *first
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::from(self.byte()) % bound.max(1)
-    }
-}
+use super::Choices;
+use crate::host::ledger::{BlockLimits, Ending, Fault, Half, Issue, Kind, Ledger, Part, RequestId};
 
 const KINDS: [Kind; 9] = [
     Kind::Read,
