@@ -66,7 +66,7 @@ impl BlockFactory {
 
 impl DeviceFactory for BlockFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
-        file::open_shared(reactor, owner, &self.shared, &self.file, self.direct)
+        file::open_shared(reactor, owner, &self.shared, Arc::clone(&self.file), self.direct)
     }
 
     fn geometry(&self) -> Geometry {

@@ -345,31 +345,41 @@ mod tests {
         assert_eq!(handles.len(), HANDLES_MAX - 3, "one in use, two lost");
     }
 
-    /// Writers store a value of their own in two cells, one after the other; an excluder that is
-    /// let in must find both alike, and alike again after a while.
+    /// Lets the writers go home, also after a panic.
+    struct Done<'a>(&'a AtomicU32);
+
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// A writer marks its cell while it is in; an excluder must find no marks, and whatever it
+    /// puts there must stay.
     #[test]
     fn threads_never_meet_in_an_excluded_stripe() {
-        const ROUNDS: u32 = 3_000;
+        const MARK: u64 = 1 << 63;
+        const OURS: u64 = 1 << 62;
+        const ROUNDS: u64 = 500;
         let exclusion = Arc::new(Exclusion::new(BLOCK));
         let cells = [AtomicU64::new(0), AtomicU64::new(0)];
-        let (cells, exclusion) = (&cells, &exclusion);
+        let entries = [AtomicU64::new(0), AtomicU64::new(0)];
+        let excluders = AtomicU32::new(2);
+        let (cells, entries) = (&cells, &entries);
+        let (exclusion, excluders) = (&exclusion, &excluders);
         let stripes = exclusion.stripes(0, 1);
         thread::scope(|scope| {
-            for writer in 1..=2u64 {
+            for (cell, entries) in cells.iter().zip(entries) {
                 scope.spawn(move || {
                     let handle = exclusion.join().unwrap();
-                    let mut round = 0;
-                    while round < ROUNDS {
+                    while excluders.load(Relaxed) != 0 {
                         let Some(entered) = handle.enter(stripes) else {
-                            thread::yield_now();
+                            core::hint::spin_loop();
                             continue;
                         };
-                        round += 1;
-                        // The two writers may mix with each other, so each has cells of its own.
-                        let value = u64::from(round) << 8 | writer;
-                        let cell = &cells[writer as usize - 1];
-                        let before = cell.load(Relaxed);
-                        cell.store(before | 1 << 63, Relaxed);
+                        let value = entries.fetch_add(1, Relaxed);
+                        cell.store(value | MARK, Relaxed);
+                        core::hint::spin_loop();
                         cell.store(value, Relaxed);
                         handle.leave(entered);
                     }
@@ -377,30 +387,39 @@ mod tests {
             }
             for _ in 0..2 {
                 scope.spawn(move || {
+                    let _done = Done(excluders);
                     let handle = exclusion.join().unwrap();
-                    let mut round = 0;
-                    while round < ROUNDS / 10 {
-                        let Some(excluded) = handle.exclude(stripes) else {
-                            thread::yield_now();
-                            continue;
+                    // Until both sides were there often enough to have met.
+                    let mut rounds = 0;
+                    while rounds < ROUNDS || entries.iter().any(|n| n.load(Relaxed) < ROUNDS) {
+                        rounds += 1;
+                        let excluded = loop {
+                            match handle.exclude(stripes) {
+                                Some(excluded) => break excluded,
+                                None => thread::yield_now(),
+                            }
                         };
-                        while handle.drained(&excluded) != Drained::Yes {
-                            thread::yield_now();
+                        loop {
+                            match handle.drained(&excluded) {
+                                Drained::Yes => break,
+                                Drained::NotYet => thread::yield_now(),
+                                Drained::Never => panic!("another thread has failed"),
+                            }
                         }
-                        let look = || [cells[0].load(Relaxed), cells[1].load(Relaxed)];
-                        let before = look();
-                        assert!(before.iter().all(|value| value >> 63 == 0), "a write half done");
-                        cells[0].store(1 << 62, Relaxed);
-                        thread::yield_now();
-                        assert_eq!(look(), [1 << 62, before[1]], "somebody else wrote");
-                        cells[0].store(before[0], Relaxed);
+                        let values = cells.each_ref().map(|cell| cell.load(Relaxed));
+                        assert!(values.iter().all(|value| value & MARK == 0), "half written");
+                        cells.iter().for_each(|cell| cell.store(OURS, Relaxed));
+                        for _ in 0..20 {
+                            core::hint::spin_loop();
+                            assert!(cells.iter().all(|cell| cell.load(Relaxed) == OURS));
+                        }
+                        for (cell, value) in cells.iter().zip(values) {
+                            cell.store(value, Relaxed);
+                        }
                         handle.release(excluded);
-                        round += 1;
                     }
                 });
             }
         });
-        assert_eq!(cells[0].load(Relaxed) >> 8, u64::from(ROUNDS));
-        assert_eq!(cells[1].load(Relaxed) >> 8, u64::from(ROUNDS));
     }
 }

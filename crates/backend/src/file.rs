@@ -24,7 +24,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use weft_reactor::{Owner, Reactor};
+use weft_reactor::{FileSource, Owner, Reactor, simulation::SimulatedFile};
 
 /// How to open a file; nothing told, nothing changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl FileFactory {
 
 impl DeviceFactory for FileFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
-        open_shared(reactor, owner, &self.shared, &self.file, self.direct)
+        open_shared(reactor, owner, &self.shared, Arc::clone(&self.file), self.direct)
     }
 
     fn geometry(&self) -> Geometry {
@@ -145,15 +145,61 @@ impl DeviceFactory for FileFactory {
     }
 }
 
+/// A namespace in a file of a simulated world: the same device, for reactors without a kernel.
+#[derive(Debug)]
+pub struct SimulatedFileFactory {
+    file: SimulatedFile,
+    shared: Arc<Shared>,
+}
+
+impl SimulatedFileFactory {
+    /// Uses a file that the world was asked to add with this many bytes.
+    pub fn new(file: SimulatedFile, bytes: u64, block_bytes: u32) -> Result<Self, OpenError> {
+        let mut geometry = geometry::sized(bytes, block_bytes)?;
+        geometry.capabilities = Capabilities {
+            volatile_cache: true,
+            discard: true,
+            discard_reads_zeroes: true,
+            write_zeroes: true,
+            durable_write: true,
+            compare_and_write: true,
+            ..Capabilities::default()
+        };
+        Ok(Self { file, shared: Shared::new(geometry) })
+    }
+}
+
+impl DeviceFactory for SimulatedFileFactory {
+    fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
+        open_shared(reactor, owner, &self.shared, self.file, true)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.shared.geometry()
+    }
+
+    fn survives_restart(&self) -> bool {
+        true
+    }
+
+    fn identity(&self) -> String {
+        format!("{:?}", self.file)
+    }
+
+    fn resize(&self, _: u64) -> Result<(), ResizeError> {
+        Err(ResizeError::Unsupported)
+    }
+}
+
 /// Opens a file or block device on a reactor.
 pub(crate) fn open_shared(
     reactor: &mut Reactor,
     owner: Owner,
     shared: &Arc<Shared>,
-    file: &Arc<File>,
+    file: impl Into<FileSource>,
     direct: bool,
 ) -> Result<Box<dyn BlockDevice>, OpenError> {
-    let id = reactor.add_file(Arc::clone(file), direct);
+    let id = reactor.add_file(file, direct);
     match shared.open(id, owner) {
         Some(device) => Ok(Box::new(device)),
         None => {

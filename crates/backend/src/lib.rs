@@ -40,7 +40,6 @@ pub mod file;
 mod geometry;
 pub mod memory;
 pub mod null;
-mod region;
 mod request;
 mod spec;
 

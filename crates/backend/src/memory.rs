@@ -8,11 +8,10 @@
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, Completion, DEVICE_TAGS, DeviceFactory,
     Failure, Geometry, OpenError, Operation, Request, ResizeError, bytes, device, geometry,
-    region::SharedRegion,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::{collections::VecDeque, sync::Arc};
-use weft_reactor::{Owner, Reactor, Token};
+use weft_reactor::{Owner, Reactor, SharedRegion, Token};
 
 /// A namespace in memory.
 #[derive(Debug)]

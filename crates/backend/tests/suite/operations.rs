@@ -1,0 +1,347 @@
+//! Each operation, on every device and driver.
+
+use crate::rig::{BYTES, Rig, on_every_device};
+use weft_backend::{Failure, Operation, Request};
+
+#[test]
+fn what_was_written_is_read() {
+    on_every_device(|rig| {
+        let last = rig.blocks() - 64;
+        for (seed, block, blocks, durable) in
+            [(1, 0, 1, false), (2, 3, 5, true), (3, last, 64, false), (4, 100, 64, true)]
+        {
+            let bytes = rig.pattern(seed, blocks);
+            let from = rig.buffer(&bytes);
+            rig.ok(Operation::Write { block, blocks, from, durable });
+            assert_eq!(rig.read(block, blocks), bytes, "{}", rig.name);
+        }
+        assert_eq!(rig.read(3, 5), rig.pattern(2, 5), "{}", rig.name);
+        let mut untouched = rig.read(50, 4);
+        untouched.retain(|byte| *byte != 0);
+        assert!(untouched.is_empty(), "{}: what nobody wrote is not zero", rig.name);
+    });
+}
+
+#[test]
+fn the_largest_transfer() {
+    on_every_device(|rig| {
+        let blocks = u32::try_from((4 << 20) / rig.block_bytes()).unwrap();
+        let bytes = rig.pattern(9, blocks);
+        rig.write(17, &bytes);
+        assert!(rig.read(17, blocks) == bytes, "{}", rig.name);
+    });
+}
+
+#[test]
+fn many_at_once() {
+    on_every_device(|rig| {
+        for block in 0..128 {
+            let operation = rig.write_of(block, &rig.pattern(block + 1, 1));
+            rig.submit(block, operation);
+        }
+        assert_eq!(rig.device.in_flight(), 128, "{}", rig.name);
+        let mut seen = [0; 128];
+        for _ in 0..128 {
+            let completion = rig.wait();
+            assert_eq!(completion.result, Ok(()), "{}", rig.name);
+            assert!(completion.buffer.is_some());
+            seen[completion.tag as usize] += 1;
+        }
+        assert_eq!(seen, [1; 128], "{}", rig.name);
+        assert_eq!(rig.device.in_flight(), 0);
+        for block in 0..128 {
+            assert_eq!(rig.read(block, 1), rig.pattern(block + 1, 1), "{}", rig.name);
+        }
+    });
+}
+
+#[test]
+fn nothing_is_beyond_the_end() {
+    on_every_device(|rig| {
+        let end = rig.blocks();
+        let two = rig.pattern(1, 2);
+        let operations = [
+            rig.read_of(end, 1),
+            rig.read_of(end - 1, 2),
+            rig.read_of(u64::MAX, 1),
+            rig.write_of(end - 1, &two),
+            rig.compare_of(end - 1, &two),
+            rig.compare_and_write_of(end - 1, &two, &two),
+            Operation::Verify { block: end, blocks: 1 },
+            Operation::Verify { block: 0, blocks: u32::MAX },
+            Operation::WriteZeroes { block: end, blocks: 1, deallocate: true, durable: false },
+            Operation::Discard { ranges: Box::new([(0, 1), (end, 1)]) },
+        ];
+        for operation in operations {
+            let kind = operation.kind();
+            let had_buffer = matches!(
+                operation,
+                Operation::Read { .. }
+                    | Operation::Write { .. }
+                    | Operation::Compare { .. }
+                    | Operation::CompareAndWrite { .. }
+            );
+            let completion = rig.run(operation);
+            assert_eq!(completion.result, Err(Failure::OutOfRange), "{}: {kind}", rig.name);
+            assert_eq!(completion.buffer.is_some(), had_buffer, "{}: {kind}", rig.name);
+        }
+        rig.write(end - 1, &two[..rig.block_bytes()]);
+    });
+}
+
+#[test]
+fn buffers_are_as_long_as_their_blocks() {
+    on_every_device(|rig| {
+        let into = rig.dirty(rig.block_bytes() - 1);
+        let short = rig.result(Operation::Read { block: 0, blocks: 1, into });
+        assert_eq!(short, Err(Failure::Device(22)), "{}", rig.name);
+        let from = rig.dirty(rig.block_bytes());
+        let long = rig.result(Operation::Write { block: 0, blocks: 2, from, durable: false });
+        assert_eq!(long, Err(Failure::Device(22)), "{}", rig.name);
+        let into = rig.dirty(rig.block_bytes());
+        let other = into.share();
+        let shared = rig.result(Operation::Read { block: 0, blocks: 1, into });
+        assert_eq!(shared, Err(Failure::Device(22)), "{}", rig.name);
+        drop(other);
+        let nothing = rig.reactor.pool().take(0).unwrap();
+        rig.ok(Operation::Read { block: 0, blocks: 0, into: nothing });
+    });
+}
+
+#[test]
+fn flush_and_verify() {
+    on_every_device(|rig| {
+        let bytes = rig.pattern(1, 100);
+        rig.write(0, &bytes);
+        rig.ok(Operation::Flush);
+        rig.ok(Operation::Verify { block: 0, blocks: 1 });
+        // More than one scratch buffer's worth.
+        let blocks = u32::try_from(rig.blocks()).unwrap();
+        rig.ok(Operation::Verify { block: 0, blocks });
+        rig.factory.sync().unwrap();
+        assert_eq!(rig.read(0, 100), bytes, "{}", rig.name);
+    });
+}
+
+#[test]
+fn discarded_blocks_read_as_zeroes_and_take_no_space() {
+    on_every_device(|rig| {
+        assert!(rig.device.geometry().capabilities.discard, "{}", rig.name);
+        let per_mebibyte = u32::try_from((1 << 20) / rig.block_bytes()).unwrap();
+        let bytes = rig.pattern(1, per_mebibyte);
+        for mebibyte in 0..4 {
+            rig.write(mebibyte * u64::from(per_mebibyte), &bytes);
+        }
+        rig.ok(Operation::Flush);
+        let before = allocated(rig);
+        let third = 2 * u64::from(per_mebibyte);
+        let ranges =
+            Box::new([(u64::from(per_mebibyte), per_mebibyte), (0, 0), (third, per_mebibyte)]);
+        rig.ok(Operation::Discard { ranges });
+        let zeroes = vec![0; 1 << 20];
+        assert!(rig.read(third, per_mebibyte) == zeroes, "{}", rig.name);
+        assert!(rig.read(u64::from(per_mebibyte), per_mebibyte) == zeroes, "{}", rig.name);
+        assert!(rig.read(0, per_mebibyte) == bytes, "{}", rig.name);
+        assert!(rig.read(3 * u64::from(per_mebibyte), per_mebibyte) == bytes, "{}", rig.name);
+        if let (Some(before), Some(after)) = (before, allocated(rig)) {
+            assert!(after + (2 << 20) <= before + 65536, "{}: {before} {after}", rig.name);
+        }
+        let whole = u32::try_from(rig.blocks()).unwrap();
+        rig.ok(Operation::Discard { ranges: Box::new([(0, whole)]) });
+        assert!(rig.read(0, per_mebibyte) == zeroes, "{}", rig.name);
+        rig.ok(Operation::Discard { ranges: Box::new([]) });
+    });
+}
+
+#[test]
+fn zeroes_are_written() {
+    on_every_device(|rig| {
+        let per_mebibyte = u32::try_from((1 << 20) / rig.block_bytes()).unwrap();
+        for (deallocate, durable) in [(false, false), (true, false), (false, true), (true, true)] {
+            let bytes = rig.pattern(1, per_mebibyte);
+            rig.write(0, &bytes);
+            let blocks = per_mebibyte - 2;
+            rig.ok(Operation::WriteZeroes { block: 1, blocks, deallocate, durable });
+            let mut expected = bytes.clone();
+            let block_bytes = rig.block_bytes();
+            expected[block_bytes..bytes.len() - block_bytes].fill(0);
+            assert!(rig.read(0, per_mebibyte) == expected, "{}", rig.name);
+        }
+    });
+}
+
+#[test]
+fn compare_finds_a_flipped_byte() {
+    on_every_device(|rig| {
+        // More than one scratch buffer's worth.
+        let blocks = u32::try_from((300 << 10) / rig.block_bytes()).unwrap();
+        let bytes = rig.pattern(1, blocks);
+        rig.write(5, &bytes);
+        let same = rig.compare_of(5, &bytes);
+        let completion = rig.run(same);
+        assert_eq!(completion.result, Ok(()), "{}", rig.name);
+        assert_eq!(completion.buffer.as_deref(), Some(&bytes[..]), "{}", rig.name);
+        for at in [0, 200 << 10, bytes.len() - 1] {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            let operation = rig.compare_of(5, &other);
+            let result = rig.result(operation);
+            assert_eq!(result, Err(Failure::Mismatch), "{} at {at}", rig.name);
+        }
+    });
+}
+
+#[test]
+fn compare_and_write_writes_only_over_what_it_expects() {
+    on_every_device(|rig| {
+        let blocks = u32::try_from((300 << 10) / rig.block_bytes()).unwrap();
+        let (first, second, third) =
+            (rig.pattern(1, blocks), rig.pattern(2, blocks), rig.pattern(3, blocks));
+        rig.write(5, &first);
+        let fitting = rig.compare_and_write_of(5, &first, &second);
+        let completion = rig.run(fitting);
+        assert_eq!(completion.result, Ok(()), "{}", rig.name);
+        assert_eq!(completion.buffer.as_deref(), Some(&second[..]), "{}", rig.name);
+        assert!(rig.read(5, blocks) == second, "{}", rig.name);
+        let unfitting = rig.compare_and_write_of(5, &first, &third);
+        assert_eq!(rig.result(unfitting), Err(Failure::Mismatch), "{}", rig.name);
+        assert!(rig.read(5, blocks) == second, "{}", rig.name);
+        let zeroes = vec![0; rig.block_bytes()];
+        let operation = Operation::CompareAndWrite {
+            block: 0,
+            blocks: 1,
+            compare: rig.buffer(&zeroes),
+            write: rig.buffer(&third[..zeroes.len()]),
+            durable: true,
+        };
+        rig.ok(operation);
+        assert!(rig.read(0, 1) == third[..zeroes.len()], "{}", rig.name);
+    });
+}
+
+#[test]
+fn what_a_device_cannot_do_it_refuses() {
+    on_every_device(|rig| {
+        assert!(!rig.device.geometry().capabilities.write_uncorrectable);
+        let result = rig.result(Operation::WriteUncorrectable { block: 0, blocks: 1 });
+        assert_eq!(result, Err(Failure::Unsupported), "{}", rig.name);
+    });
+}
+
+#[test]
+fn open_handles_follow_a_resize() {
+    on_every_device(|rig| {
+        if rig.world.is_some() {
+            assert!(rig.factory.resize(2 * BYTES).is_err());
+            return;
+        }
+        let block_bytes = rig.block_bytes() as u64;
+        let end = rig.blocks();
+        let bytes = rig.pattern(1, 1);
+        rig.write(end - 1, &bytes);
+        rig.factory.resize(2 * BYTES).unwrap();
+        assert_eq!(rig.factory.geometry().blocks, 2 * end, "{}", rig.name);
+        rig.write(2 * end - 1, &bytes);
+        assert_eq!(rig.device.geometry().blocks, 2 * end, "{}", rig.name);
+        assert_eq!(rig.read(end - 1, 1), bytes, "{}", rig.name);
+        rig.factory.resize(BYTES / 2).unwrap();
+        let beyond = rig.read_of(end / 2, 1);
+        assert_eq!(rig.result(beyond), Err(Failure::OutOfRange), "{}", rig.name);
+        rig.factory.resize(BYTES).unwrap();
+        let zeroes = vec![0; rig.block_bytes()];
+        assert_eq!(rig.read(end - 1, 1), zeroes, "{}: what was cut off is back", rig.name);
+        assert!(rig.factory.resize(0).is_err(), "{}", rig.name);
+        assert!(rig.factory.resize(block_bytes + 1).is_err(), "{}", rig.name);
+        assert_eq!(rig.factory.geometry().blocks, end, "{}", rig.name);
+    });
+}
+
+#[test]
+fn a_closed_device_ends_what_it_has_and_takes_no_more() {
+    on_every_device(|rig| {
+        let bytes = rig.pattern(1, 4);
+        for tag in 0..16 {
+            let operation = match tag % 4 {
+                0 => rig.write_of(tag, &bytes),
+                1 => rig.read_of(tag, 4),
+                2 => rig.compare_and_write_of(tag, &bytes, &bytes),
+                _ => Operation::WriteZeroes {
+                    block: tag,
+                    blocks: 1000,
+                    deallocate: false,
+                    durable: true,
+                },
+            };
+            rig.submit(tag, operation);
+        }
+        rig.device.close(&mut rig.reactor);
+        rig.device.close(&mut rig.reactor);
+        let late = rig.read_of(0, 1);
+        rig.device.submit(&mut rig.reactor, Request { tag: 16, operation: late });
+        let mut seen = [false; 17];
+        while rig.device.in_flight() != 0 {
+            let completion = rig.wait();
+            let seen = &mut seen[completion.tag as usize];
+            assert!(!*seen, "{}", rig.name);
+            *seen = true;
+            let expected = [Ok(()), Err(Failure::Gone), Err(Failure::Mismatch)];
+            assert!(expected.contains(&completion.result), "{}: {completion:?}", rig.name);
+            if completion.tag == 16 {
+                assert_eq!(completion.result, Err(Failure::Gone), "{}", rig.name);
+            }
+        }
+        assert_eq!(seen, [true; 17], "{}", rig.name);
+    });
+}
+
+#[test]
+fn a_device_is_opened_again() {
+    on_every_device(|rig| {
+        let bytes = rig.pattern(1, 1);
+        rig.write(0, &bytes);
+        rig.finish();
+        rig.device = rig.factory.open(&mut rig.reactor, crate::rig::OWNER).unwrap();
+        assert_eq!(rig.read(0, 1), bytes, "{}", rig.name);
+    });
+}
+
+#[test]
+fn what_needs_a_buffer_waits_for_one() {
+    on_every_device(|rig| {
+        let bytes = rig.pattern(1, 2);
+        rig.write(0, &bytes);
+        let compare = rig.compare_of(0, &bytes);
+        let update = rig.compare_and_write_of(0, &bytes, &bytes);
+        let pool = rig.reactor.pool().clone();
+        let mut hoard = Vec::new();
+        for len in [4 << 20, 4096] {
+            hoard.extend(core::iter::from_fn(|| pool.take(len)));
+        }
+        rig.submit(1, compare);
+        rig.submit(2, update);
+        rig.submit(3, Operation::Verify { block: 0, blocks: 2 });
+        let mut ended = 0;
+        for _ in 0..5 {
+            while let Some(completion) = rig.device.poll_completion() {
+                assert_eq!(completion.result, Ok(()), "{}", rig.name);
+                ended += 1;
+            }
+            if ended < 3 {
+                rig.turn();
+            }
+        }
+        let needs_none = rig.name.contains("memory");
+        assert_eq!(ended, if needs_none { 3 } else { 0 }, "{}", rig.name);
+        drop(hoard);
+        for _ in ended..3 {
+            assert_eq!(rig.wait().result, Ok(()), "{}", rig.name);
+        }
+    });
+}
+
+/// Bytes that the rig's file takes on its file system.
+fn allocated(rig: &Rig) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = rig.path()?.metadata().ok()?;
+    Some(metadata.blocks() * 512)
+}

@@ -1,0 +1,290 @@
+//! A device on a reactor, for tests: every kind of device on every driver it runs on.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tempfile::TempDir;
+use weft_backend::{
+    BlockDevice, Completion, DeviceFactory, DeviceSpec, Failure, FaultRule, Operation, Request,
+    delay::DelayFactory, file::SimulatedFileFactory,
+};
+use weft_reactor::{
+    Buffer, Config, DriverKind, Owner, Patience, Reactor,
+    simulation::{NetworkConditions, World},
+};
+
+pub const BYTES: u64 = 8 << 20;
+pub const OWNER: Owner = Owner(7);
+
+/// A device opened on a reactor.
+pub struct Rig {
+    pub name: String,
+    pub reactor: Reactor,
+    pub world: Option<World>,
+    pub factory: Arc<dyn DeviceFactory>,
+    pub device: Box<dyn BlockDevice>,
+    pub completions: Vec<weft_reactor::Completion>,
+    directory: Option<TempDir>,
+}
+
+/// A reactor over the kernel. `None` where io_uring is forbidden.
+pub fn kernel_reactor(driver: DriverKind) -> Option<Reactor> {
+    let config = Config { driver, pool_bytes: 32 << 20, ..Config::default() };
+    match Reactor::new(config) {
+        Ok(reactor) => Some(reactor),
+        Err(error) if driver == DriverKind::Uring => {
+            eprintln!("without io_uring: {error}");
+            None
+        }
+        Err(error) => panic!("{driver:?}: {error}"),
+    }
+}
+
+pub const KERNEL_DRIVERS: [DriverKind; 2] = [DriverKind::Uring, DriverKind::Epoll];
+
+/// Specs of devices that keep what is written, in a directory.
+pub fn keeping_specs(directory: &Path) -> Vec<(&'static str, DeviceSpec)> {
+    let memory = |block_bytes| DeviceSpec::Memory { bytes: BYTES, block_bytes };
+    let file = |block_bytes, direct| file_spec(directory, block_bytes, direct);
+    vec![
+        ("memory 4096", memory(4096)),
+        ("memory 512", memory(512)),
+        ("file 512", file(Some(512), Some(false))),
+        ("file direct", file(Some(4096), None)),
+        (
+            "slow file",
+            DeviceSpec::Delay {
+                read: Duration::from_micros(50),
+                write: Duration::from_micros(200),
+                inner: Box::new(file(None, None)),
+            },
+        ),
+        (
+            "file with a rule that never hits, around slow memory",
+            DeviceSpec::Fault {
+                rules: vec![FaultRule { per_million: Some(0), ..FaultRule::default() }],
+                inner: Box::new(DeviceSpec::Delay {
+                    read: Duration::ZERO,
+                    write: Duration::from_micros(10),
+                    inner: Box::new(memory(4096)),
+                }),
+            },
+        ),
+    ]
+}
+
+/// A file in a directory, created.
+pub fn file_spec(directory: &Path, block_bytes: Option<u32>, direct: Option<bool>) -> DeviceSpec {
+    DeviceSpec::File {
+        path: directory.join("disk.img"),
+        create_bytes: Some(BYTES),
+        block_bytes,
+        direct,
+        read_only: false,
+    }
+}
+
+/// Runs a test on every device that keeps what is written and every driver.
+pub fn on_every_device(test: impl Fn(&mut Rig)) {
+    for driver in KERNEL_DRIVERS {
+        let count = keeping_specs(Path::new("/")).len();
+        for index in 0..count {
+            let directory = tempfile::tempdir().unwrap();
+            let (name, spec) = keeping_specs(directory.path()).swap_remove(index);
+            let Some(reactor) = kernel_reactor(driver) else { break };
+            let factory = spec.build().unwrap_or_else(|error| panic!("{name}: {error}"));
+            let name = format!("{name} on {driver:?}");
+            let mut rig = Rig::new(name, reactor, None, factory);
+            rig.directory = Some(directory);
+            test(&mut rig);
+            rig.finish();
+        }
+    }
+    for delayed in [false, true] {
+        let mut rig = simulated(1, BYTES, delayed);
+        test(&mut rig);
+        rig.finish();
+    }
+}
+
+/// A file of a simulated world.
+pub fn simulated(seed: u64, bytes: u64, delayed: bool) -> Rig {
+    let world = World::new(seed, NetworkConditions::default());
+    let file = world.add_file(bytes);
+    let factory = SimulatedFileFactory::new(file, bytes, 4096).unwrap();
+    let mut factory: Arc<dyn DeviceFactory> = Arc::new(factory);
+    if delayed {
+        let (read, write) = (Duration::from_micros(80), Duration::from_millis(2));
+        factory = Arc::new(DelayFactory::new(factory, read, write).unwrap());
+    }
+    let reactor = Reactor::simulated(&world);
+    Rig::new(format!("simulated file, delayed: {delayed}"), reactor, Some(world), factory)
+}
+
+impl Rig {
+    pub fn new(
+        name: String,
+        mut reactor: Reactor,
+        world: Option<World>,
+        factory: Arc<dyn DeviceFactory>,
+    ) -> Self {
+        let device = factory.open(&mut reactor, OWNER).unwrap();
+        Self { name, reactor, world, factory, device, completions: Vec::new(), directory: None }
+    }
+
+    /// A rig of a spec on the epoll driver.
+    pub fn of(spec: &DeviceSpec) -> Self {
+        let reactor = kernel_reactor(DriverKind::Epoll).unwrap();
+        Self::new(spec.to_string(), reactor, None, spec.build().unwrap())
+    }
+
+    pub fn path(&self) -> Option<PathBuf> {
+        self.directory.as_ref().map(|directory| directory.path().join("disk.img"))
+    }
+
+    pub fn block_bytes(&self) -> usize {
+        self.device.geometry().block_bytes as usize
+    }
+
+    pub fn blocks(&self) -> u64 {
+        self.device.geometry().blocks
+    }
+
+    pub fn buffer(&self, bytes: &[u8]) -> Buffer {
+        let mut buffer = self.reactor.pool().take(bytes.len()).expect("the pool is large enough");
+        buffer.bytes_mut().copy_from_slice(bytes);
+        buffer
+    }
+
+    /// A buffer full of what somebody else left.
+    pub fn dirty(&self, len: usize) -> Buffer {
+        self.buffer(&vec![0xdd; len])
+    }
+
+    pub fn submit(&mut self, tag: u64, operation: Operation) {
+        self.device.submit(&mut self.reactor, Request { tag, operation });
+    }
+
+    /// One turn of the loop, which sleeps until there is something to do.
+    pub fn turn(&mut self) {
+        match &self.world {
+            Some(world) => {
+                self.reactor.poll(Patience::NoWait, &mut self.completions);
+                if self.completions.is_empty() {
+                    assert!(world.advance(), "{}: nothing will ever happen", self.name);
+                }
+            }
+            None => {
+                let limit = self.reactor.now() + Duration::from_secs(20);
+                self.reactor.poll(Patience::Until(limit), &mut self.completions);
+                assert!(self.reactor.now() < limit, "{}: nothing happened", self.name);
+            }
+        }
+        for completion in self.completions.drain(..) {
+            assert_eq!(completion.token.owner, OWNER);
+            self.device.handle(&mut self.reactor, completion);
+        }
+        self.device.flush(&mut self.reactor);
+    }
+
+    /// Waits for the next completion.
+    pub fn wait(&mut self) -> Completion {
+        self.device.flush(&mut self.reactor);
+        loop {
+            if let Some(completion) = self.device.poll_completion() {
+                return completion;
+            }
+            assert_ne!(self.device.in_flight(), 0, "{}: nothing to wait for", self.name);
+            self.turn();
+        }
+    }
+
+    /// Does one thing.
+    pub fn run(&mut self, operation: Operation) -> Completion {
+        self.submit(4711, operation);
+        let completion = self.wait();
+        assert_eq!(completion.tag, 4711, "{}", self.name);
+        completion
+    }
+
+    pub fn result(&mut self, operation: Operation) -> Result<(), Failure> {
+        self.run(operation).result
+    }
+
+    #[track_caller]
+    pub fn ok(&mut self, operation: Operation) {
+        let kind = operation.kind();
+        assert_eq!(self.result(operation), Ok(()), "{}: {kind}", self.name);
+    }
+
+    #[track_caller]
+    pub fn write(&mut self, block: u64, bytes: &[u8]) {
+        let operation = self.write_of(block, bytes);
+        self.ok(operation);
+    }
+
+    pub fn write_of(&self, block: u64, bytes: &[u8]) -> Operation {
+        let (blocks, from) = (self.blocks_of(bytes), self.buffer(bytes));
+        Operation::Write { block, blocks, from, durable: false }
+    }
+
+    pub fn read_of(&self, block: u64, blocks: u32) -> Operation {
+        let into = self.dirty(blocks as usize * self.block_bytes());
+        Operation::Read { block, blocks, into }
+    }
+
+    pub fn compare_of(&self, block: u64, bytes: &[u8]) -> Operation {
+        Operation::Compare { block, blocks: self.blocks_of(bytes), with: self.buffer(bytes) }
+    }
+
+    pub fn compare_and_write_of(&self, block: u64, compare: &[u8], write: &[u8]) -> Operation {
+        Operation::CompareAndWrite {
+            block,
+            blocks: self.blocks_of(compare),
+            compare: self.buffer(compare),
+            write: self.buffer(write),
+            durable: false,
+        }
+    }
+
+    pub fn blocks_of(&self, bytes: &[u8]) -> u32 {
+        u32::try_from(bytes.len() / self.block_bytes()).unwrap()
+    }
+
+    #[track_caller]
+    pub fn read(&mut self, block: u64, blocks: u32) -> Vec<u8> {
+        let operation = self.read_of(block, blocks);
+        let completion = self.run(operation);
+        assert_eq!(completion.result, Ok(()), "{}: read", self.name);
+        completion.buffer.expect("a read gives its buffer back").to_vec()
+    }
+
+    /// Blocks with contents of their own.
+    pub fn pattern(&self, seed: u64, blocks: u32) -> Vec<u8> {
+        pattern(seed, blocks as usize * self.block_bytes())
+    }
+
+    /// Closes the device; everything must be given back.
+    pub fn finish(&mut self) {
+        self.device.close(&mut self.reactor);
+        while self.device.in_flight() != 0 {
+            let _ = self.wait();
+        }
+        let pool = self.reactor.pool();
+        assert_eq!(pool.available(), pool.capacity(), "{}: buffers are missing", self.name);
+    }
+}
+
+/// Bytes that tell where they belong.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..len.div_ceil(8)).flat_map(|_| next().to_le_bytes()).take(len).collect()
+}
