@@ -1,23 +1,16 @@
 //! Target and host over the sockets of every driver of this machine.
 
-#[allow(missing_docs, unreachable_pub, reason = "a test support module")]
-mod support;
-
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::time::Duration;
 
-use support::{Behaviour, Ending, HANG, Rig, drivers, pattern};
-use weft_nvme::tcp::{
-    CommonHeader, DigestOptions, Fes, InitializeConnectionRequest, InitializeConnectionResponse,
-    Kind, PduType, TerminateRequest,
-};
-use weft_nvme::{Command, Status, Wire};
+use weft_nvme::{Command, Status};
 use weft_nvmf::tcp::target::Config;
 use weft_reactor::Reactor;
 use weft_transport::CloseReason;
 use weft_transport::host::{HostData, HostOptions};
 use weft_transport::target::Limits;
+
+use crate::rig::{Behaviour, Ending, HANG, Rig, drivers, pattern};
 
 /// Lengths on both sides of every boundary: in-capsule, copy or gather, direct receive, the
 /// receive buffer, MAXH2CDATA.
@@ -178,135 +171,6 @@ fn an_empty_pool_only_delays() {
         hoard.clear();
         let endings = rig.finish(index);
         assert_eq!((endings.len(), rig.target.stored.len()), (64, 64));
-        rig.close();
-    }
-}
-
-/// A host that speaks TCP by hand.
-struct Stranger(TcpStream);
-
-impl Stranger {
-    fn new(rig: &Rig) -> Self {
-        let stream = TcpStream::connect(rig.target.address).expect("connect");
-        stream.set_nonblocking(true).expect("non-blocking");
-        stream.set_nodelay(true).expect("no delay");
-        Self(stream)
-    }
-
-    fn shaken_hands(rig: &mut Rig, digests: DigestOptions) -> Self {
-        let mut stranger = Self::new(rig);
-        let request = InitializeConnectionRequest::new(0, digests, 0);
-        stranger.send(request.bytes());
-        let response = stranger.receive(rig, 128);
-        let response = InitializeConnectionResponse::read(&response).expect("ICResp");
-        assert_eq!(response.digests, digests);
-        stranger
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.0.write_all(bytes).expect("room in the socket");
-    }
-
-    /// Reads `length` bytes, or what there is before the end.
-    fn receive(&mut self, rig: &mut Rig, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        let mut done = 0;
-        rig.run("an answer to the stranger", |_| {
-            match self.0.read(&mut bytes[done..]) {
-                Ok(0) => return true,
-                Ok(count) => done += count,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => panic!("{error}"),
-            }
-            done == length
-        });
-        bytes.truncate(done);
-        bytes
-    }
-}
-
-#[test]
-fn a_malformed_pdu_is_answered_and_the_connection_ends() {
-    for reactor in drivers() {
-        let mut rig = Rig::new(reactor, Behaviour::default());
-        let bystander = rig.connect(HostOptions::default());
-        let mut stranger = Stranger::shaken_hands(&mut rig, DigestOptions(0));
-        let mut header = CommonHeader::bare(Kind::CapsuleCommand);
-        header.header_length = 64;
-        stranger.send(header.bytes());
-        // More than it will read, which must not reset the connection before the answer is read.
-        stranger.send(&[0x55; 100_000]);
-        let answer = stranger.receive(&mut rig, 32);
-        let request = TerminateRequest::read(&answer).expect("a termination");
-        assert_eq!(request.common.pdu_type, PduType::C2H_TERMINATE_REQUEST);
-        assert_eq!(request.status(), Fes::INVALID_HEADER_FIELD);
-        assert_eq!(request.fatal_error_information.get(), 2);
-        assert_eq!(&answer[24..], header.bytes());
-        assert!(rig.target.closed.is_empty(), "it waits for the peer to hang up");
-        drop(stranger);
-        rig.run("closed", |rig| !rig.target.closed.is_empty());
-        let [CloseReason::Protocol(fault)] = rig.target.closed[..] else {
-            panic!("{:?}", rig.target.closed);
-        };
-        assert_eq!(fault.status, Fes::INVALID_HEADER_FIELD);
-        rig.hosts[bystander].read(&rig.reactor, 1, 4096);
-        assert_eq!(rig.finish(bystander).len(), 1, "others notice nothing");
-        rig.close();
-    }
-}
-
-#[test]
-fn a_peer_that_does_not_hang_up_is_hung_up_on() {
-    for reactor in drivers() {
-        let limits = Limits { close_timeout: Duration::from_millis(30), ..Limits::default() };
-        let mut rig = Rig::new(reactor, Behaviour { limits, ..Behaviour::default() });
-        let mut stranger = Stranger::new(&rig);
-        stranger.send(&[0xff; 8]);
-        let all = stranger.receive(&mut rig, 1000);
-        assert_eq!(all.len(), 32, "a termination, and then the end");
-        rig.run("closed", |rig| !rig.target.closed.is_empty());
-        rig.close();
-    }
-}
-
-#[test]
-fn strangers_have_limited_time() {
-    for reactor in drivers() {
-        let handshake_timeout = Duration::from_millis(50);
-        let limits = Limits { handshake_timeout, ..Limits::default() };
-        let mut rig = Rig::new(reactor, Behaviour { limits, ..Behaviour::default() });
-        let known = rig.connect(HostOptions::default());
-        let _silent = Stranger::new(&rig);
-        let mut half = Stranger::new(&rig);
-        half.send(&[0, 0, 128]);
-        let _shaken = Stranger::shaken_hands(&mut rig, DigestOptions(0));
-        rig.run("all timed out", |rig| rig.target.closed.len() == 3);
-        assert_eq!(rig.target.closed, [CloseReason::HandshakeTimeout; 3]);
-        rig.hosts[known].read(&rig.reactor, 1, 4096);
-        assert_eq!(rig.finish(known).len(), 1, "whoever is connected may stay");
-        rig.close();
-    }
-}
-
-#[test]
-fn a_wrong_header_digest_ends_the_connection() {
-    for reactor in drivers() {
-        let mut rig = Rig::new(reactor, Behaviour::default());
-        let digests = DigestOptions(0).with_header(true);
-        let mut stranger = Stranger::shaken_hands(&mut rig, digests);
-        let mut header = CommonHeader::bare(Kind::CapsuleCommand);
-        header.flags = header.flags.with_header_digest(true);
-        header.pdu_length.set(76);
-        let mut capsule = header.bytes().to_vec();
-        capsule.resize(72, 0);
-        capsule.extend_from_slice(&[1, 2, 3, 4]);
-        stranger.send(&capsule);
-        let answer = stranger.receive(&mut rig, 96);
-        let request = TerminateRequest::read(&answer).expect("a termination");
-        assert_eq!(request.status(), Fes::HEADER_DIGEST_ERROR);
-        assert_eq!(request.fatal_error_information.get(), 0x0403_0201);
-        assert_eq!(answer[24..], capsule[..72]);
-        drop(stranger);
         rig.close();
     }
 }

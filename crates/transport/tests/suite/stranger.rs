@@ -1,0 +1,72 @@
+//! A host that speaks NVMe/TCP by hand, and badly if it is to.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use weft_nvme::tcp::{DigestOptions, InitializeConnectionRequest, InitializeConnectionResponse};
+use weft_nvme::{Command, Completion, FabricsType, Wire};
+use weft_nvmf::tcp::encode::Encoder;
+
+use crate::rig::Rig;
+
+/// A socket of its own, outside the reactor.
+pub struct Stranger(pub TcpStream);
+
+impl Stranger {
+    pub fn new(rig: &Rig) -> Self {
+        let stream = TcpStream::connect(rig.target.address).expect("connect");
+        stream.set_nonblocking(true).expect("non-blocking");
+        stream.set_nodelay(true).expect("no delay");
+        Self(stream)
+    }
+
+    pub fn shaken_hands(rig: &mut Rig, digests: DigestOptions) -> Self {
+        let mut stranger = Self::new(rig);
+        let request = InitializeConnectionRequest::new(0, digests, 0);
+        stranger.send(request.bytes());
+        let response = stranger.receive(rig, 128);
+        let response = InitializeConnectionResponse::read(&response).expect("ICResp");
+        assert_eq!(response.digests, digests);
+        stranger
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).expect("room in the socket");
+    }
+
+    /// Reads `length` bytes, or what there is before the end.
+    pub fn receive(&mut self, rig: &mut Rig, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let mut done = 0;
+        rig.run("an answer to the stranger", |_| {
+            match self.0.read(&mut bytes[done..]) {
+                Ok(0) => return true,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+            done == length
+        });
+        bytes.truncate(done);
+        bytes
+    }
+
+    /// As far as an accepted Connect.
+    pub fn connected(rig: &mut Rig, digests: DigestOptions) -> (Self, Encoder) {
+        let mut stranger = Self::shaken_hands(rig, digests);
+        let encoder = Encoder::new(digests.header(), digests.data(), 4);
+        let mut bytes = Vec::new();
+        let connect = Command::fabrics(FabricsType::CONNECT).with_command_id(9);
+        encoder.put_command(&connect, 0, &mut bytes);
+        stranger.send(&bytes);
+        assert!(stranger.completion(rig, digests).status().is_success());
+        (stranger, encoder)
+    }
+
+    /// The next PDU, which is a CapsuleResp.
+    pub fn completion(&mut self, rig: &mut Rig, digests: DigestOptions) -> Completion {
+        let response = self.receive(rig, if digests.header() { 28 } else { 24 });
+        assert_eq!(response[0], 5, "CapsuleResp");
+        Completion::read(&response[8..]).expect("a completion")
+    }
+}

@@ -1,0 +1,326 @@
+//! Peers that are malformed, silent, slow, or gone.
+
+use std::io::Write;
+use std::time::Duration;
+
+use weft_nvme::sgl::Descriptor;
+use weft_nvme::tcp::{
+    CommonHeader, DigestOptions, Fes, InitializeConnectionRequest, InitializeConnectionResponse,
+    Kind, PduType, ReadyToTransfer, TerminateRequest,
+};
+use weft_nvme::{Command, Completion, Status, Wire};
+use weft_nvmf::tcp::encode::{DataPdu, Encoder, put_termination};
+use weft_nvmf::tcp::{Fault, digest};
+use weft_transport::CloseReason;
+use weft_transport::host::HostOptions;
+use weft_transport::target::Limits;
+
+use crate::rig::{Behaviour, Ending, READ, Rig, WRITE, drivers, pattern};
+use crate::stranger::Stranger;
+
+#[test]
+fn a_malformed_pdu_is_answered_and_the_connection_ends() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let bystander = rig.connect(HostOptions::default());
+        let mut stranger = Stranger::shaken_hands(&mut rig, DigestOptions(0));
+        let mut header = CommonHeader::bare(Kind::CapsuleCommand);
+        header.header_length = 64;
+        stranger.send(header.bytes());
+        // More than it will read, which must not reset the connection before the answer is read.
+        stranger.send(&[0x55; 100_000]);
+        let answer = stranger.receive(&mut rig, 32);
+        let request = TerminateRequest::read(&answer).expect("a termination");
+        assert_eq!(request.common.pdu_type, PduType::C2H_TERMINATE_REQUEST);
+        assert_eq!(request.status(), Fes::INVALID_HEADER_FIELD);
+        assert_eq!(request.fatal_error_information.get(), 2);
+        assert_eq!(&answer[24..], header.bytes());
+        assert!(rig.target.closed.is_empty(), "it waits for the peer to hang up");
+        drop(stranger);
+        rig.run("closed", |rig| !rig.target.closed.is_empty());
+        let [CloseReason::Protocol(fault)] = rig.target.closed[..] else {
+            panic!("{:?}", rig.target.closed);
+        };
+        assert_eq!(fault.status, Fes::INVALID_HEADER_FIELD);
+        rig.hosts[bystander].read(&rig.reactor, 1, 4096);
+        assert_eq!(rig.finish(bystander).len(), 1, "others notice nothing");
+        rig.close();
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_hang_up_is_hung_up_on() {
+    for reactor in drivers() {
+        let limits = Limits { close_timeout: Duration::from_millis(30), ..Limits::default() };
+        let mut rig = Rig::new(reactor, Behaviour { limits, ..Behaviour::default() });
+        let mut stranger = Stranger::new(&rig);
+        stranger.send(&[0xff; 8]);
+        let all = stranger.receive(&mut rig, 1000);
+        assert_eq!(all.len(), 32, "a termination, and then the end");
+        rig.run("closed", |rig| !rig.target.closed.is_empty());
+        rig.close();
+    }
+}
+
+#[test]
+fn strangers_have_limited_time() {
+    for reactor in drivers() {
+        let handshake_timeout = Duration::from_millis(50);
+        let limits = Limits { handshake_timeout, ..Limits::default() };
+        let mut rig = Rig::new(reactor, Behaviour { limits, ..Behaviour::default() });
+        let known = rig.connect(HostOptions::default());
+        let _silent = Stranger::new(&rig);
+        let mut half = Stranger::new(&rig);
+        half.send(&[0, 0, 128]);
+        let _shaken = Stranger::shaken_hands(&mut rig, DigestOptions(0));
+        rig.run("all timed out", |rig| rig.target.closed.len() == 3);
+        assert_eq!(rig.target.closed, [CloseReason::HandshakeTimeout; 3]);
+        rig.hosts[known].read(&rig.reactor, 1, 4096);
+        assert_eq!(rig.finish(known).len(), 1, "whoever is connected may stay");
+        rig.close();
+    }
+}
+
+#[test]
+fn a_wrong_header_digest_ends_the_connection() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let digests = DigestOptions(0).with_header(true);
+        let mut stranger = Stranger::shaken_hands(&mut rig, digests);
+        let mut header = CommonHeader::bare(Kind::CapsuleCommand);
+        header.flags = header.flags.with_header_digest(true);
+        header.pdu_length.set(76);
+        let mut capsule = header.bytes().to_vec();
+        capsule.resize(72, 0);
+        capsule.extend_from_slice(&[1, 2, 3, 4]);
+        stranger.send(&capsule);
+        let answer = stranger.receive(&mut rig, 96);
+        let request = TerminateRequest::read(&answer).expect("a termination");
+        assert_eq!(request.status(), Fes::HEADER_DIGEST_ERROR);
+        assert_eq!(request.fatal_error_information.get(), 0x0403_0201);
+        assert_eq!(answer[24..], capsule[..72]);
+        drop(stranger);
+        rig.close();
+    }
+}
+
+fn write_command(command_id: u16, descriptor: Descriptor) -> Command {
+    Command::new(WRITE)
+        .with_command_id(command_id)
+        .with_cdw10(u32::from(command_id))
+        .with_data_pointer(descriptor)
+}
+
+/// `payload` and its digest, with `spoil` added to the last byte of the digest.
+fn put_digested(bytes: &mut Vec<u8>, payload: &[u8], spoil: u8) {
+    bytes.extend_from_slice(payload);
+    let [head @ .., last] = digest::of(payload);
+    bytes.extend_from_slice(&head);
+    bytes.push(last.wrapping_add(spoil));
+}
+
+/// A wrong data digest ends its command, and the connection goes on.
+#[test]
+fn a_wrong_data_digest_ends_one_command() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let digests = DigestOptions(0).with_data(true);
+        let (mut stranger, encoder) = Stranger::connected(&mut rig, digests);
+        for (command_id, spoil) in [(1, 1), (2, 0)] {
+            let mut bytes = Vec::new();
+            let command = write_command(command_id, Descriptor::in_capsule(0, 4096));
+            encoder.put_command(&command, 4096, &mut bytes);
+            put_digested(&mut bytes, &pattern(7, 4096), spoil);
+            stranger.send(&bytes);
+            let completion = stranger.completion(&mut rig, digests);
+            let status =
+                if spoil > 0 { Status::TRANSIENT_TRANSPORT_ERROR } else { Status::SUCCESS };
+            assert_eq!((completion.command_id.get(), completion.status()), (command_id, status));
+        }
+        // The same for data that was asked for, long enough to be received straight.
+        for (command_id, spoil) in [(3, 1), (4, 0)] {
+            let mut bytes = Vec::new();
+            let command = write_command(command_id, Descriptor::transport(100_000));
+            encoder.put_command(&command, 0, &mut bytes);
+            stranger.send(&bytes);
+            let request = ReadyToTransfer::read(&stranger.receive(&mut rig, 24)).expect("R2T");
+            assert_eq!((request.command_id.get(), request.length.get()), (command_id, 100_000));
+            let transfer_tag = request.transfer_tag.get();
+            for (offset, length, last) in [(0, 60_000, false), (60_000, 40_000, true)] {
+                let mut bytes = Vec::new();
+                let pdu =
+                    DataPdu { command_id, transfer_tag, offset, length, last, success: false };
+                encoder.put_data(Kind::H2CData, &pdu, &mut bytes);
+                put_digested(&mut bytes, &pattern(offset, length as usize), spoil);
+                stranger.send(&bytes);
+            }
+            let completion = stranger.completion(&mut rig, digests);
+            let status =
+                if spoil > 0 { Status::TRANSIENT_TRANSPORT_ERROR } else { Status::SUCCESS };
+            assert_eq!((completion.command_id.get(), completion.status()), (command_id, status));
+        }
+        assert_eq!(rig.target.corrupt, 2);
+        assert_eq!(rig.target.stored.keys().copied().collect::<Vec<_>>(), [2, 4]);
+        drop(stranger);
+        rig.run("gone", |rig| rig.target.closed == [CloseReason::PeerClosed]);
+        rig.close();
+    }
+}
+
+#[test]
+fn in_capsule_data_that_is_not_what_the_sgl_says() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let none = DigestOptions(0);
+        let (mut stranger, encoder) = Stranger::connected(&mut rig, none);
+        let length_invalid = Status::DATA_SGL_LENGTH_INVALID.with_dnr();
+        let type_invalid = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
+        let offset_invalid = Status::SGL_OFFSET_INVALID.with_dnr();
+        let keyed = Descriptor::keyed(0, 512, 1, false);
+        for (name, descriptor, length, expected) in [
+            ("less than it says", Descriptor::in_capsule(0, 512), 100, length_invalid),
+            ("none at all", Descriptor::in_capsule(0, 512), 0, length_invalid),
+            ("not said", Descriptor::transport(512), 100, type_invalid),
+            ("an offset", Descriptor::in_capsule(8, 92), 100, offset_invalid),
+            ("another transport's", keyed, 0, type_invalid),
+            ("more than it says", Descriptor::in_capsule(0, 50), 100, Status::SUCCESS),
+        ] {
+            let mut bytes = Vec::new();
+            encoder.put_command(&write_command(1, descriptor), length, &mut bytes);
+            bytes.resize(bytes.len() + length as usize, 0x77);
+            stranger.send(&bytes);
+            let status = stranger.completion(&mut rig, none).status();
+            assert_eq!(status, expected, "{name}");
+        }
+        assert_eq!(rig.target.stored[&1], [0x77; 50]);
+        drop(stranger);
+        rig.close();
+    }
+}
+
+/// A host that sends all it has at once, byte by byte or not, and reads nothing meanwhile.
+#[test]
+fn a_hasty_host() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let mut stranger = Stranger::new(&rig);
+        let encoder = Encoder::new(false, false, 4);
+        let request = InitializeConnectionRequest::new(0, DigestOptions(0), 0);
+        let mut bytes = request.bytes().to_vec();
+        let connect = Command::fabrics(weft_nvme::FabricsType::CONNECT).with_command_id(1);
+        encoder.put_command(&connect, 0, &mut bytes);
+        for command_id in 2..20 {
+            let command = Command::new(READ)
+                .with_command_id(command_id)
+                .with_cdw10(u32::from(command_id))
+                .with_data_pointer(Descriptor::transport(600));
+            encoder.put_command(&command, 0, &mut bytes);
+        }
+        for piece in bytes.chunks(33) {
+            stranger.send(piece);
+            rig.turn();
+        }
+        let response = stranger.receive(&mut rig, 128 + 24);
+        assert!(InitializeConnectionResponse::read(&response).is_ok());
+        for command_id in 2..20u16 {
+            let answer = stranger.receive(&mut rig, 24 + 600 + 24);
+            assert_eq!(answer[24..624], pattern(u32::from(command_id), 600));
+            let completion = Completion::read(&answer[632..]).expect("a completion");
+            assert_eq!(completion.command_id.get(), command_id);
+        }
+        drop(stranger);
+        rig.close();
+    }
+}
+
+/// A host that asks for much and takes nothing: it costs its queue's worth and no more.
+#[test]
+fn a_host_that_reads_nothing() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let bystander = rig.connect(HostOptions::default());
+        let (mut stranger, encoder) = Stranger::connected(&mut rig, DigestOptions(0));
+        let before = rig.target.commands;
+        for command_id in 0..100 {
+            let mut bytes = Vec::new();
+            let command = Command::new(READ)
+                .with_command_id(command_id)
+                .with_data_pointer(Descriptor::transport(131_072));
+            encoder.put_command(&command, 0, &mut bytes);
+            stranger.send(&bytes);
+        }
+        rig.run("all came", |rig| rig.target.commands == before + 100);
+        for _ in 0..10 {
+            rig.hosts[bystander].read(&rig.reactor, 3, 4096);
+            let endings = rig.finish(bystander);
+            let expected = Ending::Completed {
+                status: Status::SUCCESS,
+                received: 4096,
+                data: Some(pattern(3, 4096)),
+            };
+            assert!(endings.values().all(|ending| *ending == expected));
+        }
+        let pool = rig.reactor.pool();
+        assert!(pool.available() < pool.capacity(), "what it asked for waits");
+        drop(stranger);
+        rig.run("gone", |rig| rig.target.closed.len() == 1);
+        rig.close();
+    }
+}
+
+/// The other way round: a controller that answers wrongly is told so, and loses its host.
+#[test]
+fn a_controller_that_breaks_the_protocol() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        rig.target.address = listener.local_addr().expect("address");
+        let index = rig.start(HostOptions::default());
+        listener.set_nonblocking(true).expect("non-blocking");
+        let mut accepted = None;
+        rig.run("accepted", |_| {
+            accepted = listener.accept().ok();
+            accepted.is_some()
+        });
+        let (stream, _) = accepted.expect("a connection");
+        stream.set_nonblocking(true).expect("non-blocking");
+        let mut controller = Stranger(stream);
+        assert_eq!(controller.receive(&mut rig, 128)[0], 0, "ICReq");
+        let response = InitializeConnectionResponse::new(0, DigestOptions(0), 4096);
+        controller.send(response.bytes());
+        assert_eq!(controller.receive(&mut rig, 72)[0], 4, "Connect");
+        let mut bytes = Vec::new();
+        let encoder = Encoder::new(false, false, 4);
+        encoder.put_response(&Completion::new(0x77, Status::SUCCESS), &mut bytes);
+        controller.send(&bytes);
+        let answer = controller.receive(&mut rig, 48);
+        let request = TerminateRequest::read(&answer).expect("a termination");
+        assert_eq!(request.common.pdu_type, PduType::H2C_TERMINATE_REQUEST);
+        assert_eq!(
+            (request.status(), request.fatal_error_information.get()),
+            (Fes::INVALID_HEADER_FIELD, 20)
+        );
+        drop(controller);
+        rig.run("closed", |rig| rig.hosts[index].closed.is_some());
+        let (reason, in_flight) = rig.hosts[index].closed.as_ref().unwrap();
+        assert!(matches!(reason, CloseReason::Protocol(fault) if fault.information == 20));
+        assert_eq!(in_flight.len(), 1, "Connect was never answered");
+        rig.close();
+    }
+}
+
+#[test]
+fn a_host_that_terminates() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let (mut stranger, _) = Stranger::connected(&mut rig, DigestOptions(0));
+        let fault = Fault { status: Fes::LIMIT_EXCEEDED, information: 3, detail: "" };
+        let mut bytes = Vec::new();
+        put_termination(Kind::H2CTerminateRequest, &fault, &[0; 24], &mut bytes);
+        stranger.0.write_all(&bytes).expect("room");
+        rig.run("closed", |rig| !rig.target.closed.is_empty());
+        let expected = CloseReason::PeerTerminated { status: Fes::LIMIT_EXCEEDED, information: 3 };
+        assert_eq!(rig.target.closed, [expected]);
+        rig.close();
+    }
+}
