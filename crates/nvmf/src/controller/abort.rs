@@ -64,9 +64,16 @@ impl Controller {
         }
     }
 
-    /// Identifiers of the Aborts that wait.
-    pub(super) fn abort_ids(&self) -> Vec<u16> {
-        self.aborts.iter().map(|pending| pending.abort_id).collect()
+    /// Answers all Aborts: nothing was aborted.
+    pub(super) fn finish_all_aborts(&mut self) {
+        while let Some(pending) = self.aborts.first() {
+            self.finish_abort(pending.abort_id, false);
+        }
+    }
+
+    /// Whether an Abort of this identifier waits.
+    pub(super) fn is_aborting(&self, abort_id: u16) -> bool {
+        self.aborts.iter().any(|pending| pending.abort_id == abort_id)
     }
 }
 

@@ -31,6 +31,7 @@ const OPCODE: Fault = fault(Status::INVALID_OPCODE, 0);
 const FLAGS: Fault = fault(Status::INVALID_FIELD, 1);
 const FABRICS_TYPE: Fault = fault(Status::INVALID_OPCODE, 4);
 const CONNECTED_ALREADY: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 4);
+const ID_CONFLICT: Fault = fault(Status::COMMAND_ID_CONFLICT, 2);
 const NOT_READY: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 0);
 const ADMIN_DISCONNECT: Fault = fault(Status::DISCONNECT_INVALID_QUEUE_TYPE, 4);
 const DATA_LENGTH: Fault = fault(Status::DATA_SGL_LENGTH_INVALID, 32);
@@ -53,10 +54,20 @@ impl Controller {
         if !self.is_ready() || self.ended {
             return Err(NOT_READY);
         }
+        if self.is_waiting(command.command_id.get()) {
+            return Err(ID_CONFLICT);
+        }
         match self.view.discovery() {
             None => self.execute_admin(command, data, now),
             Some(_) => self.execute_discovery(command, now),
         }
+    }
+
+    /// Whether an earlier command of this identifier is not answered yet.
+    fn is_waiting(&self, command_id: u16) -> bool {
+        self.events.is_waiting(command_id)
+            || self.protecting.contains(&command_id)
+            || self.is_aborting(command_id)
     }
 
     fn execute_fabrics(

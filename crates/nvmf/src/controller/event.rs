@@ -20,8 +20,6 @@ use crate::subsystem::SubsystemView;
 const CHANGED_NAMESPACES_MAX: usize = 1024;
 
 const LIMIT: Fault = Fault { status: Status::ASYNCHRONOUS_EVENT_LIMIT_EXCEEDED, parameter: None };
-const CONFLICT: Fault =
-    Fault { status: Status::COMMAND_ID_CONFLICT.with_dnr(), parameter: Some(2) };
 
 /// The events and requests of a controller.
 #[derive(Debug, Default)]
@@ -70,6 +68,11 @@ impl Events {
         std::mem::take(&mut self.requests)
     }
 
+    /// Whether a request of this identifier waits.
+    pub(super) fn is_waiting(&self, command_id: u16) -> bool {
+        self.requests.contains(&command_id)
+    }
+
     /// Takes one request back, if it waits.
     pub(super) fn withdraw(&mut self, command_id: u16) -> bool {
         let found = self.requests.iter().position(|request| *request == command_id);
@@ -107,14 +110,10 @@ impl ChangedNamespaces {
 impl Controller {
     /// Takes an Asynchronous Event Request: answered when there is an event.
     pub(super) fn event_request(&mut self, command: &Command) -> Result<Outcome, Fault> {
-        let command_id = command.command_id.get();
-        if self.events.requests.contains(&command_id) {
-            return Err(CONFLICT);
-        }
         if self.events.requests.len() >= usize::from(self.view.limits.max_event_requests.max(1)) {
             return Err(LIMIT);
         }
-        self.events.requests.push_back(command_id);
+        self.events.requests.push_back(command.command_id.get());
         self.deliver_events();
         Ok(Outcome::Pending)
     }

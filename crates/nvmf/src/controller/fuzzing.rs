@@ -298,6 +298,9 @@ fn admin_command(input: &mut Input<'_>) -> Command {
             weft_nvme::log_page::GetLogPage::new(weft_nvme::log_page::LogPageId(page), 0, length);
         command.cdw10 = get.to_command().cdw10;
     }
+    if opcode == AdminOpcode::ABORT.0 {
+        command.cdw10 = u32::from(page % 6).into();
+    }
     if let Ok(mut bytes) = <[u8; 64]>::try_from(command.bytes()) {
         for _ in 0..changes % 4 {
             let [place, value] = input.bytes();

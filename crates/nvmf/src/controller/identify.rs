@@ -2,13 +2,14 @@
 
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{
-    self, Cns, CommandSetId, CommandSetVectors, CommandSets, ControllerAttributes, ControllerType,
-    DeallocateFeatures, DiscoveryControllerType, EntrySizes, FabricsCommandSupport,
-    FabricsControllerAttributes, FirmwareUpdates, FusedOperations, IDENTIFY_LENGTH, Identify,
-    IndependentNamespace, LbaFormat, LogPageAttributes, MultipathCapabilities, NamespaceAttributes,
-    NamespaceFeatures, NamespaceIdentifier, NamespaceList, NamespaceStatus, NvmController,
-    NvmNamespace, OptionalAsynchronousEvents, OptionalNvmCommands, SglSupport, SharingCapabilities,
-    VolatileWriteCacheAttributes, WriteProtectionCapabilities, push_descriptor,
+    self, Cns, CommandSetId, CommandSetVectors, CommandSets, CommonNamespaceFeatures,
+    ControllerAttributes, ControllerType, DeallocateFeatures, DiscoveryControllerType, EntrySizes,
+    FabricsCommandSupport, FabricsControllerAttributes, FirmwareUpdates, FusedOperations,
+    IDENTIFY_LENGTH, Identify, IndependentNamespace, LbaFormat, LogPageAttributes,
+    MultipathCapabilities, NamespaceAttributes, NamespaceFeatures, NamespaceIdentifier,
+    NamespaceList, NamespaceStatus, NvmController, NvmNamespace, OptionalAsynchronousEvents,
+    OptionalNvmCommands, SglSupport, SharingCapabilities, VolatileWriteCacheAttributes,
+    WriteProtectionCapabilities, push_descriptor,
 };
 use weft_nvme::property::Version;
 use weft_nvme::wire::{Text, U16, U32, U64, U128};
@@ -212,6 +213,8 @@ impl Controller {
         let found = self.find_namespace(nsid)?;
         Ok(found.map_or_else(empty, |namespace| {
             let mut independent = IndependentNamespace::zeroed();
+            independent.features = CommonNamespaceFeatures(0)
+                .with_no_volatile_write_cache(!namespace.capabilities.volatile_cache);
             independent.sharing = SharingCapabilities(0).with_shared(true);
             independent.attributes = attributes(namespace);
             independent.status = NamespaceStatus(0).with_ready(true);

@@ -165,9 +165,7 @@ impl Controller {
         for command_id in self.events.take_requests() {
             self.complete_late(self.completion(command_id, Status::ABORT_REQUESTED));
         }
-        for abort_id in self.abort_ids() {
-            self.finish_abort(abort_id, false);
-        }
+        self.finish_all_aborts();
     }
 }
 

@@ -145,6 +145,8 @@ impl IoQueue {
         found.ok().and_then(|index| self.namespaces.get(index)).ok_or(NAMESPACE)
     }
 
+    /// Force Unit Access of a read is not acted upon: as from Linux, the read sees what was
+    /// written last, durable or not.
     fn check_read(&self, command: &Command) -> Result<DeviceCommand, Fault> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let read = ReadWrite::from_command(command);

@@ -179,6 +179,11 @@ fn structures_of_the_command_set() {
     let independent = IndependentNamespace::read(&bytes).expect("4096 bytes");
     assert!(independent.status.ready() && independent.sharing.shared());
     assert!(!independent.attributes.write_protected());
+    assert!(!independent.features.no_volatile_write_cache());
+    let mut uncached = view(&[1]);
+    uncached.namespaces.get_mut(&1).expect("there").capabilities.volatile_cache = false;
+    controller.replace_view(Arc::new(uncached));
+    assert_eq!(ask(&mut controller, Cns::INDEPENDENT_NAMESPACE, 1)[0], 0b10_0000);
     for cns in [
         Cns::COMMAND_SET_NAMESPACE,
         Cns::COMMAND_SET_CONTROLLER,

@@ -181,6 +181,16 @@ fn a_silent_host_is_given_up() {
 }
 
 #[test]
+fn the_timer_starts_anew_when_the_controller_is_enabled() {
+    let request = ConnectRequest { keep_alive_timeout_ms: 5000, ..request(0, 31, 0xffff) };
+    let view = Arc::new(view(&[1]));
+    let mut controller = Controller::new(view, &request, CONTROLLER_ID, LOCAL, NOW);
+    assert_eq!(controller.deadline(), Some(NOW + seconds(5)), "it runs from the Connect on");
+    configure_at(&mut controller, ENABLE, NOW + seconds(3));
+    assert_eq!(controller.deadline(), Some(NOW + seconds(8)));
+}
+
+#[test]
 fn traffic_on_any_queue_keeps_alive() {
     let mut controller = with_keep_alive(5000);
     let first = attach(&mut controller, 1);

@@ -5,6 +5,7 @@ mod event;
 mod feature;
 mod identify;
 mod lifecycle;
+mod linux;
 mod log_page;
 mod queue;
 mod table;

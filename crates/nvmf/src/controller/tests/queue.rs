@@ -160,6 +160,24 @@ fn aborts_are_limited() {
 }
 
 #[test]
+fn an_identifier_that_waits_is_not_taken_again() {
+    let mut controller = enabled();
+    attach(&mut controller, 1);
+    send(&mut controller, &abort(1, 9, 4));
+    let request = Command::new(AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST).with_command_id(5);
+    send(&mut controller, &request);
+    let keep_alive = Command::new(AdminOpcode::KEEP_ALIVE);
+    for (command_id, status) in [
+        (4, Status::COMMAND_ID_CONFLICT.with_dnr()),
+        (5, Status::COMMAND_ID_CONFLICT.with_dnr()),
+        (6, Status::SUCCESS),
+    ] {
+        let reply = send(&mut controller, &keep_alive.with_command_id(command_id));
+        assert_eq!(status_of(&reply), status);
+    }
+}
+
+#[test]
 fn aborts_are_answered_when_their_queue_ends() {
     let mut controller = enabled();
     attach(&mut controller, 1);
