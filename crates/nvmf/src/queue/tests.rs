@@ -342,12 +342,10 @@ fn a_protected_namespace_is_not_modified() {
 }
 
 fn write_of(action: IoAction) -> bool {
-    match action {
-        IoAction::Device(DeviceCommand {
-            operation:
-                DeviceOperation::Write { durable, .. } | DeviceOperation::WriteZeroes { durable, .. },
-            ..
-        }) => durable,
+    let IoAction::Device(command) = action else { panic!("{action:?}") };
+    match command.operation {
+        DeviceOperation::Write { durable, .. } => durable,
+        DeviceOperation::WriteZeroes { durable, .. } => durable,
         other => panic!("{other:?}"),
     }
 }
@@ -446,9 +444,8 @@ fn dataset_management_without_deallocate_is_a_hint() {
 }
 
 fn ranges(list: &[(u64, u32)]) -> Vec<u8> {
-    list.iter()
-        .flat_map(|(block, blocks)| DatasetRange::new(*block, *blocks).bytes().to_vec())
-        .collect()
+    let ranges = list.iter().map(|(block, blocks)| DatasetRange::new(*block, *blocks));
+    ranges.flat_map(|range| range.bytes().to_vec()).collect()
 }
 
 #[test]
@@ -687,7 +684,9 @@ fn failures_come_into_the_error_log() {
 
 proptest::proptest! {
     #[test]
-    fn any_actions_keep_the_invariants(data in proptest::collection::vec(proptest::num::u8::ANY, 0..2000)) {
+    fn any_actions_keep_the_invariants(
+        data in proptest::collection::vec(proptest::num::u8::ANY, 0..2000),
+    ) {
         fuzzing::actions(&data);
     }
 }
