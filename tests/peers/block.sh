@@ -99,7 +99,7 @@ discard() {
 data() {
     start "$@"
     connect
-    verified block "$(namespace 1)" --size=8M --bsrange=4k-256k --iodepth=32
+    verified "$(namespace 1)" --size=8M --bsrange=4k-256k --iodepth=32 --name=block
     disconnect
     stop
     kernel_is_content

@@ -104,8 +104,10 @@ logs() {
     after=$(nvme smart-log "$controller" -o json | jq .host_read_commands)
     [ "$after" -ge $((before + 16)) ] || fail "reads before $before, after $after"
     nvme fw-log "$controller"
-    nvme effects-log "$controller"
-    nvme effects-log "$controller" | grep -q -i read
+    nvme effects-log "$controller" --csi=0 >/tmp/effects
+    grep -i -A1 'admin commands' /tmp/effects
+    grep -i 'nvm command set' /tmp/effects
+    grep -q -i write /tmp/effects
     nvme changed-ns-list-log "$controller"
     nvme error-log "$controller" -e 4
     # An error on purpose leaves its entry: a read beyond the end.
@@ -134,7 +136,7 @@ features() {
     nvme get-feature "$controller" -f 0xf -H # keep-alive timer
     nvme get-feature "$controller" -f 4 # temperature threshold
     nvme get-feature "$(namespace 1)" -n 1 -f 5 # error recovery
-    nvme get-feature "$controller" -f 6 | grep -q -i 'value:0*1$'
+    nvme get-feature "$controller" -f 6 | grep -q -i 'value:0x0*1$'
     disconnect
     kernel_is_content
 }
@@ -193,22 +195,17 @@ data() {
             offset=$((offset + bytes))
         done
     done
-    verified all "$device" --size=1M --bs=4096 "${jobs[@]}"
-    echo "$(((${#jobs[@]}) / 6)) patterns over $((offset >> 20)) MiB"
+    verified "$device" "${jobs[@]}"
     kernel_is_content
     disconnect
 }
 
-# Reads, writes and trims together, several queues, until all is written.
+# Four jobs at once that read and write blocks of many sizes.
 mixed() {
     fresh
     connect
-    local device
-    device=$(namespace 1)
-    fio --name=mixed --filename="$device" --direct=1 --ioengine=io_uring --rw=randrw --bs=4k \
-        --bsrange=512-64k --numjobs=4 --size=4M --offset_increment=8M --iodepth=32 \
-        --verify=crc32c --verify_fatal=1 --verify_state_save=0 --group_reporting \
-        --output-format=terse >/tmp/fio.out || { cat /tmp/fio.out; fail fio; }
+    verified "$(namespace 1)" --rw=randrw --bsrange=512-64k --numjobs=4 --size=4M \
+        --offset_increment=8M --iodepth=32 --name=mixed
     kernel_is_content
     disconnect
 }
@@ -219,13 +216,13 @@ digests() {
     local device
     device=$(namespace 1)
     dmesg | grep -i nvme || true
-    verified digests "$device" --size=4M --bsrange=512-256k --iodepth=32
+    verified "$device" --size=4M --bsrange=512-256k --iodepth=32 --name=digests
     disconnect
     connect --hdr-digest
-    verified header "$(namespace 1)" --size=2M --bs=64k --iodepth=8
+    verified "$(namespace 1)" --size=2M --bs=64k --iodepth=8 --name=header
     disconnect
     connect --data-digest
-    verified data "$(namespace 1)" --size=2M --bs=64k --iodepth=8
+    verified "$(namespace 1)" --size=2M --bs=64k --iodepth=8 --name=data
     disconnect
     kernel_is_content
 }
@@ -239,7 +236,7 @@ queues() {
         echo "connect $options"
         fresh
         connect $options
-        verified queues "$(namespace 1)" --size=1M --bs=4k --iodepth=64
+        verified "$(namespace 1)" --size=1M --bs=4k --iodepth=64 --name=queues
         kernel_is_content
         disconnect
     done
@@ -332,17 +329,17 @@ before_change() {
 # grown BYTES
 grown() {
     within 10 has_size "$(namespace 2)" "$1"
-    verified grown "$(namespace 2)" --bs=64k --offset=$(($1 - (4 << 20))) --size=4M --iodepth=8
+    verified "$(namespace 2)" --bs=64k --offset=$(($1 - (4 << 20))) --size=4M --iodepth=8 --name=grown
 }
 
 added() {
-    verified added "$(namespace 3)" --bs=4k --size=1M --iodepth=16
+    verified "$(namespace 3)" --bs=4k --size=1M --iodepth=16 --name=added
 }
 
 removed() {
     gone() { ! find_namespace 3; }
     within 10 gone
-    verified others "$(namespace 1)" --bs=4k --size=1M --iodepth=16
+    verified "$(namespace 1)" --bs=4k --size=1M --iodepth=16 --name=others
     dmesg | grep -i nvme
     disconnect
 }
@@ -358,10 +355,10 @@ two_hosts() {
     device=$(namespace 1)
     for policy in /sys/class/nvme-subsystem/*/iopolicy; do echo round-robin >"$policy"; done
     expect paths "$(ls -d /sys/class/nvme/nvme*/nvme*c*n* | wc -l)" 4
-    verified both "$device" --size=8M --bs=4k --iodepth=64
+    verified "$device" --size=8M --bs=4k --iodepth=64 --name=both
     # One leaves, the other notices nothing.
     nvme disconnect -d "$(controllers | head -1)"
-    verified one "$device" --size=2M --bs=4k --iodepth=16
+    verified "$device" --size=2M --bs=4k --iodepth=16 --name=one
     disconnect
     kernel_is_content
 }
@@ -373,7 +370,7 @@ reset() {
     local device controller worker
     device=$(namespace 1)
     controller=$(controllers)
-    verified reset "$device" --size=16M --bs=4k --iodepth=32 &
+    verified "$device" --size=16M --bs=4k --iodepth=32 --name=reset &
     worker=$!
     for _ in 1 2 3; do
         sleep 1
@@ -414,7 +411,7 @@ end_load() {
 silence() {
     fresh
     connect --keep-alive-tmo=4 --reconnect-delay=1 --ctrl-loss-tmo=120
-    verified before "$(namespace 1)" --size=256k --bs=4k
+    verified "$(namespace 1)" --size=256k --bs=4k --name=before
     controllers >/tmp/controller
     ip link set eth0 down
 }
@@ -426,7 +423,7 @@ voice() {
     controller=$(cat /tmp/controller)
     reconnected() { dmesg | grep -q 'Successfully reconnected' && is_live "$controller"; }
     within 60 reconnected
-    verified after "$(namespace 1)" --size=256k --bs=4k
+    verified "$(namespace 1)" --size=256k --bs=4k --name=after
     disconnect
 }
 

@@ -87,13 +87,19 @@ all_zero() {
     [ "$sum" = "$(dd if=/dev/zero bs=1M count="$3" status=none | md5sum)" ]
 }
 
-# verified NAME DEVICE FIO-OPTIONS...: writes and reads back with a check sum in every block
+# verified DEVICE JOBS...: fio writes all of each job's range, with a check sum in every block, and
+# reads it back. Options before the first --name are for all jobs.
 verified() {
-    local name=$1 device=$2
-    shift 2
-    fio --name="$name" --filename="$device" --direct=1 --ioengine=io_uring --rw=randwrite \
-        --verify=crc32c --verify_fatal=1 --verify_state_save=0 --output-format=terse \
-        --terse-version=3 "$@" >/tmp/fio.out || { cat /tmp/fio.out; fail "fio $name $*"; }
+    local device=$1 written read_back
+    shift
+    fio --filename="$device" --direct=1 --ioengine=io_uring --rw=randwrite --verify=crc32c \
+        --verify_fatal=1 --verify_state_save=0 --output-format=json --output=/tmp/fio.json "$@" ||
+        { cat /tmp/fio.json; fail "fio $*"; }
+    sed -i -n "/^{/,\$p" /tmp/fio.json # notes come first
+    written=$(jq '[.jobs[] | select(.error == 0) | .write.io_bytes] | add' /tmp/fio.json)
+    read_back=$(jq '[.jobs[].read.io_bytes] | add' /tmp/fio.json)
+    [ "$written" -gt 0 ] && [ "$read_back" -ge "$written" ] || fail "$written written, $read_back read"
+    echo "$(jq '.jobs | length' /tmp/fio.json) jobs wrote and verified $written bytes on $device"
 }
 
 # Nothing in the kernel's log that a good peer would not cause.
