@@ -49,7 +49,6 @@ pub struct ControllerDriver {
     backlog: VecDeque<AdminCommand>,
     timer_at: Option<Duration>,
     answers: VecDeque<(u64, AdminResult)>,
-    events: VecDeque<Event>,
 }
 
 #[derive(Debug)]
@@ -96,7 +95,6 @@ impl ControllerDriver {
             backlog: VecDeque::new(),
             timer_at: None,
             answers: VecDeque::new(),
-            events: VecDeque::new(),
         })
     }
 
@@ -145,7 +143,7 @@ impl ControllerDriver {
 
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.shared.next_event(Duration::ZERO)
     }
 
     /// The next admin command that ended, by its tag.
@@ -270,11 +268,11 @@ impl ControllerDriver {
                 Action::Answer { tag, result } => self.answers.push_back((tag, result)),
                 Action::Event(event) => {
                     log::debug!("{}: {event:?}", self.shared.options.address);
-                    self.events.push_back(event);
+                    self.shared.push_event(event);
                 }
                 Action::Ended(problem) => {
-                    self.shared.set_state(ControllerState::Ended(problem));
                     self.tell_queues(&QueueWord::Ended);
+                    self.shared.set_state(ControllerState::Ended(problem));
                 }
             }
         }

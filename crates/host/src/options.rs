@@ -19,7 +19,6 @@ pub const QUEUE_SIZE_MIN: u16 = 2;
 /// How to reach a controller and how to treat it. Every field has a default, see
 /// [`Options::new`]; set those that matter.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Options {
     /// `--traddr`, `--trsvcid` and `--nqn`: where the subsystem is.
     pub address: TransportId,

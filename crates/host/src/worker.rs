@@ -172,9 +172,6 @@ impl Worker {
                 let _ = reply.send(result);
             }
         }
-        while let Some(event) = self.driver.poll_event() {
-            self.driver.shared().push_event(event);
-        }
     }
 
     fn hear(&mut self, call: Call) {
@@ -221,6 +218,8 @@ impl Worker {
             return fail(&reply, Err(words));
         }
         let Some(queue) = &mut self.queue else { return };
+        // What the caller has seen of the controller's state, the queue knows, too.
+        queue.listen(&mut self.reactor);
         let picture = queue.picture().cloned();
         let current = picture.as_ref().and_then(|picture| {
             let now = picture.namespaces.get(&namespace.nsid)?;

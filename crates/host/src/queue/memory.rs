@@ -111,15 +111,12 @@ impl Memory {
                 Some(HostData::FromController(buffer))
             }
             Kind::Write | Kind::Compare | Kind::CompareAndWrite => {
-                let from = match part.half {
-                    Half::First => self.compare.as_ref(),
-                    Half::Whole | Half::Second => self.buffer.as_ref(),
-                }?;
                 if part.whole {
-                    return Some(HostData::ToController(from.share()));
+                    // It comes back with the command's end, or with the connection's.
+                    return self.whole(part).take().map(HostData::ToController);
                 }
                 let start = part.skipped as usize * self.block_bytes as usize;
-                let piece = from.get(start..start + bytes)?;
+                let piece = self.buffer.as_ref()?.get(start..start + bytes)?;
                 let mut buffer = pool.take(bytes)?;
                 buffer.bytes_mut().copy_from_slice(piece);
                 Some(HostData::ToController(buffer))
@@ -178,23 +175,23 @@ impl Memory {
         }
     }
 
-    /// A command ended: its buffer comes back. Tells whether the part could be sent again.
-    pub(super) fn take_back(&mut self, part: &Part, returned: Option<Buffer>, good: bool) -> bool {
-        if part.kind != Kind::Read {
-            if returned.is_some() || !part.whole || self.data_bytes(part) == 0 {
-                return true;
-            }
-            // Part of it is still being sent, although the command is done: nobody may have
-            // it until then, so the caller does not get it back.
-            match part.half {
-                Half::First => self.compare = None,
-                Half::Whole | Half::Second => self.buffer = None,
-            }
-            return false;
+    /// The place of the buffer of a part that is all of its request.
+    fn whole(&mut self, part: &Part) -> &mut Option<Buffer> {
+        match part.half {
+            Half::First => &mut self.compare,
+            Half::Whole | Half::Second => &mut self.buffer,
         }
+    }
+
+    /// A command ended: its buffer comes back. Tells whether the part could be sent again; if
+    /// not, part of it is still being sent, and nobody may have it until then.
+    pub(super) fn take_back(&mut self, part: &Part, returned: Option<Buffer>, good: bool) -> bool {
         if part.whole {
-            self.buffer = returned;
-        } else if let (true, Some(piece), Some(whole)) = (good, returned, &mut self.buffer) {
+            return self.take_back_whole(part, returned);
+        }
+        if part.kind == Kind::Read
+            && let (true, Some(piece), Some(whole)) = (good, returned, &mut self.buffer)
+        {
             let start = part.skipped as usize * self.block_bytes as usize;
             if let Some(place) = whole.bytes_mut().get_mut(start..start + piece.len()) {
                 place.copy_from_slice(&piece);
@@ -203,10 +200,16 @@ impl Memory {
         true
     }
 
-    /// The connection died under a part of this request; what came back of its buffer.
-    pub(super) fn take_back_lost(&mut self, part: &Part, returned: Option<Buffer>) {
-        if part.kind == Kind::Read && part.whole {
-            self.buffer = returned;
+    /// As [`Memory::take_back`], for a part whose data moved nowhere, or nobody knows.
+    pub(super) fn take_back_whole(&mut self, part: &Part, returned: Option<Buffer>) -> bool {
+        match part.kind {
+            Kind::Read | Kind::Write | Kind::Compare | Kind::CompareAndWrite if part.whole => {
+                // A read can use any buffer, so only what is to be sent has to be back.
+                let is_back = returned.is_some() || part.kind == Kind::Read;
+                *self.whole(part) = returned;
+                is_back
+            }
+            _ => true,
         }
     }
 }

@@ -157,9 +157,7 @@ impl QueuePair {
 
     /// The end of a turn: hears from the controller's owner, and sends what was gathered.
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        while let Some(word) = self.mailbox.take() {
-            self.hear(reactor, word);
-        }
+        self.listen(reactor);
         if self.state == State::Idle && self.failing.is_none() {
             self.connect(reactor);
         }
@@ -175,6 +173,13 @@ impl QueuePair {
         }
         self.finish_close(reactor);
         self.set_timer(reactor);
+    }
+
+    /// Hears what the controller's owner has said.
+    pub(crate) fn listen(&mut self, reactor: &mut Reactor) {
+        while let Some(word) = self.mailbox.take() {
+            self.hear(reactor, word);
+        }
     }
 
     /// The next request that ended.
@@ -370,7 +375,10 @@ impl QueuePair {
     fn ended(&mut self, reason: CloseReason, in_flight: Vec<(Slot, Option<Buffer>)>) {
         for (slot, buffer) in in_flight {
             if let Some(part) = self.ledger.in_slot(slot.0) {
-                self.memories[part.request.0 as usize].take_back_lost(&part, buffer);
+                let memory = &mut self.memories[part.request.0 as usize];
+                if !memory.take_back_whole(&part, buffer) {
+                    self.ledger.fail_requests(Fault::PathLost, |id| id == part.request);
+                }
             }
         }
         self.connection = None;
@@ -438,7 +446,7 @@ impl QueuePair {
                     let pool = reactor.pool();
                     let commands = memory.command(&first, pool).zip(memory.command(&second, pool));
                     match commands {
-                        // Two slots are free, so that either both go out or none does.
+                        // Two slots are free and the buffers are the request's own, so both go.
                         Some((one, two)) => {
                             send(connection, &mut self.ledger, memory, &first, Some(one), epoch)
                                 && send(
@@ -531,8 +539,9 @@ fn send(
             true
         }
         Err(refused) => {
-            if let HostData::FromController(buffer) = refused.data {
-                memory.take_back_lost(part, Some(buffer));
+            if let HostData::FromController(buffer) | HostData::ToController(buffer) = refused.data
+            {
+                memory.take_back_whole(part, Some(buffer));
             }
             ledger.put_back(part.id);
             false
