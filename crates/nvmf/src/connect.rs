@@ -13,8 +13,8 @@
 use std::collections::BTreeSet;
 
 use weft_nvme::fabrics::{
-    ADMIN_QUEUE_ENTRIES_MIN, CONTROLLER_ID_DYNAMIC, CONTROLLER_ID_MAX, CONTROLLER_ID_STATIC,
-    Connect, ConnectData, InvalidParameter, RECORD_FORMAT,
+    ADMIN_QUEUE_ENTRIES_MIN, CONTROLLER_ID_DYNAMIC, CONTROLLER_ID_STATIC, Connect, ConnectData,
+    InvalidParameter, RECORD_FORMAT,
 };
 use weft_nvme::{Command, Completion, FabricsType, Nqn, Status, Wire};
 
@@ -145,8 +145,9 @@ impl ConnectRequest {
         let acceptable = match subsystem.controller_model {
             ControllerModel::Dynamic => self.controller_id == CONTROLLER_ID_DYNAMIC,
             ControllerModel::Static => {
+                let (first, last) = subsystem.limits.controller_ids;
                 self.controller_id == CONTROLLER_ID_STATIC
-                    || (1..=CONTROLLER_ID_MAX).contains(&self.controller_id)
+                    || (first..=last).contains(&self.controller_id)
             }
         };
         if acceptable { Ok(()) } else { Err(ConnectError::unknown_controller()) }
@@ -205,12 +206,14 @@ impl ControllerIds {
         if self.taken.len() >= usize::from(subsystem.limits.max_controllers) {
             return Err(busy);
         }
-        if (1..=CONTROLLER_ID_MAX).contains(&request.controller_id) {
+        let (first, last) = subsystem.limits.controller_ids;
+        if (first..=last).contains(&request.controller_id) {
             let free = self.taken.insert(request.controller_id);
             return if free { Ok(request.controller_id) } else { Err(busy) };
         }
-        for _ in 0..CONTROLLER_ID_MAX {
-            self.last = if self.last >= CONTROLLER_ID_MAX { 1 } else { self.last + 1 };
+        for _ in first..=last {
+            let next = self.last.saturating_add(1);
+            self.last = if (first..=last).contains(&next) { next } else { first };
             if self.taken.insert(self.last) {
                 return Ok(self.last);
             }
@@ -263,6 +266,7 @@ mod tests {
     use super::test_support::{HOST_ID, connect_command, connect_data, request};
     use super::*;
     use crate::subsystem::test_support::{HOST, SUBSYSTEM, nqn, view};
+    use weft_nvme::fabrics::CONTROLLER_ID_MAX;
     use weft_nvme::sgl::Descriptor;
     use weft_nvme::{AdminOpcode, NvmOpcode};
 
@@ -426,5 +430,25 @@ mod tests {
         assert_eq!(ids.allocate(&request(0, 31, 9), &subsystem), busy, "taken");
         ids.last = CONTROLLER_ID_MAX;
         assert_eq!(ids.allocate(&any, &subsystem), Ok(1));
+    }
+
+    #[test]
+    fn identifiers_stay_within_their_bounds() {
+        let mut subsystem = view(&[]);
+        subsystem.limits.controller_ids = (10, 12);
+        let mut ids = ControllerIds::new();
+        let any = request(0, 31, DYNAMIC);
+        for id in 10..=12 {
+            assert_eq!(ids.allocate(&any, &subsystem), Ok(id));
+        }
+        let busy = Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
+        assert_eq!(ids.allocate(&any, &subsystem), busy);
+        ids.release(11);
+        assert_eq!(ids.allocate(&any, &subsystem), Ok(11));
+        subsystem.controller_model = ControllerModel::Static;
+        assert_eq!(request(0, 31, 12).check_admin(&subsystem), Ok(()));
+        let unknown = Err(ConnectError::unknown_controller());
+        assert_eq!(request(0, 31, 13).check_admin(&subsystem), unknown);
+        assert_eq!(request(0, 31, 9).check_admin(&subsystem), unknown);
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use weft_nvme::Nqn;
+use weft_nvme::fabrics::CONTROLLER_ID_MAX;
 
 use crate::discovery::DiscoveryView;
 use crate::queue::QueueShared;
@@ -80,6 +81,8 @@ pub struct SubsystemLimits {
     pub max_namespaces: u32,
     /// Controllers of the subsystem at one time.
     pub max_controllers: u16,
+    /// First and last identifier that a controller may have.
+    pub controller_ids: (u16, u16),
     /// Asynchronous Event Requests that may wait at one time (AERL and one).
     pub max_event_requests: u8,
     /// Abort commands that may be under way at one time (ACL and one).
@@ -103,6 +106,7 @@ impl Default for SubsystemLimits {
             keep_alive_granularity_ms: 100,
             max_namespaces: 1024,
             max_controllers: 4096,
+            controller_ids: (1, CONTROLLER_ID_MAX),
             max_event_requests: 4,
             max_aborts: 4,
             // What Write Zeroes of 65536 blocks of 512 bytes, its longest, touches.

@@ -198,7 +198,10 @@ impl Catalogue {
                 config::ControllerModel::Dynamic => ControllerModel::Dynamic,
                 config::ControllerModel::Static => ControllerModel::Static,
             },
-            limits: subsystem_limits(limits),
+            limits: SubsystemLimits {
+                controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
+                ..subsystem_limits(limits)
+            },
             shared: Arc::clone(shared),
         })
     }
