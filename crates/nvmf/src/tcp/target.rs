@@ -336,7 +336,6 @@ impl Session {
             return;
         }
         entry.phase = SlotPhase::Free;
-        entry.outstanding = [None; R2T_OUTSTANDING_MAX];
         let command_id = entry.command_id;
         if let Some(word) = self.command_ids.get_mut(usize::from(command_id / 64)) {
             *word &= !(1 << (command_id % 64));

@@ -229,7 +229,8 @@ pub struct Host {
     pub connection: HostConnection,
     pub ready: bool,
     pub endings: BTreeMap<Slot, Ending>,
-    pub closed: Option<(CloseReason, Vec<Slot>)>,
+    /// Why it ended, and which commands were in flight, with a buffer or without.
+    pub closed: Option<(CloseReason, Vec<(Slot, bool)>)>,
     reading: Vec<Slot>,
     connect: Option<Slot>,
 }
@@ -284,8 +285,8 @@ impl Host {
                     assert!(self.endings.insert(slot, Ending::Failed).is_none());
                 }
                 HostEvent::Closed { reason, in_flight } => {
-                    let slots = in_flight.iter().map(|(slot, _)| *slot).collect();
-                    self.closed = Some((reason, slots));
+                    let slots = in_flight.iter().map(|(slot, buffer)| (*slot, buffer.is_some()));
+                    self.closed = Some((reason, slots.collect()));
                 }
             }
         }
@@ -367,7 +368,7 @@ impl Rig {
         let hosts: Vec<_> = self
             .hosts
             .iter()
-            .map(|host| (host.ready, host.connection.in_flight(), &host.closed))
+            .map(|host| (host.ready, host.connection.in_flight(), host.closed.is_some()))
             .collect();
         let target: Vec<_> =
             self.target.connections.values().map(TargetConnection::in_flight).collect();

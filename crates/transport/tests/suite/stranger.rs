@@ -69,4 +69,18 @@ impl Stranger {
         assert_eq!(response[0], 5, "CapsuleResp");
         Completion::read(&response[8..]).expect("a completion")
     }
+
+    /// As a controller: the next command, without in-capsule data.
+    pub fn command(&mut self, rig: &mut Rig) -> Command {
+        let capsule = self.receive(rig, 72);
+        assert_eq!((capsule[0], capsule[4]), (4, 72), "CapsuleCmd");
+        Command::read(&capsule[8..]).expect("a command")
+    }
+
+    /// As a controller: CapsuleResp.
+    pub fn respond(&mut self, completion: &Completion) {
+        let mut bytes = Vec::new();
+        Encoder::new(false, false, 4).put_response(completion, &mut bytes);
+        self.send(&bytes);
+    }
 }

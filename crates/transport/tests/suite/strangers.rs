@@ -35,6 +35,9 @@ fn a_malformed_pdu_is_answered_and_the_connection_ends() {
         assert_eq!(request.status(), Fes::INVALID_HEADER_FIELD);
         assert_eq!(request.fatal_error_information.get(), 2);
         assert_eq!(&answer[24..], header.bytes());
+        for _ in 0..5 {
+            rig.turn();
+        }
         assert!(rig.target.closed.is_empty(), "it waits for the peer to hang up");
         drop(stranger);
         rig.run("closed", |rig| !rig.target.closed.is_empty());
@@ -268,43 +271,147 @@ fn a_host_that_reads_nothing() {
     }
 }
 
-/// The other way round: a controller that answers wrongly is told so, and loses its host.
+/// What waits for the pool holds nothing of it: a receive buffer, which is far larger than what is
+/// waited for, goes back first.
+#[test]
+fn a_starved_connection_gives_its_receive_buffer_back() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let none = DigestOptions(0);
+        let (mut stranger, encoder) = Stranger::connected(&mut rig, none);
+        let mut hoard = Vec::new();
+        for length in [4 << 20, 2 << 20, 1 << 20, 512 << 10, 256 << 10] {
+            while let Some(buffer) = rig.reactor.pool().take(length) {
+                hoard.push(buffer);
+            }
+        }
+        // Room for one receive, and nothing beside it.
+        hoard.pop();
+        let mut bytes = Vec::new();
+        for command_id in 0..10 {
+            let command = write_command(command_id, Descriptor::in_capsule(0, 4096));
+            encoder.put_command(&command, 4096, &mut bytes);
+            bytes.extend_from_slice(&pattern(u32::from(command_id), 4096));
+        }
+        stranger.send(&bytes);
+        for command_id in 0..10 {
+            let completion = stranger.completion(&mut rig, none);
+            assert_eq!(completion.command_id.get(), command_id);
+            let stored = &rig.target.stored[&u32::from(command_id)];
+            assert!(*stored == pattern(u32::from(command_id), 4096));
+        }
+        drop((hoard, stranger));
+        rig.close();
+    }
+}
+
+/// A controller by hand: a host is connected to it, as far as an accepted Connect.
+fn controller(rig: &mut Rig) -> (Stranger, usize) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    rig.target.address = listener.local_addr().expect("address");
+    let index = rig.start(HostOptions::default());
+    listener.set_nonblocking(true).expect("non-blocking");
+    let mut accepted = None;
+    rig.run("accepted", |_| {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    let (stream, _) = accepted.expect("a connection");
+    stream.set_nonblocking(true).expect("non-blocking");
+    let mut controller = Stranger(stream);
+    assert_eq!(controller.receive(rig, 128)[0], 0, "ICReq");
+    let response = InitializeConnectionResponse::new(0, DigestOptions(0), 4096);
+    controller.send(response.bytes());
+    let connect = controller.command(rig);
+    controller.respond(&Completion::new(connect.command_id.get(), Status::SUCCESS));
+    rig.run("connected", |rig| rig.hosts[index].ready);
+    (controller, index)
+}
+
+/// A controller that answers wrongly is told so, and loses its host.
 #[test]
 fn a_controller_that_breaks_the_protocol() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
-        rig.target.address = listener.local_addr().expect("address");
-        let index = rig.start(HostOptions::default());
-        listener.set_nonblocking(true).expect("non-blocking");
-        let mut accepted = None;
-        rig.run("accepted", |_| {
-            accepted = listener.accept().ok();
-            accepted.is_some()
-        });
-        let (stream, _) = accepted.expect("a connection");
-        stream.set_nonblocking(true).expect("non-blocking");
-        let mut controller = Stranger(stream);
-        assert_eq!(controller.receive(&mut rig, 128)[0], 0, "ICReq");
-        let response = InitializeConnectionResponse::new(0, DigestOptions(0), 4096);
-        controller.send(response.bytes());
-        assert_eq!(controller.receive(&mut rig, 72)[0], 4, "Connect");
-        let mut bytes = Vec::new();
-        let encoder = Encoder::new(false, false, 4);
-        encoder.put_response(&Completion::new(0x77, Status::SUCCESS), &mut bytes);
-        controller.send(&bytes);
+        let (mut controller, index) = controller(&mut rig);
+        rig.hosts[index].read(&rig.reactor, 1, 4096);
+        rig.flush(index);
+        controller.command(&mut rig);
+        controller.respond(&Completion::new(0x77, Status::SUCCESS));
         let answer = controller.receive(&mut rig, 48);
         let request = TerminateRequest::read(&answer).expect("a termination");
         assert_eq!(request.common.pdu_type, PduType::H2C_TERMINATE_REQUEST);
-        assert_eq!(
-            (request.status(), request.fatal_error_information.get()),
-            (Fes::INVALID_HEADER_FIELD, 20)
-        );
+        assert_eq!(request.status(), Fes::INVALID_HEADER_FIELD);
+        assert_eq!(request.fatal_error_information.get(), 20);
+        for _ in 0..5 {
+            rig.turn();
+        }
+        assert!(rig.hosts[index].closed.is_none(), "it waits for the peer to hang up");
         drop(controller);
         rig.run("closed", |rig| rig.hosts[index].closed.is_some());
         let (reason, in_flight) = rig.hosts[index].closed.as_ref().unwrap();
         assert!(matches!(reason, CloseReason::Protocol(fault) if fault.information == 20));
-        assert_eq!(in_flight.len(), 1, "Connect was never answered");
+        assert_eq!(in_flight.len(), 1);
+        rig.close();
+    }
+}
+
+/// A command that was being received straight into its buffer is given back with it, whoever ends
+/// the connection.
+#[test]
+fn a_connection_ends_in_the_middle_of_data() {
+    for by_host in [false, true] {
+        for reactor in drivers() {
+            let mut rig = Rig::new(reactor, Behaviour::default());
+            let (mut controller, index) = controller(&mut rig);
+            let slot = rig.hosts[index].read(&rig.reactor, 1, 200_000);
+            rig.flush(index);
+            let command_id = controller.command(&mut rig).command_id.get();
+            let mut bytes = Vec::new();
+            let pdu = DataPdu {
+                command_id,
+                transfer_tag: 0,
+                offset: 0,
+                length: 200_000,
+                last: true,
+                success: false,
+            };
+            Encoder::new(false, false, 4).put_data(Kind::C2HData, &pdu, &mut bytes);
+            bytes.extend_from_slice(&pattern(1, 50_000));
+            controller.send(&bytes);
+            for _ in 0..5 {
+                rig.turn();
+            }
+            let expected = if by_host {
+                let Rig { reactor, hosts, .. } = &mut rig;
+                let reason = CloseReason::Requested("enough");
+                hosts[index].connection.close(reactor, reason);
+                hosts[index].take_events();
+                reason
+            } else {
+                controller.send(&pattern(1, 100));
+                drop(controller);
+                CloseReason::PeerClosed
+            };
+            rig.run("closed", |rig| rig.hosts[index].closed.is_some());
+            assert_eq!(rig.hosts[index].closed, Some((expected, vec![(slot, true)])));
+            rig.close();
+        }
+    }
+}
+
+#[test]
+fn a_controller_that_terminates() {
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let (mut controller, index) = controller(&mut rig);
+        let fault = Fault { status: Fes::SEQUENCE_ERROR, information: 0, detail: "" };
+        let mut bytes = Vec::new();
+        put_termination(Kind::C2HTerminateRequest, &fault, &[0; 72], &mut bytes);
+        controller.send(&bytes);
+        rig.run("closed", |rig| rig.hosts[index].closed.is_some());
+        let reason = CloseReason::PeerTerminated { status: Fes::SEQUENCE_ERROR, information: 0 };
+        assert_eq!(rig.hosts[index].closed, Some((reason, Vec::new())));
         rig.close();
     }
 }
