@@ -1,1 +1,78 @@
-fn main() {}
+//! `weft`: the one binary. Each verb is a module; this file reads the command line and says how it
+//! went.
+//!
+//! What it must never hold: anything that another program would want as a library. A verb turns
+//! options into a call of `weft-target`, `weft-host` or `weft-lab`, and what comes back into text
+//! or JSON.
+//!
+//! Invariants:
+//! - Results go to standard output, everything else to standard error.
+//! - What went wrong is one sentence, and the exit code is not 0.
+//! - A reader that goes away early (`weft list | head -1`) is no error.
+
+mod arguments;
+mod bench;
+mod connection;
+mod discover;
+mod failure;
+mod fields;
+mod first_look;
+mod floor;
+mod flush;
+mod identify;
+mod list;
+mod log_page;
+mod logging;
+mod output;
+mod place;
+mod signals;
+mod table;
+mod target;
+mod transfer;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::{
+    arguments::{Arguments, Verb},
+    failure::Failure,
+};
+
+fn main() -> ExitCode {
+    let matches = Arguments::command().get_matches();
+    let arguments = match Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    logging::start(arguments.verbose, matches!(arguments.verb, Verb::Target(_)));
+    let verb = matches.subcommand_name().unwrap_or_default();
+    match run(&arguments, &matches) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(Failure::Told) => ExitCode::FAILURE,
+        Err(Failure::Because(what)) => {
+            output::complain(&format!("weft {verb}: {what}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure> {
+    match &arguments.verb {
+        Verb::Target(options) => match matches.subcommand() {
+            Some((_, matches)) => target::run(options, matches),
+            None => Err(Failure::because("no options")),
+        },
+        Verb::Discover(options) => discover::run(options),
+        Verb::Identify(options) => identify::run(options),
+        Verb::List(options) => list::run(options),
+        Verb::Read(options) => transfer::read(options),
+        Verb::Write(options) => transfer::write(options),
+        Verb::Flush(options) => flush::run(options),
+        Verb::Log(options) => log_page::run(options),
+        Verb::Bench(options) => bench::run(options),
+        Verb::Floor(options) => floor::run(options),
+        Verb::FirstLook(options) => first_look::run(options),
+    }
+}

@@ -116,7 +116,7 @@ impl Sequence {
 
     /// The next request: its direction and the number of its block.
     #[inline]
-    pub fn next(&mut self) -> (Direction, u64) {
+    pub fn draw(&mut self) -> (Direction, u64) {
         let direction = match self.pattern {
             Pattern::Read | Pattern::RandRead => Direction::Read,
             Pattern::Write | Pattern::RandWrite => Direction::Write,
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn sequential_requests_go_round() {
         let mut sequence = sequence(Pattern::Write, 50, 3);
-        let units: Vec<_> = (0..7).map(|_| sequence.next()).collect();
+        let units: Vec<_> = (0..7).map(|_| sequence.draw()).collect();
         let write = |unit| (Direction::Write, unit);
         assert_eq!(units, [0, 1, 2, 0, 1, 2, 0].map(write));
     }
@@ -179,7 +179,7 @@ mod tests {
         let mut sequence = sequence(Pattern::RandRead, 50, 64);
         let mut seen = [false; 64];
         for _ in 0..2_000 {
-            let (direction, unit) = sequence.next();
+            let (direction, unit) = sequence.draw();
             assert_eq!(direction, Direction::Read);
             seen[usize::try_from(unit).expect("below 64")] = true;
         }
@@ -192,7 +192,7 @@ mod tests {
             [(Pattern::RandRw, 70), (Pattern::ReadWrite, 0), (Pattern::ReadWrite, 100)]
         {
             let mut sequence = sequence(pattern, percent, 1_000);
-            let reads = (0..100_000).filter(|_| sequence.next().0 == Direction::Read).count();
+            let reads = (0..100_000).filter(|_| sequence.draw().0 == Direction::Read).count();
             let expected = usize::from(percent) * 1_000;
             assert!(reads.abs_diff(expected) < 600, "{pattern} {percent}: {reads}");
         }
@@ -202,7 +202,7 @@ mod tests {
     fn a_single_block_is_enough() {
         for pattern in Pattern::ALL {
             let mut sequence = sequence(pattern, 50, 1);
-            assert!((0..10).all(|_| sequence.next().1 == 0));
+            assert!((0..10).all(|_| sequence.draw().1 == 0));
         }
     }
 }

@@ -33,7 +33,7 @@ impl Random {
 
     /// The next 64 bits.
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
         let shifted = b << 17;
@@ -46,7 +46,7 @@ impl Random {
     /// A number below `bound`, each as likely as the other to within 2⁻⁶⁴ of the bound.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
-        let product = u128::from(self.next()) * u128::from(bound);
+        let product = u128::from(self.word()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(0)
     }
 
@@ -54,7 +54,7 @@ impl Random {
     #[inline]
     pub fn unit(&mut self) -> f64 {
         // 53 bits are what a double holds exactly.
-        (self.next() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
+        (self.word() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
     }
 
     /// Exponentially distributed with mean 1: the time between events of a Poisson process.
@@ -71,8 +71,8 @@ mod tests {
     fn the_generator_is_the_published_one() {
         // xoshiro256++ from the state 1, 2, 3, 4: computed by hand from its definition.
         let mut random = Random { state: [1, 2, 3, 4] };
-        assert_eq!(random.next(), 41_943_041);
-        assert_eq!(random.next(), 58_720_359);
+        assert_eq!(random.word(), 41_943_041);
+        assert_eq!(random.word(), 58_720_359);
         // SplitMix64 of seed 0 begins with this number in every implementation.
         assert_eq!(split_mix(0), 0xe220_a839_7b1d_cdaf);
     }
@@ -81,7 +81,7 @@ mod tests {
     fn a_seed_fixes_the_sequence_and_lanes_differ() {
         let draw = |seed, lane| {
             let mut random = Random::new(seed, lane);
-            [random.next(), random.next(), random.next()]
+            [random.word(), random.word(), random.word()]
         };
         assert_eq!(draw(7, 0), draw(7, 0));
         assert_ne!(draw(7, 0), draw(8, 0));

@@ -339,11 +339,11 @@ impl Lane {
     #[inline]
     fn draw(&mut self) -> Option<(Purpose, u64)> {
         let Some(check) = &mut self.check else {
-            let (direction, unit) = self.sequence.next();
+            let (direction, unit) = self.sequence.draw();
             return Some((Purpose::of(direction), unit));
         };
         let Some(ledger) = &mut check.ledger else {
-            let (direction, unit) = self.sequence.next();
+            let (direction, unit) = self.sequence.draw();
             return Some((Purpose::of(direction), unit));
         };
         self.draws += 1;
@@ -354,7 +354,7 @@ impl Lane {
                 return Some((Purpose::ReadBack, unit));
             }
         }
-        let (direction, unit) = self.drawn.take().unwrap_or_else(|| self.sequence.next());
+        let (direction, unit) = self.drawn.take().unwrap_or_else(|| self.sequence.draw());
         let Some(free) = ledger.free_from(unit) else {
             self.drawn = Some((direction, unit));
             return None;
@@ -583,7 +583,7 @@ fn new_slots(job: &Job, reactor: &Reactor, random: &mut Random) -> Result<Vec<Sl
             .take(job.block_bytes as usize)
             .ok_or("the buffer pool is too small for bs × iodepth")?;
         for word in buffer.bytes_mut().chunks_mut(8) {
-            let bytes = random.next().to_le_bytes();
+            let bytes = random.word().to_le_bytes();
             word.copy_from_slice(&bytes[..word.len()]);
         }
         slots.push(Slot {

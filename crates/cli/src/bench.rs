@@ -1,0 +1,442 @@
+//! `weft bench`.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use clap::{Args, ValueEnum};
+use weft_backend::DeviceFactory;
+use weft_host::Controller;
+use weft_lab::{
+    Job, Pattern, Polling, Rate, RunResult,
+    pacer::Process,
+    report::{fio, human},
+};
+use weft_reactor::DriverKind;
+
+use crate::{
+    connection::{Connection, NamespaceChoice, pick},
+    failure::Failure,
+    output::{self, Format, LiveLine},
+    place::{self, Place},
+    signals,
+};
+
+/// Options of `weft bench`. Names and meanings are fio's where fio has them.
+///
+/// What is driven comes first: an address (nvme-tcp://HOST:4420/NQN?nsid=1), a path, or a device
+/// such as memory:1GiB, null:1TiB or file:PATH,direct=off.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    namespace: NamespaceChoice,
+    #[command(flatten)]
+    load: Load,
+    /// How to write the result; json is in fio's shape.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
+    /// Write the JSON to this file as well.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// No live line.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// What a job is made of.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Load")]
+pub(crate) struct Load {
+    /// Name of the job in reports.
+    #[arg(long, default_value = "weft")]
+    name: String,
+    /// read, write, randread, randwrite, rw or randrw.
+    #[arg(long, visible_alias = "readwrite", default_value = "randread", value_parser = pattern)]
+    rw: Pattern,
+    /// Share of reads in a mix, in percent.
+    #[arg(long, default_value_t = 50, value_name = "PERCENT")]
+    rwmixread: u8,
+    /// Bytes of a request.
+    #[arg(long, default_value = "4k", value_parser = size32, value_name = "SIZE")]
+    bs: u32,
+    /// Requests in flight.
+    #[arg(long, default_value_t = 1, value_name = "DEPTH")]
+    iodepth: u32,
+    /// Copies of the job, each with its own thread and connection.
+    #[arg(long, default_value_t = 1, value_name = "JOBS")]
+    numjobs: u32,
+    /// How long to run: seconds, or a time such as 500ms. 10 s unless something else ends the job.
+    #[arg(long, value_parser = time, value_name = "TIME")]
+    runtime: Option<Duration>,
+    /// How long to run before anything counts.
+    #[arg(long, alias = "ramp_time", default_value = "0", value_parser = time, value_name = "TIME")]
+    ramp_time: Duration,
+    /// Length of the region; to the end of the device if left out.
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    size: Option<u64>,
+    /// Where the region begins.
+    #[arg(long, default_value = "0", value_parser = size, value_name = "SIZE")]
+    offset: u64,
+    /// End after so many bytes.
+    #[arg(long, alias = "io_size", value_parser = size, value_name = "SIZE")]
+    io_size: Option<u64>,
+    /// Start so many requests a second whatever becomes of them (open loop); latency then counts
+    /// from when each was due.
+    #[arg(long, alias = "rate_iops", value_parser = rate, value_name = "IOPS")]
+    rate_iops: Option<f64>,
+    /// How they follow each other.
+    #[arg(long, alias = "rate_process", value_enum, default_value_t)]
+    rate_process: RateProcess,
+    /// Processors to run on, like 0-3; jobs are spread over them.
+    #[arg(long, visible_alias = "cpus-allowed", alias = "cpus_allowed", value_name = "CPUS", value_parser = cpus)]
+    cpus: Option<Cpus>,
+    /// Write blocks that can be recognised, and read them back during and after the job. A job that
+    /// only reads checks what an earlier one wrote.
+    #[arg(long, value_enum)]
+    verify: Option<Verify>,
+    /// Seed of everything random.
+    #[arg(long, alias = "randseed", value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// How to wait for completions.
+    #[arg(long, value_enum, default_value_t)]
+    polling: PollingMode,
+    /// With adaptive polling: how long to look before sleeping.
+    #[arg(long, default_value = "100us", value_parser = time, value_name = "TIME")]
+    grace: Duration,
+    /// Which of the kernel's interfaces to use.
+    #[arg(long, value_enum, default_value_t)]
+    driver: Driver,
+    /// Writes survive a loss of power before they complete (force unit access).
+    #[arg(long)]
+    fua: bool,
+    /// Accepted for fio's sake: a runtime is always kept.
+    #[arg(long, alias = "time_based", hide = true)]
+    time_based: bool,
+    /// Accepted for fio's sake: all copies are always one result.
+    #[arg(long, alias = "group_reporting", hide = true)]
+    group_reporting: bool,
+}
+
+/// What is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Verify {
+    /// A checksum and every byte.
+    Crc32c,
+}
+
+/// fio's names of the processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum RateProcess {
+    /// At equal distances.
+    #[default]
+    #[value(alias = "fixed")]
+    Linear,
+    /// As independent events.
+    Poisson,
+}
+
+/// How to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum PollingMode {
+    /// Look for a while, then sleep.
+    #[default]
+    Adaptive,
+    /// Always look.
+    Spin,
+    /// Always sleep.
+    Sleep,
+}
+
+/// Which driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Driver {
+    /// io_uring where it is allowed.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+impl From<Driver> for DriverKind {
+    fn from(driver: Driver) -> Self {
+        match driver {
+            Driver::Auto => Self::Auto,
+            Driver::Uring => Self::Uring,
+            Driver::Epoll => Self::Epoll,
+        }
+    }
+}
+
+/// A list of processors; a type of its own, or clap would take it for several values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cpus(pub(crate) Vec<usize>);
+
+impl Load {
+    /// The job that the options describe.
+    pub(crate) fn job(&self) -> Job {
+        let default = Job::default();
+        Job {
+            name: self.name.clone(),
+            pattern: self.rw,
+            read_percent: self.rwmixread,
+            block_bytes: self.bs,
+            depth: self.iodepth,
+            copies: self.numjobs,
+            offset_bytes: self.offset,
+            size_bytes: self.size,
+            io_bytes: self.io_size,
+            runtime: self.runtime,
+            ramp: self.ramp_time,
+            rate: self.rate_iops.map(|iops| Rate {
+                iops,
+                process: match self.rate_process {
+                    RateProcess::Linear => Process::Fixed,
+                    RateProcess::Poisson => Process::Poisson,
+                },
+            }),
+            cpus: self.cpus.clone().unwrap_or_default().0,
+            seed: self.seed.unwrap_or(default.seed),
+            verify: self.verify.is_some(),
+            polling: match self.polling {
+                PollingMode::Adaptive => Polling::Adaptive(self.grace),
+                PollingMode::Spin => Polling::Spin,
+                PollingMode::Sleep => Polling::Sleep,
+            },
+            driver: self.driver.into(),
+            durable: self.fua,
+        }
+    }
+}
+
+/// A device to drive, and what keeps it there.
+pub(crate) struct Driven {
+    pub(crate) name: String,
+    pub(crate) factory: Arc<dyn DeviceFactory>,
+    controller: Option<Controller>,
+}
+
+impl Driven {
+    /// A device of this machine.
+    pub(crate) fn local(spec: &weft_backend::DeviceSpec) -> Result<Self, Failure> {
+        let factory = place::build(spec).map_err(Failure::Because)?;
+        Ok(Self { name: spec.to_string(), factory, controller: None })
+    }
+
+    /// A namespace across the network.
+    pub(crate) fn remote(options: &weft_host::Options, nsid: Option<u32>) -> Result<Self, Failure> {
+        if options.address.is_discovery() {
+            return Err(Failure::because(
+                "no subsystem is named: give --nqn, or ask `weft discover` which there are",
+            ));
+        }
+        let controller = weft_host::connect(options)?;
+        let nsid = pick(&controller, nsid.or(options.address.nsid))?;
+        let factory = Arc::new(controller.factory(nsid)?);
+        let address = weft_host::TransportId { nsid: Some(nsid), ..options.address.clone() };
+        Ok(Self { name: address.to_string(), factory, controller: Some(controller) })
+    }
+
+    /// Lets go of it.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        drop(self.factory);
+        match self.controller {
+            Some(controller) => Ok(controller.disconnect()?),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let job = options.load.job();
+    let driven = open(options, &job)?;
+    let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
+    let mut live = LiveLine::new();
+    let mut observe = |progress: &weft_lab::Progress| {
+        if !options.quiet {
+            live.show(&human::progress(progress));
+        }
+    };
+    let result = weft_lab::run(&job, &driven.factory, &stop, &mut observe);
+    live.clear();
+    let result = result.map_err(|error| Failure::Because(format!("{}: {error}", driven.name)))?;
+    report(options, &job, &driven.name, &result)?;
+    let closed = driven.close();
+    if result.failed() {
+        output::complain(&format!("weft bench: {}", fault(&result)));
+        return Err(Failure::Told);
+    }
+    closed
+}
+
+fn open(options: &Options, job: &Job) -> Result<Driven, Failure> {
+    match options.connection.place()? {
+        Place::Local(spec) => Driven::local(&spec),
+        Place::Remote(id) => {
+            let mut host = options.connection.options_for(id)?;
+            // Each copy needs a queue of its own, one the controller may refuse to give.
+            let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
+            host.nr_io_queues = host.nr_io_queues.max(copies);
+            // A queue that is shorter than the depth would hide the depth that was asked for.
+            let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
+            host.queue_size = host.queue_size.max(entries.min(weft_host::QUEUE_SIZE_MAX));
+            host.reactor.driver = job.driver;
+            Driven::remote(&host, options.namespace.nsid())
+        }
+    }
+}
+
+fn report(options: &Options, job: &Job, name: &str, result: &RunResult) -> Result<(), Failure> {
+    let json = || fio::report(job, name, result, time_of_day());
+    if let Some(path) = &options.output {
+        let text = format!("{:#}\n", json());
+        std::fs::write(path, text)
+            .map_err(|error| Failure::io("write", &path.display(), &error))?;
+    }
+    match options.output_format {
+        Format::Human => output::print(&human::result(job, name, result)),
+        Format::Json => output::print_json(&json()),
+    }
+}
+
+/// Why a run failed.
+pub(crate) fn fault(result: &RunResult) -> String {
+    let total = result.total();
+    match (&total.error, total.verify.faults) {
+        (Some(error), _) => error.clone(),
+        (None, 1) => "1 block is wrong".to_owned(),
+        (None, faults) => format!("{faults} blocks are wrong"),
+    }
+}
+
+/// Since 1970, for reports.
+pub(crate) fn time_of_day() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    text.parse().map_err(|error: weft_lab::pattern::ParsePatternError| error.to_string())
+}
+
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    weft_backend::bytes::parse(text).map_err(|error| error.to_string())
+}
+
+fn size32(text: &str) -> Result<u32, String> {
+    u32::try_from(size(text)?).map_err(|_| format!("{text} is too large"))
+}
+
+/// Seconds, as fio takes a bare number, or a time with its unit.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => weft_backend::duration::parse(text).map_err(|error| error.to_string()),
+    }
+}
+
+/// A number of requests: `5000`, `20k`, `1.5M`; thousands here, for they are no bytes.
+fn rate(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1e3),
+        None => match text.strip_suffix(['m', 'M']) {
+            Some(number) => (number, 1e6),
+            None => (text, 1.0),
+        },
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no rate (try 5000, 20k)"))?;
+    if number.is_finite() && number > 0.0 {
+        Ok(number * factor)
+    } else {
+        Err(format!("{text:?} is no rate (try 5000, 20k)"))
+    }
+}
+
+pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
+    weft_target::config::cpus::parse(text).map(Cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        load: Load,
+    }
+
+    fn job(words: &str) -> Result<Job, String> {
+        let words = std::iter::once("weft").chain(words.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(line.load.job())
+    }
+
+    #[test]
+    fn fios_words_make_a_job() {
+        let words = "--name x --rw randrw --rwmixread 70 --bs 128k --iodepth 32 --numjobs 4 \
+                     --runtime 30 --ramp-time 500ms --size 1GiB --offset 1M --io-size 2G \
+                     --rate-iops 20k --rate-process poisson --cpus 0-1,3 --verify crc32c --seed 7 \
+                     --polling spin --driver epoll --fua --time_based --group_reporting";
+        let expected = Job {
+            name: "x".to_owned(),
+            pattern: Pattern::RandRw,
+            read_percent: 70,
+            block_bytes: 131_072,
+            depth: 32,
+            copies: 4,
+            offset_bytes: 1 << 20,
+            size_bytes: Some(1 << 30),
+            io_bytes: Some(2 << 30),
+            runtime: Some(Duration::from_secs(30)),
+            ramp: Duration::from_millis(500),
+            rate: Some(Rate { iops: 20_000.0, process: Process::Poisson }),
+            cpus: vec![0, 1, 3],
+            seed: 7,
+            verify: true,
+            polling: Polling::Spin,
+            driver: DriverKind::Epoll,
+            durable: true,
+        };
+        assert_eq!(job(words), Ok(expected));
+    }
+
+    #[test]
+    fn nothing_said_is_the_default_job() {
+        assert_eq!(job(""), Ok(Job::default()));
+    }
+
+    #[test]
+    fn fios_underscores_are_taken() {
+        let words = "--ramp_time 1 --io_size 4k --rate_iops 5 --rate_process linear \
+                     --readwrite rw --randseed 9 --cpus_allowed 1";
+        let job = job(words).expect("a job");
+        assert_eq!((job.ramp, job.io_bytes), (Duration::from_secs(1), Some(4096)));
+        assert_eq!(job.rate, Some(Rate { iops: 5.0, process: Process::Fixed }));
+        assert_eq!((job.pattern, job.seed, job.cpus), (Pattern::ReadWrite, 9, vec![1]));
+    }
+
+    #[test]
+    fn bad_words_are_told() {
+        for (words, part) in [
+            ("--rw trim", "randread"),
+            ("--bs 4x", "is not a size"),
+            ("--bs 8G", "too large"),
+            ("--runtime soon", "span of time"),
+            ("--rate-iops fast", "no rate"),
+            ("--rate-iops -1", "unexpected"),
+            ("--cpus 3-1", "list of processors"),
+            ("--verify md5", "crc32c"),
+            ("--driver kqueue", "epoll"),
+            ("--iodepth many", "many"),
+        ] {
+            let error = job(words).expect_err(words);
+            assert!(error.contains(part), "{words}: {error}");
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! How to reach a controller: nvme-cli's options, or an address in one piece.
+
+use std::{net::IpAddr, time::Duration};
+
+use clap::{ArgAction, Args};
+use weft_host::{AddressFamily, Controller, Namespace, Options, TransportId};
+
+use crate::{failure::Failure, place::Place};
+
+/// Options of every verb that talks to a controller. Names and letters are those of nvme-cli.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Connection {
+    /// An address in one piece: nvme-tcp://HOST:PORT/NQN?nsid=N, or a transport id as SPDK writes
+    /// it ("trtype:TCP adrfam:IPv4 traddr:… trsvcid:… subnqn:…").
+    #[arg(value_name = "ADDRESS", num_args = 0..)]
+    place: Vec<String>,
+
+    /// Transport; tcp is the one there is.
+    #[arg(short, long, help_heading = "Connection")]
+    transport: Option<String>,
+    /// Address or host name of the controller.
+    #[arg(short = 'a', long, help_heading = "Connection")]
+    traddr: Option<String>,
+    /// Port of the controller; 4420 by default, 8009 for discovery.
+    #[arg(short = 's', long, help_heading = "Connection")]
+    trsvcid: Option<u16>,
+    /// NQN of the subsystem.
+    #[arg(short, long, help_heading = "Connection")]
+    nqn: Option<String>,
+    /// Local address to connect from.
+    #[arg(short = 'w', long, help_heading = "Connection")]
+    host_traddr: Option<IpAddr>,
+    /// NQN of this host; by default that in /etc/nvme/hostnqn, or one made up.
+    #[arg(short = 'q', long, help_heading = "Connection")]
+    hostnqn: Option<String>,
+    /// Identifier of this host, a UUID.
+    #[arg(short = 'I', long, value_parser = uuid, help_heading = "Connection")]
+    hostid: Option<uuid::Uuid>,
+    /// I/O queues.
+    #[arg(short = 'i', long, help_heading = "Connection")]
+    nr_io_queues: Option<u16>,
+    /// Entries of an I/O queue.
+    #[arg(short = 'Q', long, help_heading = "Connection")]
+    queue_size: Option<u16>,
+    /// Keep-alive timeout in seconds; 0: none.
+    #[arg(short = 'k', long, value_parser = seconds, value_name = "SECONDS", help_heading = "Connection")]
+    keep_alive_tmo: Option<Duration>,
+    /// Time between attempts to reconnect, in seconds.
+    #[arg(short = 'c', long, value_parser = seconds, value_name = "SECONDS", help_heading = "Connection")]
+    reconnect_delay: Option<Duration>,
+    /// Time after which a lost controller is given up, in seconds; -1: never.
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "SECONDS",
+        allow_hyphen_values = true,
+        help_heading = "Connection"
+    )]
+    ctrl_loss_tmo: Option<i64>,
+    /// Time after a loss at which waiting I/O begins to fail, in seconds; -1: not before the
+    /// controller is given up.
+    #[arg(
+        short = 'F',
+        long,
+        alias = "fast_io_fail_tmo",
+        value_name = "SECONDS",
+        allow_hyphen_values = true,
+        help_heading = "Connection"
+    )]
+    fast_io_fail_tmo: Option<i64>,
+    /// Header digests.
+    #[arg(short = 'g', long, help_heading = "Connection")]
+    hdr_digest: bool,
+    /// Data digests.
+    #[arg(short = 'G', long, help_heading = "Connection")]
+    data_digest: bool,
+    /// Do without SQ flow control (the default, unlike nvme-cli's; =false to have it).
+    #[arg(short = 'd', long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Connection")]
+    disable_sqflow: Option<bool>,
+}
+
+/// Which namespace.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct NamespaceChoice {
+    /// The namespace; may be left out where there is only one, or the address names it.
+    #[arg(long, visible_alias = "nsid", value_name = "NSID")]
+    namespace_id: Option<u32>,
+}
+
+impl Connection {
+    /// The place that is meant, which may be a device of this machine.
+    pub(crate) fn place(&self) -> Result<Place, Failure> {
+        if self.place.is_empty() {
+            return self.remote().map(Place::Remote);
+        }
+        // A transport id may come unquoted, as several words.
+        let text = self.place.join(" ");
+        match text.parse().map_err(Failure::Because)? {
+            Place::Remote(id) => self.amended(id).map(Place::Remote),
+            local if self.traddr.is_none() && self.nqn.is_none() => Ok(local),
+            Place::Local(spec) => {
+                Err(Failure::Because(format!("{spec} is on this machine and has no --traddr")))
+            }
+        }
+    }
+
+    /// Takes the first word of the address away if it is one of these.
+    pub(crate) fn without_first_word<'a>(&self, words: &[&'a str]) -> (Option<&'a str>, Self) {
+        let mut rest = self.clone();
+        let found = self.place.first().and_then(|first| words.iter().find(|word| *word == first));
+        if found.is_some() {
+            rest.place.remove(0);
+        }
+        (found.copied(), rest)
+    }
+
+    /// Options for the address that is meant, which must be across the network.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        match self.place()? {
+            Place::Remote(id) => self.options_for(id),
+            Place::Local(spec) => {
+                Err(Failure::Because(format!("{spec} is not across the network")))
+            }
+        }
+    }
+
+    /// Options for an address.
+    pub(crate) fn options_for(&self, address: TransportId) -> Result<Options, Failure> {
+        let mut options = Options::new(address);
+        if let Some(hostnqn) = &self.hostnqn {
+            let nqn = hostnqn.parse().map_err(|error| {
+                Failure::Because(format!("{hostnqn:?} is no host NQN: {error}"))
+            })?;
+            options = options.with_host_nqn(nqn);
+        }
+        if let Some(hostid) = self.hostid {
+            options.hostid = hostid.into_bytes();
+        }
+        options.host_traddr = self.host_traddr;
+        options.hdr_digest = self.hdr_digest;
+        options.data_digest = self.data_digest;
+        set(&mut options.nr_io_queues, self.nr_io_queues);
+        set(&mut options.queue_size, self.queue_size);
+        set(&mut options.keep_alive_tmo, self.keep_alive_tmo);
+        set(&mut options.reconnect_delay, self.reconnect_delay);
+        set(&mut options.disable_sqflow, self.disable_sqflow);
+        set(&mut options.ctrl_loss_tmo, self.ctrl_loss_tmo.map(forever));
+        set(&mut options.fast_io_fail_tmo, self.fast_io_fail_tmo.map(forever));
+        options.check()?;
+        Ok(options)
+    }
+
+    /// Connects to the subsystem that is meant.
+    pub(crate) fn connect(&self) -> Result<Controller, Failure> {
+        let options = self.options()?;
+        if options.address.is_discovery() {
+            return Err(Failure::because(
+                "no subsystem is named: give --nqn, or ask `weft discover` which there are",
+            ));
+        }
+        Ok(weft_host::connect(&options)?)
+    }
+
+    /// Connects, and picks the namespace that is meant.
+    pub(crate) fn namespace(
+        &self,
+        choice: &NamespaceChoice,
+    ) -> Result<(Controller, Namespace), Failure> {
+        let options = self.options()?;
+        let wanted = choice.namespace_id.or(options.address.nsid);
+        let controller = self.connect()?;
+        let nsid = pick(&controller, wanted)?;
+        let namespace = controller.namespace(nsid)?;
+        Ok((controller, namespace))
+    }
+
+    fn remote(&self) -> Result<TransportId, Failure> {
+        let Some(traddr) = &self.traddr else {
+            return Err(Failure::because(
+                "no address: give --traddr, or one like nvme-tcp://HOST:4420/NQN",
+            ));
+        };
+        let id = TransportId::tcp(traddr, self.trsvcid).map_err(Failure::because)?;
+        let family = AddressFamily::of(traddr);
+        self.amended(TransportId { family, ..id })
+    }
+
+    /// An address with what single options say about it.
+    fn amended(&self, mut id: TransportId) -> Result<TransportId, Failure> {
+        if let Some(transport) = &self.transport
+            && !transport.eq_ignore_ascii_case(id.transport.name())
+        {
+            return Err(Failure::Because(format!(
+                "the transport {transport:?} is not there; tcp is"
+            )));
+        }
+        if let Some(traddr) = &self.traddr {
+            id.traddr.clone_from(traddr);
+            id.family = AddressFamily::of(traddr);
+        }
+        if self.trsvcid.is_some() {
+            id.trsvcid = self.trsvcid;
+        }
+        if let Some(nqn) = &self.nqn {
+            let subnqn = nqn.parse();
+            id.subnqn = Some(
+                subnqn.map_err(|error| Failure::Because(format!("{nqn:?} is no NQN: {error}")))?,
+            );
+        }
+        Ok(id)
+    }
+}
+
+impl NamespaceChoice {
+    /// The namespace that was asked for by option.
+    pub(crate) fn nsid(&self) -> Option<u32> {
+        self.namespace_id
+    }
+}
+
+/// The namespace to use: the one wanted, or the only one.
+pub(crate) fn pick(controller: &Controller, wanted: Option<u32>) -> Result<u32, Failure> {
+    let there: Vec<u32> = controller.namespaces().iter().map(|found| found.nsid).collect();
+    match (wanted, there.as_slice()) {
+        (Some(nsid), there) if there.contains(&nsid) => Ok(nsid),
+        (None, [only]) => Ok(*only),
+        (_, []) => Err(Failure::because("the subsystem has no namespace")),
+        (wanted, there) => {
+            let there: Vec<String> = there.iter().map(ToString::to_string).collect();
+            let there = there.join(", ");
+            Err(Failure::Because(match wanted {
+                Some(nsid) => format!("there is no namespace {nsid}; there are {there}"),
+                None => format!("which namespace? There are {there}: give --namespace-id"),
+            }))
+        }
+    }
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+/// A timeout in seconds of which -1 means never.
+fn forever(seconds: i64) -> Option<Duration> {
+    u64::try_from(seconds).ok().map(Duration::from_secs)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => weft_backend::duration::parse(text).map_err(|error| error.to_string()),
+    }
+}
+
+fn uuid(text: &str) -> Result<uuid::Uuid, String> {
+    uuid::Uuid::try_parse(text).map_err(|error| format!("{text:?} is no UUID: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:0f01fb42-9f7f-4856-b0b3-51e60b8de349";
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        connection: Connection,
+    }
+
+    fn options(words: &[&str]) -> Result<Options, String> {
+        let line = Line::try_parse_from([&["weft"], words].concat());
+        let line = line.map_err(|error| error.to_string())?;
+        match line.connection.options() {
+            Ok(options) => Ok(options),
+            Err(Failure::Because(what)) => Err(what),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn letters_and_names_are_those_of_nvme_cli() {
+        let short = [
+            "-t",
+            "tcp",
+            "-a",
+            "::1",
+            "-s",
+            "4421",
+            "-n",
+            NQN,
+            "-q",
+            "nqn.2024-01.io.example:h",
+            "-I",
+            "11111111-2222-3333-4444-555555555555",
+            "-i",
+            "3",
+            "-Q",
+            "64",
+            "-k",
+            "7",
+            "-c",
+            "2",
+            "-l",
+            "30",
+            "-F",
+            "5",
+            "-g",
+            "-G",
+            "-w",
+            "::1",
+            "-d=false",
+        ];
+        let long = [
+            "--transport",
+            "TCP",
+            "--traddr",
+            "::1",
+            "--trsvcid",
+            "4421",
+            "--nqn",
+            NQN,
+            "--hostnqn",
+            "nqn.2024-01.io.example:h",
+            "--hostid",
+            "11111111-2222-3333-4444-555555555555",
+            "--nr-io-queues",
+            "3",
+            "--queue-size",
+            "64",
+            "--keep-alive-tmo",
+            "7",
+            "--reconnect-delay",
+            "2",
+            "--ctrl-loss-tmo",
+            "30",
+            "--fast_io_fail_tmo",
+            "5",
+            "--hdr-digest",
+            "--data-digest",
+            "--host-traddr",
+            "::1",
+            "--disable-sqflow=false",
+        ];
+        for words in [&short[..], &long[..]] {
+            let options = options(words).expect("options");
+            assert_eq!(options.address.to_string(), format!("nvme-tcp://[::1]:4421/{NQN}"));
+            assert_eq!(options.hostnqn.as_str(), "nqn.2024-01.io.example:h");
+            assert_eq!(options.hostid[0], 0x11);
+            assert_eq!((options.nr_io_queues, options.queue_size), (3, 64));
+            assert_eq!(options.keep_alive_tmo, Duration::from_secs(7));
+            assert_eq!(options.reconnect_delay, Duration::from_secs(2));
+            assert_eq!(options.ctrl_loss_tmo, Some(Duration::from_secs(30)));
+            assert_eq!(options.fast_io_fail_tmo, Some(Duration::from_secs(5)));
+            assert!(options.hdr_digest && options.data_digest && !options.disable_sqflow);
+            assert!(options.host_traddr.is_some());
+        }
+    }
+
+    #[test]
+    fn an_address_comes_in_one_piece_or_as_words() {
+        let url = format!("nvme-tcp://127.0.0.1:4420/{NQN}?nsid=2");
+        let words = ["trtype:TCP", "traddr:127.0.0.1", "trsvcid:4420", "nsid:2"];
+        let subnqn = format!("subnqn:{NQN}");
+        let expected = options(&[&url]).expect("options").address;
+        assert_eq!(expected.nsid, Some(2));
+        let unquoted = options(&[&words[..], &[&subnqn]].concat()).expect("options").address;
+        assert_eq!(unquoted.to_string(), expected.to_string());
+        let amended = options(&[&url, "-s", "4421"]).expect("options").address;
+        assert_eq!(amended.port(), 4421);
+    }
+
+    #[test]
+    fn never_is_minus_one() {
+        let words = ["-a", "1.2.3.4", "-n", NQN, "-l", "-1", "-F", "-1"];
+        let options = options(&words).expect("options");
+        assert_eq!((options.ctrl_loss_tmo, options.fast_io_fail_tmo), (None, None));
+        assert!(options.disable_sqflow, "the default");
+        assert_eq!(options.address.port(), 4420);
+    }
+
+    #[test]
+    fn bad_options_are_told() {
+        for (words, part) in [
+            (&[][..], "no address"),
+            (&["-t", "rdma", "-a", "1.2.3.4"], "rdma"),
+            (&["-a", "1.2.3.4", "-n", ""], "no NQN"),
+            (&["-a", "1.2.3.4", "-q", ""], "host NQN"),
+            (&["-a", "1.2.3.4", "-s", "70000"], "70000"),
+            (&["-a", "1.2.3.4", "-I", "me"], "no UUID"),
+            (&["-a", "1.2.3.4", "-Q", "1"], "queue size"),
+            (&["-a", "1.2.3.4", "-k", "soon"], "span of time"),
+            (&["memory:1GiB"], "not across the network"),
+            (&["memory:1GiB", "-a", "1.2.3.4"], "has no --traddr"),
+            (&["nonsense"], "neither an address"),
+        ] {
+            let error = options(words).expect_err(part);
+            assert!(error.contains(part), "{words:?}: {error}");
+        }
+    }
+}

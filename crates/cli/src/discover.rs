@@ -1,0 +1,159 @@
+//! `weft discover`.
+
+use clap::Args;
+use serde_json::{Value, json};
+use weft_host::DiscoveryLog;
+use weft_nvme::log_page::{AddressFamily, DiscoveryEntry, SubsystemType, TransportType};
+
+use crate::{
+    connection::Connection,
+    failure::Failure,
+    output::{self, Format},
+};
+
+/// Options of `weft discover`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    connection: Connection,
+    /// How to write the result.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let log = weft_host::discover(&options.connection.options()?)?;
+    match options.output_format {
+        Format::Human => output::print(&human(&log)),
+        Format::Json => output::print_json(&as_json(&log)),
+    }
+}
+
+/// The log as text, in the order and with the names of nvme-cli.
+pub(crate) fn human(log: &DiscoveryLog) -> String {
+    let (records, generation) = (log.entries.len(), log.generation);
+    let mut text =
+        format!("Discovery Log Number of Records {records}, Generation counter {generation}\n");
+    for (index, entry) in log.entries.iter().enumerate() {
+        text += &format!("=====Discovery Log Entry {index}======\n");
+        for (name, value) in fields(entry) {
+            text += &format!("{name:<8} {value}\n");
+        }
+    }
+    text
+}
+
+/// The log as nvme-cli's JSON.
+pub(crate) fn as_json(log: &DiscoveryLog) -> Value {
+    let records: Vec<Value> = log
+        .entries
+        .iter()
+        .map(|entry| {
+            let fields = fields(entry).into_iter().map(|(name, value)| {
+                let name = name.trim_end_matches(':').to_owned();
+                (name, Value::String(value))
+            });
+            Value::Object(fields.collect())
+        })
+        .collect();
+    json!({ "genctr": log.generation, "records": records })
+}
+
+/// A line of nvme-cli's: name and value.
+fn fields(entry: &DiscoveryEntry) -> Vec<(&'static str, String)> {
+    let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
+    let subnqn = entry.subsystem();
+    let requirements = entry.requirements;
+    let mut treq = requirements.secure_channel().to_string();
+    if requirements.disable_flow_control() {
+        treq += ", sq flow control disable supported";
+    }
+    vec![
+        ("trtype:", transport_type(entry.transport_type)),
+        ("adrfam:", address_family(entry.address_family)),
+        ("subtype:", subsystem_type(entry.subsystem_type)),
+        ("treq:", treq),
+        ("portid:", entry.port_id.get().to_string()),
+        ("trsvcid:", text(entry.service_id.as_str())),
+        ("subnqn:", subnqn.map_or_else(|error| format!("({error})"), |nqn| nqn.to_string())),
+        ("traddr:", text(entry.address.as_str())),
+        ("cntlid:", format!("{:#06x}", entry.controller_id.get())),
+    ]
+}
+
+/// nvme-cli's word.
+fn transport_type(kind: TransportType) -> String {
+    match kind {
+        TransportType::TCP => "tcp".to_owned(),
+        TransportType::RDMA => "rdma".to_owned(),
+        TransportType::FIBRE_CHANNEL => "fc".to_owned(),
+        TransportType::INTRA_HOST => "loop".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// nvme-cli's word.
+fn address_family(family: AddressFamily) -> String {
+    match family {
+        AddressFamily::IPV4 => "ipv4".to_owned(),
+        AddressFamily::IPV6 => "ipv6".to_owned(),
+        AddressFamily::INFINIBAND => "infiniband".to_owned(),
+        AddressFamily::FIBRE_CHANNEL => "fibre-channel".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// nvme-cli's words.
+fn subsystem_type(kind: SubsystemType) -> String {
+    match kind {
+        SubsystemType::REFERRAL => "discovery subsystem referral".to_owned(),
+        SubsystemType::NVM => "nvme subsystem".to_owned(),
+        SubsystemType::CURRENT_DISCOVERY => "current discovery subsystem".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_nvme::log_page::Endpoint;
+
+    fn log() -> DiscoveryLog {
+        let endpoint = Endpoint {
+            transport_type: TransportType::TCP,
+            address_family: AddressFamily::IPV4,
+            address: "192.0.2.7",
+            service_id: "4420",
+            port_id: 1,
+        };
+        let nqn = "nqn.2024-01.io.example:disk".parse().expect("an NQN");
+        let entry = DiscoveryEntry::new(SubsystemType::NVM, &nqn, &endpoint, 32);
+        DiscoveryLog { generation: 5, entries: vec![entry] }
+    }
+
+    #[test]
+    fn the_text_has_the_lines_of_nvme_cli() {
+        let text = human(&log());
+        for line in [
+            "Discovery Log Number of Records 1, Generation counter 5",
+            "=====Discovery Log Entry 0======",
+            "trtype:  tcp",
+            "adrfam:  ipv4",
+            "subtype: nvme subsystem",
+            "portid:  1",
+            "trsvcid: 4420",
+            "subnqn:  nqn.2024-01.io.example:disk",
+            "traddr:  192.0.2.7",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_json_has_the_names_of_nvme_cli() {
+        let json = as_json(&log());
+        assert_eq!(json["genctr"], 5);
+        assert_eq!(json["records"][0]["traddr"], "192.0.2.7");
+        assert_eq!(json["records"][0]["trsvcid"], "4420");
+    }
+}

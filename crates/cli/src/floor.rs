@@ -1,0 +1,122 @@
+//! `weft floor`.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use weft_lab::{
+    floor::{Floor, FloorResult},
+    report::human,
+};
+
+use crate::{
+    bench::{Cpus, cpus, size, time},
+    failure::Failure,
+    output::{self, Format},
+};
+
+/// Options of `weft floor`.
+///
+/// A client keeps requests in flight over one TCP connection on this machine, a server answers each
+/// with a response; nothing else happens. The defaults are the sizes of a 4 KiB read.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Bytes of a request: 72 for a read.
+    #[arg(long, default_value = "72", value_parser = size, value_name = "SIZE")]
+    request: u64,
+    /// Bytes of a response: the data and 24 for a read.
+    #[arg(long, default_value = "4120", value_parser = size, value_name = "SIZE")]
+    response: u64,
+    /// Requests in flight.
+    #[arg(long, default_value_t = 1, value_name = "DEPTH")]
+    iodepth: usize,
+    /// Keep both processors busy instead of sleeping in the kernel.
+    #[arg(long)]
+    spin: bool,
+    /// How long to count.
+    #[arg(long, default_value = "3", value_parser = time, value_name = "TIME")]
+    runtime: Duration,
+    /// How long to run before that.
+    #[arg(long, default_value = "500ms", value_parser = time, value_name = "TIME")]
+    ramp_time: Duration,
+    /// Processors of server and client, like 0,1; the scheduler's choice if left out.
+    #[arg(long, value_parser = cpus, value_name = "CPUS")]
+    cpus: Option<Cpus>,
+    /// How to write the result.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let floor = floor(options)?;
+    let result = floor.measure().map_err(|error| Failure::Because(error.to_string()))?;
+    match options.output_format {
+        Format::Human => output::print(&human(&floor, &result)),
+        Format::Json => output::print_json(&as_json(&floor, &result)),
+    }
+}
+
+fn floor(options: &Options) -> Result<Floor, Failure> {
+    let cpus = match options.cpus.as_ref().map(|cpus| cpus.0.as_slice()) {
+        None => None,
+        Some([server, client]) => Some((*server, *client)),
+        Some(_) => return Err(Failure::because("--cpus takes two: the server's and the client's")),
+    };
+    Ok(Floor {
+        request_bytes: usize::try_from(options.request).unwrap_or(usize::MAX),
+        response_bytes: usize::try_from(options.response).unwrap_or(usize::MAX),
+        depth: options.iodepth,
+        spin: options.spin,
+        runtime: options.runtime,
+        ramp: options.ramp_time,
+        cpus,
+    })
+}
+
+fn percentile(result: &FloorResult, percentile: f64) -> String {
+    let value = result.latency.percentile_ns(percentile);
+    value.map_or("unresolved".to_owned(), |ns| human::time(ns as f64))
+}
+
+fn human(floor: &Floor, result: &FloorResult) -> String {
+    let rate = result.messages_per_second();
+    let bytes = rate * (floor.request_bytes + floor.response_bytes) as f64;
+    format!(
+        "tcp floor: request {} response {} depth {} {}\n  {} messages/s, {:.1} MiB/s both ways\n  \
+         latency: min {}, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n",
+        floor.request_bytes,
+        floor.response_bytes,
+        floor.depth,
+        if floor.spin { "spinning" } else { "blocking" },
+        human::count(rate),
+        bytes / 1_048_576.0,
+        human::time(result.latency.min_ns() as f64),
+        human::time(result.latency.mean_ns()),
+        percentile(result, 50.0),
+        percentile(result, 99.0),
+        percentile(result, 99.9),
+        human::time(result.latency.max_ns() as f64),
+    )
+}
+
+fn as_json(floor: &Floor, result: &FloorResult) -> serde_json::Value {
+    json!({
+        "request_bytes": floor.request_bytes,
+        "response_bytes": floor.response_bytes,
+        "iodepth": floor.depth,
+        "spin": floor.spin,
+        "messages": result.messages,
+        "messages_per_second": result.messages_per_second(),
+        "latency_ns": {
+            "min": result.latency.min_ns(),
+            "mean": result.latency.mean_ns(),
+            "stddev": result.latency.stddev_ns(),
+            "p50": result.latency.percentile_ns(50.0),
+            "p99": result.latency.percentile_ns(99.0),
+            "p99.9": result.latency.percentile_ns(99.9),
+            "max": result.latency.max_ns(),
+        },
+        "client_cpu_seconds": (result.client.user + result.client.system).as_secs_f64(),
+        "server_cpu_seconds": (result.server.user + result.server.system).as_secs_f64(),
+    })
+}

@@ -1,0 +1,25 @@
+//! `weft flush`.
+
+use clap::Args;
+
+use crate::{
+    connection::{Connection, NamespaceChoice},
+    failure::Failure,
+    output,
+};
+
+/// Options of `weft flush`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    namespace: NamespaceChoice,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let (controller, namespace) = options.connection.namespace(&options.namespace)?;
+    namespace.flush()?;
+    output::complain(&format!("flushed namespace {}", namespace.nsid()));
+    Ok(controller.disconnect()?)
+}

@@ -1,0 +1,326 @@
+//! `weft log`.
+
+use clap::Args;
+use serde_json::{Value, json};
+use weft_host::{Controller, DiscoveryLog};
+use weft_nvme::{
+    AdminOpcode, NvmOpcode, Wire,
+    command::NAMESPACE_ID_BROADCAST,
+    log_page::{
+        CommandEffects, CommandsSupportedAndEffects, ErrorInformation, FirmwareSlots, GetLogPage,
+        Health, KELVIN_AT_0_CELSIUS, LogPageId, SupportedLogPages,
+    },
+};
+
+use crate::{
+    connection::Connection,
+    discover,
+    failure::Failure,
+    fields::{self, Field, hex, meaning, names, plain, wide},
+    output::{self, Format},
+};
+
+/// Error entries that are asked for, where the controller has that many.
+const ERROR_ENTRIES: u32 = 64;
+
+/// Options of `weft log`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Which log page: supported, error, smart, firmware, changed, effects, discovery, or the
+    /// number of any other.
+    #[arg(value_name = "PAGE")]
+    page: String,
+    #[command(flatten)]
+    connection: Connection,
+    /// Bytes to read, of a page given by number.
+    #[arg(long, visible_alias = "log-len", value_name = "BYTES", default_value_t = 512)]
+    length: u32,
+    /// Offset to read from, of a page given by number.
+    #[arg(long, visible_alias = "lpo", value_name = "BYTES", default_value_t = 0)]
+    offset: u64,
+    /// Leave the event that the page belongs to as it is (RAE).
+    #[arg(long, visible_alias = "rae")]
+    retain: bool,
+    /// How to write the result.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
+}
+
+/// A log page, read.
+enum Page {
+    /// Named values.
+    Fields(Vec<Field>),
+    /// A list of groups of them.
+    List(&'static str, Vec<Vec<Field>>),
+    /// The discovery log.
+    Discovery(DiscoveryLog),
+    /// Bytes as they are.
+    Raw(Vec<u8>),
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let page = match page_id(&options.page)? {
+        LogPageId::DISCOVERY => {
+            let connection = options.connection.options()?;
+            Page::Discovery(weft_host::discover(&connection)?)
+        }
+        id => {
+            let controller = options.connection.connect()?;
+            let page = read(options, &controller, id)?;
+            controller.disconnect()?;
+            page
+        }
+    };
+    match options.output_format {
+        Format::Human => output::print(&human(&page)),
+        Format::Json => output::print_json(&as_json(page)),
+    }
+}
+
+fn page_id(text: &str) -> Result<LogPageId, Failure> {
+    Ok(match text {
+        "supported" => LogPageId::SUPPORTED_LOG_PAGES,
+        "error" | "error-log" => LogPageId::ERROR_INFORMATION,
+        "smart" | "smart-log" | "health" => LogPageId::HEALTH,
+        "firmware" | "fw" | "fw-log" => LogPageId::FIRMWARE_SLOT,
+        "changed" | "changed-ns" => LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST,
+        "effects" => LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS,
+        "discovery" => LogPageId::DISCOVERY,
+        number => {
+            let digits = number.strip_prefix("0x");
+            let id = match digits {
+                Some(digits) => u8::from_str_radix(digits, 16),
+                None => number.parse(),
+            };
+            LogPageId(id.map_err(|_| {
+                Failure::Because(format!(
+                    "{text:?} is no log page: there are supported, error, smart, firmware, \
+                     changed, effects, discovery, and numbers up to 255"
+                ))
+            })?)
+        }
+    })
+}
+
+fn read(options: &Options, controller: &Controller, id: LogPageId) -> Result<Page, Failure> {
+    let get = |length: u32, offset: u64| {
+        let get = GetLogPage::new(id, offset, length);
+        let all = GetLogPage {
+            retain_event: options.retain,
+            namespace_id: NAMESPACE_ID_BROADCAST,
+            ..get
+        };
+        controller.log_page(all, length)
+    };
+    let short = |_| Failure::because("the controller sent less than the log page has");
+    Ok(match id {
+        LogPageId::SUPPORTED_LOG_PAGES => {
+            let data = get(1024, 0)?;
+            supported(SupportedLogPages::view(&data).map_err(short)?)
+        }
+        LogPageId::ERROR_INFORMATION => {
+            let there = u32::from(controller.info()?.identify.error_log_page_entries_0s_based) + 1;
+            let data = get(there.min(ERROR_ENTRIES) * 64, 0)?;
+            errors(&data)
+        }
+        LogPageId::HEALTH => {
+            let data = get(512, 0)?;
+            Page::Fields(health(Health::view(&data).map_err(short)?))
+        }
+        LogPageId::FIRMWARE_SLOT => {
+            let data = get(512, 0)?;
+            Page::Fields(firmware(FirmwareSlots::view(&data).map_err(short)?))
+        }
+        LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST => changed(&get(4096, 0)?),
+        LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS => {
+            let data = get(4096, 0)?;
+            effects(CommandsSupportedAndEffects::view(&data).map_err(short)?)
+        }
+        _ => Page::Raw(get(options.length, options.offset)?),
+    })
+}
+
+fn supported(page: &SupportedLogPages) -> Page {
+    let ids = (0..=u8::MAX).map(LogPageId).filter(|id| page.get(*id).supported());
+    let rows = ids.map(|id| vec![meaning("lid", id.0, id.to_string())]);
+    Page::List("supported", rows.collect())
+}
+
+fn errors(data: &[u8]) -> Page {
+    let mut rows = Vec::new();
+    for entry in data.chunks_exact(64).filter_map(|bytes| ErrorInformation::view(bytes).ok()) {
+        // An entry with error count 0 is an empty one.
+        if entry.error_count.get() == 0 {
+            continue;
+        }
+        let status = entry.status_field.status();
+        rows.push(vec![
+            plain("error_count", entry.error_count.get()),
+            plain("sqid", entry.submission_queue_id.get()),
+            plain("cmdid", format!("{:#06x}", entry.command_id.get())),
+            meaning("status_field", format!("{:#06x}", status.0), status.to_string()),
+            plain("parm_error_location", format!("{:#06x}", entry.parameter_location.get())),
+            plain("lba", entry.lba.get()),
+            plain("nsid", entry.namespace_id.get()),
+        ]);
+    }
+    Page::List("errors", rows)
+}
+
+fn health(page: &Health) -> Vec<Field> {
+    let kelvin = page.composite_temperature_k.get();
+    let celsius = i32::from(kelvin) - i32::from(KELVIN_AT_0_CELSIUS);
+    let warning = page.critical_warning;
+    let warnings = names(&[
+        (warning.spare_below_threshold(), "spare below threshold"),
+        (warning.temperature(), "temperature"),
+        (warning.degraded_reliability(), "degraded reliability"),
+        (warning.read_only(), "read-only"),
+    ]);
+    vec![
+        meaning("critical_warning", warning.0, warnings),
+        meaning("temperature", kelvin, format!("{celsius} °C")),
+        plain("avail_spare", page.available_spare_percent),
+        plain("spare_thresh", page.available_spare_threshold_percent),
+        plain("percent_used", page.percentage_used),
+        wide("data_units_read", page.data_units_read.get()),
+        wide("data_units_written", page.data_units_written.get()),
+        wide("host_read_commands", page.host_read_commands.get()),
+        wide("host_write_commands", page.host_write_commands.get()),
+        wide("controller_busy_time", page.controller_busy_time_minutes.get()),
+        wide("power_cycles", page.power_cycles.get()),
+        wide("power_on_hours", page.power_on_hours.get()),
+        wide("unsafe_shutdowns", page.unexpected_power_losses.get()),
+        wide("media_errors", page.media_errors.get()),
+        wide("num_err_log_entries", page.error_log_entries.get()),
+        plain("warning_temp_time", page.warning_temperature_minutes.get()),
+        plain("critical_comp_time", page.critical_temperature_minutes.get()),
+    ]
+}
+
+fn firmware(page: &FirmwareSlots) -> Vec<Field> {
+    const SLOTS: [&str; 7] = ["frs1", "frs2", "frs3", "frs4", "frs5", "frs6", "frs7"];
+    let mut fields = vec![plain("afi", page.active)];
+    for (name, revision) in SLOTS.into_iter().zip(&page.revisions) {
+        let text = revision.as_str().unwrap_or_default().trim_matches(['\0', ' ']);
+        if !text.is_empty() {
+            fields.push(plain(name, text));
+        }
+    }
+    fields
+}
+
+fn changed(data: &[u8]) -> Page {
+    let ids = data.chunks_exact(4).filter_map(|bytes| bytes.first_chunk());
+    let ids = ids.map(|bytes| u32::from_le_bytes(*bytes)).take_while(|nsid| *nsid != 0);
+    let row = |nsid| {
+        let many = nsid == weft_nvme::log_page::CHANGED_NAMESPACES_TOO_MANY;
+        vec![meaning("nsid", nsid, if many { "more than 1024 namespaces" } else { "" })]
+    };
+    Page::List("changed", ids.map(row).collect())
+}
+
+fn effects(page: &CommandsSupportedAndEffects) -> Page {
+    let row = |kind: &'static str, opcode: u8, name: String, effects: CommandEffects| {
+        vec![
+            plain("kind", kind),
+            meaning("opcode", format!("{opcode:#04x}"), name),
+            plain("effects", format!("{:#010x}", effects.0)),
+            plain("content_change", effects.content_change()),
+        ]
+    };
+    let mut rows = Vec::new();
+    for opcode in 0..=u8::MAX {
+        let effects = page.admin_effects(opcode);
+        if effects.supported() {
+            rows.push(row("admin", opcode, AdminOpcode(opcode).to_string(), effects));
+        }
+    }
+    for opcode in 0..=u8::MAX {
+        let effects = page.io_effects(opcode);
+        if effects.supported() {
+            rows.push(row("io", opcode, NvmOpcode(opcode).to_string(), effects));
+        }
+    }
+    Page::List("commands", rows)
+}
+
+fn human(page: &Page) -> String {
+    match page {
+        Page::Fields(fields) => fields::human(fields),
+        Page::List(name, rows) if rows.is_empty() => format!("no {name} entries\n"),
+        Page::List(_, rows) => {
+            let mut text = String::new();
+            for row in rows {
+                let cells = row.iter().map(|Field { name, value, meaning }| {
+                    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    let meaning =
+                        if meaning.is_empty() { meaning.clone() } else { format!(" ({meaning})") };
+                    format!("{name} {value}{meaning}")
+                });
+                text += &cells.collect::<Vec<_>>().join("  ");
+                text.push('\n');
+            }
+            text
+        }
+        Page::Discovery(log) => discover::human(log),
+        Page::Raw(data) => {
+            let mut text = String::new();
+            for (line, bytes) in data.chunks(16).enumerate() {
+                let pairs: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                text += &format!("{:04x}: {}\n", line * 16, pairs.join(" "));
+            }
+            text
+        }
+    }
+}
+
+fn as_json(page: Page) -> Value {
+    match page {
+        Page::Fields(found) => fields::json(found),
+        Page::List(name, rows) => {
+            let rows: Vec<Value> = rows.into_iter().map(fields::json).collect();
+            json!({ name: rows })
+        }
+        Page::Discovery(log) => discover::as_json(&log),
+        Page::Raw(data) => json!({ "data": hex(&data) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_names_and_numbers() {
+        for (text, id) in [
+            ("smart", LogPageId::HEALTH),
+            ("smart-log", LogPageId::HEALTH),
+            ("error", LogPageId::ERROR_INFORMATION),
+            ("discovery", LogPageId::DISCOVERY),
+            ("0x0c", LogPageId::ASYMMETRIC_NAMESPACE_ACCESS),
+            ("12", LogPageId::ASYMMETRIC_NAMESPACE_ACCESS),
+        ] {
+            assert!(page_id(text).is_ok_and(|found| found == id), "{text}");
+        }
+        for text in ["", "256", "0x100", "smartest", "-1"] {
+            assert!(page_id(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn pages_become_text_and_json() {
+        let page = supported(&SupportedLogPages::new(&[LogPageId::HEALTH]));
+        assert_eq!(human(&page), "lid 2 (SMART / Health Information)\n");
+        assert_eq!(as_json(page), json!({ "supported": [{ "lid": 2 }] }));
+        assert_eq!(human(&errors(&[0; 128])), "no errors entries\n");
+        assert_eq!(human(&changed(&[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0])), "nsid 1\nnsid 9\n");
+        assert_eq!(human(&Page::Raw((0..18).collect())).lines().count(), 2);
+        let health = health(&Health::default());
+        assert!(fields::human(&health).contains("temperature          : 0  (-273 °C)"));
+        let mut page = CommandsSupportedAndEffects::none();
+        page.set_io(1, CommandEffects::WRITES);
+        let text = human(&effects(&page));
+        assert!(text.starts_with("kind io  opcode 0x01 (Write)"), "{text}");
+    }
+}

@@ -1,0 +1,96 @@
+//! What one can drive or read: a namespace across the network, or a device of this machine.
+
+use std::{path::Path, str::FromStr, sync::Arc};
+
+use weft_backend::{DeviceFactory, DeviceSpec};
+use weft_host::TransportId;
+
+/// The kinds with which a device's text form begins.
+const DEVICE_KINDS: [&str; 6] = ["memory:", "null:", "file:", "block:", "delay:", "fault:"];
+
+/// Where a namespace or device is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Place {
+    /// Across the network.
+    Remote(TransportId),
+    /// On this machine.
+    Local(DeviceSpec),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if DEVICE_KINDS.iter().any(|kind| text.starts_with(kind)) {
+            return text.parse().map(Self::Local).map_err(|error| format!("{error}"));
+        }
+        if text.starts_with('/') || text.starts_with("./") || text.starts_with("../") {
+            return local_path(text).map(Self::Local);
+        }
+        if let Some(kind) = ["memory", "null"].iter().find(|kind| text == **kind) {
+            return Err(format!("{text:?} needs a size, like {kind}:1GiB"));
+        }
+        text.parse().map(Self::Remote).map_err(|error| {
+            format!(
+                "{text:?} is neither an address ({error}) nor a device of this machine (try \
+                 nvme-tcp://HOST:4420/NQN?nsid=1, /dev/sdb, file:PATH or memory:1GiB)"
+            )
+        })
+    }
+}
+
+/// A path with options leads to a block device or to a file, whichever is there.
+fn local_path(text: &str) -> Result<DeviceSpec, String> {
+    use std::os::unix::fs::FileTypeExt;
+    let file = DeviceSpec::file(text).map_err(|error| error.to_string())?;
+    let path = file.path().unwrap_or(Path::new(text));
+    let block = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    if block { DeviceSpec::block(text).map_err(|error| error.to_string()) } else { Ok(file) }
+}
+
+/// A local device, opened.
+pub(crate) fn build(spec: &DeviceSpec) -> Result<Arc<dyn DeviceFactory>, String> {
+    spec.build().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_devices_are_known_by_their_form() {
+        let local = |text: &str| match text.parse() {
+            Ok(Place::Local(spec)) => spec.to_string(),
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(local("memory:1GiB"), "memory:1GiB");
+        assert_eq!(local("null:1TiB,block=512"), "null:1TiB,block=512");
+        assert_eq!(local("/var/lib/disk.img"), "file:/var/lib/disk.img");
+        assert_eq!(local("./disk.img,direct=off"), "file:./disk.img,direct=off");
+        assert_eq!(local("block:/dev/sdb"), "block:/dev/sdb");
+        assert_eq!(local("delay:read=1ms:memory:1MiB"), "delay:read=1ms,write=0ns:memory:1MiB");
+    }
+
+    #[test]
+    fn addresses_come_in_two_notations() {
+        for text in [
+            "nvme-tcp://127.0.0.1:4420/nqn.2014-08.org.nvmexpress:uuid:x?nsid=2",
+            "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:4420 \
+             subnqn:nqn.2014-08.org.nvmexpress:uuid:x nsid:2",
+        ] {
+            let Ok(Place::Remote(id)) = text.parse() else { panic!("{text}") };
+            assert_eq!((id.traddr.as_str(), id.port(), id.nsid), ("127.0.0.1", 4420, Some(2)));
+        }
+    }
+
+    #[test]
+    fn what_is_neither_is_refused_with_examples() {
+        for text in ["", "storage", "http://x/", "memory:1x", "floppy:1"] {
+            assert!(text.parse::<Place>().is_err(), "{text}");
+        }
+        let error = "elsewhere".parse::<Place>().expect_err("no place");
+        assert!(error.contains("nvme-tcp://HOST") && error.contains("memory:1GiB"), "{error}");
+        assert!("memory".parse::<Place>().is_err_and(|error| error.contains("needs a size")));
+    }
+}

@@ -1,0 +1,236 @@
+//! `weft target`.
+
+mod announce;
+mod flags;
+
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args};
+use weft_target::{
+    Target,
+    config::{Config, Limits, Listen},
+};
+
+use crate::{
+    bench::{Cpus, Driver, cpus, size, time},
+    failure::Failure,
+    output::{self, Format},
+    signals::{self, Wish},
+};
+
+/// Options of `weft target`.
+///
+/// Namespaces get their NSIDs in the order in which --memory, --file, --block, --null and --device
+/// are given. SIGINT and SIGTERM stop the target in good order, SIGHUP reads the configuration (and
+/// the sizes of files and devices) again.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Read the configuration from a file: TOML (see docs/config.toml) or the JSON that `nvmetcli
+    /// save` writes.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["served", "listening", "subsystem"])]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    devices: Devices,
+    #[command(flatten)]
+    listening: Listening,
+    #[command(flatten)]
+    subsystem: SubsystemFlags,
+    #[command(flatten)]
+    engine: Engine,
+    /// How to say what is served.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
+    /// Stop when standard input ends: for programs that start a target.
+    #[arg(long)]
+    stop_with_stdin: bool,
+}
+
+/// What is served.
+#[derive(Debug, Args)]
+#[group(id = "served", multiple = true, required = false)]
+#[command(next_help_heading = "Namespaces")]
+struct Devices {
+    /// Serve memory of this size: SIZE[,block=512].
+    #[arg(long, value_name = "SIZE")]
+    memory: Vec<String>,
+    /// Serve a file: PATH[,size=SIZE][,block=512][,direct=on|off][,read-only].
+    #[arg(long, value_name = "PATH")]
+    file: Vec<String>,
+    /// Serve a block device: PATH[,read-only].
+    #[arg(long, value_name = "PATH")]
+    block: Vec<String>,
+    /// Serve a device that forgets what is written: SIZE[,block=512].
+    #[arg(long, value_name = "SIZE")]
+    null: Vec<String>,
+    /// Serve any device: memory:SIZE, file:PATH, …, delay:…:DEVICE or fault:…:DEVICE.
+    #[arg(long, value_name = "DEVICE")]
+    device: Vec<String>,
+    /// Block size of devices that do not say theirs (memory, null and file).
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    block_size: Option<u64>,
+    /// Delay all reads, as a slow device would.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    delay_read: Option<std::time::Duration>,
+    /// Delay everything but reads.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    delay_write: Option<std::time::Duration>,
+    /// Delay everything.
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["delay_read", "delay_write"])]
+    delay: Option<std::time::Duration>,
+}
+
+/// Where it is served.
+#[derive(Debug, Args)]
+#[group(id = "listening", multiple = true, required = false)]
+#[command(next_help_heading = "Ports")]
+struct Listening {
+    /// Address to listen on, like tcp://0.0.0.0:4420 or tcp://[::]:4420; may be repeated. By
+    /// default tcp://127.0.0.1:4420.
+    #[arg(long, value_name = "URL", value_parser = listen)]
+    listen: Vec<Listen>,
+    /// Address to listen on for discovery alone, usually port 8009; may be repeated.
+    #[arg(long, value_name = "URL", value_parser = listen)]
+    discovery: Vec<Listen>,
+    /// Address that discovery gives to hosts instead of that of each --listen, in the same order,
+    /// for NAT and containers.
+    #[arg(long, value_name = "ADDR:PORT")]
+    advertise: Vec<std::net::SocketAddr>,
+}
+
+/// The subsystem.
+#[derive(Debug, Args)]
+#[group(id = "subsystem", multiple = true, required = false)]
+#[command(next_help_heading = "Subsystem")]
+struct SubsystemFlags {
+    /// Its NQN; by default one made from this machine's identity and the first port.
+    #[arg(long)]
+    nqn: Option<String>,
+    /// Its serial number; by default derived from the NQN.
+    #[arg(long)]
+    serial: Option<String>,
+    /// Its model number.
+    #[arg(long)]
+    model: Option<String>,
+    /// NQN of a host that may connect; may be repeated. By default every host may.
+    #[arg(long, value_name = "NQN")]
+    allow_host: Vec<String>,
+}
+
+/// How it is served.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Engine")]
+struct Engine {
+    /// Processors, like 0-3: one thread on each. By default one thread, not pinned.
+    #[arg(long, value_parser = cpus, value_name = "CPUS")]
+    cpus: Option<Cpus>,
+    /// Which of the kernel's interfaces to use.
+    #[arg(long, value_enum)]
+    driver: Option<Driver>,
+    /// How long to look for new commands before sleeping.
+    #[arg(long, value_parser = time, value_name = "TIME")]
+    idle_poll: Option<std::time::Duration>,
+    /// Entries of an I/O queue, at most 1024.
+    #[arg(long, value_name = "ENTRIES")]
+    queue_size: Option<u16>,
+    /// I/O queues of one controller.
+    #[arg(long, value_name = "QUEUES")]
+    io_queues: Option<u16>,
+    /// Largest transfer of one command, a power of two.
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    mdts: Option<u64>,
+    /// Data that may come within a command capsule.
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    in_capsule: Option<u64>,
+    /// Connections of all hosts.
+    #[arg(long, value_name = "CONNECTIONS")]
+    max_connections: Option<usize>,
+    /// Time from accept to the end of Connect.
+    #[arg(long, value_parser = time, value_name = "TIME")]
+    connect_timeout: Option<std::time::Duration>,
+    /// Memory for payloads of one thread.
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pool_size: Option<u64>,
+}
+
+pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure> {
+    let configuration = || configuration(options, matches);
+    let config = configuration()?;
+    let fault = |error| Failure::io("listen to", &"signals", &error);
+    let (wish, wishes) = signals::wishes().map_err(fault)?;
+    if options.stop_with_stdin {
+        signals::stop_with_stdin(wish).map_err(fault)?;
+    }
+    let mut target = Target::start(config).map_err(Failure::because)?;
+    announce::announce(&target, options.output_format)?;
+    while let Ok(wish) = wishes.recv() {
+        match wish {
+            Wish::Stop => break,
+            Wish::Reload => reload(&mut target, configuration()),
+        }
+    }
+    log::info!("stopping");
+    target.stop().map_err(Failure::because)
+}
+
+/// A configuration that cannot be served is told, and the one before stays.
+fn reload(target: &mut Target, config: Result<Config, Failure>) {
+    match config {
+        Ok(config) => match target.reload(config) {
+            Ok(()) => log::info!("the configuration was read again"),
+            Err(error) => log::error!("the configuration stays as it was: {error}"),
+        },
+        Err(Failure::Because(what)) => {
+            log::error!("the configuration stays as it was: {what}");
+        }
+        Err(Failure::Told | Failure::ReaderGone) => {}
+    }
+}
+
+fn configuration(options: &Options, matches: &ArgMatches) -> Result<Config, Failure> {
+    let mut config = match &options.config {
+        Some(path) => {
+            let loaded = Config::load(path).map_err(Failure::because)?;
+            for note in &loaded.notes {
+                output::complain(&format!("weft target: {}: {note}", path.display()));
+            }
+            loaded.config
+        }
+        None => flags::configuration(options, matches)?,
+    };
+    options.engine.amend(&mut config);
+    config.validate().map_err(Failure::because)?;
+    Ok(config)
+}
+
+impl Engine {
+    /// What was said on the command line wins over the file.
+    fn amend(&self, config: &mut Config) {
+        if let Some(Cpus(cpus)) = &self.cpus {
+            config.cpus.clone_from(cpus);
+        }
+        if let Some(driver) = self.driver {
+            config.driver = driver.into();
+        }
+        fn set<T>(place: &mut T, value: Option<T>) {
+            if let Some(value) = value {
+                *place = value;
+            }
+        }
+        // A size that is too large for its field is out of range, too, and told as such.
+        let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        set(&mut config.idle_poll, self.idle_poll);
+        let limits: &mut Limits = &mut config.limits;
+        set(&mut limits.queue_entries, self.queue_size);
+        set(&mut limits.io_queues, self.io_queues);
+        set(&mut limits.transfer_bytes, self.mdts.map(narrow));
+        set(&mut limits.in_capsule_bytes, self.in_capsule.map(narrow));
+        set(&mut limits.connections, self.max_connections);
+        set(&mut limits.connect_timeout, self.connect_timeout);
+        let pool = self.pool_size.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        set(&mut limits.pool_bytes, pool);
+    }
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    text.parse().map_err(|error: weft_target::config::ParseListenError| error.to_string())
+}

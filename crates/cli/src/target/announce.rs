@@ -1,0 +1,177 @@
+//! What a target says when it serves: its addresses, its namespaces, and how to connect.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use serde_json::{Value, json};
+use weft_target::{
+    Target,
+    config::{Config, Port, Subsystem},
+};
+
+use crate::{
+    failure::Failure,
+    output::{self, Format},
+};
+
+/// Says it on standard output.
+pub(super) fn announce(target: &Target, format: Format) -> Result<(), Failure> {
+    let config = target.config();
+    let address_of =
+        |port: &Port| target.addresses().get(&port.id).copied().unwrap_or(port.listen.address);
+    match format {
+        Format::Human => output::print(&human(config, &address_of)),
+        // One line, so that a program that reads it knows where it ends.
+        Format::Json => output::print(&format!("{}\n", as_json(config, &address_of))),
+    }
+}
+
+fn human(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr) -> String {
+    let mut text = String::new();
+    for port in &config.ports {
+        let only = if serves(config, port).next().is_none() { " (discovery)" } else { "" };
+        text += &format!("listening on tcp://{}{only}\n", address_of(port));
+    }
+    for subsystem in &config.subsystems {
+        text += &format!("{}\n", subsystem.nqn);
+        for namespace in &subsystem.namespaces {
+            let read_only = if namespace.read_only { ", read-only" } else { "" };
+            text += &format!("  namespace {}: {}{read_only}\n", namespace.nsid, namespace.device);
+        }
+        for port in config.ports.iter().filter(|port| port.subsystems.contains(&subsystem.nqn)) {
+            text += &format!("  {}\n", connect_line(port, address_of(port), subsystem));
+        }
+    }
+    text
+}
+
+fn as_json(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr) -> Value {
+    let ports = config.ports.iter().map(|port| {
+        let nqns: Vec<&str> = serves(config, port).map(|subsystem| &*subsystem.nqn).collect();
+        json!({
+            "id": port.id,
+            "transport": port.listen.transport.to_string(),
+            "address": address_of(port).to_string(),
+            "discovery": port.discovery,
+            "subsystems": nqns,
+        })
+    });
+    let subsystems = config.subsystems.iter().map(|subsystem| {
+        let namespaces = subsystem.namespaces.iter().map(|namespace| {
+            json!({
+                "nsid": namespace.nsid,
+                "device": namespace.device.to_string(),
+                "read_only": namespace.read_only,
+            })
+        });
+        let reached = config.ports.iter().filter(|port| port.subsystems.contains(&subsystem.nqn));
+        let connect = reached.map(|port| connect_line(port, address_of(port), subsystem));
+        json!({
+            "nqn": subsystem.nqn,
+            "serial": subsystem.serial(),
+            "namespaces": namespaces.collect::<Vec<Value>>(),
+            "connect": connect.collect::<Vec<String>>(),
+        })
+    });
+    json!({
+        "ports": ports.collect::<Vec<Value>>(),
+        "subsystems": subsystems.collect::<Vec<Value>>(),
+    })
+}
+
+fn serves<'a>(config: &'a Config, port: &'a Port) -> impl Iterator<Item = &'a Subsystem> {
+    config.subsystems.iter().filter(|subsystem| port.subsystems.contains(&subsystem.nqn))
+}
+
+/// The command that a Linux host types.
+fn connect_line(port: &Port, address: SocketAddr, subsystem: &Subsystem) -> String {
+    let reached = port.advertise.unwrap_or_else(|| reachable(address));
+    format!(
+        "nvme connect -t {} -a {} -s {} -n {}",
+        port.listen.transport,
+        reached.ip(),
+        reached.port(),
+        subsystem.nqn
+    )
+}
+
+/// In place of the wildcard address one of this machine's.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    if !address.ip().is_unspecified() {
+        return address;
+    }
+    // Connecting a UDP socket sends nothing; it only asks for the route (to an address that
+    // documentation uses) and so for the address we have there.
+    let (any, elsewhere, loopback): (IpAddr, IpAddr, IpAddr) = if address.is_ipv4() {
+        (
+            Ipv4Addr::UNSPECIFIED.into(),
+            Ipv4Addr::new(192, 0, 2, 1).into(),
+            Ipv4Addr::LOCALHOST.into(),
+        )
+    } else {
+        let elsewhere = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+        (Ipv6Addr::UNSPECIFIED.into(), elsewhere.into(), Ipv6Addr::LOCALHOST.into())
+    };
+    let found = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((elsewhere, 9))?;
+        socket.local_addr()
+    });
+    let ip = found.map_or(loopback, |found| found.ip());
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_target::config::{Namespace, Served};
+
+    fn config() -> Config {
+        let listen = "tcp://127.0.0.1:0".parse().expect("an address");
+        let mut subsystem = Subsystem::new("nqn.a");
+        subsystem.namespaces.push(Namespace::new(1, "memory:1GiB".parse().expect("a device")));
+        let mut advertised = Port::new(2, listen);
+        advertised.advertise = Some("192.0.2.9:4420".parse().expect("an address"));
+        let discovery = Port { subsystems: Served::Only(Vec::new()), ..Port::new(3, listen) };
+        Config {
+            ports: vec![Port::new(1, listen), advertised, discovery],
+            subsystems: vec![subsystem],
+            ..Config::default()
+        }
+    }
+
+    fn address_of(port: &Port) -> SocketAddr {
+        SocketAddr::new(port.listen.address.ip(), 5000 + port.id)
+    }
+
+    #[test]
+    fn the_text_says_how_to_connect() {
+        assert_eq!(
+            human(&config(), &address_of),
+            "listening on tcp://127.0.0.1:5001\n\
+             listening on tcp://127.0.0.1:5002\n\
+             listening on tcp://127.0.0.1:5003 (discovery)\n\
+             nqn.a\n  namespace 1: memory:1GiB\n  \
+             nvme connect -t tcp -a 127.0.0.1 -s 5001 -n nqn.a\n  \
+             nvme connect -t tcp -a 192.0.2.9 -s 4420 -n nqn.a\n"
+        );
+    }
+
+    #[test]
+    fn the_json_says_the_same() {
+        let json = as_json(&config(), &address_of);
+        assert_eq!(json["ports"][0]["address"], "127.0.0.1:5001");
+        assert_eq!(json["ports"][2]["subsystems"], json!([]));
+        assert_eq!(json["subsystems"][0]["namespaces"][0]["device"], "memory:1GiB");
+        let connect = "nvme connect -t tcp -a 127.0.0.1 -s 5001 -n nqn.a";
+        assert_eq!(json["subsystems"][0]["connect"][0], connect);
+    }
+
+    #[test]
+    fn nobody_connects_to_the_wildcard() {
+        for text in ["0.0.0.0:4420", "[::]:4420"] {
+            let address: SocketAddr = text.parse().expect("an address");
+            let found = reachable(address);
+            assert!(!found.ip().is_unspecified(), "{found}");
+            assert_eq!((found.port(), found.is_ipv4()), (4420, address.is_ipv4()));
+        }
+    }
+}

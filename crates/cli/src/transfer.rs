@@ -1,0 +1,207 @@
+//! `weft read` and `weft write`.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    path::PathBuf,
+};
+
+use clap::Args;
+use weft_host::Namespace;
+
+use crate::{
+    connection::{Connection, NamespaceChoice},
+    failure::Failure,
+    output,
+};
+
+/// Bytes moved at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Options of `weft read` and `weft write`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    namespace: NamespaceChoice,
+    /// First block.
+    #[arg(long, default_value_t = 0, value_name = "BLOCK")]
+    start_block: u64,
+    /// Number of blocks, counted from 1 (nvme-cli counts from 0).
+    #[arg(long, value_name = "BLOCKS")]
+    block_count: Option<u64>,
+    /// Number of bytes: a size such as 4096 or 1MiB.
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    data_size: Option<u64>,
+    /// File to read from or write to; standard input or output if left out.
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// For a write: complete only when the data survives a loss of power (FUA).
+    #[arg(long, alias = "force-unit-access")]
+    fua: bool,
+}
+
+pub(crate) fn read(options: &Options) -> Result<(), Failure> {
+    let (controller, namespace) = options.connection.namespace(&options.namespace)?;
+    let length = length(options, &namespace)?;
+    let Some(length) = length else {
+        return Err(Failure::because("how much? Give --block-count or --data-size"));
+    };
+    let mut sink = Sink::open(options)?;
+    let (mut offset, mut left) = (start(options, &namespace)?, length);
+    while left > 0 {
+        let now = left.min(PIECE_BYTES);
+        // The last block is read whole, and only what was asked for is passed on.
+        let whole = whole_blocks(now, &namespace);
+        let mut piece = vec![0; usize_of(whole)];
+        namespace.read(offset, &mut piece)?;
+        piece.truncate(usize_of(now));
+        sink.write(&piece)?;
+        offset += now;
+        left -= now;
+    }
+    sink.finish()?;
+    Ok(controller.disconnect()?)
+}
+
+pub(crate) fn write(options: &Options) -> Result<(), Failure> {
+    let mut source = Source::open(options)?;
+    let (controller, namespace) = options.connection.namespace(&options.namespace)?;
+    let length = length(options, &namespace)?;
+    let (mut offset, mut left) = (start(options, &namespace)?, length.unwrap_or(u64::MAX));
+    let mut written: u64 = 0;
+    while left > 0 {
+        let mut piece = source.take(left.min(PIECE_BYTES))?;
+        let got = piece.len() as u64;
+        if got == 0 {
+            break;
+        }
+        if got < left.min(PIECE_BYTES) && length.is_some() {
+            let name = &source.name;
+            return Err(Failure::Because(format!(
+                "{name} ended after {} bytes of {}",
+                written + got,
+                length.unwrap_or(0)
+            )));
+        }
+        if !got.is_multiple_of(u64::from(namespace.block_bytes())) {
+            return Err(Failure::Because(format!(
+                "{} bytes are no whole blocks of {} bytes; nothing after byte {written} was written",
+                written + got,
+                namespace.block_bytes()
+            )));
+        }
+        if options.fua {
+            namespace.write_durable(offset, &piece)?;
+        } else {
+            namespace.write(offset, &piece)?;
+        }
+        piece.clear();
+        offset += got;
+        written += got;
+        left -= got;
+    }
+    output::complain(&format!("wrote {written} bytes to namespace {}", namespace.nsid()));
+    Ok(controller.disconnect()?)
+}
+
+fn start(options: &Options, namespace: &Namespace) -> Result<u64, Failure> {
+    let block_bytes = u64::from(namespace.block_bytes());
+    options.start_block.checked_mul(block_bytes).ok_or_else(|| {
+        Failure::Because(format!("block {} is beyond every namespace", options.start_block))
+    })
+}
+
+/// How many bytes are asked for, if that is said.
+fn length(options: &Options, namespace: &Namespace) -> Result<Option<u64>, Failure> {
+    let block_bytes = u64::from(namespace.block_bytes());
+    let by_count = match options.block_count {
+        Some(blocks) => Some(blocks.checked_mul(block_bytes).ok_or_else(|| {
+            Failure::Because(format!("{blocks} blocks are more than any namespace has"))
+        })?),
+        None => None,
+    };
+    if let (Some(count), Some(size)) = (by_count, options.data_size)
+        && size > count
+    {
+        return Err(Failure::Because(format!(
+            "--data-size {size} is more than --block-count asks for, {count} bytes"
+        )));
+    }
+    Ok(options.data_size.or(by_count))
+}
+
+fn whole_blocks(bytes: u64, namespace: &Namespace) -> u64 {
+    bytes.next_multiple_of(u64::from(namespace.block_bytes()))
+}
+
+fn usize_of(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    weft_backend::bytes::parse(text).map_err(|error| error.to_string())
+}
+
+/// Where read data goes.
+struct Sink {
+    file: Option<(File, String)>,
+}
+
+impl Sink {
+    fn open(options: &Options) -> Result<Self, Failure> {
+        let Some(path) = &options.data else { return Ok(Self { file: None }) };
+        let name = path.display().to_string();
+        let file = File::create(path).map_err(|error| Failure::io("create", &name, &error))?;
+        Ok(Self { file: Some((file, name)) })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        match &mut self.file {
+            Some((file, name)) => {
+                file.write_all(bytes).map_err(|error| Failure::io("write", name, &error))
+            }
+            None => output::print_bytes(bytes),
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        match self.file {
+            Some((file, name)) => {
+                file.sync_all().or_else(not_a_disk).map_err(|e| Failure::io("write", &name, &e))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A pipe or terminal cannot be synced and need not be.
+fn not_a_disk(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::InvalidInput { Ok(()) } else { Err(error) }
+}
+
+/// Where data to write comes from.
+struct Source {
+    from: Box<dyn Read>,
+    name: String,
+}
+
+impl Source {
+    fn open(options: &Options) -> Result<Self, Failure> {
+        let Some(path) = &options.data else {
+            return Ok(Self { from: Box::new(io::stdin()), name: "standard input".to_owned() });
+        };
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|error| Failure::io("open", &name, &error))?;
+        Ok(Self { from: Box::new(file), name })
+    }
+
+    /// The next bytes, fewer than asked for only at the end.
+    fn take(&mut self, bytes: u64) -> Result<Vec<u8>, Failure> {
+        let mut piece = Vec::new();
+        let read = self.from.by_ref().take(bytes).read_to_end(&mut piece);
+        read.map_err(|error| Failure::io("read", &self.name, &error))?;
+        Ok(piece)
+    }
+}
