@@ -61,6 +61,14 @@ impl Reactor {
         Ok(Self::with(driver, pool, waker))
     }
 
+    /// A reactor of a simulated world: no kernel, virtual time.
+    pub fn simulated(world: &simulation::World) -> Self {
+        let pool = world.pool();
+        let waker = Waker::without_kernel();
+        let driver = world.driver(pool.clone(), waker.clone());
+        Self::with(Box::new(driver), pool, waker)
+    }
+
     fn with(driver: Box<dyn Driver>, pool: Pool, waker: Waker) -> Self {
         let now = driver.now();
         Self {
@@ -189,7 +197,12 @@ impl Reactor {
     /// somebody called: look into the mailboxes after every poll.
     pub fn poll(&mut self, patience: Patience, completions: &mut Vec<Completion>) {
         let mut now = self.driver.now();
-        let mut asleep = matches!(patience, Patience::Sleep | Patience::Until(_));
+        // Virtual time does not pass by spinning.
+        let mut asleep = match patience {
+            Patience::Sleep | Patience::Until(_) => true,
+            Patience::Spin | Patience::Adaptive { .. } => self.driver.is_virtual(),
+            Patience::NoWait => false,
+        };
         loop {
             self.turn_time = now;
             self.fire_timers(now);
@@ -243,7 +256,7 @@ impl Reactor {
     }
 
     fn note_deadline(&mut self) {
-        if self.driver.name() == simulation::DRIVER_NAME {
+        if self.driver.is_virtual() {
             let next = self.timers.next();
             self.driver.note_deadline(next);
         }

@@ -30,6 +30,10 @@ pub(crate) enum Wait {
 pub(crate) trait Driver: Debug {
     fn name(&self) -> &'static str;
     fn now(&self) -> Duration;
+    /// Whether time passes only by waiting.
+    fn is_virtual(&self) -> bool {
+        false
+    }
 
     fn listen(&mut self, address: SocketAddr) -> io::Result<ListenerId>;
     fn listener_address(&self, listener: ListenerId) -> io::Result<SocketAddr>;

@@ -723,7 +723,7 @@ fn cancelled(buffer: Option<Buffer>, message: Option<Message>) -> Outcome {
 }
 
 /// A buffer of `len` bytes, or the largest that there is.
-fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
+pub(crate) fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
     loop {
         if let Some(buffer) = pool.take(len) {
             return Some(buffer);

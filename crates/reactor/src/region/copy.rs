@@ -149,7 +149,7 @@ mod tests {
             for len in 0..40 {
                 let source: Vec<u8> = (1..=64).collect();
                 for copy in [load, store] {
-                    let mut target = vec![0xee; 64];
+                    let mut target = [0xee; 64];
                     // SAFETY: both ranges lie inside their vectors.
                     unsafe { copy(source[start..].as_ptr(), target[3..].as_mut_ptr(), len) };
                     assert_eq!(target[3..3 + len], source[start..start + len]);

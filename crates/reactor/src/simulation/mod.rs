@@ -1,12 +1,212 @@
-//! A world without a kernel.
+//! A world without a kernel: virtual time, a network and files in memory, and every accident
+//! drawn from one seed.
+//!
+//! Reactors of one [`World`] (made by [`Reactor::simulated`](crate::Reactor::simulated)) reach
+//! each other by simulated connections and share its files. Everything happens on one thread, so
+//! that the same seed and the same calls give the same run, down to the byte at which a receive
+//! is cut.
+//!
+//! The loop of a simulation with several reactors: poll each with
+//! [`Patience::NoWait`](crate::Patience::NoWait) until none has anything to do, then
+//! [`World::advance`] to the next event. A reactor that is alone may simply be polled with any
+//! patience: waiting moves the time. (One that waits while others have timers moves the time past
+//! those.) A wait that could never end panics, because in a simulation that is the finding.
+
+mod driver;
+mod files;
+mod network;
+mod random;
+mod state;
+
+pub use network::Detached;
+pub use random::Random;
+
+pub(crate) use driver::SimulatedDriver;
+
+use crate::mailbox::Waker;
+use crate::pool::Pool;
+use state::State;
+use std::cell::RefCell;
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
 
 /// What [`driver_name`](crate::Reactor::driver_name) says of simulated reactors.
 pub const DRIVER_NAME: &str = "simulated";
 
-/// A connection between two simulated reactors.
-#[derive(Debug)]
-pub struct Detached(pub(crate) u64);
+/// How the network behaves. Probabilities are per piece of data sent unless said otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkConditions {
+    /// The time that everything takes from end to end.
+    pub latency: Duration,
+    /// What is added to it, up to this much. Bytes of one connection stay in order.
+    pub jitter: Duration,
+    /// That what is sent travels in two pieces, and that a receive yields less than is there;
+    /// both cut at any byte.
+    pub split_probability: f64,
+    /// That the connection is reset.
+    pub reset_probability: f64,
+    /// That from here on neither end hears anything of the other, and no error either.
+    pub silence_probability: f64,
+    /// That a connection attempt is refused though somebody listens; per attempt.
+    pub refusal_probability: f64,
+    /// Bytes that are on their way or unread before a sender has to wait.
+    pub window_bytes: usize,
+}
 
-/// A file of a simulated world.
-#[derive(Clone, Debug)]
-pub struct SimulatedFile(pub(crate) u64);
+impl Default for NetworkConditions {
+    /// A calm network: 50 µs, in order, whole.
+    fn default() -> Self {
+        Self {
+            latency: Duration::from_micros(50),
+            jitter: Duration::ZERO,
+            split_probability: 0.0,
+            reset_probability: 0.0,
+            silence_probability: 0.0,
+            refusal_probability: 0.0,
+            window_bytes: 256 << 10,
+        }
+    }
+}
+
+/// How files behave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StorageConditions {
+    /// The time that an operation takes.
+    pub latency: Duration,
+    /// What is added to it, up to this much. Operations overtake each other.
+    pub jitter: Duration,
+    /// That an operation fails with an I/O error and does nothing.
+    pub error_probability: f64,
+    /// That a sector that was written but not made durable survives a crash; per sector.
+    pub survival_probability: f64,
+}
+
+impl Default for StorageConditions {
+    /// A reliable device of 100 µs that loses whatever was not made durable.
+    fn default() -> Self {
+        Self {
+            latency: Duration::from_micros(100),
+            jitter: Duration::ZERO,
+            error_probability: 0.0,
+            survival_probability: 0.0,
+        }
+    }
+}
+
+/// A file of a simulated world; [`Reactor::add_file`](crate::Reactor::add_file) takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimulatedFile(pub(crate) usize);
+
+/// Everything that simulated reactors have in common. All clones are the same world.
+#[derive(Clone)]
+pub struct World {
+    state: Rc<RefCell<State>>,
+}
+
+impl World {
+    /// A world whose accidents are drawn from `seed`.
+    pub fn new(seed: u64, network: NetworkConditions) -> Self {
+        Self { state: Rc::new(RefCell::new(State::new(seed, network))) }
+    }
+
+    /// The virtual time.
+    pub fn now(&self) -> Duration {
+        self.state.borrow().now()
+    }
+
+    /// Moves the time to the next event or reactor's timer and lets it happen. False if there is
+    /// none. Poll the reactors afterwards.
+    pub fn advance(&self) -> bool {
+        self.state.borrow_mut().advance()
+    }
+
+    /// A number that two runs share if and, as good as certainly, only if they went alike so far.
+    pub fn fingerprint(&self) -> u64 {
+        self.state.borrow().fingerprint()
+    }
+
+    /// Changes how the network behaves from now on.
+    pub fn set_network(&self, conditions: NetworkConditions) {
+        self.state.borrow_mut().network = conditions;
+    }
+
+    /// Changes how files behave from now on.
+    pub fn set_storage(&self, conditions: StorageConditions) {
+        self.state.borrow_mut().storage = conditions;
+    }
+
+    /// Buffer pool and receive size of the reactors that are made from now on.
+    pub fn set_memory(&self, pool_bytes: usize, receive_bytes: usize) {
+        let mut state = self.state.borrow_mut();
+        state.pool_bytes = pool_bytes;
+        state.receive_bytes = receive_bytes;
+    }
+
+    /// How many sockets each reactor can have open, listeners included; beyond that connecting and
+    /// accepting fail as they do when a process runs out of descriptors.
+    pub fn set_socket_limit(&self, limit: Option<usize>) {
+        self.state.borrow_mut().socket_limit = limit;
+    }
+
+    /// Resets the connection whose one end has this address. Whether there was one.
+    pub fn reset_connection(&self, end: SocketAddr) -> bool {
+        self.state.borrow_mut().reset_by_address(end)
+    }
+
+    /// Lets the connection whose one end has this address fall silent: both ends believe that it
+    /// stands, and nothing arrives any more. Whether there was one.
+    pub fn silence_connection(&self, end: SocketAddr) -> bool {
+        self.state.borrow_mut().silence_by_address(end)
+    }
+
+    /// A new file of `len` zero bytes, all of them durable.
+    pub fn add_file(&self, len: u64) -> SimulatedFile {
+        self.state.borrow_mut().add_file(len)
+    }
+
+    /// The power fails and comes back: what was written to files and not made durable is lost,
+    /// and operations in flight fail.
+    pub fn crash_files(&self) {
+        self.state.borrow_mut().crash_files();
+    }
+
+    /// The length of a file.
+    pub fn file_len(&self, file: SimulatedFile) -> u64 {
+        self.state.borrow().file(file).len()
+    }
+
+    /// What a file holds at this moment; beyond its end zeroes.
+    pub fn peek(&self, file: SimulatedFile, offset: u64, into: &mut [u8]) {
+        self.state.borrow().file(file).peek(offset, into);
+    }
+
+    /// Changes a file behind everybody's back, durably: a bit that rots.
+    pub fn poke(&self, file: SimulatedFile, offset: u64, bytes: &[u8]) {
+        self.state.borrow_mut().file_mut(file).write(offset, bytes, true);
+    }
+
+    /// Bytes that a file takes, in pages.
+    pub fn allocated_bytes(&self, file: SimulatedFile) -> u64 {
+        self.state.borrow().file(file).allocated_bytes()
+    }
+
+    pub(crate) fn pool(&self) -> Pool {
+        let bytes = self.state.borrow().pool_bytes;
+        Pool::new(bytes).expect("address space for a simulated reactor's buffers")
+    }
+
+    pub(crate) fn driver(&self, pool: Pool, waker: Waker) -> SimulatedDriver {
+        SimulatedDriver::new(Rc::clone(&self.state), pool, waker)
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,9 @@
 //! Cases about files.
 
 use crate::harness::{Driver, outcome_of, pattern, token, wait_for};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use weft_reactor::{Buffer, Config, FileId, Operation, Outcome, Reactor};
 
@@ -12,10 +12,6 @@ use weft_reactor::{Buffer, Config, FileId, Operation, Outcome, Reactor};
 const DIRECT: i32 = 0o40000;
 #[cfg(not(target_arch = "x86_64"))]
 const DIRECT: i32 = 0o200000;
-
-fn temporary() -> Arc<File> {
-    Arc::new(tempfile::tempfile().unwrap())
-}
 
 fn filled(reactor: &Reactor, bytes: &[u8]) -> Buffer {
     let mut buffer = reactor.pool().take(bytes.len()).unwrap();
@@ -48,14 +44,13 @@ fn is_done(outcome: &Outcome) -> bool {
 
 pub(crate) fn what_is_written_is_read(driver: &impl Driver) {
     let mut reactor = driver.reactor();
-    let under = temporary();
-    let file = reactor.add_file(Arc::clone(&under), false);
+    let (file, under) = driver.file(&mut reactor);
     for (offset, len, durable) in [(0, 1, false), (512, 4096, true), (1 << 33, 1 << 20, false)] {
         let bytes = pattern(offset + 1, len);
         write(&mut reactor, file, offset, &bytes, durable);
         assert!(read(&mut reactor, file, offset, len)[..] == bytes);
         let mut seen = vec![0; len];
-        under.read_exact_at(&mut seen, offset).unwrap();
+        under.read(offset, &mut seen);
         assert!(seen == bytes);
     }
     reactor.submit(token(3), Operation::Sync { file });
@@ -65,9 +60,8 @@ pub(crate) fn what_is_written_is_read(driver: &impl Driver) {
 
 pub(crate) fn only_the_range_is_touched(driver: &impl Driver) {
     let mut reactor = driver.reactor();
-    let under = temporary();
-    under.write_all_at(&pattern(1, 8192), 0).unwrap();
-    let file = reactor.add_file(Arc::clone(&under), false);
+    let (file, under) = driver.file(&mut reactor);
+    under.write(0, &pattern(1, 8192));
     let mut buffer = reactor.pool().take(8192).unwrap();
     buffer.fill(0xee);
     let operation = Operation::Read { file, offset: 100, buffer, range: 1000..3000 };
@@ -79,14 +73,13 @@ pub(crate) fn only_the_range_is_touched(driver: &impl Driver) {
     let operation = Operation::Write { file, offset: 8192, buffer, range, durable: false };
     reactor.submit(token(1), operation);
     assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Transferred { .. }));
-    assert_eq!(under.metadata().unwrap().len(), 10_192);
+    assert_eq!(under.len(), 10_192);
 }
 
 pub(crate) fn an_end_of_file_on_the_way_is_an_error(driver: &impl Driver) {
     let mut reactor = driver.reactor();
-    let under = temporary();
-    under.write_all_at(&[1; 1000], 0).unwrap();
-    let file = reactor.add_file(under, false);
+    let (file, under) = driver.file(&mut reactor);
+    under.write(0, &[1; 1000]);
     for offset in [0, 999, 1000, 5000] {
         let buffer = reactor.pool().take(4096).unwrap();
         reactor.submit(token(1), Operation::Read { file, offset, buffer, range: 0..1001 });
@@ -101,8 +94,7 @@ pub(crate) fn an_end_of_file_on_the_way_is_an_error(driver: &impl Driver) {
 
 pub(crate) fn many_at_once_complete_once_each(driver: &impl Driver) {
     let mut reactor = driver.reactor();
-    let under = temporary();
-    let file = reactor.add_file(Arc::clone(&under), false);
+    let (file, under) = driver.file(&mut reactor);
     let count = 1500;
     for n in 0..count {
         let buffer = filled(&reactor, &pattern(u64::from(n), 4096));
@@ -116,7 +108,7 @@ pub(crate) fn many_at_once_complete_once_each(driver: &impl Driver) {
         assert_eq!(completion.token, token(n));
         assert!(matches!(completion.outcome, Outcome::Transferred { .. }), "{completion:?}");
         let mut seen = [0; 4096];
-        under.read_exact_at(&mut seen, u64::from(n) * 4096).unwrap();
+        under.read(u64::from(n) * 4096, &mut seen);
         assert!(seen[..] == pattern(u64::from(n), 4096));
     }
     assert_eq!(reactor.pool().available(), reactor.pool().capacity());
@@ -151,8 +143,7 @@ pub(crate) fn direct_files_take_whole_sectors(driver: &impl Driver) {
 
 pub(crate) fn discard_and_zeroes_read_as_zeroes(driver: &impl Driver) {
     let mut reactor = driver.reactor();
-    let under = temporary();
-    let file = reactor.add_file(Arc::clone(&under), false);
+    let (file, under) = driver.file(&mut reactor);
     let len = 1 << 20;
     let bytes = pattern(3, len);
     let erase: [fn(FileId, u64, u64) -> Operation; 3] = [
@@ -161,9 +152,8 @@ pub(crate) fn discard_and_zeroes_read_as_zeroes(driver: &impl Driver) {
         |file, offset, length| Operation::WriteZeroes { file, offset, length, unmap: false },
     ];
     for (n, erase) in erase.into_iter().enumerate() {
-        under.write_all_at(&bytes, 0).unwrap();
-        under.sync_all().unwrap();
-        let before = under.metadata().unwrap().blocks();
+        under.write(0, &bytes);
+        let before = under.allocated();
         reactor.submit(token(1), erase(file, 65_536 - 512, 512 * 1024 + 1024));
         let outcome = outcome_of(&mut reactor, 1);
         assert!(is_done(&outcome), "{n}: {outcome:?}");
@@ -172,8 +162,8 @@ pub(crate) fn discard_and_zeroes_read_as_zeroes(driver: &impl Driver) {
         assert!(seen[..start] == bytes[..start], "{n}");
         assert!(seen[start..end].iter().all(|byte| *byte == 0), "{n}");
         assert!(seen[end..] == bytes[end..], "{n}");
-        assert_eq!(under.metadata().unwrap().len(), len as u64, "{n}");
-        let after = under.metadata().unwrap().blocks();
+        assert_eq!(under.len(), len as u64, "{n}");
+        let after = under.allocated();
         if n < 2 {
             assert!(after < before, "{n}: {after} of {before} blocks");
         }
@@ -182,7 +172,7 @@ pub(crate) fn discard_and_zeroes_read_as_zeroes(driver: &impl Driver) {
 
 pub(crate) fn requests_that_make_no_sense_fail(driver: &impl Driver) {
     let mut reactor = driver.with(Config { io_threads: 1, ..Config::default() });
-    let file = reactor.add_file(temporary(), false);
+    let (file, _) = driver.file(&mut reactor);
     reactor.submit(token(1), Operation::Discard { file, offset: u64::MAX, length: 2 });
     assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Failed { .. }));
     let buffer = reactor.pool().take(10).unwrap();
@@ -199,8 +189,7 @@ pub(crate) fn requests_that_make_no_sense_fail(driver: &impl Driver) {
 
 pub(crate) fn a_removed_file_finishes_what_it_began(driver: &impl Driver) {
     let mut reactor = driver.reactor();
-    let under = temporary();
-    let file = reactor.add_file(Arc::clone(&under), false);
+    let (file, under) = driver.file(&mut reactor);
     for n in 0..20 {
         let buffer = filled(&reactor, &[9; 4096]);
         let offset = u64::from(n) * 4096;
@@ -210,12 +199,12 @@ pub(crate) fn a_removed_file_finishes_what_it_began(driver: &impl Driver) {
     reactor.remove_file(file);
     let completions = wait_for(&mut reactor, 20);
     assert!(completions.iter().all(|it| matches!(it.outcome, Outcome::Transferred { .. })));
-    assert_eq!(under.metadata().unwrap().len(), 20 * 4096);
+    assert_eq!(under.len(), 20 * 4096);
 }
 
 pub(crate) fn cancelled_file_operations_complete_once(driver: &impl Driver) {
     let mut reactor = driver.with(Config { io_threads: 1, ..Config::default() });
-    let file = reactor.add_file(temporary(), false);
+    let (file, _) = driver.file(&mut reactor);
     for n in 0..200 {
         let buffer = filled(&reactor, &[9; 4096]);
         let offset = u64::from(n) * 4096;
@@ -243,7 +232,7 @@ pub(crate) fn cancelled_file_operations_complete_once(driver: &impl Driver) {
 
 pub(crate) fn dropping_a_reactor_waits_for_its_files(driver: &impl Driver) {
     let mut reactor = driver.reactor();
-    let file = reactor.add_file(temporary(), false);
+    let (file, _) = driver.file(&mut reactor);
     let pool = reactor.pool().clone();
     for n in 0..100 {
         let buffer = filled(&reactor, &[9; 65_536]);

@@ -1,10 +1,14 @@
 //! Reactors for the cases, and waiting for their completions.
 
+use std::fs::File;
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 use std::time::Duration;
+use weft_reactor::simulation::{NetworkConditions, SimulatedFile, StorageConditions, World};
 use weft_reactor::{
-    Completion, Config, DriverKind, ListenerId, Operation, Outcome, Owner, Patience, Reactor,
-    RingMode, SocketId, Token,
+    Completion, Config, DriverKind, FileId, ListenerId, Operation, Outcome, Owner, Patience,
+    Reactor, RingMode, SocketId, Token,
 };
 
 /// Long enough for a crowded machine.
@@ -16,6 +20,92 @@ pub(crate) trait Driver {
 
     fn reactor(&self) -> Reactor {
         self.with(Config::default())
+    }
+
+    /// An empty file, and the same file seen from outside.
+    fn file(&self, reactor: &mut Reactor) -> (FileId, Box<dyn Outside>) {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        (reactor.add_file(Arc::clone(&file), false), Box::new(file))
+    }
+}
+
+/// A file as somebody else sees it.
+pub(crate) trait Outside {
+    fn read(&self, offset: u64, into: &mut [u8]);
+    fn write(&self, offset: u64, from: &[u8]);
+    fn len(&self) -> u64;
+    /// In whatever unit; it falls when space is given back.
+    fn allocated(&self) -> u64;
+}
+
+impl Outside for Arc<File> {
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        self.read_exact_at(into, offset).unwrap();
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        self.write_all_at(from, offset).unwrap();
+        self.sync_all().unwrap();
+    }
+
+    fn len(&self) -> u64 {
+        self.metadata().unwrap().len()
+    }
+
+    fn allocated(&self) -> u64 {
+        self.metadata().unwrap().blocks()
+    }
+}
+
+/// A world that cuts and delays whatever it can, without losing anything.
+pub(crate) struct Simulated(World);
+
+impl Simulated {
+    pub(crate) fn new() -> Self {
+        let network = NetworkConditions {
+            jitter: Duration::from_micros(200),
+            split_probability: 0.3,
+            ..NetworkConditions::default()
+        };
+        let world = World::new(0x5eed, network);
+        world.set_storage(StorageConditions {
+            jitter: Duration::from_millis(1),
+            ..StorageConditions::default()
+        });
+        Self(world)
+    }
+}
+
+impl Driver for Simulated {
+    fn with(&self, config: Config) -> Reactor {
+        self.0.set_memory(config.pool_bytes, config.receive_bytes);
+        let reactor = Reactor::simulated(&self.0);
+        assert_eq!(reactor.driver_name(), "simulated");
+        reactor
+    }
+
+    fn file(&self, reactor: &mut Reactor) -> (FileId, Box<dyn Outside>) {
+        let file = self.0.add_file(0);
+        (reactor.add_file(file, false), Box::new((self.0.clone(), file)))
+    }
+}
+
+impl Outside for (World, SimulatedFile) {
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        assert!(offset + into.len() as u64 <= self.0.file_len(self.1));
+        self.0.peek(self.1, offset, into);
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        self.0.poke(self.1, offset, from);
+    }
+
+    fn len(&self) -> u64 {
+        self.0.file_len(self.1)
+    }
+
+    fn allocated(&self) -> u64 {
+        self.0.allocated_bytes(self.1)
     }
 }
 

@@ -1,56 +1,94 @@
 //! What every driver must do alike.
 
+#![allow(clippy::unwrap_used)] // a test may fail
+
 mod files;
 mod harness;
+mod pressure;
 mod sockets;
 mod timing;
 
-use harness::{Epoll, Uring};
+use harness::{Epoll, Simulated, Uring};
+use weft_reactor::RingMode;
 
-/// Runs each case on each driver.
-macro_rules! on_every_driver {
-    ($($module:ident::$case:ident),* $(,)?) => {
-        mod epoll { $(#[test] fn $case() { crate::$module::$case(&crate::Epoll); })* }
-        mod uring_deferred {
-            $(#[test] fn $case() { crate::$module::$case(&crate::Uring(RingMode::Deferred)); })*
-            use weft_reactor::RingMode;
+/// Makes a test of each case with each driver: `case::driver`.
+macro_rules! cases {
+    (
+        on every driver: $($module:ident::$case:ident),+;
+        on the kernel: $($kernel_module:ident::$kernel_case:ident),+;
+    ) => {
+        $(
+            mod $case {
+                #[test]
+                fn simulated() {
+                    crate::$module::$case(&crate::Simulated::new());
+                }
+                cases!($module::$case);
+            }
+        )+
+        $(mod $kernel_case { cases!($kernel_module::$kernel_case); })+
+    };
+    ($module:ident::$case:ident) => {
+        #[test]
+        fn epoll() {
+            crate::$module::$case(&crate::Epoll);
         }
-        mod uring_cooperative {
-            $(#[test] fn $case() { crate::$module::$case(&crate::Uring(RingMode::Cooperative)); })*
-            use weft_reactor::RingMode;
+        #[test]
+        fn uring_deferred() {
+            crate::$module::$case(&crate::Uring(crate::RingMode::Deferred));
         }
-        mod uring_plain {
-            $(#[test] fn $case() { crate::$module::$case(&crate::Uring(RingMode::Plain)); })*
-            use weft_reactor::RingMode;
+        #[test]
+        fn uring_cooperative() {
+            crate::$module::$case(&crate::Uring(crate::RingMode::Cooperative));
+        }
+        #[test]
+        fn uring_plain() {
+            crate::$module::$case(&crate::Uring(crate::RingMode::Plain));
         }
     };
 }
 
-on_every_driver!(
-    sockets::echo_of_many_sizes,
-    sockets::peers_know_each_other,
-    sockets::a_large_message_goes_out_in_pieces,
-    sockets::receive_into_a_given_range,
-    sockets::end_of_stream_is_an_empty_receive,
-    sockets::cancelled_operations_give_back_what_they_hold,
-    sockets::closing_cancels_what_is_pending,
-    sockets::connecting_to_nobody_is_refused,
-    sockets::a_stream_moves_between_reactors,
-    sockets::an_empty_pool_delays_receives,
-    sockets::a_thousand_idle_connections_hold_no_buffer,
-    sockets::misuse_is_refused_with_everything_given_back,
-    sockets::a_closed_listener_refuses,
-    files::what_is_written_is_read,
-    files::only_the_range_is_touched,
-    files::an_end_of_file_on_the_way_is_an_error,
-    files::many_at_once_complete_once_each,
-    files::direct_files_take_whole_sectors,
-    files::discard_and_zeroes_read_as_zeroes,
-    files::requests_that_make_no_sense_fail,
-    files::a_removed_file_finishes_what_it_began,
-    files::cancelled_file_operations_complete_once,
-    files::dropping_a_reactor_waits_for_its_files,
-    timing::timers_fire_in_order_and_once,
-    timing::a_deadline_ends_the_wait,
-    timing::mail_ends_the_wait,
-);
+cases! {
+    on every driver:
+        sockets::echo_of_many_sizes,
+        sockets::peers_know_each_other,
+        sockets::a_large_message_goes_out_in_pieces,
+        sockets::receive_into_a_given_range,
+        sockets::end_of_stream_is_an_empty_receive,
+        sockets::cancelled_operations_give_back_what_they_hold,
+        sockets::closing_cancels_what_is_pending,
+        sockets::connecting_to_nobody_is_refused,
+        sockets::a_stream_moves_between_reactors,
+        sockets::a_dropped_stream_is_closed,
+        sockets::an_empty_pool_delays_receives,
+        sockets::a_thousand_idle_connections_hold_no_buffer,
+        sockets::misuse_is_refused_with_everything_given_back,
+        sockets::a_closed_listener_refuses,
+        sockets::connections_over_ipv6,
+        sockets::a_local_address_can_be_chosen,
+        sockets::a_cancelled_connect_leaves_nothing,
+        sockets::a_broken_connection_fails_both_ways,
+        files::what_is_written_is_read,
+        files::only_the_range_is_touched,
+        files::an_end_of_file_on_the_way_is_an_error,
+        files::many_at_once_complete_once_each,
+        files::discard_and_zeroes_read_as_zeroes,
+        files::requests_that_make_no_sense_fail,
+        files::a_removed_file_finishes_what_it_began,
+        files::cancelled_file_operations_complete_once,
+        timing::timers_fire_in_order_and_once,
+        timing::a_deadline_ends_the_wait,
+        timing::mail_ends_the_wait,
+        timing::files_and_sockets_share_a_turn;
+    on the kernel:
+        sockets::a_wildcard_takes_both_families,
+        sockets::tiny_socket_buffers,
+        sockets::a_connect_without_answer_times_out,
+        files::direct_files_take_whole_sectors,
+        files::dropping_a_reactor_waits_for_its_files,
+        timing::mail_from_other_threads_is_never_lost,
+        timing::an_idle_reactor_uses_no_cpu,
+        timing::a_call_from_another_thread_ends_a_sleep,
+        pressure::running_out_of_descriptors,
+        pressure::spinning_does_not_starve_cold_sockets;
+}

@@ -322,3 +322,140 @@ pub(crate) fn a_closed_listener_refuses(driver: &impl Driver) {
     let again = reactor.listen(address).unwrap();
     assert_eq!(reactor.local_address(again).unwrap(), address);
 }
+
+pub(crate) fn a_dropped_stream_is_closed(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    drop(reactor.take_stream(server));
+    reactor.submit(token(1), Operation::Receive { socket: client });
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Received { len: 0, .. }));
+}
+
+pub(crate) fn connections_over_ipv6(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let listener = match reactor.listen("[::1]:0".parse().unwrap()) {
+        Ok(listener) => listener,
+        Err(error) => {
+            // A machine without IPv6.
+            eprintln!("{error}");
+            return;
+        }
+    };
+    let address = reactor.local_address(listener).unwrap();
+    assert!(address.is_ipv6());
+    reactor.submit(token(1), Operation::Accept { listener });
+    reactor.submit(token(2), Operation::Connect { address, local: None, timeout: None });
+    for completion in wait_for(&mut reactor, 2) {
+        match completion.outcome {
+            Outcome::Accepted { peer, .. } => assert!(peer.is_ipv6()),
+            Outcome::Connected { socket } => {
+                assert_eq!(reactor.peer_address(socket).unwrap(), address);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) fn a_local_address_can_be_chosen(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let listener = reactor.listen(any_address()).unwrap();
+    let address = reactor.local_address(listener).unwrap();
+    reactor.submit(token(1), Operation::Accept { listener });
+    let local = Some("127.0.0.5:0".parse().unwrap());
+    reactor.submit(token(2), Operation::Connect { address, local, timeout: None });
+    for completion in wait_for(&mut reactor, 2) {
+        if let Outcome::Accepted { peer, .. } = completion.outcome {
+            assert_eq!(peer.ip().to_string(), "127.0.0.5");
+        }
+    }
+}
+
+pub(crate) fn a_cancelled_connect_leaves_nothing(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let listener = reactor.listen(any_address()).unwrap();
+    let address = reactor.local_address(listener).unwrap();
+    for _ in 0..20 {
+        let timeout = Some(Duration::from_millis(2));
+        reactor.submit(token(1), Operation::Connect { address, local: None, timeout });
+        reactor.cancel(token(1));
+        match outcome_of(&mut reactor, 1) {
+            // On the loopback interface it may have come about already.
+            Outcome::Connected { socket } => reactor.close(socket),
+            Outcome::Cancelled { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_quiet(&mut reactor, Duration::from_millis(10));
+}
+
+pub(crate) fn a_broken_connection_fails_both_ways(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    // Something unread makes closing a reset.
+    reactor.submit(token(1), Operation::Send { socket: client, message: message(b"unread") });
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Sent { .. }));
+    assert_quiet(&mut reactor, Duration::from_millis(20));
+    reactor.submit(token(2), Operation::Receive { socket: client });
+    assert_quiet(&mut reactor, Duration::from_millis(5));
+    reactor.close(server);
+    match outcome_of(&mut reactor, 2) {
+        Outcome::Failed { error, .. } => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        other => panic!("{other:?}"),
+    }
+    reactor.submit(token(3), Operation::Send { socket: client, message: message(b"late") });
+    match outcome_of(&mut reactor, 3) {
+        Outcome::Failed { error, message: Some(_), .. } => {
+            assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn a_wildcard_takes_both_families(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let Ok(listener) = reactor.listen("[::]:0".parse().unwrap()) else { return };
+    let port = reactor.local_address(listener).unwrap().port();
+    reactor.submit(token(1), Operation::Accept { listener });
+    for host in ["127.0.0.1", "[::1]"] {
+        let address = format!("{host}:{port}").parse().unwrap();
+        reactor.submit(token(2), Operation::Connect { address, local: None, timeout: None });
+        let outcomes = wait_for(&mut reactor, 2);
+        assert!(outcomes.iter().any(|it| matches!(it.outcome, Outcome::Accepted { .. })));
+        assert!(outcomes.iter().any(|it| matches!(it.outcome, Outcome::Connected { .. })));
+    }
+}
+
+/// With buffers this small every message is cut many times on both sides.
+pub(crate) fn tiny_socket_buffers(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let listener = std::net::TcpListener::bind(any_address()).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 2304).unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&client, 4608).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let client = reactor.add_stream(client.into()).unwrap();
+    let server = reactor.add_stream(server.into()).unwrap();
+    let bytes = pattern(9, 400_000);
+    assert!(transfer(&mut reactor, client, server, message(&bytes)) == bytes);
+    let there = transfer(&mut reactor, server, client, message(&bytes));
+    assert!(there == bytes);
+}
+
+/// A listener whose backlog is full lets further attempts wait.
+pub(crate) fn a_connect_without_answer_times_out(driver: &impl Driver) {
+    use rustix::net::{AddressFamily, SocketType};
+    let full = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&full, &any_address()).unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let address = rustix::net::getsockname(&full).unwrap().try_into().unwrap();
+    let _first = std::net::TcpStream::connect(address).unwrap();
+    let mut reactor = driver.reactor();
+    let start = reactor.now();
+    let timeout = Some(Duration::from_millis(50));
+    reactor.submit(token(1), Operation::Connect { address, local: None, timeout });
+    match outcome_of(&mut reactor, 1) {
+        Outcome::Failed { error, .. } => assert_eq!(error.kind(), ErrorKind::TimedOut),
+        other => panic!("{other:?}"),
+    }
+    assert!(reactor.now() >= start + Duration::from_millis(50));
+}

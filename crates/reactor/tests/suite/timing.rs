@@ -1,8 +1,9 @@
 //! Cases about timers, deadlines and mail.
 
-use crate::harness::{Driver, assert_quiet, token, wait_for};
+use crate::harness::{Driver, assert_quiet, connection, outcome_of, token, wait_for};
+use std::sync::mpsc;
 use std::time::Duration;
-use weft_reactor::{Outcome, Patience};
+use weft_reactor::{Operation, Outcome, Patience, thread_cpu_time};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -59,4 +60,140 @@ pub(crate) fn mail_ends_the_wait(driver: &impl Driver) {
         assert_eq!(mailbox.take(), None);
     }
     assert!(completions.is_empty());
+}
+
+pub(crate) fn files_and_sockets_share_a_turn(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    let (file, _) = driver.file(&mut reactor);
+    let mut completions = Vec::new();
+    // However long one of them is busy, the others come through; with every kind of patience.
+    for (round, patience) in (0u32..60).zip(
+        [Patience::NoWait, Patience::Spin, Patience::Sleep, Patience::Adaptive { grace: ms(1) }]
+            .into_iter()
+            .cycle(),
+    ) {
+        let buffer = reactor.pool().take(4096).unwrap();
+        let offset = u64::from(round) * 4096;
+        let range = 0..4096;
+        reactor.submit(token(1), Operation::Write { file, offset, buffer, range, durable: false });
+        reactor.submit(token(2), Operation::Receive { socket: server });
+        let mut message = weft_reactor::Message::new();
+        message.bytes(b"round");
+        reactor.submit(token(3), Operation::Send { socket: client, message });
+        reactor.set_timer(token(4), reactor.now() + ms(1));
+        let mut received = 0;
+        let (mut written, mut sent, mut fired) = (0, 0, 0);
+        while (received, written, sent, fired) != (5, 1, 1, 1) {
+            reactor.poll(patience, &mut completions);
+            if patience == Patience::NoWait && completions.is_empty() {
+                // Virtual time passes only by waiting.
+                reactor.poll(Patience::Until(reactor.now() + ms(1)), &mut completions);
+            }
+            for completion in completions.drain(..) {
+                match completion.outcome {
+                    Outcome::Transferred { .. } => written += 1,
+                    Outcome::Sent { .. } => sent += 1,
+                    Outcome::Timer => fired += 1,
+                    Outcome::Received { len, .. } => {
+                        received += len;
+                        if received < 5 {
+                            reactor.submit(token(2), Operation::Receive { socket: server });
+                        }
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+}
+
+enum Mail {
+    Question(u64, mpsc::Sender<u64>),
+    /// A sender has all its answers.
+    Done,
+    /// A sender waited in vain.
+    Lost,
+}
+
+/// Four threads and a reactor that falls asleep as often as it can. After a lost wake-up it would
+/// sleep on, with mail in its box, while all the senders wait for their answers.
+pub(crate) fn mail_from_other_threads_is_never_lost(driver: &impl Driver) {
+    const ROUNDS: u64 = 2000;
+    let mut reactor = driver.reactor();
+    let (postbox, mailbox) = reactor.mailbox();
+    for sender in 0..4 {
+        let postbox = postbox.clone();
+        std::thread::spawn(move || {
+            let (answer, answers) = mpsc::channel();
+            for round in 0..ROUNDS {
+                // Alone and in bursts.
+                let burst = 1 + (round + sender) % 3;
+                for n in 0..burst {
+                    postbox.post(Mail::Question(round * 10 + n, answer.clone()));
+                }
+                for n in 0..burst {
+                    if answers.recv_timeout(Duration::from_secs(20)) != Ok(round * 10 + n) {
+                        return postbox.post(Mail::Lost);
+                    }
+                }
+            }
+            postbox.post(Mail::Done);
+        });
+    }
+    let mut completions = Vec::new();
+    let mut done = 0;
+    for turn in 0u32.. {
+        let patience = match turn % 4 {
+            0 => Patience::NoWait,
+            1 => Patience::Adaptive { grace: Duration::from_micros(20) },
+            2 => Patience::Sleep,
+            _ => Patience::Until(reactor.now() + Duration::from_secs(60)),
+        };
+        reactor.poll(patience, &mut completions);
+        while let Some(mail) = mailbox.take() {
+            match mail {
+                Mail::Question(number, answer) => answer.send(number).unwrap(),
+                Mail::Done => done += 1,
+                Mail::Lost => panic!("the reactor slept on its mail"),
+            }
+        }
+        if done == 4 {
+            break;
+        }
+    }
+}
+
+pub(crate) fn an_idle_reactor_uses_no_cpu(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let (_, client, server) = connection(&mut reactor);
+    reactor.submit(token(1), Operation::Receive { socket: client });
+    reactor.submit(token(2), Operation::Receive { socket: server });
+    let mut completions = Vec::new();
+    let before = thread_cpu_time();
+    reactor.set_timer(token(3), reactor.now() + ms(400));
+    while completions.is_empty() {
+        reactor.poll(Patience::Adaptive { grace: ms(2) }, &mut completions);
+    }
+    let used = thread_cpu_time() - before;
+    // The grace, and a hundred times what one wake-up takes.
+    assert!(used < ms(50), "{used:?} of 400 ms");
+}
+
+pub(crate) fn a_call_from_another_thread_ends_a_sleep(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let waker = reactor.waker();
+    let caller = std::thread::spawn(move || {
+        std::thread::sleep(ms(30));
+        waker.wake();
+    });
+    let mut completions = Vec::new();
+    let before = reactor.now();
+    reactor.poll(Patience::Sleep, &mut completions);
+    assert!(completions.is_empty());
+    assert!(reactor.now() - before >= ms(25));
+    caller.join().unwrap();
+    // A timer set for the past fires at once.
+    reactor.set_timer(token(9), before);
+    assert!(matches!(outcome_of(&mut reactor, 9), Outcome::Timer));
 }

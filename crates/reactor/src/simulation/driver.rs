@@ -1,0 +1,604 @@
+//! A reactor's driver in a simulated world.
+
+use super::network::Place;
+use super::state::{Event, Notice, State};
+use super::{DRIVER_NAME, SimulatedFile};
+use crate::driver::sockets::take_largest;
+use crate::driver::{Driver, Wait};
+use crate::mailbox::Waker;
+use crate::message::{Message, PIECES_MAX};
+use crate::operation::{Completion, FileId, ListenerId, Operation, Outcome, SocketId, Token};
+use crate::pool::{Buffer, Pool};
+use crate::slab::{Key, Slab};
+use crate::stream::{FileKind, FileSource, Stream, StreamKind};
+use crate::timers::NumberMap;
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub(crate) struct SimulatedDriver {
+    state: Rc<RefCell<State>>,
+    /// Which of the world's reactors it is.
+    reactor: usize,
+    pool: Pool,
+    waker: Waker,
+    receive_bytes: usize,
+    sockets: Slab<Socket>,
+    tokens: NumberMap<Token, Key>,
+    /// To be tried in the next turn.
+    runnable: Vec<Key>,
+    files: Slab<SimulatedFile>,
+    operations: Slab<FileWork>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Listener { listener: Key, accept: Option<Token> },
+    Connecting { end: Key, token: Token },
+    Stream { end: Key, receive: Option<Receive>, send: Option<Send> },
+}
+
+#[derive(Debug)]
+struct Receive {
+    token: Token,
+    into: Option<(Buffer, Range<usize>)>,
+}
+
+#[derive(Debug)]
+struct Send {
+    token: Token,
+    message: Message,
+}
+
+/// An operation on a file, until its time has come.
+#[derive(Debug)]
+struct FileWork {
+    token: Token,
+    operation: Operation,
+    file: SimulatedFile,
+    /// The file's count when it began.
+    crashes: u64,
+    fails: bool,
+}
+
+impl fmt::Debug for SimulatedDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedDriver").field("reactor", &self.reactor).finish_non_exhaustive()
+    }
+}
+
+impl SimulatedDriver {
+    pub(super) fn new(state: Rc<RefCell<State>>, pool: Pool, waker: Waker) -> Self {
+        let (reactor, receive_bytes) = {
+            let mut state = state.borrow_mut();
+            (state.add_reactor(), state.receive_bytes)
+        };
+        Self {
+            state,
+            reactor,
+            pool,
+            waker,
+            receive_bytes,
+            sockets: Slab::new(),
+            tokens: NumberMap::default(),
+            runnable: Vec::new(),
+            files: Slab::new(),
+            operations: Slab::new(),
+        }
+    }
+
+    fn is_out_of_sockets(&self) -> bool {
+        let limit = self.state.borrow().socket_limit;
+        limit.is_some_and(|limit| self.sockets.len() >= limit)
+    }
+
+    fn finish(&mut self, token: Token, outcome: Outcome, ready: &mut Vec<Completion>) {
+        self.tokens.remove(&token);
+        ready.push(Completion { token, outcome });
+    }
+
+    // Sockets
+
+    fn submit_socket(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>) {
+        let key = match &operation {
+            Operation::Accept { listener } => listener.0,
+            Operation::Receive { socket }
+            | Operation::ReceiveInto { socket, .. }
+            | Operation::Send { socket, .. } => socket.0,
+            _ => unreachable!("only operations on sockets come here"),
+        };
+        let refusal = match (self.sockets.get_mut(key), &operation) {
+            (Some(Socket::Listener { accept, .. }), Operation::Accept { .. }) => {
+                accept.is_some().then_some(Errno::ALREADY)
+            }
+            (Some(Socket::Stream { send, .. }), Operation::Send { .. }) => {
+                send.is_some().then_some(Errno::ALREADY)
+            }
+            (
+                Some(Socket::Stream { receive, .. }),
+                Operation::Receive { .. } | Operation::ReceiveInto { .. },
+            ) => receive.is_some().then_some(Errno::ALREADY),
+            _ => Some(Errno::BADF),
+        };
+        if let Some(error) = refusal {
+            ready.push(Completion { token, outcome: operation.refuse(error) });
+            return;
+        }
+        self.tokens.insert(token, key);
+        let is_send = matches!(operation, Operation::Send { .. });
+        match (self.sockets.get_mut(key), operation) {
+            (Some(Socket::Listener { accept, .. }), _) => *accept = Some(token),
+            (Some(Socket::Stream { send, .. }), Operation::Send { mut message, .. }) => {
+                message.rewind();
+                *send = Some(Send { token, message });
+            }
+            (Some(Socket::Stream { receive, .. }), operation) => {
+                let into = match operation {
+                    Operation::ReceiveInto { buffer, range, .. } => Some((buffer, range)),
+                    _ => None,
+                };
+                *receive = Some(Receive { token, into });
+            }
+            _ => {}
+        }
+        if is_send {
+            self.try_send(key, ready);
+        } else {
+            self.runnable.push(key);
+        }
+    }
+
+    fn connect(
+        &mut self,
+        token: Token,
+        address: SocketAddr,
+        local: Option<SocketAddr>,
+        timeout: Option<Duration>,
+        ready: &mut Vec<Completion>,
+    ) {
+        if self.is_out_of_sockets() {
+            ready.push(Completion { token, outcome: Outcome::failed(Errno::MFILE) });
+            return;
+        }
+        // The end and the socket name each other, so one is there first, for a moment, with a
+        // key that means nothing.
+        let unknown = Key::from_bits(u64::MAX);
+        let socket = self.sockets.insert(Socket::Connecting { end: unknown, token });
+        let place = Place { reactor: self.reactor, socket };
+        let end = self.state.borrow_mut().connect(place, address, local, timeout);
+        if let Some(Socket::Connecting { end: slot, .. }) = self.sockets.get_mut(socket) {
+            *slot = end;
+        }
+        self.tokens.insert(token, socket);
+    }
+
+    /// Does whatever a socket's operations can do now.
+    fn try_socket(&mut self, key: Key, ready: &mut Vec<Completion>) {
+        match self.sockets.get(key) {
+            Some(Socket::Listener { .. }) => self.try_accept(key, ready),
+            Some(Socket::Stream { .. }) => {
+                self.try_receive(key, ready);
+                self.try_send(key, ready);
+            }
+            Some(Socket::Connecting { .. }) | None => {}
+        }
+    }
+
+    fn try_accept(&mut self, key: Key, ready: &mut Vec<Completion>) {
+        loop {
+            let is_full = self.is_out_of_sockets();
+            let Some(Socket::Listener { listener, accept }) = self.sockets.get_mut(key) else {
+                return;
+            };
+            let (Some(token), listener) = (*accept, *listener) else { return };
+            if !self.state.borrow().has_backlog(listener) {
+                return;
+            }
+            if is_full {
+                *accept = None;
+                return self.finish(token, Outcome::failed(Errno::MFILE), ready);
+            }
+            let (sockets, reactor) = (&mut self.sockets, self.reactor);
+            let mut accepted = None;
+            let end = self.state.borrow_mut().accept(listener, |end| {
+                let socket = sockets.insert(Socket::Stream { end, receive: None, send: None });
+                accepted = Some(socket);
+                Place { reactor, socket }
+            });
+            let (Some(end), Some(socket)) = (end, accepted) else { return };
+            let state = self.state.borrow();
+            let Some(peer) = state.ends.get(end).map(|end| end.remote) else { return };
+            let outcome = Outcome::Accepted { socket: SocketId(socket), peer };
+            ready.push(Completion { token, outcome });
+        }
+    }
+
+    fn try_receive(&mut self, key: Key, ready: &mut Vec<Completion>) {
+        let Some(Socket::Stream { end, receive, .. }) = self.sockets.get_mut(key) else { return };
+        let Some(Receive { into, .. }) = receive else { return };
+        let mut state = self.state.borrow_mut();
+        if !state.ends.get(*end).is_some_and(|end| end.has_input()) {
+            return;
+        }
+        let mut taken = None;
+        let bytes = match into {
+            Some((buffer, range)) => &mut buffer.bytes_mut()[range.clone()],
+            None => match taken.insert(take_largest(&self.pool, self.receive_bytes)) {
+                Some(buffer) => buffer.bytes_mut(),
+                // The pool is empty: again in the next turn.
+                None => return self.runnable.push(key),
+            },
+        };
+        let result = state.receive(*end, bytes);
+        drop(state);
+        let Some(Receive { token, into }) = receive.take() else { return };
+        let outcome = match (result, into, taken.flatten()) {
+            (Ok(len), Some((buffer, _)), _) => Outcome::ReceivedInto { buffer, len },
+            (Ok(len), None, Some(mut buffer)) => {
+                buffer.set_len(len);
+                Outcome::Received { buffer, len }
+            }
+            (Err(error), into, _) => {
+                let buffer = into.map(|(buffer, _)| buffer);
+                Outcome::Failed { error: error.into(), buffer, message: None }
+            }
+            (Ok(_), None, None) => return,
+        };
+        self.finish(token, outcome, ready);
+    }
+
+    fn try_send(&mut self, key: Key, ready: &mut Vec<Completion>) {
+        let Some(Socket::Stream { end, send, .. }) = self.sockets.get_mut(key) else { return };
+        let Some(Send { message, .. }) = send else { return };
+        let result = send_all(&mut self.state.borrow_mut(), *end, message);
+        if result == Err(Errno::AGAIN) {
+            return;
+        }
+        let Some(Send { token, message }) = send.take() else { return };
+        let outcome = match result {
+            Ok(()) => Outcome::Sent { message },
+            Err(error) => {
+                Outcome::Failed { error: error.into(), buffer: None, message: Some(message) }
+            }
+        };
+        self.finish(token, outcome, ready);
+    }
+
+    fn close_socket(&mut self, key: Key, ready: &mut Vec<Completion>) {
+        let cancelled = |buffer, message| Outcome::Cancelled { buffer, message };
+        match self.sockets.remove(key) {
+            Some(Socket::Listener { listener, accept }) => {
+                self.state.borrow_mut().close_listener(listener);
+                if let Some(token) = accept {
+                    self.finish(token, cancelled(None, None), ready);
+                }
+            }
+            Some(Socket::Connecting { end, token }) => {
+                self.state.borrow_mut().close_end(end);
+                self.finish(token, cancelled(None, None), ready);
+            }
+            Some(Socket::Stream { end, receive, send }) => {
+                self.state.borrow_mut().close_end(end);
+                if let Some(Receive { token, into }) = receive {
+                    let buffer = into.map(|(buffer, _)| buffer);
+                    self.finish(token, cancelled(buffer, None), ready);
+                }
+                if let Some(Send { token, message }) = send {
+                    self.finish(token, cancelled(None, Some(message)), ready);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn connected(&mut self, key: Key, ready: &mut Vec<Completion>) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        let Socket::Connecting { end, token } = *socket else { return };
+        *socket = Socket::Stream { end, receive: None, send: None };
+        self.finish(token, Outcome::Connected { socket: SocketId(key) }, ready);
+    }
+
+    fn not_connected(&mut self, key: Key, error: Errno, ready: &mut Vec<Completion>) {
+        let Some(Socket::Connecting { end, token }) = self.sockets.get(key) else { return };
+        let (end, token) = (*end, *token);
+        self.sockets.remove(key);
+        self.state.borrow_mut().close_end(end);
+        self.finish(token, Outcome::failed(error), ready);
+    }
+
+    // Files
+
+    fn submit_file(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>) {
+        let (id, offset, length) = match &operation {
+            Operation::Read { file, offset, range, .. }
+            | Operation::Write { file, offset, range, .. } => (*file, *offset, range.len() as u64),
+            Operation::Discard { file, offset, length }
+            | Operation::WriteZeroes { file, offset, length, .. } => (*file, *offset, *length),
+            Operation::Sync { file } => (*file, 0, 0),
+            _ => unreachable!("only operations on files come here"),
+        };
+        let is_sound = offset.checked_add(length).is_some_and(|end| i64::try_from(end).is_ok());
+        let refusal = match self.files.get(id.0) {
+            None => Err(Errno::BADF),
+            Some(_) if !is_sound => Err(Errno::INVAL),
+            Some(file) => Ok(*file),
+        };
+        let file = match refusal {
+            Ok(file) => file,
+            Err(error) => {
+                ready.push(Completion { token, outcome: operation.refuse(error) });
+                return;
+            }
+        };
+        let mut state = self.state.borrow_mut();
+        let (latency, jitter) = (state.storage.latency, state.storage.jitter);
+        let error_probability = state.storage.error_probability;
+        let fails = state.random.chance(error_probability);
+        let crashes = state.file(file).crashes;
+        let at = state.now() + state.delay(latency, jitter);
+        let operation = self.operations.insert(FileWork { token, operation, file, crashes, fails });
+        state.schedule(at, Event::File { reactor: self.reactor, operation });
+    }
+
+    /// An operation's time has come: now it takes effect.
+    fn file_completed(&mut self, key: Key, ready: &mut Vec<Completion>) {
+        let Some(work) = self.operations.remove(key) else { return };
+        let mut state = self.state.borrow_mut();
+        let file = state.file_mut(work.file);
+        let outcome = if work.fails || work.crashes != file.crashes {
+            work.operation.refuse(Errno::IO)
+        } else {
+            match work.operation {
+                Operation::Read { offset, buffer, range, .. } => {
+                    if offset + range.len() as u64 > file.len() {
+                        let error = io::ErrorKind::UnexpectedEof.into();
+                        Outcome::Failed { error, buffer: Some(buffer), message: None }
+                    } else {
+                        let mut buffer = buffer;
+                        file.peek(offset, &mut buffer.bytes_mut()[range]);
+                        Outcome::Transferred { buffer }
+                    }
+                }
+                Operation::Write { offset, buffer, range, durable, .. } => {
+                    file.write(offset, &buffer[range], durable);
+                    Outcome::Transferred { buffer }
+                }
+                Operation::Discard { offset, length, .. }
+                | Operation::WriteZeroes { offset, length, .. } => {
+                    file.erase(offset, length);
+                    Outcome::Done
+                }
+                _ => {
+                    file.sync();
+                    Outcome::Done
+                }
+            }
+        };
+        ready.push(Completion { token: work.token, outcome });
+    }
+
+    /// Takes the world's notices and does what they make possible.
+    fn carry_on(&mut self, ready: &mut Vec<Completion>) {
+        loop {
+            let notice = self.state.borrow_mut().take_notice(self.reactor);
+            match notice {
+                None => break,
+                Some(Notice::Changed(key)) => self.try_socket(key, ready),
+                Some(Notice::Connected(key)) => self.connected(key, ready),
+                Some(Notice::NotConnected(key, error)) => self.not_connected(key, error, ready),
+                Some(Notice::File(key)) => self.file_completed(key, ready),
+            }
+        }
+        for key in std::mem::take(&mut self.runnable) {
+            self.try_socket(key, ready);
+        }
+    }
+}
+
+/// Sends until nothing is left or there is no room.
+fn send_all(state: &mut State, end: Key, message: &mut Message) -> Result<(), Errno> {
+    while message.unsent() > 0 {
+        let room = state.room(end)?;
+        let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
+        let mut bytes = Vec::new();
+        for piece in message.gather(&mut slices) {
+            let len = piece.len().min(room - bytes.len());
+            bytes.extend_from_slice(&piece[..len]);
+        }
+        message.advance(bytes.len());
+        state.send(end, bytes);
+    }
+    Ok(())
+}
+
+impl Driver for SimulatedDriver {
+    fn name(&self) -> &'static str {
+        DRIVER_NAME
+    }
+
+    fn is_virtual(&self) -> bool {
+        true
+    }
+
+    fn now(&self) -> Duration {
+        self.state.borrow().now()
+    }
+
+    fn listen(&mut self, address: SocketAddr) -> io::Result<ListenerId> {
+        if self.is_out_of_sockets() {
+            return Err(Errno::MFILE.into());
+        }
+        let unknown = Key::from_bits(u64::MAX);
+        let socket = self.sockets.insert(Socket::Listener { listener: unknown, accept: None });
+        let place = Place { reactor: self.reactor, socket };
+        match self.state.borrow_mut().listen(place, address) {
+            Ok(key) => {
+                if let Some(Socket::Listener { listener, .. }) = self.sockets.get_mut(socket) {
+                    *listener = key;
+                }
+                Ok(ListenerId(socket))
+            }
+            Err(error) => {
+                self.sockets.remove(socket);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn listener_address(&self, listener: ListenerId) -> io::Result<SocketAddr> {
+        let Some(Socket::Listener { listener, .. }) = self.sockets.get(listener.0) else {
+            return Err(Errno::BADF.into());
+        };
+        let state = self.state.borrow();
+        Ok(state.listeners.get(*listener).ok_or(Errno::BADF)?.address)
+    }
+
+    fn socket_address(&self, socket: SocketId) -> io::Result<SocketAddr> {
+        let Some(Socket::Stream { end, .. }) = self.sockets.get(socket.0) else {
+            return Err(Errno::BADF.into());
+        };
+        Ok(self.state.borrow().ends.get(*end).ok_or(Errno::BADF)?.local)
+    }
+
+    fn peer_address(&self, socket: SocketId) -> io::Result<SocketAddr> {
+        let Some(Socket::Stream { end, .. }) = self.sockets.get(socket.0) else {
+            return Err(Errno::BADF.into());
+        };
+        Ok(self.state.borrow().ends.get(*end).ok_or(Errno::BADF)?.remote)
+    }
+
+    fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId> {
+        let StreamKind::Simulated(detached) = stream.0 else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "a stream of the kernel"));
+        };
+        if self.is_out_of_sockets() {
+            return Err(Errno::MFILE.into());
+        }
+        let end = detached.end;
+        let socket = self.sockets.insert(Socket::Stream { end, receive: None, send: None });
+        let place = Place { reactor: self.reactor, socket };
+        self.state.borrow_mut().attach(&detached, place);
+        Ok(SocketId(socket))
+    }
+
+    fn take_stream(&mut self, socket: SocketId) -> Option<Stream> {
+        let Some(Socket::Stream { end, receive: None, send: None }) = self.sockets.get(socket.0)
+        else {
+            return None;
+        };
+        let detached = self.state.borrow_mut().detach(*end);
+        self.sockets.remove(socket.0);
+        Some(Stream(StreamKind::Simulated(detached)))
+    }
+
+    fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>) {
+        self.close_socket(socket.0, ready);
+    }
+
+    fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<Completion>) {
+        self.close_socket(listener.0, ready);
+    }
+
+    fn add_file(&mut self, file: FileSource, _direct: bool) -> FileId {
+        match file.0 {
+            FileKind::Simulated(file) => FileId(self.files.insert(file)),
+            FileKind::Kernel(_) => panic!("a file of the kernel on a simulated reactor"),
+        }
+    }
+
+    fn remove_file(&mut self, file: FileId) {
+        self.files.remove(file.0);
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>) {
+        match operation {
+            Operation::Connect { address, local, timeout } => {
+                self.connect(token, address, local, timeout, ready);
+            }
+            Operation::Accept { .. }
+            | Operation::Receive { .. }
+            | Operation::ReceiveInto { .. }
+            | Operation::Send { .. } => self.submit_socket(token, operation, ready),
+            Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::Sync { .. }
+            | Operation::Discard { .. }
+            | Operation::WriteZeroes { .. } => self.submit_file(token, operation, ready),
+        }
+    }
+
+    fn cancel(&mut self, token: Token, ready: &mut Vec<Completion>) {
+        let cancelled = |buffer, message| Outcome::Cancelled { buffer, message };
+        let Some(&key) = self.tokens.get(&token) else {
+            // Half of the file operations cannot be stopped any more.
+            let found = self.operations.iter().find(|(_, work)| work.token == token);
+            if let Some((key, _)) = found
+                && self.state.borrow_mut().random.chance(0.5)
+                && let Some(work) = self.operations.remove(key)
+            {
+                let outcome = match work.operation.refuse(Errno::CANCELED) {
+                    Outcome::Failed { buffer, message, .. } => cancelled(buffer, message),
+                    other => other,
+                };
+                ready.push(Completion { token, outcome });
+            }
+            return;
+        };
+        match self.sockets.get_mut(key) {
+            Some(Socket::Connecting { .. }) => self.close_socket(key, ready),
+            Some(Socket::Listener { accept, .. }) => {
+                *accept = None;
+                self.finish(token, cancelled(None, None), ready);
+            }
+            Some(Socket::Stream { receive, send, .. }) => {
+                if let Some(Receive { into, .. }) = receive.take_if(|it| it.token == token) {
+                    let buffer = into.map(|(buffer, _)| buffer);
+                    self.finish(token, cancelled(buffer, None), ready);
+                } else if let Some(Send { message, .. }) = send.take_if(|it| it.token == token) {
+                    self.finish(token, cancelled(None, Some(message)), ready);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn turn(&mut self, _now: Duration, wait: Wait, ready: &mut Vec<Completion>) {
+        self.carry_on(ready);
+        let Wait::Block(until) = wait else { return };
+        while ready.is_empty() {
+            let happened = self.state.borrow_mut().advance_until(until);
+            self.carry_on(ready);
+            if !happened {
+                // Only a deadline or somebody's call can end this now.
+                let is_forever = until.is_none() && !self.state.borrow().has_events();
+                assert!(
+                    !is_forever || !self.waker.begin_sleep(),
+                    "a simulated reactor waits for ever"
+                );
+                return;
+            }
+        }
+    }
+
+    fn note_deadline(&mut self, deadline: Option<Duration>) {
+        self.state.borrow_mut().set_deadline(self.reactor, deadline);
+    }
+}
+
+impl Drop for SimulatedDriver {
+    /// As when a process ends: its connections are closed, its timers are gone.
+    fn drop(&mut self) {
+        let keys: Vec<Key> = self.sockets.iter().map(|(key, _)| key).collect();
+        let mut ready = Vec::new();
+        for key in keys {
+            self.close_socket(key, &mut ready);
+        }
+        self.state.borrow_mut().set_deadline(self.reactor, None);
+    }
+}

@@ -1,0 +1,419 @@
+//! Connections in memory.
+//!
+//! A connection has two ends. What one sends is on its way for a while and then lies in the
+//! other's inbox; both together are bounded by the window. An end belongs to a reactor's socket,
+//! or to nobody while it waits to be accepted or is being moved.
+
+use super::random::Random;
+use super::state::{Event, Notice, State};
+use crate::slab::Key;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Connections that wait to be accepted, at most.
+const BACKLOG: usize = 4096;
+
+/// A connection on its way between simulated reactors. Closes when dropped.
+#[derive(Debug)]
+pub struct Detached {
+    pub(super) end: Key,
+    pub(super) _alive: Arc<()>,
+}
+
+/// A reactor's socket, as the world knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) reactor: usize,
+    pub(super) socket: Key,
+}
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) place: Place,
+    pub(super) address: SocketAddr,
+    backlog: VecDeque<Key>,
+}
+
+#[derive(Debug)]
+pub(super) struct End {
+    place: Option<Place>,
+    peer: Option<Key>,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    inbox: VecDeque<u8>,
+    /// Bytes on their way here.
+    coming: usize,
+    /// When the last of what is on its way arrives; nothing overtakes it.
+    last_arrival: Duration,
+    /// Nothing follows what is in the inbox.
+    ended: bool,
+    broken: bool,
+    /// Nothing arrives any more.
+    silent: bool,
+    closed: bool,
+    /// A send waits for the peer to read.
+    wants_room: bool,
+}
+
+impl End {
+    fn new(place: Option<Place>, local: SocketAddr, remote: SocketAddr) -> Self {
+        Self {
+            place,
+            peer: None,
+            local,
+            remote,
+            inbox: VecDeque::new(),
+            coming: 0,
+            last_arrival: Duration::ZERO,
+            ended: false,
+            broken: false,
+            silent: false,
+            closed: false,
+            wants_room: false,
+        }
+    }
+
+    /// Whether a receive would not have to wait.
+    pub(super) fn has_input(&self) -> bool {
+        !self.inbox.is_empty() || self.ended || self.broken
+    }
+}
+
+// What reactors ask for.
+impl State {
+    pub(super) fn listen(&mut self, place: Place, mut address: SocketAddr) -> Result<Key, Errno> {
+        if address.port() == 0 {
+            address.set_port(self.free_port(address.ip()));
+        }
+        if self.addresses.contains_key(&address) {
+            return Err(Errno::ADDRINUSE);
+        }
+        let key = self.listeners.insert(Listener { place, address, backlog: VecDeque::new() });
+        self.addresses.insert(address, key);
+        Ok(key)
+    }
+
+    pub(super) fn close_listener(&mut self, key: Key) {
+        let Some(listener) = self.listeners.remove(key) else { return };
+        self.addresses.remove(&listener.address);
+        for end in listener.backlog {
+            self.close_end(end);
+        }
+    }
+
+    /// Takes a connection out of a listener's backlog for the socket that `place` makes.
+    pub(super) fn accept(&mut self, key: Key, place: impl FnOnce(Key) -> Place) -> Option<Key> {
+        let listener = self.listeners.get_mut(key)?;
+        let end = listener.backlog.pop_front()?;
+        let place = place(end);
+        self.place_end(end, place);
+        Some(end)
+    }
+
+    pub(super) fn has_backlog(&self, key: Key) -> bool {
+        self.listeners.get(key).is_some_and(|listener| !listener.backlog.is_empty())
+    }
+
+    /// Sets out to connect. A notice says how it went.
+    pub(super) fn connect(
+        &mut self,
+        place: Place,
+        address: SocketAddr,
+        local: Option<SocketAddr>,
+        timeout: Option<Duration>,
+    ) -> Key {
+        let mut local = local.unwrap_or_else(|| match address {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
+        });
+        if local.port() == 0 {
+            local.set_port(self.free_port(local.ip()));
+        }
+        let end = self.ends.insert(End::new(Some(place), local, address));
+        let at = self.now() + self.network_delay();
+        self.schedule(at, Event::Attempt { end });
+        if let Some(timeout) = timeout {
+            let error = Errno::TIMEDOUT;
+            self.schedule(self.now() + timeout, Event::Refused { end, error });
+        }
+        end
+    }
+
+    /// Takes bytes out of an end's inbox.
+    pub(super) fn receive(&mut self, key: Key, into: &mut [u8]) -> Result<usize, Errno> {
+        let split = self.network.split_probability;
+        let Some(end) = self.ends.get_mut(key) else { return Err(Errno::BADF) };
+        if end.inbox.is_empty() {
+            return match (end.broken, end.ended) {
+                (true, _) => Err(Errno::CONNRESET),
+                (false, true) => Ok(0),
+                (false, false) => Err(Errno::AGAIN),
+            };
+        }
+        let mut count = into.len().min(end.inbox.len());
+        if count > 1 && self.random.chance(split) {
+            count = 1 + below(&mut self.random, count);
+        }
+        for (to, from) in into.iter_mut().zip(end.inbox.drain(..count)) {
+            *to = from;
+        }
+        let peer = end.peer;
+        if let Some(peer) = peer
+            && self.ends.get(peer).is_some_and(|peer| peer.wants_room)
+        {
+            let at = self.now() + self.network_delay();
+            self.schedule(at, Event::Credit { end: peer });
+        }
+        Ok(count)
+    }
+
+    /// How many bytes an end can send now. `AGAIN`: none, and a notice follows when it can.
+    pub(super) fn room(&mut self, key: Key) -> Result<usize, Errno> {
+        let Some(end) = self.ends.get_mut(key) else { return Err(Errno::BADF) };
+        if end.broken {
+            return Err(Errno::PIPE);
+        }
+        let peer = end.peer.ok_or(Errno::NOTCONN)?;
+        let held = self.ends.get(peer).map_or(0, |peer| peer.coming + peer.inbox.len());
+        let room = self.network.window_bytes.max(1).saturating_sub(held);
+        if room == 0 {
+            if let Some(end) = self.ends.get_mut(key) {
+                end.wants_room = true;
+            }
+            return Err(Errno::AGAIN);
+        }
+        Ok(room)
+    }
+
+    /// Sends bytes for which there is room.
+    pub(super) fn send(&mut self, key: Key, mut bytes: Vec<u8>) {
+        let Some(peer) = self.ends.get(key).and_then(|end| end.peer) else { return };
+        if self.random.chance(self.network.silence_probability) {
+            self.silence(key);
+        }
+        if self.random.chance(self.network.reset_probability) {
+            self.break_connection(key);
+        }
+        let mut rest = Vec::new();
+        if bytes.len() > 1 && self.random.chance(self.network.split_probability) {
+            rest = bytes.split_off(1 + below(&mut self.random, bytes.len() - 1));
+        }
+        for bytes in [bytes, rest] {
+            if !bytes.is_empty() {
+                if let Some(peer) = self.ends.get_mut(peer) {
+                    peer.coming += bytes.len();
+                }
+                self.schedule_arrival(peer, |end| Event::Deliver { end, bytes });
+            }
+        }
+    }
+
+    /// Closes an end. Its peer hears of it later, as a reset if something was left unread.
+    pub(super) fn close_end(&mut self, key: Key) {
+        let Some(end) = self.ends.get_mut(key) else { return };
+        end.closed = true;
+        end.place = None;
+        let was_unread = !end.inbox.is_empty() || end.coming > 0;
+        let Some(peer) = end.peer else {
+            self.ends.remove(key);
+            return;
+        };
+        match self.ends.get(peer) {
+            Some(other) if other.closed => {
+                self.ends.remove(peer);
+                self.ends.remove(key);
+            }
+            _ if was_unread => self.schedule_arrival(peer, |end| Event::Reset { end }),
+            _ => self.schedule_arrival(peer, |end| Event::Finish { end }),
+        }
+    }
+
+    pub(super) fn detach(&mut self, key: Key) -> Detached {
+        if let Some(end) = self.ends.get_mut(key) {
+            end.place = None;
+        }
+        let alive = Arc::new(());
+        self.detached.push((key, Arc::downgrade(&alive)));
+        Detached { end: key, _alive: alive }
+    }
+
+    pub(super) fn attach(&mut self, detached: &Detached, place: Place) {
+        self.detached.retain(|(key, _)| *key != detached.end);
+        self.place_end(detached.end, place);
+    }
+
+    pub(super) fn close_dropped_streams(&mut self) {
+        let is_dropped = |alive: &Weak<()>| alive.strong_count() == 0;
+        while let Some(position) = self.detached.iter().position(|(_, alive)| is_dropped(alive)) {
+            let (end, _) = self.detached.remove(position);
+            self.close_end(end);
+        }
+    }
+
+    pub(super) fn reset_by_address(&mut self, address: SocketAddr) -> bool {
+        let found = self.end_at(address);
+        found.inspect(|key| self.break_connection(*key)).is_some()
+    }
+
+    pub(super) fn silence_by_address(&mut self, address: SocketAddr) -> bool {
+        let found = self.end_at(address);
+        found.inspect(|key| self.silence(*key)).is_some()
+    }
+}
+
+// What happens.
+impl State {
+    pub(super) fn deliver(&mut self, key: Key, bytes: &[u8]) {
+        let Some(end) = self.ends.get_mut(key) else { return };
+        if end.silent || end.broken {
+            return; // what is swallowed still fills the window
+        }
+        end.coming = end.coming.saturating_sub(bytes.len());
+        if end.closed {
+            // Nobody is there to read it: the sender hears so.
+            if let Some(peer) = end.peer {
+                self.schedule_arrival(peer, |end| Event::Reset { end });
+            }
+            return;
+        }
+        end.inbox.extend(bytes);
+        self.notify_end(key);
+    }
+
+    pub(super) fn finish(&mut self, key: Key) {
+        let Some(end) = self.ends.get_mut(key) else { return };
+        if !end.silent {
+            end.ended = true;
+            self.notify_end(key);
+        }
+    }
+
+    pub(super) fn reset(&mut self, key: Key) {
+        let Some(end) = self.ends.get_mut(key) else { return };
+        if !end.silent {
+            end.broken = true;
+            end.inbox.clear();
+            self.notify_end(key);
+        }
+    }
+
+    pub(super) fn credit(&mut self, key: Key) {
+        let Some(end) = self.ends.get_mut(key) else { return };
+        if !end.silent && end.wants_room {
+            end.wants_room = false;
+            self.notify_end(key);
+        }
+    }
+
+    pub(super) fn attempt(&mut self, key: Key) {
+        let Some(end) = self.ends.get(key) else { return };
+        let (local, remote) = (end.local, end.remote);
+        let is_refused = self.random.chance(self.network.refusal_probability);
+        let answer = self.now() + self.network_delay();
+        let listener = self.listener_for(remote).filter(|_| !is_refused);
+        let Some(listener) = listener else {
+            return self.schedule(answer, Event::Refused { end: key, error: Errno::CONNREFUSED });
+        };
+        let mut peer = End::new(None, remote, local);
+        peer.peer = Some(key);
+        let peer = self.ends.insert(peer);
+        if let Some(end) = self.ends.get_mut(key) {
+            end.peer = Some(peer);
+        }
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.backlog.push_back(peer);
+            let place = listener.place;
+            self.notify(place.reactor, Notice::Changed(place.socket));
+        }
+        self.schedule_arrival(key, |end| Event::Established { end });
+    }
+
+    pub(super) fn established(&mut self, key: Key) {
+        if let Some(place) = self.ends.get(key).and_then(|end| end.place) {
+            self.notify(place.reactor, Notice::Connected(place.socket));
+        }
+    }
+
+    /// For a connection that stands by now, or is given up, it means nothing: its reactor knows.
+    pub(super) fn refused(&mut self, key: Key, error: Errno) {
+        if let Some(place) = self.ends.get(key).and_then(|end| end.place) {
+            self.notify(place.reactor, Notice::NotConnected(place.socket, error));
+        }
+    }
+
+    fn place_end(&mut self, key: Key, place: Place) {
+        if let Some(end) = self.ends.get_mut(key) {
+            end.place = Some(place);
+        }
+    }
+
+    fn notify_end(&mut self, key: Key) {
+        if let Some(place) = self.ends.get(key).and_then(|end| end.place) {
+            self.notify(place.reactor, Notice::Changed(place.socket));
+        }
+    }
+
+    /// Schedules what travels to an end, behind all that travels there already.
+    fn schedule_arrival(&mut self, key: Key, event: impl FnOnce(Key) -> Event) {
+        let at = self.now() + self.network_delay();
+        let Some(end) = self.ends.get_mut(key) else { return };
+        end.last_arrival = end.last_arrival.max(at);
+        let at = end.last_arrival;
+        self.schedule(at, event(key));
+    }
+
+    fn break_connection(&mut self, key: Key) {
+        let peer = self.ends.get(key).and_then(|end| end.peer);
+        for end in [Some(key), peer].into_iter().flatten() {
+            self.schedule_arrival(end, |end| Event::Reset { end });
+        }
+    }
+
+    fn silence(&mut self, key: Key) {
+        let peer = self.ends.get(key).and_then(|end| end.peer);
+        for key in [Some(key), peer].into_iter().flatten() {
+            if let Some(end) = self.ends.get_mut(key) {
+                end.silent = true;
+            }
+        }
+    }
+
+    fn network_delay(&mut self) -> Duration {
+        self.delay(self.network.latency, self.network.jitter)
+    }
+
+    fn end_at(&self, address: SocketAddr) -> Option<Key> {
+        self.ends.iter().find(|(_, end)| end.local == address).map(|(key, _)| key)
+    }
+
+    /// The listener that a connection to `address` reaches: of this address or of any.
+    fn listener_for(&self, address: SocketAddr) -> Option<Key> {
+        let port = address.port();
+        let anywhere = [
+            Some(address),
+            address.is_ipv4().then_some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
+            Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
+        ];
+        let key = anywhere.into_iter().flatten().find_map(|it| self.addresses.get(&it)).copied();
+        key.filter(|key| self.listeners.get(*key).is_some_and(|it| it.backlog.len() < BACKLOG))
+    }
+
+    fn free_port(&mut self, ip: IpAddr) -> u16 {
+        loop {
+            let port = self.next_port;
+            self.next_port = self.next_port.checked_add(1).unwrap_or(32_768);
+            let address = SocketAddr::new(ip, port);
+            if !self.addresses.contains_key(&address) && self.end_at(address).is_none() {
+                return port;
+            }
+        }
+    }
+}
+
+/// A number below `end`.
+fn below(random: &mut Random, end: usize) -> usize {
+    usize::try_from(random.below(end as u64)).unwrap_or(0)
+}

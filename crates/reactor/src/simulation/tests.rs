@@ -1,0 +1,363 @@
+use super::*;
+use crate::{
+    Completion, ListenerId, Message, Operation, Outcome, Owner, Patience, Reactor, SocketId, Token,
+};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+fn token(tag: u32) -> Token {
+    Token::new(Owner(1), tag)
+}
+
+fn message(bytes: &[u8]) -> Message {
+    let mut message = Message::new();
+    message.bytes(bytes);
+    message
+}
+
+/// Polls all reactors until the world has nothing more to offer; what completed where.
+fn run(world: &World, reactors: &mut [Reactor]) -> Vec<(usize, Completion)> {
+    let mut all = Vec::new();
+    let mut completions = Vec::new();
+    loop {
+        for (n, reactor) in reactors.iter_mut().enumerate() {
+            reactor.poll(Patience::NoWait, &mut completions);
+            all.extend(completions.drain(..).map(|completion| (n, completion)));
+        }
+        if !world.advance() {
+            return all;
+        }
+    }
+}
+
+/// A server's and a client's reactor with a connection: (client, server).
+fn connected(world: &World) -> ([Reactor; 2], SocketId, SocketId, ListenerId) {
+    let mut reactors = [Reactor::simulated(world), Reactor::simulated(world)];
+    let address = "10.0.0.1:4420".parse().unwrap();
+    let listener = reactors[1].listen(address).unwrap();
+    reactors[1].submit(token(1), Operation::Accept { listener });
+    reactors[0].submit(token(2), Operation::Connect { address, local: None, timeout: None });
+    let (mut client, mut server) = (None, None);
+    for (_, completion) in run(world, &mut reactors) {
+        match completion.outcome {
+            Outcome::Accepted { socket, .. } => server = Some(socket),
+            Outcome::Connected { socket } => client = Some(socket),
+            other => panic!("{other:?}"),
+        }
+    }
+    (reactors, client.unwrap(), server.unwrap(), listener)
+}
+
+fn rough() -> NetworkConditions {
+    NetworkConditions {
+        jitter: Duration::from_micros(300),
+        split_probability: 0.5,
+        reset_probability: 0.01,
+        silence_probability: 0.002,
+        refusal_probability: 0.1,
+        window_bytes: 1000,
+        ..NetworkConditions::default()
+    }
+}
+
+/// Clients that connect, send until something goes wrong, and try again; a server that sends
+/// everything back. What happened, in order.
+fn storm(seed: u64) -> (u64, Vec<String>) {
+    let world = World::new(seed, rough());
+    let mut server = Reactor::simulated(&world);
+    let mut client = Reactor::simulated(&world);
+    let address = "[::1]:4420".parse().unwrap();
+    let listener = server.listen(address).unwrap();
+    server.submit(token(0), Operation::Accept { listener });
+    let connect = |client: &mut Reactor, n| {
+        let timeout = Some(Duration::from_millis(5));
+        client.submit(token(n), Operation::Connect { address, local: None, timeout });
+    };
+    (1..=5).for_each(|n| connect(&mut client, n));
+    let mut log = Vec::new();
+    let mut ends: BTreeMap<u32, SocketId> = BTreeMap::new();
+    let mut next = 1000;
+    let mut completions = Vec::new();
+    for _ in 0..3000 {
+        server.poll(Patience::NoWait, &mut completions);
+        for completion in completions.drain(..) {
+            log.push(format!("server {completion:?}"));
+            let tag = completion.token.tag;
+            match completion.outcome {
+                Outcome::Accepted { socket, .. } => {
+                    ends.insert(next, socket);
+                    server.submit(token(next), Operation::Receive { socket });
+                    next += 2;
+                }
+                Outcome::Received { buffer, len } if len > 0 => {
+                    let socket = ends[&tag];
+                    let mut message = Message::new();
+                    message.buffer(buffer, 0..len);
+                    server.submit(token(tag + 1), Operation::Send { socket, message });
+                }
+                Outcome::Sent { .. } => {
+                    let socket = ends[&(tag - 1)];
+                    server.submit(token(tag - 1), Operation::Receive { socket });
+                }
+                Outcome::Received { .. } | Outcome::Failed { .. } => {
+                    if let Some(socket) = ends.remove(&(tag & !1)) {
+                        server.close(socket);
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        client.poll(Patience::NoWait, &mut completions);
+        for completion in completions.drain(..) {
+            log.push(format!("client {completion:?}"));
+            let n = completion.token.tag % 10;
+            match completion.outcome {
+                Outcome::Connected { socket } => {
+                    ends.insert(n, socket);
+                    client.submit(token(10 + n), Operation::Receive { socket });
+                    let message = message(&[7; 2500]);
+                    client.submit(token(20 + n), Operation::Send { socket, message });
+                }
+                Outcome::Received { len, .. } if len > 0 => {
+                    let socket = ends[&n];
+                    client.submit(token(10 + n), Operation::Receive { socket });
+                }
+                Outcome::Sent { message } => {
+                    // Unless it was closed in the same turn.
+                    if let Some(&socket) = ends.get(&n) {
+                        client.submit(token(20 + n), Operation::Send { socket, message });
+                    }
+                }
+                Outcome::Cancelled { .. } => {}
+                Outcome::Received { .. } | Outcome::Failed { .. } => {
+                    if let Some(socket) = ends.remove(&n) {
+                        client.close(socket);
+                    }
+                    if completion.token.tag < 20 {
+                        connect(&mut client, n);
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        world.advance();
+    }
+    for (n, socket) in ends {
+        let reactor = if n < 1000 { &mut client } else { &mut server };
+        reactor.close(socket);
+        reactor.poll(Patience::NoWait, &mut completions);
+    }
+    completions.clear();
+    for reactor in [&server, &client] {
+        let pool = reactor.pool();
+        assert_eq!(pool.available(), pool.capacity(), "buffers are held by nobody");
+    }
+    (world.fingerprint(), log)
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let (fingerprint, log) = storm(1);
+    assert!(log.len() > 100, "{}", log.len());
+    for kind in ["Accepted", "Connected", "Received", "Sent", "ConnectionReset", "Refused"] {
+        assert!(log.iter().any(|line| line.contains(kind)), "no {kind} in it");
+    }
+    assert_eq!(storm(1), (fingerprint, log));
+    assert_ne!(storm(2).0, fingerprint);
+}
+
+#[test]
+fn bytes_stay_in_order_however_they_are_cut() {
+    for seed in 0..20 {
+        let conditions = NetworkConditions {
+            reset_probability: 0.0,
+            silence_probability: 0.0,
+            refusal_probability: 0.0,
+            ..rough()
+        };
+        let world = World::new(seed, conditions);
+        let (mut reactors, client, server, _) = connected(&world);
+        let bytes: Vec<u8> = (0..20_000u32).map(|n| n.to_le_bytes()[n as usize % 2]).collect();
+        let operation = Operation::Send { socket: client, message: message(&bytes) };
+        reactors[0].submit(token(3), operation);
+        let mut received = Vec::new();
+        let mut pieces = 0;
+        while received.len() < bytes.len() {
+            reactors[1].submit(token(4), Operation::Receive { socket: server });
+            for (_, completion) in run(&world, &mut reactors) {
+                if let Outcome::Received { buffer, .. } = completion.outcome {
+                    received.extend_from_slice(&buffer);
+                    pieces += 1;
+                }
+            }
+        }
+        assert!(received == bytes);
+        assert!(pieces > 20, "{pieces}");
+    }
+}
+
+#[test]
+fn a_silent_connection_looks_alive_to_both() {
+    let world = World::new(1, NetworkConditions::default());
+    let (mut reactors, client, server, _) = connected(&world);
+    let address = reactors[0].local_address(client).unwrap();
+    assert!(world.silence_connection(address));
+    assert!(!world.silence_connection("9.9.9.9:9".parse().unwrap()));
+    reactors[1].submit(token(1), Operation::Receive { socket: server });
+    reactors[0].submit(token(2), Operation::Send { socket: client, message: message(b"?") });
+    reactors[0].submit(token(3), Operation::Receive { socket: client });
+    let happened = run(&world, &mut reactors);
+    assert!(matches!(happened[..], [(0, Completion { outcome: Outcome::Sent { .. }, .. })]));
+    reactors[0].close(client);
+    let happened = run(&world, &mut reactors);
+    assert!(matches!(happened[..], [(0, Completion { outcome: Outcome::Cancelled { .. }, .. })]));
+}
+
+#[test]
+fn a_reset_is_seen_at_both_ends() {
+    let world = World::new(1, NetworkConditions::default());
+    let (mut reactors, client, server, _) = connected(&world);
+    reactors[0].submit(token(1), Operation::Receive { socket: client });
+    reactors[1].submit(token(1), Operation::Receive { socket: server });
+    assert!(world.reset_connection(reactors[0].local_address(client).unwrap()));
+    let happened = run(&world, &mut reactors);
+    assert_eq!(happened.len(), 2);
+    for (_, completion) in happened {
+        match completion.outcome {
+            Outcome::Failed { error, .. } => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn sockets_run_out_and_come_back() {
+    let world = World::new(1, NetworkConditions::default());
+    let (mut reactors, _, server, listener) = connected(&world);
+    world.set_socket_limit(Some(2));
+    let address = reactors[1].local_address(listener).unwrap();
+    reactors[0].submit(token(5), Operation::Connect { address, local: None, timeout: None });
+    let failed = |happened: Vec<(usize, Completion)>| {
+        happened
+            .iter()
+            .any(|(n, completion)| *n == 1 && matches!(completion.outcome, Outcome::Failed { .. }))
+    };
+    assert!(failed(run(&world, &mut reactors)), "accepting fails once");
+    assert!(run(&world, &mut reactors).is_empty());
+    reactors[1].close(server);
+    reactors[1].submit(token(6), Operation::Accept { listener });
+    let happened = run(&world, &mut reactors);
+    assert!(happened.iter().any(|it| matches!(it.1.outcome, Outcome::Accepted { .. })));
+    reactors[0].submit(token(7), Operation::Connect { address, local: None, timeout: None });
+    let happened = run(&world, &mut reactors);
+    assert!(matches!(happened[..], [(0, Completion { outcome: Outcome::Failed { .. }, .. })]));
+}
+
+#[test]
+fn a_connect_has_a_limit() {
+    let conditions =
+        NetworkConditions { latency: Duration::from_secs(9), ..NetworkConditions::default() };
+    let world = World::new(1, conditions);
+    let mut reactor = Reactor::simulated(&world);
+    let address = "10.0.0.1:4420".parse().unwrap();
+    let timeout = Some(Duration::from_secs(1));
+    reactor.submit(token(1), Operation::Connect { address, local: None, timeout });
+    let mut completions = Vec::new();
+    reactor.poll(Patience::Sleep, &mut completions);
+    match completions.remove(0).outcome {
+        Outcome::Failed { error, .. } => assert_eq!(error.kind(), ErrorKind::TimedOut),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(world.now(), Duration::from_secs(1));
+    // The late answer is nobody's any more.
+    assert!(run(&world, &mut [reactor]).is_empty());
+}
+
+#[test]
+fn a_reactor_that_ends_closes_its_connections() {
+    let world = World::new(1, NetworkConditions::default());
+    let ([mut client, server], socket, _, listener) = connected(&world);
+    let address = server.local_address(listener).unwrap();
+    client.submit(token(1), Operation::Receive { socket });
+    drop(server);
+    let mut completions = Vec::new();
+    client.poll(Patience::Sleep, &mut completions);
+    assert!(matches!(completions[0].outcome, Outcome::Received { len: 0, .. }));
+    client.submit(token(2), Operation::Connect { address, local: None, timeout: None });
+    completions.clear();
+    client.poll(Patience::Sleep, &mut completions);
+    assert!(matches!(completions[0].outcome, Outcome::Failed { .. }));
+}
+
+#[test]
+fn a_crash_fails_what_is_in_flight_and_loses_what_is_volatile() {
+    let world = World::new(1, NetworkConditions::default());
+    let mut reactor = Reactor::simulated(&world);
+    let under = world.add_file(1 << 20);
+    let file = reactor.add_file(under, false);
+    let write = |reactor: &mut Reactor, tag, offset, durable| {
+        let mut buffer = reactor.pool().take(512).unwrap();
+        buffer.fill(7);
+        let operation = Operation::Write { file, offset, buffer, range: 0..512, durable };
+        reactor.submit(token(tag), operation);
+    };
+    write(&mut reactor, 1, 0, false);
+    write(&mut reactor, 2, 4096, true);
+    assert_eq!(run(&world, std::slice::from_mut(&mut reactor)).len(), 2);
+    reactor.submit(token(3), Operation::Sync { file });
+    assert_eq!(run(&world, std::slice::from_mut(&mut reactor)).len(), 1);
+    write(&mut reactor, 4, 8192, false);
+    assert_eq!(run(&world, std::slice::from_mut(&mut reactor)).len(), 1);
+    write(&mut reactor, 5, 512, true);
+    world.crash_files();
+    let happened = run(&world, std::slice::from_mut(&mut reactor));
+    assert!(matches!(
+        happened[..],
+        [(0, Completion { outcome: Outcome::Failed { buffer: Some(_), .. }, .. })]
+    ));
+    let mut bytes = vec![0; 1 << 20];
+    world.peek(under, 0, &mut bytes);
+    let written: Vec<_> = (0..bytes.len()).step_by(512).filter(|at| bytes[*at] == 7).collect();
+    assert_eq!(written, [0, 4096]);
+}
+
+#[test]
+fn files_fail_now_and_then() {
+    let world = World::new(1, NetworkConditions::default());
+    let conditions = StorageConditions { error_probability: 0.3, ..StorageConditions::default() };
+    world.set_storage(conditions);
+    let mut reactor = Reactor::simulated(&world);
+    let file = reactor.add_file(world.add_file(0), false);
+    (0..100).for_each(|n| reactor.submit(token(n), Operation::Sync { file }));
+    let happened = run(&world, std::slice::from_mut(&mut reactor));
+    let failed = happened
+        .iter()
+        .filter(|(_, completion)| matches!(completion.outcome, Outcome::Failed { .. }))
+        .count();
+    assert_eq!(happened.len(), 100);
+    assert!((15..45).contains(&failed), "{failed}");
+}
+
+#[test]
+fn timers_of_several_reactors_take_turns() {
+    let world = World::new(1, NetworkConditions::default());
+    let mut reactors = [Reactor::simulated(&world), Reactor::simulated(&world)];
+    for (n, reactor) in reactors.iter_mut().enumerate() {
+        for at in 0..3u64 {
+            let at = Duration::from_millis(1 + 2 * at + n as u64);
+            reactor.set_timer(token(u32::try_from(at.as_millis()).unwrap()), at);
+        }
+    }
+    let happened = run(&world, &mut reactors);
+    let order: Vec<_> = happened.iter().map(|(n, it)| (*n, it.token.tag)).collect();
+    assert_eq!(order, [(0, 1), (1, 2), (0, 3), (1, 4), (0, 5), (1, 6)]);
+    assert_eq!(world.now(), Duration::from_millis(6));
+}
+
+#[test]
+#[should_panic(expected = "waits for ever")]
+fn a_wait_without_end_is_loud() {
+    let world = World::new(1, NetworkConditions::default());
+    let mut reactor = Reactor::simulated(&world);
+    reactor.poll(Patience::Sleep, &mut Vec::new());
+}
