@@ -12,7 +12,7 @@ use weft_backend::OpenError;
 use weft_reactor::{DriverKind, Mailbox, Postbox, Reactor};
 
 use crate::catalogue::Catalogue;
-use crate::config::Config;
+use crate::config::{Config, Port};
 use crate::directory::Directory;
 use crate::group::{Group, Message};
 use crate::round::{Round, Waiter};
@@ -111,7 +111,8 @@ impl Target {
     /// Serves another configuration. Connections stay as far as what they use is still served.
     ///
     /// # Errors
-    /// One sentence that says what cannot be had; then the target goes on as before.
+    /// One sentence that says what cannot be had. If that is a device or a name, the target goes
+    /// on as before; if it is an address, everything else is served as asked.
     pub fn reload(&mut self, config: Config) -> Result<(), TargetError> {
         if config.cpus != self.config.cpus {
             log::warn!("other processors are used only after a restart");
@@ -122,7 +123,11 @@ impl Target {
         if before != self.addresses {
             self.publish(config)?;
         }
-        Ok(())
+        let deaf = |port: &&Port| !self.addresses.contains_key(&port.id);
+        match self.config.ports.iter().find(deaf) {
+            Some(port) => Err(TargetError::new(format!("cannot listen on {}", port.listen))),
+            None => Ok(()),
+        }
     }
 
     /// Where the target listens, by port.

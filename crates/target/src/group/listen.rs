@@ -46,7 +46,8 @@ pub(crate) enum Arriving {
 
 impl Listeners {
     /// Listens where the ports say and no longer where they do not, and tells the directory the
-    /// addresses, with the port numbers that the kernel chose.
+    /// addresses, with the port numbers that the kernel chose. An address that cannot be had is
+    /// left out; the first one is the error.
     pub(crate) fn replace(
         &mut self,
         ports: &[PortView],
@@ -62,23 +63,25 @@ impl Listeners {
                 core.reactor.close_listener(open.listener);
             }
         }
+        let mut outcome = Ok(());
         for port in ports {
-            let open = |entry: &Listening| entry.port_id == port.id;
-            if self.entries.iter().flatten().any(open) {
+            if self.entries.iter().flatten().any(|entry| entry.port_id == port.id) {
                 continue;
             }
-            let listener =
-                core.reactor.listen(port.listen).map_err(|error| (port.listen, error))?;
-            let index = self.entries.len();
-            self.entries.push(Some(Listening {
-                listener,
-                port_id: port.id,
-                configured: port.listen,
-            }));
-            core.reactor.submit(token(index), Operation::Accept { listener });
+            match core.reactor.listen(port.listen) {
+                Ok(listener) => self.begin(listener, port, core),
+                Err(error) => outcome = outcome.and(Err((port.listen, error))),
+            }
         }
         core.directory.set_listening(self.addresses(core));
-        Ok(())
+        outcome
+    }
+
+    fn begin(&mut self, listener: ListenerId, port: &PortView, core: &mut Core) {
+        let index = self.entries.len();
+        let configured = port.listen;
+        self.entries.push(Some(Listening { listener, port_id: port.id, configured }));
+        core.reactor.submit(token(index), Operation::Accept { listener });
     }
 
     fn addresses(&self, core: &Core) -> BTreeMap<u16, SocketAddr> {
