@@ -3,4 +3,6 @@
 
 mod commands;
 mod connecting;
+mod discovery;
+mod reload;
 mod support;

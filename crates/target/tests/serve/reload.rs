@@ -1,0 +1,323 @@
+//! Another configuration while hosts are connected.
+
+use std::time::Duration;
+
+use weft_nvme::event::Event;
+use weft_nvme::feature::{FeatureId, WriteProtection, WriteProtectionState};
+use weft_nvme::log_page::LogPageId;
+use weft_nvme::{Command, NvmOpcode, Status};
+use weft_target::Target;
+use weft_target::config::Config;
+use weft_transport::CloseReason;
+use weft_transport::host::{HostData, HostOptions};
+
+use crate::support::peer::{Hello, Peer};
+use crate::support::{
+    HOST, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, drivers, pattern, port,
+    start, subsystem,
+};
+
+const BLOCK: usize = 4096;
+
+/// Runs a test with a target that it may reconfigure, on each driver, on two groups.
+fn reconfigured(devices: &[&str], test: impl Fn(&mut Target, &Config)) {
+    for driver in drivers() {
+        let config = Config { driver: *driver, ..config_of_two_groups(devices) };
+        let mut target = start(config.clone());
+        test(&mut target, &config);
+        target.stop().expect("a clean stop");
+    }
+}
+
+/// The same configuration with other devices.
+fn with_devices(config: &Config, devices: &[&str]) -> Config {
+    Config { subsystems: vec![subsystem(SUBSYSTEM, devices)], ..config.clone() }
+}
+
+/// A controller with an I/O queue on each of two groups.
+fn host(target: &Target) -> (Peer, [Peer; 2]) {
+    let (admin, controller) = Peer::admin(address(target));
+    (admin, [1, 2].map(|queue_id| Peer::io(address(target), controller, queue_id)))
+}
+
+/// The Changed Attached Namespace List.
+fn changed(admin: &mut Peer) -> Vec<u32> {
+    let page = admin.log_page(LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST, 4096);
+    let words = page.chunks(4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes")));
+    words.take_while(|nsid| *nsid != 0).collect()
+}
+
+#[track_caller]
+fn hears_of_namespaces(admin: &mut Peer, request: weft_transport::Slot) {
+    let answer = admin.wait_for(request).succeeded();
+    assert_eq!(Event(answer.completion.dword0()), Event::NAMESPACE_ATTRIBUTE_CHANGED);
+}
+
+#[test]
+fn a_namespace_that_comes_is_there_at_once() {
+    reconfigured(&["memory:4MiB"], |target, config| {
+        let (mut admin, mut queues) = host(target);
+        let bytes = pattern(BLOCK, 1);
+        queues[0].write(1, 0, 1, &bytes).succeeded();
+        let event = admin.begin_event_request();
+        for io in &mut queues {
+            assert_eq!(io.read(2, 0, 1, BLOCK).status(), Status::INVALID_NAMESPACE.with_dnr());
+        }
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let device = format!("file:{},size=4MiB", file.path().display());
+        let more = with_devices(config, &["memory:4MiB", "memory:1MiB", &device]);
+        target.reload(more).expect("a reload");
+        hears_of_namespaces(&mut admin, event);
+        assert_eq!(changed(&mut admin), [2, 3]);
+        assert!(changed(&mut admin).is_empty(), "reading it empties it");
+        for (nsid, seed) in [(2, 5), (3, 6)] {
+            let bytes = pattern(BLOCK, seed);
+            queues[1].write(nsid, 3, 1, &bytes).succeeded();
+            assert!(queues[0].read(nsid, 3, 1, BLOCK).bytes() == bytes);
+        }
+        assert!(queues[1].read(1, 0, 1, BLOCK).bytes() == bytes, "the first is as it was");
+    });
+}
+
+#[test]
+fn what_is_under_way_on_a_namespace_that_goes_is_finished() {
+    let slow = "delay:write=400ms,read=400ms:memory:4MiB";
+    reconfigured(&["memory:4MiB", slow], |target, config| {
+        let (mut admin, mut queues) = host(target);
+        let event = admin.begin_event_request();
+        let bytes = pattern(BLOCK, 1);
+        let under_way = queues.each_mut().map(|io| {
+            let slots = (io.begin_write(2, 0, 1, &bytes), io.begin_read(2, 1, 1, BLOCK));
+            assert!(!io.is_answered(slots.1, Duration::from_millis(50)), "they have left");
+            slots
+        });
+        target.reload(with_devices(config, &["memory:4MiB"])).expect("a reload");
+        hears_of_namespaces(&mut admin, event);
+        assert_eq!(changed(&mut admin), [2]);
+        let gone = Status::INVALID_NAMESPACE.with_dnr();
+        for (io, (write, read)) in queues.iter_mut().zip(under_way) {
+            assert_eq!(io.read(2, 0, 1, BLOCK).status(), gone);
+            io.wait_for(write).succeeded();
+            io.wait_for(read).succeeded();
+            assert_eq!(io.write(2, 0, 1, &bytes).status(), gone);
+            io.write(1, 0, 1, &bytes).succeeded();
+        }
+    });
+}
+
+#[test]
+fn a_write_whose_data_comes_after_the_namespace_went_is_refused() {
+    use crate::support::raw::Raw;
+    use weft_nvme::sgl::Descriptor;
+    use weft_nvme::tcp::DigestOptions;
+    reconfigured(&["memory:4MiB", "memory:4MiB"], |target, config| {
+        let (_admin, controller) = Peer::admin(address(target));
+        let hello = Hello::io(controller, 1);
+        let mut raw = Raw::io(address(target), &hello, DigestOptions(0));
+        let command = crate::support::peer::read_write(NvmOpcode::WRITE, 2, 0, 1)
+            .with_command_id(5)
+            .with_data_pointer(Descriptor::transport(4096));
+        raw.command(command, &[]);
+        let request = raw.receive().ready_to_transfer();
+        target.reload(with_devices(config, &["memory:4MiB"])).expect("a reload");
+        let data = raw.data(&request, 0, &pattern(BLOCK, 1), true);
+        raw.send(&data);
+        let completion = raw.receive().completion();
+        assert_eq!(completion.status(), Status::INVALID_NAMESPACE.with_dnr());
+    });
+}
+
+#[test]
+fn a_namespace_grows_and_shrinks_with_its_contents() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let sized = |size: &str| format!("file:{},size={size}", file.path().display());
+    reconfigured(&["memory:1MiB", &sized("1MiB")], |target, config| {
+        file.as_file().set_len(1 << 20).expect("a size");
+        target.reload(config.clone()).expect("a reload");
+        let (mut admin, mut queues) = host(target);
+        let bytes = pattern(BLOCK, 1);
+        let beyond = Status::LBA_OUT_OF_RANGE.with_dnr();
+        for nsid in [1, 2] {
+            queues[0].write(nsid, 255, 1, &bytes).succeeded();
+            assert_eq!(queues[1].write(nsid, 256, 1, &bytes).status(), beyond);
+        }
+        let event = admin.begin_event_request();
+        target.reload(with_devices(config, &["memory:2MiB", &sized("2MiB")])).expect("a reload");
+        hears_of_namespaces(&mut admin, event);
+        assert_eq!(changed(&mut admin), [1, 2]);
+        for nsid in [1, 2] {
+            assert!(
+                queues[1].read(nsid, 255, 1, BLOCK).bytes() == bytes,
+                "what was there is there"
+            );
+            queues[1].write(nsid, 511, 1, &bytes).succeeded();
+            assert!(queues[0].read(nsid, 511, 1, BLOCK).bytes() == bytes);
+            assert_eq!(queues[0].read(nsid, 512, 1, BLOCK).status(), beyond);
+        }
+        let event = admin.begin_event_request();
+        target.reload(with_devices(config, &["memory:1MiB", &sized("2MiB")])).expect("a reload");
+        hears_of_namespaces(&mut admin, event);
+        assert_eq!(changed(&mut admin), [1]);
+        assert_eq!(queues[0].read(1, 511, 1, BLOCK).status(), beyond);
+        // A file that somebody else has made longer.
+        let event = admin.begin_event_request();
+        file.as_file().set_len(4 << 20).expect("a size");
+        target.reload(with_devices(config, &["memory:1MiB", &sized("2MiB")])).expect("a reload");
+        hears_of_namespaces(&mut admin, event);
+        queues[0].write(2, 1023, 1, &bytes).succeeded();
+    });
+}
+
+#[test]
+fn events_wait_until_the_list_is_read() {
+    reconfigured(&["memory:1MiB"], |target, config| {
+        let (mut admin, _queues) = host(target);
+        let grown = with_devices(config, &["memory:2MiB"]);
+        target.reload(grown.clone()).expect("a reload");
+        let event = admin.begin_event_request();
+        hears_of_namespaces(&mut admin, event);
+        let event = admin.begin_event_request();
+        target.reload(config.clone()).expect("a reload");
+        assert!(!admin.is_answered(event, Duration::from_millis(50)), "not read yet");
+        assert_eq!(changed(&mut admin), [1]);
+        target.reload(grown).expect("a reload");
+        hears_of_namespaces(&mut admin, event);
+    });
+}
+
+/// One host's Set Features holds for the queues of all, on every group, before it is answered.
+#[test]
+fn write_protection_reaches_every_queue() {
+    reconfigured(&["memory:4MiB", "memory:4MiB"], |target, config| {
+        let (mut admin, mut queues) = host(target);
+        let hello = Hello::admin().of_other_host();
+        let (_other, controller) = Peer::admin_as(address(target), &hello);
+        let mut others = [1, 2].map(|queue_id| {
+            let hello = Hello::io(controller, queue_id).of_other_host();
+            Peer::io_as(address(target), &hello, HostOptions::default())
+        });
+        let bytes = pattern(BLOCK, 1);
+        let protect = |admin: &mut Peer, state| {
+            let feature = FeatureId::NAMESPACE_WRITE_PROTECTION;
+            admin.set_feature(feature, 1, WriteProtection::new(state).0).succeeded();
+        };
+        protect(&mut admin, WriteProtectionState::WRITE_PROTECT);
+        let protected = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
+        for io in queues.iter_mut().chain(&mut others) {
+            assert_eq!(io.write(1, 0, 1, &bytes).status(), protected);
+            assert!(io.read(1, 0, 1, BLOCK).status().is_success());
+            io.write(2, 0, 1, &bytes).succeeded();
+            io.run(Command::new(NvmOpcode::FLUSH).with_namespace_id(1), HostData::None).succeeded();
+        }
+        // It outlasts a reload.
+        target.reload(config.clone()).expect("a reload");
+        assert_eq!(others[1].write(1, 0, 1, &bytes).status(), protected);
+        protect(&mut admin, WriteProtectionState::NO_WRITE_PROTECT);
+        for io in queues.iter_mut().chain(&mut others) {
+            io.write(1, 0, 1, &bytes).succeeded();
+        }
+    });
+}
+
+#[test]
+fn a_read_only_namespace_takes_no_write() {
+    let mut config = config(&["memory:1MiB"]);
+    config.subsystems[0].namespaces[0].read_only = true;
+    let mut target = start(config.clone());
+    let (_admin, mut queues) = host(&target);
+    let bytes = pattern(BLOCK, 1);
+    let protected = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
+    assert_eq!(queues[0].write(1, 0, 1, &bytes).status(), protected);
+    config.subsystems[0].namespaces[0].read_only = false;
+    target.reload(config).expect("a reload");
+    queues[0].write(1, 0, 1, &bytes).succeeded();
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_host_that_is_no_longer_allowed_is_sent_away() {
+    reconfigured(&["memory:1MiB"], |target, config| {
+        let (mut admin, mut queues) = host(target);
+        let hello = Hello::admin().of_other_host();
+        let (mut other, controller) = Peer::admin_as(address(target), &hello);
+        let hello = Hello::io(controller, 1).of_other_host();
+        let mut others_io = Peer::io_as(address(target), &hello, HostOptions::default());
+        let mut only_other = config.clone();
+        only_other.subsystems[0].allowed_hosts = Some(vec![OTHER_HOST.to_owned()]);
+        target.reload(only_other).expect("a reload");
+        for peer in queues.iter_mut().chain([&mut admin]) {
+            assert_eq!(peer.until_closed(), CloseReason::PeerClosed);
+        }
+        let mut again = Peer::open(address(target), HostOptions::default());
+        let refused = again.connect(&Hello::admin());
+        assert_eq!(refused.status(), Status::CONNECT_INVALID_HOST.with_dnr());
+        assert!(other.controller_status().ready());
+        others_io.write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
+        let mut both = config.clone();
+        both.subsystems[0].allowed_hosts = Some(vec![OTHER_HOST.to_owned(), HOST.to_owned()]);
+        target.reload(both).expect("a reload");
+        again.connect(&Hello::admin()).succeeded();
+        assert!(other.controller_status().ready());
+    });
+}
+
+#[test]
+fn a_subsystem_that_goes_takes_its_hosts_along() {
+    reconfigured(&["memory:1MiB"], |target, config| {
+        let mut two = config.clone();
+        two.subsystems.push(subsystem("nqn.2024-01.io.weft:other", &["memory:1MiB"]));
+        target.reload(two.clone()).expect("a reload");
+        let (mut admin, mut queues) = host(target);
+        two.subsystems.remove(0);
+        target.reload(two).expect("a reload");
+        for peer in queues.iter_mut().chain([&mut admin]) {
+            assert_eq!(peer.until_closed(), CloseReason::PeerClosed);
+        }
+        let mut again = Peer::open(address(target), HostOptions::default());
+        let refused = again.connect(&Hello::admin());
+        assert_eq!(refused.status(), Status::CONNECT_INVALID_PARAMETERS.with_dnr());
+    });
+}
+
+#[test]
+fn ports_come_and_go() {
+    reconfigured(&["memory:1MiB"], |target, config| {
+        let (mut admin, mut queues) = host(target);
+        let mut two = config.clone();
+        two.ports.push(port(7, "127.0.0.1:0"));
+        target.reload(two).expect("a reload");
+        let second = target.addresses()[&7];
+        let (mut through_second, _) = Peer::admin(second);
+        target.reload(config.clone()).expect("a reload");
+        assert!(!target.addresses().contains_key(&7));
+        assert_eq!(through_second.until_closed(), CloseReason::PeerClosed);
+        let refused = std::net::TcpStream::connect(second).expect_err("nobody listens");
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        assert!(admin.controller_status().ready());
+        queues[1].write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
+    });
+}
+
+#[test]
+fn a_configuration_that_cannot_be_had_changes_nothing() {
+    reconfigured(&["memory:1MiB"], |target, config| {
+        let (mut admin, mut queues) = host(target);
+        let event = admin.begin_event_request();
+        let missing = with_devices(config, &["memory:2MiB", "file:/nonexistent/weft"]);
+        let error = target.reload(missing).expect_err("no such file").to_string();
+        assert!(error.contains("/nonexistent/weft"), "{error}");
+        assert!(error.contains("namespace 2"), "{error}");
+        assert!(!admin.is_answered(event, Duration::from_millis(30)));
+        assert_eq!(target.config(), config);
+        let beyond = queues[0].read(1, 256, 1, BLOCK).status();
+        assert_eq!(beyond, Status::LBA_OUT_OF_RANGE.with_dnr());
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let taken = taken.local_addr().map(|at| (at, taken)).expect("its address");
+        let mut second_port = config.clone();
+        second_port.ports.push(port(9, &taken.0.to_string()));
+        let error = target.reload(second_port).expect_err("the port is taken").to_string();
+        assert!(error.contains(&taken.0.to_string()), "{error}");
+        queues[1].write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
+        target.reload(config.clone()).expect("a reload");
+    });
+}
