@@ -279,7 +279,7 @@ impl Association {
         now: Duration,
     ) {
         let Some(outstanding) = self.queue.take(tag) else { return };
-        if outstanding.purpose != Purpose::Event {
+        if !matches!(outstanding.purpose, Purpose::Event | Purpose::KeepAlive) {
             self.handle_traffic();
         }
         match outstanding.purpose {
@@ -959,11 +959,15 @@ mod tests {
         settle(&mut run);
         for _ in 0..10 {
             run.association.handle_traffic();
-            run.pass(ms(2500));
+            run.pass(ms(1250));
             assert_eq!(run.wire.len(), 1, "only the event request");
         }
-        run.pass(ms(2500));
-        assert_eq!(run.wire.len(), 2);
+        for _ in 0..10 {
+            run.pass(ms(1250));
+            assert_eq!(run.wire.len(), 2, "its own answer is no traffic");
+            run.answer_next();
+            run.collect();
+        }
     }
 
     fn notify(run: &mut AssociationRun) {

@@ -2,8 +2,9 @@
 //!
 //! The command goes out every half of the Keep Alive Timeout, so that one lost turn of this side
 //! does not end the association. Where the controller counts traffic (TBKAS), an interval in
-//! which any command completed needs no Keep Alive of its own. A Keep Alive that is not answered
-//! within the whole timeout means that the other side no longer serves this host.
+//! which any command completed needs no Keep Alive of its own; since the command may have come at
+//! its very beginning, intervals are half as long then, as in Linux. A Keep Alive that is not
+//! answered within the whole timeout means that the other side no longer serves this host.
 
 use core::time::Duration;
 
@@ -22,6 +23,7 @@ pub enum Verdict {
 #[derive(Debug, Clone)]
 pub struct KeepAlive {
     timeout: Duration,
+    interval: Duration,
     traffic_counts: bool,
     traffic: bool,
     due: Duration,
@@ -36,8 +38,9 @@ impl KeepAlive {
         if timeout.is_zero() {
             return None;
         }
-        let due = now.saturating_add(timeout / 2);
-        Some(Self { timeout, traffic_counts, traffic: false, due, sent_at: None })
+        let interval = timeout / if traffic_counts { 4 } else { 2 };
+        let due = now.saturating_add(interval);
+        Some(Self { timeout, interval, traffic_counts, traffic: false, due, sent_at: None })
     }
 
     /// A command of this association was completed, on whichever queue.
@@ -48,7 +51,7 @@ impl KeepAlive {
     /// The Keep Alive command was answered.
     pub fn handle_answer(&mut self, now: Duration) {
         self.sent_at = None;
-        self.due = now.saturating_add(self.timeout / 2).min(self.due.max(now));
+        self.due = now.saturating_add(self.interval).min(self.due.max(now));
     }
 
     /// When [`KeepAlive::handle_deadline`] wants to be called.
@@ -68,7 +71,7 @@ impl KeepAlive {
         if self.sent_at.is_some() {
             return Verdict::Expired;
         }
-        self.due = now.saturating_add(self.timeout / 2);
+        self.due = now.saturating_add(self.interval);
         let traffic = core::mem::take(&mut self.traffic);
         if traffic && self.traffic_counts {
             return Verdict::Wait;
@@ -110,18 +113,18 @@ mod tests {
     fn traffic_stands_in_where_the_controller_counts_it() {
         let mut keep_alive = KeepAlive::new(KATO, true, ms(0)).unwrap();
         keep_alive.handle_traffic();
-        assert_eq!(keep_alive.handle_deadline(ms(2500)), Verdict::Wait);
-        assert_eq!(keep_alive.deadline(), ms(5000));
-        assert_eq!(keep_alive.handle_deadline(ms(5000)), Verdict::Send, "an interval of silence");
+        assert_eq!(keep_alive.handle_deadline(ms(1250)), Verdict::Wait);
+        assert_eq!(keep_alive.deadline(), ms(2500));
+        assert_eq!(keep_alive.handle_deadline(ms(2500)), Verdict::Send, "an interval of silence");
     }
 
     #[test]
     fn silence_is_a_loss() {
         let mut keep_alive = KeepAlive::new(KATO, true, ms(0)).unwrap();
-        assert_eq!(keep_alive.handle_deadline(ms(2500)), Verdict::Send);
+        assert_eq!(keep_alive.handle_deadline(ms(1250)), Verdict::Send);
         keep_alive.handle_traffic();
-        assert_eq!(keep_alive.handle_deadline(ms(7499)), Verdict::Wait);
-        assert_eq!(keep_alive.handle_deadline(ms(7500)), Verdict::Expired);
+        assert_eq!(keep_alive.handle_deadline(ms(6249)), Verdict::Wait);
+        assert_eq!(keep_alive.handle_deadline(ms(6250)), Verdict::Expired);
     }
 
     #[test]
