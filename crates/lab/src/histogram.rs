@@ -116,6 +116,24 @@ impl Latency {
         self.histogram.count_between(low_ns.saturating_add(1), high_ns)
     }
 
+    /// The histogram, and the exact sum beside it.
+    pub(crate) fn parts(&self) -> (&Histogram<u64>, u128) {
+        (&self.histogram, self.sum_ns)
+    }
+
+    /// The reverse of [`Latency::parts`]; none if the histogram's bounds are not ours.
+    pub(crate) fn from_parts(
+        histogram: &Histogram<u64>,
+        sum_ns: u128,
+        min_ns: u64,
+        max_ns: u64,
+    ) -> Option<Self> {
+        let mut latency = Self::new();
+        latency.histogram.add(histogram).ok()?;
+        (latency.sum_ns, latency.min_ns, latency.max_ns) = (sum_ns, min_ns, max_ns);
+        Some(latency)
+    }
+
     /// Every value that occurred and how often, in ascending order: the raw histogram.
     pub fn raw(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))

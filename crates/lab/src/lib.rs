@@ -27,6 +27,7 @@ pub mod pacer;
 pub mod pattern;
 pub mod random;
 pub mod report;
+pub mod results;
 mod run;
 pub mod statistics;
 pub mod usage;

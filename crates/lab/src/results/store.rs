@@ -1,0 +1,241 @@
+//! Directories of results.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+};
+
+use super::{Environment, Record, SCHEMA, csv, file};
+
+/// Everything in a directory of results.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// Where it was read from.
+    pub directory: PathBuf,
+    /// Where and how it was run.
+    pub environment: Environment,
+    /// The plan, as text.
+    pub plan: String,
+    /// The records in the order in which they were measured; one for each cell and repeat.
+    pub records: Vec<Record>,
+}
+
+/// Why results cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadError {
+    path: PathBuf,
+    what: String,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.what)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Reads a directory of results.
+///
+/// # Errors
+/// A file is missing, is not of its form, or is of a later version. A last line that was cut short
+/// (the machine went down while it was written) is left aside.
+pub fn load(directory: &Path) -> Result<Results, LoadError> {
+    let text = |name: &str| {
+        let path = directory.join(name);
+        fs::read_to_string(&path).map_err(|error| fault(&path, &error))
+    };
+    let environment = text(file::ENVIRONMENT)?;
+    let environment: Environment = serde_json::from_str(&environment)
+        .map_err(|error| fault(&directory.join(file::ENVIRONMENT), &error))?;
+    let records = records(&directory.join(file::RECORDS))?;
+    let plan = text(file::PLAN)?;
+    Ok(Results { directory: directory.to_owned(), environment, plan, records })
+}
+
+fn fault(path: &Path, what: &dyn fmt::Display) -> LoadError {
+    LoadError { path: path.to_owned(), what: what.to_string() }
+}
+
+fn records(path: &Path) -> Result<Vec<Record>, LoadError> {
+    let opened = File::open(path).map_err(|error| fault(path, &error))?;
+    let mut lines = BufReader::new(opened).split(b'\n').enumerate().peekable();
+    let mut records = Vec::new();
+    let mut place: BTreeMap<(String, u32), usize> = BTreeMap::new();
+    while let Some((number, line)) = lines.next() {
+        let line = line.map_err(|error| fault(path, &error))?;
+        if line.is_empty() {
+            continue;
+        }
+        let record: Record = match serde_json::from_slice(&line) {
+            Ok(record) => record,
+            Err(_) if lines.peek().is_none() => break,
+            Err(error) => return Err(fault(path, &format!("line {}: {error}", number + 1))),
+        };
+        if record.schema > SCHEMA {
+            let what = format!("it is of version {}; this build knows {SCHEMA}", record.schema);
+            return Err(fault(path, &what));
+        }
+        match place.get(&(record.cell.clone(), record.repeat)).copied() {
+            // What was measured again takes the place of what was there.
+            Some(index) => records[index] = record,
+            None => {
+                place.insert((record.cell.clone(), record.repeat), records.len());
+                records.push(record);
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// A directory of results that is being written.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    records: File,
+}
+
+impl Store {
+    /// Makes the directory, or goes on in one that is there.
+    ///
+    /// # Errors
+    /// What cannot be made or written.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let path = directory.join(file::RECORDS);
+        let mut records = OpenOptions::new().create(true).append(true).open(&path)?;
+        // A line that was cut short must not swallow the next one.
+        if !fs::read(&path)?.ends_with(b"\n") && records.metadata()?.len() > 0 {
+            trim_last_line(&path)?;
+            records = OpenOptions::new().append(true).open(&path)?;
+        }
+        Ok(Self { directory: directory.to_owned(), records })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Adds a record. It is on its way to the disk when this returns.
+    ///
+    /// # Errors
+    /// The disk is full, or worse.
+    pub fn add(&mut self, record: &Record) -> io::Result<()> {
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        self.records.write_all(&line)?;
+        self.records.sync_data()
+    }
+
+    /// Writes the environment.
+    ///
+    /// # Errors
+    /// As [`Store::add`].
+    pub fn set_environment(&self, environment: &Environment) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(environment)?;
+        self.replace(file::ENVIRONMENT, &format!("{text}\n"))
+    }
+
+    /// Writes the plan.
+    ///
+    /// # Errors
+    /// As [`Store::add`].
+    pub fn set_plan(&self, text: &str) -> io::Result<()> {
+        self.replace(file::PLAN, text)
+    }
+
+    /// Writes the flat table.
+    ///
+    /// # Errors
+    /// As [`Store::add`].
+    pub fn set_table(&self, records: &[Record]) -> io::Result<()> {
+        self.replace(file::TABLE, &csv::table(records))
+    }
+
+    /// A file is there as before or as after, never half.
+    fn replace(&self, name: &str, text: &str) -> io::Result<()> {
+        let new = self.directory.join(format!(".{name}.new"));
+        fs::write(&new, text)?;
+        fs::rename(new, self.directory.join(name))
+    }
+}
+
+fn trim_last_line(path: &Path) -> io::Result<()> {
+    let bytes = fs::read(path)?;
+    let keep = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    OpenOptions::new().write(true).open(path)?.set_len(keep as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Configuration, Role, Status, Value, key};
+
+    fn record(depth: u64, repeat: u32) -> Record {
+        let configuration = Configuration::from([(key::DEPTH.to_owned(), Value::from(depth))]);
+        let cell = format!("depth={depth}");
+        Record { repeat, ..Record::new("test", &cell, Role::Plain, configuration) }
+    }
+
+    fn written(records: &[Record]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut store = Store::open(directory.path()).expect("a store");
+        store.set_environment(&Environment::default()).expect("an environment");
+        store.set_plan("name = \"test\"\n").expect("a plan");
+        for record in records {
+            store.add(record).expect("a record");
+        }
+        store.set_table(records).expect("a table");
+        directory
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let records = [record(1, 1), record(2, 1), record(1, 2)];
+        let directory = written(&records);
+        let results = load(directory.path()).expect("results");
+        assert_eq!(results.records, records);
+        assert_eq!(results.environment, Environment::default());
+        assert_eq!(results.plan, "name = \"test\"\n");
+    }
+
+    #[test]
+    fn what_is_measured_again_replaces_what_was_there() {
+        let mut failed = record(1, 1);
+        failed.status = Status::Failed { reason: "gone".to_owned() };
+        let directory = written(&[failed, record(2, 1), record(1, 1)]);
+        let results = load(directory.path()).expect("results");
+        assert_eq!(results.records, [record(1, 1), record(2, 1)]);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_is_left_aside_and_then_removed() {
+        let directory = written(&[record(1, 1), record(2, 1)]);
+        let path = directory.path().join(file::RECORDS);
+        let whole = fs::read(&path).expect("records");
+        fs::write(&path, &whole[..whole.len() - 5]).expect("a cut");
+        assert_eq!(load(directory.path()).expect("results").records, [record(1, 1)]);
+        let mut store = Store::open(directory.path()).expect("a store");
+        store.add(&record(3, 1)).expect("a record");
+        let records = load(directory.path()).expect("results").records;
+        assert_eq!(records, [record(1, 1), record(3, 1)]);
+    }
+
+    #[test]
+    fn what_is_no_record_or_of_a_later_version_is_told() {
+        let directory = written(&[record(1, 1)]);
+        let path = directory.path().join(file::RECORDS);
+        let mut later = record(1, 2);
+        later.schema = SCHEMA + 1;
+        let line = serde_json::to_string(&later).expect("a line");
+        fs::write(&path, format!("{line}\n")).expect("a write");
+        assert!(load(directory.path()).is_err_and(|error| error.to_string().contains("version")));
+        fs::write(&path, "garbage\n{}\n").expect("a write");
+        assert!(load(directory.path()).is_err_and(|error| error.to_string().contains("line 1")));
+    }
+}
