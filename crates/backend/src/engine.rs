@@ -3,8 +3,8 @@
 //!
 //! A request becomes a [`Job`], which has at most one operation with the reactor at a time. Most
 //! have one step. What a file cannot do by itself has several: a compare reads piece by piece into
-//! a scratch buffer, zeroes are written where the file system cannot make them, a compare-and-write
-//! keeps other writers out (see [`exclusion`](crate::exclusion)), reads, compares and writes.
+//! a scratch buffer, a compare-and-write keeps other writers out (see
+//! [`exclusion`](crate::exclusion)), reads, compares and writes.
 //!
 //! A job that cannot begin waits: for a scratch buffer, or for stripes that somebody excludes. It
 //! holds nothing while it waits for either, but a scratch buffer while it waits for stripes: who
@@ -18,15 +18,15 @@ use crate::{
 };
 use core::{
     sync::atomic::{
-        AtomicU32, AtomicU64,
-        Ordering::{Acquire, Relaxed, Release},
+        AtomicU64,
+        Ordering::{Acquire, Release},
     },
     time::Duration,
 };
 use std::{collections::VecDeque, sync::Arc};
 use weft_reactor::{Buffer, FileId, Operation as FileOperation, Outcome, Owner, Reactor, Token};
 
-/// The largest piece in which a file is compared, verified or filled with zeroes.
+/// The largest piece in which a file is compared or verified.
 const SCRATCH_BYTES_MAX: u64 = 128 << 10;
 /// The smallest scratch buffer, if a block is not larger.
 const SCRATCH_BYTES_MIN: u64 = 4096;
@@ -39,21 +39,14 @@ const RETRY_TAG: u32 = DEVICE_TAGS - 1;
 pub(crate) struct Shared {
     base: Geometry,
     blocks: AtomicU64,
-    /// Ways to make zeroes that turned out not to be there.
-    unsupported: AtomicU32,
     exclusion: Arc<Exclusion>,
 }
-
-/// [`Shared::unsupported`]: zeroes that keep their space, and those that may give it up.
-const ZEROES_KEPT: u32 = 1;
-const ZEROES_UNMAPPED: u32 = 2;
 
 impl Shared {
     pub(crate) fn new(base: Geometry) -> Arc<Self> {
         Arc::new(Self {
             base,
             blocks: AtomicU64::new(base.blocks),
-            unsupported: AtomicU32::new(0),
             exclusion: Arc::new(Exclusion::new(base.block_bytes)),
         })
     }
@@ -83,16 +76,6 @@ impl Shared {
             retry_due: false,
             retry_armed: false,
         })
-    }
-
-    fn can_make_zeroes(&self, unmap: bool) -> bool {
-        let way = if unmap { ZEROES_UNMAPPED } else { ZEROES_KEPT };
-        self.unsupported.load(Relaxed) & way == 0
-    }
-
-    fn cannot_make_zeroes(&self, unmap: bool) {
-        let way = if unmap { ZEROES_UNMAPPED } else { ZEROES_KEPT };
-        self.unsupported.fetch_or(way, Relaxed);
     }
 }
 
@@ -152,10 +135,8 @@ enum Step {
     Drain,
     /// Reading a piece into the scratch buffer.
     Scan,
-    /// The file system makes zeroes.
-    MakeZeroes,
-    /// Writing a piece of zeroes.
-    Fill,
+    /// Writing zeroes.
+    Zero,
     /// Discarding a range.
     Discard,
     /// The last operation.
@@ -326,17 +307,10 @@ impl FileDevice {
     /// The first step of a job.
     fn begin(&mut self, reactor: &mut Reactor, index: u32) -> Next {
         let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
-        match job.scratch_needed(&self.shared) {
-            Scratch::None => {}
-            Scratch::Bytes { bytes, zeroes } => {
-                if job.scratch.is_none() {
-                    job.scratch = take_scratch(reactor, bytes, self.geometry.block_bytes);
-                    match &mut job.scratch {
-                        None => return Next::Wait,
-                        Some(scratch) if zeroes => scratch.bytes_mut().fill(0),
-                        Some(_) => {}
-                    }
-                }
+        if let (None, Some(bytes)) = (&job.scratch, job.scratch_needed()) {
+            job.scratch = take_scratch(reactor, bytes, self.geometry.block_bytes);
+            if job.scratch.is_none() {
+                return Next::Wait;
             }
         }
         let stripes = job.stripes(&self.shared);
@@ -387,24 +361,13 @@ impl FileDevice {
     fn after(&mut self, reactor: &mut Reactor, index: u32, result: Result<(), Failure>) -> Next {
         let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
         match (job.step, result) {
-            (Step::MakeZeroes, Err(Failure::Unsupported)) => {
-                if let Plan::Zeroes { unmap, .. } = job.plan {
-                    self.shared.cannot_make_zeroes(unmap);
-                }
-                let access = core::mem::replace(&mut job.access, Access::None);
-                job.step = Step::Begin;
-                self.leave(access);
-                self.begin(reactor, index)
-            }
             (_, Err(failure)) => Next::End(Err(failure)),
             (Step::Last | Step::Begin | Step::Drain, Ok(())) => Next::End(Ok(())),
             (Step::Scan, Ok(())) if !job.scanned_matches() => Next::End(Err(Failure::Mismatch)),
-            (Step::Scan | Step::Fill | Step::MakeZeroes | Step::Discard, Ok(())) => {
-                match job.count_step() {
-                    Rest::None => Next::End(Ok(())),
-                    Rest::More => self.operate(reactor, index),
-                }
-            }
+            (Step::Scan | Step::Zero | Step::Discard, Ok(())) => match job.count_step() {
+                Rest::None => Next::End(Ok(())),
+                Rest::More => self.operate(reactor, index),
+            },
         }
     }
 }
@@ -420,11 +383,6 @@ impl Drop for FileDevice {
     }
 }
 
-enum Scratch {
-    None,
-    Bytes { bytes: u64, zeroes: bool },
-}
-
 /// Whether a job has more to do.
 enum Rest {
     None,
@@ -432,15 +390,13 @@ enum Rest {
 }
 
 impl Job {
-    fn scratch_needed(&self, shared: &Shared) -> Scratch {
+    /// Bytes that have to be read into memory of our own.
+    fn scratch_needed(&self) -> Option<u64> {
         match self.plan {
             Plan::Compare { length, .. }
             | Plan::CompareAndWrite { length, .. }
-            | Plan::Verify { length, .. } => Scratch::Bytes { bytes: length, zeroes: false },
-            Plan::Zeroes { length, unmap, .. } if !shared.can_make_zeroes(unmap) => {
-                Scratch::Bytes { bytes: length, zeroes: true }
-            }
-            _ => Scratch::None,
+            | Plan::Verify { length, .. } => Some(length),
+            _ => None,
         }
     }
 
@@ -487,15 +443,9 @@ impl Job {
             Plan::Zeroes { length, .. } if self.position == *length => {
                 (Step::Last, FileOperation::Sync { file })
             }
-            // A scratch buffer was taken because the file system cannot do it.
-            Plan::Zeroes { offset, length, unmap, .. } if self.scratch.is_none() => {
+            Plan::Zeroes { offset, length, unmap, .. } => {
                 let (offset, length, unmap) = (*offset, *length, *unmap);
-                (Step::MakeZeroes, FileOperation::WriteZeroes { file, offset, length, unmap })
-            }
-            Plan::Zeroes { offset, length, .. } => {
-                let (mut buffer, offset) = (self.scratch.take()?, *offset + self.position);
-                shorten(&mut buffer, *length - self.position);
-                (Step::Fill, write(file, offset, buffer, false))
+                (Step::Zero, FileOperation::WriteZeroes { file, offset, length, unmap })
             }
             Plan::CompareAndWrite { offset, length, durable, .. } if self.position == *length => {
                 (Step::Last, write(file, *offset, self.buffer.take()?, *durable))
@@ -527,7 +477,7 @@ impl Job {
             _ => (Err(Failure::Aborted), None),
         };
         match self.step {
-            Step::Scan | Step::Fill => self.scratch = buffer,
+            Step::Scan => self.scratch = buffer,
             _ if buffer.is_some() => self.buffer = buffer,
             _ => {}
         }
@@ -549,25 +499,25 @@ impl Job {
     /// Counts a step of several as done.
     fn count_step(&mut self) -> Rest {
         let piece = self.scratch.as_ref().map_or(0, |scratch| scratch.len() as u64);
-        let (length, last) = match (&self.plan, self.step) {
-            (Plan::Discard { ranges }, _) => {
+        let (length, last) = match &self.plan {
+            Plan::Discard { ranges } => {
                 self.position += 1;
                 (ranges.len() as u64, Rest::None)
             }
-            (Plan::Zeroes { length, durable, .. }, step) => {
-                self.position += if step == Step::MakeZeroes { *length } else { piece };
-                // One sync in the end makes all pieces durable.
+            // Zeroes are made durable by a sync.
+            Plan::Zeroes { length, durable, .. } => {
+                self.position = *length;
                 (*length, if *durable { Rest::More } else { Rest::None })
             }
-            (Plan::CompareAndWrite { length, .. }, _) => {
+            Plan::CompareAndWrite { length, .. } => {
                 self.position += piece;
                 (*length, Rest::More)
             }
-            (Plan::Compare { length, .. } | Plan::Verify { length, .. }, _) => {
+            Plan::Compare { length, .. } | Plan::Verify { length, .. } => {
                 self.position += piece;
                 (*length, Rest::None)
             }
-            (Plan::Read { .. } | Plan::Write { .. } | Plan::Flush, _) => (0, Rest::None),
+            Plan::Read { .. } | Plan::Write { .. } | Plan::Flush => (0, Rest::None),
         };
         if self.position < length { Rest::More } else { last }
     }

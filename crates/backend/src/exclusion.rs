@@ -7,9 +7,9 @@
 //!   there, so a plain load and store do), then looks at the one shared word of excluded stripes.
 //!   If none of its own is among them, it writes, and counts itself out when the write is done.
 //!   Otherwise it counts itself out at once and tries again later;
-//! - an **excluder** sets its stripes' bits in the shared word, all at once and only if none of them
-//!   was set; then it waits until all boards count zero for these stripes. Only then does it read,
-//!   compare and write, and clears the bits.
+//! - an **excluder** sets its stripes' bits in the shared word, all at once and only if none of
+//!   them was set; then it waits until all boards count zero for these stripes. Only then does it
+//!   read, compare and write, and clears the bits.
 //!
 //! Why no write can overlap a compare-and-write. Both sides store their announcement, then execute
 //! a sequentially consistent fence, then load the other's. Of two such fences one is first in the

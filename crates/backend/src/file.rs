@@ -239,8 +239,8 @@ fn choose_block_bytes(path: &Path, bytes: u64, wanted: Option<u32>) -> Result<u3
     let block_bytes = wanted.unwrap_or(fitting);
     if bytes < u64::from(block_bytes) || !geometry::is_block_size(block_bytes) {
         let what = format!(
-            "{} has {bytes} bytes, which is no block of {block_bytes} (give it a size: {},size=1GiB)",
-            path.display(),
+            "{} has {bytes} bytes, which is no block of {block_bytes} (a size makes it grow: \
+             size=1GiB)",
             path.display()
         );
         return Err(OpenError::Invalid(what));

@@ -1,9 +1,10 @@
 //! Block devices for weft: what stands behind a namespace, and what load can be put on directly.
 //!
-//! A device is two things. A [`DeviceFactory`] is the namespace's device as such: one object, shared
-//! by all threads, that knows its size and its identity. It opens a [`BlockDevice`] on each reactor
-//! that wants to use it: a handle that belongs to that reactor's thread, takes [`Request`]s and
-//! yields [`Completion`]s. [`DeviceSpec`] is a device as data, from a file or a command line.
+//! A device is two things. A [`DeviceFactory`] is the namespace's device as such: one object,
+//! shared by all threads, that knows its size and its identity. It opens a [`BlockDevice`] on each
+//! reactor that wants to use it: a handle that belongs to that reactor's thread, takes
+//! [`Request`]s and yields [`Completion`]s. [`DeviceSpec`] is a device as data, from a file or a
+//! command line.
 //!
 //! The devices: [`memory`], [`null`], [`file`](mod@file), [`block`]. Around any of them:
 //! [`delay`], [`fault`]. A remote namespace is a device too; it lives with the host.

@@ -210,7 +210,8 @@ proptest! {
     #[test]
     fn memory_is_a_vector(steps in steps()) {
         for block_bytes in [512, 4096] {
-            let spec = |_: &Path| DeviceSpec::Memory { bytes: BLOCKS * u64::from(block_bytes), block_bytes };
+            let bytes = BLOCKS * u64::from(block_bytes);
+            let spec = |_: &Path| DeviceSpec::Memory { bytes, block_bytes };
             on_kernel(&spec, DriverKind::Epoll, &steps);
         }
     }

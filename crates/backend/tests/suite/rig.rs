@@ -15,22 +15,22 @@ use weft_reactor::{
     simulation::{NetworkConditions, World},
 };
 
-pub const BYTES: u64 = 8 << 20;
-pub const OWNER: Owner = Owner(7);
+pub(crate) const BYTES: u64 = 8 << 20;
+pub(crate) const OWNER: Owner = Owner(7);
 
 /// A device opened on a reactor.
-pub struct Rig {
-    pub name: String,
-    pub reactor: Reactor,
-    pub world: Option<World>,
-    pub factory: Arc<dyn DeviceFactory>,
-    pub device: Box<dyn BlockDevice>,
-    pub completions: Vec<weft_reactor::Completion>,
+pub(crate) struct Rig {
+    pub(crate) name: String,
+    pub(crate) reactor: Reactor,
+    pub(crate) world: Option<World>,
+    pub(crate) factory: Arc<dyn DeviceFactory>,
+    pub(crate) device: Box<dyn BlockDevice>,
+    pub(crate) completions: Vec<weft_reactor::Completion>,
     directory: Option<TempDir>,
 }
 
 /// A reactor over the kernel. `None` where io_uring is forbidden.
-pub fn kernel_reactor(driver: DriverKind) -> Option<Reactor> {
+pub(crate) fn kernel_reactor(driver: DriverKind) -> Option<Reactor> {
     let config = Config { driver, pool_bytes: 32 << 20, ..Config::default() };
     match Reactor::new(config) {
         Ok(reactor) => Some(reactor),
@@ -42,10 +42,10 @@ pub fn kernel_reactor(driver: DriverKind) -> Option<Reactor> {
     }
 }
 
-pub const KERNEL_DRIVERS: [DriverKind; 2] = [DriverKind::Uring, DriverKind::Epoll];
+pub(crate) const KERNEL_DRIVERS: [DriverKind; 2] = [DriverKind::Uring, DriverKind::Epoll];
 
 /// Specs of devices that keep what is written, in a directory.
-pub fn keeping_specs(directory: &Path) -> Vec<(&'static str, DeviceSpec)> {
+pub(crate) fn keeping_specs(directory: &Path) -> Vec<(&'static str, DeviceSpec)> {
     let memory = |block_bytes| DeviceSpec::Memory { bytes: BYTES, block_bytes };
     let file = |block_bytes, direct| file_spec(directory, block_bytes, direct);
     vec![
@@ -76,7 +76,11 @@ pub fn keeping_specs(directory: &Path) -> Vec<(&'static str, DeviceSpec)> {
 }
 
 /// A file in a directory, created.
-pub fn file_spec(directory: &Path, block_bytes: Option<u32>, direct: Option<bool>) -> DeviceSpec {
+pub(crate) fn file_spec(
+    directory: &Path,
+    block_bytes: Option<u32>,
+    direct: Option<bool>,
+) -> DeviceSpec {
     DeviceSpec::File {
         path: directory.join("disk.img"),
         create_bytes: Some(BYTES),
@@ -87,7 +91,7 @@ pub fn file_spec(directory: &Path, block_bytes: Option<u32>, direct: Option<bool
 }
 
 /// Runs a test on every device that keeps what is written and every driver.
-pub fn on_every_device(test: impl Fn(&mut Rig)) {
+pub(crate) fn on_every_device(test: impl Fn(&mut Rig)) {
     for driver in KERNEL_DRIVERS {
         let count = keeping_specs(Path::new("/")).len();
         for index in 0..count {
@@ -110,7 +114,7 @@ pub fn on_every_device(test: impl Fn(&mut Rig)) {
 }
 
 /// A file of a simulated world.
-pub fn simulated(seed: u64, bytes: u64, delayed: bool) -> Rig {
+pub(crate) fn simulated(seed: u64, bytes: u64, delayed: bool) -> Rig {
     let world = World::new(seed, NetworkConditions::default());
     let file = world.add_file(bytes);
     let factory = SimulatedFileFactory::new(file, bytes, 4096).unwrap();
@@ -124,7 +128,7 @@ pub fn simulated(seed: u64, bytes: u64, delayed: bool) -> Rig {
 }
 
 impl Rig {
-    pub fn new(
+    pub(crate) fn new(
         name: String,
         mut reactor: Reactor,
         world: Option<World>,
@@ -135,40 +139,40 @@ impl Rig {
     }
 
     /// A rig of a spec on the epoll driver.
-    pub fn of(spec: &DeviceSpec) -> Self {
+    pub(crate) fn of(spec: &DeviceSpec) -> Self {
         let reactor = kernel_reactor(DriverKind::Epoll).unwrap();
         Self::new(spec.to_string(), reactor, None, spec.build().unwrap())
     }
 
-    pub fn path(&self) -> Option<PathBuf> {
+    pub(crate) fn path(&self) -> Option<PathBuf> {
         self.directory.as_ref().map(|directory| directory.path().join("disk.img"))
     }
 
-    pub fn block_bytes(&self) -> usize {
+    pub(crate) fn block_bytes(&self) -> usize {
         self.device.geometry().block_bytes as usize
     }
 
-    pub fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.device.geometry().blocks
     }
 
-    pub fn buffer(&self, bytes: &[u8]) -> Buffer {
+    pub(crate) fn buffer(&self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.reactor.pool().take(bytes.len()).expect("the pool is large enough");
         buffer.bytes_mut().copy_from_slice(bytes);
         buffer
     }
 
     /// A buffer full of what somebody else left.
-    pub fn dirty(&self, len: usize) -> Buffer {
+    pub(crate) fn dirty(&self, len: usize) -> Buffer {
         self.buffer(&vec![0xdd; len])
     }
 
-    pub fn submit(&mut self, tag: u64, operation: Operation) {
+    pub(crate) fn submit(&mut self, tag: u64, operation: Operation) {
         self.device.submit(&mut self.reactor, Request { tag, operation });
     }
 
     /// One turn of the loop, which sleeps until there is something to do.
-    pub fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         match &self.world {
             Some(world) => {
                 self.reactor.poll(Patience::NoWait, &mut self.completions);
@@ -190,7 +194,7 @@ impl Rig {
     }
 
     /// Waits for the next completion.
-    pub fn wait(&mut self) -> Completion {
+    pub(crate) fn wait(&mut self) -> Completion {
         self.device.flush(&mut self.reactor);
         loop {
             if let Some(completion) = self.device.poll_completion() {
@@ -202,44 +206,49 @@ impl Rig {
     }
 
     /// Does one thing.
-    pub fn run(&mut self, operation: Operation) -> Completion {
+    pub(crate) fn run(&mut self, operation: Operation) -> Completion {
         self.submit(4711, operation);
         let completion = self.wait();
         assert_eq!(completion.tag, 4711, "{}", self.name);
         completion
     }
 
-    pub fn result(&mut self, operation: Operation) -> Result<(), Failure> {
+    pub(crate) fn result(&mut self, operation: Operation) -> Result<(), Failure> {
         self.run(operation).result
     }
 
     #[track_caller]
-    pub fn ok(&mut self, operation: Operation) {
+    pub(crate) fn ok(&mut self, operation: Operation) {
         let kind = operation.kind();
         assert_eq!(self.result(operation), Ok(()), "{}: {kind}", self.name);
     }
 
     #[track_caller]
-    pub fn write(&mut self, block: u64, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, block: u64, bytes: &[u8]) {
         let operation = self.write_of(block, bytes);
         self.ok(operation);
     }
 
-    pub fn write_of(&self, block: u64, bytes: &[u8]) -> Operation {
+    pub(crate) fn write_of(&self, block: u64, bytes: &[u8]) -> Operation {
         let (blocks, from) = (self.blocks_of(bytes), self.buffer(bytes));
         Operation::Write { block, blocks, from, durable: false }
     }
 
-    pub fn read_of(&self, block: u64, blocks: u32) -> Operation {
+    pub(crate) fn read_of(&self, block: u64, blocks: u32) -> Operation {
         let into = self.dirty(blocks as usize * self.block_bytes());
         Operation::Read { block, blocks, into }
     }
 
-    pub fn compare_of(&self, block: u64, bytes: &[u8]) -> Operation {
+    pub(crate) fn compare_of(&self, block: u64, bytes: &[u8]) -> Operation {
         Operation::Compare { block, blocks: self.blocks_of(bytes), with: self.buffer(bytes) }
     }
 
-    pub fn compare_and_write_of(&self, block: u64, compare: &[u8], write: &[u8]) -> Operation {
+    pub(crate) fn compare_and_write_of(
+        &self,
+        block: u64,
+        compare: &[u8],
+        write: &[u8],
+    ) -> Operation {
         Operation::CompareAndWrite {
             block,
             blocks: self.blocks_of(compare),
@@ -249,12 +258,12 @@ impl Rig {
         }
     }
 
-    pub fn blocks_of(&self, bytes: &[u8]) -> u32 {
+    pub(crate) fn blocks_of(&self, bytes: &[u8]) -> u32 {
         u32::try_from(bytes.len() / self.block_bytes()).unwrap()
     }
 
     #[track_caller]
-    pub fn read(&mut self, block: u64, blocks: u32) -> Vec<u8> {
+    pub(crate) fn read(&mut self, block: u64, blocks: u32) -> Vec<u8> {
         let operation = self.read_of(block, blocks);
         let completion = self.run(operation);
         assert_eq!(completion.result, Ok(()), "{}: read", self.name);
@@ -262,12 +271,12 @@ impl Rig {
     }
 
     /// Blocks with contents of their own.
-    pub fn pattern(&self, seed: u64, blocks: u32) -> Vec<u8> {
+    pub(crate) fn pattern(&self, seed: u64, blocks: u32) -> Vec<u8> {
         pattern(seed, blocks as usize * self.block_bytes())
     }
 
     /// Closes the device; everything must be given back.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.device.close(&mut self.reactor);
         while self.device.in_flight() != 0 {
             let _ = self.wait();
@@ -278,7 +287,7 @@ impl Rig {
 }
 
 /// Bytes that tell where they belong.
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
