@@ -213,11 +213,14 @@ fn refuse_what_is_no_file(path: &Path, options: &FileOptions) -> Result<(), Open
     let kind = match path.metadata() {
         Ok(metadata) => metadata.file_type(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let (path, size) = (path.display(), options.create_bytes);
-            return match size {
-                Some(_) if !options.read_only => Ok(()),
+            return match options.create_bytes {
+                // Before there is a file that nobody can use.
+                Some(bytes) if !options.read_only => {
+                    choose_block_bytes(path, bytes, options.block_bytes).map(|_| ())
+                }
                 _ => Err(OpenError::Invalid(format!(
-                    "{path} does not exist (give it a size to have it created: {path},size=1GiB)"
+                    "{} does not exist (give it a size to have it created: size=1GiB)",
+                    path.display()
                 ))),
             };
         }

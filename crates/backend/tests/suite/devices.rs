@@ -74,6 +74,8 @@ fn a_file_is_created_kept_and_grown_but_never_cut() {
         FileFactory::open(&path, FileOptions { create_bytes, ..FileOptions::default() })
     };
     assert!(matches!(open(None), Err(OpenError::Invalid(_))), "nothing to open");
+    assert!(matches!(open(Some(100)), Err(OpenError::Invalid(_))), "no block");
+    assert!(!path.exists(), "what is refused leaves nothing behind");
     let first = open(Some(1 << 20)).unwrap();
     assert_eq!(first.geometry().bytes(), 1 << 20);
     fs::write(&path, vec![7; 1 << 20]).unwrap();
