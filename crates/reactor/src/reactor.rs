@@ -132,6 +132,12 @@ impl Reactor {
         self.driver.peer_address(socket)
     }
 
+    /// Whether the peer of a connection has closed it, or it is broken, as far as is known by now;
+    /// bytes that came before that may not have been received yet. Costs a system call.
+    pub fn has_hung_up(&self, socket: SocketId) -> bool {
+        self.driver.has_hung_up(socket)
+    }
+
     /// Takes a connection over from elsewhere.
     pub fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId> {
         self.driver.add_stream(stream)

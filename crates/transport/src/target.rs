@@ -204,6 +204,15 @@ impl TargetConnection {
         }
     }
 
+    /// Whether the connection is about to end, or the host has ended it already: what it sent
+    /// before that may not have been received yet.
+    #[must_use]
+    pub fn is_ending(&self, reactor: &Reactor) -> bool {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.is_ending(reactor),
+        }
+    }
+
     /// Takes the connection off this reactor, to another that is to own its queue. Possible while
     /// the first command, Connect, is in flight and nothing has been answered; otherwise (or if
     /// the connection has ended) it comes back unchanged.

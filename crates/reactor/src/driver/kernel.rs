@@ -114,6 +114,10 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.peer_address(socket.0)
     }
 
+    fn has_hung_up(&self, socket: SocketId) -> bool {
+        self.sockets.has_hung_up(socket.0)
+    }
+
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId> {
         match stream.0 {
             StreamKind::Kernel(descriptor) => self.sockets.add(descriptor).map(SocketId),

@@ -39,6 +39,7 @@ pub(crate) trait Driver: Debug {
     fn listener_address(&self, listener: ListenerId) -> io::Result<SocketAddr>;
     fn socket_address(&self, socket: SocketId) -> io::Result<SocketAddr>;
     fn peer_address(&self, socket: SocketId) -> io::Result<SocketAddr>;
+    fn has_hung_up(&self, socket: SocketId) -> bool;
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId>;
     /// `None` if there is no such socket or something is in flight on it.
     fn take_stream(&mut self, socket: SocketId) -> Option<Stream>;

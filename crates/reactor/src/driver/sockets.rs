@@ -18,6 +18,7 @@ use crate::slab::{Key, Slab};
 use crate::stream::{internet_address, prepare, tcp_socket};
 use crate::system::monotonic_time;
 use crate::timers::{NumberMap, Timers};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use std::io;
@@ -149,6 +150,15 @@ impl Sockets {
         let socket = self.table.get(key).ok_or(Errno::BADF)?;
         let address = rustix::net::getpeername(&socket.descriptor)?.ok_or(Errno::NOTCONN)?;
         internet_address(address)
+    }
+
+    /// Whether nothing will follow what has been received so far, read or not.
+    pub(crate) fn has_hung_up(&self, key: Key) -> bool {
+        let Some(socket) = self.table.get(key) else { return true };
+        let mut descriptors = [PollFd::new(&socket.descriptor, PollFlags::RDHUP)];
+        let found = rustix::event::poll(&mut descriptors, Some(&Timespec::default()));
+        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        found.is_ok_and(|_| descriptors[0].revents().intersects(ended))
     }
 
     /// Gives an idle stream's descriptor away.

@@ -1,6 +1,6 @@
 //! A reactor's driver in a simulated world.
 
-use super::network::Place;
+use super::network::{End, Place};
 use super::state::{Event, Notice, State};
 use super::{DRIVER_NAME, SimulatedFile};
 use crate::driver::sockets::take_largest;
@@ -471,6 +471,11 @@ impl Driver for SimulatedDriver {
             return Err(Errno::BADF.into());
         };
         Ok(self.state.borrow().ends.get(*end).ok_or(Errno::BADF)?.remote)
+    }
+
+    fn has_hung_up(&self, socket: SocketId) -> bool {
+        let Some(Socket::Stream { end, .. }) = self.sockets.get(socket.0) else { return true };
+        self.state.borrow().ends.get(*end).is_none_or(End::has_hung_up)
     }
 
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId> {

@@ -76,6 +76,11 @@ impl End {
         }
     }
 
+    /// Whether nothing follows what is in the inbox.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.ended || self.broken
+    }
+
     /// Whether a receive would not have to wait.
     pub(super) fn has_input(&self) -> bool {
         !self.inbox.is_empty() || self.ended || self.broken

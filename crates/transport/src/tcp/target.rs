@@ -121,6 +121,11 @@ impl Connection {
         self.link.socket()
     }
 
+    pub(crate) fn is_ending(&self, reactor: &Reactor) -> bool {
+        !self.link.is_open()
+            || self.link.socket().is_ok_and(|socket| reactor.has_hung_up(socket))
+    }
+
     pub(crate) fn negotiated(&self) -> Option<&Negotiated> {
         self.session.negotiated()
     }
