@@ -732,14 +732,15 @@ fn cancelled(buffer: Option<Buffer>, message: Option<Message>) -> Outcome {
     Outcome::Cancelled { buffer, message }
 }
 
-/// A buffer of `len` bytes, or the largest that there is.
+/// A buffer of `len` bytes, or the largest that there is. The smallest may come from the reserve:
+/// those who have taken the rest may be waiting for the very bytes that are to be received.
 pub(crate) fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
     loop {
         if let Some(buffer) = pool.take(len) {
             return Some(buffer);
         }
         if len <= RECEIVE_BYTES_MIN {
-            return None;
+            return pool.take_reserved(len);
         }
         len = (len / 4).max(RECEIVE_BYTES_MIN);
     }
