@@ -12,7 +12,6 @@ use weft_nvmf::host::{
     AdminData, ControllerKind, ControllerPicture, DiscoveryLog, DiscoveryReader, Event,
     NamespacePicture, Problem, Step,
 };
-use weft_reactor::Postbox;
 
 use crate::device::NamespaceFactory;
 use crate::error::Error;
@@ -20,7 +19,7 @@ use crate::limits;
 use crate::namespace::Namespace;
 use crate::options::Options;
 use crate::shared::{ControllerState, Shared};
-use crate::worker::{self, Call};
+use crate::worker::{self, Call, Calls};
 
 /// Connects to the NVM subsystem that the options name, and waits until it can be used.
 ///
@@ -72,7 +71,7 @@ pub struct AdminAnswer {
 #[derive(Debug)]
 pub struct Controller {
     shared: Arc<Shared>,
-    calls: Postbox<Call>,
+    calls: Calls,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -139,7 +138,7 @@ impl Controller {
             )));
         }
         let (reply, answer) = mpsc::channel();
-        self.calls.post(Call::Admin { command, data, reply });
+        self.calls.post(Call::Admin { command, data, reply })?;
         let result = answer.recv().map_err(|_| Error::Stopped)?;
         let (completion, data) = result.map_err(|problem| self.shared.error(problem))?;
         Ok(AdminAnswer { completion, data })
@@ -218,13 +217,15 @@ impl Controller {
     /// Resets the controller and returns at once; I/O waits until it is back
     /// ([`Event::Connected`]).
     pub fn reset(&self) {
-        self.calls.post(Call::Reset);
+        // A controller that is gone needs none.
+        let _ = self.calls.post(Call::Reset);
     }
 
     /// Looks at the namespaces again and returns at once; changes come as events. Controllers
     /// that send events need no asking.
     pub fn rescan(&self) {
-        self.calls.post(Call::Rescan);
+        // A controller that is gone has none.
+        let _ = self.calls.post(Call::Rescan);
     }
 
     /// Shuts the controller down and closes all connections. Requests that are still under way,
@@ -239,7 +240,8 @@ impl Controller {
 
     fn stop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.calls.post(Call::Stop);
+            // A thread that is gone has stopped.
+            let _ = self.calls.post(Call::Stop);
             if thread.join().is_err() {
                 log::error!("{}: the host's thread panicked", self.shared.options.address);
             }

@@ -48,6 +48,8 @@ pub struct ControllerDriver {
     closing: Vec<Connection>,
     backlog: VecDeque<AdminCommand>,
     timer_at: Option<Duration>,
+    /// Whether what waits fails, until the controller is back.
+    failing_io: bool,
     answers: VecDeque<(u64, AdminResult)>,
 }
 
@@ -94,6 +96,7 @@ impl ControllerDriver {
             closing: Vec::new(),
             backlog: VecDeque::new(),
             timer_at: None,
+            failing_io: false,
             answers: VecDeque::new(),
         })
     }
@@ -206,6 +209,8 @@ impl ControllerDriver {
                     postbox.post(QueueWord::Live(link));
                 } else if self.association.is_ended() {
                     postbox.post(QueueWord::Ended);
+                } else if self.failing_io {
+                    postbox.post(QueueWord::FailIo);
                 }
                 self.queues.insert(queue_id, Queue { postbox, activity });
             }
@@ -250,6 +255,7 @@ impl ControllerDriver {
                 Action::Submit(command) => self.backlog.push_back(command),
                 Action::Close => self.close(reactor),
                 Action::Live(picture) => {
+                    self.failing_io = false;
                     self.shared.set_picture(Arc::clone(&picture));
                     self.shared.set_state(ControllerState::Live);
                     if let Some(link) = self.link() {
@@ -264,10 +270,13 @@ impl ControllerDriver {
                     self.shared.set_state(ControllerState::Reconnecting);
                     self.tell_queues(&QueueWord::Suspend);
                 }
-                Action::FailIo => self.tell_queues(&QueueWord::FailIo),
+                Action::FailIo => {
+                    self.failing_io = true;
+                    self.tell_queues(&QueueWord::FailIo);
+                }
                 Action::Answer { tag, result } => self.answers.push_back((tag, result)),
                 Action::Event(event) => {
-                    log::debug!("{}: {event:?}", self.shared.options.address);
+                    self.log(&event);
                     self.shared.push_event(event);
                 }
                 Action::Ended(problem) => {
@@ -277,6 +286,20 @@ impl ControllerDriver {
             }
         }
         self.send_backlog(reactor);
+    }
+
+    fn log(&self, event: &Event) {
+        let address = &self.shared.options.address;
+        match event {
+            Event::Lost { problem, .. } | Event::AttemptFailed { problem, .. } => {
+                log::warn!("{address}: {event} ({})", problem.side());
+            }
+            Event::QueueRefused { problem, .. } | Event::ScanFailed(problem) => {
+                log::warn!("{address}: {event} ({})", problem.side());
+            }
+            Event::Connected { attempts: 0, .. } => log::debug!("{address}: {event}"),
+            _ => log::info!("{address}: {event}"),
+        }
     }
 
     fn open(&mut self, reactor: &mut Reactor) {

@@ -5,13 +5,12 @@ use std::sync::mpsc;
 
 use weft_backend::{DeviceFactory, Geometry};
 use weft_nvmf::host::NamespacePicture;
-use weft_reactor::Postbox;
 
 use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::limits;
 use crate::shared::Shared;
-use crate::worker::{Call, Io, IoKind};
+use crate::worker::{Call, Calls, Io, IoKind};
 
 /// A namespace of a connected controller. All calls block until the controller has answered;
 /// during an outage they wait or fail as [`crate::Options`] say.
@@ -22,16 +21,12 @@ use crate::worker::{Call, Io, IoKind};
 #[derive(Debug, Clone)]
 pub struct Namespace {
     shared: Arc<Shared>,
-    calls: Postbox<Call>,
+    calls: Calls,
     factory: NamespaceFactory,
 }
 
 impl Namespace {
-    pub(crate) const fn new(
-        shared: Arc<Shared>,
-        calls: Postbox<Call>,
-        factory: NamespaceFactory,
-    ) -> Self {
+    pub(crate) const fn new(shared: Arc<Shared>, calls: Calls, factory: NamespaceFactory) -> Self {
         Self { shared, calls, factory }
     }
 
@@ -227,7 +222,7 @@ impl Namespace {
         let (reply, answer) = mpsc::channel();
         let namespace = Arc::clone(self.info());
         let io = Io { namespace, kind, block, blocks, data, reply };
-        self.calls.post(Call::Io(io));
+        self.calls.post(Call::Io(io))?;
         let result = answer.recv().map_err(|_| Error::Stopped)?;
         let nsid = self.nsid();
         result.map_err(|failure| match failure {

@@ -2,8 +2,8 @@
 //! blocking calls, opened with the first of them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use weft_backend::{Completion, Failure, Operation, Request};
 use weft_nvme::Command;
@@ -73,7 +73,27 @@ pub(crate) enum Call {
     Stop,
 }
 
-pub(crate) type Started = Result<(Arc<Shared>, Postbox<Call>), Error>;
+pub(crate) type Started = Result<(Arc<Shared>, Calls), Error>;
+
+/// The way to the thread. Once the thread is gone nothing goes in any more: a call that nobody
+/// reads would be waited for forever.
+#[derive(Debug, Clone)]
+pub(crate) struct Calls {
+    postbox: Postbox<Call>,
+    open: Arc<RwLock<bool>>,
+}
+
+impl Calls {
+    /// Leaves a call for the thread, unless it is gone.
+    pub(crate) fn post(&self, call: Call) -> Result<(), Error> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        if !*open {
+            return Err(Error::Stopped);
+        }
+        self.postbox.post(call);
+        Ok(())
+    }
+}
 
 /// The thread's body. It first tells how to reach it, or why it cannot be.
 pub(crate) fn run(options: &Options, kind: ControllerKind, started: &Sender<Started>) {
@@ -99,6 +119,7 @@ struct Worker {
     reactor: Reactor,
     driver: ControllerDriver,
     calls: Mailbox<Call>,
+    open: Arc<RwLock<bool>>,
     queue: Option<QueuePair>,
     io: HashMap<u64, Sender<IoResult>>,
     admin: HashMap<u64, Sender<AdminResult>>,
@@ -109,14 +130,17 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(options: &Options, kind: ControllerKind) -> Result<(Self, Postbox<Call>), Error> {
+    fn new(options: &Options, kind: ControllerKind) -> Result<(Self, Calls), Error> {
         let reactor = Reactor::new(options.reactor.clone()).map_err(Error::Reactor)?;
         let driver = ControllerDriver::connect(&reactor, DRIVER, options, kind)?;
         let (postbox, calls) = reactor.mailbox();
+        let open = Arc::new(RwLock::new(true));
+        let way = Calls { postbox, open: Arc::clone(&open) };
         let worker = Self {
             reactor,
             driver,
             calls,
+            open,
             queue: None,
             io: HashMap::new(),
             admin: HashMap::new(),
@@ -124,7 +148,7 @@ impl Worker {
             next_tag: 0,
             stopping: false,
         };
-        Ok((worker, postbox))
+        Ok((worker, way))
     }
 
     fn run(&mut self) {
@@ -147,7 +171,6 @@ impl Worker {
             }
             self.turn();
         }
-        self.refuse_rest();
     }
 
     /// All but the completions: calls, requests, ends, and everything that is to be sent.
@@ -254,16 +277,14 @@ impl Worker {
         }
         Ok(())
     }
+}
 
-    /// Calls that came after the end.
-    fn refuse_rest(&mut self) {
+/// The end of the thread, in whichever way: no call stays unread, so that its caller hears.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
         while let Some(call) = self.calls.take() {
-            if let Call::Io(io) = call {
-                self.waiting.push_back(io);
-            }
-        }
-        for io in self.waiting.drain(..) {
-            let _ = io.reply.send(Err(Ok(Failure::Gone)));
+            drop(call);
         }
     }
 }

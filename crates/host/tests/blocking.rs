@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use support::{BLOCK, SUBSYSTEM, TestNamespace, TestTarget, discovery_entry};
-use weft_backend::{DeviceFactory, Failure};
+use weft_backend::{DeviceFactory, Failure, Operation, Request};
 use weft_host::{
     AdminData, Change, Controller, ControllerState, Event, Options, Side, TransportId, connect,
     discover,
@@ -420,6 +420,25 @@ fn a_reset_is_survived() {
     wait_for(&controller, |event| matches!(event, Event::Connected { .. }));
     disk.compare(0, &pattern(512, 8)).unwrap();
     assert!(target.with(|target, _| target.connects) >= 4, "two queues, twice");
+}
+
+#[test]
+fn a_namespace_outlives_its_controller_without_hanging() {
+    let target = Running::start();
+    let controller = target.connect();
+    let disk = controller.namespace(1).unwrap();
+    disk.flush().unwrap();
+    let factory = disk.factory().clone();
+    controller.disconnect().unwrap();
+    let error = disk.read(0, &mut [0; 512]).unwrap_err();
+    assert_eq!(error.to_string(), "the controller is disconnected");
+    let mut reactor = Reactor::new(Config::default()).unwrap();
+    let mut device = factory.open(&mut reactor, Owner(1)).unwrap();
+    let request = Request { tag: 7, operation: Operation::Flush };
+    device.submit(&mut reactor, request);
+    device.close(&mut reactor);
+    let completion = device.poll_completion().expect("nothing waits any more");
+    assert_eq!((completion.tag, completion.result), (7, Err(Failure::Gone)));
 }
 
 #[test]

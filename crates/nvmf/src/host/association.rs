@@ -22,12 +22,13 @@
 //! controller. As in the Linux host, one lost queue is a lost controller: what the target thinks
 //! of the association is unknown from then on, and only a new one is certain.
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_nvme::event::{EventType, NoticeInformation};
-use weft_nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
+use weft_nvme::fabrics::{InvalidParameter, PropertyGet, PropertySet, PropertySize};
 use weft_nvme::property::{
     ControllerConfiguration, ControllerStatus, Offset, ShutdownNotification, ShutdownStatus,
 };
@@ -156,6 +157,38 @@ pub enum Event {
     DiscoveryChanged,
     /// The controller sent another asynchronous event.
     Asynchronous(weft_nvme::event::Event),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let again = |formatter: &mut fmt::Formatter<'_>, retry_in: &Option<Duration>| match retry_in
+        {
+            Some(delay) => write!(formatter, "; trying again in {delay:?}"),
+            None => formatter.write_str("; giving up"),
+        };
+        match self {
+            Self::Connected { controller_id, attempts: 0 } => {
+                write!(formatter, "connected to controller {controller_id}")
+            }
+            Self::Connected { controller_id, attempts } => {
+                write!(formatter, "connected to controller {controller_id}, attempt {attempts}")
+            }
+            Self::Lost { problem, retry_in } => {
+                write!(formatter, "the controller was lost: {problem}")?;
+                again(formatter, retry_in)
+            }
+            Self::AttemptFailed { problem, attempts, retry_in } => {
+                write!(formatter, "attempt {attempts} to reconnect failed: {problem}")?;
+                again(formatter, retry_in)
+            }
+            Self::QueueRefused { problem, .. } | Self::ScanFailed(problem) => {
+                write!(formatter, "{problem}")
+            }
+            Self::Namespace { nsid, change } => write!(formatter, "namespace {nsid} {change}"),
+            Self::DiscoveryChanged => formatter.write_str("the discovery log page changed"),
+            Self::Asynchronous(event) => write!(formatter, "event: {event:?}"),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -494,6 +527,11 @@ impl Association {
 
     fn apply(&mut self, progress: Progress, now: Duration) {
         match progress {
+            Progress::Failed(problem) if self.may_do_with_flow_control(&problem) => {
+                self.config.disable_flow_control = false;
+                self.let_go(&problem);
+                self.open(now);
+            }
             Progress::Wait => {}
             Progress::Submit(step, command) => {
                 self.submit(Purpose::Initialise, step, command, now);
@@ -501,6 +539,14 @@ impl Association {
             Progress::Failed(problem) => self.lose(problem, now),
             Progress::Done(picture) => self.live(*picture, now),
         }
+    }
+
+    /// Whether the controller refused Connect because it was asked to do without SQ flow control.
+    fn may_do_with_flow_control(&self, problem: &Problem) -> bool {
+        let attributes = Some(InvalidParameter::ATTRIBUTES);
+        let refused = matches!(problem, Problem::Refused { step: Step::ConnectAdmin, parameter, .. }
+            if *parameter == attributes);
+        refused && self.config.disable_flow_control
     }
 
     fn live(&mut self, mut picture: Picture, now: Duration) {
@@ -760,8 +806,7 @@ pub(super) fn refused(step: Step, completion: &Completion) -> Problem {
     let status = completion.status();
     let is_connect = matches!(step, Step::ConnectAdmin | Step::ConnectQueue(_));
     let names_parameter = is_connect && status.code() == Status::CONNECT_INVALID_PARAMETERS.code();
-    let parameter =
-        names_parameter.then(|| weft_nvme::fabrics::InvalidParameter(completion.dword0()));
+    let parameter = names_parameter.then(|| InvalidParameter(completion.dword0()));
     Problem::Refused { step, status, parameter }
 }
 
@@ -1067,6 +1112,28 @@ mod tests {
     }
 
     #[test]
+    fn a_controller_that_insists_on_flow_control_gets_it() {
+        let mut run = AssociationRun::new(config());
+        run.association.start(run.now);
+        run.collect();
+        run.answer_next();
+        run.collect();
+        let connect = run.wire.pop_front().unwrap();
+        let attributes = |command: &Command| {
+            weft_nvme::fabrics::Connect::from_command(command).attributes.disable_flow_control()
+        };
+        assert!(attributes(&connect.command));
+        run.complete(&connect, &InvalidParameter::ATTRIBUTES.refuse(0), Vec::new());
+        run.collect();
+        run.answer_next();
+        run.collect();
+        assert!(!attributes(&run.wire.front().unwrap().command));
+        settle(&mut run);
+        assert!(run.live);
+        assert!(!run.association.picture().unwrap().controller.flow_control_disabled);
+    }
+
+    #[test]
     fn a_refused_connect_names_the_parameter() {
         let mut run = AssociationRun::new(config());
         run.association.start(run.now);
@@ -1074,7 +1141,7 @@ mod tests {
         run.answer_next();
         run.collect();
         let connect = run.wire.pop_front().unwrap();
-        let parameter = weft_nvme::fabrics::InvalidParameter::SUBSYSTEM_NQN;
+        let parameter = InvalidParameter::SUBSYSTEM_NQN;
         run.complete(&connect, &parameter.refuse(0), Vec::new());
         run.collect();
         let problem = run.ended.flatten().expect("a problem");

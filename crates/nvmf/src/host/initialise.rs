@@ -71,7 +71,7 @@ impl Initialise {
     pub(super) fn new(config: &HostConfig) -> Self {
         Self {
             step: Step::ConnectAdmin,
-            controller: ControllerPicture::unknown(config.kind),
+            controller: ControllerPicture::unknown(config),
             ready_until: Duration::MAX,
             ready_timeout: Duration::ZERO,
             poll_at: None,
@@ -81,8 +81,8 @@ impl Initialise {
 
     /// The first command: Connect of the admin queue.
     pub(super) fn first(&mut self, config: &HostConfig) -> Request {
-        let entries = limits::ADMIN_QUEUE_ENTRIES;
-        connect(config, 0, entries, CONTROLLER_ID_DYNAMIC)
+        let without = self.controller.flow_control_disabled;
+        connect(config, 0, limits::ADMIN_QUEUE_ENTRIES, CONTROLLER_ID_DYNAMIC, without)
     }
 
     pub(super) const fn deadline(&self) -> Option<Duration> {
@@ -278,13 +278,14 @@ pub(super) fn connect(
     queue_id: u16,
     queue_entries: u16,
     controller_id: u16,
+    disable_flow_control: bool,
 ) -> Request {
     let keep_alive_ms = u32::try_from(config.keep_alive_timeout.as_millis()).unwrap_or(u32::MAX);
     let connect = Connect {
         record_format: weft_nvme::fabrics::RECORD_FORMAT,
         queue_id,
         submission_queue_size: queue_entries.saturating_sub(1),
-        attributes: ConnectAttributes(0).with_disable_flow_control(config.disable_flow_control),
+        attributes: ConnectAttributes(0).with_disable_flow_control(disable_flow_control),
         keep_alive_timeout_ms: if queue_id == 0 { keep_alive_ms } else { 0 },
     };
     let data = ConnectData::new(config.host_id, controller_id, &config.subsystem, &config.host);
@@ -299,7 +300,8 @@ pub fn connect_queue(
     queue_id: u16,
 ) -> (Command, AdminData) {
     let controller = &picture.controller;
-    connect(config, queue_id, controller.queue_entries, controller.controller_id)
+    let without = controller.flow_control_disabled;
+    connect(config, queue_id, controller.queue_entries, controller.controller_id, without)
 }
 
 /// What a controller answered to the Connect of an I/O queue. The controller identifier in it is

@@ -31,7 +31,7 @@ pub const DISCOVERY_RESTARTS_MAX: u32 = 10;
 pub const ASYNCHRONOUS_EVENT_REQUESTS: u8 = 1;
 
 /// Time between two reads of CSTS while the controller becomes ready.
-pub const READY_POLL: Duration = Duration::from_millis(100);
+pub const READY_POLL: Duration = Duration::from_millis(10);
 
 /// Time for a controller to become ready where CAP.TO is zero.
 pub const READY_TIMEOUT_MIN: Duration = Duration::from_millis(500);

@@ -1,6 +1,7 @@
 //! What is known of a controller and its namespaces: an immutable picture that is replaced as a
 //! whole, so that I/O queues on other threads work from one that does not change under them.
 
+use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -42,6 +43,8 @@ pub struct ControllerPicture {
     pub configuration: ControllerConfiguration,
     /// Identify Controller data structure, as received.
     pub identify: Box<identify::Controller>,
+    /// Whether queues are asked for without SQ flow control.
+    pub flow_control_disabled: bool,
     /// I/O queues that may be connected.
     pub io_queues: u16,
     /// Entries of each I/O queue.
@@ -65,9 +68,10 @@ struct NvmLimits {
 }
 
 impl ControllerPicture {
-    pub(super) fn unknown(kind: ControllerKind) -> Self {
+    pub(super) fn unknown(config: &HostConfig) -> Self {
         Self {
-            kind,
+            kind: config.kind,
+            flow_control_disabled: config.disable_flow_control,
             controller_id: 0,
             capabilities: Capabilities(0),
             version: Version(0),
@@ -281,6 +285,17 @@ pub enum Change {
     Changed,
     /// Another one has its identifier now: the one that was there is gone.
     Replaced,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Added => "was added",
+            Self::Removed => "was removed",
+            Self::Changed => "changed",
+            Self::Replaced => "was replaced by another",
+        })
+    }
 }
 
 impl Picture {
