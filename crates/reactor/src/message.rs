@@ -45,21 +45,17 @@ impl Message {
 
     /// Appends a copy of `bytes`.
     pub fn bytes(&mut self, bytes: &[u8]) {
-        self.extend(bytes.len()).copy_from_slice(bytes);
+        let start = self.inner.arena.len();
+        self.inner.arena.extend_from_slice(bytes);
+        self.inner.append(start);
     }
 
     /// Appends `len` zeroes and yields them, to be written in place.
     pub fn extend(&mut self, len: usize) -> &mut [u8] {
         let inner = &mut *self.inner;
         let start = inner.arena.len();
-        let end = start + len;
-        inner.arena.resize(end, 0);
-        inner.len += len;
-        match inner.parts.last_mut() {
-            Some(Part::Bytes(range)) if range.end == start => range.end = end,
-            _ if len == 0 => {}
-            _ => inner.parts.push(Part::Bytes(start..end)),
-        }
+        inner.arena.resize(start + len, 0);
+        inner.append(start);
         &mut inner.arena[start..]
     }
 
@@ -151,6 +147,17 @@ impl Message {
 }
 
 impl Inner {
+    /// Makes the arena from `start` on a part of the message.
+    fn append(&mut self, start: usize) {
+        let end = self.arena.len();
+        self.len += end - start;
+        match self.parts.last_mut() {
+            Some(Part::Bytes(range)) if range.end == start => range.end = end,
+            _ if start == end => {}
+            _ => self.parts.push(Part::Bytes(start..end)),
+        }
+    }
+
     fn part<'a>(&'a self, part: &'a Part) -> &'a [u8] {
         match part {
             Part::Bytes(range) => &self.arena[range.clone()],

@@ -149,10 +149,38 @@ fn say_once(error: &io::Error) {
 }
 
 fn chosen_by_environment() -> Result<DriverKind, SetupError> {
-    match std::env::var(DRIVER_VARIABLE).as_deref() {
-        Err(_) | Ok("" | "auto") => Ok(DriverKind::Auto),
-        Ok("uring") => Ok(DriverKind::Uring),
-        Ok("epoll") => Ok(DriverKind::Epoll),
-        Ok(other) => Err(SetupError::UnknownDriver(other.to_owned())),
+    let name = std::env::var_os(DRIVER_VARIABLE).unwrap_or_default();
+    driver_by_name(&name.to_string_lossy())
+}
+
+fn driver_by_name(name: &str) -> Result<DriverKind, SetupError> {
+    match name {
+        "" | "auto" => Ok(DriverKind::Auto),
+        "uring" => Ok(DriverKind::Uring),
+        "epoll" => Ok(DriverKind::Epoll),
+        other => Err(SetupError::UnknownDriver(other.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_have_names() {
+        assert_eq!(driver_by_name("").unwrap(), DriverKind::Auto);
+        assert_eq!(driver_by_name("auto").unwrap(), DriverKind::Auto);
+        assert_eq!(driver_by_name("uring").unwrap(), DriverKind::Uring);
+        assert_eq!(driver_by_name("epoll").unwrap(), DriverKind::Epoll);
+        let error = driver_by_name("Epoll").unwrap_err().to_string();
+        assert!(error.contains("WEFT_DRIVER") && error.contains("\"Epoll\""), "{error}");
+    }
+
+    #[test]
+    fn a_pool_larger_than_the_address_space_is_an_error() {
+        let config = Config { pool_bytes: usize::MAX, ..Config::default() };
+        let error = crate::Reactor::new(config).unwrap_err();
+        assert!(matches!(error, SetupError::Pool(_)));
+        assert!(std::error::Error::source(&error).is_some());
     }
 }

@@ -300,3 +300,96 @@ fn zeroes() -> (*const u8, usize) {
     });
     (mapping.base().as_ptr(), mapping.bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{FileId, Owner};
+    use crate::pool::Pool;
+
+    const TOKEN: Token = Token::new(Owner(1), 2);
+
+    fn begin(direct: bool, operation: impl FnOnce(FileId) -> Operation) -> FileOperation {
+        let mut files = Files::new();
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let key = files.add(OpenFile::new(file, direct));
+        files.prepare(TOKEN, operation(FileId(key))).unwrap()
+    }
+
+    fn read(pool: &Pool, direct: bool) -> FileOperation {
+        let buffer = pool.take(8192).unwrap();
+        begin(direct, |file| Operation::Read { file, offset: 1000, buffer, range: 100..4196 })
+    }
+
+    #[test]
+    fn a_short_read_goes_on_where_it_stopped() {
+        let pool = Pool::new(1).unwrap();
+        let mut operation = read(&pool, false);
+        let Step::Read { memory: start, len: 4096, offset: 1000 } = operation.step() else {
+            panic!()
+        };
+        assert!(operation.advance(Ok(96)).is_none());
+        assert!(operation.advance(Err(Errno::INTR)).is_none());
+        assert!(operation.advance(Err(Errno::AGAIN)).is_none());
+        let Step::Read { memory, len: 4000, offset: 1096 } = operation.step() else { panic!() };
+        assert_eq!(memory.addr(), start.addr() + 96);
+        assert!(matches!(operation.advance(Ok(4000)), Some(Ok(()))));
+        let completion = operation.end(Ok(()));
+        assert_eq!(completion.token, TOKEN);
+        assert!(matches!(completion.outcome, Outcome::Transferred { .. }));
+    }
+
+    #[test]
+    fn nothing_more_to_read_is_the_end() {
+        let pool = Pool::new(1).unwrap();
+        let end_of = |result: Option<io::Result<()>>| result.unwrap().unwrap_err().kind();
+        let mut operation = read(&pool, false);
+        assert_eq!(end_of(operation.advance(Ok(0))), io::ErrorKind::UnexpectedEof);
+        // A direct read cannot go on from within a sector.
+        let mut operation = read(&pool, true);
+        assert!(operation.advance(Ok(512)).is_none());
+        assert_eq!(end_of(operation.advance(Ok(100))), io::ErrorKind::UnexpectedEof);
+        let outcome = operation.end(Err(io::ErrorKind::UnexpectedEof.into())).outcome;
+        assert!(matches!(outcome, Outcome::Failed { buffer: Some(_), .. }));
+    }
+
+    #[test]
+    fn zeroing_tries_one_way_after_the_other() {
+        for (unmap, flags) in [
+            (true, vec![hole(), FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE]),
+            (false, vec![FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE]),
+        ] {
+            let length = ZERO_BYTES as u64 + 5;
+            let mut operation =
+                begin(false, |file| Operation::WriteZeroes { file, offset: 7, length, unmap });
+            for expected in flags {
+                let Step::Allocate { flags, offset: 7, length: asked } = operation.step() else {
+                    panic!()
+                };
+                assert_eq!((flags, asked), (expected, length));
+                assert!(operation.advance(Err(Errno::OPNOTSUPP)).is_none());
+            }
+            let Step::Write { memory, len: ZERO_BYTES, offset: 7, durable: false } =
+                operation.step()
+            else {
+                panic!()
+            };
+            // SAFETY: the zeroes are that long, live as long as the process, and never change.
+            let bytes = unsafe { std::slice::from_raw_parts(memory, ZERO_BYTES) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            assert!(operation.advance(Ok(ZERO_BYTES as u64)).is_none());
+            assert!(matches!(operation.step(), Step::Write { len: 5, .. }));
+            assert!(matches!(operation.advance(Ok(5)), Some(Ok(()))));
+        }
+    }
+
+    #[test]
+    fn other_errors_end_it() {
+        let zero = |file| Operation::WriteZeroes { file, offset: 0, length: 9, unmap: true };
+        assert!(matches!(begin(false, zero).advance(Err(Errno::NOSPC)), Some(Err(_))));
+        let discard = |file| Operation::Discard { file, offset: 0, length: 9 };
+        assert!(matches!(begin(false, discard).advance(Err(Errno::OPNOTSUPP)), Some(Err(_))));
+        let outcome = begin(false, discard).end(Err(Errno::CANCELED.into())).outcome;
+        assert!(matches!(outcome, Outcome::Cancelled { .. }));
+    }
+}

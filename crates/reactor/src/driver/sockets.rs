@@ -312,7 +312,7 @@ impl Sockets {
             let mut keys = std::mem::take(&mut self.scratch);
             std::mem::swap(&mut keys, &mut self.runnable);
             for key in keys.drain(..) {
-                self.try_input(poller, key, now, ready);
+                self.try_input(poller, key, now, spins, ready);
             }
             self.scratch = keys;
         }
@@ -377,13 +377,17 @@ impl Sockets {
                     continue;
                 }
             };
-            if stream.hot_until < now {
+            // One last time if it is likely to succeed: nobody else tries a hot socket.
+            let is_over = stream.hot_until < now;
+            if is_over {
                 stream.hot = false;
                 self.hot.swap_remove(position);
-                continue;
             }
-            if stream.receive.is_some() {
+            if stream.receive.is_some() && (!is_over || stream.readable) {
                 self.try_receive(poller, key, now, ready);
+            }
+            if is_over {
+                continue;
             }
             position += 1;
         }
@@ -394,10 +398,13 @@ impl Sockets {
         poller: &mut P,
         key: Key,
         now: Duration,
+        spins: bool,
         ready: &mut Vec<Completion>,
     ) {
         match self.table.get(key).map(|socket| &socket.kind) {
             Some(Kind::Listener(_)) => self.try_accept(poller, key, ready),
+            // Not twice in one turn.
+            Some(Kind::Stream(stream)) if spins && stream.hot => {}
             Some(Kind::Stream(_)) => self.try_receive(poller, key, now, ready),
             Some(Kind::Connecting { .. }) | None => {}
         }
@@ -418,7 +425,8 @@ impl Sockets {
                 Ok((descriptor, peer)) => self.accepted(token, descriptor, peer, ready),
                 Err(Errno::AGAIN) => {
                     listener.readable = false;
-                    return self.ensure_watched(poller, key, ready);
+                    self.ensure_watched(poller, key, ready);
+                    return;
                 }
                 // The connection is gone before it was taken, or its network is in trouble
                 // (accept(2) asks to treat these like EAGAIN); the next one may be fine.
@@ -597,7 +605,8 @@ impl Sockets {
         if let Err(Errno::AGAIN) = result {
             // Even of an ended stream there is an edge to come: its last bytes.
             stream.readable = false;
-            return self.ensure_watched(poller, key, ready);
+            self.ensure_watched(poller, key, ready);
+            return;
         }
         // Less than was asked for means that the kernel has no more, and the next bytes come with
         // an edge; but not after the end, and not if nobody watches for it yet.
@@ -642,24 +651,29 @@ impl Sockets {
         let Operation::Send { mut message, .. } = operation else { return };
         message.rewind();
         stream.send = Some(Send { token, message });
-        self.tokens.insert(token, socket.0);
-        if stream.writable {
-            self.try_send(poller, socket.0, ready);
+        if !stream.writable || !self.try_send(poller, socket.0, ready) {
+            self.tokens.insert(token, socket.0);
         }
     }
 
-    fn try_send<P: Poller>(&mut self, poller: &mut P, key: Key, ready: &mut Vec<Completion>) {
+    /// Sends what the kernel takes. Whether the operation is over.
+    fn try_send<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        ready: &mut Vec<Completion>,
+    ) -> bool {
         let Some(Socket { kind: Kind::Stream(stream), descriptor, .. }) = self.table.get_mut(key)
         else {
-            return;
+            return true;
         };
-        let Some(send) = &mut stream.send else { return };
+        let Some(send) = &mut stream.send else { return true };
         let result = send_all(descriptor, &mut send.message);
         if let Err(Errno::AGAIN) = result {
             stream.writable = false;
-            return self.ensure_watched(poller, key, ready);
+            return !self.ensure_watched(poller, key, ready);
         }
-        let Some(Send { token, message }) = stream.send.take() else { return };
+        let Some(Send { token, message }) = stream.send.take() else { return true };
         let outcome = match result {
             Ok(()) => Outcome::Sent { message },
             Err(error) => {
@@ -667,19 +681,28 @@ impl Sockets {
             }
         };
         self.finish(token, outcome, ready);
+        true
     }
 
     /// Sees to it that the socket's edges are reported. If that is impossible its operations
-    /// could wait forever, so they fail.
-    fn ensure_watched<P: Poller>(&mut self, poller: &mut P, key: Key, ready: &mut Vec<Completion>) {
-        let Some(socket) = self.table.get_mut(key) else { return };
-        if socket.watched {
-            return;
+    /// could wait forever, so they fail. Whether it is watched.
+    fn ensure_watched<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        ready: &mut Vec<Completion>,
+    ) -> bool {
+        let Some(socket) = self.table.get_mut(key) else { return false };
+        if !socket.watched {
+            match poller.watch(socket.descriptor.as_fd(), key) {
+                Ok(()) => socket.watched = true,
+                Err(error) => {
+                    self.cannot_watch(key, &error, ready);
+                    return false;
+                }
+            }
         }
-        match poller.watch(socket.descriptor.as_fd(), key) {
-            Ok(()) => socket.watched = true,
-            Err(error) => self.cannot_watch(key, &error, ready),
-        }
+        true
     }
 
     fn cannot_watch(&mut self, key: Key, error: &io::Error, ready: &mut Vec<Completion>) {

@@ -49,6 +49,8 @@ pub(crate) struct Uring {
     ring: IoUring,
     /// What did not fit into the submission queue.
     backlog: VecDeque<squeue::Entry>,
+    /// What was taken from the completion queue only to make room in it.
+    early: VecDeque<cqueue::Entry>,
     threads: Threads,
     /// The kernel notes in shared memory that it has work for this thread to run.
     has_task_flag: bool,
@@ -75,6 +77,7 @@ impl Uring {
             operations: Slab::new(),
             ring,
             backlog: VecDeque::new(),
+            early: VecDeque::new(),
             threads: Threads::new(config.io_threads, waker.clone()),
             has_task_flag: mode != RingMode::Plain,
             wait_flags: ENTER_GETEVENTS
@@ -151,7 +154,8 @@ impl Uring {
     fn drain(&mut self, readiness: &mut Vec<Ready>, ready: &mut Vec<Completion>) {
         loop {
             // One at a time: handling one may push entries, and so needs the ring.
-            let Some(entry) = self.ring.completion().next() else { return };
+            let entry = self.early.pop_front().or_else(|| self.ring.completion().next());
+            let Some(entry) = entry else { return };
             let data = entry.user_data();
             match data >> KIND_SHIFT {
                 KIND_WATCH => readiness.extend(interpret(&entry)),
@@ -203,12 +207,18 @@ impl Poller for Uring {
         Ok(())
     }
 
-    /// A poll holds the file open, and so its address taken and its peer waiting: the removal
-    /// does not wait for the turn to end.
+    /// The removal does not wait for the turn to end. A poll holds the file open, and so its
+    /// address taken and its peer waiting; and one that the kernel has not seen yet names a
+    /// descriptor that is somebody else's as soon as it is closed.
     fn unwatch(&mut self, _descriptor: BorrowedFd<'_>, key: Key) {
         let entry = opcode::PollRemove::new(key.bits()).build();
         self.push(entry.user_data(KIND_IGNORED << KIND_SHIFT));
         self.submit();
+        while !self.ring.submission().is_empty() || !self.backlog.is_empty() {
+            // Old kernels take nothing while completions have no room.
+            self.early.extend(self.ring.completion());
+            self.submit();
+        }
     }
 
     fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<Completion>) {
@@ -230,7 +240,8 @@ impl Poller for Uring {
     fn has_news(&mut self) -> bool {
         // A note from the kernel may also be about a hot socket, which is tried anyway: it only
         // counts if it can be about a file.
-        !self.ring.completion().is_empty()
+        !self.early.is_empty()
+            || !self.ring.completion().is_empty()
             || !self.ring.submission().is_empty()
             || self.threads.has_news()
             || (self.operations.len() > 0 && self.is_something_to_fetch())
@@ -266,7 +277,7 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let (mut readiness, mut ready) = (Vec::new(), Vec::new());
         while self.operations.len() > 0 {
-            if self.ring.completion().is_empty() {
+            if self.early.is_empty() && self.ring.completion().is_empty() {
                 self.enter(1, ENTER_GETEVENTS, None);
             }
             self.drain(&mut readiness, &mut ready);

@@ -1,4 +1,7 @@
 //! Which pages are free: a binary buddy allocator that knows page numbers only.
+//!
+//! The block of each order that was given back last is kept as it is, for the next who wants one
+//! like it: a receive buffer that comes and goes every turn is not split and joined each time.
 
 /// Orders 0..=10: blocks of 1 to 1024 pages (4 KiB to 4 MiB).
 pub(super) const ORDERS: usize = 11;
@@ -10,12 +13,15 @@ const NONE: u32 = u32::MAX;
 const INSIDE: u8 = 0;
 const FREE: u8 = 0x40;
 const USED: u8 = 0x80;
+const KEPT: u8 = 0x20;
 const ORDER_MASK: u8 = 0x0f;
 
 #[derive(Debug)]
 pub(super) struct Buddy {
     /// First free block of each order.
     heads: [u32; ORDERS],
+    /// A free block of each order that is not joined with its neighbours yet.
+    kept: [u32; ORDERS],
     next: Box<[u32]>,
     previous: Box<[u32]>,
     /// What starts at each page.
@@ -29,6 +35,7 @@ impl Buddy {
         let pages = chunks as usize * CHUNK_PAGES as usize;
         let mut buddy = Self {
             heads: [NONE; ORDERS],
+            kept: [NONE; ORDERS],
             next: vec![NONE; pages].into_boxed_slice(),
             previous: vec![NONE; pages].into_boxed_slice(),
             state: vec![INSIDE; pages].into_boxed_slice(),
@@ -47,6 +54,36 @@ impl Buddy {
 
     /// Takes a block of 2^`order` pages; its first page.
     pub(super) fn take(&mut self, order: usize) -> Option<u32> {
+        let kept = std::mem::replace(&mut self.kept[order], NONE);
+        let page = if kept != NONE {
+            kept
+        } else {
+            self.split(order).or_else(|| {
+                self.join_kept();
+                self.split(order)
+            })?
+        };
+        self.state[page as usize] = USED | tag(order);
+        self.free_pages -= 1 << order;
+        Some(page)
+    }
+
+    /// Gives the block that starts at `page` back.
+    pub(super) fn give(&mut self, page: u32) {
+        let state = self.state[page as usize];
+        assert!(state & USED != 0, "a block is given back that was not taken");
+        let order = usize::from(state & ORDER_MASK);
+        self.free_pages += 1 << order;
+        self.state[page as usize] = KEPT | tag(order);
+        let before = std::mem::replace(&mut self.kept[order], page);
+        if before != NONE {
+            self.join(before, order);
+        }
+    }
+
+    /// Takes the smallest block out of the lists that is large enough, and puts what is too much
+    /// of it back.
+    fn split(&mut self, order: usize) -> Option<u32> {
         let mut found = (order..ORDERS).find(|&order| self.heads[order] != NONE)?;
         let page = self.heads[found];
         self.unlink(page, found);
@@ -54,17 +91,20 @@ impl Buddy {
             found -= 1;
             self.link(page + (1 << found), found);
         }
-        self.state[page as usize] = USED | tag(order);
-        self.free_pages -= 1 << order;
         Some(page)
     }
 
-    /// Gives the block that starts at `page` back and joins it with its free neighbours.
-    pub(super) fn give(&mut self, mut page: u32) {
-        let state = self.state[page as usize];
-        assert!(state & USED != 0, "a block is given back that was not taken");
-        let mut order = usize::from(state & ORDER_MASK);
-        self.free_pages += 1 << order;
+    fn join_kept(&mut self) {
+        for order in 0..ORDERS {
+            let page = std::mem::replace(&mut self.kept[order], NONE);
+            if page != NONE {
+                self.join(page, order);
+            }
+        }
+    }
+
+    /// Puts a block into the lists, joined with its free neighbours.
+    fn join(&mut self, mut page: u32, mut order: usize) {
         self.state[page as usize] = INSIDE;
         while order < ORDERS - 1 {
             let neighbour = page ^ (1 << order);
@@ -124,6 +164,17 @@ mod tests {
         for page in pages {
             buddy.give(page);
         }
+        assert_eq!(buddy.take(ORDERS - 1), Some(0));
+    }
+
+    #[test]
+    fn what_was_given_back_last_comes_first() {
+        let mut buddy = Buddy::new(1);
+        let (first, second) = (buddy.take(3).unwrap(), buddy.take(3).unwrap());
+        buddy.give(second);
+        buddy.give(first);
+        assert_eq!(buddy.take(3), Some(first));
+        buddy.give(first);
         assert_eq!(buddy.take(ORDERS - 1), Some(0));
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail
 
+mod chaos;
 mod files;
 mod harness;
 mod pressure;
@@ -68,6 +69,7 @@ cases! {
         sockets::a_local_address_can_be_chosen,
         sockets::a_cancelled_connect_leaves_nothing,
         sockets::a_broken_connection_fails_both_ways,
+        chaos::each_operation_ends_once,
         files::what_is_written_is_read,
         files::only_the_range_is_touched,
         files::an_end_of_file_on_the_way_is_an_error,
