@@ -92,7 +92,8 @@ pub(crate) struct Load {
     #[arg(long, alias = "rate_process", value_enum, default_value_t)]
     rate_process: RateProcess,
     /// Processors to run on, like 0-3; jobs are spread over them.
-    #[arg(long, visible_alias = "cpus-allowed", alias = "cpus_allowed", value_name = "CPUS", value_parser = cpus)]
+    #[arg(long, visible_alias = "cpus-allowed", alias = "cpus_allowed")]
+    #[arg(value_name = "CPUS", value_parser = cpus)]
     cpus: Option<Cpus>,
     /// Write blocks that can be recognised, and read them back during and after the job. A job that
     /// only reads checks what an earlier one wrote.
@@ -278,7 +279,7 @@ fn open(options: &Options, job: &Job) -> Result<Driven, Failure> {
     match options.connection.place()? {
         Place::Local(spec) => Driven::local(&spec),
         Place::Remote(id) => {
-            let mut host = options.connection.options_for(id)?;
+            let mut host = options.connection.options_for(*id)?;
             // Each copy needs a queue of its own, one the controller may refuse to give.
             let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
             host.nr_io_queues = host.nr_io_queues.max(copies);

@@ -9,44 +9,45 @@ use crate::{failure::Failure, place::Place};
 
 /// Options of every verb that talks to a controller. Names and letters are those of nvme-cli.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
     /// An address in one piece: nvme-tcp://HOST:PORT/NQN?nsid=N, or a transport id as SPDK writes
     /// it ("trtype:TCP adrfam:IPv4 traddr:… trsvcid:… subnqn:…").
-    #[arg(value_name = "ADDRESS", num_args = 0..)]
+    #[arg(value_name = "ADDRESS", num_args = 0.., help_heading = "Arguments")]
     place: Vec<String>,
 
     /// Transport; tcp is the one there is.
-    #[arg(short, long, help_heading = "Connection")]
+    #[arg(short, long)]
     transport: Option<String>,
     /// Address or host name of the controller.
-    #[arg(short = 'a', long, help_heading = "Connection")]
+    #[arg(short = 'a', long)]
     traddr: Option<String>,
     /// Port of the controller; 4420 by default, 8009 for discovery.
-    #[arg(short = 's', long, help_heading = "Connection")]
+    #[arg(short = 's', long)]
     trsvcid: Option<u16>,
     /// NQN of the subsystem.
-    #[arg(short, long, help_heading = "Connection")]
+    #[arg(short, long)]
     nqn: Option<String>,
     /// Local address to connect from.
-    #[arg(short = 'w', long, help_heading = "Connection")]
+    #[arg(short = 'w', long)]
     host_traddr: Option<IpAddr>,
     /// NQN of this host; by default that in /etc/nvme/hostnqn, or one made up.
-    #[arg(short = 'q', long, help_heading = "Connection")]
+    #[arg(short = 'q', long)]
     hostnqn: Option<String>,
     /// Identifier of this host, a UUID.
-    #[arg(short = 'I', long, value_parser = uuid, help_heading = "Connection")]
+    #[arg(short = 'I', long, value_parser = uuid)]
     hostid: Option<uuid::Uuid>,
     /// I/O queues.
-    #[arg(short = 'i', long, help_heading = "Connection")]
+    #[arg(short = 'i', long)]
     nr_io_queues: Option<u16>,
     /// Entries of an I/O queue.
-    #[arg(short = 'Q', long, help_heading = "Connection")]
+    #[arg(short = 'Q', long)]
     queue_size: Option<u16>,
     /// Keep-alive timeout in seconds; 0: none.
-    #[arg(short = 'k', long, value_parser = seconds, value_name = "SECONDS", help_heading = "Connection")]
+    #[arg(short = 'k', long, value_parser = seconds, value_name = "SECONDS")]
     keep_alive_tmo: Option<Duration>,
     /// Time between attempts to reconnect, in seconds.
-    #[arg(short = 'c', long, value_parser = seconds, value_name = "SECONDS", help_heading = "Connection")]
+    #[arg(short = 'c', long, value_parser = seconds, value_name = "SECONDS")]
     reconnect_delay: Option<Duration>,
     /// Time after which a lost controller is given up, in seconds; -1: never.
     #[arg(
@@ -69,13 +70,14 @@ pub(crate) struct Connection {
     )]
     fast_io_fail_tmo: Option<i64>,
     /// Header digests.
-    #[arg(short = 'g', long, help_heading = "Connection")]
+    #[arg(short = 'g', long)]
     hdr_digest: bool,
     /// Data digests.
-    #[arg(short = 'G', long, help_heading = "Connection")]
+    #[arg(short = 'G', long)]
     data_digest: bool,
     /// Do without SQ flow control (the default, unlike nvme-cli's; =false to have it).
-    #[arg(short = 'd', long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Connection")]
+    #[arg(short = 'd', long, action = ArgAction::Set, num_args = 0..=1, value_name = "BOOL")]
+    #[arg(require_equals = true, default_missing_value = "true")]
     disable_sqflow: Option<bool>,
 }
 
@@ -91,12 +93,12 @@ impl Connection {
     /// The place that is meant, which may be a device of this machine.
     pub(crate) fn place(&self) -> Result<Place, Failure> {
         if self.place.is_empty() {
-            return self.remote().map(Place::Remote);
+            return self.remote().map(Place::remote);
         }
         // A transport id may come unquoted, as several words.
         let text = self.place.join(" ");
         match text.parse().map_err(Failure::Because)? {
-            Place::Remote(id) => self.amended(id).map(Place::Remote),
+            Place::Remote(id) => self.amended(*id).map(Place::remote),
             local if self.traddr.is_none() && self.nqn.is_none() => Ok(local),
             Place::Local(spec) => {
                 Err(Failure::Because(format!("{spec} is on this machine and has no --traddr")))
@@ -117,7 +119,7 @@ impl Connection {
     /// Options for the address that is meant, which must be across the network.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         match self.place()? {
-            Place::Remote(id) => self.options_for(id),
+            Place::Remote(id) => self.options_for(*id),
             Place::Local(spec) => {
                 Err(Failure::Because(format!("{spec} is not across the network")))
             }

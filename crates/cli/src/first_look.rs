@@ -1,8 +1,9 @@
 //! `weft first-look`: a memory device, driven over TCP and beside that locally.
 //!
-//! The target is another process (this same program), so that what it costs shows as in earnest; host
-//! and load generator are one process, as in any host. Each point is measured locally and remotely
-//! one right after the other, and read beside what TCP does alone with messages of the same sizes.
+//! The target is another process (this same program), so that what it costs shows as in earnest;
+//! host and load generator are one process, as in any host. Each point is measured locally and
+//! remotely one right after the other, and read beside what TCP does alone with messages of the
+//! same sizes.
 
 mod child;
 mod shown;

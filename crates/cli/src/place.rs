@@ -12,9 +12,16 @@ const DEVICE_KINDS: [&str; 6] = ["memory:", "null:", "file:", "block:", "delay:"
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Place {
     /// Across the network.
-    Remote(TransportId),
+    Remote(Box<TransportId>),
     /// On this machine.
     Local(DeviceSpec),
+}
+
+impl Place {
+    /// Across the network, at this address.
+    pub(crate) fn remote(id: TransportId) -> Self {
+        Self::Remote(Box::new(id))
+    }
 }
 
 impl FromStr for Place {
@@ -31,7 +38,7 @@ impl FromStr for Place {
         if let Some(kind) = ["memory", "null"].iter().find(|kind| text == **kind) {
             return Err(format!("{text:?} needs a size, like {kind}:1GiB"));
         }
-        text.parse().map(Self::Remote).map_err(|error| {
+        text.parse().map(Self::remote).map_err(|error| {
             format!(
                 "{text:?} is neither an address ({error}) nor a device of this machine (try \
                  nvme-tcp://HOST:4420/NQN?nsid=1, /dev/sdb, file:PATH or memory:1GiB)"

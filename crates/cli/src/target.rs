@@ -75,7 +75,8 @@ struct Devices {
     #[arg(long, value_name = "TIME", value_parser = time)]
     delay_write: Option<std::time::Duration>,
     /// Delay everything.
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["delay_read", "delay_write"])]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(conflicts_with_all = ["delay_read", "delay_write"])]
     delay: Option<std::time::Duration>,
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn write(options: &Options) -> Result<(), Failure> {
         }
         if !got.is_multiple_of(u64::from(namespace.block_bytes())) {
             return Err(Failure::Because(format!(
-                "{} bytes are no whole blocks of {} bytes; nothing after byte {written} was written",
+                "{} bytes are no whole blocks of {} bytes; written are {written}",
                 written + got,
                 namespace.block_bytes()
             )));

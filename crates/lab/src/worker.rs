@@ -318,6 +318,8 @@ impl<'a> Worker<'a> {
             lane.close(&mut self.reactor);
         }
         while self.lanes.iter_mut().any(Lane::is_open) && self.reactor.now() < deadline {
+            // Devices hear from others (a lost controller, say) when they are flushed.
+            self.turn();
             let soon = self.reactor.now() + Duration::from_millis(10);
             self.reactor.poll(Patience::Until(soon.min(deadline)), &mut self.completions);
             self.dispatch();

@@ -24,13 +24,13 @@ pub(super) fn human(options: &Options, look: &Look) -> String {
          interface (tcp), {driver} driver.\n"
     );
     text += if look.apart {
-        "Target on processor 0, host on processor 1, both looking instead of sleeping while busy.\n\n"
+        "Target on processor 0, host on processor 1; neither sleeps while it is busy.\n\n"
     } else {
         "Target and host share one processor: read these numbers as a test that it works.\n\n"
     };
     text += &table(look).text();
-    text += "\nshare: IOPS over TCP as a part of local IOPS.  raw: as a part of what TCP alone does \
-             with messages of the same sizes.\nOne run a cell: the spread between runs is not known \
+    text += "\nshare: IOPS over TCP as a part of local IOPS; raw: as a part of what TCP alone does \
+             with messages\nof the same sizes. One run a cell: how far runs lie apart is not known \
              from this.\n";
     if look.interrupted {
         text += "Interrupted: cells are missing.\n";

@@ -313,6 +313,9 @@ impl Lane {
 
     fn start_requests(&mut self, reactor: &mut Reactor) {
         while let Some(slot) = self.free.last().copied() {
+            if self.stage != Stage::Run {
+                return;
+            }
             if self.started >= self.requests {
                 let now_ns = super::ns(reactor.now());
                 self.enter(Stage::Drain, now_ns);
@@ -393,8 +396,12 @@ impl Lane {
         started_ns: u64,
     ) {
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
-        let Some(mut buffer) = slot.buffer.take() else {
-            return self.fail("the device kept a buffer".to_owned());
+        // A device may answer a write while the last of its data is still being sent; the buffer
+        // is back in the pool soon after.
+        let another = || reactor.pool().take(usize::try_from(self.unit_bytes).unwrap_or(0));
+        let Some(mut buffer) = slot.buffer.take().or_else(another) else {
+            self.free.push(number);
+            return self.fail("the device kept its buffers".to_owned());
         };
         let block = self.first_block + unit * u64::from(self.blocks);
         (slot.due_ns, slot.started_ns, slot.unit, slot.purpose) =

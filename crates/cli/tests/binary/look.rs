@@ -1,0 +1,98 @@
+//! Measuring without a target of one's own.
+
+use crate::weft::{DRIVERS, Folder, text, weft};
+use serde_json::Value;
+
+#[test]
+fn local_devices_are_driven_on_both_drivers() {
+    let folder = Folder::new("local");
+    let file = format!("file:{},size=4MiB", text(&folder.path("disk.img")));
+    for driver in DRIVERS {
+        for device in ["memory:4MiB", "null:1TiB,block=512", &file] {
+            let load = ["--rw", "randread", "--iodepth", "4", "--io-size", "1MiB"];
+            let words = [&["bench", device], &load[..], &["-o", "json"]].concat();
+            let report = weft(driver, words).json();
+            let read = &report["jobs"][0]["read"];
+            assert_eq!(read["io_bytes"], 1 << 20, "{driver} {device}");
+            assert_eq!(read["total_ios"], 256);
+        }
+        let verify = ["bench", &file, "--rw", "randwrite", "--verify", "crc32c", "--iodepth", "8"];
+        assert!(weft(driver, verify).text().contains(" 0 wrong"));
+    }
+}
+
+#[test]
+fn a_rate_is_kept_and_the_report_goes_to_a_file() {
+    let folder = Folder::new("rate");
+    let path = folder.path("report.json");
+    let words = [
+        "bench",
+        "null:1GiB",
+        "--rate-iops",
+        "1k",
+        "--io-size",
+        "800KiB",
+        "--output",
+        text(&path),
+        "--rate-process",
+        "poisson",
+    ];
+    let human = weft("epoll", words).text();
+    assert!(human.contains("rate-iops=1000 (poisson, latency from the intended"), "{human}");
+    let written = std::fs::read_to_string(&path).expect("the report");
+    let report: Value = serde_json::from_str(&written).expect("JSON");
+    let iops = report["jobs"][0]["read"]["iops"].as_f64().expect("a number");
+    // 200 requests of a Poisson process: a rate four deviations away is not an accident.
+    assert!(iops < 1_300.0, "{iops}");
+}
+
+#[test]
+fn the_floor_is_measured() {
+    let words = ["floor", "--runtime", "100ms", "--ramp-time", "20ms", "-o", "json"];
+    let floor = weft("epoll", words).json();
+    assert!(floor["messages_per_second"].as_f64() > Some(0.0));
+    assert_eq!((&floor["request_bytes"], &floor["response_bytes"]), (&72.into(), &4120.into()));
+    let human = weft("epoll", ["floor", "--runtime", "50ms", "--iodepth", "8"]).text();
+    assert!(human.starts_with("tcp floor: request 72 response 4120 depth 8 blocking"), "{human}");
+}
+
+#[test]
+fn a_first_look_compares_and_keeps_its_results() {
+    let folder = Folder::new("look");
+    let path = folder.path("look.json");
+    for driver in DRIVERS {
+        let words = [
+            "first-look",
+            "--size",
+            "8MiB",
+            "--cell-time",
+            "40ms",
+            "--driver",
+            driver,
+            "--output",
+            text(&path),
+        ];
+        let human = weft(driver, words).text();
+        assert_eq!(human.lines().filter(|line| line.contains("KiB  ")).count(), 16, "{human}");
+        assert!(human.contains(text(&path)), "{human}");
+        let written = std::fs::read_to_string(&path).expect("the results");
+        let look: Value = serde_json::from_str(&written).expect("JSON");
+        assert_eq!(look["schema"], 1);
+        let cells = look["cells"].as_array().expect("cells");
+        assert_eq!(cells.len(), 16);
+        // A busy machine may leave a short cell without a request, but not all of them.
+        for side in ["local", "tcp"] {
+            let (mut counted, mut recorded) = (0, 0);
+            for cell in cells {
+                let job = &cell[side]["jobs"][0];
+                let ios = |name: &str| job[name]["total_ios"].as_u64().unwrap_or(0);
+                counted += ios("read") + ios("write");
+                let histogram = cell[side]["weft_histogram_ns"].as_array().expect("a histogram");
+                recorded += histogram.iter().filter_map(|step| step[1].as_u64()).sum::<u64>();
+            }
+            assert!(counted > 0, "{side}");
+            assert_eq!(counted, recorded, "{side}: every request is in a histogram");
+        }
+        assert_eq!(look["tcp_alone"].as_array().map(Vec::len), Some(8));
+    }
+}

@@ -1,0 +1,5 @@
+//! The binary as its users have it.
+
+mod look;
+mod serve;
+mod weft;

@@ -1,0 +1,323 @@
+//! A target and the host's verbs, over loopback, on both drivers.
+
+use std::{process::Stdio, time::Duration};
+
+use crate::weft::{DRIVERS, Folder, NQN, Target, pattern, text, weft, weft_with_stdin};
+use rustix::process::Signal;
+
+#[test]
+fn a_target_is_found_described_written_read_and_stopped() {
+    for driver in DRIVERS {
+        let target = Target::start(driver, &["--memory", "8MiB", "--null", "1GiB,block=512"]);
+        let port = target.port(0).to_string();
+        let discovery = ["discover", "-a", "127.0.0.1", "-s", &port, "-o", "json"];
+        let log = weft(driver, discovery).json();
+        let found = log["records"].as_array().expect("records");
+        assert!(
+            found
+                .iter()
+                .any(|record| { record["subnqn"] == NQN && record["trsvcid"] == port.as_str() }),
+            "{log}"
+        );
+
+        let list = weft(driver, ["list", "-a", "127.0.0.1", "-s", &port, "-o", "json"]).json();
+        let sizes: Vec<&serde_json::Value> = list["Devices"]
+            .as_array()
+            .expect("devices")
+            .iter()
+            .map(|d| &d["PhysicalSize"])
+            .collect();
+        assert_eq!(sizes, [8 << 20, 1 << 30]);
+
+        let controller = target.weft("identify", 1, &["-o", "json"]).json();
+        assert_eq!((&controller["mn"], &controller["subnqn"]), (&"weft".into(), &NQN.into()));
+        let url = target.url(2);
+        let namespace = weft(driver, ["identify", "ns", &url, "-o", "json"]).json();
+        assert_eq!((&namespace["nsid"], &namespace["lbaf"]["ds"]), (&2.into(), &9.into()));
+        assert!(namespace["uuid"].is_string());
+        let human = weft(driver, ["identify", "ctrl", &url]).text();
+        assert!(human.contains("mdts       : 8  (1 MiB)"), "{human}");
+
+        let data = pattern(3 << 20);
+        let url = target.url(1);
+        let wrote = weft_with_stdin(driver, &["write", &url, "--start-block", "2"], &data);
+        assert!(wrote.stderr.contains("wrote 3145728 bytes"), "{}", wrote.stderr);
+        let size = data.len().to_string();
+        let read = target.weft("read", 1, &["--start-block", "2", "--data-size", &size]);
+        assert_eq!(read.code, Some(0), "{}", read.stderr);
+        assert!(read.stdout == data, "what was read is not what was written");
+        assert_eq!(target.weft("flush", 1, &[]).code, Some(0));
+
+        let smart = target.weft("log", 1, &["smart", "-o", "json"]).json();
+        assert!(smart["host_write_commands"].as_u64() >= Some(3), "{smart}");
+        target.signal(Signal::TERM);
+        assert_eq!(target.wait(), Some(0));
+        let gone = weft(driver, ["identify", &url]).fault();
+        assert!(gone.starts_with("weft identify: ") && gone.contains(&port), "{gone}");
+    }
+}
+
+#[test]
+fn a_target_stops_on_sigint_and_with_its_parent() {
+    let target = Target::start("epoll", &["--memory", "1MiB"]);
+    target.signal(Signal::INT);
+    assert_eq!(target.wait(), Some(0));
+    Target::start("uring", &["--memory", "1MiB"]).stop();
+}
+
+#[test]
+fn load_is_measured_over_the_network() {
+    for driver in DRIVERS {
+        let target = Target::start(driver, &["--memory", "16MiB", "--null", "1TiB"]);
+        let load = ["--rw", "randrw", "--iodepth", "8", "--numjobs", "2", "--runtime", "300ms"];
+        let report = target.weft("bench", 1, &[&load[..], &["-o", "json"]].concat()).json();
+        let job = &report["jobs"][0];
+        assert_eq!((&job["error"], &job["job options"]["rw"]), (&0.into(), &"randrw".into()));
+        for direction in ["read", "write"] {
+            assert!(job[direction]["iops"].as_f64() > Some(0.0), "{direction}: {job}");
+            assert!(job[direction]["lat_ns"]["mean"].as_f64() > Some(1000.0), "{job}");
+        }
+        let load = ["--rw", "randwrite", "--verify", "crc32c", "--iodepth", "16", "--bs", "16k"];
+        let human = target.weft("bench", 1, &[&load[..], &["--size", "4MiB"]].concat()).text();
+        assert!(human.contains("write :") && human.contains(" 0 wrong"), "{human}");
+        let options = ["--hdr-digest", "--data-digest", "--disable-sqflow=false"];
+        let human = target.weft("bench", 1, &[&load[..], &options].concat()).text();
+        assert!(human.contains(" 0 wrong"), "{human}");
+        let forgetful = target.weft("bench", 2, &[&load[..], &["--size", "1MiB"]].concat());
+        assert!(forgetful.fault().contains("blocks are wrong"), "{}", forgetful.stderr);
+        target.stop();
+    }
+}
+
+#[test]
+fn a_byte_that_flips_behind_the_target_is_found() {
+    use std::os::unix::fs::FileExt;
+    let folder = Folder::new("flip");
+    let path = folder.path("disk.img");
+    let spec = format!("{},size=4MiB,direct=off", text(&path));
+    let target = Target::start("epoll", &["--file", &spec]);
+    let write = ["--rw", "write", "--verify", "crc32c", "--iodepth", "4", "--quiet"];
+    assert!(target.weft("bench", 1, &write).text().contains(" 0 wrong"));
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("the file");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 1_000_001).expect("a byte");
+    file.write_all_at(&[byte[0] ^ 0x80], 1_000_001).expect("a byte");
+    let read = ["--rw", "read", "--verify", "crc32c", "--io-size", "4MiB"];
+    let found = target.weft("bench", 1, &read);
+    assert_eq!(found.fault(), "weft bench: 1 block is wrong");
+    let told = String::from_utf8_lossy(&found.stdout);
+    let expected = format!(
+        "block at offset 999424: 1 wrong bytes, byte at 1000001 expected {:#04x} got {:#04x}",
+        byte[0],
+        byte[0] ^ 0x80
+    );
+    assert!(told.contains(&expected), "{told}");
+    target.stop();
+}
+
+#[test]
+fn what_survives_keeps_its_identity_and_its_data() {
+    let folder = Folder::new("identity");
+    let spec = format!("{},size=1MiB", text(&folder.path("disk.img")));
+    let start = || Target::start("uring", &["--memory", "1MiB", "--file", &spec]);
+    let identity = |target: &Target, nsid: u32| {
+        let url = target.url(nsid);
+        let json = weft("uring", ["identify", "ns", &url, "-o", "json"]).json();
+        (json["uuid"].clone(), json["nguid"].clone())
+    };
+    let first = start();
+    let before = (identity(&first, 1), identity(&first, 2));
+    let data = pattern(4096);
+    assert_eq!(weft_with_stdin("uring", &["write", &first.url(2)], &data).code, Some(0));
+    first.stop();
+    let second = start();
+    let after = (identity(&second, 1), identity(&second, 2));
+    assert_ne!(before.0, after.0, "memory is another namespace");
+    assert_eq!(before.1, after.1, "a file is the same one");
+    let read = second.weft("read", 2, &["--block-count", "1"]);
+    assert!(read.stdout == data);
+    second.stop();
+}
+
+#[test]
+fn ports_hosts_and_advertised_addresses_are_kept() {
+    let host = "nqn.2024-01.io.example:host";
+    let target = Target::start(
+        "epoll",
+        &[
+            "--memory",
+            "1MiB",
+            "--listen",
+            "tcp://127.0.0.1:0",
+            "--listen",
+            "tcp://[::1]:0",
+            "--discovery",
+            "tcp://127.0.0.1:0",
+            "--advertise",
+            "192.0.2.7:4420",
+            "--allow-host",
+            host,
+        ],
+    );
+    let (first, second, third) = (target.port(0), target.port(1), target.port(2));
+    let refused = target.weft("identify", 1, &[]).fault();
+    assert!(refused.contains("Connect"), "{refused}");
+    let url = target.url(1);
+    assert_eq!(weft("epoll", ["identify", &url, "-q", host]).code, Some(0));
+    let six = ["identify", "-a", "::1", "-s", &second.to_string(), "-n", NQN, "-q", host];
+    assert_eq!(weft("epoll", six).code, Some(0));
+    let discover = |port: u16| {
+        let port = port.to_string();
+        weft("epoll", ["discover", "-a", "127.0.0.1", "-s", &port, "-q", host]).text()
+    };
+    for port in [first, third] {
+        let text = discover(port);
+        assert!(text.contains("traddr:  192.0.2.7") && text.contains("trsvcid: 4420"), "{text}");
+    }
+    let nowhere = ["identify", "-a", "127.0.0.1", "-s", &third.to_string(), "-n", NQN, "-q", host];
+    assert_ne!(weft("epoll", nowhere).code, Some(0), "only discovery is served there");
+    target.stop();
+}
+
+#[test]
+fn a_file_is_served_and_read_again_on_sighup() {
+    let folder = Folder::new("reload");
+    let config = |namespaces: &str| {
+        format!(
+            "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystem]]\nnqn = \"{NQN}\"\n{namespaces}"
+        )
+    };
+    let one = "[[subsystem.namespace]]\nmemory = \"1MiB\"\n";
+    let path = folder.write("target.toml", config(one));
+    let target = Target::start("uring", &["--config", text(&path)]);
+    let sizes = || {
+        let list = target.weft("list", 1, &["-o", "json"]).json();
+        let devices = list["Devices"].as_array().expect("devices").clone();
+        devices.iter().map(|device| device["PhysicalSize"].as_u64()).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(), [Some(1 << 20)]);
+    let two = format!("{one}[[subsystem.namespace]]\nnull = \"1GiB\"\n");
+    folder.write("target.toml", config(&two));
+    target.signal(Signal::HUP);
+    target.wait_for_log("read again");
+    assert_eq!(sizes(), [Some(1 << 20), Some(1 << 30)]);
+    folder.write("target.toml", config("memory = \"1MiB\"\n"));
+    target.signal(Signal::HUP);
+    let line = target.wait_for_log("stays as it was");
+    assert!(line.contains("target.toml:5: `memory`: unknown field"), "{line}");
+    assert_eq!(sizes(), [Some(1 << 20), Some(1 << 30)]);
+    target.stop();
+}
+
+#[test]
+fn what_nvmetcli_saved_is_served() {
+    let folder = Folder::new("nvmetcli");
+    let disk = folder.write("disk.img", vec![0; 1 << 20]);
+    let json = format!(
+        r#"{{"hosts": [], "ports": [
+            {{"addr": {{"adrfam": "ipv4", "traddr": "127.0.0.1", "trsvcid": "0", "trtype": "tcp"}},
+              "portid": 1, "referrals": [], "subsystems": ["{NQN}"]}},
+            {{"addr": {{"adrfam": "ipv4", "traddr": "127.0.0.1", "trsvcid": "1", "trtype": "rdma"}},
+              "portid": 2, "referrals": [], "subsystems": ["{NQN}"]}}],
+          "subsystems": [{{"allowed_hosts": [], "attr": {{"allow_any_host": "1", "serial": "S1"}},
+            "namespaces": [{{"device": {{"path": "{}",
+              "uuid": "99451596-9675-4382-bff8-b78ee34de567"}}, "enable": 1, "nsid": 5}}],
+            "nqn": "{NQN}"}}]}}"#,
+        text(&disk)
+    );
+    let path = folder.write("config.json", json);
+    let target = Target::start("epoll", &["--config", text(&path)]);
+    target.wait_for_log("ports[1]");
+    let list = target.weft("list", 5, &["-o", "json"]).json();
+    let device = &list["Devices"][0];
+    assert_eq!((&device["NameSpace"], &device["SerialNumber"]), (&5.into(), &"S1".into()));
+    assert_eq!(device["UUID"], "99451596-9675-4382-bff8-b78ee34de567");
+    target.stop();
+}
+
+#[test]
+fn what_is_wrong_is_one_sentence() {
+    let target = Target::start("epoll", &["--memory", "1MiB", "--memory", "1MiB"]);
+    let port = target.port(0).to_string();
+    let here = ["-a", "127.0.0.1", "-s", &port];
+    let fault = |words: &[&str]| weft("epoll", words).fault();
+    for (words, part) in [
+        ([&["identify"], &here[..], &["-n", "nqn.2024-01.io.example:other"]].concat(), "Connect"),
+        (
+            [&["identify", "ns"], &here[..], &["-n", NQN]].concat(),
+            "which namespace? There are 1, 2",
+        ),
+        ([&["identify", "ns", "--nsid", "9"], &here[..], &["-n", NQN]].concat(), "no namespace 9"),
+        ([&["identify"], &here[..]].concat(), "no subsystem is named"),
+        (vec!["read", "-a", "no.such.host.invalid", "-n", NQN], "no.such.host.invalid"),
+        (vec!["flush"], "no address"),
+        (vec!["list", "memory:1GiB"], "not across the network"),
+        (vec!["bench", "memory:1GiB", "--bs", "1000"], "device's block of 4096"),
+        (vec!["bench", "file:/no/such/file"], "/no/such/file"),
+        (vec!["log", "smartest", "-a", "127.0.0.1", "-n", NQN], "no log page"),
+        (vec!["floor", "--cpus", "0"], "takes two"),
+        (vec!["target", "--file", "/no/such/file"], "/no/such/file"),
+    ] {
+        let told = fault(&words);
+        assert!(told.contains(part), "{words:?}: {told}");
+        assert!(told.starts_with(&format!("weft {}: ", words[0])), "{told}");
+    }
+    let taken = format!("tcp://127.0.0.1:{port}");
+    let told = weft("epoll", ["target", "--memory", "1MiB", "--listen", &taken]);
+    assert_eq!(told.code, Some(1));
+    let last = told.stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("weft target: ") && last.contains(&port), "{}", told.stderr);
+    for beyond in [["--start-block", "256"], ["--start-block", "18446744073709551615"]] {
+        let read = target.weft("read", 1, &[&beyond[..], &["--block-count", "1"]].concat());
+        assert!(read.fault().contains("beyond"), "{}", read.stderr);
+    }
+    let odd = weft_with_stdin("epoll", &["write", &target.url(1)], &[1; 5000]);
+    assert!(odd.fault().contains("no whole blocks"), "{}", odd.stderr);
+    target.stop();
+}
+
+#[test]
+fn wrong_words_are_told_with_a_usage() {
+    for words in [&["no-such-verb"][..], &["bench", "--no-such-option"], &["bench", "--rw", "trim"]]
+    {
+        let ran = weft("epoll", words);
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.stderr.contains("error: "), "{}", ran.stderr);
+    }
+    let version = weft("epoll", ["--version"]).text();
+    assert!(version.starts_with("weft "), "{version}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let target = Target::start("epoll", &["--memory", "16MiB"]);
+    let url = target.url(1);
+    let mut child = crate::weft::command("epoll")
+        .args(["read", &url, "--data-size", "16MiB"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the binary");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.trim()), (Some(0), ""));
+    target.stop();
+}
+
+#[test]
+fn bench_is_stopped_by_ctrl_c_and_still_reports() {
+    let mut child = crate::weft::command("epoll");
+    let child = child
+        .args(["bench", "null:1GiB", "--runtime", "60min", "-o", "json", "--polling", "sleep"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary");
+    std::thread::sleep(Duration::from_millis(700));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, Signal::INT).expect("the process is there");
+    let output = child.wait_with_output().expect("the binary");
+    assert_eq!(output.status.code(), Some(0));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(report["jobs"][0]["read"]["total_ios"].as_u64() > Some(0));
+}

@@ -1,0 +1,242 @@
+//! The binary as its users have it: started, asked, signalled.
+
+use std::{
+    ffi::OsStr,
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// The drivers that every test of serving runs on.
+pub(crate) const DRIVERS: [&str; 2] = ["uring", "epoll"];
+
+/// A name for subsystems.
+pub(crate) const NQN: &str = "nqn.2024-01.io.example:cli-test";
+
+/// The binary, not yet started.
+pub(crate) fn command(driver: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.env("WEFT_DRIVER", driver).env_remove("WEFT_LOG").stdin(Stdio::null());
+    command
+}
+
+/// What a verb did.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// What it said, if it went well.
+    #[track_caller]
+    pub(crate) fn text(&self) -> String {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// What it said as JSON, if it went well.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        let text = self.text();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Its one sentence, if it went wrong.
+    #[track_caller]
+    pub(crate) fn fault(&self) -> String {
+        assert!(!matches!(self.code, None | Some(0)), "{:?}: {}", self.code, self.stderr);
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        assert_eq!(self.stderr.trim_end().lines().count(), 1, "{}", self.stderr);
+        self.stderr.trim_end().to_owned()
+    }
+}
+
+/// Runs a verb to its end.
+pub(crate) fn weft<S: AsRef<OsStr>>(driver: &str, words: impl IntoIterator<Item = S>) -> Ran {
+    Ran::from(command(driver).args(words).output().expect("the binary"))
+}
+
+/// A target that runs; stopped, whatever becomes of the test.
+pub(crate) struct Target {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    log: Receiver<String>,
+    pub(crate) driver: &'static str,
+    pub(crate) said: Value,
+}
+
+impl Target {
+    /// Starts a target with these words and waits until it serves. It listens on a free port of
+    /// the loopback interface unless the words say where.
+    #[track_caller]
+    pub(crate) fn start(driver: &'static str, words: &[&str]) -> Self {
+        let mut command = command(driver);
+        command.args(["target", "--output-format", "json", "--stop-with-stdin"]);
+        if !words.iter().any(|word| ["--listen", "--config"].contains(word)) {
+            command.args(["--listen", "tcp://127.0.0.1:0"]);
+        }
+        if !words.iter().any(|word| ["--nqn", "--config"].contains(word)) {
+            command.args(["--nqn", NQN]);
+        }
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary");
+        let (line, log) = channel();
+        let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        thread::spawn(move || {
+            for text in stderr.lines().map_while(Result::ok) {
+                let _ = line.send(text);
+            }
+        });
+        let stdin = child.stdin.take();
+        let mut said = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        stdout.read_line(&mut said).expect("a line");
+        let Ok(said) = serde_json::from_str(&said) else {
+            let _ = child.wait();
+            panic!("it did not start: {:?}", log.iter().collect::<Vec<String>>());
+        };
+        Self { child, stdin, log, driver, said }
+    }
+
+    /// The port that it listens on.
+    pub(crate) fn port(&self, index: usize) -> u16 {
+        let address = self.said["ports"][index]["address"].as_str().expect("an address");
+        address.rsplit_once(':').expect("a port").1.parse().expect("a port")
+    }
+
+    /// The URL of a namespace of the first subsystem.
+    pub(crate) fn url(&self, nsid: u32) -> String {
+        let nqn = self.said["subsystems"][0]["nqn"].as_str().expect("a name");
+        format!("nvme-tcp://127.0.0.1:{}/{nqn}?nsid={nsid}", self.port(0))
+    }
+
+    /// Runs a verb against it: the words, then the address of a namespace.
+    pub(crate) fn weft(&self, verb: &str, nsid: u32, words: &[&str]) -> Ran {
+        let url = self.url(nsid);
+        let address = ["--", url.as_str()];
+        let address = if verb == "log" { &address[1..] } else { &address[..] };
+        let (first, rest) = words.split_at(usize::from(verb == "log").min(words.len()));
+        let words: Vec<&str> = match verb {
+            "log" => [&["log"], first, address, rest].concat(),
+            verb => [&[verb], rest, address].concat(),
+        };
+        weft(self.driver, words)
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("the process is there");
+    }
+
+    /// Waits for a line of its log that holds this.
+    #[track_caller]
+    pub(crate) fn wait_for_log(&self, part: &str) -> String {
+        let mut seen = Vec::new();
+        loop {
+            match self.log.recv_timeout(Duration::from_secs(20)) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("{part:?} is not in {seen:#?}"),
+            }
+        }
+    }
+
+    /// Waits for its end: the exit code.
+    #[track_caller]
+    pub(crate) fn wait(mut self) -> Option<i32> {
+        for _ in 0..2_000 {
+            if let Some(status) = self.child.try_wait().expect("the process") {
+                return status.code();
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it does not stop");
+    }
+
+    /// Stops it as its parent's end would.
+    #[track_caller]
+    pub(crate) fn stop(mut self) {
+        drop(self.stdin.take());
+        assert_eq!(self.wait(), Some(0));
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A folder that goes away with the test.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weft-cli-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, contents).expect("a file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A path as text.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of plain characters")
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| u8::try_from((at * 31 + at / 251) % 256).expect("a byte")).collect()
+}
+
+/// Runs a verb with something on its standard input.
+pub(crate) fn weft_with_stdin(driver: &str, words: &[&str], stdin: &[u8]) -> Ran {
+    let mut child = command(driver)
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary");
+    // A verb that does not want it all goes away.
+    let _ = child.stdin.take().expect("a pipe").write_all(stdin);
+    let mut stdout = Vec::new();
+    child.stdout.take().expect("a pipe").read_to_end(&mut stdout).expect("bytes");
+    let mut ran = Ran::from(child.wait_with_output().expect("the binary"));
+    ran.stdout = stdout;
+    ran
+}
