@@ -1,8 +1,6 @@
 //! A small NVMe/TCP controller for the host to talk to, over a real reactor: namespaces in
 //! memory, and knobs to make it misbehave.
 
-#![allow(dead_code)] // Each test crate uses its part of this.
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

@@ -1,13 +1,7 @@
 //! The blocking library against a small controller on loopback.
 
-mod support;
-
-use std::net::SocketAddr;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use support::{BLOCK, SUBSYSTEM, TestNamespace, TestTarget, discovery_entry};
 use weft_backend::{DeviceFactory, Failure, Operation, Request};
 use weft_host::{
     AdminData, Change, Controller, ControllerState, Event, Options, Side, TransportId, connect,
@@ -16,83 +10,12 @@ use weft_host::{
 use weft_nvme::event::Event as AsynchronousEvent;
 use weft_nvme::log_page::LogPageId;
 use weft_nvme::{AdminOpcode, Command, Status};
-use weft_reactor::{Config, Owner, Patience, Postbox, Reactor};
+use weft_reactor::{Config, Owner, Patience, Reactor};
 
-const OWNER: Owner = Owner(4);
+use crate::controller::{BLOCK, SUBSYSTEM, TestNamespace, discovery_entry};
+use crate::running::Running;
+
 const SOON: Duration = Duration::from_secs(20);
-
-type Order = Box<dyn FnOnce(&mut TestTarget, &mut Reactor) + Send>;
-
-/// The controller on a thread of its own, and a way to tell it what to do.
-struct Running {
-    address: SocketAddr,
-    orders: Postbox<Option<Order>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn start() -> Self {
-        let (tell, hear) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let mut reactor = Reactor::new(Config::default()).expect("a reactor");
-            let (postbox, mailbox) = reactor.mailbox::<Option<Order>>();
-            let any = "127.0.0.1:0".parse().expect("an address");
-            let mut target = TestTarget::listen(&mut reactor, OWNER, any);
-            tell.send((target.address, postbox)).expect("the test waits");
-            let mut completions = Vec::new();
-            loop {
-                while let Some(order) = mailbox.take() {
-                    match order {
-                        Some(order) => order(&mut target, &mut reactor),
-                        None => return,
-                    }
-                }
-                target.flush(&mut reactor);
-                reactor.poll(Patience::Sleep, &mut completions);
-                for completion in completions.drain(..) {
-                    target.handle(&mut reactor, completion);
-                }
-            }
-        });
-        let (address, orders) = hear.recv().expect("the target starts");
-        Self { address, orders, thread: Some(thread) }
-    }
-
-    /// Does something on the target's thread and waits until it is done.
-    fn with<T: Send + 'static>(
-        &self,
-        order: impl FnOnce(&mut TestTarget, &mut Reactor) -> T + Send + 'static,
-    ) -> T {
-        let (tell, hear) = mpsc::channel();
-        self.orders.post(Some(Box::new(move |target, reactor| {
-            let _ = tell.send(order(target, reactor));
-        })));
-        hear.recv().expect("the target lives")
-    }
-
-    fn options(&self) -> Options {
-        let text = format!("nvme-tcp://{}/{SUBSYSTEM}", self.address);
-        let mut options = Options::new(text.parse().expect("a good address"));
-        options.reconnect_delay = Duration::from_millis(50);
-        options
-    }
-
-    fn connect(&self) -> Controller {
-        connect(&self.options()).expect("it connects")
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.orders.post(None);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-            && !std::thread::panicking()
-        {
-            panic!("the target's thread panicked");
-        }
-    }
-}
 
 fn wait_for(controller: &Controller, is_it: impl Fn(&Event) -> bool) -> Event {
     loop {
@@ -193,6 +116,16 @@ fn errors_say_what_is_wrong_and_where() {
     let error = connect(&options).unwrap_err();
     assert!(error.to_string().contains("cannot connect"), "{error}");
     assert_eq!(error.side(), Side::Io);
+}
+
+#[test]
+fn a_host_name_leads_to_whichever_of_its_addresses_answers() {
+    let target = Running::start();
+    let mut options = target.options();
+    options.address.traddr = "localhost".into();
+    options.address.family = None;
+    let controller = connect(&options).unwrap();
+    controller.namespace(1).unwrap().flush().unwrap();
 }
 
 #[test]

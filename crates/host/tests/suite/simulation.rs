@@ -2,16 +2,15 @@
 //! the controller restarts and is reset, and each request still ends exactly once, with what was
 //! acknowledged there to be read.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use support::{BLOCK, SUBSYSTEM, TestTarget};
 use weft_backend::{BlockDevice, Completion, DeviceFactory, Failure, Operation, Request};
 use weft_host::{ControllerDriver, ControllerKind, ControllerState, Options};
 use weft_reactor::simulation::{NetworkConditions, Random, World};
 use weft_reactor::{Buffer, Owner, Patience, Reactor};
+
+use crate::controller::{BLOCK, SUBSYSTEM, TestTarget};
 
 const DRIVER: Owner = Owner(0);
 const TARGET: Owner = Owner(1);
