@@ -118,7 +118,9 @@ fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
         for entry in entries {
             let entry = entry?;
             let path = folder.join(entry.file_name());
-            if entry.file_type()?.is_dir() && entry.file_name() != "target" {
+            // A build folder says so; a folder that is only called `target` is a crate of ours.
+            let is_build = root.join(&path).join("CACHEDIR.TAG").exists();
+            if entry.file_type()?.is_dir() && !is_build {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 files.push(path);
