@@ -451,3 +451,44 @@ fn keep_alive_finds_a_silent_controller_and_traffic_spares_it() {
     simulation.world.set_network(NetworkConditions::default());
     simulation.run_until("live", |own| own.driver.state() == ControllerState::Live);
 }
+
+#[test]
+fn requests_wait_for_an_empty_pool_and_go_on() {
+    let mut simulation = Simulation::new(9, |_| {});
+    simulation.target.behaviour.mdts = 1;
+    simulation.open_devices();
+    simulation.run_until("connected", |own| own.target.connected_queues() == DEVICES);
+    // Longer than MDTS, so that each part needs a buffer of its own.
+    let requests: Vec<Request> = (0..8)
+        .map(|tag| {
+            let from = simulation.buffer(60, |_| tag + 1);
+            let operation = Operation::Write { block: tag * 60, blocks: 60, from, durable: false };
+            Request { tag, operation }
+        })
+        .collect();
+    let mut hoard = Vec::new();
+    while let Some(buffer) = simulation.host.pool().take_reserved(4096) {
+        hoard.push(buffer);
+    }
+    for request in requests {
+        simulation.devices[0].submit(&mut simulation.host, request);
+    }
+    let start = simulation.world.now();
+    while simulation.world.now() < start + Duration::from_millis(20) {
+        simulation.step();
+    }
+    assert_eq!((simulation.devices[0].in_flight(), simulation.target.executed), (8, 0));
+    hoard.clear();
+    simulation.run_until("written", |own| own.target.executed >= 32);
+    simulation.step();
+    let mut told = 0;
+    while let Some(completion) = simulation.devices[0].poll_completion() {
+        completion.result.expect("it is written");
+        told += 1;
+    }
+    assert_eq!(told, 8);
+    let data = &simulation.target.namespaces[&NSID].data;
+    for (number, block) in (0u64..).zip(data.chunks(BLOCK).take(480)) {
+        assert_eq!(stamp_of(block), number / 60 + 1);
+    }
+}
