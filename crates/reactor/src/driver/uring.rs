@@ -211,7 +211,9 @@ impl Poller for Uring {
     /// address taken and its peer waiting; and one that the kernel has not seen yet names a
     /// descriptor that is somebody else's as soon as it is closed.
     fn unwatch(&mut self, _descriptor: BorrowedFd<'_>, key: Key) {
-        let entry = opcode::PollRemove::new(key.bits()).build();
+        // Not by PollRemove: it leaves a poll alone whose event is just being reported, and the
+        // socket would stay open with it.
+        let entry = opcode::AsyncCancel::new(key.bits()).build();
         self.push(entry.user_data(KIND_IGNORED << KIND_SHIFT));
         self.submit();
         while !self.ring.submission().is_empty() || !self.backlog.is_empty() {
@@ -329,7 +331,6 @@ fn check_features(ring: &IoUring) -> io::Result<()> {
     ring.submitter().register_probe(&mut probe)?;
     let needed = [
         opcode::PollAdd::CODE,
-        opcode::PollRemove::CODE,
         opcode::AsyncCancel::CODE,
         opcode::Read::CODE,
         opcode::Write::CODE,
