@@ -6,7 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 use weft_reactor::{
-    Config, DriverKind, Message, Operation, Outcome, Owner, Patience, Reactor, Token,
+    Completion, Config, DriverKind, FileId, Mailbox, Message, Operation, Outcome, Owner, Patience,
+    Postbox, Reactor, SocketId, Token,
 };
 
 struct Counting;
@@ -42,88 +43,97 @@ fn token(tag: u32) -> Token {
     Token::new(Owner(0), tag)
 }
 
-/// Requests and answers over a socket, each with a read and a timer; allocations of the last
-/// rounds.
-fn allocations_of(driver: DriverKind) -> Option<u64> {
-    let mut reactor = match Reactor::new(Config { driver, ..Config::default() }) {
-        Ok(reactor) => reactor,
-        Err(error) => {
-            eprintln!("{error}");
-            return None;
-        }
-    };
-    let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let client = std::net::TcpStream::connect(reactor.local_address(listener).unwrap()).unwrap();
-    let client = reactor.add_stream(client.into()).unwrap();
-    reactor.submit(token(0), Operation::Accept { listener });
-    let file = tempfile::tempfile().unwrap();
-    file.set_len(1 << 20).unwrap();
-    let file = reactor.add_file(file, false);
-    let (postbox, mailbox) = reactor.mailbox();
-    let mut completions = Vec::new();
-    let mut server = None;
-    while server.is_none() {
-        reactor.poll(Patience::Sleep, &mut completions);
-        for completion in completions.drain(..) {
-            if let Outcome::Accepted { socket, .. } = completion.outcome {
-                server = Some(socket);
+const REQUEST_BYTES: usize = 5006;
+
+/// Both ends of a connection, a file and a mailbox on one reactor.
+struct Setup {
+    reactor: Reactor,
+    sockets: [SocketId; 2],
+    file: FileId,
+    postbox: Postbox<u32>,
+    mailbox: Mailbox<u32>,
+    messages: [Option<Message>; 2],
+    completions: Vec<Completion>,
+}
+
+impl Setup {
+    fn new(driver: DriverKind) -> Option<Self> {
+        let mut reactor = match Reactor::new(Config { driver, ..Config::default() }) {
+            Ok(reactor) => reactor,
+            Err(error) => {
+                eprintln!("{error}");
+                return None;
             }
-        }
+        };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let sockets = [client, server].map(|end| reactor.add_stream(end.into()).unwrap());
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let file = reactor.add_file(file, false);
+        let (postbox, mailbox) = reactor.mailbox();
+        let messages = [Some(Message::new()), Some(Message::new())];
+        let completions = Vec::new();
+        Some(Self { reactor, sockets, file, postbox, mailbox, messages, completions })
     }
-    let server = server.unwrap();
-    let mut before = 0;
-    let mut messages = [Some(Message::new()), Some(Message::new())];
-    for round in 0..3000u32 {
-        if round == 2000 {
-            before = ALLOCATIONS.get();
-        }
-        for (tag, socket) in [(1, client), (2, server)] {
-            let mut message = messages[tag as usize - 1].take().unwrap();
+
+    /// Something of everything, begun and waited for.
+    fn round(&mut self, round: u32) {
+        for (tag, socket) in (0..).zip(self.sockets) {
+            let mut message = self.messages[tag as usize].take().unwrap();
             message.clear();
             message.bytes(b"header");
-            message.buffer(reactor.pool().take(5000).unwrap(), 0..5000);
-            reactor.submit(token(tag), Operation::Send { socket, message });
-            reactor.submit(token(tag + 10), Operation::Receive { socket });
+            let payload = self.reactor.pool().take(5000).unwrap();
+            message.buffer(payload, 0..5000);
+            self.reactor.submit(token(tag), Operation::Send { socket, message });
+            self.reactor.submit(token(tag + 10), Operation::Receive { socket });
         }
-        let buffer = reactor.pool().take(4096).unwrap();
-        reactor.submit(token(5), Operation::Read { file, offset: 0, buffer, range: 0..4096 });
-        reactor.set_timer(token(6), reactor.now() + Duration::from_micros(10));
-        postbox.post(round);
-        let (mut received, mut others, mut is_posted) = (0, 0, false);
-        while (received, others, is_posted) != (2 * 5006, 4, true) {
-            let patience = match round % 3 {
-                0 => Patience::Adaptive { grace: Duration::from_micros(50) },
-                1 => Patience::NoWait,
-                _ => Patience::Sleep,
-            };
-            reactor.poll(patience, &mut completions);
-            is_posted |= mailbox.take().is_some();
-            for completion in completions.drain(..) {
+        let (file, buffer) = (self.file, self.reactor.pool().take(4096).unwrap());
+        self.reactor.submit(token(5), Operation::Read { file, offset: 0, buffer, range: 0..4096 });
+        self.reactor.set_timer(token(6), self.reactor.now() + Duration::from_micros(10));
+        self.postbox.post(round);
+        self.wait(match round % 3 {
+            0 => Patience::Adaptive { grace: Duration::from_micros(50) },
+            1 => Patience::NoWait,
+            _ => Patience::Sleep,
+        });
+    }
+
+    fn wait(&mut self, patience: Patience) {
+        let (mut received, mut others, mut is_posted) = ([0; 2], 0, false);
+        while (received, others, is_posted) != ([REQUEST_BYTES; 2], 4, true) {
+            self.reactor.poll(patience, &mut self.completions);
+            is_posted |= self.mailbox.take().is_some();
+            for completion in self.completions.drain(..) {
+                let tag = completion.token.tag;
                 match completion.outcome {
                     Outcome::Received { len, .. } => {
-                        received += len;
-                        if len < 5006 {
-                            let tag = completion.token.tag;
-                            let socket = if tag == 11 { client } else { server };
-                            reactor.submit(token(tag), Operation::Receive { socket });
+                        let end = tag as usize - 10;
+                        received[end] += len;
+                        if received[end] < REQUEST_BYTES {
+                            let socket = self.sockets[end];
+                            self.reactor.submit(token(tag), Operation::Receive { socket });
                         }
                     }
                     Outcome::Sent { message } => {
-                        messages[completion.token.tag as usize - 1] = Some(message);
+                        self.messages[tag as usize] = Some(message);
                         others += 1;
                     }
                     Outcome::Transferred { .. } | Outcome::Timer => others += 1,
-                    Outcome::Cancelled { .. } => {}
                     other => panic!("{other:?}"),
                 }
             }
         }
-        for tag in [11, 12] {
-            reactor.cancel(token(tag));
-        }
-        reactor.poll(Patience::NoWait, &mut completions);
-        completions.clear();
     }
+}
+
+/// What a thousand rounds allocate on this thread, after two thousand others.
+fn allocations_of(driver: DriverKind) -> Option<u64> {
+    let mut setup = Setup::new(driver)?;
+    (0..2000).for_each(|round| setup.round(round));
+    let before = ALLOCATIONS.get();
+    (0..1000).for_each(|round| setup.round(round));
     Some(ALLOCATIONS.get() - before)
 }
 

@@ -61,98 +61,129 @@ fn rough() -> NetworkConditions {
 }
 
 /// Clients that connect, send until something goes wrong, and try again; a server that sends
-/// everything back. What happened, in order.
-fn storm(seed: u64) -> (u64, Vec<String>) {
-    let world = World::new(seed, rough());
-    let mut server = Reactor::simulated(&world);
-    let mut client = Reactor::simulated(&world);
-    let address = "[::1]:4420".parse().unwrap();
-    let listener = server.listen(address).unwrap();
-    server.submit(token(0), Operation::Accept { listener });
-    let connect = |client: &mut Reactor, n| {
+/// everything back.
+struct Storm {
+    server: Reactor,
+    client: Reactor,
+    /// By number: clients from 1, servers from 1000 in steps of two.
+    ends: BTreeMap<u32, SocketId>,
+    next: u32,
+    /// What happened, in order.
+    log: Vec<String>,
+}
+
+impl Storm {
+    const ADDRESS: &str = "[::1]:4420";
+
+    fn connect(&mut self, n: u32) {
+        let address = Self::ADDRESS.parse().unwrap();
         let timeout = Some(Duration::from_millis(5));
-        client.submit(token(n), Operation::Connect { address, local: None, timeout });
-    };
-    (1..=5).for_each(|n| connect(&mut client, n));
-    let mut log = Vec::new();
-    let mut ends: BTreeMap<u32, SocketId> = BTreeMap::new();
-    let mut next = 1000;
-    let mut completions = Vec::new();
-    for _ in 0..3000 {
-        server.poll(Patience::NoWait, &mut completions);
-        for completion in completions.drain(..) {
-            log.push(format!("server {completion:?}"));
+        self.client.submit(token(n), Operation::Connect { address, local: None, timeout });
+    }
+
+    fn server_turn(&mut self) {
+        let mut completions = Vec::new();
+        self.server.poll(Patience::NoWait, &mut completions);
+        for completion in completions {
+            self.log.push(format!("server {completion:?}"));
             let tag = completion.token.tag;
             match completion.outcome {
                 Outcome::Accepted { socket, .. } => {
-                    ends.insert(next, socket);
-                    server.submit(token(next), Operation::Receive { socket });
-                    next += 2;
+                    self.ends.insert(self.next, socket);
+                    self.server.submit(token(self.next), Operation::Receive { socket });
+                    self.next += 2;
                 }
                 Outcome::Received { buffer, len } if len > 0 => {
-                    let socket = ends[&tag];
+                    let socket = self.ends[&tag];
                     let mut message = Message::new();
                     message.buffer(buffer, 0..len);
-                    server.submit(token(tag + 1), Operation::Send { socket, message });
+                    self.server.submit(token(tag + 1), Operation::Send { socket, message });
                 }
                 Outcome::Sent { .. } => {
-                    let socket = ends[&(tag - 1)];
-                    server.submit(token(tag - 1), Operation::Receive { socket });
+                    let socket = self.ends[&(tag - 1)];
+                    self.server.submit(token(tag - 1), Operation::Receive { socket });
                 }
                 Outcome::Received { .. } | Outcome::Failed { .. } => {
-                    if let Some(socket) = ends.remove(&(tag & !1)) {
-                        server.close(socket);
+                    if let Some(socket) = self.ends.remove(&(tag & !1)) {
+                        self.server.close(socket);
                     }
                 }
                 other => panic!("{other:?}"),
             }
         }
-        client.poll(Patience::NoWait, &mut completions);
-        for completion in completions.drain(..) {
-            log.push(format!("client {completion:?}"));
+    }
+
+    fn client_turn(&mut self) {
+        let mut completions = Vec::new();
+        self.client.poll(Patience::NoWait, &mut completions);
+        for completion in completions {
+            self.log.push(format!("client {completion:?}"));
             let n = completion.token.tag % 10;
             match completion.outcome {
                 Outcome::Connected { socket } => {
-                    ends.insert(n, socket);
-                    client.submit(token(10 + n), Operation::Receive { socket });
+                    self.ends.insert(n, socket);
+                    self.client.submit(token(10 + n), Operation::Receive { socket });
                     let message = message(&[7; 2500]);
-                    client.submit(token(20 + n), Operation::Send { socket, message });
+                    self.client.submit(token(20 + n), Operation::Send { socket, message });
                 }
                 Outcome::Received { len, .. } if len > 0 => {
-                    let socket = ends[&n];
-                    client.submit(token(10 + n), Operation::Receive { socket });
+                    let socket = self.ends[&n];
+                    self.client.submit(token(10 + n), Operation::Receive { socket });
                 }
                 Outcome::Sent { message } => {
                     // Unless it was closed in the same turn.
-                    if let Some(&socket) = ends.get(&n) {
-                        client.submit(token(20 + n), Operation::Send { socket, message });
+                    if let Some(&socket) = self.ends.get(&n) {
+                        self.client.submit(token(20 + n), Operation::Send { socket, message });
                     }
                 }
                 Outcome::Cancelled { .. } => {}
                 Outcome::Received { .. } | Outcome::Failed { .. } => {
-                    if let Some(socket) = ends.remove(&n) {
-                        client.close(socket);
+                    if let Some(socket) = self.ends.remove(&n) {
+                        self.client.close(socket);
                     }
                     if completion.token.tag < 20 {
-                        connect(&mut client, n);
+                        self.connect(n);
                     }
                 }
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    fn end(mut self) -> Vec<String> {
+        let mut completions = Vec::new();
+        for (n, socket) in self.ends {
+            let reactor = if n < 1000 { &mut self.client } else { &mut self.server };
+            reactor.close(socket);
+            reactor.poll(Patience::NoWait, &mut completions);
+        }
+        drop(completions);
+        for reactor in [&self.server, &self.client] {
+            let pool = reactor.pool();
+            assert_eq!(pool.available(), pool.capacity(), "buffers are held by nobody");
+        }
+        self.log
+    }
+}
+
+fn storm(seed: u64) -> (u64, Vec<String>) {
+    let world = World::new(seed, rough());
+    let mut storm = Storm {
+        server: Reactor::simulated(&world),
+        client: Reactor::simulated(&world),
+        ends: BTreeMap::new(),
+        next: 1000,
+        log: Vec::new(),
+    };
+    let listener = storm.server.listen(Storm::ADDRESS.parse().unwrap()).unwrap();
+    storm.server.submit(token(0), Operation::Accept { listener });
+    (1..=5).for_each(|n| storm.connect(n));
+    for _ in 0..3000 {
+        storm.server_turn();
+        storm.client_turn();
         world.advance();
     }
-    for (n, socket) in ends {
-        let reactor = if n < 1000 { &mut client } else { &mut server };
-        reactor.close(socket);
-        reactor.poll(Patience::NoWait, &mut completions);
-    }
-    completions.clear();
-    for reactor in [&server, &client] {
-        let pool = reactor.pool();
-        assert_eq!(pool.available(), pool.capacity(), "buffers are held by nobody");
-    }
-    (world.fingerprint(), log)
+    (world.fingerprint(), storm.end())
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Cases about files.
 
-use crate::harness::{Driver, outcome_of, pattern, token, wait_for};
+use crate::harness::{Driver, Outside, outcome_of, pattern, token, wait_for};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
 use std::sync::Arc;
 use weft_reactor::{Buffer, Config, FileId, Operation, Outcome, Reactor};
 
@@ -245,4 +246,81 @@ pub(crate) fn dropping_a_reactor_waits_for_its_files(driver: &impl Driver) {
     drop(reactor);
     drop(completions);
     assert_eq!(pool.available(), pool.capacity());
+}
+
+/// A file system in memory can punch holes but not zero ranges: the zeroes are written.
+pub(crate) fn zeroes_are_written_where_they_cannot_be_made(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    let Ok(under) = tempfile::tempfile_in("/dev/shm") else { return };
+    let bytes = pattern(8, 3 << 20);
+    Outside::write(&Arc::new(under.try_clone().unwrap()), 0, &bytes);
+    let file = reactor.add_file(under, false);
+    for (round, unmap) in [false, true].into_iter().enumerate() {
+        let offset = 1000 + round as u64;
+        let length = (1 << 20) + 77;
+        reactor.submit(token(1), Operation::WriteZeroes { file, offset, length, unmap });
+        let outcome = outcome_of(&mut reactor, 1);
+        assert!(is_done(&outcome), "{outcome:?}");
+    }
+    let end = 1001 + (1 << 20) + 77;
+    let seen = read(&mut reactor, file, 0, 3 << 20);
+    assert!(seen[..1000] == bytes[..1000]);
+    assert!(seen[1000..end].iter().all(|byte| *byte == 0));
+    assert!(seen[end..] == bytes[end..]);
+}
+
+/// A block device over a file, where we may make one.
+struct LoopDevice {
+    path: String,
+    _file: tempfile::NamedTempFile,
+}
+
+impl LoopDevice {
+    fn new(bytes: u64) -> Option<Self> {
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        file.as_file().set_len(bytes).unwrap();
+        let output =
+            Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output().ok()?;
+        let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        output.status.success().then_some(Self { path, _file: file })
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.path]).status();
+    }
+}
+
+pub(crate) fn block_devices_discard_and_zero(driver: &impl Driver) {
+    let Some(device) = LoopDevice::new(8 << 20) else {
+        eprintln!("no block device can be made here (that takes root and a loop driver)");
+        return;
+    };
+    let mut reactor = driver.reactor();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(DIRECT);
+    let Ok(under) = options.open(&device.path) else { return };
+    let file = reactor.add_file(under, true);
+    let bytes = pattern(6, 1 << 20);
+    let erase: [fn(FileId, u64, u64) -> Operation; 3] = [
+        |file, offset, length| Operation::Discard { file, offset, length },
+        |file, offset, length| Operation::WriteZeroes { file, offset, length, unmap: true },
+        |file, offset, length| Operation::WriteZeroes { file, offset, length, unmap: false },
+    ];
+    for (n, erase) in erase.into_iter().enumerate() {
+        write(&mut reactor, file, 0, &bytes, true);
+        reactor.submit(token(1), erase(file, 65_536, 262_144));
+        let outcome = outcome_of(&mut reactor, 1);
+        assert!(is_done(&outcome), "{n}: {outcome:?}");
+        let seen = read(&mut reactor, file, 0, 1 << 20);
+        assert!(seen[..65_536] == bytes[..65_536], "{n}");
+        assert!(seen[65_536..65_536 + 262_144].iter().all(|byte| *byte == 0), "{n}");
+        assert!(seen[65_536 + 262_144..] == bytes[65_536 + 262_144..], "{n}");
+        reactor.submit(token(2), Operation::Sync { file });
+        assert!(is_done(&outcome_of(&mut reactor, 2)));
+    }
+    // Half a sector is the caller's mistake, and comes back as an error.
+    reactor.submit(token(1), Operation::Discard { file, offset: 100, length: 100 });
+    assert!(matches!(outcome_of(&mut reactor, 1), Outcome::Failed { .. }));
 }

@@ -86,6 +86,8 @@ cases! {
         sockets::a_wildcard_takes_both_families,
         sockets::tiny_socket_buffers,
         sockets::a_connect_without_answer_times_out,
+        files::zeroes_are_written_where_they_cannot_be_made,
+        files::block_devices_discard_and_zero,
         files::direct_files_take_whole_sectors,
         files::dropping_a_reactor_waits_for_its_files,
         timing::mail_from_other_threads_is_never_lost,
