@@ -394,9 +394,7 @@ impl Link {
         };
         if let Some(mut message) = message {
             if message.len() > IDLE_MESSAGE_BYTES && !self.watching && self.is_open() {
-                self.watching = true;
-                self.sends_seen = self.sends;
-                self.set_chore(reactor, IDLE_TIME);
+                self.watch(reactor);
             }
             message.clear();
             self.spare = Some(message);
@@ -431,20 +429,25 @@ impl Link {
         }
     }
 
+    /// Looks for idleness in a while. Not while a send is under way: its end calls again.
+    fn watch(&mut self, reactor: &mut Reactor) {
+        self.watching = true;
+        self.sends_seen = self.sends;
+        self.set_chore(reactor, IDLE_TIME);
+    }
+
     /// Gives up memory that a busy time has left, once the connection is quiet.
     fn handle_chore(&mut self, reactor: &mut Reactor) -> Happened {
         self.chore_at = None;
         if !self.is_open() {
             return Happened::Nothing;
         }
-        if self.watching {
-            self.watching = self.sends != self.sends_seen || !self.is_flushed();
-            if self.watching {
-                self.sends_seen = self.sends;
-                self.set_chore(reactor, IDLE_TIME);
-            } else {
+        if std::mem::take(&mut self.watching) && self.is_flushed() {
+            if self.sends == self.sends_seen {
                 self.spare = None;
                 self.outgoing = Outgoing::default();
+            } else {
+                self.watch(reactor);
             }
         }
         Happened::Chore

@@ -122,8 +122,7 @@ impl Connection {
     }
 
     pub(crate) fn is_ending(&self, reactor: &Reactor) -> bool {
-        !self.link.is_open()
-            || self.link.socket().is_ok_and(|socket| reactor.has_hung_up(socket))
+        !self.link.is_open() || self.link.socket().is_ok_and(|socket| reactor.has_hung_up(socket))
     }
 
     pub(crate) fn negotiated(&self) -> Option<&Negotiated> {

@@ -2,6 +2,8 @@
 
 #[allow(missing_docs, unreachable_pub, reason = "what the tests share")]
 mod rig;
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
+mod simulated;
 mod sockets;
 #[allow(missing_docs, unreachable_pub, reason = "what the tests share")]
 mod stranger;

@@ -1,7 +1,7 @@
 //! A target and hosts on reactors, joined by sockets: a little device that keeps what is written
 //! under a key, and a host that checks what it gets.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -62,11 +62,11 @@ impl Default for Behaviour {
 #[derive(Debug)]
 pub struct Target {
     pub behaviour: Behaviour,
-    pub connections: HashMap<u32, TargetConnection>,
+    pub connections: BTreeMap<u32, TargetConnection>,
     pub closed: Vec<CloseReason>,
     pub stored: BTreeMap<u32, Vec<u8>>,
     /// Commands whose data is being fetched, or that hang.
-    waiting: HashMap<(u32, Slot), Command>,
+    waiting: BTreeMap<(u32, Slot), Command>,
     pub corrupt: usize,
     pub commands: usize,
     pub address: SocketAddr,
@@ -81,15 +81,23 @@ impl Target {
         reactor.submit(Token::new(LISTENER, 0), Operation::Accept { listener });
         Self {
             behaviour,
-            connections: HashMap::new(),
+            connections: BTreeMap::new(),
             closed: Vec::new(),
             stored: BTreeMap::new(),
-            waiting: HashMap::new(),
+            waiting: BTreeMap::new(),
             corrupt: 0,
             commands: 0,
             address,
             listener,
             next_tag: 0,
+        }
+    }
+
+    /// Closes all connections.
+    pub fn close_all(&mut self, reactor: &mut Reactor) {
+        for (tag, mut connection) in std::mem::take(&mut self.connections) {
+            connection.close(reactor, CloseReason::Requested("test is over"));
+            self.keep(reactor, tag, connection);
         }
     }
 
@@ -226,6 +234,7 @@ pub enum Ending {
 /// The owner of a host's connection.
 #[derive(Debug)]
 pub struct Host {
+    pub tag: u32,
     pub connection: HostConnection,
     pub ready: bool,
     pub endings: BTreeMap<Slot, Ending>,
@@ -243,6 +252,7 @@ impl Host {
         options: HostOptions,
     ) -> Self {
         Self {
+            tag,
             connection: HostConnection::connect(reactor, HOST, tag, address, options),
             ready: false,
             endings: BTreeMap::new(),

@@ -210,9 +210,7 @@ fn a_target_that_ends_a_connection_lets_what_is_queued_go_out() {
         rig.flush(index);
         // The answer is queued, and most of it cannot be in the socket yet.
         rig.run("the command has come", |rig| rig.target.commands == 2);
-        let (_, mut connection) = rig.target.connections.drain().next().expect("one");
-        connection.close(&mut rig.reactor, CloseReason::Requested("shutdown"));
-        rig.target.connections.insert(0, connection);
+        rig.target.close_all(&mut rig.reactor);
         rig.run("the host knows", |rig| rig.hosts[index].closed.is_some());
         let data = Some(pattern(5, 1 << 20));
         let whole = Ending::Completed { status: Status::SUCCESS, received: 1 << 20, data };
