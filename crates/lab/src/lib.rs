@@ -30,6 +30,7 @@ pub mod report;
 pub mod results;
 mod run;
 pub mod statistics;
+pub mod study;
 pub mod usage;
 pub mod verify;
 mod worker;

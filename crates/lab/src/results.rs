@@ -54,6 +54,8 @@ pub mod key {
     pub const DEPTH: &str = "depth";
     /// Copies of the load, each with its own queue.
     pub const JOBS: &str = "jobs";
+    /// Processors of each side: sets `host_cores` and `target_cores`.
+    pub const CORES: &str = "cores";
     /// Processors of the host that drive load.
     pub const HOST_CORES: &str = "host_cores";
     /// Poll groups of the target.
@@ -64,10 +66,14 @@ pub mod key {
     pub const TARGET_IDLE_POLL_US: &str = "target_idle_poll_us";
     /// Where the load's threads run: `same-core` or `other-core` as the host's packet work.
     pub const PLACEMENT: &str = "placement";
-    /// Completion moderation of the network device: `on` or `off`.
+    /// Completion moderation of the network device: `default`, `on` or `off`.
     pub const MODERATION: &str = "moderation";
     /// The device behind target and local: `memory`, `null` or what `--local` said.
     pub const DEVICE: &str = "device";
+    /// The size of that device.
+    pub const DEVICE_BYTES: &str = "device_bytes";
+    /// What gives each tenant of a target its share: `none`, or `share`.
+    pub const SCHEDULER: &str = "scheduler";
     /// Which tenant is looked at: `l-app`, `t-app` or `b-app`.
     pub const FOREGROUND: &str = "foreground";
     /// Load of the background in percent of the saturation point.

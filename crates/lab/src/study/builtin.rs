@@ -1,0 +1,71 @@
+//! The studies that come with the program.
+
+use super::plan::{Plan, PlanError};
+
+/// A plan's file name and text.
+#[derive(Clone, Copy, Debug)]
+pub struct Builtin {
+    /// Its name, which is the study's.
+    pub name: &'static str,
+    /// The text.
+    pub text: &'static str,
+}
+
+macro_rules! builtins {
+    ($($name:literal),* $(,)?) => {
+        &[$(Builtin {
+            name: $name,
+            text: include_str!(concat!("../../../../studies/", $name, ".toml")),
+        }),*]
+    };
+}
+
+/// All of them: the first look, then document by document.
+pub const BUILTINS: &[Builtin] = builtins![
+    "first-look",
+    "size-sweep",
+    "core-sweep",
+    "pattern-sweep",
+    "latency-at-peak",
+    "latency-cdf",
+    "host-cpu",
+    "concurrency",
+    "tradeoffs",
+    "null-size-sweep",
+    "cpu-per-gbps",
+    "local-vs-remote",
+    "link-probe",
+    "request-size",
+    "parallelism",
+    "computational-cost",
+    "one-target-core",
+    "knobs",
+    "pollable-queues",
+    "target-idle-poll",
+    "overhead-l-app",
+    "overhead-t-app",
+    "overhead-b-app",
+    "saturation",
+    "host-interference",
+    "target-interference",
+    "depth-by-size",
+];
+
+impl Builtin {
+    /// The plan.
+    ///
+    /// # Errors
+    /// The text is no plan; a test sees to it that it is.
+    pub fn plan(&self) -> Result<Plan, PlanError> {
+        self.text.parse().map_err(|PlanError(what)| PlanError(format!("{}: {what}", self.name)))
+    }
+}
+
+/// The built-in study of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Builtin> {
+    BUILTINS.iter().find(|builtin| builtin.name == name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+use super::*;
+use crate::{
+    results::{Configuration, Role, key},
+    study::{
+        matrix::{Means, Step, expand, integer, text},
+        plan::Kind,
+    },
+};
+
+fn plan(name: &str) -> Plan {
+    find(name).expect(name).plan().expect(name)
+}
+
+fn means(cpus: usize) -> Means {
+    Means { cpus: (0..cpus).collect(), own_target: true, ..Means::default() }
+}
+
+/// Cells of a study on a machine, and how many of them can run there.
+fn cells(name: &str, cpus: usize) -> (usize, usize) {
+    let matrix = expand(&plan(name), &means(cpus), &Configuration::new());
+    let runnable =
+        matrix.steps().filter(|step| step.missing().is_none()).map(|step| step.cells().count());
+    (matrix.len(), runnable.sum())
+}
+
+#[test]
+fn every_plan_is_one_and_says_where_it_comes_from() {
+    for builtin in BUILTINS {
+        let plan = builtin.plan().expect(builtin.name);
+        assert_eq!(plan.name, builtin.name);
+        let documents =
+            ["weft", "kashyap2020", "chelsio2020", "jia2019", "sivakumar2024", "nbdx2016"];
+        assert!(documents.contains(&plan.source.document.as_str()), "{}", plan.name);
+        let own = plan.source.document == "weft";
+        assert!(own || plan.source.figure.contains(['F', 'T', 'l']), "{}", plan.name);
+        assert_eq!(
+            plan.published.is_none(),
+            own,
+            "{}: what is published belongs beside it",
+            plan.name
+        );
+        assert!(!plan.plots.is_empty(), "{} draws nothing", plan.name);
+        assert!(own || plan.plots.iter().any(|plot| !plot.figure.is_empty()), "{}", plan.name);
+        assert!(plan.question.ends_with('?'), "{}", plan.name);
+        let text = plan.to_text().expect("a text");
+        assert_eq!(text.parse::<Plan>().expect("the same plan"), plan);
+        let mut quick = plan.clone();
+        quick.quicken();
+        assert!(quick.to_text().expect("a text").parse::<Plan>().is_ok(), "{}", plan.name);
+    }
+}
+
+#[test]
+fn every_study_of_every_document_is_there() {
+    let of = |document: &str| {
+        BUILTINS.iter().filter(|b| b.plan().expect(b.name).source.document == document).count()
+    };
+    assert_eq!((of("kashyap2020"), of("chelsio2020"), of("jia2019")), (8, 3, 5));
+    assert_eq!((of("sivakumar2024"), of("nbdx2016"), of("weft")), (9, 1, 1));
+}
+
+/// Name, cells in all, cells that run on 2 processors with a target that is started there.
+const EXPECTED: &[(&str, usize, usize)] = &[
+    ("first-look", 24, 24),
+    ("size-sweep", 4 * 12, 2 * 12),
+    // Two processors are one for each side, or two for a local device.
+    ("core-sweep", 4 * 5, 1 + 2),
+    ("pattern-sweep", 4 * 6 * 2, 2 * 6 * 2),
+    ("latency-at-peak", 4 * 2, 2 * 2),
+    ("latency-cdf", 4 * 5, 1 + 2),
+    ("host-cpu", 4 * 2, 2 * 2),
+    ("concurrency", 4 * 8 * 4, 2 * 8 * 4),
+    ("tradeoffs", 4 * 4, 2 * 4),
+    ("null-size-sweep", 2 * 7 * 2, 2 * 7),
+    ("cpu-per-gbps", 2 * 7 * 2, 2 * 7),
+    ("local-vs-remote", 4 * 2, 2 * 2),
+    ("link-probe", 3 * 2 * 2 * 2, 2 * 2 * 2),
+    ("request-size", 4 * 6, 2 * 6),
+    ("parallelism", 4 * 5, 2 * 5),
+    ("computational-cost", 4 * 6, 2 * 6),
+    ("one-target-core", 4 * 8 * 3, 2 * 8),
+    ("knobs", 2 * 2 * 4, 2 * 2 * 4),
+    ("pollable-queues", 2 * 9, 2 * 9),
+    ("target-idle-poll", 6 * 9, 6 * 9),
+    ("overhead-l-app", 3, 2),
+    ("overhead-t-app", 3 * 11, 2 * 11),
+    ("overhead-b-app", 3 * 7 * 11, 2 * 7 * 11),
+    ("saturation", 2, 2),
+    // One reference, two tenants alone, and a foreground and a background of each pair.
+    ("host-interference", 1 + 2 + 2 * 2 * 10, 1 + 2 + 2 * 2 * 10),
+    ("target-interference", 1 + 2 + 2 * 2 * 9, 1 + 2 + 2 * 2 * 9),
+    ("depth-by-size", 4 * 4 * 4 * 4, 2 * 4 * 4 * 4),
+];
+
+#[test]
+fn each_expands_to_the_matrix_that_its_figure_needs() {
+    assert_eq!(EXPECTED.len(), BUILTINS.len());
+    for (name, all, runnable) in EXPECTED {
+        assert_eq!(cells(name, 2), (*all, *runnable), "{name}");
+    }
+}
+
+#[test]
+fn the_axes_are_those_of_the_documents() {
+    let axis = |study: &str, key: &str| -> Vec<String> {
+        plan(study).axes[key].iter().map(ToString::to_string).collect()
+    };
+    let sizes: Vec<String> = (9..=20).map(|power| (1u64 << power).to_string()).collect();
+    assert_eq!(axis("size-sweep", key::BLOCK_BYTES), sizes);
+    assert_eq!(axis("concurrency", key::DEPTH), ["1", "2", "4", "8", "16", "32", "64", "128"]);
+    assert_eq!(
+        axis("target-idle-poll", key::TARGET_IDLE_POLL_US),
+        ["0", "10", "20", "40", "80", "160"]
+    );
+    assert_eq!(axis("overhead-t-app", key::DEPTH).last().map(String::as_str), Some("1024"));
+    assert_eq!(axis("parallelism", key::JOBS), ["1", "2", "4", "8", "16"]);
+    assert_eq!(axis("host-interference", key::LOAD_PERCENT).len(), 10);
+    assert_eq!(axis("target-interference", key::LOAD_PERCENT).len(), 9);
+    for study in ["size-sweep", "core-sweep", "pattern-sweep", "latency-at-peak", "latency-cdf"] {
+        assert_eq!(integer(&plan(study).fixed, key::DEPTH), Some(128), "{study}");
+    }
+}
+
+#[test]
+fn the_first_look_is_short() {
+    let plan = plan("first-look");
+    let matrix = expand(&plan, &means(2), &Configuration::new());
+    assert!(matrix.len() <= 32);
+    let each = plan.measure.runtime + plan.measure.ramp;
+    assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (2, 2));
+    let all = each.as_secs_f64() * 2.0 * matrix.len() as f64;
+    assert!((60.0..=90.0).contains(&all), "{all} s");
+}
+
+#[test]
+fn tenants_are_those_of_the_thesis() {
+    for name in ["host-interference", "target-interference"] {
+        let plan = plan(name);
+        assert_eq!(plan.kind, Kind::Interference);
+        let matrix = expand(&plan, &means(2), &Configuration::new());
+        for cell in matrix.steps().flat_map(Step::cells) {
+            let depth = integer(&cell.configuration, key::DEPTH);
+            let tenant = text(&cell.configuration, key::FOREGROUND);
+            let expected = match (cell.role, tenant) {
+                (Role::Alone | Role::Foreground, "l-app") => 1,
+                _ => 128,
+            };
+            assert_eq!(depth, Some(expected), "{}", cell.id);
+            assert_eq!(integer(&cell.configuration, key::BLOCK_BYTES), Some(4096));
+        }
+    }
+}
+
+#[test]
+fn a_machine_with_more_processors_runs_more_of_it() {
+    let (all, on_two) = cells("core-sweep", 2);
+    let (_, on_64) = cells("core-sweep", 64);
+    assert_eq!((all, on_two), (20, 3));
+    assert_eq!(on_64, 12, "1 to 16, and the 32 that are half of them");
+}

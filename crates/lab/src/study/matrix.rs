@@ -1,0 +1,413 @@
+//! From a plan to cells on the machine at hand.
+
+use std::collections::BTreeMap;
+
+use super::{
+    plan::{Kind, Plan},
+    roles,
+};
+use crate::{
+    random::Random,
+    results::{Configuration, Role, Value, key},
+};
+
+/// What there is to run a study with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Means {
+    /// The processors that may be used.
+    pub cpus: Vec<usize>,
+    /// Targets can be started here.
+    pub own_target: bool,
+    /// A target was given.
+    pub given_target: bool,
+    /// And it is on another machine.
+    pub target_elsewhere: bool,
+    /// There is a device for RDMA.
+    pub rdma: bool,
+}
+
+/// One cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// The same text for every repeat of the cell, in every run of the study.
+    pub id: String,
+    /// What it is for.
+    pub role: Role,
+    /// Every axis, every fixed setting, and every default that matters.
+    pub configuration: Configuration,
+    /// Why it cannot be run here.
+    pub missing: Option<String>,
+}
+
+/// What is measured at one time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// One load.
+    Single(Cell),
+    /// Two loads side by side.
+    Pair {
+        /// The one that is looked at.
+        foreground: Cell,
+        /// The other one.
+        background: Cell,
+    },
+}
+
+impl Step {
+    /// Its cells.
+    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
+        match self {
+            Self::Single(cell) => [Some(cell), None],
+            Self::Pair { foreground, background } => [Some(foreground), Some(background)],
+        }
+        .into_iter()
+        .flatten()
+    }
+
+    /// Why it cannot be run.
+    #[must_use]
+    pub fn missing(&self) -> Option<&str> {
+        self.cells().find_map(|cell| cell.missing.as_deref())
+    }
+}
+
+/// Steps that stand next to each other in time: one point, local and remote.
+pub type Point = Vec<Step>;
+
+/// The cells of a study.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Matrix {
+    /// What the others need first: saturation points.
+    pub first: Vec<Point>,
+    /// The others.
+    pub points: Vec<Point>,
+}
+
+impl Matrix {
+    /// Every step.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.first.iter().chain(&self.points).flatten()
+    }
+
+    /// How many cells there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.steps().map(|step| step.cells().count()).sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The points of the `round`th repeat, in its order.
+    #[must_use]
+    pub fn round(&self, seed: u64, round: u32, shuffle: bool) -> Vec<&Point> {
+        let mut points: Vec<&Point> = self.points.iter().collect();
+        if shuffle {
+            let mut random = Random::new(seed, u64::from(round));
+            for last in (1..points.len()).rev() {
+                let other = usize::try_from(random.below(last as u64 + 1)).unwrap_or(last);
+                points.swap(last, other);
+            }
+        }
+        points
+    }
+}
+
+/// The cells of a plan; with `only`, those whose configuration has these values.
+#[must_use]
+pub fn expand(plan: &Plan, means: &Means, only: &Configuration) -> Matrix {
+    let mut matrix = Matrix::default();
+    let combinations = combinations(&axes(plan, means));
+    match plan.kind {
+        Kind::Interference => interference(plan, means, &combinations, &mut matrix),
+        Kind::Matrix | Kind::Link | Kind::Saturation => {
+            let role = match plan.kind {
+                Kind::Link => Role::Link,
+                Kind::Saturation => Role::Saturation,
+                Kind::Matrix | Kind::Interference => Role::Plain,
+            };
+            let mut points: BTreeMap<String, Point> = BTreeMap::new();
+            for combination in &combinations {
+                let mut apart = combination.clone();
+                apart.remove(key::TRANSPORT);
+                let cell = cell(plan, means, role, combination, &plan.fixed);
+                points.entry(name(role, &apart)).or_default().push(Step::Single(cell));
+            }
+            matrix.points = points.into_values().collect();
+        }
+    }
+    keep(&mut matrix.points, only);
+    // A pair cannot be read without the saturation point.
+    if plan.kind == Kind::Interference && matrix.points.is_empty() {
+        matrix.first.clear();
+    }
+    matrix
+}
+
+/// Drops what `only` does not want.
+fn keep(points: &mut Vec<Point>, only: &Configuration) {
+    let wanted = |cell: &Cell| {
+        let same = |(key, value): (&String, &Value)| {
+            let text = if key == "role" {
+                Some(role_name(cell.role).to_owned())
+            } else {
+                cell.configuration.get(key).map(ToString::to_string)
+            };
+            text == Some(value.to_string())
+        };
+        only.iter().all(same)
+    };
+    for point in points.iter_mut() {
+        point.retain(|step| step.cells().any(wanted));
+    }
+    points.retain(|point| !point.is_empty());
+}
+
+/// The axes with words such as `all` made into numbers; a number that is there twice then counts
+/// once.
+fn axes(plan: &Plan, means: &Means) -> Vec<(String, Vec<Value>)> {
+    let resolved = plan.axes.iter().map(|(key, values)| {
+        let mut seen: Vec<Value> = Vec::new();
+        for value in values {
+            let value = resolve(key, value, means);
+            if !seen.contains(&value) {
+                seen.push(value);
+            }
+        }
+        (key.clone(), seen)
+    });
+    resolved.collect()
+}
+
+fn resolve(name: &str, value: &Value, means: &Means) -> Value {
+    let cores = [key::CORES, key::HOST_CORES, key::TARGET_CORES].contains(&name);
+    match value.as_text() {
+        Some("all") if cores => Value::from(all_cores(means) as u64),
+        _ => value.clone(),
+    }
+}
+
+/// Processors for each side where all are used.
+fn all_cores(means: &Means) -> usize {
+    let has = means.cpus.len();
+    if means.target_elsewhere { has.max(1) } else { (has / 2).max(1) }
+}
+
+/// Every combination of the axes, the last axis fastest.
+fn combinations(axes: &[(String, Vec<Value>)]) -> Vec<Configuration> {
+    let mut combinations = vec![Configuration::new()];
+    for (key, values) in axes {
+        let mut next = Vec::with_capacity(combinations.len() * values.len());
+        for combination in &combinations {
+            for value in values {
+                let mut longer = combination.clone();
+                longer.insert(key.clone(), value.clone());
+                next.push(longer);
+            }
+        }
+        combinations = next;
+    }
+    combinations
+}
+
+fn interference(plan: &Plan, means: &Means, combinations: &[Configuration], matrix: &mut Matrix) {
+    let Some(section) = &plan.interference else { return };
+    let shared = Value::Text(section.shared.to_string());
+    let with = |load: &Configuration| {
+        let mut fixed = plan.fixed.clone();
+        fixed.extend(load.clone());
+        fixed.insert(key::SHARED.to_owned(), shared.clone());
+        fixed
+    };
+    // Axes beside the two that make a pair (patterns, knobs) have references of their own.
+    let mut references: BTreeMap<String, Step> = BTreeMap::new();
+    let mut alone: BTreeMap<String, Step> = BTreeMap::new();
+    let mut pairs = Vec::new();
+    for combination in combinations {
+        let mut rest = combination.clone();
+        rest.remove(key::LOAD_PERCENT);
+        let tenant = rest.get(key::FOREGROUND).map(ToString::to_string).unwrap_or_default();
+        let load = section.foreground.get(&tenant).cloned().unwrap_or_default();
+        let single = |role, combination: &Configuration, load: &Configuration| {
+            Step::Single(cell(plan, means, role, combination, &with(load)))
+        };
+        alone.entry(name(Role::Alone, &rest)).or_insert_with(|| single(Role::Alone, &rest, &load));
+        rest.remove(key::FOREGROUND);
+        references
+            .entry(name(Role::Saturation, &rest))
+            .or_insert_with(|| single(Role::Saturation, &rest, &section.background));
+        let of = |role, load| cell(plan, means, role, combination, &with(load));
+        pairs.push(vec![Step::Pair {
+            foreground: of(Role::Foreground, &load),
+            background: of(Role::Background, &section.background),
+        }]);
+    }
+    matrix.first = references.into_values().map(|step| vec![step]).collect();
+    matrix.points = alone.into_values().map(|step| vec![step]).chain(pairs).collect();
+}
+
+/// A cell's name: what is varied, and its role unless that is plain.
+fn name(role: Role, combination: &Configuration) -> String {
+    let mut words: Vec<String> =
+        combination.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if role != Role::Plain || words.is_empty() {
+        words.insert(0, format!("role={}", role_name(role)));
+    }
+    words.join(" ")
+}
+
+/// A role as `results.jsonl` writes it.
+pub(crate) const fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Plain => "plain",
+        Role::Foreground => "foreground",
+        Role::Background => "background",
+        Role::Alone => "alone",
+        Role::Saturation => "saturation",
+        Role::Link => "link",
+    }
+}
+
+/// Settings of a cell that says nothing about them.
+const DEFAULTS: [(&str, &str); 3] =
+    [(key::TRANSPORT, "tcp"), (key::PATTERN, "randread"), (key::DEVICE, "memory")];
+const DEFAULT_NUMBERS: [(&str, u64); 6] = [
+    (key::READ_PERCENT, 70),
+    (key::BLOCK_BYTES, 4096),
+    (key::DEPTH, 1),
+    (key::JOBS, 1),
+    (key::HOST_CORES, 1),
+    (key::TARGET_CORES, 1),
+];
+
+fn cell(
+    plan: &Plan,
+    means: &Means,
+    role: Role,
+    combination: &Configuration,
+    fixed: &Configuration,
+) -> Cell {
+    let mut configuration: Configuration = fixed
+        .iter()
+        .map(|(key, value)| (key.clone(), resolve(key, value, means)))
+        .chain(combination.clone())
+        .collect();
+    if let Some(cores) = configuration.get(key::CORES).cloned() {
+        for side in [key::HOST_CORES, key::TARGET_CORES] {
+            configuration.entry(side.to_owned()).or_insert_with(|| cores.clone());
+        }
+    }
+    for (key, word) in DEFAULTS {
+        configuration.entry(key.to_owned()).or_insert_with(|| Value::from(word));
+    }
+    for (key, number) in DEFAULT_NUMBERS {
+        configuration.entry(key.to_owned()).or_insert(Value::Integer(number));
+    }
+    configuration.entry(key::HOST_POLLING.to_owned()).or_insert_with(|| Value::from("adaptive"));
+    if configuration.get(key::JOBS).and_then(Value::as_text) == Some("per-core") {
+        let cores = configuration.get(key::HOST_CORES).cloned().unwrap_or(Value::Integer(1));
+        configuration.insert(key::JOBS.to_owned(), cores);
+    }
+    let mixed = matches!(text(&configuration, key::PATTERN), "rw" | "randrw");
+    if !mixed {
+        configuration.remove(key::READ_PERCENT);
+    }
+    if text(&configuration, key::TRANSPORT) == "local" {
+        configuration.remove(key::TARGET_CORES);
+    }
+    let missing = missing(plan, role, &configuration, combination, means);
+    Cell { id: name(role, combination), role, configuration, missing }
+}
+
+/// Why a cell cannot be run here, as far as that shows without trying.
+fn missing(
+    plan: &Plan,
+    role: Role,
+    configuration: &Configuration,
+    varied: &Configuration,
+    means: &Means,
+) -> Option<String> {
+    let said = |what: &str| Some(what.to_owned());
+    let transport = text(configuration, key::TRANSPORT);
+    match transport {
+        "rdma" if !means.rdma => {
+            return said("this machine has no RDMA device, and this build no RDMA transport");
+        }
+        "rdma" => return said("this build has no RDMA transport yet"),
+        "tcp-link" if !means.target_elsewhere => {
+            return said("needs a target on another machine (--target nvme-tcp://HOST:4420/NQN)");
+        }
+        "tcp" if !means.own_target && !means.given_target => return said("there is no target"),
+        _ => {}
+    }
+    if let Some(hosts) = integer(configuration, key::HOSTS).filter(|hosts| *hosts > 1) {
+        return Some(format!("needs {hosts} hosts that drive load together; this is one"));
+    }
+    if let Some(count) = integer(configuration, key::SUBSYSTEMS).filter(|count| *count > 1) {
+        return Some(format!("drives {count} subsystems at once; this build drives one"));
+    }
+    if matches!(text(configuration, key::MODERATION), "on" | "off") {
+        return said(
+            "completion moderation is a network card's: needs one whose driver offers it, on both \
+             sides",
+        );
+    }
+    if text(configuration, key::SCHEDULER) == "share" {
+        return said("this build's target has no scheduler that gives each tenant its share");
+    }
+    let given = uses_given_target(plan, transport, means);
+    if given {
+        let knobs = [key::TARGET_IDLE_POLL_US, key::TARGET_CORES, key::PLACEMENT, key::DEVICE];
+        if let Some(knob) = knobs.iter().find(|knob| varied.contains_key(**knob)) {
+            return Some(format!("the target was not started here: its {knob} cannot be set"));
+        }
+    }
+    if role != Role::Plain || text(configuration, key::PLACEMENT) == "same-core" {
+        return None;
+    }
+    let count = |key| {
+        integer(configuration, key).and_then(|count| usize::try_from(count).ok()).unwrap_or(1)
+    };
+    let own = transport != "local" && !given;
+    let target = own.then(|| count(key::TARGET_CORES));
+    roles::plain(&means.cpus, count(key::HOST_CORES), target).err()
+}
+
+/// Whether cells of this transport use the target that was given rather than one of our own.
+/// Where a plan tells loopback and link apart, a target that was given is at the link's other end.
+#[must_use]
+pub fn uses_given_target(plan: &Plan, transport: &str, means: &Means) -> bool {
+    match transport {
+        "tcp-link" => true,
+        "tcp" => {
+            means.given_target && !(means.target_elsewhere && plan.has(key::TRANSPORT, "tcp-link"))
+        }
+        _ => false,
+    }
+}
+
+impl Plan {
+    /// Whether a setting takes a value somewhere in the study.
+    #[must_use]
+    pub fn has(&self, key: &str, word: &str) -> bool {
+        self.values(key).any(|value| value.as_text() == Some(word))
+    }
+}
+
+/// A setting that is a word; empty if it is not there.
+#[must_use]
+pub fn text<'a>(configuration: &'a Configuration, key: &str) -> &'a str {
+    configuration.get(key).and_then(Value::as_text).unwrap_or_default()
+}
+
+/// A setting that is a whole number.
+#[must_use]
+pub fn integer(configuration: &Configuration, key: &str) -> Option<u64> {
+    configuration.get(key).and_then(Value::as_integer)
+}
+
+#[cfg(test)]
+mod tests;

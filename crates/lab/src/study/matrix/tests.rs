@@ -1,0 +1,183 @@
+use super::*;
+
+const HEAD: &str = r#"
+    name = "mine"
+    title = "Mine"
+    question = "What then?"
+    source = { document = "weft", figure = "none" }
+"#;
+
+fn plan(rest: &str) -> Plan {
+    format!("{HEAD}{rest}").parse().expect("a plan")
+}
+
+fn means(cpus: usize) -> Means {
+    Means { cpus: (0..cpus).collect(), own_target: true, ..Means::default() }
+}
+
+fn ids(matrix: &Matrix) -> Vec<&str> {
+    matrix.steps().flat_map(Step::cells).map(|cell| cell.id.as_str()).collect()
+}
+
+#[test]
+fn every_combination_is_a_cell_and_transports_stand_together() {
+    let plan = plan(
+        r#"
+        [axes]
+        transport = ["local", "tcp"]
+        depth = [1, 16]
+        block_bytes = ["4k", "8k", "16k"]
+        [fixed]
+        pattern = "randrw"
+        "#,
+    );
+    let matrix = expand(&plan, &means(2), &Configuration::new());
+    assert_eq!((matrix.points.len(), matrix.len()), (6, 12));
+    for point in &matrix.points {
+        let transports: Vec<_> = point
+            .iter()
+            .flat_map(Step::cells)
+            .map(|cell| text(&cell.configuration, key::TRANSPORT).to_owned())
+            .collect();
+        assert_eq!(transports, ["local", "tcp"]);
+    }
+    let cell = matrix.steps().flat_map(Step::cells).next().expect("a cell");
+    assert_eq!(cell.id, "block_bytes=16384 depth=1 transport=local");
+    assert_eq!(integer(&cell.configuration, key::READ_PERCENT), Some(70));
+    assert_eq!(integer(&cell.configuration, key::JOBS), Some(1));
+    assert_eq!(integer(&cell.configuration, key::TARGET_CORES), None, "a local cell has no target");
+}
+
+#[test]
+fn all_cores_are_half_of_them_on_one_machine() {
+    let plan = plan(
+        r#"
+        [axes]
+        cores = [1, 2, 4, "all"]
+        [fixed]
+        jobs = "per-core"
+        "#,
+    );
+    let matrix = expand(&plan, &means(8), &Configuration::new());
+    assert_eq!(ids(&matrix), ["cores=1", "cores=2", "cores=4"], "all is 4, which is there already");
+    let jobs: Vec<_> = matrix
+        .steps()
+        .flat_map(Step::cells)
+        .map(|cell| {
+            let number = |key| integer(&cell.configuration, key).expect("a number");
+            assert_eq!(number(key::JOBS), number(key::HOST_CORES));
+            assert_eq!(number(key::JOBS), number(key::TARGET_CORES));
+            number(key::JOBS)
+        })
+        .collect();
+    assert_eq!(jobs, [1, 2, 4]);
+    let elsewhere = Means { given_target: true, target_elsewhere: true, ..means(8) };
+    let matrix = expand(&plan, &elsewhere, &Configuration::new());
+    assert!(ids(&matrix).contains(&"cores=8"));
+}
+
+#[test]
+fn what_is_missing_stays_in_with_its_reason() {
+    let plan = plan(
+        r#"
+        [axes]
+        transport = ["local", "tcp", "tcp-link", "rdma"]
+        hosts = [1, 4]
+        moderation = ["default", "off"]
+        "#,
+    );
+    let matrix = expand(&plan, &means(2), &Configuration::new());
+    assert_eq!(matrix.len(), 16);
+    let reason = |id: &str| {
+        let cell = matrix.steps().flat_map(Step::cells).find(|cell| cell.id == id).expect(id);
+        cell.missing.clone().unwrap_or_default()
+    };
+    assert_eq!(reason("hosts=1 moderation=default transport=local"), "");
+    assert_eq!(reason("hosts=1 moderation=default transport=tcp"), "");
+    assert!(reason("hosts=1 moderation=default transport=rdma").contains("RDMA"));
+    assert!(reason("hosts=1 moderation=default transport=tcp-link").contains("--target"));
+    assert!(reason("hosts=4 moderation=default transport=tcp").contains("4 hosts"));
+    assert!(reason("hosts=1 moderation=off transport=tcp").contains("moderation"));
+}
+
+#[test]
+fn a_target_that_is_not_ours_has_no_knobs() {
+    let plan = plan("[axes]\ntarget_idle_poll_us = [0, 50]\n");
+    let given = Means { given_target: true, target_elsewhere: true, ..means(4) };
+    let matrix = expand(&plan, &given, &Configuration::new());
+    assert!(
+        matrix.steps().all(|step| step.missing().is_some_and(|why| why.contains("not started")))
+    );
+    let matrix = expand(&plan, &means(4), &Configuration::new());
+    assert!(matrix.steps().all(|step| step.missing().is_none()));
+}
+
+const PAIRS: &str = r#"
+    kind = "interference"
+    [axes]
+    foreground = ["l-app", "t-app"]
+    load_percent = [10, 50, 100]
+    [fixed]
+    transport = "tcp"
+    [interference]
+    shared = "host"
+    background = { depth = 64, rate_process = "fixed" }
+    foreground = { l-app = { depth = 1 }, t-app = { depth = 128 } }
+"#;
+
+#[test]
+fn interference_needs_references_and_pairs() {
+    let matrix = expand(&plan(PAIRS), &means(2), &Configuration::new());
+    assert_eq!(matrix.first.len(), 1);
+    assert_eq!(matrix.points.len(), 2 + 6);
+    assert_eq!(matrix.len(), 1 + 2 + 12);
+    let names = ids(&matrix);
+    assert!(names.contains(&"role=saturation"));
+    assert!(names.contains(&"role=alone foreground=l-app"));
+    assert!(names.contains(&"role=foreground foreground=t-app load_percent=50"));
+    assert!(names.contains(&"role=background foreground=t-app load_percent=50"));
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), names.len(), "every cell has its own name");
+    let Some(Step::Single(saturation)) = matrix.first[0].first() else { panic!("no saturation") };
+    assert_eq!(integer(&saturation.configuration, key::DEPTH), Some(64));
+    assert_eq!(text(&saturation.configuration, key::SHARED), "host");
+}
+
+#[test]
+fn only_what_is_wanted_is_kept() {
+    let only = |words: &[(&str, Value)]| -> Configuration {
+        words.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
+    };
+    let some = only(&[("foreground", Value::from("l-app")), ("load_percent", Value::from(50u64))]);
+    let matrix = expand(&plan(PAIRS), &means(2), &some);
+    assert_eq!((matrix.first.len(), matrix.points.len()), (1, 1), "a pair brings its reference");
+    let alone = expand(&plan(PAIRS), &means(2), &only(&[("role", Value::from("alone"))]));
+    assert_eq!(alone.points.len(), 2);
+    let none = expand(&plan(PAIRS), &means(2), &only(&[("depth", Value::from(7u64))]));
+    assert!(none.is_empty());
+}
+
+#[test]
+fn the_order_is_a_matter_of_the_seed() {
+    let plan = plan("[axes]\ndepth = [1, 2, 4, 8, 16, 32, 64, 128]\n");
+    let matrix = expand(&plan, &means(2), &Configuration::new());
+    let order = |seed, round, shuffle| -> Vec<String> {
+        let points = matrix.round(seed, round, shuffle);
+        points
+            .iter()
+            .flat_map(|point| point.iter())
+            .flat_map(Step::cells)
+            .map(|c| c.id.clone())
+            .collect()
+    };
+    assert_eq!(order(1, 1, true), order(1, 1, true));
+    assert_ne!(order(1, 1, true), order(1, 2, true));
+    assert_ne!(order(1, 1, true), order(2, 1, true));
+    assert_ne!(order(1, 1, true), order(1, 1, false));
+    let (mut shuffled, mut plain) = (order(1, 1, true), order(1, 1, false));
+    shuffled.sort();
+    plain.sort();
+    assert_eq!(shuffled, plain);
+}

@@ -1,0 +1,302 @@
+//! What contradicts itself in a plan.
+
+use super::{Kind, METRICS, Plan, PlanError, PlotKind};
+use crate::{
+    pattern::Pattern,
+    results::{Configuration, Value, key},
+};
+
+/// A setting, and what it may be.
+struct Setting {
+    key: &'static str,
+    allowed: Allowed,
+}
+
+enum Allowed {
+    /// A whole number within these bounds.
+    Whole(u64, u64),
+    /// That, or one of these words.
+    WholeOr(u64, u64, &'static [&'static str]),
+    /// A number above 0.
+    Positive,
+    /// One of these.
+    Words(&'static [&'static str]),
+    /// Any word.
+    AnyWord,
+    /// fio's pattern.
+    Pattern,
+}
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        key: key::TRANSPORT,
+        allowed: Allowed::Words(&["local", "tcp", "tcp-link", "rdma", "loopback"]),
+    },
+    Setting { key: key::PATTERN, allowed: Allowed::Pattern },
+    Setting { key: key::READ_PERCENT, allowed: Allowed::Whole(0, 100) },
+    Setting {
+        key: key::BLOCK_BYTES,
+        allowed: Allowed::Whole(512, crate::limits::BLOCK_BYTES_MAX as u64),
+    },
+    Setting { key: key::DEPTH, allowed: Allowed::Whole(1, crate::limits::DEPTH_MAX as u64) },
+    Setting {
+        key: key::JOBS,
+        allowed: Allowed::WholeOr(1, crate::limits::COPIES_MAX as u64, &["per-core"]),
+    },
+    Setting { key: key::CORES, allowed: Allowed::WholeOr(1, 4096, &["all"]) },
+    Setting { key: key::HOST_CORES, allowed: Allowed::WholeOr(1, 4096, &["all"]) },
+    Setting { key: key::TARGET_CORES, allowed: Allowed::WholeOr(1, 4096, &["all"]) },
+    Setting { key: key::HOST_POLLING, allowed: Allowed::Words(&["adaptive", "spin", "sleep"]) },
+    Setting { key: key::TARGET_IDLE_POLL_US, allowed: Allowed::Whole(0, 1_000_000) },
+    Setting { key: key::PLACEMENT, allowed: Allowed::Words(&["same-core", "other-core"]) },
+    Setting { key: key::MODERATION, allowed: Allowed::Words(&["default", "on", "off"]) },
+    Setting { key: key::DEVICE, allowed: Allowed::AnyWord },
+    Setting { key: key::DEVICE_BYTES, allowed: Allowed::Whole(1 << 20, 1 << 50) },
+    Setting { key: key::FOREGROUND, allowed: Allowed::AnyWord },
+    Setting { key: key::LOAD_PERCENT, allowed: Allowed::Whole(1, 1000) },
+    Setting { key: key::SHARED, allowed: Allowed::Words(&["host", "target"]) },
+    Setting { key: key::RATE_IOPS, allowed: Allowed::Positive },
+    Setting { key: key::RATE_PROCESS, allowed: Allowed::Words(&["fixed", "poisson"]) },
+    Setting { key: key::HOSTS, allowed: Allowed::Whole(1, 1024) },
+    Setting { key: key::SUBSYSTEMS, allowed: Allowed::Whole(1, 1024) },
+    Setting { key: key::SCHEDULER, allowed: Allowed::Words(&["none", "share"]) },
+];
+
+/// Values of an axis at most, and cells of a study: more is a mistake.
+const VALUES_MAX: usize = 64;
+const CELLS_MAX: usize = 4096;
+
+impl Plan {
+    pub(super) fn check(&self) -> Result<(), PlanError> {
+        let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || !self.name.chars().all(word) {
+            return fault(format!("the name {:?} is not of a-z, 0-9 and dashes", self.name));
+        }
+        if self.title.is_empty() || self.question.is_empty() {
+            return fault("title and question must say something");
+        }
+        if self.source.document.is_empty() || self.source.figure.is_empty() {
+            return fault("source names a document and its figure; `weft` and `none` are allowed");
+        }
+        for axes in [&self.axes, &self.quick.axes] {
+            for (key, values) in axes {
+                check_axis(key, values)?;
+            }
+        }
+        if let Some(key) = self.axes.keys().find(|key| self.fixed.contains_key(*key)) {
+            return fault(format!("{key} is both an axis and fixed"));
+        }
+        if let Some(key) = self.quick.axes.keys().find(|key| !self.axes.contains_key(*key)) {
+            return fault(format!("quick.axes has {key}, which is no axis"));
+        }
+        check_values(&self.fixed)?;
+        let cells: usize = self.axes.values().map(Vec::len).product();
+        if cells > CELLS_MAX {
+            return fault(format!("{cells} cells are more than {CELLS_MAX}"));
+        }
+        self.check_measure()?;
+        self.check_kind()?;
+        self.check_plots()
+    }
+
+    fn check_measure(&self) -> Result<(), PlanError> {
+        let measure = &self.measure;
+        if measure.runtime.is_zero() || self.quick.runtime.is_zero() {
+            return fault("a runtime of 0 measures nothing");
+        }
+        if measure.repeats == 0 || self.quick.repeats == 0 {
+            return fault("no repeats measure nothing");
+        }
+        if measure.repeats_max < measure.repeats {
+            return fault("repeats_max is less than repeats");
+        }
+        let criteria =
+            [measure.confidence_percent, measure.slope_percent_per_s, measure.deviation_percent];
+        if !criteria.iter().all(|criterion| criterion.is_finite() && *criterion > 0.0) {
+            return fault("confidence, slope and deviation are percentages above 0");
+        }
+        Ok(())
+    }
+
+    fn check_kind(&self) -> Result<(), PlanError> {
+        match (self.kind, &self.interference) {
+            (Kind::Interference, None) => fault("an interference study says who interferes"),
+            (Kind::Interference, Some(interference)) => {
+                check_values(&interference.background)?;
+                for load in interference.foreground.values() {
+                    check_values(load)?;
+                }
+                for key in [key::FOREGROUND, key::LOAD_PERCENT] {
+                    if !self.axes.contains_key(key) {
+                        return fault(format!("an interference study has an axis {key}"));
+                    }
+                }
+                let tenants = self.axes.get(key::FOREGROUND).into_iter().flatten();
+                for tenant in tenants {
+                    if !interference.foreground.contains_key(&tenant.to_string()) {
+                        return fault(format!("foreground has no {tenant}"));
+                    }
+                }
+                Ok(())
+            }
+            (_, Some(_)) => fault("only an interference study has a section interference"),
+            (Kind::Saturation, None) if !self.axes.contains_key(key::SHARED) => {
+                fault("a saturation study has an axis shared")
+            }
+            (_, None) => Ok(()),
+        }
+    }
+
+    fn check_plots(&self) -> Result<(), PlanError> {
+        let known = |key: &String| self.axes.contains_key(key) || self.fixed.contains_key(key);
+        for plot in &self.plots {
+            let title = &plot.title;
+            let named = plot.series.iter().chain(&plot.split).chain(plot.only.keys());
+            let named = named.chain(Some(&plot.x).filter(|x| !x.is_empty()));
+            if let Some(key) = named.into_iter().find(|key| !known(key) && *key != "role") {
+                return fault(format!("plot {title:?}: {key} is neither an axis nor fixed"));
+            }
+            if let Some(y) = plot.y.iter().find(|y| !METRICS.iter().any(|(metric, _)| metric == y))
+            {
+                return fault(format!("plot {title:?}: there is no metric {y}"));
+            }
+            let needs_x = matches!(plot.kind, PlotKind::Line | PlotKind::Bar | PlotKind::Stack);
+            if needs_x && plot.x.is_empty() {
+                return fault(format!("plot {title:?} has no x"));
+            }
+            if plot.kind != PlotKind::Cdf && plot.y.is_empty() {
+                return fault(format!("plot {title:?} has no y"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fault<T>(what: impl Into<String>) -> Result<T, PlanError> {
+    Err(PlanError(what.into()))
+}
+
+fn check_axis(key: &str, values: &[Value]) -> Result<(), PlanError> {
+    if values.is_empty() || values.len() > VALUES_MAX {
+        return fault(format!("axis {key} has {} values, not 1 to {VALUES_MAX}", values.len()));
+    }
+    for (index, value) in values.iter().enumerate() {
+        check_value(key, value)?;
+        if values.iter().take(index).any(|earlier| earlier == value) {
+            return fault(format!("axis {key} has {value} twice"));
+        }
+    }
+    Ok(())
+}
+
+fn check_values(configuration: &Configuration) -> Result<(), PlanError> {
+    configuration.iter().try_for_each(|(key, value)| check_value(key, value))
+}
+
+fn check_value(key: &str, value: &Value) -> Result<(), PlanError> {
+    let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
+        let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+        return fault(format!("there is no setting {key}; there are {}", known.join(", ")));
+    };
+    let whole = |low, high| value.as_integer().is_some_and(|value| (low..=high).contains(&value));
+    let among = |words: &[&str]| value.as_text().is_some_and(|text| words.contains(&text));
+    let (good, what) = match setting.allowed {
+        Allowed::Whole(low, high) => (whole(low, high), format!("a number from {low} to {high}")),
+        Allowed::WholeOr(low, high, words) => (
+            whole(low, high) || among(words),
+            format!("a number from {low} to {high}, or {}", words.join(" or ")),
+        ),
+        Allowed::Positive => (
+            value.as_number().is_some_and(|number| number.is_finite() && number > 0.0),
+            "a number above 0".to_owned(),
+        ),
+        Allowed::Words(words) => (among(words), words.join(" or ")),
+        Allowed::AnyWord => (value.as_text().is_some(), "a word".to_owned()),
+        Allowed::Pattern => (
+            value.as_text().is_some_and(|text| text.parse::<Pattern>().is_ok()),
+            "read, write, randread, randwrite, rw or randrw".to_owned(),
+        ),
+    };
+    if good { Ok(()) } else { fault(format!("{key} {value} is not {what}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        name = "mine"
+        title = "Mine"
+        question = "What then?"
+        source = { document = "weft", figure = "none" }
+        [axes]
+        transport = ["local", "tcp"]
+        block_bytes = ["4KiB", 8192]
+        [fixed]
+        depth = 4
+        pattern = "randread"
+        [measure]
+        runtime = "1s"
+        [quick.axes]
+        block_bytes = ["4k"]
+        [[plot]]
+        title = "IOPS"
+        kind = "line"
+        x = "block_bytes"
+        y = ["iops", "p99"]
+        series = ["transport"]
+    "#;
+
+    #[test]
+    fn a_plan_survives_being_written() {
+        let plan: Plan = GOOD.parse().expect("a plan");
+        assert_eq!(plan.axes["block_bytes"], [Value::Integer(4096), Value::Integer(8192)]);
+        let text = plan.to_text().expect("a text");
+        assert_eq!(text.parse::<Plan>().expect("a plan"), plan);
+    }
+
+    #[test]
+    fn a_quick_run_has_its_own_axes_and_times() {
+        let mut plan: Plan = GOOD.parse().expect("a plan");
+        plan.quicken();
+        assert_eq!(plan.axes["block_bytes"], [Value::Integer(4096)]);
+        assert_eq!(plan.axes["transport"].len(), 2);
+        assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (2, 2));
+        assert!(plan.measure.settle.is_zero());
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_told() {
+        for (from, to, part) in [
+            ("name = \"mine\"", "name = \"Mine\"", "a-z"),
+            ("name = \"mine\"", "name = \"mine\"\nspeed = 1", "unknown field"),
+            ("title = \"Mine\"", "title = \"\"", "say something"),
+            ("\"tcp\"]", "\"smb\"]", "transport smb is not"),
+            ("\"tcp\"]", "\"local\"]", "twice"),
+            ("8192]", "\"8 apples\"]", "block_bytes"),
+            ("8192]", "100]", "block_bytes 100"),
+            ("depth = 4", "depth = 0", "depth 0"),
+            ("depth = 4", "block_bytes = 512", "both an axis and fixed"),
+            ("depth = 4", "depht = 4", "no setting depht"),
+            ("runtime = \"1s\"", "runtime = \"0s\"", "runtime"),
+            ("runtime = \"1s\"", "repeats = 9\nrepeats_max = 2", "repeats_max"),
+            ("runtime = \"1s\"", "confidence_percent = -1.0", "percentages"),
+            ("y = [\"iops\", \"p99\"]", "y = [\"speed\"]", "no metric speed"),
+            ("x = \"block_bytes\"", "x = \"jobs\"", "neither an axis nor fixed"),
+            ("x = \"block_bytes\"", "", "has no x"),
+            (
+                "[fixed]",
+                "[interference]\nshared = \"host\"\nbackground = {}\nforeground = {}\n[fixed]",
+                "only an",
+            ),
+            ("name = \"mine\"", "name = \"mine\"\nkind = \"saturation\"", "axis shared"),
+            ("name = \"mine\"", "name = \"mine\"\nkind = \"interference\"", "who interferes"),
+            ("block_bytes = [\"4k\"]", "depth = [1]", "which is no axis"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let text = GOOD.replacen(from, to, 1);
+            let error = text.parse::<Plan>().expect_err(to).to_string();
+            assert!(error.contains(part), "{to}: {error}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Which processor does what.
+
+use super::plan::Shared;
+
+/// Processors of each role. An empty list: not pinned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roles {
+    /// Those of the load (of the foreground, where there are two).
+    pub host: Vec<usize>,
+    /// Those of the background's load.
+    pub background: Vec<usize>,
+    /// Those of each target process; a poll group on each.
+    pub targets: Vec<Vec<usize>>,
+    /// Roles that should have a processor each share one.
+    pub shared: bool,
+}
+
+/// A point of a matrix: so many processors for the load, so many for the target if there is one on
+/// this machine.
+///
+/// # Errors
+/// There are not enough.
+pub fn plain(cpus: &[usize], host: usize, target: Option<usize>) -> Result<Roles, String> {
+    let has = cpus.len();
+    let needs = host + target.unwrap_or(0);
+    if needs <= has {
+        // The load's processors follow the target's, also where there is no target: then both
+        // run on the same ones.
+        let skip = target.unwrap_or(if 2 * host <= has { host } else { 0 });
+        let targets = target.map(|target| taken(cpus, 0, target));
+        let host = taken(cpus, skip, host);
+        return Ok(Roles { host, targets: targets.into_iter().collect(), ..Roles::default() });
+    }
+    if host == 1 && target.is_none_or(|target| target == 1) {
+        // One processor for both: who looks keeps the other from working, so nobody is pinned.
+        let targets = target.map(|_| Vec::new()).into_iter().collect();
+        return Ok(Roles { targets, shared: true, ..Roles::default() });
+    }
+    Err(match target {
+        Some(target) => format!(
+            "needs {host} processors for the load and {target} for the target; this machine has \
+             {has}"
+        ),
+        None => format!("needs {host} processors; this machine has {has}"),
+    })
+}
+
+/// Load and target on one processor.
+#[must_use]
+pub fn same_core(cpus: &[usize]) -> Roles {
+    let first = taken(cpus, 0, 1);
+    Roles { host: first.clone(), targets: vec![first], ..Roles::default() }
+}
+
+/// One processor that is to be filled: the host's by one load with all the target that there is,
+/// or the target's by two loads.
+#[must_use]
+pub fn saturation(cpus: &[usize], full: Shared) -> Roles {
+    let one = taken(cpus, 0, 1);
+    let rest = taken(cpus, 1, 2);
+    let shared = cpus.len() < 3;
+    match full {
+        Shared::Host => Roles { host: one, targets: vec![rest], shared: cpus.len() < 2, ..none() },
+        Shared::Target => Roles { host: rest, targets: vec![one], shared, ..none() },
+    }
+}
+
+/// Two tenants that share a processor of one side; on the other side each has its own, or, where
+/// there are too few, both share the second one.
+#[must_use]
+pub fn interference(cpus: &[usize], which: Shared) -> Roles {
+    let one = taken(cpus, 0, 1);
+    let first = taken(cpus, 1, 1);
+    let second = if cpus.len() < 3 { first.clone() } else { taken(cpus, 2, 1) };
+    let shared = cpus.len() < 3;
+    match which {
+        Shared::Host => {
+            Roles { host: one.clone(), background: one, targets: vec![first, second], shared }
+        }
+        Shared::Target => Roles { host: first, background: second, targets: vec![one], shared },
+    }
+}
+
+fn none() -> Roles {
+    Roles::default()
+}
+
+fn taken(cpus: &[usize], skip: usize, count: usize) -> Vec<usize> {
+    cpus.iter().copied().skip(skip).take(count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &[usize] = &[0, 1];
+    const EIGHT: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7];
+
+    #[test]
+    fn target_and_load_are_apart() {
+        let roles = plain(EIGHT, 2, Some(2)).expect("room");
+        assert_eq!((roles.host, roles.targets), (vec![2, 3], vec![vec![0, 1]]));
+        let roles = plain(TWO, 1, Some(1)).expect("room");
+        assert_eq!((roles.host, roles.targets, roles.shared), (vec![1], vec![vec![0]], false));
+        let error = plain(TWO, 2, Some(2)).expect_err("no room");
+        assert!(error.contains("this machine has 2"), "{error}");
+    }
+
+    #[test]
+    fn a_local_device_is_driven_from_the_same_processors() {
+        assert_eq!(plain(TWO, 1, None).expect("room").host, [1]);
+        assert_eq!(plain(EIGHT, 4, None).expect("room").host, [4, 5, 6, 7]);
+        assert_eq!(plain(TWO, 2, None).expect("room").host, [0, 1]);
+        assert!(plain(TWO, 3, None).is_err());
+    }
+
+    #[test]
+    fn one_processor_is_shared_by_all() {
+        let roles = plain(&[0], 1, Some(1)).expect("shared");
+        assert!(roles.shared && roles.host.is_empty());
+        assert_eq!(roles.targets, [Vec::<usize>::new()]);
+    }
+
+    #[test]
+    fn tenants_share_one_side_only() {
+        let host = interference(EIGHT, Shared::Host);
+        assert_eq!((host.host, host.background), (vec![0], vec![0]));
+        assert_eq!((host.targets, host.shared), (vec![vec![1], vec![2]], false));
+        let target = interference(EIGHT, Shared::Target);
+        assert_eq!((target.host, target.background), (vec![1], vec![2]));
+        assert_eq!(target.targets, [vec![0]]);
+    }
+
+    #[test]
+    fn with_two_processors_the_other_side_shares_the_second() {
+        let host = interference(TWO, Shared::Host);
+        assert_eq!((host.host, host.background), (vec![0], vec![0]));
+        assert_eq!((host.targets, host.shared), (vec![vec![1], vec![1]], true));
+        let target = interference(TWO, Shared::Target);
+        assert_eq!((target.host, target.background), (vec![1], vec![1]));
+        assert_eq!((target.targets, target.shared), (vec![vec![0]], true));
+    }
+
+    #[test]
+    fn a_processor_is_filled_from_the_others() {
+        let host = saturation(EIGHT, Shared::Host);
+        assert_eq!((host.host, host.targets), (vec![0], vec![vec![1, 2]]));
+        let target = saturation(EIGHT, Shared::Target);
+        assert_eq!((target.host, target.targets), (vec![1, 2], vec![vec![0]]));
+        let few = saturation(TWO, Shared::Target);
+        assert_eq!((few.host, few.targets, few.shared), (vec![1], vec![vec![0]], true));
+    }
+}
