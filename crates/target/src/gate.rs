@@ -4,6 +4,11 @@
 //! host came back to the same subsystem before they are done, an old write could land after a
 //! newer one. So every queue that ends with work outstanding holds its host's gate, and an admin
 //! Connect of that host waits until nobody holds it any more.
+//!
+//! A queue whose connection the host has closed ends when its group reads so much, which may be
+//! after the host's next Connect came to another group. So each admin Connect first has every
+//! group look for such connections (`Message::Survey`): they end then and there, what the host
+//! sent on them before and nobody has read yet is never executed, and they hold the gate.
 
 use std::collections::BTreeMap;
 

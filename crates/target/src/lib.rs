@@ -22,7 +22,8 @@
 //!
 //! * A queue is owned by one group; other groups reach it by message.
 //! * A command that a device has is waited for, even if its connection is gone; until then the
-//!   host's next Connect to that subsystem is not answered.
+//!   host's next Connect to that subsystem is not answered. A command that came before that
+//!   Connect and was not begun before it never is.
 //! * What one peer does costs others nothing but their share of the machine.
 
 mod catalogue;

@@ -87,6 +87,12 @@ impl LocalTarget {
         self.directory.listening()
     }
 
+    /// Bytes of buffers that somebody holds at the moment.
+    #[must_use]
+    pub fn buffers_in_use(&self) -> usize {
+        self.groups.iter().map(Group::buffers_in_use).sum()
+    }
+
     /// Closes everything; the target is gone when [`Self::turn`] says so.
     pub fn stop(&mut self) {
         for post in &self.posts {

@@ -20,6 +20,8 @@ pub(crate) struct Round {
 pub(crate) enum Waiter {
     /// A thread.
     Thread(Sender<()>),
+    /// A Connect, which may be answered once every group has looked for what the host has left.
+    Connect { post: Postbox<Message>, connection: ConnectionId, survey: u64 },
     /// A Set Features command of a controller.
     Feature { post: Postbox<Message>, owner: ConnectionId, command_id: u16 },
 }
@@ -37,6 +39,9 @@ impl Round {
         match &self.waiter {
             // Nobody waits any longer: then nobody needs to know.
             Waiter::Thread(done) => drop(done.send(())),
+            Waiter::Connect { post, connection, survey } => {
+                post.post(Message::Surveyed { connection: *connection, survey: *survey });
+            }
             Waiter::Feature { post, owner, command_id } => post.post(Message::Protected {
                 owner: *owner,
                 command_id: *command_id,

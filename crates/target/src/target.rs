@@ -21,8 +21,9 @@ use crate::round::{Round, Waiter};
 /// in this time is stuck.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long commands that are under way may take when the target stops.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long commands that are under way may take when the target stops, however long a host's next
+/// Connect would wait for them: whoever stops a service kills it if it does not end.
+const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
 /// A target that runs: its threads, until it is stopped or dropped.
 #[derive(Debug)]
@@ -154,7 +155,8 @@ impl Target {
         if self.threads.is_empty() {
             return Ok(());
         }
-        let drained = self.round(|round| Message::Drain { round }, DRAIN_TIMEOUT);
+        let patience = self.config.limits.drain_timeout.min(DRAIN_TIMEOUT_MAX);
+        let drained = self.round(|round| Message::Drain { round }, patience);
         for post in &self.posts {
             post.post(Message::Stop);
         }

@@ -13,8 +13,8 @@ pub struct Limits {
     /// I/O queues of one controller, 1 to 1024. Default 128, as in the Linux target
     /// (`NVMET_NR_QUEUES`).
     pub io_queues: u16,
-    /// Largest transfer of one command (MDTS), a power of two of 4 KiB to 4 MiB. Default 1 MiB: what
-    /// Linux hosts send at most by default, and a quarter of the reactor's largest buffer.
+    /// Largest transfer of one command (MDTS), a power of two of 4 KiB to 4 MiB. Default
+    /// 1 MiB: a quarter of the reactor's largest buffer.
     pub transfer_bytes: u32,
     /// Data that may come within a command capsule, 0 to 64 KiB in steps of 16. Default 16 KiB, as
     /// in the Linux target for TCP (`NVMET_TCP_DEF_INLINE_DATA_SIZE`).
@@ -34,10 +34,11 @@ pub struct Limits {
     /// 10 s: ten times what a slow path with one lost segment needs.
     pub connect_timeout: Duration,
     /// How long a controller that ends waits for its commands before its next Connect is refused,
-    /// 1 s to 10 min. Default 30 s: the I/O timeout of the Linux host.
+    /// 1 s to 10 min. Default 30 s: the I/O timeout of the Linux host. A target that stops waits
+    /// for commands as long, but 10 s at most.
     pub drain_timeout: Duration,
-    /// The shortest keep-alive timeout that is honoured; shorter ones are rounded up to it. 100 ms to
-    /// 1 h. Default 1 s: what the granularity (KAS) of the Linux target comes to.
+    /// The shortest keep-alive timeout that is honoured; shorter ones are rounded up to it. 100 ms
+    /// to 1 h. Default 1 s: what the granularity (KAS) of the Linux target comes to.
     pub keep_alive_min: Duration,
     /// The longest keep-alive timeout; longer ones are refused. Default 1 h.
     pub keep_alive_max: Duration,

@@ -97,6 +97,16 @@ impl Admin {
         self.closed && self.queues.is_empty()
     }
 
+    /// Whether the connection is gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The host whose controller it is.
+    pub(super) fn host(&self) -> &HostKey {
+        &self.host
+    }
+
     /// Gives up what the controller held.
     pub(super) fn release(self, core: &mut Core) {
         core.reactor.clear_timer(timer(CONTROLLERS, self.id));

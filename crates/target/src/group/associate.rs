@@ -11,11 +11,12 @@ use weft_nvmf::subsystem::SubsystemView;
 use weft_transport::Slot;
 
 use super::admin::Admin;
-use super::connection::{Connecting, Connection, Fate, Role, timer};
+use super::connection::{Connection, Fate, Role, Survey, timer};
 use super::core::{Core, GATES};
 use super::io::Io;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
+use crate::round::{Round, Waiter};
 
 impl Connection {
     /// Takes a Connect whose data did not come with it.
@@ -77,23 +78,24 @@ impl Connection {
             return Fate::Move { group, slot, request: Box::new(request) };
         }
         self.placed = true;
-        self.role = Role::Connecting(Box::new(Connecting { slot, request }));
+        self.begin_connecting(slot, request);
         self.proceed(core);
         Fate::Stay
     }
 
     /// Goes on with a Connect that this group is to answer.
     pub(crate) fn proceed(&mut self, core: &mut Core) {
-        let Role::Connecting(connecting) = &self.role else { return };
+        let Role::Connecting(connecting) = &mut self.role else { return };
         let request = connecting.request.clone();
         if request.queue_id == 0 {
-            let host = HostKey::of(&request);
-            if core.directory.pass_gate(&host, self.id) {
-                let outcome = self.admit(&request, host, core);
-                self.answer_if_refused(outcome, core);
-            } else {
-                let at = core.reactor.now().saturating_add(core.snapshot.limits.drain_timeout);
-                core.reactor.set_timer(timer(GATES, self.id), at);
+            match connecting.survey {
+                Survey::Needed => {
+                    connecting.survey = Survey::Asked(begin_survey(&request, self.id, core));
+                    let at = core.reactor.now().saturating_add(core.snapshot.limits.drain_timeout);
+                    core.reactor.set_timer(timer(GATES, self.id), at);
+                }
+                Survey::Asked(_) => {}
+                Survey::Done => self.pass_gate(&request, core),
             }
             return;
         }
@@ -103,6 +105,26 @@ impl Connection {
                 core.post(owner, message);
             }
             None => self.answer_if_refused(Err(ConnectError::unknown_controller()), core),
+        }
+    }
+
+    /// Every group has looked for what the host has left behind.
+    pub(crate) fn handle_surveyed(&mut self, survey: u64, core: &mut Core) {
+        match &mut self.role {
+            Role::Connecting(connecting) if connecting.survey == Survey::Asked(survey) => {
+                connecting.survey = Survey::Done;
+                self.proceed(core);
+            }
+            _ => {}
+        }
+    }
+
+    /// Goes on with an admin queue as soon as the host's earlier commands are done.
+    fn pass_gate(&mut self, request: &ConnectRequest, core: &mut Core) {
+        let host = HostKey::of(request);
+        if core.directory.pass_gate(&host, self.id) {
+            let outcome = self.admit(request, host, core);
+            self.answer_if_refused(outcome, core);
         }
     }
 
@@ -212,6 +234,24 @@ impl Connection {
             core.directory.unplace_queue(core.id);
         }
     }
+}
+
+/// Asks every group for connections that the host of this Connect has given up.
+///
+/// That a connection was closed is noticed by the group that holds it when it gets there, while
+/// the Connect that the host sends afterwards may come to a group that has nothing else to do.
+fn begin_survey(request: &ConnectRequest, connection: ConnectionId, core: &mut Core) -> u64 {
+    core.surveys += 1;
+    let survey = core.surveys;
+    let host = Arc::new(HostKey::of(request));
+    let Some(post) = core.posts.get(core.id).cloned() else { return survey };
+    let waiter = Waiter::Connect { post, connection, survey };
+    let round = Arc::new(Round::new(core.posts.len(), waiter));
+    for post in &core.posts {
+        let (host, round) = (Arc::clone(&host), Arc::clone(&round));
+        post.post(Message::Survey { host, round });
+    }
+    survey
 }
 
 /// A queue that was granted to a connection which is no longer there.

@@ -9,9 +9,10 @@ use weft_transport::target::{CapsuleData, Detached, Event, Limits, TargetConnect
 use weft_transport::{CloseReason, Slot};
 
 use super::admin::Admin;
-use super::core::{CONNECTIONS, Core};
+use super::core::{CONNECTIONS, Core, GATES};
 use super::io::Io;
 use super::message::{Arrival, ConnectionId, Route};
+use crate::directory::HostKey;
 
 /// One connection.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Connection {
     pub(crate) touched: bool,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
+    /// Its host's gate is held for it until its end has been dealt with.
+    pub(crate) holds_gate: bool,
 }
 
 /// What a connection is.
@@ -44,11 +47,23 @@ pub(crate) enum Role {
     Gone,
 }
 
-/// A Connect that waits: for the host's gate to open, or for the controller's owner.
+/// A Connect that waits: for a survey, for the host's gate to open, or for the controller's owner.
 #[derive(Debug)]
 pub(crate) struct Connecting {
     pub(crate) slot: Slot,
     pub(crate) request: ConnectRequest,
+    pub(crate) survey: Survey,
+}
+
+/// Whether every group has been asked for what the host of an admin queue has left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Survey {
+    /// Not yet.
+    Needed,
+    /// They have; this is the number of the survey.
+    Asked(u64),
+    /// They have answered.
+    Done,
 }
 
 /// What becomes of a connection after it was looked at.
@@ -72,7 +87,7 @@ impl Connection {
         let transport =
             TargetConnection::accept(reactor, CONNECTIONS, transport_tag(id), socket, limits);
         let role = Role::Stranger { fetching: None };
-        Self { id, route, transport, role, touched: false, placed: false }
+        Self::new(id, route, transport, role, false)
     }
 
     /// A connection that came from another group; its Connect is in slot 0.
@@ -85,8 +100,26 @@ impl Connection {
     ) -> std::io::Result<Self> {
         let transport =
             TargetConnection::attach(reactor, CONNECTIONS, transport_tag(id), detached)?;
-        let role = Role::Connecting(Box::new(Connecting { slot: Slot(0), request }));
-        Ok(Self { id, route, transport, role, touched: false, placed: true })
+        let role = Role::Stranger { fetching: None };
+        let mut connection = Self::new(id, route, transport, role, true);
+        connection.begin_connecting(Slot(0), request);
+        Ok(connection)
+    }
+
+    fn new(
+        id: ConnectionId,
+        route: Route,
+        transport: TargetConnection,
+        role: Role,
+        placed: bool,
+    ) -> Self {
+        Self { id, route, transport, role, touched: false, placed, holds_gate: false }
+    }
+
+    /// From now on its Connect waits for an answer.
+    pub(crate) fn begin_connecting(&mut self, slot: Slot, request: ConnectRequest) {
+        let survey = Survey::Needed;
+        self.role = Role::Connecting(Box::new(Connecting { slot, request, survey }));
     }
 
     /// Looks at everything that came in.
@@ -128,6 +161,24 @@ impl Connection {
         self.close(CloseReason::Requested(end_reason(reason)), core);
     }
 
+    /// Ends a queue of this host that the host itself has given up already, or that is about to
+    /// end for another reason. Until that has been dealt with, the host's gate is held. Says
+    /// whether there was anything to do.
+    pub(crate) fn end_if_lost(&mut self, host: &HostKey, core: &mut Core) -> bool {
+        let is_open = match &self.role {
+            Role::Admin(admin) => !admin.is_closed() && admin.host() == host,
+            Role::Io(io) => !io.is_closed() && io.host() == host,
+            _ => false,
+        };
+        if !is_open || self.holds_gate || !self.transport.is_ending(&core.reactor) {
+            return false;
+        }
+        self.holds_gate = true;
+        core.directory.hold_gate(host);
+        self.close(CloseReason::PeerClosed, core);
+        true
+    }
+
     /// Whether this is a stranger, which may be shed.
     pub(crate) fn is_stranger(&self) -> bool {
         matches!(self.role, Role::Stranger { .. })
@@ -140,11 +191,25 @@ impl Connection {
 
     fn handle_closed(&mut self, reason: CloseReason, core: &mut Core) {
         report(&self.route, &self.role, &reason);
-        match &mut self.role {
-            Role::Admin(admin) => admin.handle_closed(&mut self.transport, core),
-            Role::Io(io) => io.handle_closed(core),
-            Role::Stranger { .. } | Role::Connecting(_) => self.role = Role::Gone,
-            Role::Gone => {}
+        let held = std::mem::take(&mut self.holds_gate);
+        let host = match &mut self.role {
+            Role::Admin(admin) => {
+                admin.handle_closed(&mut self.transport, core);
+                Some(admin.host().clone())
+            }
+            Role::Io(io) => {
+                io.handle_closed(core);
+                Some(io.host().clone())
+            }
+            Role::Stranger { .. } | Role::Connecting(_) => {
+                core.reactor.clear_timer(timer(GATES, self.id));
+                self.role = Role::Gone;
+                None
+            }
+            Role::Gone => None,
+        };
+        if let (true, Some(host)) = (held, host) {
+            core.release_gate(&host);
         }
         self.reap(core);
     }
@@ -213,17 +278,19 @@ impl Connection {
 }
 
 impl Arrival {
-    /// Packs a connection up for its journey; if it has ended meanwhile, it comes back.
+    /// Packs a connection up for its journey; if it cannot go, both come back.
     pub(crate) fn pack(
         connection: Connection,
         request: ConnectRequest,
         core: &mut Core,
-    ) -> Result<Self, Box<Connection>> {
-        let Connection { id, route, transport, role, touched, placed } = connection;
+    ) -> Result<Self, (Box<Connection>, ConnectRequest)> {
+        let Connection { id, route, transport, role, touched, placed, holds_gate } = connection;
         match transport.detach(&mut core.reactor) {
             Ok(detached) => Ok(Self { detached, request, route }),
             Err(transport) => {
-                Err(Box::new(Connection { id, route, transport, role, touched, placed }))
+                let connection =
+                    Connection { id, route, transport, role, touched, placed, holds_gate };
+                Err((Box::new(connection), request))
             }
         }
     }

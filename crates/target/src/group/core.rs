@@ -33,6 +33,8 @@ pub(crate) struct Core {
     pub(crate) devices: Devices,
     /// Commands that wait for a buffer, oldest first.
     pub(crate) starved: VecDeque<(usize, Slot)>,
+    /// Surveys that this group has asked for.
+    pub(crate) surveys: u64,
     /// Take no new command: the target is about to stop.
     pub(crate) draining: bool,
 }

@@ -96,18 +96,36 @@ impl Devices {
         None
     }
 
-    /// Ends a turn: what was gathered goes to the devices.
+    /// What was gathered goes to the devices. Ask for completions afterwards.
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        for index in &self.active {
+            if let Some(Some(handle)) = self.handles.get_mut(*index) {
+                handle.device.flush(reactor);
+            }
+        }
+    }
+
+    /// Ends a turn: there is nothing to be looked at until something happens.
+    pub(crate) fn rest(&mut self, reactor: &mut Reactor) {
         let mut removed = false;
         for index in self.active.drain(..) {
             if let Some(Some(handle)) = self.handles.get_mut(index) {
-                handle.device.flush(reactor);
                 handle.active = false;
                 removed |= handle.removed;
             }
         }
         if removed {
             self.close_removed(reactor);
+        }
+    }
+
+    /// Ends what waits in a device without being worked on.
+    pub(crate) fn end(&mut self, reactor: &mut Reactor) {
+        for (index, handle) in self.handles.iter_mut().enumerate() {
+            if let Some(handle) = handle {
+                handle.device.close(reactor);
+                Self::activate(&mut self.active, handle, index);
+            }
         }
     }
 

@@ -159,9 +159,19 @@ impl Io {
         self.closed && self.at_devices == 0
     }
 
+    /// Whether the connection is gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The host whose queue it is.
+    pub(super) fn host(&self) -> &HostKey {
+        &self.host
+    }
+
     /// Whether nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.busy == 0
+        self.busy == 0 && self.at_devices == 0
     }
 
     /// Gives up what the queue held, and tells its controller.

@@ -9,6 +9,7 @@ use weft_nvmf::controller::EndReason;
 use weft_nvmf::queue::QueueGrant;
 use weft_transport::target::Detached;
 
+use crate::directory::HostKey;
 use crate::round::Round;
 use crate::snapshot::Snapshot;
 
@@ -57,6 +58,11 @@ pub(crate) enum Message {
     EndQueue { queue: ConnectionId, reason: EndReason },
     /// To the owner: the last command of this I/O queue is done.
     QueueEnded { owner: ConnectionId, queue_id: u16 },
+    /// This host connects anew: end what it has left behind, which may not have been noticed yet,
+    /// and acknowledge it.
+    Survey { host: Arc<HostKey>, round: Arc<Round> },
+    /// Every group has done so.
+    Surveyed { connection: ConnectionId, survey: u64 },
     /// The gate that this Connect waited for has opened.
     Proceed { connection: ConnectionId },
     /// To the holder of an I/O queue: abort this command if that is still possible.

@@ -31,9 +31,16 @@ use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, LISTENERS};
 use self::devices::Devices;
 use self::listen::{Arriving, Listeners};
 use self::message::{Arrival, Route};
-use crate::directory::Directory;
+use crate::directory::{Directory, HostKey};
 use crate::round::Round;
 use crate::snapshot::Snapshot;
+
+/// The part of the buffer pool that bulk transfers leave alone, as a fraction: what the protocol
+/// itself moves must go on when they have taken the rest, or nobody's would.
+const RESERVE_SHARE: usize = 16;
+
+/// The reserve need not be more than this: four of the longest transfers.
+const RESERVE_BYTES_MAX: usize = 16 << 20;
 
 /// One thread's share of the target.
 #[derive(Debug)]
@@ -71,6 +78,7 @@ impl Group {
                 snapshot: Arc::clone(&snapshot),
                 devices: Devices::default(),
                 starved: std::collections::VecDeque::new(),
+                surveys: 0,
                 draining: false,
             },
             connections: Connections::default(),
@@ -83,6 +91,8 @@ impl Group {
             stopping: false,
         };
         let core = &mut group.core;
+        let pool = core.reactor.pool();
+        pool.set_reserve((pool.capacity() / RESERVE_SHARE).min(RESERVE_BYTES_MAX));
         core.devices.replace(&snapshot.devices, &mut core.reactor)?;
         Ok(group)
     }
@@ -111,12 +121,25 @@ impl Group {
         while let Some(message) = self.mailbox.take() {
             self.handle_message(message);
         }
-        self.look();
-        self.retry_starved();
-        self.core.devices.flush(&mut self.core.reactor);
+        loop {
+            self.look();
+            self.retry_starved();
+            self.core.devices.flush(&mut self.core.reactor);
+            // What a flush has finished at once would else wait for the device's next event.
+            if !self.finish_requests() {
+                break;
+            }
+        }
+        self.core.devices.rest(&mut self.core.reactor);
         self.finish_turn();
         self.check_drained();
         !(self.stopping && self.connections.len() == 0)
+    }
+
+    /// Bytes of buffers that somebody holds.
+    pub(crate) fn buffers_in_use(&self) -> usize {
+        let pool = self.core.reactor.pool();
+        pool.capacity() - pool.available()
     }
 
     fn dispatch(&mut self, completion: Completion) {
@@ -161,6 +184,19 @@ impl Group {
         self.touch(&mut connection);
         self.connections.put(connection);
         true
+    }
+
+    /// The same for many, of which few are going to change: `action` says whether this one did.
+    fn with_quietly(
+        &mut self,
+        index: usize,
+        action: impl FnOnce(&mut Connection, &mut Core) -> bool,
+    ) {
+        let Some(mut connection) = self.connections.take(index) else { return };
+        if action(&mut connection, &mut self.core) {
+            self.touch(&mut connection);
+        }
+        self.connections.put(connection);
     }
 
     fn touch(&mut self, connection: &mut Connection) {
@@ -261,12 +297,11 @@ impl Group {
                 post.post(Message::Adopt(Box::new(arrival)));
                 self.connections.free(id);
             }
-            Err(connection) => {
-                self.core.directory.unplace_queue(group);
-                self.connections.put(connection);
-            }
+            Err((connection, request)) => self.keep(connection, slot, request, group),
         }
     }
+
+    /// Answers a Connect here that was to be answered elsewhere.
 
     fn keep(
         &mut self,
@@ -276,9 +311,10 @@ impl Group {
         group: usize,
     ) {
         self.core.directory.unplace_queue(group);
-        let connecting = connection::Connecting { slot, request };
-        connection.role = Role::Connecting(Box::new(connecting));
+        connection.begin_connecting(slot, request);
         connection.proceed(&mut self.core);
+        // Its other events are to be looked at, too.
+        self.touched.push(connection.id.index);
         self.connections.put(connection);
     }
 
@@ -303,6 +339,12 @@ impl Group {
             Message::QueueEnded { owner, queue_id } => {
                 self.with_admin(owner, |admin, transport, core| {
                     admin.queue_ended(queue_id, transport, core);
+                });
+            }
+            Message::Survey { host, round } => self.survey(&host, &round),
+            Message::Surveyed { connection, survey } => {
+                self.with_id(connection, |connection, core| {
+                    connection.handle_surveyed(survey, core);
                 });
             }
             Message::Proceed { connection } => {
@@ -381,6 +423,15 @@ impl Group {
         }
     }
 
+    /// A host connects anew. What it has left behind here, unnoticed so far, ends now and holds
+    /// the host's gate.
+    fn survey(&mut self, host: &HostKey, round: &Round) {
+        for index in self.connections.indices() {
+            self.with_quietly(index, |connection, core| connection.end_if_lost(host, core));
+        }
+        round.acknowledge();
+    }
+
     /// Serves a new snapshot from now on.
     fn publish(&mut self, snapshot: Arc<Snapshot>, round: &Round) {
         // Snapshots are made under a lock but posted after it: an older one may come later.
@@ -431,6 +482,9 @@ impl Group {
                 connection.close(CloseReason::Requested("the target stops"), core);
             });
         }
+        // Whoever wanted to wait for commands has done so: those that wait in a device do so no
+        // longer, those that it works on are finished.
+        self.core.devices.end(&mut self.core.reactor);
     }
 
     fn handle_listener(&mut self, completion: Completion) {
