@@ -4,5 +4,9 @@
 mod commands;
 mod connecting;
 mod discovery;
+mod gate;
+mod groups;
+mod lifecycle;
 mod reload;
+mod stopping;
 mod support;

@@ -49,6 +49,10 @@ pub(crate) fn serve(config: Config) {
                 let descriptors = weft_reactor::descriptors_in_use().expect("a count");
                 println!("\n{MARK}{cpu} {} {descriptors}", resident_kib());
             }
+            "groups" => {
+                let times = [0, 1].map(|group| thread_time(&format!("weft-group-{group}")));
+                println!("\n{MARK}{} {}", times[0], times[1]);
+            }
             _ => break,
         }
     }
@@ -98,6 +102,14 @@ impl ChildTarget {
         }
     }
 
+    /// How long each of its two groups' threads have run, in nanoseconds.
+    pub(crate) fn group_times(&mut self) -> [u64; 2] {
+        let answer = self.ask("groups");
+        let times: Vec<u64> =
+            answer.split_whitespace().map(|number| number.parse().expect("a number")).collect();
+        times.try_into().expect("two groups")
+    }
+
     /// Ends the child in good order.
     pub(crate) fn stop(mut self) {
         assert_eq!(self.ask("stop"), "stopped");
@@ -128,6 +140,19 @@ impl Drop for ChildTarget {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// How long the thread of this name has run, in nanoseconds.
+fn thread_time(name: &str) -> u64 {
+    for task in std::fs::read_dir("/proc/self/task").expect("threads") {
+        let path = task.expect("a thread").path();
+        let called = std::fs::read_to_string(path.join("comm")).expect("a name");
+        if called.trim_end() == name {
+            let times = std::fs::read_to_string(path.join("schedstat")).expect("times");
+            return times.split(' ').next().and_then(|time| time.parse().ok()).expect("a time");
+        }
+    }
+    panic!("no thread {name}");
 }
 
 /// Memory that this process has in use.

@@ -10,7 +10,7 @@ use weft_nvme::log_page::{GetLogPage, LogPageId};
 use weft_nvme::nvm::ReadWrite;
 use weft_nvme::property::{ControllerConfiguration, ControllerStatus, Offset};
 use weft_nvme::{AdminOpcode, Command, Completion, Nqn, NvmOpcode, Status, Wire};
-use weft_reactor::{Buffer, Config, Owner, Patience, Reactor};
+use weft_reactor::{Buffer, Config, DriverKind, Owner, Patience, Reactor};
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
 use weft_transport::{CloseReason, Slot};
 
@@ -111,7 +111,9 @@ impl Answer {
 impl Peer {
     /// A connection that has gone through its handshake.
     pub(crate) fn open(address: SocketAddr, options: HostOptions) -> Self {
-        let config = Config { pool_bytes: 16 << 20, ..Config::default() };
+        // Not io_uring: there a socket that is dropped may stay open for a moment longer.
+        let config =
+            Config { driver: DriverKind::Epoll, pool_bytes: 16 << 20, ..Config::default() };
         let mut reactor = Reactor::new(config).expect("a reactor");
         let connection = HostConnection::connect(&mut reactor, Owner(1), 0, address, options);
         let mut peer = Self { reactor, connection, answers: Vec::new() };
