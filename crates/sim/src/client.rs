@@ -1,0 +1,203 @@
+//! One host's requests, and what each of its blocks may hold.
+
+use std::collections::BTreeMap;
+
+use weft_backend::{Completion, Failure, Operation, Request};
+use weft_reactor::Buffer;
+use weft_reactor::simulation::Random;
+
+use crate::Rig;
+
+/// Bytes of a block of the devices that clients use.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Requests under way at a time.
+const DEPTH: usize = 24;
+
+/// One host's requests on blocks that no other client touches.
+#[derive(Debug)]
+pub struct Client {
+    host: usize,
+    first: u64,
+    random: Random,
+    pending: BTreeMap<u64, Pending>,
+    /// What each block may hold: a stamp of the write that was acknowledged, or of one of those
+    /// about which nothing was said.
+    contents: Vec<Vec<u64>>,
+    next: u64,
+    ended: u64,
+    lost: u64,
+}
+
+/// A request under way.
+#[derive(Debug)]
+struct Pending {
+    kind: Kind,
+    block: u64,
+    blocks: u32,
+    stamp: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Zeroes,
+    CompareAndWrite,
+    Flush,
+}
+
+impl Client {
+    /// A client of a host, on `blocks` blocks from `first` on, which hold zeroes.
+    #[must_use]
+    pub fn new(seed: u64, host: usize, first: u64, blocks: usize) -> Self {
+        Self {
+            host,
+            first,
+            random: Random::new(seed),
+            pending: BTreeMap::new(),
+            contents: vec![vec![0]; blocks],
+            next: 1,
+            ended: 0,
+            lost: 0,
+        }
+    }
+
+    /// Requests that have ended.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// Requests about which nothing could be said in the end.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Whether no request is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Begins a request, if there is room for one.
+    pub fn begin(&mut self, rig: &mut Rig) {
+        let most = if self.random.chance(0.2) { 40 } else { 4 };
+        let blocks = self.random.below(most) + 1;
+        let block = self.random.below(self.contents.len() as u64 - blocks);
+        let touches = |other: &Pending| {
+            block < other.block + u64::from(other.blocks) && other.block < block + blocks
+        };
+        if self.pending.len() >= DEPTH || self.pending.values().any(touches) {
+            return;
+        }
+        let kind = match self.random.below(16) {
+            0..=5 => Kind::Write,
+            6 => Kind::Zeroes,
+            7 | 8 => Kind::CompareAndWrite,
+            9 => Kind::Flush,
+            _ => Kind::Read,
+        };
+        self.submit(kind, block, u32::try_from(blocks).expect("few"), rig);
+    }
+
+    /// Takes the requests that have ended.
+    pub fn collect(&mut self, rig: &mut Rig) {
+        for completion in rig.finished(self.host) {
+            self.end(completion);
+        }
+    }
+
+    fn submit(&mut self, kind: Kind, block: u64, blocks: u32, rig: &mut Rig) {
+        let tag = self.next;
+        let stamp = if kind == Kind::Zeroes { 0 } else { tag };
+        let queue = usize::try_from(self.random.below(8)).expect("small");
+        let durable = self.random.chance(0.2);
+        let known = self.known(block, blocks);
+        let at = self.first + block;
+        let (reactor, device) = rig.device(self.host, queue);
+        let stamped = |stamps: &[u64]| {
+            let mut buffer = reactor.pool().take(stamps.len() * BLOCK_BYTES).expect("a large pool");
+            write_stamps(&mut buffer, stamps);
+            buffer
+        };
+        let written = vec![stamp; blocks as usize];
+        let operation = match (kind, known) {
+            (Kind::Write, _) => {
+                Operation::Write { block: at, blocks, from: stamped(&written), durable }
+            }
+            (Kind::Zeroes, _) => {
+                Operation::WriteZeroes { block: at, blocks, deallocate: durable, durable: false }
+            }
+            (Kind::CompareAndWrite, Some(known)) if blocks == 1 => Operation::CompareAndWrite {
+                block: at,
+                blocks,
+                compare: stamped(&known),
+                write: stamped(&written),
+                durable,
+            },
+            (Kind::Flush, _) => Operation::Flush,
+            // A compare needs to know what is there, and one block at most is atomic.
+            (Kind::Read | Kind::CompareAndWrite, _) => {
+                let pending = Pending { kind: Kind::Read, block, blocks, stamp };
+                self.pending.insert(tag, pending);
+                let into = stamped(&vec![u64::MAX; blocks as usize]);
+                let operation = Operation::Read { block: at, blocks, into };
+                device.submit(reactor, Request { tag, operation });
+                self.next += 1;
+                return;
+            }
+        };
+        device.submit(reactor, Request { tag, operation });
+        self.pending.insert(tag, Pending { kind, block, blocks, stamp });
+        self.next += 1;
+    }
+
+    /// What blocks hold, if that is certain.
+    fn known(&self, block: u64, blocks: u32) -> Option<Vec<u64>> {
+        let contents = self.contents.iter().skip(index(block)).take(blocks as usize);
+        contents.map(|may| if let [one] = may[..] { Some(one) } else { None }).collect()
+    }
+
+    fn end(&mut self, completion: Completion) {
+        let tag = completion.tag;
+        let pending = self.pending.remove(&tag).unwrap_or_else(|| panic!("{tag} is told twice"));
+        self.ended += 1;
+        let first = index(pending.block);
+        let contents = &mut self.contents[first..first + pending.blocks as usize];
+        match (completion.result, pending.kind) {
+            (Ok(()), Kind::Read) => {
+                let buffer = completion.buffer.expect("a read has a buffer");
+                for (may, block) in contents.iter_mut().zip(buffer.chunks(BLOCK_BYTES)) {
+                    let found = stamp_of(block);
+                    assert!(may.contains(&found), "{tag}: {found} is none of {may:?}");
+                    *may = vec![found];
+                }
+            }
+            (Ok(()), Kind::Flush) => {}
+            (Ok(()), _) => contents.fill(vec![pending.stamp]),
+            (Err(Failure::PathLost), Kind::CompareAndWrite) => {
+                self.lost += 1;
+                contents.iter_mut().for_each(|may| may.push(pending.stamp));
+            }
+            (Err(failure), _) => panic!("{tag} {pending:?} failed: {failure}"),
+        }
+    }
+}
+
+fn write_stamps(buffer: &mut Buffer, stamps: &[u64]) {
+    for (block, stamp) in buffer.bytes_mut().chunks_mut(BLOCK_BYTES).zip(stamps) {
+        block.chunks_mut(8).for_each(|place| place.copy_from_slice(&stamp.to_le_bytes()));
+    }
+}
+
+fn stamp_of(block: &[u8]) -> u64 {
+    let stamp = u64::from_le_bytes(block[..8].try_into().expect("8 bytes"));
+    assert!(block.chunks(8).all(|piece| piece == stamp.to_le_bytes()), "a torn block");
+    stamp
+}
+
+fn index(block: u64) -> usize {
+    usize::try_from(block).expect("small")
+}
