@@ -145,6 +145,7 @@ pub(crate) struct Link {
     /// A buffer that came back from a receive that did not end well.
     pub(crate) returned: Option<(u16, Buffer)>,
     closing: Closing,
+    deadline: Option<Duration>,
     /// Sends ever, as of the last look for idleness, and whether there is to be another.
     sends: u32,
     sends_seen: u32,
@@ -165,6 +166,7 @@ impl Link {
             input: None,
             returned: None,
             closing: Closing::Open,
+            deadline: None,
             sends: 0,
             sends_seen: 0,
             watching: false,
@@ -235,12 +237,14 @@ impl Link {
         reactor.submit(self.token(SEND), Operation::Send { socket, message });
     }
 
-    pub(crate) fn set_deadline(&self, reactor: &mut Reactor, timeout: Duration) {
+    pub(crate) fn set_deadline(&mut self, reactor: &mut Reactor, timeout: Duration) {
         let at = reactor.now().saturating_add(timeout);
+        self.deadline = Some(at);
         reactor.set_timer(self.token(DEADLINE), at);
     }
 
-    pub(crate) fn clear_deadline(&self, reactor: &mut Reactor) {
+    pub(crate) fn clear_deadline(&mut self, reactor: &mut Reactor) {
+        self.deadline = None;
         reactor.clear_timer(self.token(DEADLINE));
     }
 
@@ -276,7 +280,7 @@ impl Link {
         self.closing = Closing::Shut;
         self.input = None;
         self.outgoing.0.clear();
-        reactor.clear_timer(self.token(DEADLINE));
+        self.clear_deadline(reactor);
         reactor.clear_timer(self.token(CHORE));
         match self.socket.take() {
             Some(socket) => reactor.close(socket),
@@ -290,7 +294,7 @@ impl Link {
         if !self.is_open() || self.sending || self.is_receiving() {
             return None;
         }
-        reactor.clear_timer(self.token(DEADLINE));
+        self.clear_deadline(reactor);
         reactor.clear_timer(self.token(CHORE));
         self.socket.take()
     }
@@ -300,11 +304,7 @@ impl Link {
         match completion.token.tag & KINDS {
             RECEIVE => self.handle_receive(reactor, completion.outcome),
             SEND => self.handle_send(reactor, completion.outcome),
-            DEADLINE if self.is_open() => Happened::Deadline,
-            DEADLINE => {
-                self.shut(reactor);
-                Happened::Nothing
-            }
+            DEADLINE => self.handle_deadline(reactor),
             _ => self.handle_chore(reactor),
         }
     }
@@ -413,6 +413,20 @@ impl Link {
         }
     }
 
+    /// A timer that was cleared may still arrive, even after the tag has passed to another
+    /// connection: it means something only if its time has come.
+    fn handle_deadline(&mut self, reactor: &mut Reactor) -> Happened {
+        if self.deadline.is_none_or(|deadline| reactor.now() < deadline) {
+            return Happened::Nothing;
+        }
+        self.deadline = None;
+        if self.is_open() {
+            return Happened::Deadline;
+        }
+        self.shut(reactor);
+        Happened::Nothing
+    }
+
     /// Goes on with the orderly end, if nothing is being sent.
     fn advance_close(&mut self, reactor: &mut Reactor) {
         let Closing::Flushing { linger } = self.closing else { return };
@@ -451,5 +465,104 @@ impl Link {
             }
         }
         Happened::Chore
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use weft_reactor::Patience;
+    use weft_reactor::simulation::{NetworkConditions, World};
+
+    const LISTENER: Owner = Owner(7);
+
+    /// Two links joined by a simulated network.
+    fn pair() -> (Reactor, Link, Link) {
+        let mut reactor = Reactor::simulated(&World::new(1, NetworkConditions::default()));
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let listener = reactor.listen(address).unwrap();
+        reactor.submit(Token::new(LISTENER, 0), Operation::Accept { listener });
+        let mut near = Link::new(Owner(0), 0, None);
+        near.connect(&mut reactor, Operation::Connect { address, local: None, timeout: None });
+        let mut far = Link::new(Owner(1), 0, None);
+        let mut completions = Vec::new();
+        while near.socket.is_none() || far.socket.is_none() {
+            reactor.poll(Patience::Sleep, &mut completions);
+            for completion in completions.drain(..) {
+                match completion.outcome {
+                    Outcome::Accepted { socket, .. } => far.socket = Some(socket),
+                    _ => assert!(matches!(
+                        near.handle(&mut reactor, completion),
+                        Happened::Connected
+                    )),
+                }
+            }
+        }
+        (reactor, near, far)
+    }
+
+    fn turn(reactor: &mut Reactor, near: &mut Link, far: &mut Link) {
+        let mut completions = Vec::new();
+        reactor.poll(Patience::Sleep, &mut completions);
+        for completion in completions {
+            let link = if completion.token.owner == Owner(0) { &mut *near } else { &mut *far };
+            if let Happened::Input = link.handle(reactor, completion) {
+                link.input = None;
+                link.receive(reactor);
+            }
+        }
+    }
+
+    #[test]
+    fn a_quiet_connection_gives_up_what_a_busy_one_needed() {
+        let (mut reactor, mut near, mut far) = pair();
+        far.receive(&mut reactor);
+        for kept in [IDLE_MESSAGE_BYTES, IDLE_MESSAGE_BYTES + 1] {
+            near.outgoing.put(&vec![0; kept]);
+            near.send(&mut reactor);
+            while !near.is_flushed() {
+                turn(&mut reactor, &mut near, &mut far);
+            }
+            assert!(near.spare.is_some());
+            assert_eq!(near.watching, kept > IDLE_MESSAGE_BYTES);
+        }
+        let quiet = reactor.now();
+        while near.watching {
+            turn(&mut reactor, &mut near, &mut far);
+        }
+        assert!(reactor.now() - quiet >= IDLE_TIME - Duration::from_millis(1));
+        assert!(near.spare.is_none());
+    }
+
+    #[test]
+    fn a_deadline_that_was_cleared_means_nothing() {
+        let (mut reactor, mut near, _far) = pair();
+        let token = near.token(DEADLINE);
+        let stale = || Completion { token, outcome: Outcome::Timer };
+        assert!(matches!(near.handle(&mut reactor, stale()), Happened::Nothing));
+        near.set_deadline(&mut reactor, Duration::from_secs(1));
+        assert!(matches!(near.handle(&mut reactor, stale()), Happened::Nothing));
+        let mut completions = Vec::new();
+        while completions.is_empty() {
+            reactor.poll(Patience::Sleep, &mut completions);
+        }
+        let timer = completions.remove(0);
+        assert!(matches!(near.handle(&mut reactor, timer), Happened::Deadline));
+    }
+
+    #[test]
+    fn the_sooner_of_two_chores_is_done() {
+        let (mut reactor, mut near, _far) = pair();
+        let start = reactor.now();
+        near.set_chore(&mut reactor, Duration::from_secs(5));
+        near.set_chore(&mut reactor, Duration::from_secs(1));
+        near.set_chore(&mut reactor, Duration::from_secs(3));
+        let mut completions = Vec::new();
+        while completions.is_empty() {
+            reactor.poll(Patience::Sleep, &mut completions);
+        }
+        assert_eq!(reactor.now() - start, Duration::from_secs(1));
+        assert!(matches!(near.handle(&mut reactor, completions.remove(0)), Happened::Chore));
     }
 }

@@ -58,6 +58,22 @@ fn vectors() -> Vec<Vector> {
         vectors.push(Vector { name, direction, parameters, bytes, header, data });
     };
 
+    let mut bytes = hex("00 00 80 00 80000000 0000 03 01 07000000");
+    bytes.resize(128, 0);
+    let terms = HostTerms {
+        header_digest: true,
+        data_digest: false,
+        host_data_alignment: 3,
+        maximum_r2t: 8,
+    };
+    add("ICReq", h2c, plain, bytes, Header::Request(terms.request()), b"");
+
+    let mut bytes = hex("01 00 80 00 80000000 0000 1f 02 00100000");
+    bytes.resize(128, 0);
+    let digests_of = tcp::DigestOptions(0).with_data(true);
+    let response = tcp::InitializeConnectionResponse::new(31, digests_of, 4096);
+    add("ICResp", c2h, plain, bytes, Header::Response(response), b"");
+
     let bytes = [hex("04 00 48 48 4e000000"), hex(COMMAND), b"abcdef".to_vec()].concat();
     let header = Header::Command { command: command(), data_length: 6 };
     add("CapsuleCmd with data", h2c, plain, bytes, header, b"abcdef");
@@ -195,7 +211,8 @@ fn vectors_are_written() {
                 assert_eq!(bytes, vector.bytes, "{}", vector.name);
                 continue;
             }
-            Header::Request(_) | Header::Response(_) => unreachable!("no such vector"),
+            Header::Request(request) => bytes.extend_from_slice(request.bytes()),
+            Header::Response(response) => bytes.extend_from_slice(response.bytes()),
         }
         bytes.extend_from_slice(vector.data);
         if !vector.data.is_empty() {
