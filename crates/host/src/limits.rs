@@ -17,6 +17,13 @@ pub(crate) const TIMEOUT_PARTS: u32 = 8;
 /// Time until a command that failed for a transient reason is sent again.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(50);
 
+/// Time until a queue tries again whose identifier the controller takes for still in use: it has
+/// not seen the end of the connection that had it before.
+pub(crate) const QUEUE_TAKEN_DELAY: Duration = Duration::from_millis(50);
+
+/// Times that it tries: as long as a controller may take to notice (3 s).
+pub(crate) const QUEUE_TAKEN_RETRIES: u8 = 60;
+
 /// Time until a queue that found the buffer pool empty looks again when nothing else happens.
 pub(crate) const POOL_RETRY: Duration = Duration::from_millis(1);
 

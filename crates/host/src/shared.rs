@@ -84,6 +84,8 @@ struct Board {
     picture: Option<Arc<Picture>>,
     /// By queue identifier; the admin queue's place is taken from the start.
     queues_taken: Vec<bool>,
+    /// The identifier that was given out last: the one that was free longest comes next.
+    last_queue: usize,
     events: VecDeque<Event>,
 }
 
@@ -129,6 +131,7 @@ impl Shared {
             state: ControllerState::Connecting,
             picture: None,
             queues_taken: vec![true],
+            last_queue: 0,
             events: VecDeque::new(),
         };
         let board = Mutex::new(board);
@@ -198,10 +201,12 @@ impl Shared {
         if board.queues_taken.len() < places {
             board.queues_taken.resize(places, false);
         }
-        let free = board.queues_taken.iter().take(places).position(|taken| !taken);
-        match free {
+        let from = board.last_queue + 1;
+        let mut candidates = (from..places).chain(1..from.min(places));
+        match candidates.find(|candidate| !board.queues_taken[*candidate]) {
             Some(free) => {
                 board.queues_taken[free] = true;
+                board.last_queue = free;
                 Ok(u16::try_from(free).unwrap_or(u16::MAX))
             }
             None => Err(format!(

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::{Completion, Failure, Request};
+use weft_nvme::status::StatusCode;
 use weft_nvmf::host::ledger::{Ending, Fault, Issue, Kind, Ledger, Part, RequestId};
 use weft_nvmf::host::{
     AdminData, NamespacePicture, Picture, Problem, Side, Step, check_queue_connected, connect_queue,
@@ -72,6 +73,9 @@ pub(crate) struct QueuePair {
     completions: VecDeque<Completion>,
     /// Whether the pool had no buffer for what is to go out.
     starved: bool,
+    /// When to connect at the earliest, and how often it was put off.
+    connect_at: Duration,
+    put_off: u8,
     handshake_since: Duration,
     timer_at: Option<Duration>,
 }
@@ -107,6 +111,8 @@ impl QueuePair {
             memories: Vec::with_capacity(capacity),
             completions: VecDeque::with_capacity(capacity),
             starved: false,
+            connect_at: Duration::ZERO,
+            put_off: 0,
             handshake_since: Duration::ZERO,
             timer_at: None,
         })
@@ -158,7 +164,10 @@ impl QueuePair {
     /// The end of a turn: hears from the controller's owner, and sends what was gathered.
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         self.listen(reactor);
-        if self.state == State::Idle && self.failing.is_none() {
+        if self.state == State::Idle
+            && self.failing.is_none()
+            && self.connect_at <= reactor.turn_time()
+        {
             self.connect(reactor);
         }
         if self.state == State::Handshake(None) {
@@ -239,6 +248,8 @@ impl QueuePair {
         match word {
             QueueWord::Live(link) => {
                 self.failing = None;
+                self.connect_at = Duration::ZERO;
+                self.put_off = 0;
                 self.take_picture(Arc::clone(&link.picture));
                 self.link = Some(link);
             }
@@ -346,12 +357,26 @@ impl QueuePair {
         match result {
             Ok(()) => {
                 self.state = State::Up;
+                self.put_off = 0;
                 if let (Some(connection), Some(link)) = (&mut self.connection, &self.link) {
                     connection.set_in_capsule_bytes(link.picture.controller.in_capsule_bytes);
                 }
             }
+            Err(problem) if self.is_taken(&problem) => {
+                self.put_off += 1;
+                self.connect_at = reactor.turn_time().saturating_add(limits::QUEUE_TAKEN_DELAY);
+                self.let_go(reactor, "the queue is not free yet");
+            }
             Err(problem) => self.lose(reactor, problem),
         }
+    }
+
+    /// Whether the controller still has a queue of this identifier, and may soon see that it is
+    /// gone. (Linux and weft answer so.)
+    fn is_taken(&self, problem: &Problem) -> bool {
+        let sequence = StatusCode::COMMAND_SEQUENCE_ERROR;
+        self.put_off < limits::QUEUE_TAKEN_RETRIES
+            && matches!(problem, Problem::Refused { status, .. } if status.code() == sequence)
     }
 
     fn completed(&mut self, slot: Slot, ending: Ending, buffer: Option<Buffer>, received: u32) {
@@ -501,6 +526,8 @@ impl QueuePair {
             limits::POOL_RETRY
         } else if self.ledger.has_delayed() {
             limits::RETRY_DELAY
+        } else if self.state == State::Idle && self.link.is_some() {
+            self.connect_at.saturating_sub(reactor.turn_time())
         } else if self.ledger.in_flight() > 0 || matches!(self.state, State::Handshake(_)) {
             self.shared.options.io_timeout / limits::TIMEOUT_PARTS
         } else {

@@ -53,6 +53,8 @@ pub(crate) struct Behaviour {
     pub(crate) io_queues: u16,
     /// Refuse the Connect of I/O queues with this status.
     pub(crate) refuse_queues: Option<Status>,
+    /// Take so many Connects of I/O queues for those of queues that are still there.
+    pub(crate) queues_taken: u32,
     /// Do not answer I/O commands; they are executed all the same.
     pub(crate) mute_io: bool,
     /// Neither execute nor answer them.
@@ -70,6 +72,7 @@ impl Default for Behaviour {
             mdts: 2,
             io_queues: 8,
             refuse_queues: None,
+            queues_taken: 0,
             mute_io: false,
             hold_io: false,
             transient: 0,
@@ -429,8 +432,12 @@ impl TestTarget {
             let taken = self.connections.values().any(|own| {
                 own.controller == Some(id) && own.queue_id == connect.queue_id && !own.closing
             });
-            if taken || !self.controllers.contains_key(&id) {
+            if !self.controllers.contains_key(&id) {
                 return Completion::new(0, Status::CONNECT_CONTROLLER_BUSY);
+            }
+            if taken || self.behaviour.queues_taken > 0 {
+                self.behaviour.queues_taken = self.behaviour.queues_taken.saturating_sub(1);
+                return Completion::new(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr());
             }
             id
         };

@@ -29,6 +29,17 @@ impl Lane {
         Self { reactor, device, completions: Vec::new() }
     }
 
+    /// As soon as the controller's thread knows that the last one was closed.
+    fn open_when_free(factory: &NamespaceFactory) -> Self {
+        let mut reactor = Reactor::new(Config::default()).expect("a reactor");
+        loop {
+            if let Ok(device) = factory.open(&mut reactor, OWNER) {
+                return Self { reactor, device, completions: Vec::new() };
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn write(&mut self, block: u64, stamp: u8) {
         let mut from = self.reactor.pool().take(BLOCK).expect("a buffer");
         from.bytes_mut().fill(stamp);
@@ -81,6 +92,28 @@ fn work(factory: &NamespaceFactory, first: u64, stop: &AtomicBool) -> u64 {
     lane.device.close(&mut lane.reactor);
     lane.turn();
     ended
+}
+
+#[test]
+fn a_queue_that_is_not_free_yet_is_waited_for() {
+    let target = Running::start();
+    target.with(|target, _| target.behaviour.io_queues = 1);
+    let controller = target.connect();
+    let factory = controller.factory(1).unwrap();
+    for round in 0..5 {
+        target.with(move |target, _| target.behaviour.queues_taken = round % 3);
+        let mut lane = Lane::open_when_free(&factory);
+        lane.write(0, 1);
+        while lane.device.in_flight() > 0 {
+            lane.turn();
+            while let Some(completion) = lane.device.poll_completion() {
+                completion.result.expect("it is written");
+            }
+        }
+        lane.device.close(&mut lane.reactor);
+        lane.turn();
+    }
+    assert_eq!(target.with(|target, _| target.behaviour.queues_taken), 0);
 }
 
 #[test]
