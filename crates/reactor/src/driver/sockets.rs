@@ -621,7 +621,7 @@ impl Sockets {
             (Ok(len), Some((buffer, _))) => Outcome::ReceivedInto { buffer, len },
             (Ok(len), None) => {
                 let Some(mut buffer) = self.spare.take() else { return };
-                buffer.set_len(len);
+                fit(&self.pool, &mut buffer, len);
                 Outcome::Received { buffer, len }
             }
             (Err(error), into) => {

@@ -176,6 +176,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn serve(shared: &Shared) {
+    // A thread inherits its maker's affinity: beside a pinned reactor it would do its blocking
+    // work on the very CPU that must not wait. The process's first thread stands for the rest.
+    let first = rustix::process::getpid();
+    if let Ok(cpus) = rustix::thread::sched_getaffinity(Some(first)) {
+        let _ = rustix::thread::sched_setaffinity(None, &cpus);
+    }
     while let Some(job) = next_job(shared) {
         let result = carry_out(&job);
         {

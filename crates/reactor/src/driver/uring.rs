@@ -118,10 +118,17 @@ impl Uring {
 
     /// Hands over what is pending and fetches what has come, without waiting.
     fn submit(&mut self) {
-        self.enter(0, ENTER_GETEVENTS, None);
+        // An error is a full completion queue or an interruption: both are dealt with by taking
+        // the completions that are there and coming back.
+        let _ = self.enter(0, ENTER_GETEVENTS, None);
     }
 
-    fn enter(&mut self, wanted: u32, flags: u32, args: Option<&SubmitArgs<'_, '_>>) {
+    fn enter(
+        &mut self,
+        wanted: u32,
+        flags: u32,
+        args: Option<&SubmitArgs<'_, '_>>,
+    ) -> io::Result<usize> {
         while let Some(entry) = self.backlog.pop_front() {
             if !self.try_push(&entry) {
                 self.backlog.push_front(entry);
@@ -129,11 +136,9 @@ impl Uring {
             }
         }
         let pending = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
-        // An error is an interruption, the end of the time, or a full completion queue: all of
-        // them are dealt with by taking the completions that are there and coming back.
         // SAFETY: the entries are sound (`try_push`), and the argument lives across the call and
         // is what EXT_ARG says it is.
-        let _ = unsafe { self.ring.submitter().enter(pending, wanted, flags, args) };
+        unsafe { self.ring.submitter().enter(pending, wanted, flags, args) }
     }
 
     fn is_something_to_fetch(&mut self) -> bool {
@@ -142,12 +147,18 @@ impl Uring {
     }
 
     fn wait(&mut self, until: Option<Duration>, now: Duration) {
-        let Some(until) = until else { return self.enter(1, self.wait_flags, Some(&NO_LIMIT)) };
-        let time = timespec(until.saturating_sub(now));
-        let time = io_uring::types::Timespec::new()
-            .sec(time.tv_sec.unsigned_abs())
-            .nsec(u32::try_from(time.tv_nsec).unwrap_or(0));
-        self.enter(1, self.wait_flags, Some(&SubmitArgs::new().timespec(&time)));
+        let time = until.map(|until| {
+            let time = timespec(until.saturating_sub(now));
+            io_uring::types::Timespec::new()
+                .sec(time.tv_sec.unsigned_abs())
+                .nsec(u32::try_from(time.tv_nsec).unwrap_or(0))
+        });
+        let args = match &time {
+            Some(time) => SubmitArgs::new().timespec(time),
+            None => SubmitArgs::new(),
+        };
+        // An error is the end of the time, or as in `submit`.
+        let _ = self.enter(1, self.wait_flags, Some(&args));
     }
 
     /// Takes all completions that the kernel has left.
@@ -280,7 +291,12 @@ impl Drop for Uring {
         let (mut readiness, mut ready) = (Vec::new(), Vec::new());
         while self.operations.len() > 0 {
             if self.early.is_empty() && self.ring.completion().is_empty() {
-                self.enter(1, ENTER_GETEVENTS, None);
+                let result = self.enter(1, ENTER_GETEVENTS, None);
+                if result.is_err_and(|error| !is_passing(&error)) {
+                    // The ring is beyond use. What it may still write to is never used again.
+                    std::mem::forget(std::mem::replace(&mut self.operations, Slab::new()));
+                    return;
+                }
             }
             self.drain(&mut readiness, &mut ready);
             readiness.clear();
@@ -288,7 +304,11 @@ impl Drop for Uring {
     }
 }
 
-static NO_LIMIT: SubmitArgs<'static, 'static> = SubmitArgs::new();
+/// Whether the same call can succeed later.
+fn is_passing(error: &io::Error) -> bool {
+    let passing = [Errno::INTR, Errno::AGAIN, Errno::BUSY, Errno::TIME];
+    passing.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
 
 /// Tries the modes from `best` down.
 fn set_up(best: RingMode) -> io::Result<(IoUring, RingMode)> {

@@ -81,6 +81,21 @@ impl Buddy {
         }
     }
 
+    /// Cuts a block that is in use down to 2^`order` pages.
+    pub(super) fn shrink(&mut self, page: u32, order: usize) {
+        let state = self.state[page as usize];
+        assert!(state & USED != 0, "a block is cut that was not taken");
+        let before = usize::from(state & ORDER_MASK);
+        if order >= before {
+            return;
+        }
+        for part in order..before {
+            self.link(page + (1 << part), part);
+            self.free_pages += 1 << part;
+        }
+        self.state[page as usize] = USED | tag(order);
+    }
+
     /// Takes the smallest block out of the lists that is large enough, and puts what is too much
     /// of it back.
     fn split(&mut self, order: usize) -> Option<u32> {
@@ -197,13 +212,20 @@ mod tests {
     proptest! {
         #[test]
         fn blocks_never_overlap_and_all_come_back(
-            steps in proptest::collection::vec((0..ORDERS, any::<bool>(), any::<u16>()), 1..300)
+            steps in proptest::collection::vec((0..ORDERS, 0..3u8, any::<u16>()), 1..300)
         ) {
             let mut buddy = Buddy::new(2);
             let mut owner = vec![false; 2 * CHUNK_PAGES as usize];
             let mut held: Vec<(u32, usize)> = Vec::new();
-            for (order, give, pick) in steps {
-                if give && !held.is_empty() {
+            for (order, action, pick) in steps {
+                if action == 2 && !held.is_empty() {
+                    let position = usize::from(pick) % held.len();
+                    let (page, before) = held[position];
+                    let after = order.min(before);
+                    buddy.shrink(page, after);
+                    owner[page as usize + (1 << after)..page as usize + (1 << before)].fill(false);
+                    held[position].1 = after;
+                } else if action == 1 && !held.is_empty() {
                     let (page, order) = held.swap_remove(usize::from(pick) % held.len());
                     owner[page as usize..page as usize + (1 << order)].fill(false);
                     buddy.give(page);

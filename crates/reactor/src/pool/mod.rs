@@ -155,6 +155,17 @@ impl Buffer {
         self.len = u32::try_from(len).expect("a capacity is at most 4 MiB");
     }
 
+    /// Gives the room beyond its length back to the pool, in whole blocks; the bytes stay where
+    /// they are. Does nothing while the buffer is shared.
+    pub fn shrink_to_fit(&mut self) {
+        let Some(order) = order_of(self.len()) else { return };
+        if self.is_shared() || PAGE_BYTES << order >= self.capacity() {
+            return;
+        }
+        self.pool.buddy.borrow_mut().shrink(self.page, order);
+        self.capacity = u32::try_from(PAGE_BYTES << order).expect("less than before");
+    }
+
     /// The bytes, to be written.
     ///
     /// # Panics
@@ -269,6 +280,26 @@ mod tests {
         assert!(!second.is_shared());
         drop(second);
         assert_eq!(pool.available(), pool.capacity());
+    }
+
+    #[test]
+    fn what_a_buffer_does_not_need_can_go_back() {
+        let pool = Pool::new(1).unwrap();
+        let mut buffer = pool.take(262_144).unwrap();
+        buffer[..5000].fill(9);
+        buffer.set_len(5000);
+        let other = buffer.share();
+        buffer.shrink_to_fit();
+        assert_eq!(buffer.capacity(), 262_144);
+        drop(other);
+        buffer.shrink_to_fit();
+        assert_eq!(buffer.capacity(), 8192);
+        assert_eq!(pool.available(), pool.capacity() - 8192);
+        let mut rest = pool.take(131_072).unwrap();
+        rest.fill(1);
+        assert!(buffer.iter().all(|byte| *byte == 9));
+        drop((buffer, rest));
+        assert!(pool.take(BUFFER_BYTES_MAX).is_some());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::network::{End, Place};
 use super::state::{Event, Notice, State};
 use super::{DRIVER_NAME, SimulatedFile};
-use crate::driver::sockets::take_largest;
+use crate::driver::sockets::{fit, take_largest};
 use crate::driver::{Driver, Wait};
 use crate::mailbox::Waker;
 use crate::message::{Message, PIECES_MAX};
@@ -241,7 +241,7 @@ impl SimulatedDriver {
         let outcome = match (result, into, taken.flatten()) {
             (Ok(len), Some((buffer, _)), _) => Outcome::ReceivedInto { buffer, len },
             (Ok(len), None, Some(mut buffer)) => {
-                buffer.set_len(len);
+                fit(&self.pool, &mut buffer, len);
                 Outcome::Received { buffer, len }
             }
             (Err(error), into, _) => {

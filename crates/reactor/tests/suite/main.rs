@@ -70,6 +70,7 @@ cases! {
         sockets::a_cancelled_connect_leaves_nothing,
         sockets::a_broken_connection_fails_both_ways,
         chaos::each_operation_ends_once,
+        pressure::a_crowd_of_small_requests_fits_in_the_pool,
         files::what_is_written_is_read,
         files::only_the_range_is_touched,
         files::an_end_of_file_on_the_way_is_an_error,

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 use weft_reactor::{
-    Message, Operation, Outcome, Patience, descriptors_in_use, set_descriptor_limit,
+    Config, Message, Operation, Outcome, Patience, descriptors_in_use, set_descriptor_limit,
 };
 
 /// Says to the child that it is the child.
@@ -108,4 +108,31 @@ pub(crate) fn spinning_does_not_starve_cold_sockets(driver: &impl Driver) {
             }
         }
     }
+}
+
+/// Far more small requests at once than the pool has receive buffers for.
+pub(crate) fn a_crowd_of_small_requests_fits_in_the_pool(driver: &impl Driver) {
+    let config = Config { pool_bytes: 4 << 20, receive_bytes: 256 << 10, ..Config::default() };
+    let mut reactor = driver.with(config);
+    let pairs: Vec<_> = (0..200)
+        .map(|_| {
+            let (listener, client, server) = connection(&mut reactor);
+            reactor.close_listener(listener);
+            (client, server)
+        })
+        .collect();
+    for (n, (client, _)) in (0..).zip(&pairs) {
+        let mut message = Message::new();
+        message.bytes(&[7; 72]);
+        reactor.submit(token(n), Operation::Send { socket: *client, message });
+    }
+    wait_for(&mut reactor, pairs.len());
+    for (n, (_, server)) in (1000..).zip(&pairs) {
+        reactor.submit(token(n), Operation::Receive { socket: *server });
+    }
+    // All at the same time, held by whoever gets them.
+    let received = wait_for(&mut reactor, pairs.len());
+    assert!(received.iter().all(|it| matches!(it.outcome, Outcome::Received { .. })));
+    drop(received);
+    assert_eq!(reactor.pool().available(), reactor.pool().capacity());
 }
