@@ -755,6 +755,15 @@ fn cancelled(buffer: Option<Buffer>, message: Option<Message>) -> Outcome {
     Outcome::Cancelled { buffer, message }
 }
 
+/// Makes a receive buffer as long as what it received, and as small where memory is short: a crowd
+/// of small requests must not sit on all of it.
+pub(crate) fn fit(pool: &Pool, buffer: &mut Buffer, len: usize) {
+    buffer.set_len(len);
+    if pool.available() < pool.capacity() / 2 {
+        buffer.shrink_to_fit();
+    }
+}
+
 /// A buffer of `len` bytes, or the largest that there is. The smallest may come from the reserve:
 /// those who have taken the rest may be waiting for the very bytes that are to be received.
 pub(crate) fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
