@@ -606,6 +606,8 @@ mod tests {
         }
     }
 
+    const NAMES: &str = "nqn\\.2024-0[1-9]\\.io\\.example:[a-zA-Z0-9%:/?=&_ü-]{1,20}";
+
     proptest! {
         #[test]
         fn any_text_parses_or_says_why(text in "\\PC{0,80}") {
@@ -618,7 +620,7 @@ mod tests {
         fn both_notations_come_back(
             host in "[a-z][a-z0-9.-]{0,20}|([0-9]{1,2}\\.){3}[0-9]{1,2}|2001:db8::[1-9a-f]",
             port in proptest::option::of(1u16..),
-            name in proptest::option::of("nqn\\.2024-0[1-9]\\.io\\.example:[a-zA-Z0-9%:/?=&_ü-]{1,20}"),
+            name in proptest::option::of(NAMES),
             nsid in proptest::option::of(1u32..u32::MAX),
         ) {
             let id = TransportId {

@@ -9,7 +9,7 @@
 //! | `Enable` | Property Set CC.EN | |
 //! | `AwaitReady` | Property Get CSTS | RDY within CAP.TO, not CFS; else again in a moment |
 //! | `IdentifyController` | Identify, CNS 01h | it fits what Fabrics asks of a controller |
-//! | `IdentifyNvmController` | Identify, CNS 06h | NVM controllers of version 2.0 on; may be refused |
+//! | `IdentifyNvmController` | Identify, CNS 06h | NVM controllers from 2.0 on; may be refused |
 //! | `SetQueueCount` | Set Features 07h | NVM controllers; at least one queue |
 //! | `SetEventConfiguration` | Set Features 0Bh | where OAES offers something; may be refused |
 //! | the steps of [`Scan`] | | NVM controllers |
