@@ -1,0 +1,75 @@
+//! Where a server listens.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+
+/// `unix:PATH` or `tcp://ADDRESS:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A socket in the file system; who may open it may call.
+    Unix(PathBuf),
+    /// A TCP port; who can reach it may call.
+    Tcp(SocketAddr),
+}
+
+/// A text that is no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseAddressError(String);
+
+impl fmt::Display for ParseAddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no control address (try unix:/run/weft.sock, tcp://127.0.0.1:4430)",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for ParseAddressError {}
+
+impl FromStr for Address {
+    type Err = ParseAddressError;
+
+    fn from_str(text: &str) -> Result<Self, ParseAddressError> {
+        let fault = || ParseAddressError(text.to_owned());
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return if path.is_empty() { Err(fault()) } else { Ok(Self::Unix(path.into())) };
+        }
+        let address = text.strip_prefix("tcp://").ok_or_else(fault)?;
+        address.parse().map(Self::Tcp).map_err(|_| fault())
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for (text, shown) in [
+            ("unix:/run/weft.sock", "unix:/run/weft.sock"),
+            ("unix:///run/weft.sock", "unix:/run/weft.sock"),
+            ("unix:here", "unix:here"),
+            ("tcp://127.0.0.1:4430", "tcp://127.0.0.1:4430"),
+            ("tcp://[::1]:1", "tcp://[::1]:1"),
+        ] {
+            let address: Address = text.parse().expect(text);
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(address.to_string().parse(), Ok(address));
+        }
+        for text in ["", "unix:", "/run/x", "tcp://", "tcp://here:1", "tcp://1.2.3.4", "1.2.3.4:5"]
+        {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

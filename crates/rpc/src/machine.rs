@@ -1,0 +1,289 @@
+//! What this machine and this process did, as the kernel tells it.
+//!
+//! All numbers are sums since some beginning; what happened meanwhile is the difference of two
+//! readings ([`Machine::since`], [`Thread::since`]).
+
+use std::{collections::BTreeMap, fs};
+
+use serde::{Deserialize, Serialize};
+
+/// The kernel shows CPU times in this unit (`USER_HZ` is 100 on every architecture that we run on).
+const TICK_NS: u64 = 10_000_000;
+
+/// A machine's counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Its processors.
+    pub cores: Vec<Core>,
+    /// Interrupts.
+    pub interrupts: u64,
+    /// Context switches.
+    pub context_switches: u64,
+    /// Soft interrupts by name.
+    pub softirqs: BTreeMap<String, u64>,
+}
+
+/// What a processor did, in ns, counted in ticks of 10 ms.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Core {
+    /// Which.
+    pub cpu: usize,
+    /// User mode, nice included.
+    pub user_ns: u64,
+    /// Kernel, without interrupts.
+    pub system_ns: u64,
+    /// Soft interrupts.
+    pub softirq_ns: u64,
+    /// Interrupts.
+    pub irq_ns: u64,
+    /// Nothing to do while some thread waited for a disk.
+    pub iowait_ns: u64,
+    /// Nothing to do.
+    pub idle_ns: u64,
+    /// Taken by the hypervisor.
+    pub steal_ns: u64,
+}
+
+/// What a thread used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Thread {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// CPU time in user mode. The sum of this and the next is exact; how it divides is known in
+    /// ticks of 10 ms.
+    pub user_ns: u64,
+    /// CPU time in the kernel.
+    pub system_ns: u64,
+    /// Voluntary and not.
+    pub context_switches: u64,
+}
+
+impl Machine {
+    /// This machine's counters now. What the kernel does not tell is not there.
+    #[must_use]
+    pub fn read() -> Self {
+        let text = |path| fs::read_to_string(path).unwrap_or_default();
+        Self::from_texts(&text("/proc/stat"), &text("/proc/softirqs"))
+    }
+
+    fn from_texts(stat: &str, softirqs: &str) -> Self {
+        let mut machine = Self { softirqs: sums(softirqs), ..Self::default() };
+        for line in stat.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let Some(key) = words.next() else { continue };
+            let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0u64);
+            match key {
+                "intr" => machine.interrupts = number(),
+                "ctxt" => machine.context_switches = number(),
+                _ => {
+                    let cpu = key.strip_prefix("cpu").and_then(|cpu| cpu.parse().ok());
+                    let Some(cpu) = cpu else { continue };
+                    let mut ns = || number().saturating_mul(TICK_NS);
+                    let (user, nice) = (ns(), ns());
+                    machine.cores.push(Core {
+                        cpu,
+                        user_ns: user.saturating_add(nice),
+                        system_ns: ns(),
+                        idle_ns: ns(),
+                        iowait_ns: ns(),
+                        irq_ns: ns(),
+                        softirq_ns: ns(),
+                        steal_ns: ns(),
+                    });
+                }
+            }
+        }
+        machine
+    }
+
+    /// What came on top of an earlier reading. Processors that were not there then are left out.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |cpu: usize| earlier.cores.iter().find(|core| core.cpu == cpu);
+        let cores = self
+            .cores
+            .iter()
+            .filter_map(|core| before(core.cpu).map(|before| core.since(before)))
+            .collect();
+        let softirqs = self.softirqs.iter().map(|(name, count)| {
+            let before = earlier.softirqs.get(name).copied().unwrap_or(0);
+            (name.clone(), count.saturating_sub(before))
+        });
+        Self {
+            cores,
+            interrupts: self.interrupts.saturating_sub(earlier.interrupts),
+            context_switches: self.context_switches.saturating_sub(earlier.context_switches),
+            softirqs: softirqs.collect(),
+        }
+    }
+}
+
+impl Core {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            cpu: self.cpu,
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+            softirq_ns: self.softirq_ns.saturating_sub(earlier.softirq_ns),
+            irq_ns: self.irq_ns.saturating_sub(earlier.irq_ns),
+            iowait_ns: self.iowait_ns.saturating_sub(earlier.iowait_ns),
+            idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns),
+            steal_ns: self.steal_ns.saturating_sub(earlier.steal_ns),
+        }
+    }
+}
+
+/// The rows of a table with a column for each processor, summed.
+fn sums(table: &str) -> BTreeMap<String, u64> {
+    let rows = table.lines().filter_map(|line| line.split_once(':'));
+    let summed = rows.map(|(name, counts)| {
+        let counts = counts.split_ascii_whitespace().filter_map(|word| word.parse::<u64>().ok());
+        (name.trim().to_owned(), counts.fold(0, u64::saturating_add))
+    });
+    summed.collect()
+}
+
+/// The threads of this process whose names begin so. One that ends while they are read is left out.
+#[must_use]
+pub fn threads(prefix: &str) -> Vec<Thread> {
+    let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let mut threads: Vec<Thread> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let id = path.file_name()?.to_str()?.parse().ok()?;
+            let text = |name: &str| fs::read_to_string(path.join(name)).ok();
+            let name = text("comm")?.trim_end().to_owned();
+            if !name.starts_with(prefix) {
+                return None;
+            }
+            let exact = text("schedstat").unwrap_or_default();
+            Some(Thread::from_texts(id, name, &text("stat")?, &exact, &text("status")?))
+        })
+        .collect();
+    threads.sort_by_key(|thread| thread.id);
+    threads
+}
+
+impl Thread {
+    fn from_texts(id: u32, name: String, stat: &str, schedstat: &str, status: &str) -> Self {
+        // The name in parentheses may hold anything; what follows it is counted from field 3 on.
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let field = |number: usize| -> u64 {
+            let found = after_name.split_ascii_whitespace().nth(number - 3);
+            found.and_then(|word| word.parse().ok()).unwrap_or(0)
+        };
+        let (user, system) = (field(14), field(15));
+        let ticks = user.saturating_add(system);
+        let exact: Option<u64> =
+            schedstat.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
+        let total_ns = exact.filter(|ns| *ns > 0).unwrap_or(ticks.saturating_mul(TICK_NS));
+        let share = u128::from(total_ns) * u128::from(system) / u128::from(ticks.max(1));
+        let system_ns = u64::try_from(share).unwrap_or(total_ns);
+        let switches = status
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .filter(|(key, _)| key.ends_with("ctxt_switches"))
+            .filter_map(|(_, value)| value.trim().parse::<u64>().ok())
+            .fold(0, u64::saturating_add);
+        Self {
+            id,
+            name,
+            user_ns: total_ns.saturating_sub(system_ns),
+            system_ns,
+            context_switches: switches,
+        }
+    }
+
+    /// What came on top of an earlier reading of the same thread.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            id: self.id,
+            name: self.name.clone(),
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+            context_switches: self.context_switches.saturating_sub(earlier.context_switches),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  10 1 20 300 4 5 6 7 0 0\n\
+                        cpu0 4 1 8 150 2 2 3 3 0 0\n\
+                        cpu12 6 0 12 150 2 3 3 4 0 0\n\
+                        intr 8885917 17 0 0\nctxt 22848221\nbtime 1605316999\n";
+    const SOFTIRQS: &str = "                    CPU0       CPU1\n          HI:          1          0\n      \
+                            NET_RX:         10         32\n";
+
+    #[test]
+    fn the_kernels_texts_are_read() {
+        let machine = Machine::from_texts(STAT, SOFTIRQS);
+        assert_eq!(machine.cores.len(), 2, "the sum of all is none of them");
+        let core = &machine.cores[1];
+        assert_eq!((core.cpu, core.user_ns, core.system_ns), (12, 60_000_000, 120_000_000));
+        assert_eq!((core.idle_ns, core.iowait_ns), (1_500_000_000, 20_000_000));
+        assert_eq!(
+            (core.irq_ns, core.softirq_ns, core.steal_ns),
+            (30_000_000, 30_000_000, 40_000_000)
+        );
+        assert_eq!(machine.cores[0].user_ns, 50_000_000, "with nice");
+        assert_eq!((machine.interrupts, machine.context_switches), (8_885_917, 22_848_221));
+        assert_eq!(machine.softirqs["NET_RX"], 42);
+        assert_eq!(machine.softirqs.len(), 2);
+    }
+
+    #[test]
+    fn a_difference_is_of_the_same_things() {
+        let earlier = Machine::from_texts(STAT, SOFTIRQS);
+        let mut later = earlier.clone();
+        later.cores[0].user_ns += 7;
+        later.interrupts += 3;
+        later.cores.push(Core { cpu: 99, ..Core::default() });
+        let between = later.since(&earlier);
+        assert_eq!(between.cores.len(), 2);
+        assert_eq!((between.cores[0].user_ns, between.cores[1].user_ns), (7, 0));
+        assert_eq!((between.interrupts, between.softirqs["NET_RX"]), (3, 0));
+    }
+
+    #[test]
+    fn a_threads_time_is_exact_and_its_halves_are_not() {
+        let stat = "4711 (a) (b 1 2) R 1 2 3 4 5 6 70 8 90 10 300 100 0 0 20 0 1 0";
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t30\n";
+        let thread = Thread::from_texts(7, "x".to_owned(), stat, "4000000004 17 9\n", status);
+        assert_eq!((thread.user_ns, thread.system_ns), (3_000_000_003, 1_000_000_001));
+        assert_eq!(thread.context_switches, 42);
+        let coarse = Thread::from_texts(7, "x".to_owned(), stat, "", status);
+        assert_eq!((coarse.user_ns, coarse.system_ns), (3_000_000_000, 1_000_000_000));
+        for stat in ["", ")", "1 (x) R", "1 (x"] {
+            let none = Thread::from_texts(7, "x".to_owned(), stat, "garbage", "garbage");
+            assert_eq!((none.user_ns, none.system_ns, none.context_switches), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn this_machine_and_this_process_are_seen() {
+        let machine = Machine::read();
+        assert!(!machine.cores.is_empty() && machine.context_switches > 0);
+        assert!(machine.softirqs.contains_key("TIMER"));
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("weft-seen-7".to_owned())
+            .spawn(move || stopped.recv())
+            .expect("a thread");
+        // The thread sets its name when it runs.
+        while threads("weft-seen-7").is_empty() {
+            std::thread::yield_now();
+        }
+        assert!(threads("weft-unseen").is_empty());
+        drop(stop);
+        assert!(thread.join().is_ok());
+    }
+}

@@ -1,0 +1,154 @@
+//! Requests and responses, as JSON-RPC 2.0 has them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What tells requests apart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Id {
+    /// A number.
+    Number(serde_json::Number),
+    /// A text.
+    Text(String),
+    /// Nothing: of a response to something that could not be read.
+    Null,
+}
+
+/// A request; without `id` a notification, which is not answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// `2.0`.
+    pub jsonrpc: String,
+    /// The method's name.
+    pub method: String,
+    /// What it takes.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub params: Value,
+    /// What its answer will carry.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub id: Option<Id>,
+}
+
+/// An `id` that is there is one, even if it is null.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Id>, D::Error> {
+    Id::deserialize(deserializer).map(Some)
+}
+
+/// The protocol's version.
+pub(crate) const VERSION: &str = "2.0";
+
+/// An answer: a result or an error.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Response {
+    /// `2.0`.
+    pub jsonrpc: String,
+    /// What the method answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+    /// Why it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Fault>,
+    /// The request's.
+    pub id: Id,
+}
+
+impl Response {
+    /// An answer to the request with this `id`.
+    #[must_use]
+    pub fn new(id: Id, outcome: Result<Value, Fault>) -> Self {
+        let (result, error) = match outcome {
+            Ok(result) => (Some(result), None),
+            Err(fault) => (None, Some(fault)),
+        };
+        Self { jsonrpc: VERSION.to_owned(), result, error, id }
+    }
+}
+
+/// An error object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Which kind.
+    pub code: Code,
+    /// A sentence.
+    pub message: String,
+}
+
+impl Fault {
+    /// Of this kind, with this sentence.
+    #[must_use]
+    pub fn new(code: Code, message: impl fmt::Display) -> Self {
+        Self { code, message: message.to_string() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.code.0)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// An error code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Code(pub i64);
+
+impl Code {
+    /// What came is no JSON.
+    pub const PARSE_ERROR: Self = Self(-32_700);
+    /// It is no request.
+    pub const INVALID_REQUEST: Self = Self(-32_600);
+    /// There is no such method.
+    pub const METHOD_NOT_FOUND: Self = Self(-32_601);
+    /// The method takes something else.
+    pub const INVALID_PARAMS: Self = Self(-32_602);
+    /// The server failed.
+    pub const INTERNAL_ERROR: Self = Self(-32_603);
+    /// The method could not do what was asked.
+    pub const FAILED: Self = Self(-32_000);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(text: &str) -> Option<Request> {
+        serde_json::from_str(text).ok()
+    }
+
+    #[test]
+    fn requests_are_as_in_the_specification() {
+        // From the examples of the JSON-RPC 2.0 specification.
+        let text = r#"{"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1}"#;
+        let one = request(text).expect("a request");
+        assert_eq!((one.method.as_str(), one.id), ("subtract", Some(Id::Number(1.into()))));
+        let text = r#"{"jsonrpc": "2.0", "method": "update", "params": [1,2,3,4,5]}"#;
+        assert_eq!(request(text).expect("a notification").id, None);
+        let text = r#"{"jsonrpc": "2.0", "method": "x", "id": null}"#;
+        assert_eq!(request(text).expect("a request").id, Some(Id::Null));
+        let text = r#"{"jsonrpc": "2.0", "method": "x", "id": "a"}"#;
+        assert_eq!(request(text).expect("a request").id, Some(Id::Text("a".to_owned())));
+        for bad in [r#"{"jsonrpc": "2.0", "method": 1, "params": "bar"}"#, "[]", "1", "{}"] {
+            assert_eq!(request(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn responses_carry_a_result_or_an_error() {
+        let good = Response::new(Id::Number(1.into()), Ok(19.into()));
+        let text = serde_json::to_string(&good).expect("a text");
+        assert_eq!(text, r#"{"jsonrpc":"2.0","result":19,"id":1}"#);
+        let fault = Fault::new(Code::METHOD_NOT_FOUND, "Method not found");
+        let bad = Response::new(Id::Text("1".to_owned()), Err(fault));
+        let text = serde_json::to_string(&bad).expect("a text");
+        assert_eq!(
+            text,
+            r#"{"jsonrpc":"2.0","error":{"code":-32601,"message":"Method not found"},"id":"1"}"#
+        );
+        assert_eq!(serde_json::from_str::<Response>(&text).expect("a response"), bad);
+    }
+}

@@ -1,0 +1,229 @@
+//! The answering end.
+
+use std::{
+    fs,
+    io::{self, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use serde_json::Value;
+
+use crate::{
+    address::Address,
+    codec::{ReadError, read_line},
+    limits::{BATCH_MAX, CONNECTIONS_MAX, REQUEST_BYTES_MAX, SEND_TIMEOUT, SILENCE_MAX},
+    message::{Code, Fault, Id, Request, Response, VERSION},
+    method::Methods,
+};
+
+/// A server; it answers until the process ends. Its socket in the file system, if it has one, goes
+/// with this value.
+#[derive(Debug)]
+pub struct Server {
+    address: Address,
+}
+
+/// What a server shares with its connections.
+#[derive(Debug)]
+struct Shared {
+    methods: Methods,
+    connections: AtomicUsize,
+}
+
+impl Server {
+    /// Listens, and answers on threads of its own. A socket that a process left behind is replaced;
+    /// one that somebody listens on is not.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn start(address: &Address, methods: Methods) -> io::Result<Self> {
+        let shared = Arc::new(Shared { methods, connections: AtomicUsize::new(0) });
+        let address = match address {
+            Address::Unix(path) => {
+                let listener = listen_unix(path)?;
+                spawn("weft-control", move || {
+                    accept(&shared, || listener.accept().map(|(stream, _)| stream), Stream::Unix);
+                })?;
+                address.clone()
+            }
+            Address::Tcp(wanted) => {
+                let listener = TcpListener::bind(wanted)?;
+                let address = Address::Tcp(listener.local_addr()?);
+                spawn("weft-control", move || {
+                    accept(&shared, || listener.accept().map(|(stream, _)| stream), Stream::Tcp);
+                })?;
+                address
+            }
+        };
+        Ok(Self { address })
+    }
+
+    /// Where it listens: with the port that the kernel chose, if it was asked to.
+    #[must_use]
+    pub const fn address(&self) -> &Address {
+        &self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            // It may be gone already; that is what is wanted.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn listen_unix(path: &Path) -> io::Result<UnixListener> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err() {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    // Who controls this process is its user.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
+}
+
+/// A connection of either kind.
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    fn split(self) -> io::Result<(Box<dyn Read>, Box<dyn Write>)> {
+        match self {
+            Self::Unix(stream) => {
+                stream.set_read_timeout(Some(SILENCE_MAX))?;
+                stream.set_write_timeout(Some(SEND_TIMEOUT))?;
+                Ok((Box::new(stream.try_clone()?), Box::new(stream)))
+            }
+            Self::Tcp(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(SILENCE_MAX))?;
+                stream.set_write_timeout(Some(SEND_TIMEOUT))?;
+                Ok((Box::new(stream.try_clone()?), Box::new(stream)))
+            }
+        }
+    }
+}
+
+fn accept<S>(
+    shared: &Arc<Shared>,
+    mut next: impl FnMut() -> io::Result<S>,
+    wrap: impl Fn(S) -> Stream,
+) {
+    loop {
+        let stream = match next() {
+            Ok(stream) => wrap(stream),
+            Err(error) => {
+                log::warn!("the control socket does not accept: {error}");
+                // What causes this (no descriptors left) does not pass at once.
+                thread::sleep(std::time::Duration::from_millis(100));
+                continue;
+            }
+        };
+        if shared.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            log::warn!("a control connection was refused: there are {CONNECTIONS_MAX} already");
+            continue;
+        }
+        let served = Arc::clone(shared);
+        let spawned = spawn("weft-control-c", move || {
+            if let Ok((reader, writer)) = stream.split() {
+                serve(&served.methods, reader, writer);
+            }
+            served.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+        if let Err(error) = spawned {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            log::warn!("a control connection was refused: {error}");
+        }
+    }
+}
+
+/// Answers until the other side is gone or says what cannot be followed.
+fn serve(methods: &Methods, reader: impl Read, mut writer: impl Write) {
+    let mut reader = BufReader::new(reader);
+    let mut line = Vec::new();
+    loop {
+        let (answer, go_on) = match read_line(&mut reader, &mut line, REQUEST_BYTES_MAX) {
+            Ok(()) if line.iter().all(u8::is_ascii_whitespace) => continue,
+            Ok(()) => (answer(methods, &line), true),
+            Err(ReadError::TooLong) => {
+                let fault = Fault::new(Code::INVALID_REQUEST, "the request is too long");
+                (to_value(&Response::new(Id::Null, Err(fault))), false)
+            }
+            Err(ReadError::Ended | ReadError::Cut | ReadError::Io(_)) => return,
+        };
+        if let Some(answer) = answer {
+            let sent = writeln!(writer, "{answer}").and_then(|()| writer.flush());
+            if sent.is_err() {
+                return;
+            }
+        }
+        if !go_on {
+            return;
+        }
+    }
+}
+
+/// The answer to one line; nothing to a notification.
+fn answer(methods: &Methods, line: &[u8]) -> Option<Value> {
+    let invalid = |what: &str| {
+        let fault = Fault::new(Code::INVALID_REQUEST, what);
+        to_value(&Response::new(Id::Null, Err(fault)))
+    };
+    match serde_json::from_slice(line) {
+        Err(error) => {
+            let fault = Fault::new(Code::PARSE_ERROR, error);
+            to_value(&Response::new(Id::Null, Err(fault)))
+        }
+        Ok(Value::Array(batch)) if batch.is_empty() => invalid("the batch is empty"),
+        Ok(Value::Array(batch)) if batch.len() > BATCH_MAX => invalid("the batch is too long"),
+        Ok(Value::Array(batch)) => {
+            let answers: Vec<Value> =
+                batch.into_iter().filter_map(|request| answer_one(methods, request)).collect();
+            if answers.is_empty() { None } else { Some(Value::Array(answers)) }
+        }
+        Ok(request) => answer_one(methods, request),
+    }
+}
+
+fn answer_one(methods: &Methods, request: Value) -> Option<Value> {
+    let request: Request = match serde_json::from_value(request) {
+        Ok(request) => request,
+        Err(error) => {
+            let fault = Fault::new(Code::INVALID_REQUEST, error);
+            return to_value(&Response::new(Id::Null, Err(fault)));
+        }
+    };
+    let outcome = if request.jsonrpc == VERSION {
+        methods.call(&request.method, request.params)
+    } else {
+        Err(Fault::new(Code::INVALID_REQUEST, "jsonrpc is not \"2.0\""))
+    };
+    to_value(&Response::new(request.id?, outcome))
+}
+
+fn to_value(response: &Response) -> Option<Value> {
+    serde_json::to_value(response).ok()
+}
+
+#[cfg(test)]
+mod tests;

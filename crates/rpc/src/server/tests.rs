@@ -1,0 +1,168 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::{CallError, Client, Method};
+
+struct Add;
+
+impl Method for Add {
+    const NAME: &'static str = "add";
+    type Params = (u32, u32);
+    type Answer = u32;
+}
+
+struct Nothing;
+
+impl Method for Nothing {
+    const NAME: &'static str = "nothing";
+    type Params = ();
+    type Answer = String;
+}
+
+struct Absent;
+
+impl Method for Absent {
+    const NAME: &'static str = "absent";
+    type Params = ();
+    type Answer = ();
+}
+
+fn methods() -> Methods {
+    Methods::new()
+        .with::<Add>(|(one, other)| {
+            one.checked_add(other).ok_or_else(|| "the sum is too large".to_owned())
+        })
+        .with::<Nothing>(|()| Ok("done".to_owned()))
+}
+
+/// What the server says to these lines.
+fn said(text: &[u8]) -> Vec<Value> {
+    let mut out = Vec::new();
+    serve(&methods(), text, &mut out);
+    let lines = out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect()
+}
+
+fn codes(text: &[u8]) -> Vec<Option<i64>> {
+    said(text).iter().map(|answer| answer["error"]["code"].as_i64()).collect()
+}
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+#[test]
+fn calls_are_answered_over_both_kinds_of_socket() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let unix = Address::Unix(directory.path().join("control"));
+    let tcp = "tcp://127.0.0.1:0".parse().expect("an address");
+    for address in [unix, tcp] {
+        let server = Server::start(&address, methods()).expect("a server");
+        let mut client = Client::connect(server.address(), TIMEOUT).expect("a client");
+        let mut other = Client::connect(server.address(), TIMEOUT).expect("a second client");
+        assert_eq!(client.call::<Add>(&(1, 2)).expect("a sum"), 3);
+        assert_eq!(other.call::<Nothing>(&()).expect("a word"), "done");
+        let fault = client.call::<Add>(&(u32::MAX, 1)).expect_err("too large");
+        assert!(matches!(fault, CallError::Fault(ref fault) if fault.code == Code::FAILED));
+        let fault = client.call::<Absent>(&()).expect_err("no such method");
+        assert!(fault.to_string().contains("there are add, nothing"), "{fault}");
+        assert_eq!(client.call::<Add>(&(3, 4)).expect("a fault does not end it"), 7);
+    }
+}
+
+#[test]
+fn a_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("control");
+    drop(UnixListener::bind(&path).expect("a socket that stays when its listener goes"));
+    let address = Address::Unix(path.clone());
+    let server = Server::start(&address, methods()).expect("a server in its place");
+    assert!(Server::start(&address, methods()).is_err(), "somebody listens");
+    let mode = fs::metadata(&path).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(server);
+    assert!(!path.exists());
+    fs::write(&path, "precious").expect("a file");
+    assert!(Server::start(&address, methods()).is_err(), "a file is no socket");
+    assert_eq!(fs::read_to_string(&path).expect("the file"), "precious");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_code() {
+    let text = br#"
+{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}
+{"jsonrpc":"2.0","method":"add","params":[1],"id":2}
+{"jsonrpc":"2.0","method":"foobar","id":"1"}
+{"jsonrpc":"2.0","method":"foobar, "params": "bar", "baz]
+{"jsonrpc":"2.0","method":1,"params":"bar"}
+{"jsonrpc":"1.0","method":"nothing","id":1}
+{"jsonrpc":"2.0","method":"nothing"}
+{"jsonrpc":"2.0","method":"nothing","params":{},"id":3}
+[]
+[1]
+[{"jsonrpc":"2.0","method":"nothing"}]
+"#;
+    let expected = [
+        None,
+        Some(-32602),
+        Some(-32601),
+        Some(-32700),
+        Some(-32600),
+        Some(-32600),
+        None,
+        Some(-32600),
+        None,
+    ];
+    assert_eq!(codes(text), expected, "the array of one number is answered with an array");
+}
+
+#[test]
+fn a_batch_is_answered_as_one() {
+    let text = br#"[{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1},{"jsonrpc":"2.0","method":"nothing"},{"foo":"boo"},{"jsonrpc":"2.0","method":"nothing","id":"9"}]
+"#;
+    let answers = said(text);
+    assert_eq!(answers.len(), 1);
+    let answers = answers[0].as_array().expect("a batch");
+    assert_eq!(answers.len(), 3);
+    assert_eq!(answers[0], json!({"jsonrpc": "2.0", "result": 3, "id": 1}));
+    assert_eq!(answers[1]["error"]["code"], -32600);
+    assert_eq!(answers[2]["result"], "done");
+}
+
+#[test]
+fn a_request_without_end_is_refused() {
+    let mut text = vec![b' '; REQUEST_BYTES_MAX + 10];
+    text.extend_from_slice(b"\n{\"jsonrpc\":\"2.0\",\"method\":\"nothing\",\"id\":1}\n");
+    assert_eq!(codes(&text), [Some(-32600)], "and the connection ends");
+}
+
+#[test]
+fn every_truncation_is_answered_or_ignored() {
+    let whole = br#"{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}"#;
+    for length in 0..whole.len() {
+        assert!(said(&whole[..length]).is_empty(), "a cut line is no request");
+        let mut line = whole[..length].to_vec();
+        line.push(b'\n');
+        let expected: &[Option<i64>] = if length == 0 { &[] } else { &[Some(-32700)] };
+        assert_eq!(codes(&line), expected, "{length}");
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = Address::Tcp(listener.local_addr().expect("its address"));
+    let mut client = Client::connect(&address, Duration::from_millis(50)).expect("a client");
+    assert!(matches!(client.call::<Nothing>(&()), Err(CallError::Io(_))));
+    assert!(matches!(client.call::<Nothing>(&()), Err(CallError::Io(_))), "it stays broken");
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_comes_breaks_the_server(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        for answer in said(&bytes) {
+            prop_assert!(answer.is_array() || answer["jsonrpc"] == "2.0");
+        }
+    }
+}
