@@ -58,6 +58,7 @@ cases! {
         sockets::end_of_stream_is_an_empty_receive,
         sockets::cancelled_operations_give_back_what_they_hold,
         sockets::closing_cancels_what_is_pending,
+        sockets::closing_right_after_bytes_came_is_heard,
         sockets::connecting_to_nobody_is_refused,
         sockets::a_stream_moves_between_reactors,
         sockets::a_dropped_stream_is_closed,

@@ -459,3 +459,30 @@ pub(crate) fn a_connect_without_answer_times_out(driver: &impl Driver) {
     }
     assert!(reactor.now() >= start + Duration::from_millis(50));
 }
+
+/// The readiness that nobody has looked at yet must not keep the socket alive.
+pub(crate) fn closing_right_after_bytes_came_is_heard(driver: &impl Driver) {
+    let mut reactor = driver.reactor();
+    for _ in 0..20 {
+        let (listener, client, server) = connection(&mut reactor);
+        reactor.close_listener(listener);
+        reactor.submit(token(1), Operation::Receive { socket: server });
+        reactor.submit(token(2), Operation::Receive { socket: client });
+        assert_quiet(&mut reactor, Duration::from_millis(1));
+        assert!(!reactor.has_hung_up(client));
+        let operation = Operation::Send { socket: client, message: message(b"unheard") };
+        reactor.submit(token(3), operation);
+        reactor.close(server);
+        let mut completions = wait_for(&mut reactor, 3);
+        completions.sort_by_key(|completion| completion.token);
+        assert!(matches!(completions[0].outcome, Outcome::Cancelled { .. }));
+        // The end or a reset, whichever the driver makes of unread bytes.
+        assert!(matches!(
+            completions[1].outcome,
+            Outcome::Received { len: 0, .. } | Outcome::Failed { .. }
+        ));
+        assert!(matches!(completions[2].outcome, Outcome::Sent { .. }));
+        assert!(reactor.has_hung_up(client));
+        reactor.close(client);
+    }
+}
