@@ -83,7 +83,19 @@ impl Client {
 
     /// Begins a request, if there is room for one.
     pub fn begin(&mut self, rig: &mut Rig) {
-        let most = if self.random.chance(0.2) { 40 } else { 4 };
+        let kind = match self.random.below(16) {
+            0..=4 => Kind::Write,
+            5 => Kind::Zeroes,
+            6..=8 => Kind::CompareAndWrite,
+            9 => Kind::Flush,
+            _ => Kind::Read,
+        };
+        let most = match kind {
+            // Of more than one block it would not be atomic.
+            Kind::CompareAndWrite => 1,
+            _ if self.random.chance(0.2) => 40,
+            _ => 4,
+        };
         let blocks = self.random.below(most) + 1;
         let block = self.random.below(self.contents.len() as u64 - blocks);
         let touches = |other: &Pending| {
@@ -92,13 +104,6 @@ impl Client {
         if self.pending.len() >= DEPTH || self.pending.values().any(touches) {
             return;
         }
-        let kind = match self.random.below(16) {
-            0..=5 => Kind::Write,
-            6 => Kind::Zeroes,
-            7 | 8 => Kind::CompareAndWrite,
-            9 => Kind::Flush,
-            _ => Kind::Read,
-        };
         self.submit(kind, block, u32::try_from(blocks).expect("few"), rig);
     }
 
@@ -130,7 +135,7 @@ impl Client {
             (Kind::Zeroes, _) => {
                 Operation::WriteZeroes { block: at, blocks, deallocate: durable, durable: false }
             }
-            (Kind::CompareAndWrite, Some(known)) if blocks == 1 => Operation::CompareAndWrite {
+            (Kind::CompareAndWrite, Some(known)) => Operation::CompareAndWrite {
                 block: at,
                 blocks,
                 compare: stamped(&known),
@@ -138,7 +143,7 @@ impl Client {
                 durable,
             },
             (Kind::Flush, _) => Operation::Flush,
-            // A compare needs to know what is there, and one block at most is atomic.
+            // A compare needs to know what is there.
             (Kind::Read | Kind::CompareAndWrite, _) => {
                 let pending = Pending { kind: Kind::Read, block, blocks, stamp };
                 self.pending.insert(tag, pending);
