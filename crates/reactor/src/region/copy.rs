@@ -64,7 +64,6 @@ mod by_string_instruction {
 }
 
 #[cfg(any(not(target_arch = "x86_64"), test))]
-#[cfg_attr(target_arch = "x86_64", allow(unused_qualifications))]
 mod by_words {
     use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

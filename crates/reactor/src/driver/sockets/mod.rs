@@ -9,21 +9,23 @@
 //! Streams that had bytes lately are *hot*: a spinning reactor tries them directly, whatever the
 //! bit says, and asks the poller only now and then.
 
+mod connections;
+mod streams;
+
+pub(crate) use streams::{fit, take_largest};
+
 use crate::driver::kernel::{Poller, Ready};
-use crate::limits::{ACCEPTS_PER_TURN, BACKLOG, HOT_SOCKETS, HOT_TIME, RECEIVE_BYTES_MIN};
-use crate::message::{Message, PIECES_MAX};
-use crate::operation::{Completion, Operation, Outcome, SocketId, Token};
+use crate::limits::{BACKLOG, HOT_SOCKETS, RECEIVE_BYTES_MIN};
+use crate::message::Message;
+use crate::operation::{Completion, Operation, Outcome, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
 use crate::slab::{Key, Slab};
 use crate::stream::{internet_address, prepare, tcp_socket};
-use crate::system::monotonic_time;
 use crate::timers::{NumberMap, Timers};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use std::io;
-use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -410,280 +412,6 @@ impl Sockets {
         }
     }
 
-    // Connections coming in
-
-    fn try_accept<P: Poller>(&mut self, poller: &mut P, key: Key, ready: &mut Vec<Completion>) {
-        for _ in 0..ACCEPTS_PER_TURN {
-            let Some(socket) = self.table.get_mut(key) else { return };
-            let Kind::Listener(listener) = &mut socket.kind else { return };
-            let Some(token) = listener.accept else { return };
-            if !listener.readable {
-                return;
-            }
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::acceptfrom_with(&socket.descriptor, flags) {
-                Ok((descriptor, peer)) => self.accepted(token, descriptor, peer, ready),
-                Err(Errno::AGAIN) => {
-                    listener.readable = false;
-                    self.ensure_watched(poller, key, ready);
-                    return;
-                }
-                // The connection is gone before it was taken, or its network is in trouble
-                // (accept(2) asks to treat these like EAGAIN); the next one may be fine.
-                Err(
-                    Errno::INTR
-                    | Errno::CONNABORTED
-                    | Errno::NETDOWN
-                    | Errno::PROTO
-                    | Errno::NOPROTOOPT
-                    | Errno::HOSTDOWN
-                    | Errno::NONET
-                    | Errno::HOSTUNREACH
-                    | Errno::OPNOTSUPP
-                    | Errno::NETUNREACH,
-                ) => {}
-                // Descriptors or memory ran out. The bit stays set: what waits in the backlog
-                // raises no further edge.
-                Err(error) => {
-                    listener.accept = None;
-                    return self.finish(token, Outcome::failed(error), ready);
-                }
-            }
-        }
-        self.runnable.push(key);
-    }
-
-    fn accepted(
-        &mut self,
-        token: Token,
-        descriptor: OwnedFd,
-        peer: Option<rustix::net::SocketAddrAny>,
-        ready: &mut Vec<Completion>,
-    ) {
-        let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
-        let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let peer = peer.and_then(|peer| internet_address(peer).ok()).unwrap_or(unknown);
-        let socket = SocketId(self.table.insert(Socket {
-            descriptor,
-            watched: false,
-            kind: Stream::fresh(),
-        }));
-        ready.push(Completion { token, outcome: Outcome::Accepted { socket, peer } });
-    }
-
-    // Connections going out
-
-    fn connect<P: Poller>(
-        &mut self,
-        poller: &mut P,
-        token: Token,
-        address: SocketAddr,
-        local: Option<SocketAddr>,
-        timeout: Option<Duration>,
-        ready: &mut Vec<Completion>,
-    ) -> io::Result<()> {
-        let descriptor = tcp_socket(&address)?;
-        let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
-        if let Some(local) = local {
-            rustix::net::bind(&descriptor, &local)?;
-        }
-        let is_connected = match rustix::net::connect(&descriptor, &address) {
-            Ok(()) => true,
-            Err(Errno::INPROGRESS | Errno::INTR) => false,
-            Err(error) => return Err(error.into()),
-        };
-        let kind = if is_connected { Stream::fresh() } else { Kind::Connecting { token } };
-        let key = self.table.insert(Socket { descriptor, watched: false, kind });
-        if is_connected {
-            let outcome = Outcome::Connected { socket: SocketId(key) };
-            ready.push(Completion { token, outcome });
-            return Ok(());
-        }
-        self.tokens.insert(token, key);
-        if let Some(timeout) = timeout {
-            self.connect_limits.set(key, monotonic_time().saturating_add(timeout));
-        }
-        self.ensure_watched(poller, key, ready);
-        Ok(())
-    }
-
-    fn try_connected<P: Poller>(&mut self, poller: &mut P, key: Key, ready: &mut Vec<Completion>) {
-        let Some(socket) = self.table.get_mut(key) else { return };
-        let Kind::Connecting { token } = socket.kind else { return };
-        let verdict = match rustix::net::sockopt::socket_error(&socket.descriptor) {
-            Ok(verdict) => verdict,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = verdict {
-            return self.connect_failed(poller, key, error, ready);
-        }
-        // Not an error, and yet not connected: the first edge of a watch may say so.
-        if rustix::net::getpeername(&socket.descriptor).is_err() {
-            return;
-        }
-        socket.kind = Stream::fresh();
-        self.connect_limits.clear(key);
-        self.finish(token, Outcome::Connected { socket: SocketId(key) }, ready);
-    }
-
-    fn connect_failed<P: Poller>(
-        &mut self,
-        poller: &mut P,
-        key: Key,
-        error: Errno,
-        ready: &mut Vec<Completion>,
-    ) {
-        let Some(socket) = self.table.get(key) else { return };
-        let Kind::Connecting { token } = socket.kind else { return };
-        if socket.watched {
-            poller.unwatch(socket.descriptor.as_fd(), key);
-        }
-        self.table.remove(key);
-        self.connect_limits.clear(key);
-        self.finish(token, Outcome::failed(error), ready);
-    }
-
-    // Bytes coming in
-
-    fn receive(
-        &mut self,
-        token: Token,
-        socket: SocketId,
-        operation: Operation,
-        ready: &mut Vec<Completion>,
-    ) {
-        let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(socket.0) else {
-            return refuse(token, operation, Errno::BADF, ready);
-        };
-        if stream.receive.is_some() {
-            return refuse(token, operation, Errno::ALREADY, ready);
-        }
-        let into = match operation {
-            Operation::ReceiveInto { buffer, range, .. } => Some((buffer, range)),
-            _ => None,
-        };
-        stream.receive = Some(Receive { token, into });
-        if stream.readable {
-            self.runnable.push(socket.0);
-        }
-        self.tokens.insert(token, socket.0);
-    }
-
-    fn try_receive<P: Poller>(
-        &mut self,
-        poller: &mut P,
-        key: Key,
-        now: Duration,
-        ready: &mut Vec<Completion>,
-    ) {
-        let Some(Socket { kind: Kind::Stream(stream), descriptor, watched }) =
-            self.table.get_mut(key)
-        else {
-            return;
-        };
-        let Some(receive) = &mut stream.receive else { return };
-        let bytes = match &mut receive.into {
-            Some((buffer, range)) => &mut buffer.bytes_mut()[range.clone()],
-            None => {
-                if self.spare.is_none() {
-                    self.spare = take_largest(&self.pool, self.receive_bytes);
-                }
-                match &mut self.spare {
-                    Some(buffer) => buffer.bytes_mut(),
-                    None => return self.starved.push(key),
-                }
-            }
-        };
-        let wanted = bytes.len();
-        let result = loop {
-            match rustix::net::recv(&*descriptor, &mut *bytes, RecvFlags::DONTWAIT) {
-                Ok((count, _)) => break Ok(count),
-                Err(Errno::INTR) => {}
-                Err(error) => break Err(error),
-            }
-        };
-        if let Err(Errno::AGAIN) = result {
-            // Even of an ended stream there is an edge to come: its last bytes.
-            stream.readable = false;
-            self.ensure_watched(poller, key, ready);
-            return;
-        }
-        // Less than was asked for means that the kernel has no more, and the next bytes come with
-        // an edge; but not after the end, and not if nobody watches for it yet.
-        stream.readable = stream.ended || !*watched || result == Ok(wanted);
-        stream.hot_until = now + HOT_TIME;
-        if !stream.hot && self.hot.len() < HOT_SOCKETS {
-            stream.hot = true;
-            self.hot.push(key);
-        }
-        let Some(receive) = stream.receive.take() else { return };
-        let outcome = match (result, receive.into) {
-            (Ok(len), Some((buffer, _))) => Outcome::ReceivedInto { buffer, len },
-            (Ok(len), None) => {
-                let Some(mut buffer) = self.spare.take() else { return };
-                fit(&self.pool, &mut buffer, len);
-                Outcome::Received { buffer, len }
-            }
-            (Err(error), into) => {
-                let buffer = into.map(|(buffer, _)| buffer);
-                Outcome::Failed { error: error.into(), buffer, message: None }
-            }
-        };
-        self.finish(receive.token, outcome, ready);
-    }
-
-    // Bytes going out
-
-    fn send<P: Poller>(
-        &mut self,
-        poller: &mut P,
-        token: Token,
-        socket: SocketId,
-        operation: Operation,
-        ready: &mut Vec<Completion>,
-    ) {
-        let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(socket.0) else {
-            return refuse(token, operation, Errno::BADF, ready);
-        };
-        if stream.send.is_some() {
-            return refuse(token, operation, Errno::ALREADY, ready);
-        }
-        let Operation::Send { mut message, .. } = operation else { return };
-        message.rewind();
-        stream.send = Some(Send { token, message });
-        if !stream.writable || !self.try_send(poller, socket.0, ready) {
-            self.tokens.insert(token, socket.0);
-        }
-    }
-
-    /// Sends what the kernel takes. Whether the operation is over.
-    fn try_send<P: Poller>(
-        &mut self,
-        poller: &mut P,
-        key: Key,
-        ready: &mut Vec<Completion>,
-    ) -> bool {
-        let Some(Socket { kind: Kind::Stream(stream), descriptor, .. }) = self.table.get_mut(key)
-        else {
-            return true;
-        };
-        let Some(send) = &mut stream.send else { return true };
-        let result = send_all(descriptor, &mut send.message);
-        if let Err(Errno::AGAIN) = result {
-            stream.writable = false;
-            return !self.ensure_watched(poller, key, ready);
-        }
-        let Some(Send { token, message }) = stream.send.take() else { return true };
-        let outcome = match result {
-            Ok(()) => Outcome::Sent { message },
-            Err(error) => {
-                Outcome::Failed { error: error.into(), buffer: None, message: Some(message) }
-            }
-        };
-        self.finish(token, outcome, ready);
-        true
-    }
-
     /// Sees to it that the socket's edges are reported. If that is impossible its operations
     /// could wait forever, so they fail. Whether it is watched.
     fn ensure_watched<P: Poller>(
@@ -753,44 +481,4 @@ fn refuse(token: Token, operation: Operation, error: Errno, ready: &mut Vec<Comp
 
 fn cancelled(buffer: Option<Buffer>, message: Option<Message>) -> Outcome {
     Outcome::Cancelled { buffer, message }
-}
-
-/// Makes a receive buffer as long as what it received, and as small where memory is short: a crowd
-/// of small requests must not sit on all of it.
-pub(crate) fn fit(pool: &Pool, buffer: &mut Buffer, len: usize) {
-    buffer.set_len(len);
-    if pool.available() < pool.capacity() / 2 {
-        buffer.shrink_to_fit();
-    }
-}
-
-/// A buffer of `len` bytes, or the largest that there is. The smallest may come from the reserve:
-/// those who have taken the rest may be waiting for the very bytes that are to be received.
-pub(crate) fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
-    loop {
-        if let Some(buffer) = pool.take(len) {
-            return Some(buffer);
-        }
-        if len <= RECEIVE_BYTES_MIN {
-            return pool.take_reserved(len);
-        }
-        len = (len / 4).max(RECEIVE_BYTES_MIN);
-    }
-}
-
-/// Sends until nothing is left or the kernel takes no more, which leaves EAGAIN behind: only a
-/// socket that has said so raises an edge when there is room again.
-fn send_all(descriptor: &OwnedFd, message: &mut Message) -> Result<(), Errno> {
-    while message.unsent() > 0 {
-        let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
-        let pieces = message.gather(&mut slices);
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let mut control = SendAncillaryBuffer::default();
-        match rustix::net::sendmsg(descriptor, pieces, &mut control, flags) {
-            Ok(count) => message.advance(count),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -1,0 +1,156 @@
+//! Connections coming in and going out.
+
+use super::{Kind, Socket, Sockets, Stream};
+use crate::driver::kernel::Poller;
+use crate::limits::ACCEPTS_PER_TURN;
+use crate::operation::{Completion, Outcome, SocketId, Token};
+use crate::slab::Key;
+use crate::stream::{internet_address, tcp_socket};
+use crate::system::monotonic_time;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+impl Sockets {
+    pub(super) fn try_accept<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        ready: &mut Vec<Completion>,
+    ) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(socket) = self.table.get_mut(key) else { return };
+            let Kind::Listener(listener) = &mut socket.kind else { return };
+            let Some(token) = listener.accept else { return };
+            if !listener.readable {
+                return;
+            }
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::acceptfrom_with(&socket.descriptor, flags) {
+                Ok((descriptor, peer)) => self.accepted(token, descriptor, peer, ready),
+                Err(Errno::AGAIN) => {
+                    listener.readable = false;
+                    self.ensure_watched(poller, key, ready);
+                    return;
+                }
+                // The connection is gone before it was taken, or its network is in trouble
+                // (accept(2) asks to treat these like EAGAIN); the next one may be fine.
+                Err(
+                    Errno::INTR
+                    | Errno::CONNABORTED
+                    | Errno::NETDOWN
+                    | Errno::PROTO
+                    | Errno::NOPROTOOPT
+                    | Errno::HOSTDOWN
+                    | Errno::NONET
+                    | Errno::HOSTUNREACH
+                    | Errno::OPNOTSUPP
+                    | Errno::NETUNREACH,
+                ) => {}
+                // Descriptors or memory ran out. The bit stays set: what waits in the backlog
+                // raises no further edge.
+                Err(error) => {
+                    listener.accept = None;
+                    return self.finish(token, Outcome::failed(error), ready);
+                }
+            }
+        }
+        self.runnable.push(key);
+    }
+
+    fn accepted(
+        &mut self,
+        token: Token,
+        descriptor: OwnedFd,
+        peer: Option<rustix::net::SocketAddrAny>,
+        ready: &mut Vec<Completion>,
+    ) {
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
+        let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let peer = peer.and_then(|peer| internet_address(peer).ok()).unwrap_or(unknown);
+        let socket = SocketId(self.table.insert(Socket {
+            descriptor,
+            watched: false,
+            kind: Stream::fresh(),
+        }));
+        ready.push(Completion { token, outcome: Outcome::Accepted { socket, peer } });
+    }
+
+    pub(super) fn connect<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        token: Token,
+        address: SocketAddr,
+        local: Option<SocketAddr>,
+        timeout: Option<Duration>,
+        ready: &mut Vec<Completion>,
+    ) -> io::Result<()> {
+        let descriptor = tcp_socket(&address)?;
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
+        if let Some(local) = local {
+            rustix::net::bind(&descriptor, &local)?;
+        }
+        let is_connected = match rustix::net::connect(&descriptor, &address) {
+            Ok(()) => true,
+            Err(Errno::INPROGRESS | Errno::INTR) => false,
+            Err(error) => return Err(error.into()),
+        };
+        let kind = if is_connected { Stream::fresh() } else { Kind::Connecting { token } };
+        let key = self.table.insert(Socket { descriptor, watched: false, kind });
+        if is_connected {
+            let outcome = Outcome::Connected { socket: SocketId(key) };
+            ready.push(Completion { token, outcome });
+            return Ok(());
+        }
+        self.tokens.insert(token, key);
+        if let Some(timeout) = timeout {
+            self.connect_limits.set(key, monotonic_time().saturating_add(timeout));
+        }
+        self.ensure_watched(poller, key, ready);
+        Ok(())
+    }
+
+    pub(super) fn try_connected<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(socket) = self.table.get_mut(key) else { return };
+        let Kind::Connecting { token } = socket.kind else { return };
+        let verdict = match rustix::net::sockopt::socket_error(&socket.descriptor) {
+            Ok(verdict) => verdict,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = verdict {
+            return self.connect_failed(poller, key, error, ready);
+        }
+        // Not an error, and yet not connected: the first edge of a watch may say so.
+        if rustix::net::getpeername(&socket.descriptor).is_err() {
+            return;
+        }
+        socket.kind = Stream::fresh();
+        self.connect_limits.clear(key);
+        self.finish(token, Outcome::Connected { socket: SocketId(key) }, ready);
+    }
+
+    pub(super) fn connect_failed<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        error: Errno,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(socket) = self.table.get(key) else { return };
+        let Kind::Connecting { token } = socket.kind else { return };
+        if socket.watched {
+            poller.unwatch(socket.descriptor.as_fd(), key);
+        }
+        self.table.remove(key);
+        self.connect_limits.clear(key);
+        self.finish(token, Outcome::failed(error), ready);
+    }
+}

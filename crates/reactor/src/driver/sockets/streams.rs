@@ -1,0 +1,193 @@
+//! Bytes coming in and going out.
+
+use super::{Kind, Receive, Send, Socket, Sockets, refuse};
+use crate::driver::kernel::Poller;
+use crate::limits::{HOT_SOCKETS, HOT_TIME, RECEIVE_BYTES_MIN};
+use crate::message::{Message, PIECES_MAX};
+use crate::operation::{Completion, Operation, Outcome, SocketId, Token};
+use crate::pool::{Buffer, Pool};
+use crate::slab::Key;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+impl Sockets {
+    pub(super) fn receive(
+        &mut self,
+        token: Token,
+        socket: SocketId,
+        operation: Operation,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(socket.0) else {
+            return refuse(token, operation, Errno::BADF, ready);
+        };
+        if stream.receive.is_some() {
+            return refuse(token, operation, Errno::ALREADY, ready);
+        }
+        let into = match operation {
+            Operation::ReceiveInto { buffer, range, .. } => Some((buffer, range)),
+            _ => None,
+        };
+        stream.receive = Some(Receive { token, into });
+        if stream.readable {
+            self.runnable.push(socket.0);
+        }
+        self.tokens.insert(token, socket.0);
+    }
+
+    pub(super) fn try_receive<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        now: Duration,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(Socket { kind: Kind::Stream(stream), descriptor, watched }) =
+            self.table.get_mut(key)
+        else {
+            return;
+        };
+        let Some(receive) = &mut stream.receive else { return };
+        let bytes = match &mut receive.into {
+            Some((buffer, range)) => &mut buffer.bytes_mut()[range.clone()],
+            None => {
+                if self.spare.is_none() {
+                    self.spare = take_largest(&self.pool, self.receive_bytes);
+                }
+                match &mut self.spare {
+                    Some(buffer) => buffer.bytes_mut(),
+                    None => return self.starved.push(key),
+                }
+            }
+        };
+        let wanted = bytes.len();
+        let result = loop {
+            match rustix::net::recv(&*descriptor, &mut *bytes, RecvFlags::DONTWAIT) {
+                Ok((count, _)) => break Ok(count),
+                Err(Errno::INTR) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(Errno::AGAIN) = result {
+            // Even of an ended stream there is an edge to come: its last bytes.
+            stream.readable = false;
+            self.ensure_watched(poller, key, ready);
+            return;
+        }
+        // Less than was asked for means that the kernel has no more, and the next bytes come with
+        // an edge; but not after the end, and not if nobody watches for it yet.
+        stream.readable = stream.ended || !*watched || result == Ok(wanted);
+        stream.hot_until = now + HOT_TIME;
+        if !stream.hot && self.hot.len() < HOT_SOCKETS {
+            stream.hot = true;
+            self.hot.push(key);
+        }
+        let Some(receive) = stream.receive.take() else { return };
+        let outcome = match (result, receive.into) {
+            (Ok(len), Some((buffer, _))) => Outcome::ReceivedInto { buffer, len },
+            (Ok(len), None) => {
+                let Some(mut buffer) = self.spare.take() else { return };
+                fit(&self.pool, &mut buffer, len);
+                Outcome::Received { buffer, len }
+            }
+            (Err(error), into) => {
+                let buffer = into.map(|(buffer, _)| buffer);
+                Outcome::Failed { error: error.into(), buffer, message: None }
+            }
+        };
+        self.finish(receive.token, outcome, ready);
+    }
+
+    pub(super) fn send<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        token: Token,
+        socket: SocketId,
+        operation: Operation,
+        ready: &mut Vec<Completion>,
+    ) {
+        let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(socket.0) else {
+            return refuse(token, operation, Errno::BADF, ready);
+        };
+        if stream.send.is_some() {
+            return refuse(token, operation, Errno::ALREADY, ready);
+        }
+        let Operation::Send { mut message, .. } = operation else { return };
+        message.rewind();
+        stream.send = Some(Send { token, message });
+        if !stream.writable || !self.try_send(poller, socket.0, ready) {
+            self.tokens.insert(token, socket.0);
+        }
+    }
+
+    /// Sends what the kernel takes. Whether the operation is over.
+    pub(super) fn try_send<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        key: Key,
+        ready: &mut Vec<Completion>,
+    ) -> bool {
+        let Some(Socket { kind: Kind::Stream(stream), descriptor, .. }) = self.table.get_mut(key)
+        else {
+            return true;
+        };
+        let Some(send) = &mut stream.send else { return true };
+        let result = send_all(descriptor, &mut send.message);
+        if let Err(Errno::AGAIN) = result {
+            stream.writable = false;
+            return !self.ensure_watched(poller, key, ready);
+        }
+        let Some(Send { token, message }) = stream.send.take() else { return true };
+        let outcome = match result {
+            Ok(()) => Outcome::Sent { message },
+            Err(error) => {
+                Outcome::Failed { error: error.into(), buffer: None, message: Some(message) }
+            }
+        };
+        self.finish(token, outcome, ready);
+        true
+    }
+}
+
+/// Makes a receive buffer as long as what it received, and as small where memory is short: a crowd
+/// of small requests must not sit on all of it.
+pub(crate) fn fit(pool: &Pool, buffer: &mut Buffer, len: usize) {
+    buffer.set_len(len);
+    if pool.available() < pool.capacity() / 2 {
+        buffer.shrink_to_fit();
+    }
+}
+
+/// A buffer of `len` bytes, or the largest that there is. The smallest may come from the reserve:
+/// those who have taken the rest may be waiting for the very bytes that are to be received.
+pub(crate) fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
+    loop {
+        if let Some(buffer) = pool.take(len) {
+            return Some(buffer);
+        }
+        if len <= RECEIVE_BYTES_MIN {
+            return pool.take_reserved(len);
+        }
+        len = (len / 4).max(RECEIVE_BYTES_MIN);
+    }
+}
+
+/// Sends until nothing is left or the kernel takes no more, which leaves EAGAIN behind: only a
+/// socket that has said so raises an edge when there is room again.
+fn send_all(descriptor: &OwnedFd, message: &mut Message) -> Result<(), Errno> {
+    while message.unsent() > 0 {
+        let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
+        let pieces = message.gather(&mut slices);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut control = SendAncillaryBuffer::default();
+        match rustix::net::sendmsg(descriptor, pieces, &mut control, flags) {
+            Ok(count) => message.advance(count),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
