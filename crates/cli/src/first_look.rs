@@ -94,7 +94,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let local = Driven::local(&target.device)?;
     let mut look = Look { cells: Vec::new(), floors: Vec::new(), apart, interrupted: false };
     let mut live = LiveLine::new();
-    let measured = measure(options, &local, &remote, &stop, &mut look, &mut live);
+    let measured = fill(&local, &stop).and_then(|()| fill(&remote, &stop)).and_then(|()| {
+        measure(options, &local, &remote, &stop, &mut look, &mut live)
+    });
     live.clear();
     measured?;
     // The host's farewell and the target's good end are part of what is looked at.
@@ -103,12 +105,26 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     target.stop()?;
     look.interrupted = stop.load(Ordering::Relaxed);
     let json = shown::as_json(options, &look);
-    std::fs::write(&options.output, format!("{json:#}\n"))
+    std::fs::write(&options.output, format!("{json}\n"))
         .map_err(|error| Failure::io("write", &options.output.display(), &error))?;
     match options.output_format {
         Format::Human => output::print(&shown::human(options, &look)),
         Format::Json => output::print_json(&json),
     }
+}
+
+/// Writes a device once from end to end: memory that was never written is not there yet, and
+/// reading it costs something else.
+fn fill(device: &Driven, stop: &AtomicBool) -> Result<(), Failure> {
+    let job = Job {
+        name: "fill".to_owned(),
+        pattern: Pattern::Write,
+        block_bytes: BLOCK_BYTES[1],
+        depth: DEPTHS[1],
+        io_bytes: Some(device.factory.geometry().bytes()),
+        ..Job::default()
+    };
+    drive(&job, device, stop).map(drop)
 }
 
 fn measure(

@@ -1,7 +1,8 @@
 //! Random numbers that are the same on every machine for the same seed.
 //!
-//! xoshiro256++ of Blackman and Vigna, seeded through SplitMix64 as they recommend: 1 ns a number,
-//! a period that no run exhausts, and jumps are not needed because every lane has a seed of its own.
+//! xoshiro256++ of Blackman and Vigna, seeded through SplitMix64 as they recommend: 1 ns a
+//! number, a period that no run exhausts, and jumps are not needed because every lane has a seed
+//! of its own.
 
 /// A generator.
 #[derive(Clone, Debug)]

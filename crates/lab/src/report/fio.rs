@@ -1,9 +1,9 @@
 //! Results as fio 3 writes them with `--output-format=json`, so that what reads those (fio-plot and
 //! the like) reads these.
 //!
-//! What differs is left out or marked, never made up: `slat_ns` is the wait between the intended and
-//! the actual start and there only in an open loop, a percentile that the samples do not resolve is
-//! missing, and there is no `disk_util`. All copies of a job are one entry, as with
+//! What differs is left out or marked, never made up: `slat_ns` is the wait between the intended
+//! and the actual start and there only in an open loop, a percentile that the samples do not
+//! resolve is missing, and there is no `disk_util`. All copies of a job are one entry, as with
 //! `group_reporting`.
 
 use std::time::Duration;

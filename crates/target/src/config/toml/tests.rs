@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 
 const EXAMPLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.toml"));
 
@@ -202,5 +203,27 @@ fn processors_are_read_as_text_list_or_number() {
     for (cpus, expected) in [("'0-2'", vec![0, 1, 2]), ("[1, 3]", vec![1, 3]), ("2", vec![2])] {
         let config = parse(&format!("cpus = {cpus}\n{SMALL}")).expect(cpus);
         assert_eq!(config.cpus, expected);
+    }
+}
+
+proptest! {
+    /// A line of the example put in place of another one: what comes out is a configuration that
+    /// passes its own checks, or an error that says where.
+    #[test]
+    fn lines_in_the_wrong_place_are_read_or_refused(
+        from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
+    ) {
+        let mut lines: Vec<&str> = EXAMPLE.lines().collect();
+        let (from, to) = (from.index(lines.len()), to.index(lines.len()));
+        lines[to] = lines[from];
+        match parse(&lines.join("\n")) {
+            Ok(config) => prop_assert_eq!(config.validate(), Ok(())),
+            Err(error) => prop_assert!(error.line().is_some(), "{}", error),
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in "(\\[\\[?[a-z.]{1,12}\\]?\\]?|[a-z-]{1,12} = \\PC{0,12}|\\n){0,12}") {
+        let _ = parse(&text);
     }
 }
