@@ -47,6 +47,7 @@ pub struct Reactor {
     waker: Waker,
     turn_time: Duration,
     last_event: Duration,
+    idle_time: Duration,
 }
 
 impl Reactor {
@@ -79,6 +80,7 @@ impl Reactor {
             waker,
             turn_time: now,
             last_event: now,
+            idle_time: Duration::ZERO,
         }
     }
 
@@ -96,6 +98,12 @@ impl Reactor {
     /// everything that is done about one batch of completions.
     pub fn turn_time(&self) -> Duration {
         self.turn_time
+    }
+
+    /// How long this reactor has looked for something to do, or slept, and found nothing: what is
+    /// left of a span of time, its user was busy.
+    pub fn idle_time(&self) -> Duration {
+        self.idle_time
     }
 
     /// The buffers of this reactor.
@@ -215,7 +223,9 @@ impl Reactor {
             let called = self.waker.take_pending();
             if asleep && self.ready.is_empty() && !called && !is_over(patience, now) {
                 self.sleep(now, patience);
-                now = self.driver.now();
+                let woken = self.driver.now();
+                self.idle_time += woken.saturating_sub(now);
+                now = woken;
                 self.turn_time = now;
                 self.fire_timers(now);
                 if !self.ready.is_empty() || self.waker.take_pending() {
@@ -233,7 +243,9 @@ impl Reactor {
                 break;
             }
             std::hint::spin_loop();
-            now = self.driver.now();
+            let later = self.driver.now();
+            self.idle_time += later.saturating_sub(now);
+            now = later;
             asleep |= match patience {
                 Patience::Adaptive { grace } => now.saturating_sub(self.last_event) >= grace,
                 _ => false,

@@ -15,6 +15,7 @@ use weft_nvmf::subsystem::SubsystemView;
 use crate::gate::Gates;
 use crate::group::ConnectionId;
 use crate::snapshot::Snapshot;
+use crate::statistics::GroupWords;
 
 /// A host as one subsystem knows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +41,8 @@ pub(crate) struct Directory {
     state: Mutex<State>,
     /// Connections of all groups.
     connections: AtomicUsize,
+    /// What each group counts.
+    words: Vec<Arc<GroupWords>>,
 }
 
 #[derive(Debug)]
@@ -66,6 +69,7 @@ impl Directory {
                 queues: vec![0; groups.max(1)],
             }),
             connections: AtomicUsize::new(0),
+            words: (0..groups.max(1)).map(|_| Arc::default()).collect(),
         })
     }
 
@@ -80,6 +84,21 @@ impl Directory {
 
     pub(crate) fn connection_gone(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// What each group counts.
+    pub(crate) fn words(&self) -> &[Arc<GroupWords>] {
+        &self.words
+    }
+
+    /// What one group counts.
+    pub(crate) fn words_of(&self, group: usize) -> Arc<GroupWords> {
+        self.words.get(group).map(Arc::clone).unwrap_or_default()
+    }
+
+    /// How many queues each group was given.
+    pub(crate) fn queues(&self) -> Vec<usize> {
+        self.lock().queues.clone()
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {

@@ -15,6 +15,7 @@
 //! * `directory`: what groups must agree on when a host connects or leaves; behind a lock that
 //!   the data path never takes.
 //! * `gate`: who has to wait until its earlier commands are done.
+//! * `statistics`: what each group counts, in words of its own, for whoever wants to know.
 //! * `round`: a change that every group makes, acknowledged by each.
 //! * [`Target`]: start, reload, stop. [`LocalTarget`]: the same without threads.
 //!
@@ -34,7 +35,9 @@ mod group;
 mod local;
 mod round;
 mod snapshot;
+mod statistics;
 mod target;
 
 pub use local::LocalTarget;
+pub use statistics::{GroupStatistics, Served, Watch};
 pub use target::{Target, TargetError};

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::group::{Group, Message};
 use crate::round::{Round, Waiter};
+use crate::statistics::Watch;
 
 /// A target that lives on its caller's thread: for simulations, where time is virtual and order is
 /// a matter of a seed, and for programs that have a loop of their own.
@@ -91,6 +92,12 @@ impl LocalTarget {
     #[must_use]
     pub fn buffers_in_use(&self) -> usize {
         self.groups.iter().map(Group::buffers_in_use).sum()
+    }
+
+    /// What reads the target's counters.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch::new(Arc::clone(&self.directory), Vec::new())
     }
 
     /// Closes everything; the target is gone when [`Self::turn`] says so.

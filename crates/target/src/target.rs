@@ -16,6 +16,7 @@ use crate::config::{Config, Port};
 use crate::directory::Directory;
 use crate::group::{Group, Message};
 use crate::round::{Round, Waiter};
+use crate::statistics::Watch;
 
 /// How long a reconfiguration may take until every group serves it. A group that does not answer
 /// in this time is stuck.
@@ -135,6 +136,12 @@ impl Target {
     #[must_use]
     pub fn addresses(&self) -> &BTreeMap<u16, SocketAddr> {
         &self.addresses
+    }
+
+    /// What reads the target's counters.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch::new(Arc::clone(&self.directory), self.config.cpus.clone())
     }
 
     /// The configuration that is served.

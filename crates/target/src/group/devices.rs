@@ -6,6 +6,7 @@ use weft_backend::{BlockDevice, Completion, DeviceFactory, OpenError, Operation,
 use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
+use crate::statistics::Counters;
 use weft_transport::Slot;
 
 /// The handles, and which of them have something to be looked at in this turn.
@@ -13,6 +14,7 @@ use weft_transport::Slot;
 pub(crate) struct Devices {
     handles: Vec<Option<Handle>>,
     active: Vec<usize>,
+    counters: Counters,
 }
 
 #[derive(Debug)]
@@ -35,6 +37,16 @@ pub(crate) const fn origin(tag: u64) -> (usize, Slot) {
 }
 
 impl Devices {
+    /// None yet; what goes to them is counted in these words.
+    pub(crate) fn new(counters: Counters) -> Self {
+        Self { counters, ..Self::default() }
+    }
+
+    /// Where the group counts.
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
     /// Opens what is new and lets go of what is gone. A device that cannot be opened here is
     /// reported; its namespace answers as one whose device is gone.
     pub(crate) fn replace(
@@ -43,6 +55,7 @@ impl Devices {
         reactor: &mut Reactor,
     ) -> Result<(), OpenError> {
         let mut outcome = Ok(());
+        self.counters.make_room(factories.len());
         self.handles.resize_with(factories.len().max(self.handles.len()), || None);
         for (index, handle) in self.handles.iter_mut().enumerate() {
             match (factories.get(index).and_then(Option::as_ref), handle.as_mut()) {
@@ -70,6 +83,7 @@ impl Devices {
     ) -> bool {
         let index = device as usize;
         let Some(Some(handle)) = self.handles.get_mut(index) else { return false };
+        self.counters.count(index, &operation);
         handle.device.submit(reactor, Request { tag, operation });
         Self::activate(&mut self.active, handle, index);
         true

@@ -34,6 +34,7 @@ use self::message::{Arrival, Route};
 use crate::directory::{Directory, HostKey};
 use crate::round::Round;
 use crate::snapshot::Snapshot;
+use crate::statistics::Counters;
 
 /// The part of the buffer pool that bulk transfers leave alone, as a fraction: what the protocol
 /// itself moves must go on when they have taken the rest, or nobody's would.
@@ -69,6 +70,7 @@ impl Group {
         directory: Arc<Directory>,
     ) -> Result<Self, weft_backend::OpenError> {
         let snapshot = directory.snapshot();
+        let directory_words = directory.words_of(id);
         let mut group = Self {
             core: Core {
                 id,
@@ -76,7 +78,7 @@ impl Group {
                 posts,
                 directory,
                 snapshot: Arc::clone(&snapshot),
-                devices: Devices::default(),
+                devices: Devices::new(Counters::new(directory_words)),
                 starved: std::collections::VecDeque::new(),
                 surveys: 0,
                 draining: false,
@@ -132,6 +134,8 @@ impl Group {
         }
         self.core.devices.rest(&mut self.core.reactor);
         self.finish_turn();
+        let counters = self.core.devices.counters();
+        counters.show(self.connections.len(), self.core.reactor.idle_time());
         self.check_drained();
         !(self.stopping && self.connections.len() == 0)
     }

@@ -8,5 +8,6 @@ mod gate;
 mod groups;
 mod lifecycle;
 mod reload;
+mod statistics;
 mod stopping;
 mod support;

@@ -1,0 +1,178 @@
+//! What the groups count, and reading it from outside.
+//!
+//! Every word is written by one group only, with a plain store, and read by whoever wants to know:
+//! counting costs the data path neither a lock nor a locked instruction, and a reader never sees a
+//! word torn. Words of different kinds may be read a moment apart.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use weft_backend::Operation;
+
+use crate::directory::Directory;
+
+/// A word that one thread writes.
+#[derive(Debug, Default)]
+struct Word(AtomicU64);
+
+impl Word {
+    /// Only its writer may call this: what another thread wrote meanwhile would be lost.
+    fn add(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one group counts of one device.
+#[derive(Debug, Default)]
+struct DeviceWords {
+    reads: Word,
+    writes: Word,
+    others: Word,
+    read_bytes: Word,
+    written_bytes: Word,
+}
+
+/// What one group counts.
+#[derive(Debug, Default)]
+pub(crate) struct GroupWords {
+    connections: Word,
+    idle_ns: Word,
+    /// By the index of the device. Only reconfiguration and readers take the lock.
+    devices: Mutex<Vec<Arc<DeviceWords>>>,
+}
+
+/// A group's own end of its words.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    group: Arc<GroupWords>,
+    devices: Vec<Arc<DeviceWords>>,
+}
+
+impl Counters {
+    pub(crate) fn new(group: Arc<GroupWords>) -> Self {
+        Self { group, devices: Vec::new() }
+    }
+
+    /// Has words for so many devices.
+    pub(crate) fn make_room(&mut self, devices: usize) {
+        if self.devices.len() < devices {
+            self.devices.resize_with(devices, Arc::default);
+            let mut shared = self.group.devices.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.clone_from(&self.devices);
+        }
+    }
+
+    /// Counts a request that goes to a device.
+    pub(crate) fn count(&self, device: usize, operation: &Operation) {
+        let Some(words) = self.devices.get(device) else { return };
+        match operation {
+            Operation::Read { into, .. } => {
+                words.reads.add(1);
+                words.read_bytes.add(into.len() as u64);
+            }
+            Operation::Write { from, .. } => {
+                words.writes.add(1);
+                words.written_bytes.add(from.len() as u64);
+            }
+            _ => words.others.add(1),
+        }
+    }
+
+    /// Shows how the group stands.
+    pub(crate) fn show(&self, connections: usize, idle: Duration) {
+        self.group.connections.set(connections as u64);
+        self.group.idle_ns.set(u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// How a group fares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupStatistics {
+    /// Its number; its thread is named after it.
+    pub group: usize,
+    /// The processor that it is pinned to.
+    pub cpu: Option<usize>,
+    /// Connections that it holds.
+    pub connections: u64,
+    /// I/O queues that were given to it.
+    pub queues: usize,
+    /// How long it had nothing to do since it started.
+    pub idle: Duration,
+    /// What it served.
+    pub served: Vec<Served>,
+}
+
+/// What one group served of one namespace since the target started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// Read commands that went to its device.
+    pub reads: u64,
+    /// Write commands that did.
+    pub writes: u64,
+    /// Others that did.
+    pub others: u64,
+    /// Bytes of these reads.
+    pub read_bytes: u64,
+    /// Bytes of these writes.
+    pub written_bytes: u64,
+}
+
+/// Reads a target's counters, from any thread, for as long as it likes.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    directory: Arc<Directory>,
+    cpus: Vec<usize>,
+}
+
+impl Watch {
+    pub(crate) fn new(directory: Arc<Directory>, cpus: Vec<usize>) -> Self {
+        Self { directory, cpus }
+    }
+
+    /// The counters of every group, of the namespaces that are served now.
+    #[must_use]
+    pub fn read(&self) -> Vec<GroupStatistics> {
+        let snapshot = self.directory.snapshot();
+        let queues = self.directory.queues();
+        let groups = self.directory.words().iter().enumerate().map(|(group, words)| {
+            let devices = words.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut served = Vec::new();
+            for view in snapshot.subsystems.values() {
+                for namespace in view.namespaces.values() {
+                    let Some(words) = devices.get(namespace.device as usize) else { continue };
+                    served.push(Served {
+                        subsystem: view.nqn.as_str().to_owned(),
+                        nsid: namespace.nsid,
+                        reads: words.reads.get(),
+                        writes: words.writes.get(),
+                        others: words.others.get(),
+                        read_bytes: words.read_bytes.get(),
+                        written_bytes: words.written_bytes.get(),
+                    });
+                }
+            }
+            GroupStatistics {
+                group,
+                cpu: self.cpus.get(group).copied(),
+                connections: words.connections.get(),
+                queues: queues.get(group).copied().unwrap_or(0),
+                idle: Duration::from_nanos(words.idle_ns.get()),
+                served,
+            }
+        });
+        groups.collect()
+    }
+}

@@ -1,0 +1,114 @@
+//! What a target counts is what was done, and stays with the group that did it.
+
+use std::time::Duration;
+
+use weft_target::{Served, Target, Watch};
+use weft_transport::host::HostOptions;
+
+use crate::support::peer::{Hello, Peer};
+use crate::support::{
+    SUBSYSTEM, address, config, config_of_two_groups, on_each_driver, pattern, start, wait_until,
+};
+
+fn served(watch: &Watch, group: usize, nsid: u32) -> Served {
+    let groups = watch.read();
+    let served = groups[group].served.iter().find(|served| served.nsid == nsid);
+    served.expect("a namespace").clone()
+}
+
+fn commands(served: &Served) -> u64 {
+    served.reads + served.writes + served.others
+}
+
+fn io_queues(target: &Target, count: u16) -> (Peer, Vec<Peer>) {
+    let (admin, controller) = Peer::admin(address(target));
+    let queue =
+        |id| Peer::io_as(address(target), &Hello::io(controller, id), HostOptions::default());
+    (admin, (1..=count).map(queue).collect())
+}
+
+#[test]
+fn commands_and_bytes_are_counted_by_namespace() {
+    on_each_driver(&config(&["memory:1MiB", "memory:1MiB"]), |target| {
+        let watch = target.watch();
+        let (_admin, mut queues) = io_queues(target, 1);
+        let io = &mut queues[0];
+        let bytes = pattern(16_384, 1);
+        io.write(1, 0, 4, &bytes).succeeded();
+        for _ in 0..3 {
+            io.read(1, 0, 4, bytes.len()).succeeded();
+        }
+        io.read(2, 0, 1, 4096).succeeded();
+        let first = served(&watch, 0, 1);
+        assert_eq!((first.reads, first.writes, first.others), (3, 1, 0));
+        assert_eq!((first.read_bytes, first.written_bytes), (3 * 16_384, 16_384));
+        assert_eq!(first.subsystem, SUBSYSTEM);
+        let second = served(&watch, 0, 2);
+        assert_eq!((second.reads, second.read_bytes, commands(&second)), (1, 4096, 1));
+    });
+}
+
+#[test]
+fn each_group_counts_its_own() {
+    let target = start(config_of_two_groups(&["memory:1MiB"]));
+    let watch = target.watch();
+    let (_admin, mut queues) = io_queues(&target, 2);
+    for (queue, rounds) in queues.iter_mut().zip([5, 9]) {
+        for _ in 0..rounds {
+            queue.read(1, 0, 1, 4096).succeeded();
+        }
+    }
+    let mut counts = [0, 1].map(|group| commands(&served(&watch, group, 1)));
+    counts.sort_unstable();
+    assert_eq!(counts, [5, 9], "queues are spread over the groups, and each counts alone");
+    let cpus: Vec<_> = watch.read().iter().map(|group| group.cpu).collect();
+    assert_eq!(cpus.len(), 2);
+    assert!(cpus[0] == Some(0) && cpus[1].is_some());
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn connections_come_and_go() {
+    let target = start(config(&["memory:1MiB"]));
+    let watch = target.watch();
+    let connections = || watch.read()[0].connections;
+    let (admin, queues) = io_queues(&target, 3);
+    wait_until("four connections", || connections() == 4);
+    drop(queues);
+    wait_until("one connection", || connections() == 1);
+    drop(admin);
+    wait_until("no connection", || connections() == 0);
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_group_that_works_is_less_idle_than_one_that_waits() {
+    let target = start(config(&["memory:1MiB"]));
+    let watch = target.watch();
+    let idle = || watch.read()[0].idle;
+    let (_admin, mut queues) = io_queues(&target, 1);
+    queues[0].read(1, 0, 1, 4096).succeeded();
+    let before = idle();
+    std::thread::sleep(Duration::from_millis(200));
+    queues[0].read(1, 0, 1, 4096).succeeded();
+    // The word is shown at the end of the turn that answered.
+    wait_until("the idle time to show", || idle() - before >= Duration::from_millis(150));
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn counters_outlive_a_reload_and_new_namespaces_begin_at_nothing() {
+    let mut target = start(config(&["memory:1MiB"]));
+    let watch = target.watch();
+    let (_admin, mut queues) = io_queues(&target, 1);
+    queues[0].read(1, 0, 1, 4096).succeeded();
+    let mut more = target.config().clone();
+    let second = config(&["memory:1MiB", "null:1MiB"]).subsystems[0].namespaces[1].clone();
+    more.subsystems[0].namespaces.push(second);
+    target.reload(more).expect("a second namespace");
+    queues[0].read(2, 0, 1, 4096).succeeded();
+    queues[0].read(1, 0, 1, 4096).succeeded();
+    assert_eq!(commands(&served(&watch, 0, 1)), 2);
+    assert_eq!(commands(&served(&watch, 0, 2)), 1);
+    target.stop().expect("a clean stop");
+}
