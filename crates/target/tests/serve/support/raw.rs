@@ -243,6 +243,8 @@ impl Raw {
             information: request.fatal_error_information.get(),
             header: pdu.data,
         };
+        // The target waits for its peer to hang up, so that the termination is not lost.
+        self.stream.shutdown(std::net::Shutdown::Write).expect("half an end");
         assert!(self.is_ended(), "nothing follows a termination");
         termination
     }
