@@ -103,7 +103,13 @@ impl Target {
             addresses: BTreeMap::new(),
             config,
         };
-        let listening = target.spawn(groups)?;
+        let listening = match target.spawn(groups) {
+            Ok(listening) => listening,
+            Err(error) => {
+                target.give_up();
+                return Err(error);
+            }
+        };
         target.addresses = listening;
         // Now that the kernel has chosen the ports that were left open, discovery can show them.
         target.publish(target.config.clone())?;
@@ -180,6 +186,17 @@ impl Target {
         match failed.is_empty() {
             true => Ok(()),
             false => Err(TargetError::new(failed.join("; "))),
+        }
+    }
+
+    /// Ends what has been started of a target that cannot start: nobody is served yet.
+    fn give_up(&mut self) {
+        for post in &self.posts {
+            post.post(Message::Stop);
+        }
+        for thread in self.threads.drain(..) {
+            // Why it failed has been said already.
+            drop(thread.join());
         }
     }
 

@@ -1,5 +1,6 @@
 //! The binary as its users have it.
 
+mod control;
 mod look;
 mod serve;
 mod weft;
