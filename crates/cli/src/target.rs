@@ -1,6 +1,7 @@
 //! `weft target`.
 
 mod announce;
+mod control;
 mod flags;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use weft_target::{
     config::{Config, Limits, Listen},
 };
 
+use self::control::Control;
 use crate::{
     bench::{Cpus, Driver, cpus, size, time},
     failure::Failure,
@@ -43,6 +45,10 @@ pub(crate) struct Options {
     /// Stop when standard input ends: for programs that start a target.
     #[arg(long)]
     stop_with_stdin: bool,
+    /// Answer JSON-RPC 2.0 here (statistics, reload): unix:PATH or tcp://ADDRESS:PORT. Over TCP
+    /// whoever reaches the port may call.
+    #[arg(long, value_name = "URL", value_parser = control_address)]
+    control: Option<weft_rpc::Address>,
 }
 
 /// What is served.
@@ -159,14 +165,21 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let fault = |error| Failure::io("listen to", &"signals", &error);
     let (wish, wishes) = signals::wishes().map_err(fault)?;
     if options.stop_with_stdin {
-        signals::stop_with_stdin(wish).map_err(fault)?;
+        signals::stop_with_stdin(wish.clone()).map_err(fault)?;
     }
     let mut target = Target::start(config).map_err(Failure::because)?;
-    announce::announce(&target, options.output_format)?;
+    let control = match &options.control {
+        Some(address) => Some(Control::start(address, target.watch(), wish)?),
+        None => None,
+    };
+    announce::announce(&target, control.as_ref().map(Control::address), options.output_format)?;
     while let Ok(wish) = wishes.recv() {
         match wish {
             Wish::Stop => break,
-            Wish::Reload => reload(&mut target, configuration()),
+            Wish::Reload => {
+                let outcome = reload(&mut target, configuration());
+                control.iter().for_each(|control| control.reloaded(&outcome));
+            }
         }
     }
     log::info!("stopping");
@@ -174,17 +187,21 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
 }
 
 /// A configuration that cannot be served is told, and the one before stays.
-fn reload(target: &mut Target, config: Result<Config, Failure>) {
-    match config {
-        Ok(config) => match target.reload(config) {
-            Ok(()) => log::info!("the configuration was read again"),
-            Err(error) => log::error!("the configuration stays as it was: {error}"),
-        },
-        Err(Failure::Because(what)) => {
-            log::error!("the configuration stays as it was: {what}");
-        }
-        Err(Failure::Told | Failure::ReaderGone) => {}
+fn reload(target: &mut Target, config: Result<Config, Failure>) -> Result<(), String> {
+    let outcome = match config {
+        Ok(config) => target.reload(config).map_err(|error| error.to_string()),
+        Err(Failure::Because(what)) => Err(what),
+        Err(Failure::Told | Failure::ReaderGone) => Err("it cannot be read".to_owned()),
+    };
+    match &outcome {
+        Ok(()) => log::info!("the configuration was read again"),
+        Err(what) => log::error!("the configuration stays as it was: {what}"),
     }
+    outcome
+}
+
+fn control_address(text: &str) -> Result<weft_rpc::Address, String> {
+    text.parse().map_err(|error: weft_rpc::ParseAddressError| error.to_string())
 }
 
 fn configuration(options: &Options, matches: &ArgMatches) -> Result<Config, Failure> {

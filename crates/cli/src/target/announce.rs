@@ -14,14 +14,28 @@ use crate::{
 };
 
 /// Says it on standard output.
-pub(super) fn announce(target: &Target, format: Format) -> Result<(), Failure> {
+pub(super) fn announce(
+    target: &Target,
+    control: Option<&weft_rpc::Address>,
+    format: Format,
+) -> Result<(), Failure> {
     let config = target.config();
     let address_of =
         |port: &Port| target.addresses().get(&port.id).copied().unwrap_or(port.listen.address);
     match format {
-        Format::Human => output::print(&human(config, &address_of)),
+        Format::Human => {
+            let control = control.map(|address| format!("control on {address}\n"));
+            let text = human(config, &address_of) + &control.unwrap_or_default();
+            output::print(&text)
+        }
         // One line, so that a program that reads it knows where it ends.
-        Format::Json => output::print(&format!("{}\n", as_json(config, &address_of))),
+        Format::Json => {
+            let mut said = as_json(config, &address_of);
+            if let Some(control) = control {
+                said["control"] = control.to_string().into();
+            }
+            output::print(&format!("{said}\n"))
+        }
     }
 }
 

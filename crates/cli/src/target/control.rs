@@ -1,0 +1,110 @@
+//! The target's control socket: its statistics, and reloading.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Sender, channel},
+    },
+    time::Duration,
+};
+
+use weft_rpc::{
+    Address, Methods, Server,
+    machine::{self, Machine},
+    statistics::{GetStatistics, Group, Reload, Served, Statistics},
+};
+use weft_target::{GroupStatistics, Watch};
+
+use crate::{failure::Failure, signals::Wish};
+
+/// How long a reload may take until whoever asked for it is told that it takes long.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A control socket.
+#[derive(Debug)]
+pub(super) struct Control {
+    server: Server,
+    waiting: Arc<Mutex<Vec<Sender<Result<(), String>>>>>,
+}
+
+impl Control {
+    /// Listens at an address, answers with what `watch` reads, and passes reloads on as wishes.
+    pub(super) fn start(
+        address: &Address,
+        watch: Watch,
+        wish: Sender<Wish>,
+    ) -> Result<Self, Failure> {
+        let waiting: Arc<Mutex<Vec<Sender<Result<(), String>>>>> = Arc::default();
+        let asked = Arc::clone(&waiting);
+        let methods = Methods::new()
+            .with::<GetStatistics>(move |()| Ok(statistics(&watch)))
+            .with::<Reload>(move |()| {
+                let (answer, answered) = channel();
+                asked.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+                let stops = |_| "the target stops".to_owned();
+                let wished = wish.send(Wish::Reload);
+                wished.map_err(stops)?;
+                let outcome = answered.recv_timeout(RELOAD_TIMEOUT);
+                outcome.unwrap_or_else(|_| Err("it takes long, or the target stops".to_owned()))
+            });
+        let server = Server::start(address, methods)
+            .map_err(|error| Failure::io("listen for control on", address, &error))?;
+        Ok(Self { server, waiting })
+    }
+
+    /// Where it listens.
+    pub(super) const fn address(&self) -> &Address {
+        self.server.address()
+    }
+
+    /// Tells whoever asked for a reload how it went.
+    pub(super) fn reloaded(&self, outcome: &Result<(), String>) {
+        let waiting = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *waiting)
+        };
+        for who in waiting {
+            // Who does not wait any longer need not know.
+            let _ = who.send(outcome.clone());
+        }
+    }
+}
+
+fn statistics(watch: &Watch) -> Statistics {
+    let threads = machine::threads("weft-group-");
+    let group = |of: GroupStatistics| {
+        let name = format!("weft-group-{}", of.group);
+        let thread = threads.iter().find(|thread| thread.name == name).cloned();
+        Group {
+            group: of.group,
+            cpu: of.cpu,
+            thread: thread.unwrap_or_default(),
+            idle_ns: u64::try_from(of.idle.as_nanos()).unwrap_or(u64::MAX),
+            connections: of.connections,
+            queues: of.queues as u64,
+            served: of.served.into_iter().map(served).collect(),
+        }
+    };
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let time = weft_reactor::monotonic_time().as_nanos();
+    Statistics {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: kernel.trim().to_owned(),
+        process_id: std::process::id(),
+        time_ns: u64::try_from(time).unwrap_or(u64::MAX),
+        groups: watch.read().into_iter().map(group).collect(),
+        machine: Machine::read(),
+    }
+}
+
+fn served(of: weft_target::Served) -> Served {
+    Served {
+        subsystem: of.subsystem,
+        nsid: of.nsid,
+        reads: of.reads,
+        writes: of.writes,
+        others: of.others,
+        read_bytes: of.read_bytes,
+        written_bytes: of.written_bytes,
+    }
+}
