@@ -46,8 +46,22 @@ struct DeviceWords {
 pub(crate) struct GroupWords {
     connections: Word,
     idle_ns: Word,
+    /// Since when the group waits for something to do, 0 while it does something.
+    waits_since_ns: Word,
     /// By the index of the device. Only reconfiguration and readers take the lock.
     devices: Mutex<Vec<Arc<DeviceWords>>>,
+}
+
+impl GroupWords {
+    fn idle(&self, now: Duration) -> Duration {
+        let (idle_ns, since_ns) = (self.idle_ns.get(), self.waits_since_ns.get());
+        let waiting_ns = if since_ns == 0 { 0 } else { ns(now).saturating_sub(since_ns) };
+        Duration::from_nanos(idle_ns.saturating_add(waiting_ns))
+    }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A group's own end of its words.
@@ -87,10 +101,16 @@ impl Counters {
         }
     }
 
-    /// Shows how the group stands.
-    pub(crate) fn show(&self, connections: usize, idle: Duration) {
+    /// Shows how the group stands at the end of a turn: it waits since `now`.
+    pub(crate) fn show_waiting(&self, connections: usize, now: Duration) {
         self.group.connections.set(connections as u64);
-        self.group.idle_ns.set(u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+        self.group.waits_since_ns.set(ns(now).max(1));
+    }
+
+    /// Shows that the wait is over, and how long all of them were so far.
+    pub(crate) fn show_busy(&self, idle: Duration) {
+        self.group.idle_ns.set(ns(idle));
+        self.group.waits_since_ns.set(0);
     }
 }
 
@@ -142,9 +162,10 @@ impl Watch {
         Self { directory, cpus }
     }
 
-    /// The counters of every group, of the namespaces that are served now.
+    /// The counters of every group, of the namespaces that are served now. `now` is the time of
+    /// the groups' reactors.
     #[must_use]
-    pub fn read(&self) -> Vec<GroupStatistics> {
+    pub fn read(&self, now: Duration) -> Vec<GroupStatistics> {
         let snapshot = self.directory.snapshot();
         let queues = self.directory.queues();
         let groups = self.directory.words().iter().enumerate().map(|(group, words)| {
@@ -169,7 +190,7 @@ impl Watch {
                 cpu: self.cpus.get(group).copied(),
                 connections: words.connections.get(),
                 queues: queues.get(group).copied().unwrap_or(0),
-                idle: Duration::from_nanos(words.idle_ns.get()),
+                idle: words.idle(now),
                 served,
             }
         });

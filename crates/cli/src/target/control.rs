@@ -86,13 +86,13 @@ fn statistics(watch: &Watch) -> Statistics {
         }
     };
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let time = weft_reactor::monotonic_time().as_nanos();
+    let now = weft_reactor::monotonic_time();
     Statistics {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: kernel.trim().to_owned(),
         process_id: std::process::id(),
-        time_ns: u64::try_from(time).unwrap_or(u64::MAX),
-        groups: watch.read().into_iter().map(group).collect(),
+        time_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+        groups: watch.read(now).into_iter().map(group).collect(),
         machine: Machine::read(),
     }
 }

@@ -32,7 +32,7 @@ fn a_target_says_what_it_served_and_what_it_used() {
         assert_eq!(served, [(1, 0, 0), (2, 1, 3 * 4096)]);
         assert_eq!(group.served[1].subsystem, NQN);
         assert!(group.thread.user_ns + group.thread.system_ns > 0);
-        assert!(group.idle_ns <= after.time_ns && !after.machine.cores.is_empty());
+        assert!(group.idle_ns > 0 && !after.machine.cores.is_empty());
         let path = folder.path("control");
         target.stop();
         assert!(!path.exists(), "the socket goes with the target");

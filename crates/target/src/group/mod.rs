@@ -116,6 +116,7 @@ impl Group {
     pub(crate) fn turn(&mut self, patience: Patience) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         self.core.reactor.poll(patience, &mut completions);
+        self.core.devices.counters().show_busy(self.core.reactor.idle_time());
         for completion in completions.drain(..) {
             self.dispatch(completion);
         }
@@ -134,8 +135,8 @@ impl Group {
         }
         self.core.devices.rest(&mut self.core.reactor);
         self.finish_turn();
-        let counters = self.core.devices.counters();
-        counters.show(self.connections.len(), self.core.reactor.idle_time());
+        let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
+        counters.show_waiting(self.connections.len(), now);
         self.check_drained();
         !(self.stopping && self.connections.len() == 0)
     }
