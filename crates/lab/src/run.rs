@@ -5,7 +5,7 @@ use std::{
     sync::{
         Arc,
         atomic::AtomicBool,
-        mpsc::{self, Receiver, Sender},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread,
     time::Duration,
@@ -87,16 +87,51 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
+/// Who looks on while a job runs: on the thread that gathers results, never on one that carries
+/// load.
+pub trait Onlooker {
+    /// What happened in the last window; about twice a second.
+    fn progress(&mut self, _progress: &Progress) {}
+
+    /// The ramp is over: from now on it counts.
+    fn counting_begins(&mut self) {}
+
+    /// Nothing counts any more.
+    fn counting_ends(&mut self) {}
+}
+
+/// An onlooker who wants to know about windows only.
+struct Windows<'a>(&'a mut dyn FnMut(&Progress));
+
+impl Onlooker for Windows<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        (self.0)(progress);
+    }
+}
+
 /// Runs a job on a device. `stop` ends it early; `observe` is called about twice a second.
 ///
 /// # Errors
-/// The run could not begin. A run that began has a result, even if it
-/// [failed](RunResult::failed).
+/// As [`run_watched`].
 pub fn run(
     job: &Job,
     factory: &Arc<dyn DeviceFactory>,
     stop: &AtomicBool,
     observe: &mut dyn FnMut(&Progress),
+) -> Result<RunResult, RunError> {
+    run_watched(job, factory, stop, &mut Windows(observe))
+}
+
+/// Runs a job on a device. `stop` ends it early.
+///
+/// # Errors
+/// The run could not begin. A run that began has a result, even if it
+/// [failed](RunResult::failed).
+pub fn run_watched(
+    job: &Job,
+    factory: &Arc<dyn DeviceFactory>,
+    stop: &AtomicBool,
+    onlooker: &mut dyn Onlooker,
 ) -> Result<RunResult, RunError> {
     let plan = job.plan(&factory.geometry()).map_err(RunError::Job)?;
     let time = u64::try_from(monotonic_time().as_nanos()).unwrap_or(0);
@@ -117,7 +152,7 @@ pub fn run(
             go.push(start);
         }
         drop(news_to);
-        gather(&setup, &news, go, observe)
+        gather(&setup, &news, go, onlooker)
     })
 }
 
@@ -126,7 +161,7 @@ fn gather(
     setup: &Setup<'_>,
     news: &Receiver<(usize, News)>,
     go: Vec<Sender<u64>>,
-    observe: &mut dyn FnMut(&Progress),
+    onlooker: &mut dyn Onlooker,
 ) -> Result<RunResult, RunError> {
     let workers = go.len();
     let driver = wait_until_ready(news, workers)?;
@@ -142,13 +177,18 @@ fn gather(
     let mut result = RunResult { driver, ..RunResult::default() };
     let mut gathered: Vec<(usize, usize, LaneResult)> = Vec::new();
     let mut done = 0;
+    let mut moments = Moments::new(setup, start);
     while done < workers {
-        let Ok((worker, news)) = news.recv() else {
-            return Err(RunError::Worker("a worker's thread died".to_owned()));
+        let (worker, news) = match moments.next(news, onlooker) {
+            Ok(news) => news,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(RunError::Worker("a worker's thread died".to_owned()));
+            }
         };
         match news {
             News::Ready(_) => {}
-            News::Window(window) => gathering.note(worker, *window, observe),
+            News::Window(window) => gathering.note(worker, *window, onlooker),
             News::Done(lanes, elapsed) => {
                 done += 1;
                 result.elapsed = result.elapsed.max(elapsed);
@@ -156,6 +196,7 @@ fn gather(
             }
         }
     }
+    moments.end(onlooker);
     gathered.sort_by_key(|(lane, _, _)| *lane);
     result.lanes = gathered.into_iter().map(|(_, worker, result)| (worker, result)).collect();
     Ok(result)
@@ -176,6 +217,47 @@ fn wait_until_ready(
     Ok(driver)
 }
 
+/// When counting begins and ends, for the onlooker.
+struct Moments {
+    /// What is still to come, soonest last.
+    due: Vec<(Option<Duration>, fn(&mut dyn Onlooker))>,
+}
+
+impl Moments {
+    fn new(setup: &Setup<'_>, start: Duration) -> Self {
+        let begin = start + setup.job.ramp;
+        let end = setup.plan.runtime.map(|runtime| begin + runtime);
+        let ends: fn(&mut dyn Onlooker) = |onlooker| onlooker.counting_ends();
+        let begins: fn(&mut dyn Onlooker) = |onlooker| onlooker.counting_begins();
+        Self { due: vec![(end, ends), (Some(begin), begins)] }
+    }
+
+    /// Waits for news, or until a moment has come, and then tells the onlooker.
+    fn next<T>(
+        &mut self,
+        news: &Receiver<T>,
+        onlooker: &mut dyn Onlooker,
+    ) -> Result<T, RecvTimeoutError> {
+        let Some((Some(at), tell)) = self.due.last().copied() else {
+            return news.recv().map_err(|_| RecvTimeoutError::Disconnected);
+        };
+        let left = at.saturating_sub(monotonic_time());
+        if left.is_zero() {
+            self.due.pop();
+            tell(onlooker);
+            return Err(RecvTimeoutError::Timeout);
+        }
+        news.recv_timeout(left)
+    }
+
+    /// A run that ended early has its moments now.
+    fn end(&mut self, onlooker: &mut dyn Onlooker) {
+        while let Some((_, tell)) = self.due.pop() {
+            tell(onlooker);
+        }
+    }
+}
+
 /// Windows of the workers, until all have told theirs.
 struct Gathering {
     start: Duration,
@@ -184,7 +266,7 @@ struct Gathering {
 }
 
 impl Gathering {
-    fn note(&mut self, worker: usize, window: Window, observe: &mut dyn FnMut(&Progress)) {
+    fn note(&mut self, worker: usize, window: Window, onlooker: &mut dyn Onlooker) {
         if let Some(place) = self.windows.get_mut(worker) {
             // A worker that tells a second time does not wait for one that ended.
             let again = place.replace(window).is_some();
@@ -213,7 +295,7 @@ impl Gathering {
             latency.add(&window.latency);
         }
         progress.p99_ns = latency.percentile_ns(99.0);
-        observe(&progress);
+        onlooker.progress(&progress);
     }
 }
 

@@ -108,6 +108,9 @@ pub struct LaneResult {
     pub depth_levels: [u64; 7],
     /// What its worker used of its processor while it counted; lanes of one worker share it.
     pub usage: Usage,
+    /// Requests of all kinds that were handed to the device since the start: ramp, probes and
+    /// what verification reads back included.
+    pub submitted: u64,
     /// What verification found.
     pub verify: VerifyResult,
     /// Why it ended early.
@@ -140,6 +143,7 @@ impl LaneResult {
         if usage {
             self.usage = self.usage.plus(&other.usage);
         }
+        self.submitted += other.submitted;
         self.verify.add(&other.verify);
         if self.error.is_none() {
             self.error.clone_from(&other.error);

@@ -17,6 +17,9 @@ pub struct Usage {
     pub major_faults: u64,
     /// Page faults that did not.
     pub minor_faults: u64,
+    /// How long the thread's reactor looked for something to do, or slept, and found nothing. The
+    /// kernel does not tell this; whoever owns the reactor does.
+    pub idle: Duration,
 }
 
 impl Usage {
@@ -40,6 +43,7 @@ impl Usage {
             context_switches: self.context_switches.saturating_sub(earlier.context_switches),
             major_faults: self.major_faults.saturating_sub(earlier.major_faults),
             minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+            idle: self.idle.saturating_sub(earlier.idle),
         }
     }
 
@@ -52,6 +56,7 @@ impl Usage {
             context_switches: self.context_switches + other.context_switches,
             major_faults: self.major_faults + other.major_faults,
             minor_faults: self.minor_faults + other.minor_faults,
+            idle: self.idle + other.idle,
         }
     }
 
@@ -81,6 +86,7 @@ impl Usage {
             context_switches: switches,
             major_faults: field(12),
             minor_faults: field(10),
+            idle: Duration::ZERO,
         }
     }
 }

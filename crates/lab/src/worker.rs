@@ -93,6 +93,8 @@ struct Worker<'a> {
     stage: Stage,
     before: Usage,
     used: Usage,
+    /// How long it looked for something to do in turns of its own and found nothing.
+    looked: Duration,
     window_from: Duration,
 }
 
@@ -134,6 +136,7 @@ impl<'a> Worker<'a> {
             stage: Stage::Ramp,
             before: Usage::default(),
             used: Usage::default(),
+            looked: Duration::ZERO,
             window_from: start,
         }
         .probed()
@@ -165,8 +168,13 @@ impl<'a> Worker<'a> {
     fn run(&mut self, start_ns: u64, tell: &dyn Fn(News)) {
         self.begin(start_ns);
         let mut idle_turns = 0;
+        let mut nothing_since = None;
         loop {
-            let now_ns = ns(self.reactor.now());
+            let now = self.reactor.now();
+            let now_ns = ns(now);
+            if let Some(since) = nothing_since.take() {
+                self.looked += now.saturating_sub(since);
+            }
             self.advance(now_ns);
             let completed = self.turn();
             if self.lanes.iter().all(Lane::is_done) {
@@ -184,6 +192,9 @@ impl<'a> Worker<'a> {
             idle_turns = 0;
             let patience = if completed > 0 { Patience::NoWait } else { self.patience() };
             self.reactor.poll(patience, &mut self.completions);
+            if completed == 0 && patience == Patience::NoWait && self.completions.is_empty() {
+                nothing_since = Some(now);
+            }
             if self.dispatch() {
                 tell(News::Window(Box::new(self.window())));
             }
@@ -211,7 +222,7 @@ impl<'a> Worker<'a> {
     fn advance(&mut self, now_ns: u64) {
         if self.stage == Stage::Ramp && now_ns >= self.count_from_ns {
             self.stage = Stage::Counting;
-            self.before = Usage::of_this_thread();
+            self.before = self.usage();
             for lane in &mut self.lanes {
                 lane.begin_counting(self.count_from_ns);
             }
@@ -231,9 +242,13 @@ impl<'a> Worker<'a> {
 
     fn end_counting(&mut self) {
         if self.stage == Stage::Counting {
-            self.used = Usage::of_this_thread().since(&self.before);
+            self.used = self.usage().since(&self.before);
             self.stage = Stage::Over;
         }
+    }
+
+    fn usage(&self) -> Usage {
+        Usage { idle: self.reactor.idle_time() + self.looked, ..Usage::of_this_thread() }
     }
 
     /// One turn of every lane; how many requests completed at once.

@@ -212,3 +212,58 @@ fn what_cannot_begin_is_told() {
         "{error:?}"
     );
 }
+
+/// Notes when it was told what, in ms.
+#[derive(Default)]
+struct Notes(Vec<(&'static str, Duration)>);
+
+impl Onlooker for Notes {
+    fn counting_begins(&mut self) {
+        self.0.push(("begins", monotonic_time()));
+    }
+
+    fn counting_ends(&mut self) {
+        self.0.push(("ends", monotonic_time()));
+    }
+}
+
+#[test]
+fn an_onlooker_is_told_when_it_counts() {
+    let stop = AtomicBool::new(false);
+    let job = Job {
+        runtime: Some(Duration::from_millis(150)),
+        ramp: Duration::from_millis(80),
+        polling: Polling::Sleep,
+        ..Job::default()
+    };
+    let mut notes = Notes::default();
+    let before = monotonic_time();
+    run_watched(&job, &device("delay:read=1ms:memory:1MiB"), &stop, &mut notes).expect("a run");
+    let [("begins", begins), ("ends", ends)] = notes.0[..] else { panic!("{:?}", notes.0) };
+    assert!(begins - before >= job.ramp && ends - begins >= Duration::from_millis(140));
+    let mut notes = Notes::default();
+    run_watched(&counted(Pattern::Read, 10), &device("null:1GiB"), &stop, &mut notes)
+        .expect("a run");
+    let told: Vec<_> = notes.0.iter().map(|(what, _)| *what).collect();
+    assert_eq!(told, ["begins", "ends"], "each once, also when a job ends by its requests");
+}
+
+#[test]
+fn every_submission_is_known_and_time_without_work_too() {
+    let job = Job {
+        runtime: Some(Duration::from_millis(200)),
+        ramp: Duration::from_millis(60),
+        depth: 4,
+        copies: 2,
+        ..Job::default()
+    };
+    for polling in [Polling::Sleep, Polling::Spin, Polling::Adaptive(Duration::from_micros(50))] {
+        let job = Job { polling, ..job.clone() };
+        let total = run_on(&device("delay:read=2ms:memory:1MiB"), &job).total();
+        // The ramp's requests and the two probes are there beside those that count.
+        assert!(total.submitted > total.read.requests + 2, "{polling:?}");
+        assert!(total.usage.idle > Duration::from_millis(150), "{polling:?}: {:?}", total.usage);
+    }
+    let busy = run_on(&device("null:1GiB"), &Job { copies: 1, ..job }).total();
+    assert!(busy.usage.idle < Duration::from_millis(20), "{:?}", busy.usage);
+}

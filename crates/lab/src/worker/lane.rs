@@ -421,6 +421,7 @@ impl Lane {
             Operation::Read { block, blocks: self.blocks, into: buffer }
         };
         self.device.submit(reactor, Request { tag: u64::from(number), operation });
+        self.result.submitted += 1;
         if matches!(purpose, Purpose::Read | Purpose::Write) {
             self.depth_levels[depth_level(self.slots.len() - self.free.len())] += 1;
         }
