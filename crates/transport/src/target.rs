@@ -204,6 +204,14 @@ impl TargetConnection {
         }
     }
 
+    /// Closes the connection at once, also one that is being closed already: its descriptor is
+    /// needed. Poll events afterwards.
+    pub fn abort(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.abort(reactor, reason),
+        }
+    }
+
     /// Whether the connection is about to end, or the host has ended it already: what it sent
     /// before that may not have been received yet.
     #[must_use]

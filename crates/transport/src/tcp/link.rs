@@ -224,17 +224,18 @@ impl Link {
         reactor.submit(self.token(RECEIVE), Operation::ReceiveInto { socket, buffer, range });
     }
 
-    /// Sends all that is queued, unless a send is under way.
-    pub(crate) fn send(&mut self, reactor: &mut Reactor) {
-        let Some(socket) = self.socket else { return };
+    /// Sends all that is queued, unless a send is under way. Says whether it does.
+    pub(crate) fn send(&mut self, reactor: &mut Reactor) -> bool {
+        let Some(socket) = self.socket else { return false };
         if self.sending || self.outgoing.0.is_empty() {
-            return;
+            return false;
         }
         let next = self.spare.take().unwrap_or_default();
         let message = std::mem::replace(&mut self.outgoing.0, next);
         self.sending = true;
         self.sends = self.sends.wrapping_add(1);
         reactor.submit(self.token(SEND), Operation::Send { socket, message });
+        true
     }
 
     pub(crate) fn set_deadline(&mut self, reactor: &mut Reactor, timeout: Duration) {

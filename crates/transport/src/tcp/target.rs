@@ -57,6 +57,8 @@ pub(crate) struct Connection {
     shallow: bool,
     slots: Vec<SlotState>,
     starved: Option<Starved>,
+    /// Commands whose answers wait until the kernel has taken what is being sent.
+    unsent: usize,
     events: VecDeque<Event>,
     limits: Limits,
     /// Why the connection ends, once it does; taken when that has been raised.
@@ -219,7 +221,9 @@ impl Connection {
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        self.link.send(reactor);
+        if self.link.send(reactor) {
+            self.unsent = 0;
+        }
         if self.starved.is_some() {
             self.retry(reactor);
         }
@@ -243,6 +247,14 @@ impl Connection {
         self.settle();
     }
 
+    pub(crate) fn abort(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        if self.link.is_open() {
+            self.reason = Some(reason);
+        }
+        self.link.shut(reactor);
+        self.settle();
+    }
+
     fn new(owner: Owner, tag: u32, socket: SocketId, session: Session, limits: Limits) -> Self {
         Self {
             link: Link::new(owner, tag, Some(socket)),
@@ -251,6 +263,7 @@ impl Connection {
             shallow: true,
             slots: vec![SlotState::default()],
             starved: None,
+            unsent: 0,
             events: VecDeque::new(),
             limits,
             reason: None,
@@ -261,7 +274,15 @@ impl Connection {
     fn is_paused(&self) -> bool {
         matches!(self.stage, Stage::Responding | Stage::Connecting)
             || self.starved.is_some()
+            || self.is_backed_up()
             || !self.link.is_open()
+    }
+
+    /// Whether the host takes no answers but sends commands all the same. To a host, a command
+    /// whose answer it has not read is still in flight: one that keeps to the depth of its queue
+    /// never gets here, and one that does not cannot fill the memory with answers.
+    fn is_backed_up(&self) -> bool {
+        self.unsent > self.slots.len()
     }
 
     /// Takes in what has been received, until it is used up or something must come first.
@@ -276,6 +297,11 @@ impl Connection {
         }
         if self.starved.is_some() {
             self.link.set_chore(reactor, POOL_RETRY);
+        }
+        if self.is_backed_up()
+            && let Some(input) = self.link.input.take()
+        {
+            self.link.input = Some(input.park());
         }
     }
 
@@ -340,7 +366,11 @@ impl Connection {
     fn retry(&mut self, reactor: &mut Reactor) {
         let Some(Starved { slot, bytes }) = self.starved else { return };
         let pool = reactor.pool();
-        let buffer = if self.shallow { pool.take_reserved(bytes) } else { pool.take(bytes) };
+        // While the connection waits for memory it reads nothing. If it has commands whose data
+        // is to come, they hold memory that somebody else may be waiting for in the same way.
+        let owes = self.slots.iter().any(|state| state.buffer.is_some());
+        let reserved = self.shallow || owes;
+        let buffer = if reserved { pool.take_reserved(bytes) } else { pool.take(bytes) };
         if let (Some(buffer), Some(state)) = (buffer, self.slots.get_mut(usize::from(slot))) {
             state.buffer = Some(buffer);
             self.starved = None;
@@ -455,6 +485,7 @@ impl Connection {
     }
 
     fn free(&mut self, slot: Slot) {
+        self.unsent += 1;
         if let Some(state) = self.slots.get_mut(slot.index()) {
             debug_assert!(state.in_flight, "a command is answered once");
             state.in_flight = false;
