@@ -533,7 +533,8 @@ impl Group {
         while let Some(id) = self.listeners.oldest() {
             if self.connections.get(id).is_some_and(Connection::is_stranger) {
                 return self.with_id(id, |connection, core| {
-                    connection.close(CloseReason::Requested("shed to make room"), core);
+                    let reason = CloseReason::Requested("shed to make room");
+                    connection.transport.abort(&mut core.reactor, reason);
                 });
             }
         }

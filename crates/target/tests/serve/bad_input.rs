@@ -139,10 +139,22 @@ fn cases() -> Vec<Case> {
             FIELD,
             4,
         ),
-        case("PFV", &[Stage::Fresh], request(|r| r.format_version = U16::new(1)), Fes::UNSUPPORTED_PARAMETER, 8),
+        case(
+            "PFV",
+            &[Stage::Fresh],
+            request(|r| r.format_version = U16::new(1)),
+            Fes::UNSUPPORTED_PARAMETER,
+            8,
+        ),
         case("HPDA", &[Stage::Fresh], request(|r| r.host_data_alignment = 32), FIELD, 10),
         case("a second ICReq", AFTER_HANDSHAKE, request(|_| ()), Fes::SEQUENCE_ERROR, 0),
-        case("a command before ICReq", &[Stage::Fresh], header(Kind::CapsuleCommand, |_| ()), Fes::SEQUENCE_ERROR, 0),
+        case(
+            "a command before ICReq",
+            &[Stage::Fresh],
+            header(Kind::CapsuleCommand, |_| ()),
+            Fes::SEQUENCE_ERROR,
+            0,
+        ),
         case("data before ICReq", &[Stage::Fresh], unasked_data(), Fes::SEQUENCE_ERROR, 0),
         case("data that nobody asked for", AFTER_HANDSHAKE, unasked_data(), FIELD, 10),
         case(
@@ -175,7 +187,13 @@ fn cases() -> Vec<Case> {
             FIELD,
             4,
         ),
-        case("too much in the capsule", &[Stage::Shaken, Stage::Io], capsule_of(65536), Fes::LIMIT_EXCEEDED, 0),
+        case(
+            "too much in the capsule",
+            &[Stage::Shaken, Stage::Io],
+            capsule_of(65536),
+            Fes::LIMIT_EXCEEDED,
+            0,
+        ),
         case("4 GiB in the capsule", CONNECTED, capsule_of(u32::MAX - 72), Fes::LIMIT_EXCEEDED, 0),
     ];
     // Every PDU that only a controller sends.
@@ -287,7 +305,11 @@ fn what_breaks_the_protocol_is_answered_and_nobody_else_notices() {
 }
 
 /// A write for which the target has asked for data.
-fn asked_for_data(at: SocketAddr, controller: u16, queue_id: u16) -> (Raw, weft_nvme::tcp::ReadyToTransfer) {
+fn asked_for_data(
+    at: SocketAddr,
+    controller: u16,
+    queue_id: u16,
+) -> (Raw, weft_nvme::tcp::ReadyToTransfer) {
     let mut raw = Raw::io(at, &Hello::io(controller, queue_id), DigestOptions(0));
     let write = read_write(NvmOpcode::WRITE, 1, 0, 2)
         .with_command_id(7)
@@ -310,7 +332,12 @@ fn data_that_is_not_what_was_asked_for_ends_the_connection() {
         type Change = fn(&Raw, weft_nvme::tcp::ReadyToTransfer, &[u8]) -> Vec<u8>;
         let cases: [(&str, Change, Fes, u32); 7] = [
             ("a gap", |raw, to, data| raw.data(&to, 4096, &data[..4096], true), outside, 0),
-            ("too much", |raw, to, data| raw.data(&to, 0, &[data, data].concat(), true), outside, 0),
+            (
+                "too much",
+                |raw, to, data| raw.data(&to, 0, &[data, data].concat(), true),
+                outside,
+                0,
+            ),
             ("LAST_PDU too early", |raw, to, data| raw.data(&to, 0, &data[..4096], true), field, 1),
             ("no LAST_PDU", |raw, to, data| raw.data(&to, 0, data, false), field, 1),
             (
@@ -331,14 +358,23 @@ fn data_that_is_not_what_was_asked_for_ends_the_connection() {
                 field,
                 10,
             ),
-            ("far away", |raw, to, data| raw.data(&to, u32::MAX - 4095, &data[..4096], true), outside, 0),
+            (
+                "far away",
+                |raw, to, data| raw.data(&to, u32::MAX - 4095, &data[..4096], true),
+                outside,
+                0,
+            ),
         ];
         for ((name, change, status, information), queue_id) in cases.into_iter().zip(1..) {
             let (mut raw, request) = asked_for_data(at, controller, queue_id);
             let pdu = change(&raw, request, &data);
             raw.try_send(&pdu);
             let termination = raw.termination();
-            assert_eq!((termination.status, termination.information), (status, information), "{name}");
+            assert_eq!(
+                (termination.status, termination.information),
+                (status, information),
+                "{name}"
+            );
         }
         // Not one byte of it was written.
         let mut io = Peer::io(at, controller, 100);

@@ -93,7 +93,7 @@ fn queues_are_spread() {
     if child::is_child_of(NAME) {
         return child::serve(config_of_two_groups(&["memory:1MiB"]));
     }
-    let mut target = ChildTarget::of(NAME, None);
+    let mut target = ChildTarget::of(NAME, "epoll", None);
     let (_admin, controller) = Peer::admin(target.address);
     let mut queues: Vec<_> =
         (1..=5).map(|queue_id| Peer::io(target.address, controller, queue_id)).collect();

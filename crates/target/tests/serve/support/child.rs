@@ -61,9 +61,9 @@ pub(crate) fn serve(config: Config) {
 }
 
 impl ChildTarget {
-    /// Runs this test in another process, where [`is_child_of`] holds. `descriptors`: how many
-    /// it may have.
-    pub(crate) fn of(test: &str, descriptors: Option<u64>) -> Self {
+    /// Runs this test in another process, where [`is_child_of`] holds, on this driver.
+    /// `descriptors`: how many it may have.
+    pub(crate) fn of(test: &str, driver: &str, descriptors: Option<u64>) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut command = match descriptors {
             None => Command::new(program),
@@ -77,6 +77,7 @@ impl ChildTarget {
         let mut child = command
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env(VARIABLE, test)
+            .env(weft_reactor::DRIVER_VARIABLE, driver)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

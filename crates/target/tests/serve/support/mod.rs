@@ -45,6 +45,14 @@ pub(crate) fn drivers() -> &'static [DriverKind] {
     })
 }
 
+/// The same drivers, as the environment names them.
+pub(crate) fn driver_names() -> impl Iterator<Item = &'static str> {
+    drivers().iter().map(|driver| match driver {
+        DriverKind::Uring => "uring",
+        _ => "epoll",
+    })
+}
+
 /// Runs a test with a target on each driver that there is.
 pub(crate) fn on_each_driver(config: &Config, test: impl Fn(&Target)) {
     for driver in drivers() {

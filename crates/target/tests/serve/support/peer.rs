@@ -111,9 +111,13 @@ impl Answer {
 impl Peer {
     /// A connection that has gone through its handshake.
     pub(crate) fn open(address: SocketAddr, options: HostOptions) -> Self {
+        Self::with_pool(address, options, 16 << 20)
+    }
+
+    /// The same, with so much room for data.
+    pub(crate) fn with_pool(address: SocketAddr, options: HostOptions, pool_bytes: usize) -> Self {
         // Not io_uring: there a socket that is dropped may stay open for a moment longer.
-        let config =
-            Config { driver: DriverKind::Epoll, pool_bytes: 16 << 20, ..Config::default() };
+        let config = Config { driver: DriverKind::Epoll, pool_bytes, ..Config::default() };
         let mut reactor = Reactor::new(config).expect("a reactor");
         let connection = HostConnection::connect(&mut reactor, Owner(1), 0, address, options);
         let mut peer = Self { reactor, connection, answers: Vec::new() };

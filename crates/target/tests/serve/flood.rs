@@ -1,0 +1,310 @@
+//! More peers than there is room for, peers that do nothing, and peers that take nothing: none of
+//! them may cost the target what it needs for others. The target is a process of its own here, so
+//! that descriptors, memory and processor time are its own.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use weft_nvme::NvmOpcode;
+use weft_nvme::Wire;
+use weft_nvme::sgl::Descriptor;
+use weft_nvme::tcp::{DigestOptions, InitializeConnectionRequest};
+use weft_reactor::monotonic_time;
+use weft_transport::CloseReason;
+
+use crate::support::child::{self, ChildTarget, Usage};
+use crate::support::peer::{Hello, Peer, read_write};
+use crate::support::raw::Raw;
+use crate::support::{config, driver_names, pattern, wait_until};
+
+const BLOCK: usize = 4096;
+
+/// A controller and an I/O queue, which has been used.
+fn good_host(at: SocketAddr) -> (Peer, Peer) {
+    let (admin, controller) = Peer::admin(at);
+    let mut io = Peer::io(at, controller, 1);
+    use_queue(&mut io);
+    (admin, io)
+}
+
+fn use_queue(io: &mut Peer) {
+    let bytes = pattern(BLOCK, 1);
+    io.write(1, 0, 1, &bytes).succeeded();
+    assert!(io.read(1, 0, 1, BLOCK).bytes() == bytes);
+}
+
+/// Connects and perhaps says something, and stays.
+fn stranger(at: SocketAddr, number: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(at).expect("the kernel's backlog takes it");
+    let request = InitializeConnectionRequest::new(0, DigestOptions(0), 0);
+    let says: &[u8] = match number % 4 {
+        0 => &[],
+        1 => &request.bytes()[..100],
+        2 => request.bytes(),
+        _ => &[0xff; 64],
+    };
+    // It may be hung up on at any time.
+    drop(stream.write_all(says));
+    stream
+}
+
+/// Whether the target has hung up.
+fn is_ended(stream: &TcpStream) -> bool {
+    let mut stream = stream;
+    stream.set_nonblocking(true).expect("a mode");
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// The processor time that the target uses in a while in which nothing is asked of it.
+fn idle_share(target: &mut ChildTarget, time: Duration) -> (f64, Usage) {
+    let (began, before) = (monotonic_time(), target.usage());
+    std::thread::sleep(time);
+    let after = target.usage();
+    let share = (after.cpu - before.cpu).as_secs_f64() / (monotonic_time() - began).as_secs_f64();
+    (share, after)
+}
+
+#[test]
+fn ten_thousand_strangers_cost_little_and_delay_nobody() {
+    const NAME: &str = "flood::ten_thousand_strangers_cost_little_and_delay_nobody";
+    if child::is_child_of(NAME) {
+        let mut config = config(&["memory:8MiB"]);
+        // They are to stay as long as the test lasts.
+        config.limits.connect_timeout = Duration::from_secs(300);
+        return child::serve(config);
+    }
+    let limit = weft_reactor::raise_descriptor_limit().expect("a limit");
+    // The other tests need some, too.
+    let count = usize::try_from(limit.saturating_sub(1500)).expect("a count").min(10_000);
+    if count < 10_000 {
+        eprintln!("REDUCED: {count} strangers, this process may open {limit} descriptors");
+    }
+    for driver in driver_names() {
+        let mut target = ChildTarget::of(NAME, driver, None);
+        let at = target.address;
+        let (mut admin, mut io) = good_host(at);
+        let before = target.usage();
+        let mut strangers = Vec::new();
+        for number in 0..count {
+            strangers.push(stranger(at, number));
+            if number % 1000 == 0 {
+                use_queue(&mut io);
+            }
+        }
+        let began = monotonic_time();
+        let late = good_host(at);
+        let took = monotonic_time() - began;
+        assert!(took < Duration::from_secs(5), "the next good host waited {took:?}");
+        use_queue(&mut io);
+        assert!(admin.controller_status().ready());
+        let (share, after) = idle_share(&mut target, Duration::from_secs(1));
+        assert!(share < 0.2, "{share:.2} of a processor for strangers that do nothing");
+        let each = after.resident_kib.saturating_sub(before.resident_kib) * 1024 / count;
+        eprintln!(
+            "{driver}: {count} strangers: {each} bytes each, {} descriptors, {:.3} of a processor, \
+             the next host waited {took:?}",
+            after.descriptors, share
+        );
+        assert!(each < 32 * 1024, "{each} bytes for each stranger");
+        drop(late);
+        target.stop();
+    }
+}
+
+#[test]
+fn a_few_descriptors_are_enough() {
+    const NAME: &str = "flood::a_few_descriptors_are_enough";
+    const LIMIT: usize = 256;
+    if child::is_child_of(NAME) {
+        let mut config = config(&["memory:8MiB"]);
+        config.limits.connect_timeout = Duration::from_secs(300);
+        return child::serve(config);
+    }
+    for driver in driver_names() {
+        let mut target = ChildTarget::of(NAME, driver, Some(LIMIT as u64));
+        let at = target.address;
+        let (mut admin, mut io) = good_host(at);
+        // One after the other, so that it is known who came first.
+        let mut strangers: Vec<_> =
+            (0..100).map(|_| Raw::shaken_hands(at, DigestOptions(0), 1)).collect();
+        assert!(strangers.iter().all(|one| !is_ended(one.stream())), "there is room for these");
+        // All at once.
+        let crowd: Vec<_> = (0..600).map(|number| stranger(at, number)).collect();
+        let began = monotonic_time();
+        let late = good_host(at);
+        let took = monotonic_time() - began;
+        assert!(took < Duration::from_secs(5), "the next good host waited {took:?}");
+        // The oldest were shed: all of the first, and of the crowd some.
+        assert!(strangers.iter_mut().all(Raw::is_ended), "the oldest go first");
+        let left = crowd.iter().filter(|one| !is_ended(one)).count();
+        let most = 3 * LIMIT / 4;
+        assert!((1..=most).contains(&left), "{left} of the crowd are left");
+        let newest = Raw::shaken_hands(at, DigestOptions(0), 1);
+        assert!(!is_ended(newest.stream()), "the newest stays");
+        // Who is connected is not shed, and may go on.
+        use_queue(&mut io);
+        assert!(admin.controller_status().ready());
+        let (share, usage) = idle_share(&mut target, Duration::from_secs(1));
+        assert!(share < 0.2, "{share:.2} of a processor, with all descriptors in use");
+        assert!(usage.descriptors < LIMIT, "{} descriptors", usage.descriptors);
+        eprintln!(
+            "{driver}: {LIMIT} descriptors: {} in use, {left} strangers of 600 left, {share:.3} of \
+             a processor, the next host waited {took:?}",
+            usage.descriptors
+        );
+        drop((crowd, late));
+        target.stop();
+    }
+}
+
+#[test]
+fn a_target_full_of_hosts_refuses_strangers_until_there_is_room() {
+    const NAME: &str = "flood::a_target_full_of_hosts_refuses_strangers_until_there_is_room";
+    if child::is_child_of(NAME) {
+        let mut config = config(&["memory:8MiB"]);
+        config.limits.connections = 50;
+        return child::serve(config);
+    }
+    for driver in driver_names() {
+        let mut target = ChildTarget::of(NAME, driver, None);
+        let at = target.address;
+        let (mut admin, controller) = Peer::admin(at);
+        let mut queues: Vec<_> =
+            (1..50).map(|id| Raw::io(at, &Hello::io(controller, id), DigestOptions(0))).collect();
+        for _ in 0..3 {
+            assert!(Raw::open(at).is_ended(), "there is no room");
+        }
+        assert!(admin.controller_status().ready());
+        let (share, _) = idle_share(&mut target, Duration::from_millis(500));
+        assert!(share < 0.2, "{share:.2} of a processor");
+        queues.pop();
+        let there_is_room = || {
+            let mut raw = Raw::open(at);
+            raw.try_send(InitializeConnectionRequest::new(0, DigestOptions(0), 0).bytes());
+            raw.try_receive().is_some()
+        };
+        wait_until("there is room", there_is_room);
+        drop((queues, admin));
+        wait_until("there is room", there_is_room);
+        let (mut again, _) = Peer::admin(at);
+        assert!(again.controller_status().ready());
+        target.stop();
+    }
+}
+
+#[test]
+fn idle_hosts_cost_next_to_nothing() {
+    const NAME: &str = "flood::idle_hosts_cost_next_to_nothing";
+    const QUEUES: u16 = 100;
+    if child::is_child_of(NAME) {
+        return child::serve(config(&["memory:64MiB"]));
+    }
+    for driver in driver_names() {
+        let mut target = ChildTarget::of(NAME, driver, None);
+        let at = target.address;
+        let (_admin, controller) = Peer::admin(at);
+        let before = target.usage();
+        let mut queues: Vec<_> = (1..=QUEUES)
+            .map(|id| Raw::io(at, &Hello::io(controller, id), DigestOptions(0)))
+            .collect();
+        let (share, idle) = idle_share(&mut target, Duration::from_secs(2));
+        let each = |usage: Usage| {
+            usage.resident_kib.saturating_sub(before.resident_kib) * 1024 / usize::from(QUEUES)
+        };
+        // What a queue leaves behind that has been busy. One after the other: what they share,
+        // the pool, is not counted.
+        let read =
+            read_write(NvmOpcode::READ, 1, 0, 16).with_data_pointer(Descriptor::transport(65536));
+        for io in &mut queues {
+            for id in 0..32 {
+                io.command(read.with_command_id(id), &[]);
+            }
+            for _ in 0..64 {
+                io.receive();
+            }
+        }
+        let (later_share, later) = idle_share(&mut target, Duration::from_secs(2));
+        eprintln!(
+            "{driver}: {QUEUES} idle queues: {share:.4} of a processor and {} bytes each; after \
+             some work {later_share:.4} and {} bytes",
+            each(idle),
+            each(later)
+        );
+        assert!(share < 0.05, "{share:.4} of a processor for doing nothing");
+        assert!(later_share < 0.05, "{later_share:.4} of a processor for doing nothing");
+        assert!(each(idle) < 300 * 1024, "{} bytes for each idle queue", each(idle));
+        assert!(each(later) < 300 * 1024, "{} bytes for each idle queue", each(later));
+        drop(queues);
+        target.stop();
+    }
+}
+
+/// A host that asks and asks, and never takes an answer.
+#[test]
+fn a_host_that_takes_no_answers_is_no_longer_listened_to() {
+    const NAME: &str = "flood::a_host_that_takes_no_answers_is_no_longer_listened_to";
+    if child::is_child_of(NAME) {
+        return child::serve(config(&["memory:64MiB"]));
+    }
+    for driver in driver_names() {
+        let mut target = ChildTarget::of(NAME, driver, None);
+        let at = target.address;
+        let (mut admin, mut io) = good_host(at);
+        let (_second, controller) = Peer::admin(at);
+        let before = target.usage();
+        for (queue_id, blocks) in [(1, 1), (2, 256)] {
+            let mut deaf = Raw::io(at, &Hello::io(controller, queue_id), DigestOptions(0));
+            deaf.stream().set_write_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+            let mut asked = 0_u32;
+            for round in 0..2000_u32 {
+                let mut capsules = Vec::new();
+                for id in 0..64 {
+                    let id = u16::try_from((round * 64 + id) % 60_000).expect("an identifier");
+                    let read = read_write(NvmOpcode::READ, 1, 0, blocks)
+                        .with_command_id(id)
+                        .with_data_pointer(Descriptor::transport(blocks * 4096));
+                    capsules.extend(deaf.capsule(read, &[]));
+                }
+                if deaf.stream().write_all(&capsules).is_err() {
+                    break;
+                }
+                asked += 64;
+            }
+            let after = target.usage();
+            let grown = after.resident_kib.saturating_sub(before.resident_kib) / 1024;
+            eprintln!(
+                "{driver}: {asked} reads of {blocks} blocks, not one taken: {grown} MiB more"
+            );
+            assert!(grown < if blocks == 1 { 16 } else { 300 }, "{grown} MiB for one deaf host");
+            // What its answers hold of the pool is not missed by others.
+            use_queue(&mut io);
+            assert!(admin.controller_status().ready());
+            drop(deaf);
+        }
+        // It has gone, and others have the whole pool again.
+        let (_admin, mut late) = good_host(at);
+        assert!(late.read(1, 0, 256, 1 << 20).status().is_success());
+        target.stop();
+    }
+}
+
+/// The children say so when they cannot go on, and whoever waits for them hears it.
+#[test]
+fn a_child_that_stops_closes_its_connections() {
+    const NAME: &str = "flood::a_child_that_stops_closes_its_connections";
+    if child::is_child_of(NAME) {
+        return child::serve(config(&["memory:1MiB"]));
+    }
+    let target = ChildTarget::of(NAME, "epoll", None);
+    let (mut admin, _io) = good_host(target.address);
+    target.stop();
+    assert_eq!(admin.until_closed(), CloseReason::PeerClosed);
+}

@@ -1,0 +1,174 @@
+//! Less memory than hosts could use at once: everything is done all the same, one after another.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_nvme::command::{Flags, Fused};
+use weft_nvme::sgl::Descriptor;
+use weft_nvme::tcp::DigestOptions;
+use weft_nvme::{AdminOpcode, Command, NvmOpcode};
+use weft_target::config::Config;
+use weft_transport::host::{HostData, HostOptions};
+
+use crate::support::peer::{Hello, Peer, read_write};
+use crate::support::raw::Raw;
+use crate::support::{
+    address, config, config_of_two_groups, drivers, on_each_driver, pattern, start,
+};
+
+const BLOCK: usize = 4096;
+const MEGABYTE: usize = 1 << 20;
+
+/// The smallest pool that a target may have.
+fn with_small_pool(config: Config) -> Config {
+    let mut config = config;
+    config.limits.pool_bytes = 16 << 20;
+    config
+}
+
+/// Writes and reads 1 MiB at a time, as many at once as the queue takes, and looks at what comes.
+fn deep_queue(at: SocketAddr, controller: u16, queue_id: u16, digests: bool) {
+    let options =
+        HostOptions { data_digest: digests, header_digest: digests, ..HostOptions::default() };
+    let mut io = Peer::with_pool(at, options, 64 << 20);
+    io.connect(&Hello::io(controller, queue_id)).succeeded();
+    io.connection.set_in_capsule_bytes(16 * 1024);
+    let base = u64::from(queue_id) * 24 * 256;
+    let contents = |piece: u64| pattern(MEGABYTE, u8::try_from(base / 256 + piece).expect("few"));
+    let writes: Vec<_> = (0..24)
+        .map(|piece| {
+            let data = HostData::ToController(io.buffer(&contents(piece)));
+            io.submit_later(read_write(NvmOpcode::WRITE, 1, base + piece * 256, 256), data)
+        })
+        .collect();
+    // Small ones among them, whose data comes in the capsule.
+    let small = io.begin_write(1, base + 23 * 256, 1, &contents(23)[..BLOCK]);
+    for slot in writes {
+        io.wait_for(slot).succeeded();
+    }
+    io.wait_for(small).succeeded();
+    let reads: Vec<_> =
+        (0..24).map(|piece| io.begin_read(1, base + piece * 256, 256, MEGABYTE)).collect();
+    for (slot, piece) in reads.into_iter().zip(0..) {
+        assert!(io.wait_for(slot).bytes() == contents(piece), "piece {piece} of {queue_id}");
+    }
+}
+
+#[test]
+fn deep_queues_share_a_small_pool() {
+    for config in [config(&["memory:256MiB"]), config_of_two_groups(&["memory:256MiB"])] {
+        on_each_driver(&with_small_pool(config), |target| {
+            let at = address(target);
+            let (mut admin, controller) = Peer::admin(at);
+            std::thread::scope(|scope| {
+                for queue_id in 1..=4 {
+                    scope.spawn(move || deep_queue(at, controller, queue_id, queue_id % 2 == 0));
+                }
+            });
+            assert!(admin.controller_status().ready());
+        });
+    }
+}
+
+/// Writes of 2 MiB for which the target asks for data while it asks for the others' as well:
+/// as many as have room in the pool beside the reserve.
+fn fills_the_pool(at: SocketAddr) {
+    let (_admin, controller) = Peer::admin_as(at, &Hello::admin().of_other_host());
+    let hello = Hello::io(controller, 1).of_other_host();
+    let mut raw = Raw::io(at, &hello, DigestOptions(0));
+    for id in 0..7 {
+        let write = read_write(NvmOpcode::WRITE, 1, 0, 512)
+            .with_command_id(id)
+            .with_data_pointer(Descriptor::transport(2 << 20));
+        raw.command(write, &[]);
+    }
+    for id in 0..7 {
+        assert_eq!(raw.receive().ready_to_transfer().command_id.get(), id);
+    }
+}
+
+/// Vanishes with commands in every state.
+fn vanish(at: SocketAddr, round: u64) {
+    let (mut admin, controller) = Peer::admin(at);
+    admin.begin_event_request();
+    let data = pattern(2 << 20, 1);
+    // Data that is on its way, whole PDUs and part of one, and a command that waits for memory.
+    let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    let write = |id, bytes: u32| {
+        read_write(NvmOpcode::WRITE, 1, 0, bytes / 4096)
+            .with_command_id(id)
+            .with_data_pointer(Descriptor::transport(bytes))
+    };
+    for id in 0..8 {
+        raw.command(write(id, 2 << 20), &[]);
+    }
+    let request = raw.receive().ready_to_transfer();
+    let pdu = raw.data(&request, 0, &data[..MEGABYTE], true);
+    raw.send(&pdu[..MEGABYTE / 2 + usize::try_from(round).expect("few") * 1000]);
+    // Answers that nobody takes.
+    let mut deaf = Raw::io(at, &Hello::io(controller, 2), DigestOptions(0));
+    for id in 0..4 {
+        let read = read_write(NvmOpcode::READ, 1, 0, 256)
+            .with_command_id(id)
+            .with_data_pointer(Descriptor::transport(1 << 20));
+        deaf.command(read, &[]);
+    }
+    // Half a pair, a part of a capsule, and what a device works on.
+    let mut half = Raw::io(at, &Hello::io(controller, 3), DigestOptions(0));
+    let compare = read_write(NvmOpcode::COMPARE, 1, 0, 2)
+        .with_command_id(1)
+        .with_flags(Flags::SGL.with_fused(Fused::FIRST));
+    half.command(compare, &data[..8192]);
+    let mut slow = Raw::io(at, &Hello::io(controller, 4), DigestOptions(0));
+    slow.command(read_write(NvmOpcode::WRITE, 2, 0, 4).with_command_id(1), &data[..16384]);
+    let capsule = slow.capsule(write(2, 16384), &data[..16384]);
+    slow.send(&capsule[..9000]);
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+#[test]
+fn hosts_that_vanish_leave_nothing_of_the_pool_behind() {
+    let mut config =
+        with_small_pool(config(&["memory:16MiB", "delay:write=20ms,read=20ms:memory:16MiB"]));
+    config.limits.transfer_bytes = 4 << 20;
+    for driver in drivers() {
+        let target = start(Config { driver: *driver, ..config.clone() });
+        let at = address(&target);
+        fills_the_pool(at);
+        for round in 0..30 {
+            vanish(at, round);
+        }
+        fills_the_pool(at);
+        target.stop().expect("a clean stop");
+    }
+}
+
+/// Admin queues work when everything else waits for memory.
+#[test]
+fn the_protocols_own_data_has_a_reserve() {
+    let mut config = with_small_pool(config(&["memory:16MiB"]));
+    config.limits.transfer_bytes = 4 << 20;
+    on_each_driver(&config, |target| {
+        let at = address(target);
+        let (_admin, controller) = Peer::admin(at);
+        let mut greedy = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+        for (id, blocks) in
+            [1024, 1024, 1024, 512, 256, 128].into_iter().zip(0_u16..).map(|(b, i)| (i, b))
+        {
+            let write = read_write(NvmOpcode::WRITE, 1, 0, blocks)
+                .with_command_id(id)
+                .with_data_pointer(Descriptor::transport(blocks * 4096));
+            greedy.command(write, &[]);
+        }
+        for _ in 0..3 {
+            greedy.receive().ready_to_transfer();
+        }
+        // Connect, Identify and log pages, and a shallow queue's small writes.
+        let (mut admin, controller) = Peer::admin_as(at, &Hello::admin().of_other_host());
+        let identify = Command::new(AdminOpcode::IDENTIFY).with_cdw10(1);
+        assert_eq!(admin.run_for(identify, 4096).bytes().len(), 4096);
+        let hello = Hello { entries: 32, ..Hello::io(controller, 1).of_other_host() };
+        let mut io = Peer::io_as(at, &hello, HostOptions::default());
+        io.write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
+    });
+}
