@@ -278,20 +278,24 @@ impl Connection {
 }
 
 impl Arrival {
-    /// Packs a connection up for its journey; if it cannot go, both come back.
+    /// Packs a connection up for its journey; if it cannot go, it comes back.
     pub(crate) fn pack(
         connection: Connection,
-        request: ConnectRequest,
+        request: &ConnectRequest,
         core: &mut Core,
-    ) -> Result<Self, (Box<Connection>, ConnectRequest)> {
+    ) -> Result<Self, Box<Connection>> {
         let Connection { id, route, transport, role, touched, placed, holds_gate } = connection;
         match transport.detach(&mut core.reactor) {
-            Ok(detached) => Ok(Self { detached, request, route }),
-            Err(transport) => {
-                let connection =
-                    Connection { id, route, transport, role, touched, placed, holds_gate };
-                Err((Box::new(connection), request))
-            }
+            Ok(detached) => Ok(Self { detached, request: request.clone(), route }),
+            Err(transport) => Err(Box::new(Connection {
+                id,
+                route,
+                transport,
+                role,
+                touched,
+                placed,
+                holds_gate,
+            })),
         }
     }
 }

@@ -21,10 +21,12 @@ use std::sync::Arc;
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::controller::ControllerEvent;
 use weft_reactor::{Completion, Mailbox, Patience, Postbox, Reactor, SocketId};
+use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
 pub(crate) use self::message::{ConnectionId, Message};
 
+use self::admin::Admin;
 use self::connection::{Connection, Fate, Role};
 use self::connections::Connections;
 use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, LISTENERS};
@@ -297,17 +299,16 @@ impl Group {
             // Not the connection's first command: it cannot move and is answered here.
             _ => return self.keep(connection, slot, request, group),
         };
-        match Arrival::pack(*connection, request, &mut self.core) {
+        match Arrival::pack(*connection, &request, &mut self.core) {
             Ok(arrival) => {
                 post.post(Message::Adopt(Box::new(arrival)));
                 self.connections.free(id);
             }
-            Err((connection, request)) => self.keep(connection, slot, request, group),
+            Err(connection) => self.keep(connection, slot, request, group),
         }
     }
 
     /// Answers a Connect here that was to be answered elsewhere.
-
     fn keep(
         &mut self,
         mut connection: Box<Connection>,
@@ -385,7 +386,7 @@ impl Group {
     fn with_admin(
         &mut self,
         owner: ConnectionId,
-        action: impl FnOnce(&mut admin::Admin, &mut weft_transport::target::TargetConnection, &mut Core),
+        action: impl FnOnce(&mut Admin, &mut TargetConnection, &mut Core),
     ) {
         self.with_id(owner, |connection, core| {
             if let Role::Admin(admin) = &mut connection.role {

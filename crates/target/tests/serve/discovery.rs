@@ -31,7 +31,8 @@ fn read_log(peer: &mut Peer) -> (u64, Vec<DiscoveryEntry>) {
     let head = peer.log_page(LogPageId::DISCOVERY, 1024);
     let head = DiscoveryHeader::read(&head).expect("a header");
     let records = usize::try_from(head.records.get()).expect("few");
-    let whole = peer.log_page(LogPageId::DISCOVERY, u32::try_from(1024 * (1 + records)).unwrap());
+    let length = u32::try_from(1024 * (1 + records)).expect("few");
+    let whole = peer.log_page(LogPageId::DISCOVERY, length);
     let entries: Vec<_> = whole[1024..]
         .chunks(1024)
         .map(|entry| DiscoveryEntry::read(entry).expect("an entry"))

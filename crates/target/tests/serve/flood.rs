@@ -261,7 +261,7 @@ fn a_host_that_takes_no_answers_is_no_longer_listened_to() {
         let (_second, controller) = Peer::admin(at);
         let before = target.usage();
         for (queue_id, blocks) in [(1, 1), (2, 256)] {
-            let mut deaf = Raw::io(at, &Hello::io(controller, queue_id), DigestOptions(0));
+            let deaf = Raw::io(at, &Hello::io(controller, queue_id), DigestOptions(0));
             deaf.stream().set_write_timeout(Some(Duration::from_secs(1))).expect("a timeout");
             let mut asked = 0_u32;
             for round in 0..2000_u32 {
