@@ -1,0 +1,308 @@
+//! Repeats brought together: what reports and comparisons look at.
+
+mod estimate;
+mod metric;
+
+pub(crate) use estimate::Estimate;
+pub(crate) use metric::{Better, Metric, Part, Reading, Unit};
+
+use std::collections::BTreeMap;
+
+use crate::{
+    histogram::Latency,
+    results::{Configuration, Environment, Mark, Record, Role, Side, Status, Value, key},
+};
+
+/// Settings that mean nothing where there is no target.
+const OF_THE_TARGET: [&str; 5] =
+    [key::TARGET_CORES, key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::MODERATION, key::SCHEDULER];
+
+/// Settings that say how much load there is beside a foreground.
+const OF_THE_LOAD: [&str; 3] = [key::LOAD_PERCENT, key::RATE_IOPS, key::RATE_PROCESS];
+
+/// A cell with all its repeats.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) id: String,
+    pub(crate) role: Role,
+    pub(crate) configuration: Configuration,
+    pub(crate) command: String,
+    /// What has to be said beside its numbers, whichever repeat it is about.
+    pub(crate) marks: Vec<Mark>,
+    /// The repeats that are a result, in order.
+    pub(crate) repeats: Vec<Repeat>,
+    /// Those that are none.
+    pub(crate) missing: Vec<Status>,
+}
+
+/// One repeat that is a result.
+#[derive(Clone, Debug)]
+pub(crate) struct Repeat {
+    pub(crate) number: u32,
+    pub(crate) iops: f64,
+    pub(crate) bytes_per_second: f64,
+    pub(crate) requests: u64,
+    pub(crate) seconds: f64,
+    /// Reads and writes together.
+    pub(crate) latency: Latency,
+    /// IOPS of each full window, reads and writes together.
+    pub(crate) windows: Vec<f64>,
+    pub(crate) host: Option<Side>,
+    pub(crate) target: Option<Side>,
+    pub(crate) values: BTreeMap<String, f64>,
+}
+
+impl Repeat {
+    fn of(record: &Record) -> Result<Self, String> {
+        let mut latency = Latency::new();
+        let mut windows: Vec<f64> = Vec::new();
+        for direction in record.directions() {
+            latency.add(&direction.latency.latency().map_err(|error| error.to_string())?);
+            if windows.is_empty() {
+                windows.clone_from(&direction.window_iops);
+            } else {
+                windows.truncate(direction.window_iops.len());
+                windows.iter_mut().zip(&direction.window_iops).for_each(|(all, one)| *all += one);
+            }
+        }
+        Ok(Self {
+            number: record.repeat,
+            iops: record.iops(),
+            bytes_per_second: record.bytes_per_second(),
+            requests: record.directions().map(|direction| direction.requests).sum(),
+            seconds: record.directions().map(|direction| direction.seconds).fold(0.0, f64::max),
+            latency,
+            windows,
+            host: record.host.clone(),
+            target: record.target.clone(),
+            values: record.values.clone(),
+        })
+    }
+}
+
+impl Cell {
+    /// The value of a setting.
+    pub(crate) fn value(&self, key: &str) -> Option<&Value> {
+        self.configuration.get(key)
+    }
+
+    /// A setting that is a word.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.value(key).and_then(Value::as_text).unwrap_or_default()
+    }
+
+    /// A setting that is a number.
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
+        self.value(key).and_then(Value::as_number)
+    }
+
+    /// Whether there is a result.
+    pub(crate) fn is_measured(&self) -> bool {
+        !self.repeats.is_empty()
+    }
+
+    /// All samples of all repeats.
+    pub(crate) fn latency(&self) -> Latency {
+        let mut all = Latency::new();
+        self.repeats.iter().for_each(|repeat| all.add(&repeat.latency));
+        all
+    }
+}
+
+/// The cells of a study.
+#[derive(Clone, Debug)]
+pub(crate) struct Cells {
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) environment: Environment,
+}
+
+impl Cells {
+    /// Brings records together; cells come in the order of their configuration, not of time.
+    pub(crate) fn of(records: &[Record], environment: &Environment) -> Self {
+        let mut cells: Vec<Cell> = Vec::new();
+        let mut places: BTreeMap<(Role, &str), usize> = BTreeMap::new();
+        for record in records {
+            let place = *places.entry((record.role, &record.cell)).or_insert_with(|| {
+                cells.push(Cell {
+                    id: record.cell.clone(),
+                    role: record.role,
+                    configuration: record.configuration.clone(),
+                    command: record.command.clone(),
+                    marks: Vec::new(),
+                    repeats: Vec::new(),
+                    missing: Vec::new(),
+                });
+                cells.len() - 1
+            });
+            if let Some(cell) = cells.get_mut(place) {
+                add(cell, record);
+            }
+        }
+        for cell in &mut cells {
+            cell.repeats.sort_by_key(|repeat| repeat.number);
+            cell.marks.sort_unstable();
+        }
+        cells.sort_by(|one, other| {
+            one.role
+                .cmp(&other.role)
+                .then_with(|| order(&one.configuration, &other.configuration))
+                .then_with(|| one.id.cmp(&other.id))
+        });
+        Self { cells, environment: environment.clone() }
+    }
+
+    /// Cells of a role that have a result.
+    pub(crate) fn measured(&self, role: Role) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(move |cell| cell.role == role && cell.is_measured())
+    }
+
+    /// The local run of the same point; a local cell is its own.
+    pub(crate) fn local<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
+        if cell.text(key::TRANSPORT) == "local" {
+            return Some(cell);
+        }
+        let local = Value::from("local");
+        let same = |other: &&Cell| {
+            other.role == cell.role
+                && other.value(key::TRANSPORT) == Some(&local)
+                && agree(&cell.configuration, &other.configuration, &[key::TRANSPORT])
+        };
+        self.cells.iter().filter(|cell| cell.is_measured()).find(same).or_else(|| {
+            let mut apart = vec![key::TRANSPORT];
+            apart.extend(OF_THE_TARGET);
+            self.measured(cell.role).find(|other| {
+                other.value(key::TRANSPORT) == Some(&local)
+                    && agree(&cell.configuration, &other.configuration, &apart)
+            })
+        })
+    }
+
+    /// The local run at depth 1.
+    pub(crate) fn local_at_depth_1<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
+        let mut apart = vec![key::TRANSPORT, key::DEPTH];
+        apart.extend(OF_THE_TARGET);
+        self.measured(cell.role).find(|other| {
+            other.text(key::TRANSPORT) == "local"
+                && other.value(key::DEPTH) == Some(&Value::from(1u64))
+                && agree(&cell.configuration, &other.configuration, &apart)
+        })
+    }
+
+    /// The foreground without a background.
+    pub(crate) fn alone<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
+        if cell.role == Role::Alone {
+            return Some(cell);
+        }
+        self.measured(Role::Alone)
+            .find(|other| agree(&cell.configuration, &other.configuration, &OF_THE_LOAD))
+    }
+
+    /// The background that ran beside a foreground.
+    pub(crate) fn background<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
+        let apart = [key::DEPTH, key::BLOCK_BYTES, key::JOBS, key::PATTERN, key::RATE_IOPS];
+        let apart = [&apart[..], &[key::RATE_PROCESS, key::READ_PERCENT]].concat();
+        self.measured(Role::Background)
+            .find(|other| agree(&cell.configuration, &other.configuration, &apart))
+    }
+
+    /// Settings of which cells of a role have different values, those that people look at first
+    /// in front.
+    pub(crate) fn varied(&self, role: Role) -> Vec<String> {
+        let mut values: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+        for cell in self.cells.iter().filter(|cell| cell.role == role) {
+            for (key, value) in &cell.configuration {
+                let seen = values.entry(key).or_default();
+                if !seen.contains(&value) {
+                    seen.push(value);
+                }
+            }
+        }
+        let mut keys: Vec<&str> =
+            values.into_iter().filter(|(_, seen)| seen.len() > 1).map(|(key, _)| key).collect();
+        // One axis sets both sides' processors.
+        if keys.contains(&key::CORES) {
+            keys.retain(|key| ![key::HOST_CORES, key::TARGET_CORES, key::JOBS].contains(key));
+        }
+        keys.sort_by_key(|key| rank(key));
+        keys.into_iter().map(str::to_owned).collect()
+    }
+}
+
+fn add(cell: &mut Cell, record: &Record) {
+    for mark in &record.marks {
+        if !cell.marks.contains(mark) {
+            cell.marks.push(*mark);
+        }
+    }
+    if !record.is_measured() {
+        cell.missing.push(record.status.clone());
+        return;
+    }
+    match Repeat::of(record) {
+        Ok(repeat) => cell.repeats.push(repeat),
+        Err(reason) => cell.missing.push(Status::Failed { reason }),
+    }
+}
+
+/// Whether two configurations have the same values where both have one, but for `apart`.
+fn agree(one: &Configuration, other: &Configuration, apart: &[&str]) -> bool {
+    one.iter()
+        .filter(|(key, _)| !apart.contains(&key.as_str()))
+        .all(|(key, value)| other.get(key).is_none_or(|others| others == value))
+}
+
+/// The order in which settings are told.
+fn rank(key: &str) -> usize {
+    const ORDER: [&str; 18] = [
+        key::TRANSPORT,
+        key::SHARED,
+        key::FOREGROUND,
+        key::PATTERN,
+        key::READ_PERCENT,
+        key::BLOCK_BYTES,
+        key::DEPTH,
+        key::JOBS,
+        key::CORES,
+        key::HOST_CORES,
+        key::TARGET_CORES,
+        key::LOAD_PERCENT,
+        key::HOST_POLLING,
+        key::TARGET_IDLE_POLL_US,
+        key::PLACEMENT,
+        key::MODERATION,
+        key::SCHEDULER,
+        key::DEVICE,
+    ];
+    ORDER.iter().position(|known| *known == key).unwrap_or(ORDER.len())
+}
+
+/// The order of a setting's values: words as people tell them, numbers by size.
+pub(crate) fn value_order(key: &str, one: &Value, other: &Value) -> std::cmp::Ordering {
+    const WORDS: [(&str, &[&str]); 3] = [
+        (key::TRANSPORT, &["local", "loopback", "tcp", "tcp-link", "rdma"]),
+        (key::PATTERN, &["read", "write", "rw", "randread", "randwrite", "randrw"]),
+        (key::FOREGROUND, &["l-app", "t-app", "b-app"]),
+    ];
+    let words = WORDS.iter().find(|(known, _)| *known == key).map(|(_, words)| *words);
+    let place = |value: &Value| {
+        let words = words?;
+        let text = value.as_text()?;
+        Some(words.iter().position(|word| *word == text).unwrap_or(words.len()))
+    };
+    match (place(one), place(other)) {
+        (Some(one), Some(other)) if one != other => one.cmp(&other),
+        _ => one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal),
+    }
+}
+
+fn order(one: &Configuration, other: &Configuration) -> std::cmp::Ordering {
+    let mut keys: Vec<&String> = one.keys().filter(|key| other.contains_key(*key)).collect();
+    keys.sort_by_key(|key| rank(key));
+    keys.into_iter()
+        .filter_map(|key| Some(value_order(key, one.get(key)?, other.get(key)?)))
+        .find(|ordering| ordering.is_ne())
+        .unwrap_or(std::cmp::Ordering::Equal)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! A number that was measured several times.
+
+/// Quantiles of Student's t that leave 2.5 % on either side, by degrees of freedom from 1.
+const T_95: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+
+/// The quantile for so many degrees of freedom; beyond the table the first term of its expansion
+/// about the normal's is exact to three digits.
+fn t_95(degrees: usize) -> f64 {
+    let beyond = 1.960 + 2.372 / degrees.max(1) as f64;
+    degrees.checked_sub(1).and_then(|index| T_95.get(index)).copied().unwrap_or(beyond)
+}
+
+/// Mean, ends and spread of repeats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Estimate {
+    pub(crate) mean: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    /// Half of the 95 % confidence interval of the mean, from three repeats on.
+    pub(crate) half_width: Option<f64>,
+    /// How many repeats.
+    pub(crate) count: usize,
+    /// No repeat resolves it alone; it is the percentile of all of them thrown together.
+    pub(crate) pooled: bool,
+}
+
+impl Estimate {
+    /// Of these values; none if there are none.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        let summary = crate::statistics::Summary::of(values.iter().copied());
+        let count = values.len();
+        if count == 0 {
+            return None;
+        }
+        let half_width =
+            (count >= 3).then(|| t_95(count - 1) * summary.stddev / (count as f64).sqrt());
+        Some(Self {
+            mean: summary.mean,
+            least: summary.min,
+            most: summary.max,
+            half_width,
+            count,
+            pooled: false,
+        })
+    }
+
+    /// Of all samples of so many repeats together.
+    pub(crate) const fn pooled(value: f64, count: usize) -> Self {
+        Self { mean: value, least: value, most: value, half_width: None, count, pooled: true }
+    }
+
+    /// How far an error bar goes down and up from the mean: the confidence interval, or where
+    /// there are two repeats both of them. Nothing for one.
+    pub(crate) fn bar(&self) -> Option<(f64, f64)> {
+        match (self.half_width, self.count, self.pooled) {
+            (Some(half), ..) => Some((half, half)),
+            (None, 2, false) => Some((self.mean - self.least, self.most - self.mean)),
+            _ => None,
+        }
+    }
+
+    /// The same in another unit.
+    pub(crate) fn scaled(&self, factor: f64) -> Self {
+        Self {
+            mean: self.mean * factor,
+            least: self.least * factor,
+            most: self.most * factor,
+            half_width: self.half_width.map(|half| half * factor),
+            ..*self
+        }
+    }
+
+    /// Whether the bars of two keep clear of each other; without bars nothing is known.
+    pub(crate) fn is_apart_from(&self, other: &Self) -> bool {
+        let (Some(mine), Some(others)) = (self.bar(), other.bar()) else { return false };
+        self.mean - mine.0 > other.mean + others.1 || self.mean + mine.1 < other.mean - others.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_students() {
+        // 10, 12, 14: mean 12, s 2, 4.303 · 2 / √3.
+        let estimate = Estimate::of(&[10.0, 12.0, 14.0]).expect("values");
+        assert_eq!((estimate.mean, estimate.count), (12.0, 3));
+        assert!((estimate.half_width.expect("three") - 4.9687).abs() < 1e-3);
+        assert!((t_95(40) - 2.021).abs() < 2e-3 && (t_95(1000) - 1.962).abs() < 1e-3);
+        assert!((t_95(30) - 2.042).abs() < 1e-9 && (t_95(1) - 12.706).abs() < 1e-9);
+    }
+
+    #[test]
+    fn two_repeats_show_both_and_one_shows_nothing() {
+        assert_eq!(Estimate::of(&[1.0, 3.0]).expect("values").bar(), Some((1.0, 1.0)));
+        assert_eq!(Estimate::of(&[1.0]).expect("a value").bar(), None);
+        assert_eq!(Estimate::of(&[]), None);
+        assert_eq!(Estimate::pooled(5.0, 2).bar(), None);
+    }
+
+    #[test]
+    fn what_has_no_bars_is_not_apart() {
+        let of = |values: &[f64]| Estimate::of(values).expect("values");
+        assert!(of(&[1.0, 2.0]).is_apart_from(&of(&[3.0, 4.0])));
+        assert!(!of(&[1.0, 3.0]).is_apart_from(&of(&[2.0, 4.0])));
+        assert!(!of(&[1.0]).is_apart_from(&of(&[9.0, 9.5])));
+    }
+}

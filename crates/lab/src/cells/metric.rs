@@ -1,0 +1,345 @@
+//! What can be read off a cell.
+
+use super::{Cell, Cells, Estimate, Repeat};
+use crate::results::{Side, number};
+
+/// What a number counts, which decides how it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Requests a second.
+    Iops,
+    /// Bytes a second.
+    BytesPerSecond,
+    /// Nanoseconds.
+    Time,
+    /// Percent of one core.
+    CorePercent,
+    /// Percent of one core for each Gb/s.
+    CorePercentPerGbps,
+    /// Things a second.
+    PerSecond,
+    /// So many times something.
+    Times,
+    /// A part of a whole, 1 is all of it.
+    Share,
+}
+
+/// Which way is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Better {
+    More,
+    Less,
+}
+
+/// Something that can be read off a cell, by its name in a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Metric {
+    pub(crate) name: String,
+    pub(crate) label: String,
+    pub(crate) unit: Unit,
+    pub(crate) better: Better,
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Reading {
+    /// A number.
+    Is(Estimate),
+    /// A percentile that too few samples lie beyond.
+    Unresolved,
+    /// It was not measured, or what it is read against was not.
+    Unknown,
+}
+
+impl Reading {
+    /// The number, if there is one.
+    pub(crate) const fn estimate(&self) -> Option<Estimate> {
+        match self {
+            Self::Is(estimate) => Some(*estimate),
+            Self::Unresolved | Self::Unknown => None,
+        }
+    }
+
+    /// Its mean.
+    pub(crate) fn mean(&self) -> Option<f64> {
+        self.estimate().map(|estimate| estimate.mean)
+    }
+
+    fn of(values: &[f64]) -> Self {
+        Estimate::of(values).map_or(Self::Unknown, Self::Is)
+    }
+}
+
+/// What a core did, in the order in which it is stacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    User,
+    System,
+    Softirq,
+    Iowait,
+    Steal,
+    Idle,
+}
+
+impl Part {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::User, Self::System, Self::Softirq, Self::Iowait, Self::Steal, Self::Idle];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::User => "usr",
+            Self::System => "sys",
+            Self::Softirq => "softirq",
+            Self::Iowait => "iowait",
+            Self::Steal => "steal",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// Its share of the processors that a side was pinned to (of all, if to none), averaged over
+    /// repeats.
+    pub(crate) fn share(self, sides: &[&Side]) -> Option<f64> {
+        let mut part = 0.0;
+        let mut all = 0.0;
+        for side in sides {
+            let mine = |cpu: &usize| side.cpus.is_empty() || side.cpus.contains(cpu);
+            for core in side.machine.cores.iter().filter(|core| mine(&core.cpu)) {
+                let softirq = core.softirq_s + core.irq_s;
+                let parts =
+                    [core.user_s, core.system_s, softirq, core.iowait_s, core.steal_s, core.idle_s];
+                all += parts.iter().sum::<f64>();
+                part += match self {
+                    Self::User => core.user_s,
+                    Self::System => core.system_s,
+                    Self::Softirq => softirq,
+                    Self::Iowait => core.iowait_s,
+                    Self::Steal => core.steal_s,
+                    Self::Idle => core.idle_s,
+                };
+            }
+        }
+        (all > 0.0).then_some(part / all)
+    }
+}
+
+impl Metric {
+    /// The metric of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        use Better::{Less, More};
+        let percentile = name.strip_prefix('p').and_then(|digits| digits.parse::<f64>().ok());
+        let (label, unit, better) = match name {
+            "iops" => ("IOPS", Unit::Iops, More),
+            "saturation" => ("saturation point", Unit::Iops, More),
+            "bandwidth" => ("bandwidth", Unit::BytesPerSecond, More),
+            "mean" => ("mean latency", Unit::Time, Less),
+            "delta" => ("mean latency beyond local", Unit::Time, Less),
+            "host-cpu" => ("CPU of the host's threads", Unit::CorePercent, Less),
+            "target-cpu" => ("CPU of the target's threads", Unit::CorePercent, Less),
+            "total-cpu" => ("CPU of host and target", Unit::CorePercent, Less),
+            "cpu-per-io" => ("CPU for a request, host and target", Unit::Time, Less),
+            "host-cpu-per-gbps" => {
+                ("CPU of the host for each Gb/s", Unit::CorePercentPerGbps, Less)
+            }
+            "target-cpu-per-gbps" => {
+                ("CPU of the target for each Gb/s", Unit::CorePercentPerGbps, Less)
+            }
+            "host-context-switches" => ("context switches of the host", Unit::PerSecond, Less),
+            "target-context-switches" => ("context switches of the target", Unit::PerSecond, Less),
+            "host-interrupts" => ("interrupts of the host's machine", Unit::PerSecond, Less),
+            "target-interrupts" => ("interrupts of the target's machine", Unit::PerSecond, Less),
+            "host-softirqs" => ("network softirqs of the host's machine", Unit::PerSecond, Less),
+            "target-softirqs" => {
+                ("network softirqs of the target's machine", Unit::PerSecond, Less)
+            }
+            "concurrency" => ("concurrency (local at depth 1 is 1)", Unit::Times, More),
+            "share-of-local" => ("IOPS, of local", Unit::Share, More),
+            "share-of-link" => ("bandwidth, of the raw link", Unit::Share, More),
+            "latency-interference" => ("latency interference", Unit::Times, Less),
+            "throughput-sustained" => ("throughput sustained", Unit::Times, More),
+            "background-reached" => ("load reached by the background", Unit::Share, More),
+            _ => match percentile {
+                Some(share) if (0.0..100.0).contains(&share) => (name, Unit::Time, Less),
+                _ => return None,
+            },
+        };
+        let label =
+            if percentile.is_some() { format!("{label} latency") } else { label.to_owned() };
+        Some(Self { name: name.to_owned(), label, unit, better })
+    }
+
+    /// Those of a plan's `y` that are numbers; the others are pictures of their own.
+    pub(crate) fn all(names: &[String]) -> Vec<Self> {
+        names.iter().filter_map(|name| Self::named(name)).collect()
+    }
+
+    /// Whether it is about processors.
+    pub(crate) fn is_cpu(&self) -> bool {
+        const WORDS: [&str; 4] = ["cpu", "softirqs", "interrupts", "context-switches"];
+        WORDS.iter().any(|word| self.name.contains(word))
+    }
+
+    /// Whether more of it is better and it adds up over a queue: then the best of several cells
+    /// stands for them.
+    pub(crate) fn is_rate(&self) -> bool {
+        self.better == Better::More
+    }
+
+    /// Whether `one` is better than `other`.
+    pub(crate) fn is_better(&self, one: f64, other: f64) -> bool {
+        match self.better {
+            Better::More => one > other,
+            Better::Less => one < other,
+        }
+    }
+
+    /// How many times better `one` is than `other`.
+    pub(crate) fn advantage(&self, one: f64, other: f64) -> f64 {
+        match self.better {
+            Better::More => one / other,
+            Better::Less => other / one,
+        }
+    }
+
+    /// Reads it.
+    pub(crate) fn read(&self, cells: &Cells, cell: &Cell) -> Reading {
+        if let Some(digits) = self.name.strip_prefix('p') {
+            if let Ok(percentile) = digits.parse::<f64>() {
+                return read_percentile(cell, percentile);
+            }
+        }
+        match self.name.as_str() {
+            "delta" => against(cell, cells.local(cell), mean_ns, |own, base| own - base),
+            "share-of-local" => against(cell, cells.local(cell), iops, |own, base| own / base),
+            "concurrency" => {
+                against(cell, cells.local_at_depth_1(cell), iops, |own, base| own / base)
+            }
+            "throughput-sustained" => {
+                against(cell, cells.alone(cell), iops, |own, base| own / base)
+            }
+            "latency-interference" => interference(cell, cells.alone(cell)),
+            "background-reached" => background(cells, cell),
+            "share-of-link" => {
+                let link = cells.environment.link.iter().map(|probe| probe.stream_bytes_per_s);
+                match link.fold(0.0, f64::max) {
+                    link if link > 0.0 => each(cell, |repeat| Some(repeat.bytes_per_second / link)),
+                    _ => Reading::Unknown,
+                }
+            }
+            name => each(cell, |repeat| simple(name, repeat)),
+        }
+    }
+}
+
+fn each(cell: &Cell, value: impl Fn(&Repeat) -> Option<f64>) -> Reading {
+    let values: Vec<f64> =
+        cell.repeats.iter().filter_map(value).filter(|value| value.is_finite()).collect();
+    Reading::of(&values)
+}
+
+fn iops(repeat: &Repeat) -> f64 {
+    repeat.iops
+}
+
+fn mean_ns(repeat: &Repeat) -> f64 {
+    repeat.latency.mean_ns()
+}
+
+/// Each repeat beside the same repeat of another cell, which ran next to it in time, or beside
+/// the mean of that cell's where there is none.
+fn against(
+    cell: &Cell,
+    base: Option<&Cell>,
+    value: fn(&Repeat) -> f64,
+    join: fn(f64, f64) -> f64,
+) -> Reading {
+    let Some(base) = base.filter(|base| base.is_measured()) else { return Reading::Unknown };
+    let mean = base.repeats.iter().map(value).sum::<f64>() / base.repeats.len() as f64;
+    each(cell, |repeat| {
+        let twin = base.repeats.iter().find(|other| other.number == repeat.number);
+        Some(join(value(repeat), twin.map_or(mean, value)))
+    })
+}
+
+fn read_percentile(cell: &Cell, percentile: f64) -> Reading {
+    let resolved: Vec<f64> = cell
+        .repeats
+        .iter()
+        .filter_map(|repeat| repeat.latency.percentile_ns(percentile))
+        .map(|ns| ns as f64)
+        .collect();
+    match (resolved.len(), cell.repeats.len()) {
+        (_, 0) => Reading::Unknown,
+        (resolving, all) if resolving == all => Reading::of(&resolved),
+        (_, all) => match cell.latency().percentile_ns(percentile) {
+            Some(ns) => Reading::Is(Estimate::pooled(ns as f64, all)),
+            None => Reading::Unresolved,
+        },
+    }
+}
+
+/// p99 under load in units of p99 alone.
+fn interference(cell: &Cell, alone: Option<&Cell>) -> Reading {
+    let Some(alone) = alone else { return Reading::Unknown };
+    match (read_percentile(cell, 99.0), read_percentile(alone, 99.0)) {
+        (Reading::Is(loaded), Reading::Is(alone)) if alone.mean > 0.0 => {
+            Reading::Is(loaded.scaled(1.0 / alone.mean))
+        }
+        (Reading::Unknown, _) | (_, Reading::Unknown) => Reading::Unknown,
+        _ => Reading::Unresolved,
+    }
+}
+
+fn background(cells: &Cells, cell: &Cell) -> Reading {
+    let Some(background) = cells.background(cell) else { return Reading::Unknown };
+    each(background, |repeat| {
+        let offered = repeat.values.get(number::OFFERED_IOPS)?;
+        (*offered > 0.0).then(|| repeat.iops / offered)
+    })
+}
+
+/// What a repeat alone says. Times are in nanoseconds.
+fn simple(name: &str, repeat: &Repeat) -> Option<f64> {
+    let host = repeat.host.as_ref();
+    let target = repeat.target.as_ref();
+    let gbps = repeat.bytes_per_second * 8.0 / 1e9;
+    match name {
+        "iops" => Some(repeat.iops),
+        "saturation" => {
+            Some(repeat.values.get(number::SATURATION_IOPS).copied().unwrap_or(repeat.iops))
+        }
+        "bandwidth" => Some(repeat.bytes_per_second),
+        "mean" => (repeat.requests > 0).then(|| repeat.latency.mean_ns()),
+        "host-cpu" => core_percent(host?),
+        "target-cpu" => core_percent(target?),
+        "total-cpu" => Some(core_percent(host?)? + target.and_then(core_percent).unwrap_or(0.0)),
+        "cpu-per-io" => {
+            let seconds = host?.cpu_seconds() + target.map_or(0.0, Side::cpu_seconds);
+            (repeat.requests > 0).then(|| seconds * 1e9 / repeat.requests as f64)
+        }
+        "host-cpu-per-gbps" => Some(core_percent(host?)? / gbps),
+        "target-cpu-per-gbps" => Some(core_percent(target?)? / gbps),
+        _ => match (name.strip_prefix("host-"), name.strip_prefix("target-")) {
+            (Some(what), _) => counted(what, host),
+            (_, Some(what)) => counted(what, target),
+            _ => None,
+        },
+    }
+}
+
+fn core_percent(side: &Side) -> Option<f64> {
+    (side.seconds > 0.0).then(|| 100.0 * side.cpu_seconds() / side.seconds)
+}
+
+fn counted(what: &str, side: Option<&Side>) -> Option<f64> {
+    let side = side.filter(|side| side.seconds > 0.0)?;
+    let count = match what {
+        "context-switches" => side.context_switches(),
+        "interrupts" => side.machine.interrupts,
+        "softirqs" => {
+            let net = ["NET_RX", "NET_TX"];
+            net.iter().filter_map(|name| side.machine.softirqs.get(*name)).sum()
+        }
+        _ => return None,
+    };
+    Some(count as f64 / side.seconds)
+}

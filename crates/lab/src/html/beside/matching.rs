@@ -1,0 +1,350 @@
+//! Which of our numbers stands for a published one.
+
+use crate::{
+    cells::{Cell, Cells, Metric, Part, Reading, value_order},
+    html::draw,
+    published::PublishedResult,
+    results::{Role, Value, key},
+    study::plan::{Kind, Plan},
+};
+
+/// A curve is near its peak from here on.
+const NEAR_PEAK: f64 = 0.9;
+/// And as good as another one from here on.
+const PARITY: f64 = 0.95;
+
+/// Our number for a published one.
+#[derive(Clone, Debug)]
+pub(super) struct Ours {
+    /// In the same plain unit as theirs.
+    pub(super) value: f64,
+    /// How the settings differ.
+    pub(super) differences: Vec<String>,
+}
+
+/// Whether there is one.
+#[derive(Clone, Debug)]
+pub(super) enum Match {
+    Found(Ours),
+    Missing(String),
+}
+
+/// Whether a published number is the setting that others of its kind are read against.
+pub(super) fn is_base(result: &PublishedResult) -> bool {
+    let note = result.note.as_deref().unwrap_or_default();
+    ["default", "interrupt affinity no, completion polling no"].contains(&note)
+        || note.starts_with("initiator core")
+}
+
+/// Finds it.
+pub(super) fn ours(result: &PublishedResult, cells: &Cells, plan: &Plan) -> Match {
+    let role = match (plan.kind, result.metric.as_str()) {
+        (Kind::Interference, "latency_interference" | "throughput_sustained") => Role::Foreground,
+        (kind, _) => draw::role(kind),
+    };
+    let Some(transport) = transport(result, plan) else {
+        let theirs = result.transport.as_deref().unwrap_or("theirs");
+        return Match::Missing(format!("nothing here stands for {theirs}"));
+    };
+    let of_point = |cell: &&Cell| {
+        transport.as_ref().is_none_or(|wanted| cell.text(key::TRANSPORT) == wanted)
+            && fits(result, cell)
+    };
+    let mut candidates: Vec<&Cell> = cells.measured(role).filter(of_point).collect();
+    if candidates.is_empty() {
+        return Match::Missing(why_not(cells, role, &of_point));
+    }
+    let differences = nearest(result, &mut candidates);
+    match value(result, cells, &candidates) {
+        Some(value) if value.is_finite() => Match::Found(Ours { value, differences }),
+        _ => Match::Missing("the cells that it takes have no such number".to_owned()),
+    }
+}
+
+/// Our name for its transport; an outer None: there is nothing like it, an inner one: it names
+/// none.
+#[expect(clippy::option_option, reason = "two different questions")]
+fn transport(result: &PublishedResult, plan: &Plan) -> Option<Option<String>> {
+    let Some(theirs) = &result.transport else {
+        let remote = ["best_idle_poll", "p99_improvement", "iops_improvement"];
+        let any = remote.iter().any(|metric| result.metric.starts_with(metric));
+        return Some(any.then(|| "tcp".to_owned()));
+    };
+    let known = plan.published.as_ref().and_then(|published| published.transports.get(theirs));
+    if let Some(ours) = known {
+        return Some(Some(ours.clone()));
+    }
+    Some(Some(match theirs.as_str() {
+        "local" => "local".to_owned(),
+        theirs if theirs.contains("rdma") => "rdma".to_owned(),
+        theirs if theirs.contains("tcp") => "tcp".to_owned(),
+        _ => return None,
+    }))
+}
+
+fn why_not(cells: &Cells, role: Role, of_point: &dyn Fn(&&Cell) -> bool) -> String {
+    let skipped = cells.cells.iter().filter(|cell| cell.role == role).find(of_point);
+    let reason = skipped.and_then(|cell| cell.missing.first()).and_then(|status| status.reason());
+    reason.map_or_else(|| "no such point here".to_owned(), str::to_owned)
+}
+
+/// Whether a cell is at the published point, as far as that is a setting of the load itself.
+fn fits(result: &PublishedResult, cell: &Cell) -> bool {
+    let pattern = result.pattern.as_deref().is_none_or(|patterns| {
+        patterns.split(',').any(|pattern| match pattern {
+            "rw70" => ["rw", "randrw"].contains(&cell.text(key::PATTERN)),
+            pattern => cell.text(key::PATTERN) == pattern,
+        })
+    });
+    // A raw link has patterns of its own.
+    let pattern = pattern || cell.role == Role::Link;
+    let same = |key: &str, theirs: Option<u64>| {
+        theirs.is_none_or(|theirs| cell.value(key).is_none_or(|ours| *ours == theirs.into()))
+    };
+    let depth = result.metric.ends_with("_max") || same(key::DEPTH, result.qd);
+    let load = result.load_percent();
+    pattern
+        && depth
+        && same(key::BLOCK_BYTES, result.bs_bytes)
+        && same(key::LOAD_PERCENT, load)
+        && fits_note(result, cell)
+}
+
+/// Settings that only a note tells.
+fn fits_note(result: &PublishedResult, cell: &Cell) -> bool {
+    let note = result.note.as_deref().unwrap_or_default();
+    let polling = |spin: bool| cell.text(key::HOST_POLLING) == if spin { "spin" } else { "sleep" };
+    match result.study.as_str() {
+        "knobs" => {
+            let same_core = note.contains("affinity yes");
+            let placement = if same_core { "same-core" } else { "other-core" };
+            polling(note.contains("polling yes")) && cell.text(key::PLACEMENT) == placement
+        }
+        "pollable-queues" if note == "default" => polling(false),
+        "pollable-queues" if note.starts_with("pollable") => polling(true),
+        "saturation" => {
+            let shared = if note.starts_with("initiator") { "host" } else { "target" };
+            cell.text(key::SHARED) == shared
+        }
+        "initiator-interference" | "target-interference" => {
+            let tenant = if result.metric == "latency_interference" { "l-app" } else { "t-app" };
+            cell.text(key::FOREGROUND) == tenant
+        }
+        _ => true,
+    }
+}
+
+/// Of several candidates those nearest in jobs and cores, and how near that is.
+fn nearest(result: &PublishedResult, candidates: &mut Vec<&Cell>) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (name, theirs, keys) in [
+        ("jobs", result.jobs, &[key::JOBS][..]),
+        ("cores", result.cores, &[key::CORES, key::HOST_CORES, key::JOBS][..]),
+    ] {
+        let Some(theirs) = theirs else { continue };
+        let of = |cell: &Cell| keys.iter().find_map(|key| cell.value(key)?.as_integer());
+        let distance = |cell: &Cell| of(cell).map_or(u64::MAX, |ours| ours.abs_diff(theirs));
+        let Some(least) = candidates.iter().map(|cell| distance(cell)).min() else { continue };
+        candidates.retain(|cell| distance(cell) == least);
+        if let Some(ours) = candidates.first().and_then(|cell| of(cell)) {
+            if ours != theirs {
+                differences.push(format!("{ours} {name} here, {theirs} there"));
+            }
+        }
+    }
+    let qd = result.qd.filter(|_| result.metric.ends_with("_max"));
+    if let Some(theirs) = qd {
+        let most = candidates.iter().filter_map(|cell| cell.value(key::DEPTH)?.as_integer()).max();
+        if let Some(most) = most.filter(|most| *most < theirs) {
+            differences.push(format!("up to depth {most} here, {theirs} there"));
+        }
+    }
+    differences
+}
+
+fn value(result: &PublishedResult, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
+    let read = |name: &str, cell: &Cell| -> Option<f64> {
+        match Metric::named(name)?.read(cells, cell) {
+            Reading::Is(estimate) => Some(estimate.mean),
+            Reading::Unresolved | Reading::Unknown => None,
+        }
+    };
+    let all = |name: &str| -> Vec<f64> {
+        candidates.iter().filter_map(|cell| read(name, cell)).collect()
+    };
+    let most = |name: &str| all(name).into_iter().reduce(f64::max);
+    let first = |name: &str| candidates.iter().find_map(|cell| read(name, cell));
+    let metric = result.metric.as_str();
+    match metric {
+        "iops" | "iops_max" => most("iops"),
+        "iops_min" => all("iops").into_iter().reduce(f64::min),
+        "iops_saturation" => first("saturation"),
+        "bandwidth" | "bandwidth_peak" => most("bandwidth"),
+        "latency" => {
+            let at_depth_1 = |cell: &&&Cell| cell.value(key::DEPTH) == Some(&Value::from(1u64));
+            candidates.iter().filter(at_depth_1).find_map(|cell| read("mean", cell))
+        }
+        "lat_mean" => first("mean"),
+        "lat_added" => first("delta"),
+        "concurrency_max" => most("concurrency"),
+        "latency_interference" => most("latency-interference"),
+        "throughput_sustained" => all("throughput-sustained").into_iter().reduce(f64::min),
+        "cpu_usr" => share(candidates, &[Part::User], false),
+        "cpu_sys" => share(candidates, &[Part::System, Part::Softirq], false),
+        "cpu_iowait" => share(candidates, &[Part::Iowait], false),
+        "host_cpu" | "host_cpu_max" => busy(candidates, false),
+        "target_cpu" => busy(candidates, true),
+        "bs_at_near_peak" => reaches(cells, candidates, key::BLOCK_BYTES, "bandwidth"),
+        "cores_at_peak" => reaches(cells, candidates, key::CORES, "iops"),
+        "jobs_at_peak" => reaches(cells, candidates, key::JOBS, "iops"),
+        "qd_at_write_saturation" => reaches(cells, candidates, key::DEPTH, "iops"),
+        "p99_added" | "p99_added_pct" => added(result, cells),
+        "local_over_remote_iops" => {
+            let of = |name| transport_most(cells, name, "iops");
+            Some(of("local")? / of("tcp")?)
+        }
+        "bs_at_parity" => parity(cells),
+        "p99_improvement" | "iops_improvement" => improvement(metric, cells),
+        "p99_improvement_min" | "p99_improvement_max" | "best_idle_poll" => {
+            idle_poll(metric, cells, candidates)
+        }
+        "throughput_gain_from_interrupt_moderation" | "p95_reduction_from_interrupt_moderation" => {
+            moderation(metric, cells, candidates)
+        }
+        _ => {
+            let percentile = metric.strip_prefix("lat_")?;
+            first(percentile)
+        }
+    }
+}
+
+fn share(candidates: &[&Cell], parts: &[Part], target: bool) -> Option<f64> {
+    let sides = draw::sides(candidates.first()?, target);
+    let shares: Option<Vec<f64>> = parts.iter().map(|part| part.share(&sides)).collect();
+    Some(100.0 * shares?.iter().sum::<f64>())
+}
+
+fn busy(candidates: &[&Cell], target: bool) -> Option<f64> {
+    Some(100.0 - share(candidates, &[Part::Idle, Part::Iowait], target)?)
+}
+
+/// The least value of an axis at which a metric is near its peak.
+fn reaches(cells: &Cells, candidates: &[&Cell], axis: &str, metric: &str) -> Option<f64> {
+    let metric = Metric::named(metric)?;
+    let mut points: Vec<(&Value, f64)> = candidates
+        .iter()
+        .filter_map(|cell| Some((cell.value(axis)?, metric.read(cells, cell).mean()?)))
+        .collect();
+    points.sort_by(|(one, _), (other, _)| value_order(axis, one, other));
+    let peak = points.iter().map(|(_, value)| *value).reduce(f64::max)?;
+    // One place is no curve.
+    let (first, last) = (points.first()?.0, points.last()?.0);
+    if first == last {
+        return None;
+    }
+    points.iter().find(|(_, value)| *value >= NEAR_PEAK * peak)?.0.as_number()
+}
+
+fn of_transport<'a>(cells: &'a Cells, transport: &'a str) -> impl Iterator<Item = &'a Cell> {
+    cells.measured(Role::Plain).filter(move |cell| cell.text(key::TRANSPORT) == transport)
+}
+
+fn transport_most(cells: &Cells, transport: &str, metric: &str) -> Option<f64> {
+    let metric = Metric::named(metric)?;
+    of_transport(cells, transport)
+        .filter_map(|cell| metric.read(cells, cell).mean())
+        .reduce(f64::max)
+}
+
+/// p99 of one transport beyond another's, in ns or in percent.
+fn added(result: &PublishedResult, cells: &Cells) -> Option<f64> {
+    let (with, without) = match result.note.as_deref()? {
+        "localhost over local" => ("tcp", "local"),
+        "100 Gb/s over localhost" => ("tcp-link", "tcp"),
+        _ => ("tcp-link", "local"),
+    };
+    let metric = Metric::named("p99")?;
+    let p99 = |name| of_transport(cells, name).find_map(|cell| metric.read(cells, cell).mean());
+    let (with, without) = (p99(with)?, p99(without)?);
+    if result.metric == "p99_added" {
+        return Some(with - without);
+    }
+    Some(100.0 * (with / without - 1.0))
+}
+
+/// The least block size at which the best bandwidth over TCP is that of local.
+fn parity(cells: &Cells) -> Option<f64> {
+    let metric = Metric::named("bandwidth")?;
+    let mut sizes: Vec<u64> = of_transport(cells, "tcp")
+        .filter_map(|cell| cell.value(key::BLOCK_BYTES)?.as_integer())
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let best = |transport: &str, size: u64| {
+        of_transport(cells, transport)
+            .filter(|cell| cell.value(key::BLOCK_BYTES) == Some(&Value::from(size)))
+            .filter_map(|cell| metric.read(cells, cell).mean())
+            .reduce(f64::max)
+    };
+    let at_par = |size: &u64| Some(best("tcp", *size)? >= PARITY * best("local", *size)?);
+    sizes.into_iter().find(|size| at_par(size) == Some(true)).map(|size| size as f64)
+}
+
+/// What polling gains over sleeping: p99 at depth 1, or the most IOPS, in percent.
+fn improvement(metric: &str, cells: &Cells) -> Option<f64> {
+    let of = |polling: &'static str| {
+        cells.measured(Role::Plain).filter(move |cell| cell.text(key::HOST_POLLING) == polling)
+    };
+    if metric == "iops_improvement" {
+        let iops = Metric::named("iops")?;
+        let most =
+            |polling| of(polling).filter_map(|cell| iops.read(cells, cell).mean()).reduce(f64::max);
+        return Some(100.0 * (most("spin")? / most("sleep")? - 1.0));
+    }
+    let p99 = Metric::named("p99")?;
+    let one = Value::from(1u64);
+    let at_1 = |polling| {
+        let mut cells_of = of(polling).filter(|cell| cell.value(key::DEPTH) == Some(&one));
+        cells_of.find_map(|cell| p99.read(cells, cell).mean())
+    };
+    Some(100.0 * (1.0 - at_1("spin")? / at_1("sleep")?))
+}
+
+/// What looking before it sleeps gains in p99 at depth 1: the best value in µs (as ns), or the
+/// least and the most gain over no looking, in percent.
+fn idle_poll(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
+    let p99 = Metric::named("p99")?;
+    let points: Vec<(f64, f64)> = candidates
+        .iter()
+        .filter(|cell| cell.value(key::DEPTH) == Some(&Value::from(1u64)))
+        .filter_map(|cell| {
+            Some((cell.number(key::TARGET_IDLE_POLL_US)?, p99.read(cells, cell).mean()?))
+        })
+        .collect();
+    if metric == "best_idle_poll" {
+        let best = points.iter().min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        return Some(best.0 * 1e3);
+    }
+    let base = points.iter().find(|(idle, _)| *idle == 0.0)?.1;
+    let gains = points.iter().filter(|(idle, _)| *idle > 0.0);
+    let gains = gains.map(|(_, p99)| 100.0 * (1.0 - p99 / base));
+    if metric.ends_with("_min") { gains.reduce(f64::min) } else { gains.reduce(f64::max) }
+}
+
+/// What completion moderation changes at the deepest queue, in percent.
+fn moderation(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
+    let gain = metric.starts_with("throughput");
+    let name = if gain { "iops" } else { "p95" };
+    let metric = Metric::named(name)?;
+    let deepest =
+        candidates.iter().filter_map(|cell| cell.value(key::DEPTH)?.as_integer()).max()?;
+    let of = |setting: &str| {
+        candidates
+            .iter()
+            .filter(|cell| cell.text(key::MODERATION) == setting)
+            .filter(|cell| cell.value(key::DEPTH) == Some(&Value::from(deepest)))
+            .find_map(|cell| metric.read(cells, cell).mean())
+    };
+    let (on, off) = (of("on")?, of("off")?);
+    Some(if gain { 100.0 * (on / off - 1.0) } else { 100.0 * (1.0 - on / off) })
+}

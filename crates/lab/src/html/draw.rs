@@ -1,0 +1,684 @@
+//! From a plan's plots to figures.
+
+use super::{
+    figure::{self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Look, Place, Point, Series},
+    units,
+};
+use crate::{
+    cells::{Cell, Cells, Estimate, Metric, Part, Reading, value_order},
+    histogram::Latency,
+    limits::SAMPLES_BEYOND,
+    published::PublishedResult,
+    results::{Role, Side, Value, key},
+    study::plan::{Kind, Plan, Plot, PlotKind},
+};
+
+/// Points of a distribution at most.
+const CURVE_STEPS: usize = 240;
+
+/// The figures of a plot: one for each metric and each value of what it is split by.
+///
+/// Published numbers that are shares or factors stand in the same chart.
+pub(super) fn figures(
+    cells: &Cells,
+    kind: Kind,
+    plot: &Plot,
+    published: &[&PublishedResult],
+) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (settings, group) in split(&selected(cells, kind, plot), &plot.split) {
+        let group = Group { cells, plot, group, settings, published };
+        match plot.kind {
+            PlotKind::Line | PlotKind::Bar => {
+                for metric in Metric::all(&plot.y) {
+                    figures.extend(group.chart(&metric));
+                }
+            }
+            PlotKind::Cdf => figures.extend(group.distribution()),
+            PlotKind::Stack => figures.extend(group.stack()),
+            PlotKind::Table => figures.extend(group.table()),
+        }
+    }
+    figures
+}
+
+/// The roles whose cells a study's plots are about.
+pub(super) const fn role(kind: Kind) -> Role {
+    match kind {
+        Kind::Matrix => Role::Plain,
+        Kind::Link => Role::Link,
+        Kind::Saturation => Role::Saturation,
+        Kind::Interference => Role::Foreground,
+    }
+}
+
+fn selected<'a>(cells: &'a Cells, kind: Kind, plot: &Plot) -> Vec<&'a Cell> {
+    let alone = kind == Kind::Interference && plot.x == key::LOAD_PERCENT;
+    let wanted = |cell: &&Cell| {
+        let role = cell.role == role(kind) || alone && cell.role == Role::Alone;
+        role && plot.only.iter().all(|(key, value)| cell.value(key) == Some(value))
+    };
+    cells.cells.iter().filter(wanted).collect()
+}
+
+/// Cells that share the values of `keys`, group by group, and those values in words.
+fn split<'a>(cells: &[&'a Cell], keys: &[String]) -> Vec<(Vec<String>, Vec<&'a Cell>)> {
+    let mut groups: Vec<(Vec<Option<Value>>, Vec<&Cell>)> = Vec::new();
+    for cell in cells {
+        let values: Vec<Option<Value>> = keys.iter().map(|key| cell.value(key).cloned()).collect();
+        match groups.iter_mut().find(|(known, _)| *known == values) {
+            Some((_, group)) => group.push(cell),
+            None => groups.push((values, vec![cell])),
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(values, group)| {
+            let words = keys.iter().zip(&values);
+            let words = words
+                .filter_map(|(key, value)| value.as_ref().map(|value| units::setting(key, value)));
+            (words.collect(), group)
+        })
+        .collect()
+}
+
+/// What a reader sees who points at a cell: its settings that vary, and its main numbers.
+pub(super) fn hover(cells: &Cells, cell: &Cell, shown: Option<(&Metric, &Reading)>) -> String {
+    let mut lines = vec![label(cells, cell)];
+    if let Some((metric, reading)) = shown {
+        lines.push(format!("{}: {}", metric.label, units::show_reading(metric.unit, reading)));
+    }
+    for name in ["iops", "bandwidth", "mean", "p50", "p99", "p99.9", "total-cpu"] {
+        let Some(metric) = Metric::named(name) else { continue };
+        if shown.is_some_and(|(shown, _)| *shown == metric) {
+            continue;
+        }
+        let reading = metric.read(cells, cell);
+        if reading != Reading::Unknown {
+            lines.push(format!("{}: {}", metric.label, units::show_reading(metric.unit, &reading)));
+        }
+    }
+    lines.push(format!("n = {}", cell.repeats.len()));
+    lines.extend(cell.marks.iter().map(|mark| mark.explained().to_owned()));
+    let lines: Vec<String> = lines.iter().map(|line| figure::plain(line)).collect();
+    lines.join("<br>")
+}
+
+/// A cell's name for people: what distinguishes it in its study.
+pub(super) fn label(cells: &Cells, cell: &Cell) -> String {
+    let words: Vec<String> = cells
+        .varied(cell.role)
+        .iter()
+        .filter_map(|key| cell.value(key).map(|value| units::setting(key, value)))
+        .collect();
+    let role = match cell.role {
+        Role::Plain | Role::Foreground | Role::Link => None,
+        Role::Background => Some("background"),
+        Role::Alone => Some("alone"),
+        Role::Saturation => Some("saturation"),
+    };
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    words.extend(role);
+    if words.is_empty() { "the cell".to_owned() } else { words.join(", ") }
+}
+
+/// Cells that make one chart.
+struct Group<'a> {
+    cells: &'a Cells,
+    plot: &'a Plot,
+    group: Vec<&'a Cell>,
+    settings: Vec<String>,
+    published: &'a [&'a PublishedResult],
+}
+
+impl<'a> Group<'a> {
+    fn title(&self, metric: Option<&Metric>) -> String {
+        let mut title = self.plot.title.clone();
+        let several = self.plot.y.len() > 1;
+        if let Some(metric) = metric.filter(|_| several) {
+            title = format!("{title}: {}", metric.label);
+        }
+        if self.settings.is_empty() {
+            title
+        } else {
+            format!("{title} – {}", self.settings.join(", "))
+        }
+    }
+
+    /// Settings that distinguish cells of this group, although the plot does not name them.
+    fn left_over(&self) -> Vec<String> {
+        let named = |key: &String| {
+            *key == self.plot.x || self.plot.series.contains(key) || self.plot.split.contains(key)
+        };
+        let role = self.group.first().map_or(Role::Plain, |cell| cell.role);
+        let varied = self.cells.varied(role).into_iter().filter(|key| !named(key));
+        varied
+            .filter(|key| {
+                let mut values = self.group.iter().map(|cell| cell.value(key));
+                let first = values.next();
+                values.any(|value| Some(value) != first)
+            })
+            .filter(|key| {
+                // It follows from what is named: the number of jobs from that of cores.
+                !self.follows(key)
+            })
+            .collect()
+    }
+
+    fn follows(&self, key: &str) -> bool {
+        let named: Vec<&String> =
+            self.plot.series.iter().chain(Some(&self.plot.x).filter(|x| !x.is_empty())).collect();
+        self.group.iter().all(|one| {
+            self.group.iter().all(|other| {
+                named.iter().any(|named| one.value(named) != other.value(named))
+                    || one.value(key) == other.value(key)
+            })
+        })
+    }
+
+    /// The cells by series, with the name of each.
+    fn series(&self, keys: &[String]) -> Vec<(String, Look, Vec<&'a Cell>)> {
+        let mut groups = split(&self.group, keys);
+        if keys.is_empty() {
+            groups = vec![(Vec::new(), self.group.clone())];
+        }
+        let mut looks = Looks::default();
+        groups
+            .into_iter()
+            .map(|(words, group)| {
+                let look = looks.of(keys, group.first().copied());
+                (words.join(", "), look, group)
+            })
+            .collect()
+    }
+
+    fn chart(&self, metric: &Metric) -> Option<Figure> {
+        let mut keys = self.plot.series.clone();
+        let left_over = self.left_over();
+        let best_of = if metric.is_rate() { left_over } else { Vec::new() };
+        if best_of.is_empty() {
+            keys.extend(self.left_over());
+        }
+        let x = self.axis_x();
+        let mut series: Vec<Series> = self
+            .series(&keys)
+            .into_iter()
+            .map(|(name, look, group)| {
+                let points = self.points(metric, &group, &x);
+                let name = if name.is_empty() { metric.label.clone() } else { name };
+                Series { name, look, points, published: false }
+            })
+            .filter(|series| !series.points.is_empty())
+            .collect();
+        if series.is_empty() {
+            return None;
+        }
+        let numbers = grid(&series, &x, metric);
+        let y = AxisY { label: metric.label.clone(), unit: metric.unit, log: self.plot.log_y };
+        let note = self.note(&series, &best_of);
+        series.extend(self.overlay(metric));
+        let data = match self.plot.kind {
+            PlotKind::Bar => figure::bars(&series, &AxisX { words: true, ..x }, &y),
+            _ => figure::lines(&series, &x, &y),
+        };
+        Some(Figure {
+            title: self.title(Some(metric)),
+            stands_for: self.plot.figure.clone(),
+            note,
+            about_cpu: metric.is_cpu(),
+            content: Content::Chart { data, numbers },
+        })
+    }
+
+    /// Published numbers without a unit, where the plot has a place for them.
+    fn overlay(&self, metric: &Metric) -> Vec<Series> {
+        let theirs = match metric.name.as_str() {
+            "latency-interference" => "latency_interference",
+            "throughput-sustained" => "throughput_sustained",
+            "concurrency" => "concurrency_max",
+            _ => return Vec::new(),
+        };
+        let pattern = |result: &PublishedResult| {
+            let pattern = result.pattern.as_deref();
+            let named = self.plot.split.iter().any(|key| key == key::PATTERN);
+            !named || self.group.iter().all(|cell| pattern == Some(cell.text(key::PATTERN)))
+        };
+        let mut series: Vec<Series> = Vec::new();
+        for result in self.published {
+            let x = match self.plot.x.as_str() {
+                key::LOAD_PERCENT => result.load_percent(),
+                key::DEPTH => result.qd,
+                key::BLOCK_BYTES => result.bs_bytes,
+                _ => None,
+            };
+            let Some(x) = x.filter(|_| result.metric == theirs && pattern(result)) else {
+                continue;
+            };
+            let name = match &result.transport {
+                Some(transport) => format!("{}, {transport}", result.source),
+                None => result.source.clone(),
+            };
+            let text =
+                format!("{name}, {}<br>{}", result.figure, units::show(metric.unit, result.value));
+            let Some(value) = Estimate::of(&[result.value]) else { continue };
+            let point = Point { x: Place::Number(x as f64), value, text };
+            match series.iter_mut().find(|series| series.name == name) {
+                Some(series) => series.points.push(point),
+                None => {
+                    let look = Look { colour: 7, dash: series.len() };
+                    series.push(Series { name, look, points: vec![point], published: true });
+                }
+            }
+        }
+        series
+    }
+
+    fn axis_x(&self) -> AxisX {
+        let key = &self.plot.x;
+        let mut values: Vec<Value> = Vec::new();
+        for cell in &self.group {
+            let value = place_of(cell, key);
+            if let Some(value) = value.filter(|value| !values.contains(value)) {
+                values.push(value);
+            }
+        }
+        values.sort_by(|one, other| value_order(key, one, other));
+        let numbers: Vec<f64> = values.iter().filter_map(Value::as_number).collect();
+        let words = numbers.len() < values.len() || self.plot.kind == PlotKind::Bar;
+        let log = self.plot.log_x && !words && numbers.iter().all(|number| *number > 0.0);
+        let ticks = values
+            .iter()
+            .map(|value| {
+                let text = units::short(key, value);
+                let place = match value.as_number() {
+                    Some(number) if !words => Place::Number(number),
+                    _ => Place::Word(text.clone()),
+                };
+                (place.json(), text)
+            })
+            .collect();
+        AxisX { title: units::axis(key), log, ticks, words }
+    }
+
+    fn points(&self, metric: &Metric, group: &[&Cell], x: &AxisX) -> Vec<Point> {
+        let mut points: Vec<(Value, Point)> = Vec::new();
+        for cell in group {
+            let Some(value) = place_of(cell, &self.plot.x) else { continue };
+            let reading = metric.read(self.cells, cell);
+            let Some(estimate) = reading.estimate() else { continue };
+            let place = match value.as_number() {
+                Some(number) if !x.words => Place::Number(number),
+                _ => Place::Word(units::short(&self.plot.x, &value)),
+            };
+            let text = hover(self.cells, cell, Some((metric, &reading)));
+            let point = Point { x: place, value: estimate, text };
+            match points.iter_mut().find(|(known, _)| *known == value) {
+                Some((_, best)) if metric.is_better(estimate.mean, best.value.mean) => {
+                    *best = point;
+                }
+                Some(_) => {}
+                None => points.push((value, point)),
+            }
+        }
+        points.sort_by(|(one, _), (other, _)| value_order(&self.plot.x, one, other));
+        points.into_iter().map(|(_, point)| point).collect()
+    }
+
+    /// What points and bars are, and what is not there.
+    fn note(&self, series: &[Series], best_of: &[String]) -> String {
+        let counts = series.iter().flat_map(|series| &series.points).map(|point| point.value.count);
+        let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
+        let n =
+            if least == most { format!("n = {most}") } else { format!("n = {least} to {most}") };
+        let mut note = match (least, most) {
+            (_, 1) => format!("One run a point ({n}): how far runs lie apart is not known."),
+            (_, 2) => format!("Points: mean of the repeats ({n}); bars: both of them."),
+            (least, _) if least < 3 => format!(
+                "Points: mean of the repeats ({n}); bars: 95 % confidence interval of the mean, \
+                 or both values where there are two."
+            ),
+            _ => format!(
+                "Points: mean of the repeats ({n}); bars: 95 % confidence interval of the mean \
+                 (Student's t)."
+            ),
+        };
+        if !best_of.is_empty() {
+            let names: Vec<String> = best_of.iter().map(|key| units::axis(key)).collect();
+            note += &format!(" At each place the best over {}.", names.join(" and "));
+        }
+        if series.iter().flat_map(|series| &series.points).any(|point| point.value.pooled) {
+            note +=
+                " Some percentiles are resolved only by all repeats together; they have no bar.";
+        }
+        note + &self.missing()
+    }
+
+    fn missing(&self) -> String {
+        match self.group.iter().filter(|cell| !cell.is_measured()).count() {
+            0 => String::new(),
+            1 => " One cell has no result; see below.".to_owned(),
+            missing => format!(" {missing} cells have no result; see below."),
+        }
+    }
+
+    fn distribution(&self) -> Option<Figure> {
+        let mut keys = self.plot.series.clone();
+        keys.extend(self.left_over());
+        let mut curves = Vec::new();
+        let mut rows = Vec::new();
+        for (name, look, group) in self.series(&keys) {
+            for cell in group.into_iter().filter(|cell| cell.is_measured()) {
+                let latency = cell.latency();
+                let name = if name.is_empty() { "latency".to_owned() } else { name.clone() };
+                let n = format!("n = {}, {} requests", cell.repeats.len(), latency.count());
+                let text = format!("{}<br>{n}", figure::plain(&label(self.cells, cell)));
+                rows.push(percentiles(&name, &latency));
+                curves.push(Curve { name, look, steps: steps(&latency), text });
+            }
+        }
+        if curves.is_empty() {
+            return None;
+        }
+        let note = format!(
+            "All requests of all repeats. A curve ends where fewer than {SAMPLES_BEYOND} requests \
+             are left beyond it.{}",
+            self.missing()
+        );
+        let head = ["", "requests", "p50", "p90", "p99", "p99.9", "p99.99", "most"];
+        let numbers = Grid { head: head.map(str::to_owned).to_vec(), rows };
+        Some(Figure {
+            title: self.title(None),
+            stands_for: self.plot.figure.clone(),
+            note,
+            about_cpu: false,
+            content: Content::Chart { data: figure::distributions(&curves), numbers },
+        })
+    }
+
+    fn stack(&self) -> Option<Figure> {
+        let mut keys: Vec<String> = vec![self.plot.x.clone()];
+        keys.extend(self.plot.series.iter().cloned());
+        keys.extend(self.left_over());
+        let bars: Vec<(String, &Cell)> = split(&self.group, &keys)
+            .into_iter()
+            .filter_map(|(words, group)| {
+                let cell = group.into_iter().find(|cell| cell.is_measured())?;
+                Some((words.join(", "), cell))
+            })
+            .collect();
+        let layers = layers(&bars);
+        if layers.is_empty() {
+            return None;
+        }
+        let ticks = bars.iter().map(|(name, _)| (Place::Word(name.clone()).json(), name.clone()));
+        let x = AxisX { ticks: ticks.collect(), words: true, ..AxisX::default() };
+        let note = format!(
+            "Time of the processors that each side was pinned to (of all, if to none), mean of the \
+             repeats; softirq with interrupts. Plain: host; hatched: target.{}",
+            self.missing()
+        );
+        Some(Figure {
+            title: self.title(None),
+            stands_for: self.plot.figure.clone(),
+            note,
+            about_cpu: true,
+            content: Content::Chart {
+                data: figure::stack(&layers, &x),
+                numbers: layer_grid(&bars, &layers),
+            },
+        })
+    }
+
+    fn table(&self) -> Option<Figure> {
+        let metrics = Metric::all(&self.plot.y);
+        if metrics.is_empty() || self.group.is_empty() {
+            return None;
+        }
+        let mut keys: Vec<String> = vec![self.plot.x.clone()];
+        keys.extend(self.plot.series.iter().cloned());
+        keys.extend(self.left_over());
+        keys.retain(|key| !key.is_empty());
+        let mut head: Vec<String> = keys.iter().map(|key| units::axis(key)).collect();
+        head.extend(metrics.iter().map(|metric| metric.label.clone()));
+        head.push("n".to_owned());
+        let mut ordered = self.group.clone();
+        ordered.sort_by(|one, other| {
+            keys.iter()
+                .filter_map(|key| Some(value_order(key, one.value(key)?, other.value(key)?)))
+                .find(|ordering| ordering.is_ne())
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let rows = ordered.iter().map(|cell| {
+            let mut row: Vec<String> = keys
+                .iter()
+                .map(|key| cell.value(key).map_or("–".to_owned(), |v| units::short(key, v)))
+                .collect();
+            if cell.is_measured() {
+                row.extend(metrics.iter().map(|metric| {
+                    units::show_reading(metric.unit, &metric.read(self.cells, cell))
+                }));
+                row.push(cell.repeats.len().to_string());
+            } else {
+                row.extend(metrics.iter().map(|_| "no result".to_owned()));
+                row.push("0".to_owned());
+            }
+            row
+        });
+        Some(Figure {
+            title: self.title(None),
+            stands_for: self.plot.figure.clone(),
+            note: format!(
+                "Mean of the repeats ± half of its 95 % confidence interval; where there are two \
+                 repeats both of them.{}",
+                self.missing()
+            ),
+            about_cpu: metrics.iter().any(Metric::is_cpu),
+            content: Content::Table(Grid { head, rows: rows.collect() }),
+        })
+    }
+}
+
+/// Where a cell stands on an axis. A foreground without a background stands at no load.
+fn place_of(cell: &Cell, key: &str) -> Option<Value> {
+    if key == key::LOAD_PERCENT && cell.role == Role::Alone {
+        return Some(Value::from(0u64));
+    }
+    cell.value(key).cloned()
+}
+
+/// Hands out colours and dashes: the same transport always gets the same ones.
+#[derive(Debug, Default)]
+struct Looks {
+    others: Vec<Vec<Option<Value>>>,
+}
+
+impl Looks {
+    fn of(&mut self, keys: &[String], cell: Option<&Cell>) -> Look {
+        let Some(cell) = cell else { return Look::default() };
+        const TRANSPORTS: [&str; 5] = ["local", "tcp", "tcp-link", "rdma", "loopback"];
+        let transport = keys.iter().any(|key| key == key::TRANSPORT).then(|| {
+            let name = cell.text(key::TRANSPORT);
+            TRANSPORTS.iter().position(|known| *known == name).unwrap_or(TRANSPORTS.len())
+        });
+        let values: Vec<Option<Value>> = keys
+            .iter()
+            .filter(|key| *key != key::TRANSPORT)
+            .map(|key| cell.value(key).cloned())
+            .collect();
+        let place = self.others.iter().position(|known| *known == values).unwrap_or_else(|| {
+            self.others.push(values);
+            self.others.len() - 1
+        });
+        match transport {
+            Some(transport) if keys.len() == 1 => Look { colour: transport, dash: 0 },
+            Some(transport) => Look { colour: place, dash: transport },
+            None => Look { colour: place, dash: place / 8 },
+        }
+    }
+}
+
+fn grid(series: &[Series], x: &AxisX, metric: &Metric) -> Grid {
+    let mut head = vec![x.title.clone()];
+    head.extend(series.iter().map(|series| series.name.clone()));
+    let rows = x.ticks.iter().map(|(place, text)| {
+        let mut row = vec![text.clone()];
+        row.extend(series.iter().map(|series| {
+            let point = series.points.iter().find(|point| point.x.json() == *place);
+            point.map_or("–".to_owned(), |point| {
+                let value = units::show_estimate(metric.unit, &point.value);
+                format!("{value}, n = {}", point.value.count)
+            })
+        }));
+        row
+    });
+    Grid { head, rows: rows.collect() }
+}
+
+fn percentiles(name: &str, latency: &Latency) -> Vec<String> {
+    let mut row = vec![name.to_owned(), latency.count().to_string()];
+    row.extend([50.0, 90.0, 99.0, 99.9, 99.99].map(|percentile| {
+        let value = latency.percentile_ns(percentile);
+        value.map_or("unresolved".to_owned(), |ns| units::show(crate::cells::Unit::Time, ns as f64))
+    }));
+    row.push(units::show(crate::cells::Unit::Time, latency.max_ns() as f64));
+    row
+}
+
+/// The steps of a distribution, thinned, as far as it is resolved.
+fn steps(latency: &Latency) -> Vec<(f64, f64)> {
+    let count = latency.count() as f64;
+    let resolved = 1.0 - SAMPLES_BEYOND / count;
+    let mut steps: Vec<(f64, f64)> = vec![(latency.min_ns() as f64, 0.0)];
+    let mut seen = 0u64;
+    for (ns, times) in latency.raw() {
+        seen += times;
+        let share = seen as f64 / count;
+        if share > resolved {
+            break;
+        }
+        steps.push((ns as f64, share));
+    }
+    thinned(&steps)
+}
+
+/// Leaves out steps that are too close to the last one to be seen: by share in the body, by time
+/// in the tail.
+fn thinned(steps: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let span = match (steps.first(), steps.last()) {
+        (Some((first, _)), Some((last, _))) if *first > 0.0 => (last / first).ln().max(1e-9),
+        _ => return steps.to_vec(),
+    };
+    let step = 2.0 / CURVE_STEPS as f64;
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    for (index, (ns, share)) in steps.iter().enumerate() {
+        let far = kept.last().is_none_or(|(last_ns, last_share)| {
+            share - last_share >= step || (ns / last_ns).ln() / span >= step
+        });
+        if far || index + 1 == steps.len() {
+            kept.push((*ns, *share));
+        }
+    }
+    kept
+}
+
+fn layers(bars: &[(String, &Cell)]) -> Vec<Layer> {
+    let mut layers = Vec::new();
+    for target in [false, true] {
+        for (index, part) in Part::ALL.into_iter().enumerate() {
+            let shares: Vec<(Place, f64, String)> = bars
+                .iter()
+                .filter_map(|(name, cell)| {
+                    let share = part.share(&sides(cell, target))?;
+                    let side = if target { "target" } else { "host" };
+                    let name = figure::plain(name);
+                    let (part, n) = (part.name(), cell.repeats.len());
+                    let share_text = units::percent(share);
+                    let text = format!("{name}<br>{side} {part}: {share_text}<br>n = {n}");
+                    Some((Place::Word(name), share, text))
+                })
+                .collect();
+            let any = shares.iter().any(|(_, share, _)| *share > 0.0005);
+            if any {
+                layers.push(Layer { name: part.name().to_owned(), part: index, target, shares });
+            }
+        }
+    }
+    layers
+}
+
+/// What the repeats of a cell say of one side.
+pub(super) fn sides<'a>(cell: &'a Cell, target: bool) -> Vec<&'a Side> {
+    let side = |repeat: &'a crate::cells::Repeat| {
+        if target { repeat.target.as_ref() } else { repeat.host.as_ref() }
+    };
+    cell.repeats.iter().filter_map(side).collect()
+}
+
+fn layer_grid(bars: &[(String, &Cell)], layers: &[Layer]) -> Grid {
+    let mut head = vec![String::new()];
+    head.extend(
+        layers.iter().map(|layer| {
+            format!("{} {}", if layer.target { "target" } else { "host" }, layer.name)
+        }),
+    );
+    let rows = bars.iter().map(|(name, _)| {
+        let mut row = vec![name.clone()];
+        row.extend(layers.iter().map(|layer| {
+            let place = Place::Word(figure::plain(name));
+            let found = layer.shares.iter().find(|(known, ..)| *known == place);
+            found.map_or("–".to_owned(), |(_, share, _)| units::percent(*share))
+        }));
+        row
+    });
+    Grid { head, rows: rows.collect() }
+}
+
+/// The plots of a study whose plan names none: rates, latency and CPU over its first axis of
+/// numbers, and a table of everything.
+pub(super) fn plots(plan: &Plan, cells: &Cells) -> Vec<Plot> {
+    if !plan.plots.is_empty() {
+        return plan.plots.clone();
+    }
+    default_plots(&cells.varied(role(plan.kind)))
+}
+
+fn default_plots(varied: &[String]) -> Vec<Plot> {
+    const NUMBERS: [&str; 8] = [
+        key::BLOCK_BYTES,
+        key::DEPTH,
+        key::CORES,
+        key::HOST_CORES,
+        key::TARGET_CORES,
+        key::JOBS,
+        key::LOAD_PERCENT,
+        key::TARGET_IDLE_POLL_US,
+    ];
+    let x = NUMBERS.iter().find(|key| varied.iter().any(|varied| varied == *key));
+    let x = x.map_or_else(|| varied.first().cloned().unwrap_or_default(), |x| (*x).to_owned());
+    let others: Vec<String> = varied.iter().filter(|key| **key != x).cloned().collect();
+    let (series, split) = others.split_at(others.len().min(1));
+    let plot = |title: &str, kind, y: &[&str]| Plot {
+        title: title.to_owned(),
+        figure: String::new(),
+        kind,
+        x: x.clone(),
+        y: y.iter().map(|y| (*y).to_owned()).collect(),
+        series: series.to_vec(),
+        split: split.to_vec(),
+        only: crate::results::Configuration::new(),
+        log_x: true,
+        log_y: false,
+    };
+    let kind = if x.is_empty() { PlotKind::Table } else { PlotKind::Line };
+    let mut table = plot("All cells", PlotKind::Table, &["iops", "bandwidth", "mean", "p99"]);
+    (table.series, table.split) = (others.clone(), Vec::new());
+    if kind == PlotKind::Table {
+        return vec![table];
+    }
+    vec![
+        plot("Throughput", kind, &["iops", "bandwidth"]),
+        plot("Latency", kind, &["mean", "p99"]),
+        plot("CPU", kind, &["cpu-per-io"]),
+        table,
+    ]
+}

@@ -1,0 +1,364 @@
+//! Figures and tables in the form in which the page carries them.
+//!
+//! A chart is data for the charting library: its traces, and of its layout what depends on the
+//! data. Colours, sizes and everything else that depends on the reader's screen is added in the
+//! page. Two entries of a trace's `meta` say which colour and which dash it gets, by number, so that
+//! a transport looks the same in every chart of a report.
+
+use serde_json::{Value as Json, json};
+
+use super::units::{self, Scale};
+use crate::cells::{Estimate, Unit};
+
+/// A picture with its text.
+#[derive(Clone, Debug)]
+pub(super) struct Figure {
+    pub(super) title: String,
+    /// The published figure that it stands for.
+    pub(super) stands_for: String,
+    /// What its points and bars are.
+    pub(super) note: String,
+    /// Whether it is about processors, which need a word of caution.
+    pub(super) about_cpu: bool,
+    pub(super) content: Content,
+}
+
+/// What a figure shows.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// A chart, and the same as numbers.
+    Chart { data: Json, numbers: Grid },
+    /// Numbers only.
+    Table(Grid),
+}
+
+/// Rows and columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Grid {
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// How a series looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    pub(super) colour: usize,
+    pub(super) dash: usize,
+}
+
+/// A point of a series.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) x: Place,
+    pub(super) value: Estimate,
+    /// What a reader sees who points at it.
+    pub(super) text: String,
+}
+
+/// A place on the x axis.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Place {
+    Number(f64),
+    Word(String),
+}
+
+impl Place {
+    pub(super) fn json(&self) -> Json {
+        match self {
+            Self::Number(number) => json!(number),
+            Self::Word(word) => json!(word),
+        }
+    }
+}
+
+/// A line, or bars of one colour.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) look: Look,
+    pub(super) points: Vec<Point>,
+    /// Published points, which are not joined by a line.
+    pub(super) published: bool,
+}
+
+/// An x axis.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AxisX {
+    pub(super) title: String,
+    pub(super) log: bool,
+    /// Where ticks are, and what they say; of words both are the words.
+    pub(super) ticks: Vec<(Json, String)>,
+    pub(super) words: bool,
+}
+
+/// A y axis.
+#[derive(Clone, Debug)]
+pub(super) struct AxisY {
+    pub(super) label: String,
+    pub(super) unit: Unit,
+    pub(super) log: bool,
+}
+
+/// Text for a hover, in which the library takes a few tags for what they are.
+pub(super) fn plain(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+impl AxisX {
+    fn json(&self) -> Json {
+        let kind = match (self.words, self.log) {
+            (true, _) => "category",
+            (false, true) => "log",
+            (false, false) => "linear",
+        };
+        let mut axis = json!({ "title": { "text": self.title }, "type": kind });
+        if !self.ticks.is_empty() {
+            let places: Vec<&Json> = self.ticks.iter().map(|(place, _)| place).collect();
+            let texts: Vec<&String> = self.ticks.iter().map(|(_, text)| text).collect();
+            axis["tickvals"] = json!(places);
+            axis["ticktext"] = json!(texts);
+            if self.words {
+                axis["categoryorder"] = json!("array");
+                axis["categoryarray"] = json!(places);
+            }
+        }
+        axis
+    }
+}
+
+impl AxisY {
+    /// The axis for values from `least` to `most`, and its scale.
+    fn json(&self, least: f64, most: f64) -> (Json, Scale) {
+        let scale = units::scale(self.unit, most);
+        let unit = if scale.name == "×" { "times" } else { scale.name };
+        let title = if self.label == "IOPS" && unit.ends_with("IOPS") {
+            unit.to_owned()
+        } else {
+            format!("{}, {unit}", self.label)
+        };
+        let axis = if self.log {
+            let (least, most) = (least / scale.divisor, most / scale.divisor);
+            let ticks = units::log_ticks(least, most);
+            let texts: Vec<String> = ticks.iter().map(|tick| trimmed(*tick)).collect();
+            json!({
+                "title": { "text": title }, "type": "log", "tickvals": ticks, "ticktext": texts,
+            })
+        } else {
+            json!({ "title": { "text": title }, "type": "linear", "rangemode": "tozero" })
+        };
+        (axis, scale)
+    }
+}
+
+/// A tick's number without zeros that say nothing.
+pub(super) fn trimmed(number: f64) -> String {
+    let text = format!("{number:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn ends(series: &[Series]) -> (f64, f64) {
+    let values = series.iter().flat_map(|series| &series.points).map(|point| point.value.mean);
+    values.fold((f64::INFINITY, 0.0), |(least, most), value| (least.min(value), most.max(value)))
+}
+
+/// Lines over an axis, with error bars.
+pub(super) fn lines(series: &[Series], x: &AxisX, y: &AxisY) -> Json {
+    chart(series, x, y, |series| {
+        json!({
+            "type": "scatter",
+            "mode": if series.published { "markers" } else { "lines+markers" },
+        })
+    })
+}
+
+/// Groups of bars over words, with error bars.
+pub(super) fn bars(series: &[Series], x: &AxisX, y: &AxisY) -> Json {
+    let mut data = chart(series, x, y, |_| json!({ "type": "bar" }));
+    data["layout"]["barmode"] = json!("group");
+    data
+}
+
+fn chart(series: &[Series], x: &AxisX, y: &AxisY, form: impl Fn(&Series) -> Json) -> Json {
+    let (least, most) = ends(series);
+    let log = y.log && least > 0.0;
+    let (axis, scale) = AxisY { log, ..y.clone() }.json(least, most);
+    let traces: Vec<Json> = series
+        .iter()
+        .map(|series| {
+            let mut trace = form(series);
+            let bar = |side: fn((f64, f64)) -> f64| -> Vec<f64> {
+                let bars = series.points.iter().map(|point| point.value.bar().map_or(0.0, side));
+                bars.map(|bar| bar / scale.divisor).collect()
+            };
+            trace["name"] = json!(series.name);
+            trace["x"] = series.points.iter().map(|point| point.x.json()).collect();
+            trace["y"] =
+                series.points.iter().map(|point| json!(point.value.mean / scale.divisor)).collect();
+            trace["hovertext"] = series.points.iter().map(|point| json!(point.text)).collect();
+            trace["error_y"] = json!({
+                "type": "data", "symmetric": false,
+                "array": bar(|(_, up)| up), "arrayminus": bar(|(down, _)| down),
+            });
+            trace["meta"] = json!({
+                "colour": series.look.colour,
+                "dash": series.look.dash,
+                "published": series.published,
+            });
+            trace
+        })
+        .collect();
+    json!({ "traces": traces, "layout": { "xaxis": x.json(), "yaxis": axis } })
+}
+
+/// A distribution: pairs of latency in ns and share of requests that took no longer.
+#[derive(Clone, Debug)]
+pub(super) struct Curve {
+    pub(super) name: String,
+    pub(super) look: Look,
+    pub(super) steps: Vec<(f64, f64)>,
+    /// What a reader sees who points at it, before the point's own numbers.
+    pub(super) text: String,
+}
+
+/// Cumulative distributions over latency on a logarithmic axis.
+pub(super) fn distributions(curves: &[Curve]) -> Json {
+    let all = || curves.iter().flat_map(|curve| &curve.steps).map(|(ns, _)| *ns);
+    let least = all().fold(f64::INFINITY, f64::min);
+    let most = all().fold(0.0, f64::max);
+    let ticks = units::log_ticks(least.max(1.0), most.max(1.0));
+    let x = AxisX {
+        title: "latency".to_owned(),
+        log: true,
+        ticks: ticks.iter().map(|ns| (json!(ns), tick_time(*ns))).collect(),
+        words: false,
+    };
+    let traces: Vec<Json> = curves
+        .iter()
+        .map(|curve| {
+            let text = |(ns, share): &(f64, f64)| {
+                let share = units::show(Unit::Share, *share);
+                format!("{}<br>{share} within {}", curve.text, units::show(Unit::Time, *ns))
+            };
+            json!({
+                "type": "scatter", "mode": "lines", "name": curve.name,
+                "x": curve.steps.iter().map(|(ns, _)| *ns).collect::<Vec<f64>>(),
+                "y": curve.steps.iter().map(|(_, share)| 100.0 * share).collect::<Vec<f64>>(),
+                "hovertext": curve.steps.iter().map(text).collect::<Vec<String>>(),
+                "meta": { "colour": curve.look.colour, "dash": curve.look.dash },
+            })
+        })
+        .collect();
+    let y = json!({ "title": { "text": "requests, %" }, "type": "linear", "range": [0, 101] });
+    json!({ "traces": traces, "layout": { "xaxis": x.json(), "yaxis": y } })
+}
+
+fn tick_time(ns: f64) -> String {
+    let Scale { divisor, name } = units::scale(Unit::Time, ns);
+    format!("{} {name}", trimmed(ns / divisor))
+}
+
+/// One part of a stack: the same part of the same side over all places.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    /// `usr` and so on.
+    pub(super) name: String,
+    /// Which of the parts it is.
+    pub(super) part: usize,
+    /// The target's, not the host's.
+    pub(super) target: bool,
+    /// Shares, 1 is all, and what a reader sees who points at them.
+    pub(super) shares: Vec<(Place, f64, String)>,
+}
+
+/// Bars of parts that add up to all of a side's processors; the sides stand beside each other.
+pub(super) fn stack(layers: &[Layer], x: &AxisX) -> Json {
+    let both = layers.iter().any(|layer| layer.target) && layers.iter().any(|layer| !layer.target);
+    let traces: Vec<Json> = layers
+        .iter()
+        .map(|layer| {
+            let side = if layer.target { "target" } else { "host" };
+            json!({
+                "type": "bar",
+                "name": format!("{side} {}", layer.name),
+                "offsetgroup": side,
+                "legendgroup": side,
+                "legendgrouptitle": { "text": if both { side } else { "" } },
+                "x": layer.shares.iter().map(|(place, ..)| place.json()).collect::<Vec<Json>>(),
+                "y": layer.shares.iter().map(|(_, share, _)| 100.0 * share).collect::<Vec<f64>>(),
+                "hovertext": layer.shares.iter().map(|(.., text)| text).collect::<Vec<&String>>(),
+                "meta": { "part": layer.part, "target": layer.target },
+            })
+        })
+        .collect();
+    let y = json!({
+        "title": { "text": "time of its processors, %" }, "type": "linear", "range": [0, 100],
+    });
+    json!({ "traces": traces, "layout": { "xaxis": x.json(), "yaxis": y, "barmode": "stack" } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(x: f64, values: &[f64]) -> Point {
+        let value = Estimate::of(values).expect("values");
+        Point { x: Place::Number(x), value, text: format!("at {x}") }
+    }
+
+    fn series() -> Series {
+        let points = vec![point(1.0, &[1e4, 1.1e4, 1.2e4]), point(2.0, &[2e6])];
+        Series {
+            name: "tcp".to_owned(),
+            look: Look { colour: 2, dash: 1 },
+            points,
+            published: false,
+        }
+    }
+
+    #[test]
+    fn a_line_carries_scaled_values_bars_and_what_hover_says() {
+        let x = AxisX { title: "depth".to_owned(), log: true, ..AxisX::default() };
+        let y = AxisY { label: "IOPS".to_owned(), unit: Unit::Iops, log: false };
+        let data = lines(&[series()], &x, &y);
+        let trace = &data["traces"][0];
+        assert_eq!(trace["y"], json!([0.011, 2.0]), "in M IOPS, the unit of the largest");
+        assert_eq!(data["layout"]["yaxis"]["title"]["text"], "M IOPS");
+        assert_eq!(trace["hovertext"], json!(["at 1", "at 2"].map(|t| t.to_owned())));
+        assert_eq!(trace["error_y"]["array"][1], 0.0, "one repeat has no bar");
+        assert!(trace["error_y"]["array"][0].as_f64().is_some_and(|bar| bar > 0.0));
+        assert_eq!((&trace["meta"]["colour"], &trace["meta"]["dash"]), (&json!(2), &json!(1)));
+        assert_eq!(data["layout"]["xaxis"]["type"], "log");
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_ticks_of_its_own_and_needs_values_above_0() {
+        let y = AxisY { label: "p99 latency".to_owned(), unit: Unit::Time, log: true };
+        let data = lines(&[series()], &AxisX::default(), &y);
+        assert_eq!(data["layout"]["yaxis"]["type"], "log");
+        assert_eq!(data["layout"]["yaxis"]["title"]["text"], "p99 latency, ms");
+        let mut zero = series();
+        zero.points.push(point(3.0, &[0.0]));
+        let data = lines(&[zero], &AxisX::default(), &y);
+        assert_eq!(data["layout"]["yaxis"]["type"], "linear");
+    }
+
+    #[test]
+    fn a_distribution_is_over_time_and_in_percent() {
+        let curve = Curve {
+            name: "tcp".to_owned(),
+            look: Look::default(),
+            steps: vec![(1e4, 0.5), (2e4, 1.0)],
+            text: "tcp, n = 3".to_owned(),
+        };
+        let data = distributions(&[curve]);
+        assert_eq!(data["traces"][0]["y"], json!([50.0, 100.0]));
+        assert_eq!(data["traces"][0]["hovertext"][0], "tcp, n = 3<br>50.0 % within 10.00 µs");
+        let texts = data["layout"]["xaxis"]["ticktext"].as_array().expect("ticks");
+        assert!(texts.contains(&json!("10 µs")), "{texts:?}");
+    }
+
+    #[test]
+    fn what_hover_says_is_text() {
+        assert_eq!(plain("a<b> & c"), "a&lt;b&gt; &amp; c");
+    }
+}

@@ -1,0 +1,375 @@
+//! All that a report says of one study.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::{
+    beside::{self, Beside},
+    contest::{self, Discipline},
+    draw,
+    figure::{Content, Figure, Grid},
+    units, words,
+};
+use crate::{
+    cells::{Cell, Cells, Metric, Unit},
+    published::published,
+    report::human,
+    results::{Environment, LinkProbe, Mark, Results, Role, Status, key},
+    study::plan::{Kind, Plan},
+};
+
+/// A study as the page shows it.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub(super) plan: Plan,
+    pub(super) environment: Environment,
+    /// The plan could not be read; why.
+    pub(super) plan_fault: Option<String>,
+    pub(super) extent: String,
+    /// Reservations that come before everything else.
+    pub(super) warnings: Vec<String>,
+    pub(super) found: Vec<String>,
+    pub(super) figures: Vec<Figure>,
+    pub(super) tradeoffs: Option<Tradeoffs>,
+    pub(super) beside: Vec<(Beside, String)>,
+    /// The hardware here, in a sentence.
+    pub(super) here: String,
+    /// What the link does, and what share of it the study reached.
+    pub(super) link: Option<Grid>,
+    pub(super) link_shares: Vec<String>,
+    /// Cells without a result, by reason.
+    pub(super) missing: Vec<(&'static str, String, Vec<String>)>,
+    pub(super) marks: Vec<(Mark, Vec<String>)>,
+    pub(super) all: Grid,
+    pub(super) commands: Vec<(String, String)>,
+    pub(super) about_cpu: bool,
+}
+
+/// The tradeoff table.
+#[derive(Debug)]
+pub(super) struct Tradeoffs {
+    pub(super) contenders: Vec<String>,
+    pub(super) disciplines: Vec<Discipline>,
+    pub(super) points: usize,
+    pub(super) has_reference: bool,
+}
+
+impl Section {
+    pub(super) fn of(results: &Results) -> Self {
+        let cells = Cells::of(&results.records, &results.environment);
+        let (plan, plan_fault) = match results.plan.parse::<Plan>() {
+            Ok(plan) => (plan, None),
+            Err(error) => (plan_of(results), Some(error.to_string())),
+        };
+        let published = published();
+        let theirs = beside::results(published, &plan);
+        let figures: Vec<Figure> = draw::plots(&plan, &cells)
+            .iter()
+            .flat_map(|plot| draw::figures(&cells, plan.kind, plot, &theirs))
+            .collect();
+        let beside = beside::beside(published, &cells, &plan);
+        let beside = beside.into_iter().map(|one| {
+            let summary = beside::summary(&one);
+            (one, summary)
+        });
+        let found = words::found(&cells, &plan);
+        let about_cpu = figures.iter().any(|figure| figure.about_cpu);
+        Self {
+            extent: extent(&cells, &plan),
+            warnings: warnings(&cells, &plan),
+            found,
+            tradeoffs: tradeoffs(&cells, &plan),
+            beside: beside.collect(),
+            here: here(&results.environment),
+            link: link(&results.environment),
+            link_shares: link_shares(&cells),
+            missing: missing(&cells),
+            marks: marks(&cells),
+            all: all(&cells),
+            commands: commands(&cells),
+            environment: results.environment.clone(),
+            about_cpu,
+            figures,
+            plan,
+            plan_fault,
+        }
+    }
+
+    /// The charts, in the order in which they stand in the section.
+    pub(super) fn charts(&self) -> impl Iterator<Item = &serde_json::Value> {
+        self.figures.iter().filter_map(|figure| match &figure.content {
+            Content::Chart { data, .. } => Some(data),
+            Content::Table(_) => None,
+        })
+    }
+}
+
+/// As much of a plan as results tell by themselves.
+fn plan_of(results: &Results) -> Plan {
+    let name = results.records.first().map_or("", |record| record.study.as_str());
+    let kind = match results.records.iter().map(|record| record.role).max() {
+        Some(Role::Foreground | Role::Background | Role::Alone) => Kind::Interference,
+        Some(Role::Saturation) => Kind::Saturation,
+        Some(Role::Link) => Kind::Link,
+        Some(Role::Plain) | None => Kind::Matrix,
+    };
+    let title = if name.is_empty() { "Results".to_owned() } else { name.replace('-', " ") };
+    let plan = json!({
+        "name": name,
+        "title": title,
+        "question": "",
+        "kind": kind,
+        "source": { "document": "none", "figure": "none" },
+    });
+    serde_json::from_value(plan)
+        .unwrap_or_else(|error| unreachable!("it has all that a plan must have: {error}"))
+}
+
+/// How much was measured.
+fn extent(cells: &Cells, plan: &Plan) -> String {
+    let measured: Vec<&Cell> = cells.cells.iter().filter(|cell| cell.is_measured()).collect();
+    let counts = measured.iter().map(|cell| cell.repeats.len());
+    let n = match (counts.clone().min(), counts.max()) {
+        (Some(least), Some(most)) if least == most => format!("n = {most}"),
+        (Some(least), Some(most)) => format!("n = {least} to {most}"),
+        _ => "n = 0".to_owned(),
+    };
+    let seconds: f64 = measured.iter().flat_map(|cell| &cell.repeats).map(|r| r.seconds).sum();
+    let each = plan.measure.runtime.as_secs_f64();
+    format!(
+        "{} of {} cells have a result, {n}; {} each, {} of measuring in all.",
+        measured.len(),
+        cells.cells.len(),
+        human::time(each * 1e9),
+        human::time(seconds * 1e9),
+    )
+}
+
+fn warnings(cells: &Cells, plan: &Plan) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let quick = plan.run.as_ref().is_some_and(|run| run.quick);
+    let most = cells.cells.iter().map(|cell| cell.repeats.len()).max().unwrap_or(0);
+    if plan.name == "first-look" || quick {
+        let repeats = match most {
+            1 => "one repeat (n = 1)".to_owned(),
+            2 => "two repeats (n = 2)".to_owned(),
+            n => format!("{n} repeats (n = {n})"),
+        };
+        warnings.push(format!(
+            "A look, not a measurement: {repeats}, short cells ({}), no steady state was waited \
+             for.",
+            human::time(plan.measure.runtime.as_secs_f64() * 1e9)
+        ));
+    }
+    if cells.environment.interrupted {
+        warnings.push("The run was interrupted: cells are missing.".to_owned());
+    } else if cells.environment.ended_at_ms == 0 {
+        warnings.push("The run did not come to its end: cells may be missing.".to_owned());
+    }
+    if cells.cells.iter().any(|cell| cell.marks.contains(&Mark::OpenLoop)) {
+        warnings.push(
+            "Open loop where marked: requests start when they are due, and latency counts from \
+             then. Everything else is closed loop: so many requests in flight, whatever they take."
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+fn tradeoffs(cells: &Cells, plan: &Plan) -> Option<Tradeoffs> {
+    let contest = contest::contest(cells, draw::role(plan.kind))?;
+    let disciplines = contest.disciplines();
+    (!disciplines.is_empty()).then(|| Tradeoffs {
+        contenders: contest.names(),
+        points: contest.points.len(),
+        has_reference: contest.has_reference(),
+        disciplines,
+    })
+}
+
+fn here(environment: &Environment) -> String {
+    let cores = environment.processor.cores;
+    let mut words = vec![format!("{} ({cores} cores)", environment.processor.model)];
+    if environment.processor.hypervisor {
+        words.push("a virtual machine".to_owned());
+    }
+    words.push(format!("Linux {}", environment.kernel));
+    if !environment.local.is_empty() {
+        words.push(format!("locally {}", environment.local));
+    }
+    for target in &environment.targets {
+        words.push(if target.started_here {
+            format!("target {} on this machine", target.device)
+        } else {
+            format!("target {} ({})", target.address, target.identity)
+        });
+    }
+    words.join(", ")
+}
+
+fn link(environment: &Environment) -> Option<Grid> {
+    if environment.link.is_empty() {
+        return None;
+    }
+    let head = [
+        "ends",
+        "waiting",
+        "messages",
+        "round trip, mean",
+        "p50",
+        "p99",
+        "round trips/s",
+        "messages/s, 128 in flight",
+        "stream",
+    ];
+    let rows = environment.link.iter().map(|probe: &LinkProbe| {
+        let latency = probe.round_trip.latency().ok();
+        let at = |percentile| {
+            let ns = latency.as_ref().and_then(|latency| latency.percentile_ns(percentile));
+            ns.map_or("unresolved".to_owned(), |ns| human::time(ns as f64))
+        };
+        vec![
+            probe.between.clone(),
+            if probe.spinning { "both poll" } else { "both sleep" }.to_owned(),
+            format!("{} B, {} B", probe.request_bytes, probe.response_bytes),
+            human::time(probe.round_trip.mean_ns()),
+            at(50.0),
+            at(99.0),
+            units::show(Unit::Iops, probe.round_trips_per_s),
+            units::show(Unit::Iops, probe.messages_per_s),
+            units::show(Unit::BytesPerSecond, probe.stream_bytes_per_s),
+        ]
+    });
+    Some(Grid { head: head.map(str::to_owned).to_vec(), rows: rows.collect() })
+}
+
+/// What share of the link the study's best remote cells reached.
+fn link_shares(cells: &Cells) -> Vec<String> {
+    let remote = || {
+        cells.cells.iter().filter(|cell| {
+            cell.is_measured()
+                && cell.role != Role::Link
+                && cell.text(key::TRANSPORT).starts_with("tcp")
+        })
+    };
+    let link = &cells.environment.link;
+    let most = |of: fn(&LinkProbe) -> f64| link.iter().map(of).fold(0.0, f64::max);
+    let number = |name: &str, cell: &Cell| Metric::named(name)?.read(cells, cell).mean();
+    let small = |cell: &&Cell| {
+        cell.value(key::BLOCK_BYTES) == Some(&4096u64.into())
+            && cell.text(key::PATTERN).ends_with("read")
+    };
+    let depth_1 = |cell: &&Cell| {
+        [key::DEPTH, key::JOBS].iter().all(|key| cell.value(key) == Some(&1u64.into()))
+    };
+    let best = |name: &'static str, of: &mut dyn Iterator<Item = &Cell>| {
+        of.filter_map(|cell| Some((number(name, cell)?, draw::label(cells, cell))))
+            .max_by(|(one, _), (other, _)| one.total_cmp(other))
+    };
+    let mut sentences = Vec::new();
+    let mut add = |what: &str, found: Option<(f64, String)>, link: f64| {
+        if let (Some((value, place)), true) = (found, link > 0.0) {
+            sentences.push(format!("{what}: {} ({place}).", units::percent(value / link)));
+        }
+    };
+    let round_trips = most(|probe| probe.round_trips_per_s);
+    let messages = most(|probe| probe.messages_per_s);
+    let stream = most(|probe| probe.stream_bytes_per_s);
+    let one = best("iops", &mut remote().filter(small).filter(depth_1));
+    add("4 KiB reads one at a time, of the raw round trips", one, round_trips);
+    let many = best("iops", &mut remote().filter(small).filter(|cell| !depth_1(cell)));
+    add("4 KiB reads with more in flight, of the raw messages", many, messages);
+    add("Most bandwidth, of the raw stream", best("bandwidth", &mut remote()), stream);
+    sentences
+}
+
+/// Cells without a result by what became of them and why.
+fn missing(cells: &Cells) -> Vec<(&'static str, String, Vec<String>)> {
+    let mut reasons: Vec<(&'static str, String, Vec<String>)> = Vec::new();
+    for cell in &cells.cells {
+        for status in &cell.missing {
+            let what = match status {
+                Status::Skipped { .. } => "skipped",
+                Status::Void { .. } => "void",
+                Status::Failed { .. } => "failed",
+                Status::Measured => continue,
+            };
+            let reason = status.reason().unwrap_or_default();
+            let name = draw::label(cells, cell);
+            let known = reasons.iter_mut().find(|(w, r, _)| *w == what && r == reason);
+            match known {
+                Some((.., names)) if names.last() == Some(&name) => {}
+                Some((.., names)) => names.push(name),
+                None => reasons.push((what, reason.to_owned(), vec![name])),
+            }
+        }
+    }
+    reasons
+}
+
+fn marks(cells: &Cells) -> Vec<(Mark, Vec<String>)> {
+    let mut marks: BTreeMap<Mark, Vec<String>> = BTreeMap::new();
+    for cell in &cells.cells {
+        for mark in &cell.marks {
+            marks.entry(*mark).or_default().push(draw::label(cells, cell));
+        }
+    }
+    marks.into_iter().collect()
+}
+
+/// Every cell with its main numbers.
+fn all(cells: &Cells) -> Grid {
+    let names = [
+        "iops",
+        "bandwidth",
+        "mean",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "p99.99",
+        "host-cpu",
+        "target-cpu",
+        "cpu-per-io",
+    ];
+    let metrics: Vec<Metric> = names.iter().filter_map(|name| Metric::named(name)).collect();
+    let mut head = vec!["cell".to_owned()];
+    head.extend(metrics.iter().map(|metric| match metric.name.as_str() {
+        "host-cpu" => "CPU host".to_owned(),
+        "target-cpu" => "CPU target".to_owned(),
+        "cpu-per-io" => "CPU a request, both".to_owned(),
+        "mean" => "mean".to_owned(),
+        name if metric.unit == Unit::Time => name.to_owned(),
+        _ => metric.label.clone(),
+    }));
+    head.extend(["n".to_owned(), "marks".to_owned()]);
+    let rows = cells.cells.iter().map(|cell| {
+        let mut row = vec![draw::label(cells, cell)];
+        if cell.is_measured() {
+            row.extend(
+                metrics
+                    .iter()
+                    .map(|metric| units::show_reading(metric.unit, &metric.read(cells, cell))),
+            );
+        } else {
+            let status = match cell.missing.first() {
+                Some(Status::Skipped { .. }) => "skipped",
+                Some(Status::Void { .. }) => "void",
+                _ => "failed",
+            };
+            row.push(status.to_owned());
+            row.extend(metrics.iter().skip(1).map(|_| String::new()));
+        }
+        row.push(cell.repeats.len().to_string());
+        let marks: Vec<&str> = cell.marks.iter().map(|mark| mark.explained()).collect();
+        row.push(marks.join("; "));
+        row
+    });
+    Grid { head, rows: rows.collect() }
+}
+
+fn commands(cells: &Cells) -> Vec<(String, String)> {
+    let told = cells.cells.iter().filter(|cell| !cell.command.is_empty());
+    told.map(|cell| (draw::label(cells, cell), cell.command.clone())).collect()
+}

@@ -1,0 +1,257 @@
+//! Numbers as people read them.
+
+use crate::{
+    cells::{Estimate, Reading, Unit},
+    report::human,
+    results::{Value, key},
+};
+
+const KIB: f64 = 1024.0;
+
+/// A scale that suits numbers up to a certain size: what to divide by, and what to call it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scale {
+    pub(super) divisor: f64,
+    pub(super) name: &'static str,
+}
+
+/// The scale of an axis whose largest number is `most`.
+pub(super) fn scale(unit: Unit, most: f64) -> Scale {
+    let steps: &[(f64, &str)] = match unit {
+        Unit::Iops => &[(1e6, "M IOPS"), (1e3, "K IOPS"), (1.0, "IOPS")],
+        Unit::BytesPerSecond => {
+            &[(KIB * KIB * KIB, "GiB/s"), (KIB * KIB, "MiB/s"), (KIB, "KiB/s"), (1.0, "B/s")]
+        }
+        Unit::Time => &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")],
+        Unit::CorePercent => &[(1.0, "% of a core")],
+        Unit::CorePercentPerGbps => &[(1.0, "% of a core per Gb/s")],
+        Unit::PerSecond => &[(1e6, "M/s"), (1e3, "K/s"), (1.0, "/s")],
+        Unit::Times => &[(1.0, "×")],
+        Unit::Share => &[(0.01, "%")],
+    };
+    // A little room, so that an axis does not end at 0.9 of the next unit's 1.
+    let (divisor, name) = steps
+        .iter()
+        .find(|(divisor, _)| most >= *divisor * 1.0)
+        .or(steps.last())
+        .copied()
+        .unwrap_or((1.0, ""));
+    Scale { divisor, name }
+}
+
+/// A number with its unit.
+pub(super) fn show(unit: Unit, value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    match unit {
+        Unit::Time if value < 0.0 => format!("−{}", human::time(-value)),
+        Unit::Time => human::time(value),
+        Unit::Share => format!("{} %", digits(100.0 * value)),
+        Unit::Times => format!("{} ×", digits(value)),
+        Unit::CorePercent => format!("{} %", digits(value)),
+        Unit::CorePercentPerGbps => format!("{} %/Gb/s", digits(value)),
+        Unit::Iops | Unit::BytesPerSecond | Unit::PerSecond => {
+            let Scale { divisor, name } = scale(unit, value.abs());
+            let name = name.trim_end_matches("IOPS").trim_end();
+            let space = if name.is_empty() || name.starts_with('/') { "" } else { " " };
+            format!("{}{space}{name}", digits(value / divisor))
+        }
+    }
+}
+
+/// A number with three digits that count.
+pub(super) fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 99.95 || size == 0.0 => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        size if size >= 0.0995 => format!("{value:.2}"),
+        size if size >= 0.000_995 => format!("{value:.4}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+/// An estimate with its spread: `123 K ± 4 %`, or both values where there are only two.
+pub(super) fn show_estimate(unit: Unit, estimate: &Estimate) -> String {
+    let mean = show(unit, estimate.mean);
+    match (estimate.half_width, estimate.count) {
+        _ if estimate.pooled => format!("{mean} (pooled)"),
+        (Some(half), _) if estimate.mean != 0.0 => {
+            format!("{mean} ± {}", percent(half / estimate.mean.abs()))
+        }
+        (None, 2) => {
+            format!("{mean} ({} … {})", show(unit, estimate.least), show(unit, estimate.most))
+        }
+        _ => mean,
+    }
+}
+
+/// What was read, as a table has it.
+pub(super) fn show_reading(unit: Unit, reading: &Reading) -> String {
+    match reading {
+        Reading::Is(estimate) => show_estimate(unit, estimate),
+        Reading::Unresolved => "unresolved".to_owned(),
+        Reading::Unknown => "–".to_owned(),
+    }
+}
+
+/// A share in percent, with as many digits as it deserves.
+pub(super) fn percent(share: f64) -> String {
+    let value = 100.0 * share;
+    match value.abs() {
+        size if size >= 9.95 => format!("{value:.0} %"),
+        _ => format!("{value:.1} %"),
+    }
+}
+
+/// A factor: `2.3 times`.
+pub(super) fn times(factor: f64) -> String {
+    match factor {
+        f if f >= 99.5 => format!("{f:.0} times"),
+        f if f >= 9.95 => format!("{f:.1} times"),
+        f => format!("{f:.2} times"),
+    }
+}
+
+/// A setting's value with as much of its name as it takes to understand it.
+pub(super) fn setting(name: &str, value: &Value) -> String {
+    let plural = |count: &str, one: &str, many: &str| {
+        if count == "1" { format!("1 {one}") } else { format!("{count} {many}") }
+    };
+    let text = value.to_string();
+    match name {
+        key::DEPTH => format!("depth {text}"),
+        key::JOBS => plural(&text, "job", "jobs"),
+        key::CORES => format!("{} a side", plural(&text, "core", "cores")),
+        key::HOST_CORES => plural(&text, "host core", "host cores"),
+        key::TARGET_CORES => plural(&text, "target core", "target cores"),
+        key::HOSTS => plural(&text, "host", "hosts"),
+        key::SUBSYSTEMS => plural(&text, "subsystem", "subsystems"),
+        key::HOST_POLLING => match text.as_str() {
+            "spin" => "host polls".to_owned(),
+            "sleep" => "host sleeps".to_owned(),
+            _ => format!("{text} polling"),
+        },
+        key::TARGET_IDLE_POLL_US => format!("idle poll {text} µs"),
+        key::LOAD_PERCENT => format!("load {text} %"),
+        key::READ_PERCENT => format!("{text} % reads"),
+        key::MODERATION => format!("moderation {text}"),
+        key::SCHEDULER => format!("scheduler {text}"),
+        key::SHARED => format!("{text} core"),
+        key::RATE_IOPS => format!("{text} IOPS asked for"),
+        key::TRANSPORT | key::PATTERN | key::FOREGROUND | key::PLACEMENT | key::RATE_PROCESS => {
+            text
+        }
+        _ if name.ends_with("_bytes") => short(name, value),
+        key::DEVICE => text,
+        _ => format!("{} {text}", name.replace('_', " ")),
+    }
+}
+
+/// The value alone, as an axis has it.
+pub(super) fn short(name: &str, value: &Value) -> String {
+    match value.as_integer() {
+        Some(bytes) if name.ends_with("_bytes") => bytes_text(bytes),
+        _ => value.to_string(),
+    }
+}
+
+/// `4 KiB`; bytes where no unit divides.
+pub(super) fn bytes_text(bytes: u64) -> String {
+    for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+        if bytes >= unit && bytes % unit == 0 {
+            return format!("{} {name}", bytes / unit);
+        }
+    }
+    format!("{bytes} B")
+}
+
+/// What an axis is called.
+pub(super) fn axis(name: &str) -> String {
+    match name {
+        key::BLOCK_BYTES => "block size".to_owned(),
+        key::DEPTH => "queue depth".to_owned(),
+        key::CORES => "cores of each side".to_owned(),
+        key::LOAD_PERCENT => "background load, % of saturation".to_owned(),
+        key::TARGET_IDLE_POLL_US => "target idle poll, µs".to_owned(),
+        key::SHARED => "core".to_owned(),
+        _ => name.replace('_', " "),
+    }
+}
+
+/// Ticks of a logarithmic axis from `least` to `most`, in the axis' own scale: 1, 2, 5 and their
+/// tenfolds, or fewer where that would be too many.
+pub(super) fn log_ticks(least: f64, most: f64) -> Vec<f64> {
+    if !(least > 0.0 && most.is_finite() && most >= least) {
+        return Vec::new();
+    }
+    let decades = (most / least).log10();
+    let steps: &[f64] = match decades {
+        d if d > 4.0 => &[1.0],
+        d if d > 2.0 => &[1.0, 3.0],
+        _ => &[1.0, 2.0, 5.0],
+    };
+    // One decade more on either side, and what is outside taken away again.
+    #[expect(clippy::cast_possible_truncation, reason = "an exponent of a finite number")]
+    let (first, last) = (least.log10().floor() as i32, most.log10().ceil() as i32);
+    (first..=last)
+        .flat_map(|exponent| steps.iter().map(move |step| step * 10f64.powi(exponent)))
+        .filter(|tick| *tick >= least * 0.5 && *tick <= most * 2.0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_humane_units() {
+        for (unit, value, text) in [
+            (Unit::Iops, 987.0, "987"),
+            (Unit::Iops, 123_456.0, "123 K"),
+            (Unit::Iops, 1_234_567.0, "1.23 M"),
+            (Unit::BytesPerSecond, 1_048_576.0 * 512.0, "512 MiB/s"),
+            (Unit::BytesPerSecond, 1_073_741_824.0 * 3.5, "3.50 GiB/s"),
+            (Unit::Time, 12_340.0, "12.34 µs"),
+            (Unit::Time, 1_500_000.0, "1.50 ms"),
+            (Unit::Time, -1_500.0, "−1.50 µs"),
+            (Unit::Share, 0.4321, "43.2 %"),
+            (Unit::Times, 6.8, "6.80 ×"),
+            (Unit::PerSecond, 25_000.0, "25.0 K/s"),
+            (Unit::PerSecond, 12.0, "12.0/s"),
+            (Unit::CorePercent, 101.2, "101 %"),
+            (Unit::Iops, f64::NAN, "–"),
+        ] {
+            assert_eq!(show(unit, value), text);
+        }
+    }
+
+    #[test]
+    fn spread_is_shown_as_far_as_it_is_known() {
+        let of = |values: &[f64]| Estimate::of(values).expect("values");
+        assert_eq!(show_estimate(Unit::Iops, &of(&[1000.0])), "1.00 K");
+        assert_eq!(show_estimate(Unit::Iops, &of(&[1000.0, 1200.0])), "1.10 K (1.00 K … 1.20 K)");
+        assert_eq!(show_estimate(Unit::Iops, &of(&[1e5, 1.1e5, 1.2e5])), "110 K ± 23 %");
+        assert_eq!(show_estimate(Unit::Time, &Estimate::pooled(2e6, 3)), "2.00 ms (pooled)");
+        assert_eq!(show_reading(Unit::Time, &Reading::Unresolved), "unresolved");
+    }
+
+    #[test]
+    fn settings_are_told_in_words() {
+        let number = |value: u64| Value::from(value);
+        assert_eq!(setting(key::BLOCK_BYTES, &number(131_072)), "128 KiB");
+        assert_eq!(setting(key::BLOCK_BYTES, &number(512)), "512 B");
+        assert_eq!(setting(key::JOBS, &number(1)), "1 job");
+        assert_eq!(setting(key::DEPTH, &number(32)), "depth 32");
+        assert_eq!(setting(key::HOST_POLLING, &Value::from("spin")), "host polls");
+        assert_eq!(setting("other_thing", &number(3)), "other thing 3");
+    }
+
+    #[test]
+    fn ticks_of_a_logarithmic_axis() {
+        assert_eq!(log_ticks(10.0, 100.0), [5.0, 10.0, 20.0, 50.0, 100.0, 200.0]);
+        assert_eq!(log_ticks(1.0, 1e5).first(), Some(&1.0));
+        assert!(log_ticks(1.0, 1e6).len() <= 8);
+        assert!(log_ticks(0.0, 10.0).is_empty() && log_ticks(f64::NAN, 1.0).is_empty());
+    }
+}

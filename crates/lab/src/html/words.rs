@@ -1,0 +1,411 @@
+//! What was found, in sentences that are computed from the numbers.
+//!
+//! Within 5 % nobody wins. Where somebody does, it is said at how many points the repeats tell the
+//! best from the second, that is, at how many their bars keep clear of each other.
+
+use super::{
+    contest::{CLOSE, Contest, contest},
+    units,
+};
+use crate::{
+    cells::{Cell, Cells, Metric, Unit, value_order},
+    results::{Mark, Role, Value, key},
+    study::plan::{Kind, Plan},
+};
+
+/// Where a curve is said to have reached its best.
+const KNEE: f64 = 0.9;
+
+/// The sentences for a study.
+pub(super) fn found(cells: &Cells, plan: &Plan) -> Vec<String> {
+    let mut sentences = match plan.kind {
+        Kind::Matrix => matrix(cells),
+        Kind::Link => link(cells),
+        Kind::Saturation => saturation(cells),
+        Kind::Interference => interference(cells),
+    };
+    if sentences.is_empty() {
+        sentences.push(match cells.cells.iter().any(Cell::is_measured) {
+            true => "Nothing competes in this study: read the figures.".to_owned(),
+            false => "No cell has a result.".to_owned(),
+        });
+    }
+    sentences
+}
+
+fn named(name: &str) -> Metric {
+    Metric::named(name).unwrap_or_else(|| unreachable!("{name} is a metric"))
+}
+
+fn matrix(cells: &Cells) -> Vec<String> {
+    let Some(contest) = contest(cells, Role::Plain) else {
+        return knees(cells).into_iter().collect();
+    };
+    let local = Value::from("local");
+    let mut sentences = Vec::new();
+    if contest.key == key::TRANSPORT && contest.contenders.contains(&local) {
+        for remote in contest.contenders.iter().filter(|value| **value != local) {
+            sentences.extend(share_of_local(cells, remote));
+            sentences.extend(from_where_on(cells, remote));
+            sentences.extend(added_latency(cells, remote));
+        }
+        if contest.contenders.len() > 2 {
+            sentences.extend(winners(&contest));
+        }
+    } else {
+        sentences.extend(winners(&contest));
+    }
+    sentences.extend(knees(cells));
+    sentences.extend(cpu(&contest));
+    sentences
+}
+
+fn of_transport<'a>(cells: &'a Cells, transport: &'a Value) -> impl Iterator<Item = &'a Cell> + 'a {
+    cells.measured(Role::Plain).filter(move |cell| cell.value(key::TRANSPORT) == Some(transport))
+}
+
+fn share_of_local(cells: &Cells, remote: &Value) -> Option<String> {
+    let metric = named("share-of-local");
+    let mut shares: Vec<(f64, &Cell)> = of_transport(cells, remote)
+        .filter_map(|cell| Some((metric.read(cells, cell).mean()?, cell)))
+        .collect();
+    shares.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let (least, worst) = shares.first()?;
+    let (most, best) = shares.last()?;
+    let middle = shares.get(shares.len() / 2)?.0;
+    if shares.len() == 1 {
+        let share = units::percent(*least);
+        return Some(format!("Over {remote} there were {share} of the local IOPS."));
+    }
+    Some(format!(
+        "Over {remote} there were between {} ({}) and {} ({}) of the local IOPS; over all {} points \
+         the median is {}.",
+        units::percent(*least),
+        place(cells, worst),
+        units::percent(*most),
+        place(cells, best),
+        shares.len(),
+        units::percent(middle),
+    ))
+}
+
+/// A cell by what varies beside its transport.
+fn place(cells: &Cells, cell: &Cell) -> String {
+    let words: Vec<String> = cells
+        .varied(cell.role)
+        .iter()
+        .filter(|key| *key != key::TRANSPORT)
+        .filter_map(|key| cell.value(key).map(|value| units::setting(key, value)))
+        .collect();
+    if words.is_empty() { "the only point".to_owned() } else { words.join(", ") }
+}
+
+/// The first axis of numbers along which something can begin.
+fn first_axis(cells: &Cells) -> Option<String> {
+    const AXES: [&str; 6] =
+        [key::BLOCK_BYTES, key::DEPTH, key::CORES, key::JOBS, key::HOST_CORES, key::TARGET_CORES];
+    let varied = cells.varied(Role::Plain);
+    AXES.iter().find(|axis| varied.iter().any(|key| key == *axis)).map(|axis| (*axis).to_owned())
+}
+
+/// From which value of the first axis on a remote is as good as local.
+fn from_where_on(cells: &Cells, remote: &Value) -> Option<String> {
+    let axis = first_axis(cells)?;
+    let metric = named("share-of-local");
+    let mut places: Vec<(Value, f64)> = Vec::new();
+    for cell in of_transport(cells, remote) {
+        let (Some(value), Some(share)) = (cell.value(&axis), metric.read(cells, cell).mean())
+        else {
+            continue;
+        };
+        // A value of the axis is as good as its worst cell.
+        match places.iter_mut().find(|(known, _)| known == value) {
+            Some((_, least)) => *least = least.min(share),
+            None => places.push((value.clone(), share)),
+        }
+    }
+    if places.len() < 2 {
+        return None;
+    }
+    places.sort_by(|(one, _), (other, _)| value_order(&axis, one, other));
+    let behind = places.iter().rposition(|(_, share)| *share < 1.0 - CLOSE);
+    let name = units::axis(&axis);
+    let along = |value: &Value| units::setting(&axis, value);
+    Some(match behind {
+        None => format!("At every {name} it keeps within 5 % of local."),
+        Some(last) => match places.get(last + 1) {
+            Some((value, _)) => {
+                format!("From {} on it keeps within 5 % of local.", along(value))
+            }
+            None => {
+                let (nearest, share) =
+                    places.iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+                format!(
+                    "At no {name} does it keep within 5 % of local; it comes nearest at {} (not \
+                     less than {}).",
+                    along(nearest),
+                    units::percent(*share)
+                )
+            }
+        },
+    })
+}
+
+/// What one request at a time costs more than locally.
+fn added_latency(cells: &Cells, remote: &Value) -> Option<String> {
+    let one = Value::from(1u64);
+    let cell = of_transport(cells, remote)
+        .filter(|cell| cell.value(key::DEPTH) == Some(&one))
+        .filter(|cell| cells.local(cell).is_some_and(Cell::is_measured))
+        .min_by_key(|cell| cell.value(key::BLOCK_BYTES).and_then(Value::as_integer))?;
+    let local = cells.local(cell)?;
+    let read = |name: &str, cell: &Cell| named(name).read(cells, cell).mean();
+    let time = |ns: f64| units::show(Unit::Time, ns);
+    let mean = read("delta", cell)?;
+    let mut sentence = format!(
+        "One request at a time ({}) takes {} more on average than locally ({} against {})",
+        place(cells, cell),
+        time(mean),
+        time(read("mean", cell)?),
+        time(read("mean", local)?),
+    );
+    if let (Some(remote), Some(local)) = (read("p99", cell), read("p99", local)) {
+        sentence += &format!("; p99 is {} against {}", time(remote), time(local));
+    }
+    Some(sentence + ".")
+}
+
+/// Who wins in each discipline, and by how much.
+fn winners(contest: &Contest<'_>) -> Vec<String> {
+    let names = contest.names();
+    let disciplines = contest.disciplines();
+    let mut sentences = Vec::new();
+    for discipline in &disciplines {
+        use super::contest::Standing::{Behind, Best, Close};
+        let with = |wanted| {
+            let entries = discipline.entries.iter().zip(&names);
+            entries.filter(move |((_, standing), _)| *standing == wanted)
+        };
+        let Some(((value, _), best)) = with(Best).next() else { continue };
+        let close: Vec<&str> = with(Close).map(|(_, name)| name.as_str()).collect();
+        let behind: Vec<String> =
+            with(Behind).map(|((value, _), name)| format!("{name} {value}")).collect();
+        let name = capital(discipline.name);
+        let (apart, points) = discipline.apart;
+        let told = format!("the repeats tell the first two apart at {apart} of {points} points");
+        sentences.push(match (close.is_empty(), behind.is_empty()) {
+            (_, true) => format!("{name}: all within 5 % of {best} ({value})."),
+            (true, false) => {
+                format!("{name}: {best} is best ({value}; {}); {told}.", behind.join(", "))
+            }
+            (false, false) => format!(
+                "{name}: {best} is best ({value}), {} within 5 % of it; {}; {told}.",
+                close.join(" and "),
+                behind.join(", ")
+            ),
+        });
+    }
+    sentences
+}
+
+pub(super) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map_or(String::new(), |first| first.to_uppercase().chain(letters).collect::<String>())
+}
+
+/// Where IOPS stop growing along depth, cores or jobs.
+fn knees(cells: &Cells) -> Option<String> {
+    const AXES: [&str; 4] = [key::DEPTH, key::CORES, key::JOBS, key::HOST_CORES];
+    let varied = cells.varied(Role::Plain);
+    let axis = AXES.iter().find(|axis| varied.iter().any(|key| key == *axis))?;
+    let others: Vec<&String> = varied.iter().filter(|key| key.as_str() != *axis).collect();
+    let mut lines: Vec<(Vec<Option<Value>>, Vec<(Value, f64)>)> = Vec::new();
+    for cell in cells.measured(Role::Plain) {
+        let line: Vec<Option<Value>> = others.iter().map(|key| cell.value(key).cloned()).collect();
+        let (Some(value), Some(iops)) = (cell.value(axis), named("iops").read(cells, cell).mean())
+        else {
+            continue;
+        };
+        match lines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, points)) => points.push((value.clone(), iops)),
+            None => lines.push((line, vec![(value.clone(), iops)])),
+        }
+    }
+    let mut found: Vec<(String, String)> = Vec::new();
+    for (line, mut points) in lines {
+        if points.len() < 3 {
+            continue;
+        }
+        points.sort_by(|(one, _), (other, _)| value_order(axis, one, other));
+        let most = points.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
+        let knee = points.iter().find(|(_, iops)| *iops >= KNEE * most)?;
+        let words = others.iter().zip(&line);
+        let words: Vec<String> =
+            words.filter_map(|(key, value)| Some(units::setting(key, value.as_ref()?))).collect();
+        let words = if words.is_empty() { "it".to_owned() } else { words.join(", ") };
+        let peak = units::show(Unit::Iops, most);
+        found.push((units::setting(axis, &knee.0), format!("{words} ({peak} IOPS)")));
+    }
+    // More would be a table.
+    if found.is_empty() || found.len() > 8 {
+        return None;
+    }
+    let mut sentences: Vec<(String, Vec<String>)> = Vec::new();
+    for (knee, line) in found {
+        match sentences.iter_mut().find(|(known, _)| *known == knee) {
+            Some((_, lines)) => lines.push(line),
+            None => sentences.push((knee, vec![line])),
+        }
+    }
+    let parts = sentences.iter().map(|(knee, lines)| format!("at {knee} for {}", join(lines)));
+    let parts: Vec<String> = parts.collect();
+    Some(format!("The knee, where 90 % of the most IOPS are reached, lies {}.", parts.join("; ")))
+}
+
+fn join(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+fn cpu(contest: &Contest<'_>) -> Option<String> {
+    let metric = named("cpu-per-io");
+    let known: Vec<(String, f64)> = contest
+        .names()
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, name)| {
+            Some((name, contest.value(&metric, super::contest::Over::Typical, index)?))
+        })
+        .collect();
+    if known.len() < 2 {
+        return None;
+    }
+    let parts: Vec<String> = known
+        .iter()
+        .map(|(name, ns)| format!("{} with {name}", units::show(Unit::Time, *ns)))
+        .collect();
+    Some(format!(
+        "CPU of host and target together for one request, geometric mean over the points: {}.",
+        parts.join(", ")
+    ))
+}
+
+fn interference(cells: &Cells) -> Vec<String> {
+    let mut tenants: Vec<&str> = Vec::new();
+    for cell in cells.measured(Role::Foreground) {
+        let tenant = cell.text(key::FOREGROUND);
+        if !tenants.contains(&tenant) {
+            tenants.push(tenant);
+        }
+    }
+    let mut sentences: Vec<String> =
+        tenants.iter().filter_map(|tenant| of_tenant(cells, tenant)).collect();
+    let short = cells
+        .cells
+        .iter()
+        .filter(|cell| cell.role == Role::Background && cell.marks.contains(&Mark::BackgroundShort))
+        .filter_map(|cell| cell.number(key::LOAD_PERCENT))
+        .fold(f64::INFINITY, f64::min);
+    if short.is_finite() {
+        sentences.push(format!(
+            "From {short:.0} % on the background did not get what it asked for: a load that was \
+             not reached cannot interfere as it would have."
+        ));
+    }
+    sentences
+}
+
+fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
+    let latency = tenant.starts_with('l');
+    let metric = named(if latency { "latency-interference" } else { "throughput-sustained" });
+    let mut points: Vec<(f64, f64)> = cells
+        .measured(Role::Foreground)
+        .filter(|cell| cell.text(key::FOREGROUND) == tenant)
+        .filter_map(|cell| {
+            Some((cell.number(key::LOAD_PERCENT)?, metric.read(cells, cell).mean()?))
+        })
+        .collect();
+    points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let (first_load, first) = points.first()?;
+    let (last_load, last) = points.last()?;
+    let (what, harmed): (&str, fn(f64) -> bool) = if latency {
+        ("p99", |times| times > 1.0 + CLOSE)
+    } else {
+        ("IOPS", |share| share < 1.0 - CLOSE)
+    };
+    let number = |value: f64| {
+        if latency { units::times(value) } else { units::percent(value) }
+    };
+    let mut sentence = format!(
+        "{}: {what} under {first_load:.0} % of background is {} what it is alone, under \
+         {last_load:.0} % {}",
+        capital(tenant),
+        number(*first),
+        number(*last)
+    );
+    let unharmed = points.iter().rposition(|(_, value)| !harmed(*value));
+    match unharmed {
+        None => sentence += "; at no load is it left as it was",
+        Some(index) if index + 1 == points.len() => {
+            sentence += "; no load harms it by more than 5 %"
+        }
+        Some(index) => {
+            if let Some((load, _)) = points.get(index + 1) {
+                sentence += &format!("; it is harmed by more than 5 % from {load:.0} % on");
+            }
+        }
+    }
+    Some(sentence + ".")
+}
+
+fn saturation(cells: &Cells) -> Vec<String> {
+    let metric = named("saturation");
+    let mut points: Vec<(&str, f64)> = Vec::new();
+    let mut sentences = Vec::new();
+    for cell in cells.measured(Role::Saturation) {
+        let Some(iops) = metric.read(cells, cell).mean() else { continue };
+        let shared = cell.text(key::SHARED);
+        points.push((shared, iops));
+        let limited = if cell.marks.contains(&Mark::LoadLimited) {
+            ", or more: the load's own core was full first"
+        } else {
+            ""
+        };
+        let iops = units::show(Unit::Iops, iops);
+        sentences.push(format!("One {shared} core delivers {iops} IOPS{limited}."));
+    }
+    if let [(_, one), (_, other)] = points[..] {
+        if one > 0.0 && other > 0.0 && points.first().is_some_and(|(name, _)| *name == "host") {
+            sentences.push(format!("The target's is {} the host's.", units::times(other / one)));
+        }
+    }
+    sentences
+}
+
+fn link(cells: &Cells) -> Vec<String> {
+    let one = Value::from(1u64);
+    let mut sentences: Vec<String> = cells
+        .measured(Role::Link)
+        .filter(|cell| cell.value(key::DEPTH) == Some(&one))
+        .filter_map(|cell| {
+            let mean = named("mean").read(cells, cell).mean()?;
+            let place = super::draw::label(cells, cell);
+            Some(format!("A round trip ({place}) takes {}.", units::show(Unit::Time, mean)))
+        })
+        .take(4)
+        .collect();
+    let most = cells
+        .measured(Role::Link)
+        .filter_map(|cell| named("bandwidth").read(cells, cell).mean())
+        .fold(0.0, f64::max);
+    if most > 0.0 {
+        let most = units::show(Unit::BytesPerSecond, most);
+        sentences.push(format!("The most that the raw link carried is {most}."));
+    }
+    sentences
+}

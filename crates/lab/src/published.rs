@@ -1,0 +1,187 @@
+//! Numbers that others published, as facts to set fresh ones beside.
+//!
+//! The data is `reference/published.toml`: one entry for each number, with the setting it was had
+//! in, and for each document the hardware. It is part of the binary.
+
+use std::{collections::BTreeMap, sync::OnceLock};
+
+use serde::Deserialize;
+
+const TEXT: &str = include_str!("../reference/published.toml");
+
+/// Everything that was transcribed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The documents.
+    pub source: BTreeMap<String, Source>,
+    /// The numbers.
+    #[serde(rename = "result")]
+    pub results: Vec<PublishedResult>,
+}
+
+/// A document.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Its title.
+    pub title: String,
+    /// The hardware.
+    pub testbed: String,
+    /// How it was measured.
+    pub method: String,
+}
+
+/// A number. What was not published is not there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedResult {
+    /// The document.
+    pub source: String,
+    /// The table, figure or section that it stands in.
+    pub figure: String,
+    /// The study.
+    pub study: String,
+    /// The transport, by the document's own distinction.
+    pub transport: Option<String>,
+    /// The device, or the machine.
+    pub device: Option<String>,
+    /// fio's word for the pattern; several separated by commas.
+    pub pattern: Option<String>,
+    /// Bytes of a request.
+    pub bs_bytes: Option<u64>,
+    /// Queue depth.
+    pub qd: Option<u64>,
+    /// Jobs.
+    pub jobs: Option<u64>,
+    /// Cores.
+    pub cores: Option<u64>,
+    /// What was measured.
+    pub metric: String,
+    /// The number.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+    /// The setting that has no field, or a reservation.
+    pub note: Option<String>,
+}
+
+/// The published numbers.
+#[must_use]
+pub fn published() -> &'static Published {
+    static PUBLISHED: OnceLock<Published> = OnceLock::new();
+    PUBLISHED.get_or_init(|| {
+        toml::from_str(TEXT)
+            .unwrap_or_else(|error| unreachable!("the data is part of the program: {error}"))
+    })
+}
+
+impl Published {
+    /// The numbers of a study, under the name that plans have for it.
+    pub fn of_study<'a>(&'a self, study: &'a str) -> impl Iterator<Item = &'a PublishedResult> {
+        // The thesis says initiator where we say host.
+        let other = if study == "host-interference" { "initiator-interference" } else { study };
+        self.results.iter().filter(move |result| [study, other].contains(&result.study.as_str()))
+    }
+}
+
+impl PublishedResult {
+    /// The number in the units of this crate: nanoseconds, bytes a second, requests a second;
+    /// shares and factors as they are, percentages as percentages.
+    #[must_use]
+    pub fn plain_value(&self) -> f64 {
+        self.value
+            * match self.unit.as_str() {
+                "s" => 1e9,
+                "ms" => 1e6,
+                "us" => 1e3,
+                "MiB/s" => 1_048_576.0,
+                "MB/s" => 1e6,
+                "Gb/s" => 1e9 / 8.0,
+                "KIOPS" => 1e3,
+                _ => 1.0,
+            }
+    }
+
+    /// The background's load that its note names, in percent.
+    #[must_use]
+    pub fn load_percent(&self) -> Option<u64> {
+        let note = self.note.as_deref()?;
+        let (_, rest) = note.split_once("background load ")?;
+        // "max background load 40 %" is how far it went, not where this number stands.
+        if note.contains("max background load") {
+            return None;
+        }
+        rest.split_whitespace().next()?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_document_and_a_unit_that_is_known() {
+        let published = published();
+        assert_eq!(published.results.len(), 170);
+        const UNITS: [&str; 19] = [
+            "s",
+            "ms",
+            "us",
+            "MiB/s",
+            "MB/s",
+            "Gb/s",
+            "KIOPS",
+            "IOPS",
+            "%",
+            "x",
+            "fraction",
+            "bytes",
+            "cores",
+            "processes",
+            "qd",
+            "x local qd1 IOPS",
+            "B/s",
+            "ns",
+            "times",
+        ];
+        for result in &published.results {
+            assert!(published.source.contains_key(&result.source), "{result:?}");
+            assert!(UNITS.contains(&result.unit.as_str()), "{result:?}");
+            assert!(result.plain_value().is_finite() && result.value > 0.0, "{result:?}");
+        }
+    }
+
+    #[test]
+    fn every_study_that_published_something_is_one_that_can_be_run() {
+        for result in &published().results {
+            let known = crate::study::builtin::BUILTINS.iter().any(|builtin| {
+                published().of_study(builtin.name).any(|other| other.study == result.study)
+            });
+            assert!(known, "{}", result.study);
+        }
+    }
+
+    #[test]
+    fn units_are_brought_together() {
+        let of = |unit: &str| {
+            let mut result = published().results[0].clone();
+            (result.value, result.unit) = (2.0, unit.to_owned());
+            result.plain_value()
+        };
+        assert_eq!((of("us"), of("KIOPS"), of("Gb/s"), of("x")), (2e3, 2e3, 2.5e8, 2.0));
+    }
+
+    #[test]
+    fn notes_tell_the_background() {
+        let loads: Vec<Option<u64>> = published()
+            .of_study("target-interference")
+            .map(PublishedResult::load_percent)
+            .collect();
+        let expected: [u64; 8] = [20, 60, 80, 10, 20, 40, 50, 60];
+        assert_eq!(loads, expected.map(Some));
+        let host = published().of_study("host-interference");
+        assert!(host.map(PublishedResult::load_percent).all(|load| load.is_none()));
+        assert_eq!(published().of_study("host-interference").count(), 2);
+    }
+}
