@@ -9,6 +9,7 @@ DISK=/dev/loop0
 
 disk() {
     truncate -s 128M /tmp/disk
+    expect "first loop device" "$(losetup --find)" $DISK
     losetup --sector-size 4096 $DISK /tmp/disk
     expect "write cache" "$(cat /sys/block/loop0/queue/write_cache)" "write back"
 }
@@ -16,6 +17,7 @@ disk() {
 # start [ENVIRONMENT...]: the target on the disk
 start() {
     fresh
+    [ -e /tmp/target.pid ] && kill -KILL "$(cat /tmp/target.pid)" 2>/dev/null && sleep 1
     : >/share/target.log
     setsid env "$@" /share/weft target --listen tcp://$ADDRESS:$PORT --nqn "$NQN" --block $DISK \
         </dev/null >>/share/target.log 2>&1 &
@@ -29,6 +31,7 @@ stop() {
     kill -TERM "$pid"
     gone() { ! kill -0 "$pid"; }
     within 20 gone
+    rm /tmp/target.pid
 }
 
 # counter N: a field of the disk's statistics: 12 discards, 16 flushes
@@ -59,7 +62,7 @@ flush() {
     before=$(counter 16)
     dd if=/dev/zero of="$device" bs=4k count=64 oflag=direct status=none
     expect "flushes without a reason" "$(($(counter 16) - before))" 0
-    rises 16 16 fio --name=sync --filename="$device" --ioengine=psync --rw=write --bs=4k --size=64k \
+    rises 16 15 fio --name=sync --filename="$device" --ioengine=psync --rw=write --bs=4k --size=64k \
         --fsync=1 --output-format=terse --output=/tmp/fio.out
     disconnect
     stop
@@ -108,7 +111,7 @@ data() {
 # Where io_uring is forbidden the epoll driver serves, and says so once.
 forbidden() {
     echo 2 >/proc/sys/kernel/io_uring_disabled
-    data -u WEFT_DRIVER
+    ENGINE=libaio data -u WEFT_DRIVER
     echo 0 >/proc/sys/kernel/io_uring_disabled
     cat /share/target.log
     expect "lines about it" "$(grep -c -i io_uring /share/target.log)" 1

@@ -47,6 +47,11 @@ start_port() {
     ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/1/subsystems/$NQN"
 }
 
+# How many controllers this target has created so far.
+created() {
+    dmesg | grep -c 'creating nvm controller'
+}
+
 backing() {
     case $1 in 1) echo /dev/nullb0 ;; 2) echo /tmp/file ;; esac
 }
@@ -73,4 +78,15 @@ grow() {
 # sum_of FILE of the shared folder
 sum_of() {
     md5sum <"/share/$1" | cut -d' ' -f1
+}
+
+# flip NSID OFFSET: one byte of what lies there becomes another
+flip() {
+    local byte
+    sync
+    byte=$(dd if="$(backing "$1")" bs=1 skip="$2" count=1 status=none | od -An -tu1)
+    printf "\\x$(printf %x $((byte ^ 1)))" |
+        dd of="$(backing "$1")" bs=1 seek="$2" conv=notrunc,fsync status=none
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
 }

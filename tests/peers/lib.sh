@@ -88,12 +88,12 @@ all_zero() {
 }
 
 # verified DEVICE JOBS...: fio writes all of each job's range, with a check sum in every block, and
-# reads it back. Options before the first --name are for all jobs.
+# reads it back. Options before the first --name are for all jobs; ENGINE is fio's way to do I/O.
 verified() {
     local device=$1 written read_back
     shift
-    fio --filename="$device" --direct=1 --ioengine=io_uring --rw=randwrite --verify=crc32c \
-        --verify_fatal=1 --verify_state_save=0 --output-format=json --output=/tmp/fio.json "$@" ||
+    fio --filename="$device" --direct=1 --ioengine="${ENGINE:-io_uring}" --rw=randwrite \
+        --verify=crc32c --verify_fatal=1 --verify_state_save=0 --output-format=json --output=/tmp/fio.json "$@" ||
         { cat /tmp/fio.json; fail "fio $*"; }
     sed -i -n "/^{/,\$p" /tmp/fio.json # notes come first
     written=$(jq '[.jobs[] | select(.error == 0) | .write.io_bytes] | add' /tmp/fio.json)

@@ -22,7 +22,10 @@ cd /root
 for word in $(</proc/cmdline); do
     case $word in
     weft.share) mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 share /share && cd /share ;;
-    weft.modprobe=*) modprobe -a ${word#*=} ;;
+    weft.modprobe=*)
+        modules=${word#*=}
+        modprobe -a ${modules//,/ }
+        ;;
     weft.columns=*) columns=${word#*=} ;;
     weft.shell=*)
         shell="stty rows ${word#*=} cols $columns sane; exec bash -l"

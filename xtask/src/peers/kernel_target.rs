@@ -3,14 +3,14 @@
 use super::bench::{Bench, NQN};
 use super::process::Process;
 use super::{Step, Suite, both, step};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::time::Duration;
 
 pub(super) const SUITE: Suite = Suite {
     name: "kernel_target",
     script: "kernel_target.sh",
-    modules: &["nvmet-tcp", "null_blk"],
+    modules: &["nvmet-tcp"],
     setup: |bench| bench.guest("serve").map(drop),
     steps: STEPS,
 };
@@ -24,6 +24,7 @@ const STEPS: &[Step] = &[
     both("verified", verified),
     step("digests", digests),
     step("queues", queues),
+    step("flipped_byte", flipped_byte),
     both("port_goes_and_comes", port_goes_and_comes),
 ];
 
@@ -76,7 +77,16 @@ fn read(bench: &mut Bench) -> Result<()> {
         let back = bench.folder.join("read.bin");
         let back = back.display().to_string();
         let url = url(bench, nsid);
-        bench.weft(&["read", &url, "--start-block", "0", "--blocks", &blocks, "--data", &back])?;
+        bench.weft(&[
+            "read",
+            &url,
+            "--start-block",
+            "0",
+            "--block-count",
+            &blocks,
+            "--data",
+            &back,
+        ])?;
         let (put, read) = (fs::read(bench.folder.join("put.bin"))?, fs::read(&back)?);
         ensure!(put == read, "namespace {nsid}: other bytes came back");
     }
@@ -101,28 +111,35 @@ fn write(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-fn bench_verified(bench: &mut Bench, nsid: u32, more: &[&str]) -> Result<()> {
+/// Writes `bytes` at random places of a region of that size, and reads all of it back.
+fn bench_verified(bench: &mut Bench, nsid: u32, bytes: &str, more: &[&str]) -> Result<()> {
     let url = url(bench, nsid);
-    let mut arguments = vec!["bench", &url, "--rw", "randwrite", "--verify", "crc32c"];
+    let mut arguments = vec!["bench", &url, "--rw", "randwrite", "--verify", "crc32c", "--quiet"];
+    arguments.extend(["--size", bytes, "--io-size", bytes, "--output-format", "json"]);
     arguments.extend(more);
-    bench.weft(&arguments).map(drop)
+    let said = text(&bench.weft(&arguments)?);
+    let result: serde_json::Value = serde_json::from_str(&said).context("fio's JSON")?;
+    let job = &result["jobs"][0];
+    let written = job["write"]["io_bytes"].as_u64().unwrap_or(0);
+    ensure!(written > 0 && job["error"] == 0, "{written} bytes written, error {}", job["error"]);
+    Ok(())
 }
 
 /// Sizes from 512 bytes to 1 MiB, depths from 1 to 128, each block with its check sum.
 fn verified(bench: &mut Bench) -> Result<()> {
     for bs in ["512", "4k", "64k", "256k", "1m"] {
         for depth in ["1", "16", "128"] {
-            bench_verified(bench, 1, &["--bs", bs, "--iodepth", depth, "--size", "2m"])?;
+            bench_verified(bench, 1, "2m", &["--bs", bs, "--iodepth", depth])?;
         }
     }
-    bench_verified(bench, 2, &["--bs", "4k", "--iodepth", "32", "--size", "8m"])
+    bench_verified(bench, 2, "8m", &["--bs", "4k", "--iodepth", "32"])
 }
 
 fn digests(bench: &mut Bench) -> Result<()> {
     for digests in [&["--hdr-digest"][..], &["--data-digest"], &["--hdr-digest", "--data-digest"]] {
-        let mut more = vec!["--bs", "64k", "--iodepth", "8", "--size", "2m"];
+        let mut more = vec!["--bs", "64k", "--iodepth", "8"];
         more.extend(digests);
-        bench_verified(bench, 1, &more)?;
+        bench_verified(bench, 1, "2m", &more)?;
     }
     Ok(())
 }
@@ -131,10 +148,22 @@ fn queues(bench: &mut Bench) -> Result<()> {
     for queues in ["1", "2"] {
         for size in ["8", "128", "1024"] {
             let more = ["--nr-io-queues", queues, "--queue-size", size];
-            let work = ["--bs", "4k", "--iodepth", "64", "--size", "2m"];
-            bench_verified(bench, 1, &[&more[..], &work[..]].concat())?;
+            let work = ["--bs", "4k", "--iodepth", "64"];
+            bench_verified(bench, 1, "2m", &[&more[..], &work[..]].concat())?;
         }
     }
+    Ok(())
+}
+
+/// A byte that changes behind the host's back does not go unnoticed.
+fn flipped_byte(bench: &mut Bench) -> Result<()> {
+    let region = ["--bs", "4k", "--size", "1m", "--io-size", "1m", "--verify", "crc32c", "--quiet"];
+    let url = url(bench, 1);
+    bench.weft(&[&["bench", &url, "--rw", "write"], &region[..]].concat())?;
+    bench.weft(&[&["bench", &url, "--rw", "read"], &region[..]].concat())?;
+    bench.guest("flip 1 70000")?;
+    let found = bench.weft(&[&["bench", &url, "--rw", "read"], &region[..]].concat());
+    ensure!(found.is_err(), "nobody noticed");
     Ok(())
 }
 
@@ -144,8 +173,11 @@ fn port_goes_and_comes(bench: &mut Bench) -> Result<()> {
     let url = url(bench, 1);
     let mut command = bench.weft_command();
     command.args(["bench", &url, "--rw", "randwrite", "--verify", "crc32c", "--bs", "4k"]);
-    command.args(["--iodepth", "16", "--size", "16m", "--rate-iops", "512"]);
+    command.args(["--iodepth", "16", "--size", "16m", "--runtime", "14", "--quiet"]);
     command.args(["--reconnect-delay", "1", "--ctrl-loss-tmo", "60"]);
+    let created =
+        |bench: &mut Bench| -> Result<u32> { Ok(bench.guest("created")?.trim().parse()?) };
+    let before = created(bench)?;
     let mut load = Process::start(&mut command, &bench.folder.join("load.log"))?;
     std::thread::sleep(Duration::from_secs(3));
     for _ in 0..2 {
@@ -156,5 +188,7 @@ fn port_goes_and_comes(bench: &mut Bench) -> Result<()> {
     if !status.success() {
         bail!("{status}:\n{}", load.output());
     }
+    let controllers = created(bench)? - before;
+    ensure!(controllers >= 3, "{controllers} controllers: the host did not come again twice");
     Ok(())
 }
