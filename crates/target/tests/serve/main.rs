@@ -1,6 +1,7 @@
 //! A target over loopback sockets, with hosts that are plain connections of `weft-transport`, and
 //! with peers that are none.
 
+mod admin;
 mod bad_input;
 mod commands;
 mod connecting;
