@@ -8,6 +8,7 @@
 mod address;
 pub mod cpus;
 mod error;
+pub mod fuzzing;
 pub mod identity;
 mod ids;
 mod limits;

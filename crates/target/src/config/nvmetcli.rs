@@ -34,7 +34,10 @@ fn is_block_device(path: &Path) -> bool {
         .map_or_else(|_| path.starts_with("/dev"), |found| found.file_type().is_block_device())
 }
 
-fn parse_with(text: &str, is_block: &dyn Fn(&Path) -> bool) -> Result<Loaded, ConfigError> {
+pub(super) fn parse_with(
+    text: &str,
+    is_block: &dyn Fn(&Path) -> bool,
+) -> Result<Loaded, ConfigError> {
     let saved: Saved = serde_json::from_str(text).map_err(|error| {
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();

@@ -63,10 +63,12 @@ fn a_host_that_comes_back_waits_for_its_old_writes() {
             assert!(other.controller_status().ready());
             assert!(!back.is_answered(slot, Duration::ZERO), "the other host did not wait");
             let (_admin, mut io) = finish(target, back, slot);
-            for block in 0..3 {
+            let writes = [0, 1, 2].map(|block| {
                 assert!(io.read(1, block, 1, BLOCK).bytes() == pattern(BLOCK, 1), "it is done");
-                let write = io.begin_write(1, block, 1, &pattern(BLOCK, 2));
-                io.wait_for(write).succeeded();
+                io.begin_write(1, block, 1, &pattern(BLOCK, 2))
+            });
+            for slot in writes {
+                io.wait_for(slot).succeeded();
             }
             std::thread::sleep(SLOW / 2);
             for block in 0..3 {
