@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use weft_lab::{
-    floor::{Floor, FloorResult},
+    floor::{Crowd, Floor, FloorResult},
     report::human,
 };
 
@@ -17,8 +17,8 @@ use crate::{
 
 /// Options of `weft floor`.
 ///
-/// A client keeps requests in flight over one TCP connection on this machine, a server answers each
-/// with a response; nothing else happens. The defaults are the sizes of a 4 KiB read.
+/// A client keeps requests in flight over TCP on this machine, a server answers each with a
+/// response; nothing else happens. The defaults are one connection and the sizes of a 4 KiB read.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Bytes of a request: 72 for a read.
@@ -27,9 +27,12 @@ pub(crate) struct Options {
     /// Bytes of a response: the data and 24 for a read.
     #[arg(long, default_value = "4120", value_parser = size, value_name = "SIZE")]
     response: u64,
-    /// Requests in flight.
+    /// Requests in flight, of each connection.
     #[arg(long, default_value_t = 1, value_name = "DEPTH")]
     iodepth: usize,
+    /// Serve so many connections with epoll; without it one connection is waited for by itself.
+    #[arg(long, value_name = "CONNECTIONS")]
+    connections: Option<usize>,
     /// Keep both processors busy instead of sleeping in the kernel.
     #[arg(long)]
     spin: bool,
@@ -49,10 +52,14 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let floor = floor(options)?;
-    let result = floor.measure().map_err(|error| Failure::Because(error.to_string()))?;
+    let result = match options.connections {
+        Some(connections) => Crowd { floor: floor.clone(), connections }.measure(),
+        None => floor.measure(),
+    };
+    let result = result.map_err(|error| Failure::Because(error.to_string()))?;
     match options.output_format {
-        Format::Human => output::print(&human(&floor, &result)),
-        Format::Json => output::print_json(&as_json(&floor, &result)),
+        Format::Human => output::print(&human(options, &floor, &result)),
+        Format::Json => output::print_json(&as_json(options, &floor, &result)),
     }
 }
 
@@ -78,15 +85,16 @@ fn percentile(result: &FloorResult, percentile: f64) -> String {
     value.map_or("unresolved".to_owned(), |ns| human::time(ns as f64))
 }
 
-fn human(floor: &Floor, result: &FloorResult) -> String {
+fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
     let rate = result.messages_per_second();
     let bytes = rate * (floor.request_bytes + floor.response_bytes) as f64;
     format!(
-        "tcp floor: request {} response {} depth {} {}\n  {} messages/s, {:.1} MiB/s both ways\n  \
+        "tcp floor: request {} response {} depth {}{} {}\n  {} messages/s, {:.1} MiB/s both ways\n  \
          latency: min {}, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n",
         floor.request_bytes,
         floor.response_bytes,
         floor.depth,
+        options.connections.map(|number| format!(" connections {number}")).unwrap_or_default(),
         if floor.spin { "spinning" } else { "blocking" },
         human::count(rate),
         bytes / 1_048_576.0,
@@ -99,11 +107,12 @@ fn human(floor: &Floor, result: &FloorResult) -> String {
     )
 }
 
-fn as_json(floor: &Floor, result: &FloorResult) -> serde_json::Value {
+fn as_json(options: &Options, floor: &Floor, result: &FloorResult) -> serde_json::Value {
     json!({
         "request_bytes": floor.request_bytes,
         "response_bytes": floor.response_bytes,
         "iodepth": floor.depth,
+        "connections": options.connections,
         "spin": floor.spin,
         "messages": result.messages,
         "messages_per_second": result.messages_per_second(),

@@ -4,6 +4,8 @@
 //! Both ends do as little as can be done: one receive takes whatever is there, one send answers all
 //! of it. What a target and a host reach on the same machine is to be read as a share of this.
 
+mod crowd;
+
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, Read, Write},
@@ -14,6 +16,7 @@ use std::{
 
 use weft_reactor::{monotonic_time, pin_current_thread};
 
+pub use self::crowd::Crowd;
 use crate::{histogram::Latency, usage::Usage};
 
 /// Bytes received at once: more than a socket buffer holds by default.
@@ -82,11 +85,10 @@ impl Floor {
     /// Sizes that make no sense, or a socket that cannot be had.
     pub fn measure(&self) -> io::Result<FloorResult> {
         self.check()?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let address = listener.local_addr()?;
+        let (client, server) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?)?;
         thread::scope(|scope| {
-            let server = scope.spawn(|| self.serve(&listener));
-            let client = scope.spawn(|| self.drive(TcpStream::connect(address)?));
+            let server = scope.spawn(|| self.serve(server));
+            let client = scope.spawn(|| self.drive(client));
             let mut result = joined(client.join())?;
             result.server = joined(server.join())?;
             Ok(result)
@@ -113,9 +115,9 @@ impl Floor {
     }
 
     /// Answers until the client is gone.
-    fn serve(&self, listener: &TcpListener) -> io::Result<Usage> {
-        let (mut stream, _) = listener.accept()?;
-        self.prepare(&stream, self.cpus.map(|(server, _)| server))?;
+    fn serve(&self, mut stream: TcpStream) -> io::Result<Usage> {
+        self.pin(self.cpus.map(|(server, _)| server))?;
+        self.prepare(&stream)?;
         let before = Usage::of_this_thread();
         let mut received = vec![0; RECEIVE_BYTES];
         let response = vec![1; SEND_BYTES.min(self.response_bytes.saturating_mul(self.depth))];
@@ -141,7 +143,8 @@ impl Floor {
     }
 
     fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
-        self.prepare(&stream, self.cpus.map(|(_, client)| client))?;
+        self.pin(self.cpus.map(|(_, client)| client))?;
+        self.prepare(&stream)?;
         let before = Usage::of_this_thread();
         let mut received = vec![0; RECEIVE_BYTES];
         let request = vec![1; SEND_BYTES.min(self.request_bytes.saturating_mul(self.depth))];
@@ -176,10 +179,11 @@ impl Floor {
         Ok(FloorResult { messages, measured, latency, client, server: Usage::default() })
     }
 
-    fn prepare(&self, stream: &TcpStream, cpu: Option<usize>) -> io::Result<()> {
-        if let Some(cpu) = cpu {
-            pin_current_thread(cpu)?;
-        }
+    fn pin(&self, cpu: Option<usize>) -> io::Result<()> {
+        cpu.map_or(Ok(()), pin_current_thread)
+    }
+
+    fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(self.spin)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
@@ -206,6 +210,12 @@ impl Floor {
         }
         Ok(())
     }
+}
+
+/// Both ends of a new connection.
+fn pair(listener: &TcpListener) -> io::Result<(TcpStream, TcpStream)> {
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    Ok((client, listener.accept()?.0))
 }
 
 fn retries(error: &io::Error, spin: bool) -> bool {
