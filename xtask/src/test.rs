@@ -27,7 +27,7 @@ pub(crate) enum Extent {
 const DRIVEN: &[&str] = &["backend", "transport", "target", "host", "lab", "cli"];
 
 /// How long each fuzz target runs.
-const FUZZ_SECONDS: u64 = 10;
+const FUZZ_SECONDS: u64 = 5;
 const FUZZ_SECONDS_ALL: u64 = 120;
 
 /// Runs the tests; false if any failed.
