@@ -38,6 +38,10 @@ pub(crate) enum Verb {
     Bench(Box<crate::bench::Options>),
     /// Measure what TCP on this machine costs by itself.
     Floor(crate::floor::Options),
+    /// List, show and run studies: experiments as data.
+    Study(crate::study::Options),
+    /// Make a page to look at from results.
+    Report(crate::report::Options),
     /// Serve a memory device on this machine, drive it over TCP and beside that locally, and
     /// compare.
     FirstLook(crate::first_look::Options),

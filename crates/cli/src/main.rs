@@ -12,6 +12,7 @@
 
 mod arguments;
 mod bench;
+mod compare;
 mod connection;
 mod discover;
 mod failure;
@@ -25,7 +26,9 @@ mod log_page;
 mod logging;
 mod output;
 mod place;
+mod report;
 mod signals;
+mod study;
 mod table;
 mod target;
 mod transfer;
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(Failure::Told) => ExitCode::FAILURE,
+        Err(Failure::Exit(code)) => ExitCode::from(code),
         Err(Failure::Because(what)) => {
             output::complain(&format!("weft {verb}: {what}"));
             ExitCode::FAILURE
@@ -73,6 +77,8 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Log(options) => log_page::run(options),
         Verb::Bench(options) => bench::run(options),
         Verb::Floor(options) => floor::run(options),
+        Verb::Study(options) => study::run(options),
+        Verb::Report(options) => report::run(options),
         Verb::FirstLook(options) => first_look::run(options),
     }
 }

@@ -109,6 +109,6 @@ pub mod number {
     pub const SERVED_ALL: &str = "served_all";
     /// Slope of IOPS over the windows of the counted time, in percent of the mean a second.
     pub const SLOPE_PERCENT_PER_S: &str = "slope_percent_per_s";
-    /// Standard deviation of IOPS over these windows, in percent of the mean.
+    /// How far the furthest of these windows is from the mean, in percent of it.
     pub const DEVIATION_PERCENT: &str = "deviation_percent";
 }

@@ -17,6 +17,16 @@
 //!   that carry the load.
 
 pub mod builtin;
+mod fleet;
+pub mod launch;
+pub mod link;
 pub mod matrix;
+mod measure;
+pub mod observe;
 pub mod plan;
+pub mod precondition;
 pub mod roles;
+pub mod runner;
+pub mod scene;
+mod side;
+pub mod steady;

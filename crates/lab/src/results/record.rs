@@ -173,7 +173,8 @@ impl Status {
 pub enum Mark {
     /// The machine has too few processors: roles share them.
     SharedCores,
-    /// The load generator's processor was full before the one that was to be saturated.
+    /// The processor that was to be saturated was not full: the load generator's, or another one,
+    /// was before it.
     LoadLimited,
     /// IOPS still rose or fell, or wavered, when it was measured.
     NotSettled,
@@ -198,7 +199,7 @@ impl Mark {
     pub const fn explained(self) -> &'static str {
         match self {
             Self::SharedCores => "roles shared processors",
-            Self::LoadLimited => "load-limited: the generator's processor was full first",
+            Self::LoadLimited => "load-limited: another processor was full before the one to be filled",
             Self::NotSettled => "IOPS had not settled",
             Self::NotAwaited => "steady state was not waited for",
             Self::GeneratorFull => "the load generator's processor was full",

@@ -340,6 +340,9 @@ fn missing(
         "tcp-link" if !means.target_elsewhere => {
             return said("needs a target on another machine (--target nvme-tcp://HOST:4420/NQN)");
         }
+        "tcp-link" if plan.kind == Kind::Link => {
+            return said("needs a probe at the link's other end, which this build does not have");
+        }
         "tcp" if !means.own_target && !means.given_target => return said("there is no target"),
         _ => {}
     }

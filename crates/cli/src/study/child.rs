@@ -1,0 +1,146 @@
+//! Targets in processes of their own, for studies.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use serde_json::Value;
+use weft_host::{QUEUE_SIZE_MAX, TransportId};
+use weft_lab::study::launch::{Launched, Launcher, Order};
+use weft_reactor::DriverKind;
+use weft_rpc::Address;
+use weft_target::config::identity;
+
+/// How long a target may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Starts this same program as a target.
+#[derive(Debug, Default)]
+pub(super) struct Children {
+    started: AtomicU32,
+}
+
+/// A target that is stopped with this value, or with this process, whatever becomes of it.
+#[derive(Debug)]
+struct TargetProcess {
+    child: Child,
+    address: TransportId,
+    control: Address,
+    socket: PathBuf,
+}
+
+impl Launcher for Children {
+    fn launch(&self, order: &Order) -> Result<Box<dyn Launched>, String> {
+        let program = std::env::current_exe()
+            .map_err(|error| format!("cannot find this program: {error}"))?;
+        let nqn = identity::fresh_nqn();
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weft-study-{}-{number}.sock", std::process::id());
+        let socket = std::env::temp_dir().join(name);
+        let mut command = Command::new(program);
+        command
+            .args(["target", "--listen", "tcp://127.0.0.1:0", "--output-format", "json"])
+            .args(["--stop-with-stdin", "--nqn", &nqn])
+            .args(["--queue-size", &QUEUE_SIZE_MAX.to_string()])
+            .args(["--control", &format!("unix:{}", socket.display())])
+            .args(["--driver", driver_name(order.driver)]);
+        for device in &order.devices {
+            command.args(["--device", &device.to_string()]);
+        }
+        if !order.cpus.is_empty() {
+            let cpus: Vec<String> = order.cpus.iter().map(ToString::to_string).collect();
+            command.args(["--cpus", &cpus.join(",")]);
+        }
+        if let Some(idle_poll) = order.idle_poll {
+            command.args(["--idle-poll", &weft_backend::duration::exact(idle_poll)]);
+        }
+        command.env("WEFT_LOG", std::env::var("WEFT_LOG").unwrap_or_else(|_| "warn".to_owned()));
+        // Ctrl-C is for the study; it lets go of its targets in good order.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = command.spawn().map_err(|error| format!("cannot start a target: {error}"))?;
+        // From here on the process is stopped if anything goes wrong.
+        let nowhere = TransportId::tcp("127.0.0.1", None).map_err(|error| error.to_string())?;
+        let control = Address::Unix(socket.clone());
+        let mut process = TargetProcess { child, address: nowhere, control, socket };
+        let (traddr, port) = listening(&mut process.child)?;
+        let id = TransportId::tcp(&traddr, Some(port)).map_err(|error| error.to_string())?;
+        let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
+        process.address = TransportId { subnqn: Some(subnqn), ..id };
+        Ok(Box::new(process))
+    }
+}
+
+impl Launched for TargetProcess {
+    fn address(&self) -> &TransportId {
+        &self.address
+    }
+
+    fn control(&self) -> &Address {
+        &self.control
+    }
+
+    fn ended(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(format!("the target ended with {status}")),
+            Err(error) => Some(format!("the target cannot be watched: {error}")),
+        }
+    }
+
+    fn stop(mut self: Box<Self>) -> Result<(), String> {
+        drop(self.child.stdin.take());
+        let step = Duration::from_millis(2);
+        let mut waited = Duration::ZERO;
+        while waited < STOP_TIMEOUT {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(format!("the target ended with {status}")),
+                Ok(None) => std::thread::sleep(step),
+                Err(error) => return Err(format!("cannot wait for the target: {error}")),
+            }
+            waited += step;
+        }
+        Err("the target does not stop".to_owned())
+    }
+}
+
+impl Drop for TargetProcess {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        // One that stopped well has removed it itself.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+fn driver_name(driver: DriverKind) -> &'static str {
+    match driver {
+        DriverKind::Auto => "auto",
+        DriverKind::Uring => "uring",
+        DriverKind::Epoll => "epoll",
+    }
+}
+
+/// Where the target says that it listens.
+fn listening(child: &mut Child) -> Result<(String, u16), String> {
+    let stdout = child.stdout.take().ok_or("the target has no standard output")?;
+    let mut line = String::new();
+    // One line of JSON; more than this is something else.
+    BufReader::new(stdout.take(1 << 20))
+        .read_line(&mut line)
+        .map_err(|error| format!("cannot read from the target: {error}"))?;
+    // Without a line it has told its reasons on standard error.
+    let said: Value =
+        serde_json::from_str(&line).map_err(|_| "the target did not start".to_owned())?;
+    let address = said["ports"][0]["address"].as_str();
+    let address = address.and_then(|text| text.parse::<std::net::SocketAddr>().ok());
+    let address = address.ok_or("the target did not say its address")?;
+    Ok((address.ip().to_string(), address.port()))
+}

@@ -1,0 +1,105 @@
+//! Data that is not ours is destroyed only by those who said so, by its name.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use weft_backend::DeviceSpec;
+use weft_lab::{
+    Pattern,
+    results::key,
+    study::{launch::Given, plan::Plan},
+};
+
+use crate::{failure::Failure, output};
+
+/// What a study would destroy: the names under which it was given.
+pub(super) fn at_risk(
+    plan: &Plan,
+    precondition: bool,
+    local: Option<&DeviceSpec>,
+    given: &[Given],
+) -> Vec<String> {
+    if !precondition && !writes(plan) {
+        return Vec::new();
+    }
+    let path = local.and_then(DeviceSpec::path).filter(|path| path.exists());
+    let device = path.map(|path| path.display().to_string());
+    device.into_iter().chain(given.iter().map(|given| given.address.to_string())).collect()
+}
+
+/// Whether any of its cells writes.
+fn writes(plan: &Plan) -> bool {
+    plan.values(key::PATTERN)
+        .filter_map(|value| value.as_text())
+        .filter_map(|word| word.parse::<Pattern>().ok())
+        .any(Pattern::writes)
+}
+
+/// Goes on if everything at risk was named, by option or, on a terminal, now.
+pub(super) fn allow(at_risk: &[String], named: &[String]) -> Result<(), Failure> {
+    for what in at_risk {
+        if named.contains(what) {
+            continue;
+        }
+        if !io::stdin().is_terminal() {
+            return Err(Failure::Because(format!(
+                "this study writes to {what} and destroys what is there; if that is meant, say \
+                 --yes-destroy {what}"
+            )));
+        }
+        output::complain(&format!(
+            "This study writes to {what} and destroys what is there.\nType its name to go on:"
+        ));
+        let mut line = String::new();
+        io::stdin()
+            .lock()
+            .read_line(&mut line)
+            .map_err(|error| Failure::io("read from", &"the terminal", &error))?;
+        if line.trim() != what {
+            return Err(Failure::because("nothing was touched"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_lab::study::builtin;
+
+    fn plan(name: &str) -> Plan {
+        builtin::find(name).expect(name).plan().expect(name)
+    }
+
+    #[test]
+    fn only_what_is_written_and_not_ours_is_at_risk() {
+        let file = std::env::temp_dir().join(format!("weft-destroy-{}", std::process::id()));
+        std::fs::write(&file, "precious").expect("a file");
+        let name = file.display().to_string();
+        let spec = DeviceSpec::file(&name).expect("a device");
+        let given = [Given {
+            address: "nvme-tcp://192.0.2.1:4420/nqn.x".parse().expect("an address"),
+            control: None,
+        }];
+        let of = |study, precondition, local| at_risk(&plan(study), precondition, local, &[]);
+        assert_eq!(of("pattern-sweep", false, Some(&spec)), [name.clone()]);
+        assert!(of("size-sweep", false, Some(&spec)).is_empty(), "it only reads");
+        assert_eq!(of("size-sweep", true, Some(&spec)), [name.clone()]);
+        let memory = DeviceSpec::memory("1MiB").expect("a device");
+        assert!(of("pattern-sweep", false, Some(&memory)).is_empty());
+        assert!(of("pattern-sweep", false, None).is_empty());
+        assert_eq!(at_risk(&plan("pattern-sweep"), false, None, &given).len(), 1);
+        assert!(at_risk(&plan("size-sweep"), false, None, &given).is_empty());
+        std::fs::remove_file(&file).expect("the file");
+        assert!(
+            of("pattern-sweep", false, Some(&spec)).is_empty(),
+            "what is not there is not lost"
+        );
+    }
+
+    #[test]
+    fn what_was_named_is_allowed() {
+        let disk = "/dev/sdx".to_owned();
+        assert!(allow(&[], &[]).is_ok());
+        assert!(allow(std::slice::from_ref(&disk), std::slice::from_ref(&disk)).is_ok());
+    }
+}

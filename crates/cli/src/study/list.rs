@@ -1,0 +1,99 @@
+//! `weft study list`.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use weft_lab::{
+    results::Configuration,
+    study::{
+        builtin::BUILTINS,
+        matrix::{Matrix, Step, expand},
+        plan::{Measure, Plan},
+    },
+};
+
+use crate::{
+    failure::Failure,
+    output::{self, Format},
+    table::Table,
+};
+
+/// Options of `weft study list`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// How to write the list.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
+}
+
+pub(super) fn run(options: &Options) -> Result<(), Failure> {
+    let means = super::means();
+    let mut table = Table::new(&["NAME", "FROM", ">CELLS", ">HERE", ">TIME", ">QUICK", "TITLE"]);
+    let mut all = Vec::new();
+    for builtin in BUILTINS {
+        let plan = builtin.plan().map_err(Failure::because)?;
+        let mut quick = plan.clone();
+        quick.quicken();
+        let expanded = |plan: &Plan| expand(plan, &means, &Configuration::new());
+        let (matrix, quick_matrix) = (expanded(&plan), expanded(&quick));
+        let (whole, short) = (time(&plan.measure, &matrix), time(&quick.measure, &quick_matrix));
+        let here = runnable(&matrix);
+        table.row(vec![
+            plan.name.clone(),
+            format!("{} {}", plan.source.document, plan.source.figure),
+            matrix.len().to_string(),
+            here.to_string(),
+            about(whole),
+            about(short),
+            plan.title.clone(),
+        ]);
+        all.push(as_json(&plan, &matrix, here, whole, short));
+    }
+    match options.output_format {
+        Format::Human => output::print(&table.text()),
+        Format::Json => output::print_json(&Value::Array(all)),
+    }
+}
+
+fn as_json(plan: &Plan, matrix: &Matrix, here: usize, whole: Duration, short: Duration) -> Value {
+    json!({
+        "name": plan.name,
+        "title": plan.title,
+        "question": plan.question,
+        "document": plan.source.document,
+        "figure": plan.source.figure,
+        "cells": matrix.len(),
+        "cells_here": here,
+        "seconds": whole.as_secs(),
+        "seconds_quick": short.as_secs(),
+    })
+}
+
+/// Cells that can run here.
+pub(super) fn runnable(matrix: &Matrix) -> usize {
+    let runnable = matrix.steps().filter(|step| step.missing().is_none());
+    runnable.map(|step| step.cells().count()).sum()
+}
+
+/// How long a study takes if every cell is measured as often as it is at least.
+pub(super) fn time(measure: &Measure, matrix: &Matrix) -> Duration {
+    /// Connecting, disconnecting and what lies between.
+    const BETWEEN: Duration = Duration::from_millis(100);
+    /// How long it takes to see that IOPS are steady, if they are.
+    const SETTLE: Duration = Duration::from_secs(6);
+    let steps = matrix.steps().filter(|step: &&Step| step.missing().is_none()).count();
+    let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+    let each = (measure.runtime + measure.ramp + BETWEEN) * measure.repeats;
+    (each + measure.settle.min(SETTLE)).saturating_mul(steps)
+}
+
+/// A time for people who plan their day.
+pub(super) fn about(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{:.1} h", time.as_secs_f64() / 3600.0),
+    }
+}

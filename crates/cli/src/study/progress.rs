@@ -1,0 +1,102 @@
+//! How a study goes, for whoever waits for it.
+
+use std::time::Duration;
+
+use weft_lab::{
+    Progress,
+    report::human,
+    results::{Record, Status},
+    study::observe::{Observer, Position},
+};
+
+use super::list::about;
+use crate::output::{self, LiveLine};
+
+/// A line that moves on a terminal; a line for each step where there is none.
+#[derive(Debug)]
+pub(super) struct Shown {
+    live: LiveLine,
+    terminal: bool,
+    quiet: bool,
+}
+
+impl Shown {
+    pub(super) fn new(quiet: bool) -> Self {
+        let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        Self { live: LiveLine::new(), terminal, quiet }
+    }
+
+    /// Takes the moving line away.
+    pub(super) fn clear(&mut self) {
+        self.live.clear();
+    }
+
+    fn line(&mut self, text: &str) {
+        if !self.quiet {
+            self.live.clear();
+            output::complain(text);
+        }
+    }
+}
+
+impl Observer for Shown {
+    fn begins(&mut self, position: &Position, what: &str) {
+        if !self.quiet {
+            self.live.show(&format!("{} {what}", place(position)));
+        }
+    }
+
+    fn progress(&mut self, position: &Position, what: &str, progress: &Progress) {
+        if self.quiet {
+            return;
+        }
+        let iops = human::count(progress.read_iops + progress.write_iops);
+        let p99 = progress.p99_ns.map(|ns| format!(", p99 {}", human::time(ns as f64)));
+        self.live.show(&format!(
+            "{} {what}: {iops} IOPS{}{}",
+            place(position),
+            p99.unwrap_or_default(),
+            left(position.left),
+        ));
+    }
+
+    fn ends(&mut self, position: &Position, records: &[Record]) {
+        for record in records {
+            let place = format!("cell {} of {}", position.done, position.all);
+            let (cell, repeat) = (&record.cell, record.repeat);
+            let what = match &record.status {
+                // The moving line has shown it.
+                Status::Measured if self.terminal => continue,
+                Status::Measured => said(record),
+                Status::Skipped { reason } => format!("skipped: {reason}"),
+                Status::Void { reason } => format!("void: {reason}"),
+                Status::Failed { reason } => format!("failed: {reason}"),
+            };
+            let left = left(position.left);
+            self.line(&format!("{place}: {cell} (repeat {repeat}): {what}{left}"));
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.line(text);
+    }
+}
+
+fn place(position: &Position) -> String {
+    format!("cell {} of {}:", position.done + 1, position.all)
+}
+
+fn left(time: Duration) -> String {
+    if time.is_zero() { String::new() } else { format!(", {} left", about(time)) }
+}
+
+fn said(record: &Record) -> String {
+    let mut latency = weft_lab::Latency::new();
+    for direction in record.directions() {
+        if let Ok(one) = direction.latency.latency() {
+            latency.add(&one);
+        }
+    }
+    let p99 = latency.percentile_ns(99.0).map(|ns| format!(", p99 {}", human::time(ns as f64)));
+    format!("{} IOPS{}", human::count(record.iops()), p99.unwrap_or_default())
+}

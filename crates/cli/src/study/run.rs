@@ -1,0 +1,448 @@
+//! `weft study run`.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::Args;
+use serde_json::json;
+use weft_backend::DeviceSpec;
+use weft_host::TransportId;
+use weft_lab::{
+    environment, html,
+    random::split_mix,
+    results::{self, Configuration, Environment, Store, Value},
+    study::{
+        launch::Given,
+        matrix::{Means, expand},
+        plan::{Plan, Run},
+        runner::{self, Outcome, Settings},
+        scene::DEVICE_BYTES,
+    },
+};
+
+use super::{child::Children, destroy, progress::Shown, summary};
+use crate::{
+    bench::{Driver, time, time_of_day},
+    failure::Failure,
+    output::{self, Format},
+    place::Place,
+    signals,
+};
+
+/// Where results go that are not told where.
+const RESULTS: &str = "weft-results";
+
+/// Options of `weft study run`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Name of a study, or a file: PLAN.toml.
+    #[arg(value_name = "NAME|PLAN.toml", required_unless_present = "resume")]
+    study: Option<String>,
+    /// Go on in a directory where an earlier run was stopped or failed: with the same plan and seed,
+    /// only what is missing is measured.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "out", "quick", "runtime", "ramp_time", "repeats", "seed", "only", "local", "target", "control"])]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How a study is run.
+#[derive(Debug, Args)]
+pub(super) struct How {
+    /// A target to be studied, like nvme-tcp://HOST:4420/NQN?nsid=1; may be repeated. Without one
+    /// targets are started on loopback.
+    #[arg(long, value_name = "URL", value_parser = target)]
+    target: Vec<TransportId>,
+    /// Control address of each --target, in the same order, if it is weft's: then its CPU is known.
+    #[arg(long, value_name = "URL", value_parser = control)]
+    control: Vec<weft_rpc::Address>,
+    /// Device to be driven locally, and to be served by targets that are started here: memory,
+    /// null, a path, or any device such as memory:1GiB.
+    #[arg(long, value_name = "DEVICE", value_parser = local)]
+    local: Option<DeviceSpec>,
+    /// Time that each repeat of a cell counts.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    runtime: Option<Duration>,
+    /// Time that it runs before that.
+    #[arg(long, alias = "ramp_time", value_name = "TIME", value_parser = time)]
+    ramp_time: Option<Duration>,
+    /// How often each cell is measured.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: Option<u32>,
+    /// Short cells, few repeats, fewer values of long axes, no waiting for steady state.
+    #[arg(long)]
+    quick: bool,
+    /// Only cells with these values: KEY=VALUE,KEY=VALUE.
+    #[arg(long, value_name = "VALUES", value_parser = only)]
+    only: Option<Only>,
+    /// Seed of the order of cells and of everything random.
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// Where to write; a new directory under weft-results by default.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Which of the kernel's interfaces load and targets use.
+    #[arg(long, value_enum, default_value_t)]
+    driver: Driver,
+    /// Fill the device given by --local before the first cell, until it is steady.
+    #[arg(long)]
+    precondition: bool,
+    /// The data there may be destroyed: a device or target that was given, by its name.
+    #[arg(long, value_name = "PATH|URL")]
+    yes_destroy: Vec<String>,
+    /// Keep each repeat in fio's form as well.
+    #[arg(long)]
+    fio_json: bool,
+    /// Write no report.
+    #[arg(long)]
+    no_report: bool,
+    /// Say nothing while it runs.
+    #[arg(long)]
+    quiet: bool,
+    /// How to say how it went.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
+}
+
+/// Values that cells must have; a type of its own, or clap would take it for several values.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Only(Configuration);
+
+pub(super) fn run(options: &Options) -> Result<(), Failure> {
+    match (&options.resume, &options.study) {
+        (Some(directory), _) => resume(directory, &options.how),
+        (None, Some(study)) => begin(study, &options.how),
+        (None, None) => Err(Failure::because("which study? `weft study list` shows them")),
+    }
+}
+
+fn begin(study: &str, how: &How) -> Result<(), Failure> {
+    let mut plan = super::plan(study)?;
+    if plan.run.take().is_some_and(|run| run.quick) {
+        return Err(Failure::because("this plan is that of a run; go on with it by --resume DIR"));
+    }
+    how.amend(&mut plan)?;
+    let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
+    if directory.join(results::file::RECORDS).exists() {
+        return Err(Failure::Because(format!(
+            "{} holds results already; go on there with --resume, or choose another --out",
+            directory.display()
+        )));
+    }
+    let remake = how.remake(study, &plan);
+    let environment = environment::this_machine();
+    Session { plan, how, directory, remake, environment }.run()
+}
+
+fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
+    let before = results::load(directory).map_err(Failure::because)?;
+    let plan: Plan = before
+        .plan
+        .parse()
+        .map_err(|error| Failure::Because(format!("{}: {error}", directory.display())))?;
+    let remake = format!("weft study run --resume {}", directory.display());
+    // What was known of the machine and its link is what the records there were measured with.
+    let environment = before.environment;
+    Session { plan, how, directory: directory.to_owned(), remake, environment }.run()
+}
+
+impl How {
+    /// What was said on the command line, in the plan that lies beside the results.
+    fn amend(&self, plan: &mut Plan) -> Result<(), Failure> {
+        if self.quick {
+            plan.quicken();
+        }
+        let measure = &mut plan.measure;
+        if let Some(runtime) = self.runtime {
+            measure.runtime = runtime;
+        }
+        if let Some(ramp) = self.ramp_time {
+            measure.ramp = ramp;
+        }
+        if let Some(repeats) = self.repeats {
+            (measure.repeats, measure.repeats_max) = (repeats, repeats);
+        }
+        if measure.runtime.is_zero() {
+            return Err(Failure::because("a runtime of 0 measures nothing"));
+        }
+        if self.control.len() > self.target.len() {
+            return Err(Failure::because("there are more --control than --target"));
+        }
+        let fresh = || {
+            let time = u64::try_from(time_of_day().as_nanos()).unwrap_or(0);
+            // Short enough to be typed, and within what TOML can say.
+            split_mix(time) >> 32
+        };
+        plan.run = Some(Run {
+            seed: self.seed.unwrap_or_else(fresh),
+            quick: self.quick,
+            targets: self.target.iter().map(ToString::to_string).collect(),
+            controls: self.control.iter().map(ToString::to_string).collect(),
+            local: self.local.as_ref().map(ToString::to_string).unwrap_or_default(),
+            only: self.only.clone().unwrap_or_default().0,
+        });
+        Ok(())
+    }
+
+    /// The command that runs this study, but for the cells.
+    fn remake(&self, study: &str, plan: &Plan) -> String {
+        let mut words = vec![format!("weft study run {study}")];
+        if self.quick {
+            words.push("--quick".to_owned());
+        }
+        let exact = weft_backend::duration::exact;
+        words.extend(self.runtime.map(|time| format!("--runtime {}", exact(time))));
+        words.extend(self.ramp_time.map(|time| format!("--ramp-time {}", exact(time))));
+        words.extend(self.repeats.map(|repeats| format!("--repeats {repeats}")));
+        words.extend(self.local.as_ref().map(|local| format!("--local {local}")));
+        words.extend(self.target.iter().map(|target| format!("--target '{target}'")));
+        words.extend(self.control.iter().map(|control| format!("--control {control}")));
+        words.extend(self.yes_destroy.iter().map(|name| format!("--yes-destroy '{name}'")));
+        words.extend(plan.run.as_ref().map(|run| format!("--seed {}", run.seed)));
+        words.join(" ")
+    }
+}
+
+/// A run from its beginning to its report.
+struct Session<'a> {
+    plan: Plan,
+    how: &'a How,
+    directory: PathBuf,
+    remake: String,
+    environment: Environment,
+}
+
+impl Session<'_> {
+    fn run(mut self) -> Result<(), Failure> {
+        let (local, given) = self.devices()?;
+        let means = means(&given);
+        let only = self.plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
+        let precondition = self.how.precondition || self.plan.precondition && local.is_some();
+        if expand(&self.plan, &means, &only).steps().any(|step| step.missing().is_none()) {
+            let at_risk = destroy::at_risk(&self.plan, precondition, local.as_ref(), &given);
+            destroy::allow(&at_risk, &self.how.yes_destroy)?;
+        }
+        let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
+        let mut store = Store::open(&self.directory)
+            .map_err(|error| Failure::io("write", &self.directory.display(), &error))?;
+        self.complete_environment();
+        let settings = Settings {
+            plan: &self.plan,
+            means: &means,
+            local,
+            given,
+            driver: self.how.driver.into(),
+            precondition,
+            fio: self.how.fio_json,
+            remake: self.remake.clone(),
+            wall_ms: &wall_ms,
+            environment: self.environment.clone(),
+        };
+        let mut shown = Shown::new(self.how.quiet);
+        let children = Children::default();
+        let outcome = runner::run(&settings, &mut store, Some(&children), &mut shown, &stop);
+        shown.clear();
+        let outcome = outcome.map_err(Failure::because)?;
+        self.report(&outcome)
+    }
+
+    /// The devices and targets of the plan's run.
+    fn devices(&self) -> Result<(Option<DeviceSpec>, Vec<Given>), Failure> {
+        let run = self.plan.run.clone().unwrap_or_default();
+        let device = Some(run.local).filter(|text| !text.is_empty());
+        let device = device.map(|text| local(&text)).transpose().map_err(Failure::Because)?;
+        let mut controls = run.controls.iter();
+        let mut given = Vec::new();
+        for text in &run.targets {
+            let address = target(text).map_err(Failure::Because)?;
+            let control = controls.next().map(|text| control(text)).transpose();
+            given.push(Given { address, control: control.map_err(Failure::Because)? });
+        }
+        Ok((device, given))
+    }
+
+    fn complete_environment(&mut self) {
+        let environment = &mut self.environment;
+        environment.study.clone_from(&self.plan.name);
+        environment.command_line = std::env::args().collect();
+        environment.weft_version = env!("CARGO_PKG_VERSION").to_owned();
+        environment.seed = self.plan.run.as_ref().map_or(0, |run| run.seed);
+        if environment.started_at_ms == 0 {
+            environment.started_at_ms = wall_ms();
+        }
+        environment.ended_at_ms = 0;
+        environment.interrupted = false;
+    }
+
+    fn report(&self, outcome: &Outcome) -> Result<(), Failure> {
+        let report = self.directory.join("report.html");
+        let written = if self.how.no_report || outcome.measured == 0 {
+            None
+        } else {
+            html::write_report(&[&self.directory], &report).map_err(Failure::because)?;
+            Some(std::path::absolute(&report).unwrap_or(report))
+        };
+        match self.how.output_format {
+            Format::Human => self.say(outcome, written.as_deref())?,
+            Format::Json => output::print_json(&json!({
+                "directory": self.directory,
+                "report": written,
+                "measured": outcome.measured,
+                "skipped": outcome.skipped,
+                "void": outcome.void,
+                "failed": outcome.failed,
+                "missing": outcome.missing,
+                "interrupted": outcome.interrupted,
+                "trouble": outcome.trouble,
+            }))?,
+        }
+        if outcome.interrupted || outcome.trouble.is_some() || !outcome.missing.is_empty() {
+            self.complain(outcome);
+            return Err(Failure::Told);
+        }
+        Ok(())
+    }
+
+    fn say(&self, outcome: &Outcome, report: Option<&Path>) -> Result<(), Failure> {
+        let results = results::load(&self.directory).map_err(Failure::because)?;
+        if let Some(table) = summary::table(&results) {
+            output::print(&table)?;
+        }
+        let mut counts = vec![format!("{} repeats measured", outcome.measured)];
+        for (count, what) in [
+            (outcome.skipped, "cells cannot be run here"),
+            (outcome.void, "repeats void"),
+            (outcome.failed, "repeats failed"),
+        ] {
+            if count > 0 {
+                counts.push(format!("{count} {what}"));
+            }
+        }
+        output::print(&format!("{}\n", counts.join(", ")))?;
+        output::print(&format!("results: {}\n", self.directory.display()))?;
+        match report {
+            Some(report) => output::print(&format!("report:  {}\n", report.display())),
+            None => Ok(()),
+        }
+    }
+
+    fn complain(&self, outcome: &Outcome) {
+        if let Some(trouble) = &outcome.trouble {
+            output::complain(&format!("weft study: {trouble}"));
+        }
+        if outcome.interrupted {
+            output::complain("weft study: it was stopped; what was measured is kept");
+        }
+        if !outcome.missing.is_empty() {
+            output::complain(&format!("weft study: {} cells are missing:", outcome.missing.len()));
+            for missing in outcome.missing.iter().take(20) {
+                output::complain(&format!("  {missing}"));
+            }
+            if outcome.missing.len() > 20 {
+                output::complain(&format!("  and {} more", outcome.missing.len() - 20));
+            }
+            let directory = self.directory.display();
+            output::complain(&format!("to go on: weft study run --resume {directory}"));
+        }
+    }
+}
+
+/// What there is to run a study with, targets that were given included.
+fn means(given: &[Given]) -> Means {
+    let elsewhere = |given: &Given| {
+        !given.address.traddr.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+            && given.address.traddr != "localhost"
+    };
+    Means {
+        given_target: !given.is_empty(),
+        target_elsewhere: given.iter().any(elsewhere),
+        ..super::means()
+    }
+}
+
+fn wall_ms() -> u64 {
+    u64::try_from(time_of_day().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A directory that is not there yet.
+fn fresh_directory(name: &str) -> PathBuf {
+    let under = Path::new(RESULTS);
+    let numbered = (2u32..).map(|number| under.join(format!("{name}-{number}")));
+    let mut candidates = std::iter::once(under.join(name)).chain(numbered);
+    candidates.find(|path| !path.exists()).unwrap_or_else(|| under.join(name))
+}
+
+fn target(text: &str) -> Result<TransportId, String> {
+    match text.parse::<Place>()? {
+        Place::Remote(id) if id.is_discovery() => {
+            Err(format!("{text} names no subsystem (try nvme-tcp://HOST:4420/NQN)"))
+        }
+        Place::Remote(id) => Ok(*id),
+        Place::Local(_) => Err(format!("{text} is a device of this machine: --local {text}")),
+    }
+}
+
+fn control(text: &str) -> Result<weft_rpc::Address, String> {
+    text.parse().map_err(|error: weft_rpc::ParseAddressError| error.to_string())
+}
+
+fn local(text: &str) -> Result<DeviceSpec, String> {
+    let block_bytes = weft_backend::BLOCK_BYTES_DEFAULT;
+    match text {
+        "memory" => Ok(DeviceSpec::Memory { bytes: DEVICE_BYTES, block_bytes }),
+        "null" => Ok(DeviceSpec::Null { bytes: DEVICE_BYTES, block_bytes }),
+        text => match text.parse::<Place>()? {
+            Place::Local(spec) => Ok(spec),
+            Place::Remote(_) => Err(format!("{text} is not on this machine: --target {text}")),
+        },
+    }
+}
+
+fn only(text: &str) -> Result<Only, String> {
+    let mut values = Configuration::new();
+    for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| format!("{pair:?} is not KEY=VALUE"))?;
+        let (key, value) = (key.trim(), value.trim());
+        let size =
+            key.ends_with("_bytes").then(|| weft_backend::bytes::parse(value).ok()).flatten();
+        let value = match (size, value.parse::<u64>()) {
+            (Some(size), _) => Value::Integer(size),
+            (None, Ok(number)) => Value::Integer(number),
+            (None, Err(_)) => Value::from(value),
+        };
+        values.insert(key.to_owned(), value);
+    }
+    Ok(Only(values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_named_by_their_values() {
+        let Only(values) = only("block_bytes=4k, depth=16,transport=tcp").expect("values");
+        assert_eq!(values["block_bytes"], Value::Integer(4096));
+        assert_eq!(values["depth"], Value::Integer(16));
+        assert_eq!(values["transport"], Value::from("tcp"));
+        assert!(only("depth").is_err());
+    }
+
+    #[test]
+    fn devices_and_targets_are_told_apart() {
+        assert_eq!(local("memory").expect("a device").to_string(), "memory:256MiB");
+        assert_eq!(local("null:1TiB").expect("a device").to_string(), "null:1TiB");
+        let url = "nvme-tcp://192.0.2.1:4420/nqn.2014-08.org.x:y?nsid=2";
+        assert_eq!(target(url).expect("a target").nsid, Some(2));
+        assert!(local(url).is_err_and(|error| error.contains("--target")));
+        assert!(target("memory:1GiB").is_err_and(|error| error.contains("--local")));
+        let given = |url: &str| Given { address: target(url).expect(url), control: None };
+        assert!(means(&[given(url)]).target_elsewhere);
+        let here = means(&[given("nvme-tcp://127.0.0.1:4420/nqn.2014-08.org.x:y")]);
+        assert!(here.given_target && !here.target_elsewhere);
+        assert!(!means(&[]).given_target);
+    }
+}

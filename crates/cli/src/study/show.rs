@@ -1,0 +1,101 @@
+//! `weft study show`.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use clap::Args;
+use weft_lab::{
+    results::{Configuration, Value},
+    study::{
+        matrix::{Matrix, Step, expand},
+        plan::Plan,
+    },
+};
+
+use super::list::{about, runnable, time};
+use crate::{failure::Failure, output};
+
+/// Options of `weft study show`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Name of a study, or a file: PLAN.toml.
+    #[arg(value_name = "NAME|PLAN.toml")]
+    study: String,
+    /// The plan itself, to begin one of your own with.
+    #[arg(long)]
+    toml: bool,
+    /// Every cell.
+    #[arg(long, conflicts_with = "toml")]
+    cells: bool,
+    /// What a quick run does.
+    #[arg(long)]
+    quick: bool,
+}
+
+pub(super) fn run(options: &Options) -> Result<(), Failure> {
+    let mut plan = super::plan(&options.study)?;
+    if options.quick {
+        plan.quicken();
+    }
+    if options.toml {
+        return output::print(&plan.to_text().map_err(Failure::because)?);
+    }
+    let matrix = expand(&plan, &super::means(), &Configuration::new());
+    let mut text = described(&plan, &matrix);
+    if options.cells {
+        text += "\nCells\n";
+        for cell in matrix.steps().flat_map(Step::cells) {
+            let missing = cell.missing.as_ref().map(|why| format!("  (not here: {why})"));
+            text += &format!("  {}{}\n", cell.id, missing.unwrap_or_default());
+        }
+    }
+    output::print(&text)
+}
+
+fn described(plan: &Plan, matrix: &Matrix) -> String {
+    let mut text = format!("{}: {}\n\n{}\n", plan.name, plan.title, plan.question);
+    if !plan.note.is_empty() {
+        text += &format!("{}\n", plan.note);
+    }
+    text += &format!("\nFrom      {}, {}\n", plan.source.document, plan.source.figure);
+    let shown =
+        |values: &[Value]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    for (key, values) in &plan.axes {
+        let _ = writeln!(text, "Axis      {key}: {}", shown(values));
+    }
+    for (key, value) in &plan.fixed {
+        let _ = writeln!(text, "Fixed     {key} = {value}");
+    }
+    let measure = &plan.measure;
+    let _ = writeln!(
+        text,
+        "Measured  {:?} after {:?}, {} to {} times, until the 95 % confidence interval is within \
+         {} % of the mean",
+        measure.runtime,
+        measure.ramp,
+        measure.repeats,
+        measure.repeats_max,
+        measure.confidence_percent
+    );
+    let here = runnable(matrix);
+    let _ = writeln!(
+        text,
+        "Cells     {}, of which {here} run here; about {}",
+        matrix.len(),
+        about(time(measure, matrix))
+    );
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for step in matrix.steps() {
+        if let Some(reason) = step.missing() {
+            *reasons.entry(reason).or_default() += step.cells().count();
+        }
+    }
+    for (reason, count) in reasons {
+        let _ = writeln!(text, "Not here  {count}: {reason}");
+    }
+    for plot in &plan.plots {
+        let figure =
+            if plot.figure.is_empty() { String::new() } else { format!(" ({})", plot.figure) };
+        let _ = writeln!(text, "Draws     {}{figure}", plot.title);
+    }
+    text
+}

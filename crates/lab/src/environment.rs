@@ -1,0 +1,169 @@
+//! Where a study runs, as far as that can change its results.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use crate::results::{Environment, Interface, Processor, SCHEMA};
+
+/// Kernel settings that matter to sockets, processors and memory.
+const SYSCTLS: &[&str] = &[
+    "net/core/rmem_max",
+    "net/core/wmem_max",
+    "net/core/busy_poll",
+    "net/core/busy_read",
+    "net/core/netdev_budget",
+    "net/core/default_qdisc",
+    "net/ipv4/tcp_rmem",
+    "net/ipv4/tcp_wmem",
+    "net/ipv4/tcp_congestion_control",
+    "net/ipv4/tcp_timestamps",
+    "net/ipv4/tcp_autocorking",
+    "kernel/sched_autogroup_enabled",
+    "kernel/io_uring_disabled",
+    "kernel/perf_event_paranoid",
+    "vm/swappiness",
+];
+
+/// Everything about this machine; what belongs to the run is the caller's to add.
+#[must_use]
+pub fn this_machine() -> Environment {
+    let kernel = |name: &str| line(&format!("/proc/sys/kernel/{name}"));
+    let sysctls: BTreeMap<String, String> = SYSCTLS
+        .iter()
+        .filter_map(|name| {
+            let value = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
+            let value: Vec<&str> = value.split_ascii_whitespace().collect();
+            Some((name.replace('/', "."), value.join(" ")))
+        })
+        .collect();
+    Environment {
+        schema: SCHEMA,
+        kernel: format!("{} {}", kernel("osrelease"), kernel("version")).trim().to_owned(),
+        machine: kernel("hostname"),
+        processor: processor(&text("/proc/cpuinfo"), cpus().len()),
+        memory_bytes: memory_bytes(&text("/proc/meminfo")),
+        interfaces: interfaces(Path::new("/sys/class/net")),
+        sysctls,
+        notes: clock_source().into_iter().collect(),
+        ..Environment::default()
+    }
+}
+
+/// The processors that this process may use.
+#[must_use]
+pub fn cpus() -> Vec<usize> {
+    let allowed = allowed_cpus(&text("/proc/self/status"));
+    if allowed.is_empty() {
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        return (0..count).collect();
+    }
+    allowed
+}
+
+/// Whether there is a device for RDMA.
+#[must_use]
+pub fn has_rdma() -> bool {
+    fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn line(path: &str) -> String {
+    text(path).trim().to_owned()
+}
+
+fn allowed_cpus(status: &str) -> Vec<usize> {
+    let list = field(status, "Cpus_allowed_list").unwrap_or_default();
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.trim().parse::<usize>(), last.trim().parse::<usize>())
+        {
+            // A list of the kernel's; a bound all the same.
+            cpus.extend(first..=last.min(first.saturating_add(65_535)));
+        }
+    }
+    cpus
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim())
+}
+
+fn processor(cpuinfo: &str, cores: usize) -> Processor {
+    // Arm has no model name; what it has tells the part.
+    let model = ["model name", "Model", "CPU part"].iter().find_map(|name| field(cpuinfo, name));
+    let flags = field(cpuinfo, "flags").unwrap_or_default();
+    Processor {
+        model: model.unwrap_or_default().to_owned(),
+        cores,
+        governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        hypervisor: flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"),
+    }
+}
+
+fn memory_bytes(meminfo: &str) -> u64 {
+    let total = field(meminfo, "MemTotal").and_then(|value| value.split_once(' '));
+    let kib = total.and_then(|(number, _)| number.parse::<u64>().ok()).unwrap_or(0);
+    kib.saturating_mul(1024)
+}
+
+fn interfaces(directory: &Path) -> Vec<Interface> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut interfaces: Vec<Interface> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let number = |name: &str| -> Option<i64> {
+                fs::read_to_string(path.join(name)).ok()?.trim().parse().ok()
+            };
+            let driver = fs::read_link(path.join("device/driver")).ok();
+            let driver = driver.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+            Some(Interface {
+                name: path.file_name()?.to_str()?.to_owned(),
+                driver: driver.unwrap_or_default().to_owned(),
+                mtu: number("mtu").and_then(|mtu| u64::try_from(mtu).ok()).unwrap_or(0),
+                // -1 where there is no link.
+                speed_mbit_per_s: number("speed").and_then(|speed| u64::try_from(speed).ok()),
+            })
+        })
+        .collect();
+    interfaces.sort_by(|one, other| one.name.cmp(&other.name));
+    interfaces
+}
+
+/// A clock that is read with a system call makes every latency longer.
+fn clock_source() -> Option<String> {
+    let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    (!source.is_empty()).then(|| format!("the kernel's clock source is {source}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_texts_are_read() {
+        let status = "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t0-2,5,7-8\n";
+        assert_eq!(allowed_cpus(status), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(allowed_cpus("garbage"), Vec::<usize>::new());
+        let cpuinfo = "processor\t: 0\nmodel name\t: A CPU @ 2 GHz\nflags\t\t: fpu hypervisor\n";
+        let processor = processor(cpuinfo, 4);
+        assert_eq!((processor.model.as_str(), processor.cores), ("A CPU @ 2 GHz", 4));
+        assert!(processor.hypervisor);
+        assert_eq!(memory_bytes("MemTotal:       16384 kB\nMemFree: 1 kB\n"), 16 << 20);
+        assert_eq!(memory_bytes(""), 0);
+    }
+
+    #[test]
+    fn this_machine_is_described() {
+        let environment = this_machine();
+        assert!(!environment.kernel.is_empty() && environment.memory_bytes > 0);
+        assert!(environment.interfaces.iter().any(|interface| interface.name == "lo"));
+        assert!(environment.sysctls.contains_key("net.core.rmem_max"));
+        assert!(!cpus().is_empty());
+    }
+}

@@ -1,0 +1,225 @@
+//! The targets and devices of a study while it runs.
+
+use std::{sync::Arc, sync::atomic::AtomicBool, time::Duration};
+
+use weft_backend::{DeviceFactory, DeviceSpec};
+use weft_host::{Controller, Options, QUEUE_SIZE_MAX, TransportId};
+use weft_rpc::{
+    Client,
+    statistics::{GetStatistics, Statistics},
+};
+
+use super::{
+    launch::{Given, Launched, Launcher, Order},
+    scene::{Load, Place},
+};
+use crate::{Job, Pattern};
+
+/// How long a target may take to answer on its control connection.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A target that was started.
+struct Running {
+    order: Order,
+    target: Box<dyn Launched>,
+    client: Client,
+}
+
+/// Devices and targets.
+pub(super) struct Fleet<'a> {
+    launcher: Option<&'a dyn Launcher>,
+    given: Vec<(Given, Option<Client>)>,
+    running: Vec<Running>,
+    local: Option<(DeviceSpec, Arc<dyn DeviceFactory>)>,
+}
+
+/// A load's device, and what keeps it there.
+pub(super) struct Seat {
+    pub(super) factory: Arc<dyn DeviceFactory>,
+    pub(super) name: String,
+    pub(super) identity: String,
+    pub(super) nsid: u32,
+    controller: Option<Controller>,
+}
+
+impl Seat {
+    /// Lets go of it.
+    pub(super) fn close(self) -> Result<(), String> {
+        drop(self.factory);
+        match self.controller {
+            Some(controller) => controller.disconnect().map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> Fleet<'a> {
+    /// Nothing is started yet; control connections to targets that were given are.
+    pub(super) fn new(launcher: Option<&'a dyn Launcher>, given: &[Given]) -> Result<Self, String> {
+        let mut connected = Vec::new();
+        for target in given {
+            let client = match &target.control {
+                None => None,
+                Some(address) => Some(
+                    Client::connect(address, CONTROL_TIMEOUT)
+                        .map_err(|error| format!("control connection {address}: {error}"))?,
+                ),
+            };
+            connected.push((target.clone(), client));
+        }
+        Ok(Self { launcher, given: connected, running: Vec::new(), local: None })
+    }
+
+    /// Has these targets run, and no others.
+    pub(super) fn arrange(&mut self, orders: &[Order], stop: &AtomicBool) -> Result<(), String> {
+        let mut before = std::mem::take(&mut self.running);
+        let mut wanted: Vec<Option<Running>> = Vec::new();
+        for order in orders {
+            let same =
+                |running: &mut Running| running.order == *order && running.target.ended().is_none();
+            let kept = before.iter_mut().position(same).map(|index| before.swap_remove(index));
+            wanted.push(kept);
+        }
+        for running in before {
+            // One that has died was told where it mattered.
+            let _ = running.target.stop();
+        }
+        for (order, kept) in orders.iter().zip(wanted) {
+            let running = match kept {
+                Some(running) => running,
+                None => self.launch(order, stop)?,
+            };
+            self.running.push(running);
+        }
+        Ok(())
+    }
+
+    fn launch(&self, order: &Order, stop: &AtomicBool) -> Result<Running, String> {
+        let launcher = self.launcher.ok_or("there is nothing to start a target with")?;
+        let target = launcher.launch(order)?;
+        let client = Client::connect(target.control(), CONTROL_TIMEOUT)
+            .map_err(|error| format!("control connection {}: {error}", target.control()))?;
+        for (nsid, device) in (1..).zip(&order.devices) {
+            if matches!(device, DeviceSpec::Memory { .. }) {
+                let address = target.address();
+                let seat = connect(address, Some(nsid), &Job::default())?;
+                fill(&seat.factory, stop)?;
+                seat.close()?;
+            }
+        }
+        Ok(Running { order: order.clone(), target, client })
+    }
+
+    /// A load's device.
+    pub(super) fn seat(&mut self, load: &Load, stop: &AtomicBool) -> Result<Seat, String> {
+        match &load.place {
+            Place::Local(spec) => self.local(spec, stop),
+            Place::Own { target, nsid } => {
+                let running =
+                    self.running.get(*target).ok_or("the target is not there any more")?;
+                connect(running.target.address(), Some(*nsid), &load.job)
+            }
+            Place::Given { second } => {
+                let index = self.index(*second);
+                let (given, _) = self.given.get(index).ok_or("no target was given")?;
+                // Tenants of one target have a namespace each, as far as it has them.
+                let other = (*second && index == 0).then_some(2);
+                connect(&given.address, other.or(given.address.nsid), &load.job)
+            }
+        }
+    }
+
+    fn index(&self, second: bool) -> usize {
+        usize::from(second).min(self.given.len().saturating_sub(1))
+    }
+
+    fn local(&mut self, spec: &DeviceSpec, stop: &AtomicBool) -> Result<Seat, String> {
+        let kept = self.local.as_ref().filter(|(before, _)| before == spec);
+        let factory = match kept {
+            Some((_, factory)) => Arc::clone(factory),
+            None => {
+                let factory = spec.build().map_err(|error| error.to_string())?;
+                if matches!(spec, DeviceSpec::Memory { .. }) {
+                    fill(&factory, stop)?;
+                }
+                self.local = Some((spec.clone(), Arc::clone(&factory)));
+                factory
+            }
+        };
+        let (name, identity) = (spec.to_string(), String::new());
+        Ok(Seat { factory, name, identity, nsid: 0, controller: None })
+    }
+
+    /// Which target a load uses, in the order of [`Fleet::statistics`].
+    pub(super) fn target_of(&self, place: &Place) -> Option<usize> {
+        match place {
+            Place::Local(_) => None,
+            Place::Own { target, .. } => Some(*target),
+            Place::Given { second } => Some(self.index(*second)),
+        }
+    }
+
+    /// The statistics of every target that a scene uses; none of one that does not tell.
+    pub(super) fn statistics(&mut self, own: bool) -> Result<Vec<Option<Statistics>>, String> {
+        let clients: Vec<Option<&mut Client>> = if own {
+            self.running.iter_mut().map(|running| Some(&mut running.client)).collect()
+        } else {
+            self.given.iter_mut().map(|(_, client)| client.as_mut()).collect()
+        };
+        clients
+            .into_iter()
+            .map(|client| match client {
+                None => Ok(None),
+                Some(client) => client
+                    .call::<GetStatistics>(&())
+                    .map(Some)
+                    .map_err(|error| format!("the target's statistics: {error}")),
+            })
+            .collect()
+    }
+
+    /// Stops everything that was started.
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        self.running.drain(..).try_for_each(|running| running.target.stop())
+    }
+}
+
+/// Connects to a namespace; to the only one, or the first, if none is named.
+fn connect(address: &TransportId, nsid: Option<u32>, job: &Job) -> Result<Seat, String> {
+    let mut options = Options::new(address.clone());
+    let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
+    options.nr_io_queues = options.nr_io_queues.max(copies);
+    let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
+    options.queue_size = options.queue_size.max(entries.min(QUEUE_SIZE_MAX));
+    // A target that is lost is a cell that failed, not one that waits.
+    options.ctrl_loss_tmo = Some(Duration::ZERO);
+    let controller = weft_host::connect(&options).map_err(|error| error.to_string())?;
+    let first = controller.namespaces().first().map(|namespace| namespace.nsid);
+    let nsid = nsid.or(first).ok_or_else(|| format!("{address} has no namespace"))?;
+    let factory: Arc<dyn DeviceFactory> =
+        Arc::new(controller.factory(nsid).map_err(|error| error.to_string())?);
+    let identity = controller.info().map_or_else(
+        |_| String::new(),
+        |info| format!("{} {}", info.identify.model_number, info.identify.firmware_revision),
+    );
+    let name = TransportId { nsid: Some(nsid), ..address.clone() }.to_string();
+    Ok(Seat { factory, name, identity, nsid, controller: Some(controller) })
+}
+
+/// Writes a device once from end to end: memory that was never written is not there yet, and
+/// reading it costs something else.
+fn fill(factory: &Arc<dyn DeviceFactory>, stop: &AtomicBool) -> Result<(), String> {
+    let job = Job {
+        name: "fill".to_owned(),
+        pattern: Pattern::Write,
+        block_bytes: 128 << 10,
+        depth: 16,
+        io_bytes: Some(factory.geometry().bytes()),
+        ..Job::default()
+    };
+    let result = crate::run(&job, factory, stop, &mut |_| {}).map_err(|error| error.to_string())?;
+    match result.total().error {
+        Some(error) => Err(format!("the device cannot be filled: {error}")),
+        None => Ok(()),
+    }
+}

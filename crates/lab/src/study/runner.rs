@@ -1,0 +1,404 @@
+//! Runs a study: cell by cell, repeat by repeat, into a directory of results.
+
+mod round;
+
+use std::{collections::BTreeMap, fmt, fs, sync::atomic::AtomicBool, time::Duration};
+
+use weft_backend::DeviceSpec;
+use weft_reactor::{DriverKind, monotonic_time};
+
+use super::{
+    fleet::Fleet,
+    launch::{Given, Launcher},
+    link,
+    matrix::{self, Matrix, Means, Step},
+    observe::{Observer, Position},
+    plan::{Kind, Plan, PlanError},
+    precondition,
+};
+use crate::{
+    cells::Estimate,
+    results::{self, Configuration, Environment, Record, Status, Store},
+};
+
+/// So many cells in a row that fail mean that the rest will, too.
+const FAILURES_MAX: usize = 3;
+
+/// How long each probe of the link takes.
+const LINK_PROBE: Duration = Duration::from_millis(400);
+
+/// How long a device may take to become steady after it was filled.
+const PRECONDITION_LIMIT: Duration = Duration::from_secs(1800);
+
+/// What a study is run with.
+pub struct Settings<'a> {
+    /// The study; its `run` says with what seed, and which cells.
+    pub plan: &'a Plan,
+    /// What there is to run it with.
+    pub means: &'a Means,
+    /// A device that was given, in place of the plan's.
+    pub local: Option<DeviceSpec>,
+    /// Targets that were given.
+    pub given: Vec<Given>,
+    /// Which of the kernel's interfaces everybody uses.
+    pub driver: DriverKind,
+    /// Fill the device first. Who sets this has asked its owner.
+    pub precondition: bool,
+    /// Keep each repeat in fio's form as well.
+    pub fio: bool,
+    /// The command that runs this study; `--only …` is added for each cell.
+    pub remake: String,
+    /// Milliseconds since 1970.
+    pub wall_ms: &'a dyn Fn() -> u64,
+    /// What is known of the environment so far.
+    pub environment: Environment,
+}
+
+impl fmt::Debug for Settings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("plan", &self.plan.name).finish_non_exhaustive()
+    }
+}
+
+/// How a run went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Repeats that were measured, those of an earlier run that was resumed included.
+    pub measured: usize,
+    /// Cells that cannot be run here.
+    pub skipped: usize,
+    /// Repeats in which something did not hold.
+    pub void: usize,
+    /// Repeats that failed.
+    pub failed: usize,
+    /// Cells without any result that should have one, and why, if that is known.
+    pub missing: Vec<String>,
+    /// Somebody stopped it.
+    pub interrupted: bool,
+    /// What ended it early.
+    pub trouble: Option<String>,
+}
+
+/// Why a study did not even begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartError(String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<PlanError> for StartError {
+    fn from(error: PlanError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Runs a study into a directory. What is measured there already is not measured again.
+///
+/// # Errors
+/// It cannot begin: nothing to measure, nowhere to write, no target. A run that began has an
+/// outcome, whatever became of it.
+pub fn run(
+    settings: &Settings<'_>,
+    store: &mut Store,
+    launcher: Option<&dyn Launcher>,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Outcome, StartError> {
+    let plan = settings.plan;
+    let only = plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
+    let matrix = matrix::expand(plan, settings.means, &only);
+    if matrix.is_empty() {
+        return Err(StartError(nothing(&only)));
+    }
+    let unwritable = |error: std::io::Error| {
+        StartError(format!("{} cannot be written: {error}", store.directory().display()))
+    };
+    store.set_plan(&plan.to_text()?).map_err(unwritable)?;
+    store.set_environment(&settings.environment).map_err(unwritable)?;
+    let before = results::load(store.directory()).map_err(|error| StartError(error.to_string()))?;
+    let fleet = Fleet::new(launcher, &settings.given).map_err(StartError)?;
+    let mut runner = Runner {
+        settings,
+        seed: plan.run.as_ref().map_or(0, |run| run.seed),
+        matrix: &matrix,
+        fleet,
+        store,
+        observer,
+        stop,
+        environment: settings.environment.clone(),
+        records: Vec::new(),
+        history: BTreeMap::new(),
+        failures_in_a_row: 0,
+        began: monotonic_time(),
+        done: 0,
+        done_before: 0,
+        outcome: Outcome::default(),
+    };
+    runner.remember(before.records);
+    runner.go();
+    Ok(runner.end())
+}
+
+fn nothing(only: &Configuration) -> String {
+    if only.is_empty() {
+        return "the study has no cells".to_owned();
+    }
+    let words: Vec<String> = only.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    format!("no cell of the study has {}", words.join(","))
+}
+
+struct Runner<'a> {
+    settings: &'a Settings<'a>,
+    seed: u64,
+    matrix: &'a Matrix,
+    fleet: Fleet<'a>,
+    store: &'a mut Store,
+    observer: &'a mut dyn Observer,
+    stop: &'a AtomicBool,
+    environment: Environment,
+    records: Vec<Record>,
+    /// IOPS of each repeat of each cell that was measured, by repeat.
+    history: BTreeMap<String, BTreeMap<u32, f64>>,
+    failures_in_a_row: usize,
+    began: Duration,
+    done: usize,
+    done_before: usize,
+    outcome: Outcome,
+}
+
+/// The run is over before its end; the outcome says why.
+struct Over;
+
+impl Runner<'_> {
+    /// Takes what an earlier run measured into the same directory.
+    fn remember(&mut self, records: Vec<Record>) {
+        for record in records {
+            if record.is_measured() {
+                let repeats = self.history.entry(record.cell.clone()).or_default();
+                repeats.insert(record.repeat, record.iops());
+            }
+            self.records.push(record);
+        }
+        let known = self.history.values().map(BTreeMap::len).sum();
+        self.outcome.measured = known;
+    }
+
+    fn go(&mut self) {
+        // Whatever ends it is in the outcome.
+        let _ = self.prepare().and_then(|()| self.measure_all());
+        if let Err(error) = self.fleet.end() {
+            self.observer.note(&format!("a target did not stop well: {error}"));
+        }
+    }
+
+    fn prepare(&mut self) -> Result<(), Over> {
+        self.skip()?;
+        if self.environment.link.is_empty() {
+            self.observer.note("probing the raw link");
+            match link::probe(&self.settings.means.cpus, LINK_PROBE) {
+                Ok(link) => self.environment.link = link,
+                Err(error) => {
+                    let what = format!("the raw link could not be probed: {error}");
+                    self.observer.note(&what);
+                    self.environment.notes.push(what);
+                }
+            }
+            self.write_environment()?;
+        }
+        if self.settings.precondition {
+            self.precondition()?;
+        }
+        Ok(())
+    }
+
+    /// Writes down what cannot be run here.
+    fn skip(&mut self) -> Result<(), Over> {
+        let matrix = self.matrix;
+        for step in matrix.steps() {
+            let Some(reason) = step.missing() else { continue };
+            for cell in step.cells() {
+                self.outcome.skipped += 1;
+                let status = Status::Skipped { reason: reason.to_owned() };
+                if self.records.iter().any(|r| r.cell == cell.id && r.status == status) {
+                    continue;
+                }
+                let study = &self.settings.plan.name;
+                let mut record =
+                    Record::new(study, &cell.id, cell.role, cell.configuration.clone());
+                record.status = status;
+                record.started_at_ms = (self.settings.wall_ms)();
+                record.command = self.command(step);
+                self.write(record)?;
+            }
+        }
+        if self.outcome.skipped > 0 {
+            let text = format!("{} cells cannot be run here", self.outcome.skipped);
+            self.observer.note(&text);
+        }
+        Ok(())
+    }
+
+    fn precondition(&mut self) -> Result<(), Over> {
+        let factory = match &self.settings.local {
+            Some(spec) => spec.build().map_err(|error| error.to_string()),
+            None => Err("there is no device to be preconditioned (--local PATH)".to_owned()),
+        };
+        let factory = match factory {
+            Ok(factory) => factory,
+            Err(error) => return self.trouble(error),
+        };
+        let observer = &mut *self.observer;
+        let position = Position::default();
+        let mut tell = |what: &str, progress: &crate::Progress| {
+            observer.progress(&position, &format!("preconditioning: {what}"), progress);
+        };
+        match precondition::precondition(&factory, PRECONDITION_LIMIT, self.stop, &mut tell) {
+            Ok(steady) => {
+                let end = if steady { "until it was steady" } else { "and did not become steady" };
+                self.environment
+                    .notes
+                    .push(format!("the device was filled twice, then written at random, {end}"));
+                self.write_environment()
+            }
+            Err(error) => self.trouble(format!("preconditioning failed: {error}")),
+        }
+    }
+
+    fn measure_all(&mut self) -> Result<(), Over> {
+        let (matrix, measure) = (self.matrix, &self.settings.plan.measure);
+        for point in &matrix.first {
+            for repeat in 1..=measure.repeats_max {
+                self.point(point, repeat)?;
+            }
+        }
+        for repeat in 1..=measure.repeats_max {
+            for point in matrix.round(self.seed, repeat, measure.shuffle) {
+                self.point(point, repeat)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a step needs this repeat: not all of those that are always made are there, or the
+    /// confidence interval is too wide.
+    fn needs(&self, step: &Step, repeat: u32) -> bool {
+        let measure = &self.settings.plan.measure;
+        let Some(cell) = step.cells().next() else { return false };
+        let repeats = self.history.get(&cell.id);
+        if repeats.is_some_and(|repeats| repeats.contains_key(&repeat)) {
+            return false;
+        }
+        if repeat <= measure.repeats {
+            return true;
+        }
+        let values: Vec<f64> = repeats.into_iter().flat_map(BTreeMap::values).copied().collect();
+        let narrow = Estimate::of(&values)
+            .and_then(|estimate| Some(estimate.half_width? / estimate.mean))
+            .is_some_and(|share| share * 100.0 <= measure.confidence_percent);
+        !narrow
+    }
+
+    /// How far it is, if nothing more is needed than the repeats that are always made.
+    fn position(&self) -> Position {
+        let steps = self.matrix.steps().filter(|step| step.missing().is_none()).count();
+        let repeats = self.settings.plan.measure.repeats as usize;
+        let all = (steps * repeats).max(self.done + 1);
+        let new = self.done - self.done_before;
+        let each = if new == 0 {
+            let measure = &self.settings.plan.measure;
+            measure.runtime + measure.ramp + measure.settle / 4 + Duration::from_millis(200)
+        } else {
+            monotonic_time().saturating_sub(self.began) / u32::try_from(new).unwrap_or(u32::MAX)
+        };
+        let left = each * u32::try_from(all - self.done).unwrap_or(u32::MAX);
+        Position { done: self.done, all, left }
+    }
+
+    fn write(&mut self, record: Record) -> Result<(), Over> {
+        if let Err(error) = self.store.add(&record) {
+            let directory = self.store.directory().display().to_string();
+            return self.trouble(format!("{directory} cannot be written: {error}"));
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    fn write_environment(&mut self) -> Result<(), Over> {
+        match self.store.set_environment(&self.environment) {
+            Ok(()) => Ok(()),
+            Err(error) => self.trouble(format!("the environment cannot be written: {error}")),
+        }
+    }
+
+    fn trouble(&mut self, what: String) -> Result<(), Over> {
+        self.outcome.trouble.get_or_insert(what);
+        Err(Over)
+    }
+
+    /// The command that measures a step again.
+    fn command(&self, step: &Step) -> String {
+        let Some(cell) = step.cells().next() else { return self.settings.remake.clone() };
+        let plan = self.settings.plan;
+        let mut words: Vec<String> = plan
+            .axes
+            .keys()
+            .filter_map(|key| cell.configuration.get(key).map(|value| format!("{key}={value}")))
+            .collect();
+        if plan.kind == Kind::Interference {
+            words.push(format!("role={}", matrix::role_name(cell.role)));
+        }
+        if words.is_empty() {
+            return self.settings.remake.clone();
+        }
+        format!("{} --only {}", self.settings.remake, words.join(","))
+    }
+
+    /// Says what is there and what is not, and leaves the directory whole.
+    fn end(mut self) -> Outcome {
+        let reasons: BTreeMap<&str, &str> = self
+            .records
+            .iter()
+            .filter_map(|record| Some((record.cell.as_str(), record.status.reason()?)))
+            .collect();
+        let cells = self.matrix.steps().filter(|step| step.missing().is_none());
+        let missing = cells
+            .flat_map(Step::cells)
+            .filter(|cell| !self.history.contains_key(&cell.id))
+            .map(|cell| match reasons.get(cell.id.as_str()) {
+                Some(reason) => format!("{}: {reason}", cell.id),
+                None => cell.id.clone(),
+            });
+        self.outcome.missing = missing.collect();
+        self.environment.interrupted = self.outcome.interrupted;
+        self.environment.ended_at_ms = (self.settings.wall_ms)();
+        let written = self.store.set_environment(&self.environment);
+        let loaded = results::load(self.store.directory());
+        let table = loaded.map_err(|error| error.to_string()).and_then(|results| {
+            self.store.set_table(&results.records).map_err(|error| error.to_string())
+        });
+        if let Some(error) = written.err().map(|error| error.to_string()).or(table.err()) {
+            self.outcome.trouble.get_or_insert(format!("the results are not whole: {error}"));
+        }
+        self.outcome
+    }
+
+    /// Keeps a repeat in fio's form.
+    fn keep_fio(&mut self, record: &Record, text: &str) -> Result<(), Over> {
+        let slug: String = record
+            .cell
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || "=.-".contains(c) { c } else { '_' })
+            .collect();
+        let directory = self.store.directory().join("fio");
+        let path = directory.join(format!("{slug}.{}.json", record.repeat));
+        match fs::create_dir_all(&directory).and_then(|()| fs::write(&path, text)) {
+            Ok(()) => Ok(()),
+            Err(error) => self.trouble(format!("{} cannot be written: {error}", path.display())),
+        }
+    }
+}

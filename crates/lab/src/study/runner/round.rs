@@ -1,0 +1,244 @@
+//! One point in one round.
+
+use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+
+use super::{FAILURES_MAX, Over, Runner};
+use crate::{
+    cells::Estimate,
+    report::fio,
+    results::{Record, Role, Status, Tested, Value, key, number},
+    study::{
+        link,
+        matrix::{Cell, Point, Step, integer, text, uses_given_target},
+        measure::{Measured, Terms, measure},
+        plan::Kind,
+        scene::{Place, Scene, Setting},
+    },
+};
+
+impl Runner<'_> {
+    /// Measures the steps of a point that need this repeat, one right after the other.
+    pub(super) fn point(&mut self, point: &Point, repeat: u32) -> Result<(), Over> {
+        for step in point {
+            if step.missing().is_some() {
+                continue;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                self.outcome.interrupted = true;
+                return Err(Over);
+            }
+            if self.needs(step, repeat) {
+                self.step(step, repeat)?;
+            } else if repeat <= self.settings.plan.measure.repeats {
+                // An earlier run has it.
+                self.done += 1;
+                self.done_before += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, repeat: u32) -> Result<(), Over> {
+        let Some(first) = step.cells().next() else { return Ok(()) };
+        let what = format!("{} (repeat {repeat})", first.id);
+        let position = self.position();
+        self.observer.begins(&position, &what);
+        let started_at_ms = (self.settings.wall_ms)();
+        let outcome = self.measured(step, repeat, &what);
+        if self.stop.load(Ordering::Relaxed) {
+            // What was cut short is no result.
+            self.outcome.interrupted = true;
+            return Err(Over);
+        }
+        let records = match outcome {
+            Ok(records) => {
+                self.failures_in_a_row = 0;
+                records
+            }
+            Err(reason) => {
+                self.failures_in_a_row += 1;
+                failed(&self.settings.plan.name, step, &reason)
+            }
+        };
+        let command = self.command(step);
+        let together = (records.len() > 1).then(|| format!("{}#{repeat}", first.id));
+        let mut written = Vec::new();
+        for mut record in records {
+            record.repeat = repeat;
+            record.started_at_ms = started_at_ms;
+            record.command.clone_from(&command);
+            record.together.clone_from(&together);
+            self.count(&record);
+            self.write(record.clone())?;
+            written.push(record);
+        }
+        self.done += 1;
+        let position = self.position();
+        self.observer.ends(&position, &written);
+        if self.failures_in_a_row > 0 {
+            // A target that may have had a part in it is started anew.
+            if let Err(error) = self.fleet.end() {
+                self.observer.note(&format!("a target did not stop well: {error}"));
+            }
+        }
+        if self.failures_in_a_row >= FAILURES_MAX {
+            let reason = written.iter().find_map(|record| record.status.reason());
+            let what = format!(
+                "{FAILURES_MAX} cells in a row failed, the last one because: {}",
+                reason.unwrap_or_default()
+            );
+            return self.trouble(what);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, record: &Record) {
+        match &record.status {
+            Status::Measured => {
+                self.outcome.measured += 1;
+                let repeats = self.history.entry(record.cell.clone()).or_default();
+                repeats.insert(record.repeat, record.iops());
+            }
+            Status::Void { .. } => self.outcome.void += 1,
+            Status::Failed { .. } => self.outcome.failed += 1,
+            Status::Skipped { .. } => {}
+        }
+    }
+
+    /// The records of a step.
+    fn measured(&mut self, step: &Step, repeat: u32, what: &str) -> Result<Vec<Record>, String> {
+        let plan = self.settings.plan;
+        if let (Kind::Link, Step::Single(cell)) = (plan.kind, step) {
+            let cpus = &self.settings.means.cpus;
+            let record =
+                link::measure(&plan.name, &cell.id, &cell.configuration, &plan.measure, cpus)?;
+            return Ok(vec![record]);
+        }
+        let reference = self.reference(step)?;
+        let percent = step.cells().find_map(|cell| integer(&cell.configuration, key::LOAD_PERCENT));
+        let offered = reference.zip(percent).map(|(iops, percent)| iops * percent as f64 / 100.0);
+        let setting = Setting {
+            plan,
+            means: self.settings.means,
+            local: self.settings.local.as_ref(),
+            seed: self.seed,
+            driver: self.settings.driver,
+        };
+        let scene = setting.scene(step, offered)?;
+        let transport =
+            step.cells().next().map_or("", |cell| text(&cell.configuration, key::TRANSPORT));
+        let given = uses_given_target(plan, transport, self.settings.means);
+        let terms = Terms {
+            measure: &plan.measure,
+            study: &plan.name,
+            settle: repeat == 1 && !plan.measure.settle.is_zero(),
+            stop: self.stop,
+            loopback: !(given && self.settings.means.target_elsewhere),
+        };
+        let position = self.position();
+        let observer = &mut *self.observer;
+        let mut progress = |seen: &crate::Progress| observer.progress(&position, what, seen);
+        let measured = measure(&terms, &scene, &mut self.fleet, &mut progress)?;
+        self.note_tested(&scene, &measured).map_err(|Over| "the results cannot be written")?;
+        let mut records = Vec::new();
+        for (load, of) in scene.loads.iter().zip(measured) {
+            let mut record = of.record;
+            if let Some(iops) = reference {
+                record.values.insert(number::REFERENCE_IOPS.to_owned(), iops);
+            }
+            if record.role == Role::Saturation {
+                let iops = record.iops();
+                record.values.insert(number::SATURATION_IOPS.to_owned(), iops);
+            }
+            let device = match &load.place {
+                Place::Given { .. } => of.name.clone(),
+                Place::Local(spec) => spec.to_string(),
+                Place::Own { target, .. } => device_of(&scene, *target),
+            };
+            if self.settings.local.is_some() || matches!(load.place, Place::Given { .. }) {
+                record.configuration.insert(key::DEVICE.to_owned(), Value::Text(device));
+            }
+            if self.settings.fio {
+                let ended = Duration::from_millis((self.settings.wall_ms)());
+                let json = fio::report(&load.job, &of.name, &of.result, ended);
+                record.repeat = repeat;
+                self.keep_fio(&record, &format!("{json:#}\n"))
+                    .map_err(|Over| "fio's form of it cannot be written")?;
+            }
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// The saturation point that a pair's load is a share of.
+    fn reference(&self, step: &Step) -> Result<Option<f64>, String> {
+        let Step::Pair { background, .. } = step else { return Ok(None) };
+        let same = |cell: &Cell| {
+            self.settings
+                .plan
+                .axes
+                .keys()
+                .filter(|key| ![key::FOREGROUND, key::LOAD_PERCENT].contains(&key.as_str()))
+                .all(|key| cell.configuration.get(key) == background.configuration.get(key))
+        };
+        let found = self
+            .matrix
+            .first
+            .iter()
+            .flatten()
+            .flat_map(Step::cells)
+            .find(|cell| same(cell))
+            .and_then(|cell| self.history.get(&cell.id));
+        let values: Vec<f64> = found.into_iter().flat_map(BTreeMap::values).copied().collect();
+        match Estimate::of(&values) {
+            Some(estimate) => Ok(Some(estimate.mean)),
+            None => Err("the saturation point that its load is a share of is not known".to_owned()),
+        }
+    }
+
+    /// Notes what was tested, once for each target and device.
+    fn note_tested(&mut self, scene: &Scene, measured: &[Measured]) -> Result<(), Over> {
+        let before = self.environment.clone();
+        for (load, of) in scene.loads.iter().zip(measured) {
+            self.environment.driver = of.result.driver.to_owned();
+            let tested = match &load.place {
+                Place::Local(spec) => {
+                    self.environment.local = spec.to_string();
+                    continue;
+                }
+                Place::Own { target, .. } => Tested {
+                    address: "started for the study, on loopback".to_owned(),
+                    device: device_of(scene, *target),
+                    started_here: true,
+                    identity: of.identity.clone(),
+                    statistics: true,
+                },
+                Place::Given { .. } => Tested {
+                    address: of.name.clone(),
+                    device: String::new(),
+                    started_here: false,
+                    identity: of.identity.clone(),
+                    statistics: of.record.target.is_some(),
+                },
+            };
+            if !self.environment.targets.contains(&tested) {
+                self.environment.targets.push(tested);
+            }
+        }
+        if self.environment == before { Ok(()) } else { self.write_environment() }
+    }
+}
+
+fn device_of(scene: &Scene, target: usize) -> String {
+    let order = scene.orders.get(target);
+    order.and_then(|order| order.devices.first()).map(ToString::to_string).unwrap_or_default()
+}
+
+fn failed(study: &str, step: &Step, reason: &str) -> Vec<Record> {
+    let record = |cell: &Cell| {
+        let mut record = Record::new(study, &cell.id, cell.role, cell.configuration.clone());
+        record.status = Status::Failed { reason: reason.to_owned() };
+        record
+    };
+    step.cells().map(record).collect()
+}

@@ -1,0 +1,362 @@
+//! What a step needs: targets, and loads with their processors.
+
+use std::time::Duration;
+
+use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
+use weft_reactor::DriverKind;
+
+use super::{
+    launch::Order,
+    matrix::{Cell, Means, Step, integer, text, uses_given_target},
+    plan::{Plan, Shared},
+    roles::{self, Roles},
+};
+use crate::{
+    Job, Polling, Rate,
+    pacer::Process,
+    pattern::Pattern,
+    results::{Role, Value, key},
+};
+
+/// Size of a memory or null device that a plan does not give one: more than caches hold, and
+/// filled in a fraction of a second.
+pub const DEVICE_BYTES: u64 = 256 << 20;
+
+/// Where a load goes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Place {
+    /// A device of this machine.
+    Local(DeviceSpec),
+    /// A namespace of a target that is started here.
+    Own {
+        /// Which of the scene's orders.
+        target: usize,
+        /// Which namespace.
+        nsid: u32,
+    },
+    /// A target that was given; with two tenants each may have its own.
+    Given {
+        /// Whether this is the second tenant.
+        second: bool,
+    },
+}
+
+impl Place {
+    /// Whether a target is involved.
+    #[must_use]
+    pub const fn is_remote(&self) -> bool {
+        !matches!(self, Self::Local(_))
+    }
+}
+
+/// One load of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// The cell that it is.
+    pub cell: Cell,
+    /// What it does.
+    pub job: Job,
+    /// Where to.
+    pub place: Place,
+}
+
+/// Everything that a step needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scene {
+    /// Targets to be started.
+    pub orders: Vec<Order>,
+    /// The loads; the second one is the background.
+    pub loads: Vec<Load>,
+    /// Roles share processors that should have their own.
+    pub shared: bool,
+}
+
+/// What is the same for all steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// The study.
+    pub plan: &'a Plan,
+    /// What there is.
+    pub means: &'a Means,
+    /// The device that was given, in place of the plan's.
+    pub local: Option<&'a DeviceSpec>,
+    /// Seed of the load.
+    pub seed: u64,
+    /// Which of the kernel's interfaces everybody uses.
+    pub driver: DriverKind,
+}
+
+impl Setting<'_> {
+    /// What a step needs. `offered` is the rate of a background.
+    ///
+    /// # Errors
+    /// What is missing, or contradicts itself.
+    pub fn scene(&self, step: &Step, offered: Option<f64>) -> Result<Scene, String> {
+        match step {
+            Step::Single(cell) => self.single(cell),
+            Step::Pair { foreground, background } => self.pair(foreground, background, offered),
+        }
+    }
+
+    fn single(&self, cell: &Cell) -> Result<Scene, String> {
+        let configuration = &cell.configuration;
+        let transport = text(configuration, key::TRANSPORT);
+        let device = self.device(cell)?;
+        if transport == "local" {
+            let roles = roles::plain(&self.means.cpus, self.count(cell, key::HOST_CORES), None)?;
+            let place = Place::Local(device);
+            let job = self.job(cell, &roles.host, roles.shared)?;
+            let loads = vec![Load { cell: cell.clone(), job, place }];
+            return Ok(Scene { orders: Vec::new(), loads, shared: roles.shared });
+        }
+        let given = uses_given_target(self.plan, transport, self.means);
+        let roles = self.roles(cell, given)?;
+        let mut job = self.job(cell, &roles.host, roles.shared)?;
+        let orders = if given { Vec::new() } else { self.orders(cell, &roles, &device) };
+        if cell.role == Role::Saturation {
+            // Every poll group and every processor of the host is to have a queue.
+            let queues = match self.shared(cell) {
+                Some(Shared::Target) => 2,
+                _ => roles.targets.first().map_or(1, |cpus| cpus.len().max(1)),
+            };
+            job.copies = job.copies.max(u32::try_from(queues).unwrap_or(1));
+        }
+        let place =
+            if given { Place::Given { second: false } } else { Place::Own { target: 0, nsid: 1 } };
+        let loads = vec![Load { cell: cell.clone(), job, place }];
+        Ok(Scene { orders, loads, shared: roles.shared })
+    }
+
+    fn pair(
+        &self,
+        foreground: &Cell,
+        background: &Cell,
+        offered: Option<f64>,
+    ) -> Result<Scene, String> {
+        let transport = text(&foreground.configuration, key::TRANSPORT);
+        let given = uses_given_target(self.plan, transport, self.means);
+        let device = self.device(foreground)?;
+        let roles = self.roles(foreground, given)?;
+        let mut second = self.job(background, &roles.background, roles.shared)?;
+        if let Some(iops) = offered {
+            let poisson = text(&background.configuration, key::RATE_PROCESS) == "poisson";
+            let process = if poisson { Process::Poisson } else { Process::Fixed };
+            // The rate is that of each copy.
+            second.rate = Some(Rate { iops: iops / f64::from(second.copies.max(1)), process });
+        }
+        // Two loads with the same seed would walk over the device in step.
+        second.seed ^= 0x6261_636b;
+        let first = self.job(foreground, &roles.host, roles.shared)?;
+        let (one, other) = if given {
+            (Place::Given { second: false }, Place::Given { second: true })
+        } else if roles.targets.len() > 1 {
+            (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 1, nsid: 1 })
+        } else {
+            (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 0, nsid: 2 })
+        };
+        let orders = if given { Vec::new() } else { self.orders(foreground, &roles, &device) };
+        let loads = vec![
+            Load { cell: foreground.clone(), job: first, place: one },
+            Load { cell: background.clone(), job: second, place: other },
+        ];
+        Ok(Scene { orders, loads, shared: roles.shared })
+    }
+
+    /// Who runs where.
+    fn roles(&self, cell: &Cell, given: bool) -> Result<Roles, String> {
+        let cpus = &self.means.cpus;
+        let mut roles = match (cell.role, self.shared(cell)) {
+            (Role::Saturation, Some(shared)) => roles::saturation(cpus, shared),
+            (Role::Alone | Role::Foreground | Role::Background, Some(shared)) => {
+                roles::interference(cpus, shared)
+            }
+            _ if text(&cell.configuration, key::PLACEMENT) == "same-core" => roles::same_core(cpus),
+            _ => {
+                let target = (!given).then(|| self.count(cell, key::TARGET_CORES));
+                roles::plain(cpus, self.count(cell, key::HOST_CORES), target)?
+            }
+        };
+        if given {
+            roles.targets.clear();
+        }
+        Ok(roles)
+    }
+
+    fn shared(&self, cell: &Cell) -> Option<Shared> {
+        let word = text(&cell.configuration, key::SHARED);
+        let section = self.plan.interference.as_ref().map(|section| section.shared);
+        section.or(match word {
+            "host" => Some(Shared::Host),
+            "target" => Some(Shared::Target),
+            _ => None,
+        })
+    }
+
+    fn orders(&self, cell: &Cell, roles: &Roles, device: &DeviceSpec) -> Vec<Order> {
+        let tenants = matches!(cell.role, Role::Alone | Role::Foreground | Role::Background);
+        // Tenants of one target have a namespace each.
+        let namespaces = if tenants && roles.targets.len() == 1 { 2 } else { 1 };
+        let idle_poll = integer(&cell.configuration, key::TARGET_IDLE_POLL_US);
+        let order = |cpus: &Vec<usize>| Order {
+            devices: vec![device.clone(); namespaces],
+            cpus: cpus.clone(),
+            idle_poll: idle_poll.map(Duration::from_micros),
+            driver: self.driver,
+        };
+        roles.targets.iter().map(order).collect()
+    }
+
+    /// What is driven, locally or by the target that is started.
+    fn device(&self, cell: &Cell) -> Result<DeviceSpec, String> {
+        if let Some(local) = self.local {
+            return Ok(local.clone());
+        }
+        let bytes = integer(&cell.configuration, key::DEVICE_BYTES).unwrap_or(DEVICE_BYTES);
+        let block_bytes = self.block_bytes();
+        match text(&cell.configuration, key::DEVICE) {
+            "memory" => Ok(DeviceSpec::Memory { bytes, block_bytes }),
+            "null" => Ok(DeviceSpec::Null { bytes, block_bytes }),
+            other => other.parse().map_err(|error| format!("device {other}: {error}")),
+        }
+    }
+
+    /// Blocks of 4 KiB, unless some cell asks for less: then all cells have the same small ones.
+    fn block_bytes(&self) -> u32 {
+        let whole = u64::from(BLOCK_BYTES_DEFAULT);
+        let small = self
+            .plan
+            .values(key::BLOCK_BYTES)
+            .filter_map(Value::as_integer)
+            .any(|bytes| !bytes.is_multiple_of(whole));
+        if small { 512 } else { BLOCK_BYTES_DEFAULT }
+    }
+
+    fn count(&self, cell: &Cell, key: &str) -> usize {
+        integer(&cell.configuration, key).and_then(|n| usize::try_from(n).ok()).unwrap_or(1)
+    }
+
+    fn job(&self, cell: &Cell, cpus: &[usize], shared: bool) -> Result<Job, String> {
+        let configuration = &cell.configuration;
+        let number = |key: &str, otherwise: u32| {
+            integer(configuration, key).and_then(|n| u32::try_from(n).ok()).unwrap_or(otherwise)
+        };
+        let pattern: Pattern =
+            text(configuration, key::PATTERN).parse().map_err(|error| format!("{error}"))?;
+        let polling = match text(configuration, key::HOST_POLLING) {
+            // Who looks on a processor that all share keeps the others from working.
+            _ if shared && self.means.cpus.len() < 2 => Polling::Sleep,
+            "spin" => Polling::Spin,
+            "sleep" => Polling::Sleep,
+            _ => Job::default().polling,
+        };
+        let rate = configuration.get(key::RATE_IOPS).and_then(Value::as_number);
+        let poisson = text(configuration, key::RATE_PROCESS) == "poisson";
+        let process = if poisson { Process::Poisson } else { Process::Fixed };
+        Ok(Job {
+            name: cell.id.clone(),
+            pattern,
+            read_percent: u8::try_from(number(key::READ_PERCENT, 70)).unwrap_or(70),
+            block_bytes: number(key::BLOCK_BYTES, 4096),
+            depth: number(key::DEPTH, 1),
+            copies: number(key::JOBS, 1),
+            runtime: Some(self.plan.measure.runtime),
+            ramp: self.plan.measure.ramp,
+            rate: rate.map(|iops| Rate { iops, process }),
+            cpus: cpus.to_vec(),
+            seed: self.seed,
+            polling,
+            driver: self.driver,
+            ..Job::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        results::Configuration,
+        study::{builtin, matrix},
+    };
+
+    fn scenes(name: &str, cpus: usize) -> Vec<(Cell, Scene)> {
+        let plan = builtin::find(name).expect(name).plan().expect(name);
+        let means = Means { cpus: (0..cpus).collect(), own_target: true, ..Means::default() };
+        let setting =
+            Setting { plan: &plan, means: &means, local: None, seed: 7, driver: DriverKind::Auto };
+        let matrix = matrix::expand(&plan, &means, &Configuration::new());
+        matrix
+            .steps()
+            .filter(|step| step.missing().is_none())
+            .map(|step| {
+                let cell = step.cells().next().expect("a cell").clone();
+                let scene = setting.scene(step, Some(1000.0)).expect("a scene");
+                (cell, scene)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_runnable_cell_of_every_study_has_a_scene() {
+        for builtin in builtin::BUILTINS {
+            for cpus in [1, 2, 3, 8] {
+                for (cell, scene) in scenes(builtin.name, cpus) {
+                    for load in &scene.loads {
+                        let runtime = load.job.runtime.expect("a runtime");
+                        assert!(!runtime.is_zero(), "{}", cell.id);
+                        if let Place::Own { target, nsid } = &load.place {
+                            let order = &scene.orders[*target];
+                            assert!(order.devices.len() >= *nsid as usize, "{}", cell.id);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn small_blocks_make_the_device_one_of_small_blocks() {
+        let of = |name: &str| match &scenes(name, 2)[0].1.loads[0].place {
+            Place::Local(device) => device.to_string(),
+            place => panic!("{place:?}"),
+        };
+        assert_eq!(of("size-sweep"), "memory:256MiB,block=512");
+        assert_eq!(of("overhead-l-app"), "memory:256MiB");
+    }
+
+    #[test]
+    fn tenants_are_apart_where_they_are_not_to_share() {
+        for (cell, scene) in scenes("host-interference", 4) {
+            if cell.role != Role::Foreground {
+                continue;
+            }
+            assert_eq!(scene.orders.len(), 2);
+            assert_eq!((&scene.orders[0].cpus, &scene.orders[1].cpus), (&vec![1], &vec![2]));
+            assert_eq!(scene.loads[0].job.cpus, scene.loads[1].job.cpus);
+            assert!(scene.loads[1].job.rate.is_some_and(|rate| rate.iops == 1000.0));
+            assert_ne!(scene.loads[0].job.seed, scene.loads[1].job.seed);
+        }
+        for (cell, scene) in scenes("target-interference", 2) {
+            assert_eq!(scene.orders.len(), 1, "{}", cell.id);
+            let namespaces = if cell.role == Role::Saturation { 1 } else { 2 };
+            assert_eq!(scene.orders[0].devices.len(), namespaces, "{}", cell.id);
+            assert!(scene.shared, "two processors are too few: {}", cell.id);
+        }
+    }
+
+    #[test]
+    fn a_target_core_is_fed_by_two_loads() {
+        let scenes = scenes("saturation", 8);
+        let of = |word: &str| {
+            let found = scenes
+                .iter()
+                .find(|(cell, _)| text(&cell.configuration, key::SHARED) == word)
+                .expect(word);
+            (&found.1.loads[0].job, &found.1.orders[0])
+        };
+        let (job, order) = of("target");
+        assert_eq!((job.copies, job.cpus.len(), order.cpus.len()), (2, 2, 1));
+        let (job, order) = of("host");
+        assert_eq!((job.copies, job.cpus.len(), order.cpus.len()), (2, 1, 2));
+    }
+}

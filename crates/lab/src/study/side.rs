@@ -1,0 +1,154 @@
+//! What each side used, in the words of results.
+
+use weft_rpc::{machine::Machine, statistics::Statistics};
+
+use crate::{
+    RunResult,
+    floor::FloorResult,
+    results::{Core, Served, Side, SideMachine, Thread},
+    usage::Usage,
+};
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// A machine's counters over some time.
+pub(super) fn machine(of: &Machine) -> SideMachine {
+    let core = |core: &weft_rpc::machine::Core| Core {
+        cpu: core.cpu,
+        user_s: seconds(core.user_ns),
+        system_s: seconds(core.system_ns),
+        softirq_s: seconds(core.softirq_ns),
+        irq_s: seconds(core.irq_ns),
+        iowait_s: seconds(core.iowait_ns),
+        idle_s: seconds(core.idle_ns),
+        steal_s: seconds(core.steal_ns),
+    };
+    SideMachine {
+        cores: of.cores.iter().map(core).collect(),
+        interrupts: of.interrupts,
+        context_switches: of.context_switches,
+        softirqs: of.softirqs.clone(),
+    }
+}
+
+fn thread(name: String, usage: &Usage) -> Thread {
+    Thread {
+        name,
+        user_s: usage.user.as_secs_f64(),
+        system_s: usage.system.as_secs_f64(),
+        context_switches: usage.context_switches,
+    }
+}
+
+/// The workers of a run, each once.
+pub(super) fn workers(result: &RunResult) -> Vec<Thread> {
+    let mut seen = Vec::new();
+    let mut threads = Vec::new();
+    for (worker, lane) in &result.lanes {
+        if !seen.contains(worker) {
+            seen.push(*worker);
+            threads.push(thread(format!("weft-lab-{worker}"), &lane.usage));
+        }
+    }
+    threads
+}
+
+/// Share of the counted time that the busiest worker had something to do.
+pub(super) fn generator_share(result: &RunResult) -> f64 {
+    let share = |lane: &crate::LaneResult| {
+        let counted = lane.read.measured.max(lane.write.measured).as_secs_f64();
+        if counted > 0.0 { 1.0 - lane.usage.idle.as_secs_f64() / counted } else { 0.0 }
+    };
+    result.lanes.iter().map(|(_, lane)| share(lane)).fold(0.0, f64::max).clamp(0.0, 1.0)
+}
+
+/// The same of the busiest poll group.
+pub(super) fn target_share(of: &Statistics) -> f64 {
+    let whole = of.time_ns.max(1) as f64;
+    let share = |idle_ns: u64| 1.0 - idle_ns as f64 / whole;
+    of.groups.iter().map(|group| share(group.idle_ns)).fold(0.0, f64::max).clamp(0.0, 1.0)
+}
+
+/// What a target served.
+pub(super) fn served(of: &Statistics, target: usize) -> Vec<Served> {
+    let groups = of.groups.iter().flat_map(|group| {
+        group.served.iter().map(move |served| Served {
+            target,
+            group: group.group,
+            cpu: group.cpu,
+            subsystem: served.subsystem.clone(),
+            nsid: served.nsid,
+            reads: served.reads,
+            writes: served.writes,
+            others: served.others,
+            read_bytes: served.read_bytes,
+            written_bytes: served.written_bytes,
+        })
+    });
+    groups.collect()
+}
+
+/// A target over some time.
+pub(super) fn target(of: &Statistics, number: usize) -> Side {
+    let threads = of.groups.iter().map(|group| Thread {
+        name: group.thread.name.clone(),
+        user_s: seconds(group.thread.user_ns),
+        system_s: seconds(group.thread.system_ns),
+        context_switches: group.thread.context_switches,
+    });
+    Side {
+        seconds: seconds(of.time_ns),
+        threads: threads.collect(),
+        machine: machine(&of.machine),
+        cpus: of.groups.iter().filter_map(|group| group.cpu).collect(),
+        served: served(of, number),
+    }
+}
+
+/// The two ends of a raw link.
+pub(super) fn ends(of: &FloorResult, ramp_s: f64, cpus: Option<(usize, usize)>) -> (Side, Side) {
+    let side = |name: &str, usage: &Usage, cpu: Option<usize>| Side {
+        seconds: of.measured.as_secs_f64() + ramp_s,
+        threads: vec![thread(name.to_owned(), usage)],
+        cpus: cpu.into_iter().collect(),
+        ..Side::default()
+    };
+    let (server, client) = (cpus.map(|(server, _)| server), cpus.map(|(_, client)| client));
+    (side("client", &of.client, client), side("server", &of.server, server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DirectionResult, LaneResult};
+    use std::time::Duration;
+    use weft_rpc::statistics::Group;
+
+    #[test]
+    fn a_worker_counts_once_and_the_busiest_one_decides() {
+        let lane = |idle_ms| LaneResult {
+            read: DirectionResult { measured: Duration::from_secs(1), ..Default::default() },
+            usage: Usage {
+                idle: Duration::from_millis(idle_ms),
+                user: Duration::from_millis(10),
+                ..Usage::default()
+            },
+            ..LaneResult::default()
+        };
+        let lanes = vec![(0, lane(900)), (0, lane(900)), (1, lane(100))];
+        let result = RunResult { lanes, ..RunResult::default() };
+        assert_eq!(workers(&result).len(), 2);
+        assert!((generator_share(&result) - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_targets_share_is_that_of_its_busiest_group() {
+        let group = |idle_ns| Group { idle_ns, ..Group::default() };
+        let groups = vec![group(700), group(200)];
+        let of = Statistics { time_ns: 1000, groups, ..Statistics::default() };
+        assert!((target_share(&of) - 0.8).abs() < 1e-9);
+        assert_eq!(target_share(&Statistics::default()), 0.0);
+    }
+}

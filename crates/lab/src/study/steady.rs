@@ -1,0 +1,102 @@
+//! Whether IOPS are steady: fio's two criteria.
+
+use std::collections::VecDeque;
+
+use super::plan::Measure;
+
+/// Fewer windows than this say nothing.
+pub const WINDOWS_MIN: usize = 4;
+
+/// Windows that are looked at while steady state is waited for: 4 s of them.
+const WINDOWS_AWAITED: usize = 8;
+
+/// How IOPS moved over some windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steadiness {
+    /// Slope of the line through them (least squares), in percent of their mean a second.
+    pub slope_percent_per_s: f64,
+    /// How far the furthest window is from the mean, in percent of it.
+    pub deviation_percent: f64,
+}
+
+impl Steadiness {
+    /// Of windows of equal length.
+    #[must_use]
+    pub fn of(windows: &[f64], window_s: f64) -> Option<Self> {
+        let count = windows.len() as f64;
+        let mean = windows.iter().sum::<f64>() / count;
+        if windows.len() < WINDOWS_MIN || mean <= 0.0 {
+            return None;
+        }
+        let middle = (count - 1.0) / 2.0;
+        let mut both = 0.0;
+        let mut squares = 0.0;
+        let mut deviation: f64 = 0.0;
+        for (index, window) in windows.iter().enumerate() {
+            let x = index as f64 - middle;
+            both += x * (window - mean);
+            squares += x * x;
+            deviation = deviation.max((window - mean).abs());
+        }
+        Some(Self {
+            slope_percent_per_s: 100.0 * both / squares / window_s / mean,
+            deviation_percent: 100.0 * deviation / mean,
+        })
+    }
+
+    /// Whether both criteria are met.
+    #[must_use]
+    pub fn is_steady(&self, measure: &Measure) -> bool {
+        self.slope_percent_per_s.abs() <= measure.slope_percent_per_s
+            && self.deviation_percent <= measure.deviation_percent
+    }
+}
+
+/// Waits for steady state, window by window.
+#[derive(Clone, Debug, Default)]
+pub struct Awaiting {
+    windows: VecDeque<f64>,
+}
+
+impl Awaiting {
+    /// Takes a window; whether it and those before it are steady.
+    pub fn take(&mut self, iops: f64, window_s: f64, measure: &Measure) -> bool {
+        if self.windows.len() == WINDOWS_AWAITED {
+            self.windows.pop_front();
+        }
+        self.windows.push_back(iops);
+        self.windows.len() == WINDOWS_AWAITED
+            && Steadiness::of(self.windows.make_contiguous(), window_s)
+                .is_some_and(|steadiness| steadiness.is_steady(measure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slope_and_deviation_are_fios() {
+        let flat = Steadiness::of(&[100.0; 10], 0.5).expect("enough windows");
+        assert_eq!((flat.slope_percent_per_s, flat.deviation_percent), (0.0, 0.0));
+        // 10 more every half second about a mean of 120: 20 a second are 16.7 %.
+        let rising = Steadiness::of(&[100.0, 110.0, 120.0, 130.0, 140.0], 0.5).expect("enough");
+        assert!((rising.slope_percent_per_s - 100.0 * 20.0 / 120.0).abs() < 1e-9);
+        assert!((rising.deviation_percent - 100.0 * 20.0 / 120.0).abs() < 1e-9);
+        let dip = Steadiness::of(&[100.0, 100.0, 40.0, 100.0, 100.0], 0.5).expect("enough");
+        assert!(dip.slope_percent_per_s.abs() < 1e-9, "a dip in the middle has no slope");
+        assert!(dip.deviation_percent > 50.0);
+        assert_eq!(Steadiness::of(&[1.0, 2.0, 3.0], 0.5), None);
+        assert_eq!(Steadiness::of(&[0.0; 9], 0.5), None);
+    }
+
+    #[test]
+    fn a_ramp_is_waited_out() {
+        let measure = Measure::default();
+        let mut awaiting = Awaiting::default();
+        let ramp = (0..12).map(|n| 10_000.0 * f64::from(n));
+        assert!(!ramp.map(|iops| awaiting.take(iops, 0.5, &measure)).any(|steady| steady));
+        let waited = (0..20).position(|_| awaiting.take(120_000.0, 0.5, &measure));
+        assert!(waited.is_some_and(|windows| (4..=8).contains(&windows)), "{waited:?}");
+    }
+}
