@@ -22,7 +22,6 @@
 //! controller. As in the Linux host, one lost queue is a lost controller: what the target thinks
 //! of the association is unknown from then on, and only a new one is certain.
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +34,7 @@ use weft_nvme::property::{
 use weft_nvme::{AdminOpcode, Command, Completion, Nqn, Status};
 
 use super::admin_queue::{AdminCommand, AdminData, AdminQueue, Outstanding, Purpose};
+use super::event::Event;
 use super::initialise::{Initialise, Progress};
 use super::keep_alive::{KeepAlive, Verdict};
 use super::limits;
@@ -108,87 +108,6 @@ pub enum Action {
     Event(Event),
     /// It is over, and nothing follows: because of a problem, or because the user said so.
     Ended(Option<Problem>),
-}
-
-/// What happens to a controller.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// The controller can be used, the first time or again.
-    Connected {
-        /// Its identifier.
-        controller_id: u16,
-        /// Attempts that it took after a loss; 0 the first time.
-        attempts: u32,
-    },
-    /// The controller was lost.
-    Lost {
-        /// Why.
-        problem: Problem,
-        /// Time to the next attempt; `None` if there will be none.
-        retry_in: Option<Duration>,
-    },
-    /// An attempt to find it again failed.
-    AttemptFailed {
-        /// Why.
-        problem: Problem,
-        /// How many were made.
-        attempts: u32,
-        /// Time to the next attempt; `None` if there will be none.
-        retry_in: Option<Duration>,
-    },
-    /// A namespace came, went or changed.
-    Namespace {
-        /// Which.
-        nsid: u32,
-        /// How.
-        change: Change,
-    },
-    /// The controller refused an I/O queue for good; the others go on.
-    QueueRefused {
-        /// Which.
-        queue: u16,
-        /// Why.
-        problem: Problem,
-    },
-    /// The namespaces could not be listed again; what was known of them stands.
-    ScanFailed(Problem),
-    /// The discovery log page changed.
-    DiscoveryChanged,
-    /// The controller sent another asynchronous event.
-    Asynchronous(weft_nvme::event::Event),
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let again = |formatter: &mut fmt::Formatter<'_>, retry_in: &Option<Duration>| match retry_in
-        {
-            Some(delay) => write!(formatter, "; trying again in {delay:?}"),
-            None => formatter.write_str("; giving up"),
-        };
-        match self {
-            Self::Connected { controller_id, attempts: 0 } => {
-                write!(formatter, "connected to controller {controller_id}")
-            }
-            Self::Connected { controller_id, attempts } => {
-                write!(formatter, "connected to controller {controller_id}, attempt {attempts}")
-            }
-            Self::Lost { problem, retry_in } => {
-                write!(formatter, "the controller was lost: {problem}")?;
-                again(formatter, retry_in)
-            }
-            Self::AttemptFailed { problem, attempts, retry_in } => {
-                write!(formatter, "attempt {attempts} to reconnect failed: {problem}")?;
-                again(formatter, retry_in)
-            }
-            Self::QueueRefused { problem, .. } | Self::ScanFailed(problem) => {
-                write!(formatter, "{problem}")
-            }
-            Self::Namespace { nsid, change } => write!(formatter, "namespace {nsid} {change}"),
-            Self::DiscoveryChanged => formatter.write_str("the discovery log page changed"),
-            Self::Asynchronous(event) => write!(formatter, "event: {event:?}"),
-        }
-    }
 }
 
 #[derive(Debug)]

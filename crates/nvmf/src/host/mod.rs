@@ -4,7 +4,7 @@
 //! * [`address`]: where a subsystem is reached; [`discovery`]: the log page that says so.
 //! * [`association`]: one host and one controller, from the first connection to the last; its
 //!   steps on the way up, the scan of namespaces and the table of admin commands are private.
-//! * [`picture`]: what is known of a controller and its namespaces.
+//! * [`event`]: what its user is told; [`picture`]: what is known of a controller and its namespaces.
 //! * [`ledger`]: the books of one I/O queue: splitting, replay, and that each request ends
 //!   exactly once.
 //! * [`keep_alive`] and [`reconnect`]: the two schedules; [`problem`]: what can go wrong.
@@ -18,6 +18,7 @@ pub mod address;
 mod admin_queue;
 pub mod association;
 pub mod discovery;
+pub mod event;
 pub mod fuzzing;
 mod initialise;
 pub mod keep_alive;
@@ -31,8 +32,9 @@ mod scan;
 
 pub use address::{AddressError, AddressFamily, Transport, TransportId};
 pub use admin_queue::{AdminCommand, AdminData};
-pub use association::{Action, Association, ControllerKind, Event, HostConfig};
+pub use association::{Action, Association, ControllerKind, HostConfig};
 pub use discovery::{DiscoveryLog, DiscoveryReader};
+pub use event::Event;
 pub use initialise::{check_queue_connected, connect_queue};
 pub use picture::{
     Change, ControllerPicture, NamespaceIdentity, NamespacePicture, Namespaces, Picture,
