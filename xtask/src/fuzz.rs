@@ -50,8 +50,8 @@ pub(crate) fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Runs every target for a short while, or says why not.
-pub(crate) fn smoke(root: &Path, report: &mut Report, seconds: u64) {
+/// Runs every target for a while, or says why not.
+pub(crate) fn all(root: &Path, report: &mut Report, seconds: u64) {
     let targets = match targets(root) {
         Ok(targets) => targets,
         Err(error) => return report.skip("fuzz", 1, &format!("{error:#}")),
