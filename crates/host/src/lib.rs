@@ -40,9 +40,9 @@
 //! [`Options::ctrl_loss_tmo`] has passed or the controller says Do Not Retry. Meanwhile requests
 //! wait, or begin to fail after [`Options::fast_io_fail_tmo`]. What was on the wire may have been
 //! executed: reads, writes, flushes and other requests that may be done twice are sent again;
-//! compares, and fused pairs of compare and write, fail with `Failure::PathLost`. A namespace whose UUID (or NGUID, or EUI64)
-//! is another one afterwards is gone (`Failure::Gone`), for what was written to the old one is
-//! not there.
+//! compares, and fused pairs of compare and write, fail with `Failure::PathLost`. A namespace whose
+//! UUID (or NGUID, or EUI64) is another one afterwards is gone (`Failure::Gone`), for what was
+//! written to the old one is not there.
 //!
 //! # Invariants
 //!

@@ -4,7 +4,8 @@
 //! * [`address`]: where a subsystem is reached; [`discovery`]: the log page that says so.
 //! * [`association`]: one host and one controller, from the first connection to the last; its
 //!   steps on the way up, the scan of namespaces and the table of admin commands are private.
-//! * [`event`]: what its user is told; [`picture`]: what is known of a controller and its namespaces.
+//! * [`event`]: what its user is told; [`picture`]: what is known of a controller and its
+//!   namespaces.
 //! * [`ledger`]: the books of one I/O queue: splitting, replay, and that each request ends
 //!   exactly once.
 //! * [`keep_alive`] and [`reconnect`]: the two schedules; [`problem`]: what can go wrong.
