@@ -16,7 +16,7 @@ use weft_target::config::Config;
 
 use crate::support::peer::{Hello, Peer, read_write};
 use crate::support::raw::{Raw, Termination, made_up_transfer};
-use crate::support::{address, config_of_two_groups, drivers, log, pattern, start, wait_until};
+use crate::support::{address, config_of_two_groups, drivers, pattern, start, wait_until};
 
 const BLOCK: usize = 4096;
 
@@ -254,20 +254,13 @@ impl Drop for StopAtTheEnd<'_> {
     }
 }
 
-/// What the log warns of about a connection that has ended, once there is anything.
-fn warnings(raw: &Raw) -> Vec<String> {
-    let name = format!("WARN: {}: ", raw.name());
-    wait_until("a line in the log", || !log::about(&name).is_empty());
-    log::about(&name)
-}
-
 /// One case: what is on the wire, and what is in the log.
 fn check(case: &Case, mut raw: Raw, what: &str) {
     raw.try_send(&case.bytes);
     let Termination { status, information, header } = raw.termination();
     assert_eq!((status, information), (case.status, case.information), "{what}");
     assert!(!header.is_empty() && case.bytes.starts_with(&header), "{what}: {header:02x?}");
-    let lines = warnings(&raw);
+    let lines = raw.warnings();
     assert_eq!(lines.len(), 1, "{what}: {lines:#?}");
     assert!(lines[0].contains("protocol error of the peer"), "{what}: {}", lines[0]);
 }
@@ -437,7 +430,7 @@ fn a_host_may_terminate_the_connection() {
             let goodbye = TerminateRequest::new(kind, Fes::LIMIT_EXCEEDED, 0, 0);
             raw.send(goodbye.bytes());
             assert!(raw.is_ended(), "{stage:?}");
-            let lines = warnings(&raw);
+            let lines = raw.warnings();
             assert!(lines.iter().all(|line| line.contains("the peer terminated")), "{lines:?}");
         }
         assert!(admin.controller_status().ready());

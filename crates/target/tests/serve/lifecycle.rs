@@ -150,8 +150,8 @@ fn a_queue_is_disconnected_and_connected_again() {
 fn a_queue_that_ends_is_closed() {
     on_each_driver(&two_groups(), |target| {
         let (_admin, controller) = Peer::admin(address(target));
-        for _ in 0..100 {
-            let mut io = Peer::io(address(target), controller, 1);
+        for queue_id in 1..=100 {
+            let mut io = Peer::io(address(target), controller, queue_id);
             io.write(1, 0, 1, &[0; BLOCK]).succeeded();
             io.run(Disconnect::default().to_command(), HostData::None).succeeded();
             assert_eq!(io.until_closed(), CloseReason::PeerClosed);

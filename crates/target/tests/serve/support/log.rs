@@ -30,9 +30,14 @@ pub(crate) fn install() {
     });
 }
 
-/// The lines so far in which this stands.
-pub(crate) fn about(what: &str) -> Vec<String> {
-    lines().iter().filter(|line| line.contains(what)).cloned().collect()
+/// How many lines there are so far.
+pub(crate) fn length() -> usize {
+    lines().len()
+}
+
+/// The lines from this one on in which this stands.
+pub(crate) fn since(first: usize, what: &str) -> Vec<String> {
+    lines().iter().skip(first).filter(|line| line.contains(what)).cloned().collect()
 }
 
 fn lines() -> MutexGuard<'static, Vec<String>> {

@@ -12,8 +12,8 @@ use weft_nvme::wire::{U16, U32};
 use weft_nvme::{Command, Completion, Wire};
 use weft_nvmf::tcp::digest;
 
-use super::LONG;
 use super::peer::{Hello, enabled};
+use super::{LONG, log, wait_until};
 use weft_nvme::fabrics::{PropertySet, PropertySize};
 use weft_nvme::property::Offset;
 
@@ -22,6 +22,8 @@ use weft_nvme::property::Offset;
 pub(crate) struct Raw {
     stream: TcpStream,
     digests: DigestOptions,
+    /// Where the log was when the connection began: its port may have been another's before.
+    log_start: usize,
 }
 
 /// A PDU that came, without its digests, which have been checked.
@@ -58,11 +60,12 @@ pub(crate) struct Termination {
 impl Raw {
     /// A connection on which nothing has been said.
     pub(crate) fn open(address: SocketAddr) -> Self {
+        let log_start = log::length();
         let stream = TcpStream::connect(address).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a timeout");
         stream.set_write_timeout(Some(LONG)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
-        Self { stream, digests: DigestOptions(0) }
+        Self { stream, digests: DigestOptions(0), log_start }
     }
 
     /// A connection whose handshake is done.
@@ -106,9 +109,11 @@ impl Raw {
         u16::try_from(completion.dword0() & 0xffff).expect("16 bits")
     }
 
-    /// This side's address, by which the target's log calls the connection.
-    pub(crate) fn name(&self) -> String {
-        self.stream.local_addr().expect("an address").to_string()
+    /// What the target's log warns of about this connection, once there is anything.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let name = format!("WARN: {}: ", self.stream.local_addr().expect("an address"));
+        wait_until("a line in the log", || !log::since(self.log_start, &name).is_empty());
+        log::since(self.log_start, &name)
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
