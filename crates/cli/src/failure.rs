@@ -9,6 +9,8 @@ pub(crate) enum Failure {
     Because(String),
     /// The user has been told; only the exit code is missing.
     Told,
+    /// The same with an exit code that says which answer it was.
+    Exit(u8),
     /// Nobody reads the output any more.
     ReaderGone,
 }

@@ -20,6 +20,7 @@
 //! - A run that failed says so; its numbers are never passed off as a result.
 
 mod cells;
+pub mod compare;
 pub mod environment;
 pub mod floor;
 pub mod histogram;

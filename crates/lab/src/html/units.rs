@@ -194,7 +194,7 @@ pub(super) fn log_ticks(least: f64, most: f64) -> Vec<f64> {
     // One decade more on either side, and what is outside taken away again.
     #[expect(clippy::cast_possible_truncation, reason = "an exponent of a finite number")]
     let (first, last) = (least.log10().floor() as i32, most.log10().ceil() as i32);
-    (first..=last)
+    (first - 1..=last)
         .flat_map(|exponent| steps.iter().map(move |step| step * 10f64.powi(exponent)))
         .filter(|tick| *tick >= least * 0.5 && *tick <= most * 2.0)
         .collect()

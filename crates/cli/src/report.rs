@@ -1,0 +1,45 @@
+//! `weft report`: results as a page to look at.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+use weft_lab::html;
+
+use crate::{
+    failure::Failure,
+    output::{self, Format},
+};
+
+/// Name of the page, where none is given.
+const PAGE: &str = "report.html";
+
+/// Options of `weft report`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Directories of results, as `weft study run` leaves them; several make one page.
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+    /// Where to write the page. Left out: report.html in the directory of results, or here where
+    /// there are several.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How to tell where it is.
+    #[arg(short, long, value_enum, default_value_t)]
+    output_format: Format,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let out = match (&options.out, options.directories.as_slice()) {
+        (Some(out), _) => out.clone(),
+        (None, [one]) => one.join(PAGE),
+        (None, _) => PathBuf::from(PAGE),
+    };
+    let directories: Vec<&Path> = options.directories.iter().map(PathBuf::as_path).collect();
+    html::write_report(&directories, &out).map_err(Failure::because)?;
+    let path = std::path::absolute(&out).unwrap_or(out);
+    match options.output_format {
+        Format::Human => output::print(&format!("{}\n", path.display())),
+        Format::Json => output::print_json(&json!({ "report": path })),
+    }
+}
