@@ -191,7 +191,9 @@ fn reload(target: &mut Target, config: Result<Config, Failure>) -> Result<(), St
     let outcome = match config {
         Ok(config) => target.reload(config).map_err(|error| error.to_string()),
         Err(Failure::Because(what)) => Err(what),
-        Err(Failure::Told | Failure::Exit(_) | Failure::ReaderGone) => Err("it cannot be read".to_owned()),
+        Err(Failure::Told | Failure::Exit(_) | Failure::ReaderGone) => {
+            Err("it cannot be read".to_owned())
+        }
     };
     match &outcome {
         Ok(()) => log::info!("the configuration was read again"),

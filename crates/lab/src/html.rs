@@ -2,8 +2,8 @@
 //!
 //! A page is a pure function of directories of results: no clock, no network, no machine is asked,
 //! so the same results always give the same page. Numbers are computed here and carried as data;
-//! what depends on who looks (colours, sizes, what is drawn first) is `page.js`, which hands the data
-//! to plotly.js and draws nothing itself. The library travels in the page, compressed, and is
+//! what depends on who looks (colours, sizes, what is drawn first) is `page.js`, which hands the
+//! data to plotly.js and draws nothing itself. The library travels in the page, compressed, and is
 //! inflated by the browser; where a browser cannot, the numbers are still there as tables.
 
 mod beside;

@@ -13,8 +13,8 @@
 //! - The same plan, machine and seed give the same cells in the same order.
 //! - Local and remote runs of one point stand next to each other in time.
 //! - What breaks an invariant of a cell voids it; its numbers are never passed off as a result.
-//! - Nothing that looks on (progress, samples of `/proc`, the target's counters) runs on the threads
-//!   that carry the load.
+//! - Nothing that looks on (progress, samples of `/proc`, the target's counters) runs on the
+//!   threads that carry the load.
 
 pub mod builtin;
 mod fleet;

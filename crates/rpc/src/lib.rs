@@ -4,7 +4,8 @@
 //! name, what it takes, what it answers; client and server both use that description.
 //!
 //! What it must never know: storage. It says what a process and its machine did ([`machine`]) and
-//! carries the counters that a target keeps ([`statistics`]); what is counted there are words to it.
+//! carries the counters that a target keeps ([`statistics`]); what is counted there are words to
+//! it.
 //!
 //! Invariants:
 //! - Whatever a peer sends, it gets an error or loses its connection; nothing panics and nothing

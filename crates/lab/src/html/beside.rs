@@ -1,7 +1,7 @@
 //! Beside the paper: what was published, what was had here, and where the two disagree.
 //!
-//! Other hardware gives other numbers, so what is held against each other is the shape: the share of
-//! local, the place where a curve bends, the factor between two settings. Only where there is no
+//! Other hardware gives other numbers, so what is held against each other is the shape: the share
+//! of local, the place where a curve bends, the factor between two settings. Only where there is no
 //! shape to compare the plain ratio stands alone, without a verdict.
 
 mod matching;

@@ -2,8 +2,8 @@
 //!
 //! A chart is data for the charting library: its traces, and of its layout what depends on the
 //! data. Colours, sizes and everything else that depends on the reader's screen is added in the
-//! page. Two entries of a trace's `meta` say which colour and which dash it gets, by number, so that
-//! a transport looks the same in every chart of a report.
+//! page. Two entries of a trace's `meta` say which colour and which dash it gets, by number, so
+//! that a transport looks the same in every chart of a report.
 
 use serde_json::{Value as Json, json};
 
