@@ -32,8 +32,8 @@ pub(crate) struct Admin {
     fetching: BTreeMap<Slot, Command>,
     /// What the timer is set to.
     deadline: Option<Duration>,
-    /// The connection is gone; the I/O queues may not be.
-    closed: bool,
+    /// Why the connection is gone, if it is; the I/O queues may not be.
+    closed: Option<CloseReason>,
 }
 
 /// An I/O queue of the controller.
@@ -62,7 +62,7 @@ impl Admin {
             pending: BTreeMap::new(),
             fetching: BTreeMap::new(),
             deadline: None,
-            closed: false,
+            closed: None,
         }
     }
 
@@ -86,20 +86,25 @@ impl Admin {
     }
 
     /// The connection is gone: so is the controller, once its queues are.
-    pub(super) fn handle_closed(&mut self, transport: &mut TargetConnection, core: &mut Core) {
-        self.closed = true;
+    pub(super) fn handle_closed(
+        &mut self,
+        reason: CloseReason,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        self.closed = Some(reason);
         self.controller.handle_event(ControllerEvent::AdminQueueLost);
         self.after(transport, core);
     }
 
     /// Whether nothing is left of the controller.
     pub(super) fn is_finished(&self) -> bool {
-        self.closed && self.queues.is_empty()
+        self.is_closed() && self.queues.is_empty()
     }
 
     /// Whether the connection is gone.
     pub(super) fn is_closed(&self) -> bool {
-        self.closed
+        self.closed.is_some()
     }
 
     /// The host whose controller it is.
@@ -127,7 +132,7 @@ impl Admin {
         request: &ConnectRequest,
         core: &mut Core,
     ) {
-        let result = match self.closed {
+        let result = match self.is_closed() {
             true => Err(ConnectError::unknown_controller()),
             false => self.controller.attach_queue(request),
         };
@@ -215,11 +220,31 @@ impl Admin {
                 self.set_write_protect(command_id, nsid, protect, core);
             }
             Effect::Close(reason) => {
-                log::info!("{}: controller ends: {}", self.subsystem, end_reason(reason));
+                self.report(reason);
                 let reason = CloseReason::Requested(end_reason(reason));
                 transport.close(&mut core.reactor, reason);
             }
         }
+    }
+
+    /// One line for each controller that ends; loud only if its host did not mean it to.
+    fn report(&self, reason: EndReason) {
+        use EndReason::{AdminQueueLost, Fatal, KeepAliveExpired, NeverEnabled};
+        let (level, why) = match (reason, &self.closed) {
+            // The target closed the connection itself.
+            (AdminQueueLost, Some(CloseReason::Requested(why))) => {
+                (log::Level::Info, (*why).to_owned())
+            }
+            (AdminQueueLost, Some(why)) => {
+                (log::Level::Warn, format!("{}: {why}", end_reason(reason)))
+            }
+            (AdminQueueLost | KeepAliveExpired | NeverEnabled | Fatal, _) => {
+                (log::Level::Warn, end_reason(reason).to_owned())
+            }
+            _ => (log::Level::Info, end_reason(reason).to_owned()),
+        };
+        let (host, id) = (self.controller.host(), self.controller.controller_id());
+        log::log!(level, "{host} left controller {id} of {}: {why}", self.subsystem);
     }
 
     /// Ends every I/O queue. Until each says that its commands are done, the host's next Connect

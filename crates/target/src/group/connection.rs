@@ -194,7 +194,7 @@ impl Connection {
         let held = std::mem::take(&mut self.holds_gate);
         let host = match &mut self.role {
             Role::Admin(admin) => {
-                admin.handle_closed(&mut self.transport, core);
+                admin.handle_closed(reason, &mut self.transport, core);
                 Some(admin.host().clone())
             }
             Role::Io(io) => {
@@ -318,6 +318,7 @@ pub(crate) fn end_reason(reason: EndReason) -> &'static str {
         EndReason::KeepAliveExpired => "the keep-alive timeout expired",
         EndReason::NeverEnabled => "the host did not enable its controller in time",
         EndReason::AdminQueueLost => "the admin connection was lost",
+        EndReason::Disconnected => "the host disconnected",
         EndReason::HostNotAllowed => "the host is no longer allowed",
         EndReason::Fatal => "the controller failed",
     }

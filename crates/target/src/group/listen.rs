@@ -14,9 +14,11 @@ use super::core::{Core, LISTENERS};
 use super::message::ConnectionId;
 use crate::snapshot::PortView;
 
-/// How long accepting rests after the kernel had no descriptor left, unless a connection ends
-/// before.
+/// How long accepting rests after the kernel had no descriptor left and no stranger has one.
 const REST: Duration = Duration::from_millis(20);
+
+/// How long nothing more is said of a lack of room, however many do not get in.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// The listening sockets of a target; one group has them.
 #[derive(Debug, Default)]
@@ -24,6 +26,8 @@ pub(crate) struct Listeners {
     entries: Vec<Option<Listening>>,
     /// Strangers in the order in which they came; some may have gone on.
     strangers: VecDeque<ConnectionId>,
+    /// When it was last said that there is no room.
+    complained: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -38,8 +42,8 @@ struct Listening {
 pub(crate) enum Arriving {
     /// A new connection.
     Accepted { socket: SocketId, peer: SocketAddr, port_id: u16 },
-    /// There is no descriptor for the next one.
-    NoRoom,
+    /// There is no descriptor for the next one; this listener accepts none until it is told to.
+    NoRoom { index: usize, error: std::io::Error },
     /// Nothing.
     Nothing,
 }
@@ -109,18 +113,35 @@ impl Listeners {
             Outcome::Accepted { socket, peer } => {
                 Arriving::Accepted { socket, peer, port_id: open.port_id }
             }
-            Outcome::Failed { error, .. } => {
-                log::warn!("cannot accept a connection now: {error}");
-                let at = core.reactor.now().saturating_add(REST);
-                core.reactor.set_timer(token(index), at);
-                Arriving::NoRoom
-            }
+            Outcome::Failed { error, .. } => Arriving::NoRoom { index, error },
             Outcome::Timer => {
-                let listener = open.listener;
-                core.reactor.submit(token(index), Operation::Accept { listener });
+                self.go_on(index, core);
                 Arriving::Nothing
             }
             _ => Arriving::Nothing,
+        }
+    }
+
+    /// Accepts on: there is room again.
+    pub(crate) fn go_on(&mut self, index: usize, core: &mut Core) {
+        if let Some(Some(open)) = self.entries.get(index) {
+            let listener = open.listener;
+            core.reactor.submit(token(index), Operation::Accept { listener });
+        }
+    }
+
+    /// Accepts on after a while: there is no room.
+    pub(crate) fn rest(&mut self, index: usize, core: &mut Core) {
+        let at = core.reactor.now().saturating_add(REST);
+        core.reactor.set_timer(token(index), at);
+    }
+
+    /// Says that somebody does not get in, unless that has been said lately.
+    pub(crate) fn complain(&mut self, what: &dyn std::fmt::Display, core: &Core) {
+        let now = core.reactor.turn_time();
+        if self.complained.is_none_or(|last| now.saturating_sub(last) >= SILENCE) {
+            self.complained = Some(now);
+            log::warn!("no room for another connection: {what}");
         }
     }
 

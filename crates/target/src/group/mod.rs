@@ -496,8 +496,14 @@ impl Group {
     fn handle_listener(&mut self, completion: Completion) {
         match self.listeners.handle(completion, &mut self.core) {
             Arriving::Accepted { socket, peer, port_id } => self.accept(socket, peer, port_id),
-            Arriving::NoRoom => {
-                self.shed();
+            // A stranger's descriptor is free at once. As each costs one of them and lets one
+            // in, this comes to an end.
+            Arriving::NoRoom { index, .. } if self.shed() => {
+                self.listeners.go_on(index, &mut self.core);
+            }
+            Arriving::NoRoom { index, error } => {
+                self.listeners.complain(&error, &self.core);
+                self.listeners.rest(index, &mut self.core);
             }
             Arriving::Nothing => {}
         }
@@ -507,7 +513,8 @@ impl Group {
     fn accept(&mut self, socket: SocketId, peer: SocketAddr, port_id: u16) {
         let most = self.core.snapshot.connections_max;
         if self.core.directory.connections() >= most && !self.shed() {
-            log::warn!("{peer}: refused: {most} connections are served already");
+            let what = format_args!("{most} are served already, {peer} is refused");
+            self.listeners.complain(&what, &self.core);
             self.core.reactor.close(socket);
             return;
         }

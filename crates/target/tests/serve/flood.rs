@@ -165,6 +165,58 @@ fn a_few_descriptors_are_enough() {
     }
 }
 
+/// Descriptors may run out before the target expects it, because others in its process use them.
+#[test]
+fn running_out_of_descriptors_neither_stops_nor_spins() {
+    const NAME: &str = "flood::running_out_of_descriptors_neither_stops_nor_spins";
+    const LIMIT: usize = 256;
+    if child::is_child_of(NAME) {
+        let others = [(); LIMIT / 2].map(|()| std::fs::File::open("/dev/null").expect("a file"));
+        let mut config = config(&["memory:8MiB"]);
+        config.limits.connect_timeout = Duration::from_secs(300);
+        child::serve(config);
+        return drop(others);
+    }
+    for driver in driver_names() {
+        let mut target = ChildTarget::of(NAME, driver, Some(LIMIT as u64));
+        let at = target.address;
+        let (mut admin, mut io) = good_host(at);
+        let crowd: Vec<_> = (0..600).map(|number| stranger(at, number)).collect();
+        let began = monotonic_time();
+        let (late, late_io) = good_host(at);
+        let took = monotonic_time() - began;
+        assert!(took < Duration::from_secs(5), "the next good host waited {took:?}");
+        // Hosts until there is nobody left to be shed, and no descriptor: then those wait who come.
+        let (_second, controller) = Peer::admin(at);
+        let mut queues = Vec::new();
+        let room =
+            LIMIT - target.usage().descriptors + crowd.iter().filter(|one| !is_ended(one)).count();
+        for id in 1..=u16::try_from(room).expect("few") {
+            let mut raw = Raw::open(at);
+            raw.stream().set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+            raw.send(InitializeConnectionRequest::new(0, DigestOptions(0), 0).bytes());
+            if !raw.is_answered() {
+                break;
+            }
+            raw.connect(&Hello::io(controller, id));
+            queues.push(raw);
+        }
+        let (share, usage) = idle_share(&mut target, Duration::from_secs(1));
+        assert!(share < 0.2, "{share:.2} of a processor, without a descriptor left");
+        use_queue(&mut io);
+        assert!(admin.controller_status().ready());
+        eprintln!(
+            "{driver}: {} descriptors in use with {} queues: {share:.3} of a processor",
+            usage.descriptors,
+            queues.len()
+        );
+        drop((queues, late, late_io, crowd));
+        let (mut again, _) = Peer::admin(at);
+        assert!(again.controller_status().ready());
+        target.stop();
+    }
+}
+
 #[test]
 fn a_target_full_of_hosts_refuses_strangers_until_there_is_room() {
     const NAME: &str = "flood::a_target_full_of_hosts_refuses_strangers_until_there_is_room";

@@ -79,6 +79,12 @@ impl Raw {
         raw
     }
 
+    /// Whether ICResp comes, if there is to be one before the socket's time is up.
+    pub(crate) fn is_answered(&mut self) -> bool {
+        let mut response = [0; 128];
+        self.stream.read_exact(&mut response).is_ok()
+    }
+
     /// An admin queue whose controller is enabled.
     pub(crate) fn admin(address: SocketAddr) -> (Self, u16) {
         let mut raw = Self::shaken_hands(address, DigestOptions(0), 1);
