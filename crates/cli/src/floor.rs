@@ -89,7 +89,8 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
     let rate = result.messages_per_second();
     let bytes = rate * (floor.request_bytes + floor.response_bytes) as f64;
     format!(
-        "tcp floor: request {} response {} depth {}{} {}\n  {} messages/s, {:.1} MiB/s both ways\n  \
+        "tcp floor: request {} response {} depth {}{} {}\n  \
+         {} messages/s, {:.1} MiB/s both ways\n  \
          latency: min {}, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n",
         floor.request_bytes,
         floor.response_bytes,

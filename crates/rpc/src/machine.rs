@@ -220,8 +220,9 @@ mod tests {
                         cpu0 4 1 8 150 2 2 3 3 0 0\n\
                         cpu12 6 0 12 150 2 3 3 4 0 0\n\
                         intr 8885917 17 0 0\nctxt 22848221\nbtime 1605316999\n";
-    const SOFTIRQS: &str = "                    CPU0       CPU1\n          HI:          1          0\n      \
-                            NET_RX:         10         32\n";
+    const SOFTIRQS: &str = "                    CPU0       CPU1\n\
+                            \x20         HI:          1          0\n\
+                            \x20     NET_RX:         10         32\n";
 
     #[test]
     fn the_kernels_texts_are_read() {

@@ -123,8 +123,8 @@ fn study(
             }
             @for warning in &section.warnings { p .warning { (warning) } }
             @if let Some(fault) = &section.plan_fault {
-                p .warning { "The plan beside the results cannot be read (" (fault) "); the figures \
-                              follow from what varies." }
+                p .warning { "The plan beside the results cannot be read (" (fault) "); the \
+                              figures follow from what varies." }
             }
             // A look says of itself what its note says.
             @if !plan.note.is_empty() && plan.name != "first-look" { p .note { (plan.note) } }
@@ -363,14 +363,17 @@ fn not_measured(section: &Section) -> Markup {
         @if !section.missing.is_empty() {
             h3 { "Cells without a result" }
             ul .reasons { @for (what, reason, cells) in &section.missing {
-                li { span class={ "status " (what) } { (what) } " " (reason) ": " (names(cells)) "." }
+                li {
+                    span class={ "status " (what) } { (what) } " " (reason) ": " (names(cells)) "."
+                }
             } }
         }
         @if !section.marks.is_empty() {
             h3 { "Marks" }
             ul .reasons { @for (mark, cells) in &section.marks {
                 li { (mark_text(*mark)) ": "
-                    @if cells.len() > NAMED_MAX { (cells.len()) " cells." } @else { (names(cells)) "." }
+                    @if cells.len() > NAMED_MAX { (cells.len()) " cells." }
+                    @else { (names(cells)) "." }
                 }
             } }
         }
@@ -386,8 +389,8 @@ fn link(section: &Section) -> Markup {
         @if let Some(link) = &section.link {
             h3 { "The raw link" }
             p .note {
-                "TCP alone between the same two ends, without storage, with the messages of a 4 KiB \
-                 read and as a stream. " (section.link_shares.join(" "))
+                "TCP alone between the same two ends, without storage, with the messages of a \
+                 4 KiB read and as a stream. " (section.link_shares.join(" "))
             }
             (grid(link))
         }

@@ -78,8 +78,8 @@ fn share_of_local(cells: &Cells, remote: &Value) -> Option<String> {
         return Some(format!("Over {remote} there were {share} of the local IOPS."));
     }
     Some(format!(
-        "Over {remote} there were between {} ({}) and {} ({}) of the local IOPS; over all {} points \
-         the median is {}.",
+        "Over {remote} there were between {} ({}) and {} ({}) of the local IOPS; over all {} \
+         points the median is {}.",
         units::percent(*least),
         place(cells, worst),
         units::percent(*most),

@@ -119,9 +119,13 @@ fn what_is_wrong_is_told_with_its_code() {
 
 #[test]
 fn a_batch_is_answered_as_one() {
-    let text = br#"[{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1},{"jsonrpc":"2.0","method":"nothing"},{"foo":"boo"},{"jsonrpc":"2.0","method":"nothing","id":"9"}]
-"#;
-    let answers = said(text);
+    let text = [
+        r#"[{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}"#,
+        r#"{"jsonrpc":"2.0","method":"nothing"}"#,
+        r#"{"foo":"boo"}"#,
+        r#"{"jsonrpc":"2.0","method":"nothing","id":"9"}]"#,
+    ];
+    let answers = said(format!("{}\n", text.join(",")).as_bytes());
     assert_eq!(answers.len(), 1);
     let answers = answers[0].as_array().expect("a batch");
     assert_eq!(answers.len(), 3);
