@@ -69,12 +69,6 @@ put() {
     dd if=/share/put.bin of="$(backing "$1")" bs=1M conv=notrunc,fsync status=none
 }
 
-# grow NSID-2's file
-grow() {
-    truncate -s 80M /tmp/file
-    echo 1 >"$NVMET/subsystems/$NQN/namespaces/2/revalidate_size"
-}
-
 # sum_of FILE of the shared folder
 sum_of() {
     md5sum <"/share/$1" | cut -d' ' -f1

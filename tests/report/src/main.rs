@@ -1,15 +1,164 @@
-//! placeholder
-fn main() {
-    let out = std::env::args().nth(1).expect("a folder");
-    let out = std::path::Path::new(&out);
-    let studies: Vec<String> = std::env::args().skip(2).collect();
-    let mut dirs = Vec::new();
-    for study in &studies {
-        let dir = out.join(study);
-        report_page::made_up::write(study, &Default::default(), &dir).expect("results");
-        weft_lab::html::write_report(&[&dir], &out.join(format!("{study}.html"))).expect("a page");
-        dirs.push(dir);
+//! Looks at report pages in a browser: `report-page --weft PATH [--screenshots FOLDER]`.
+//!
+//! Results are made up, `weft report` makes pages from them, and Chromium opens these. Each check
+//! says PASS or FAIL in a line of its own; the exit code is 0 if all passed.
+
+mod browser;
+mod checks;
+
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use report_page::made_up::{self, Machine};
+
+use crate::browser::Browser;
+
+/// Pages that are looked at: each kind of figure and of study, and one of several studies.
+const PAGES: &[(&str, &[&str])] = &[
+    ("first-look", &["first-look"]),
+    ("size-sweep", &["size-sweep"]),
+    ("latency-cdf", &["latency-cdf"]),
+    ("host-cpu", &["host-cpu"]),
+    ("target-interference", &["target-interference"]),
+    ("studies", &["concurrency", "latency-at-peak", "target-idle-poll", "tradeoffs", "saturation"]),
+];
+
+/// Looks at report pages in a browser
+#[derive(Debug, Parser)]
+struct Options {
+    /// The binary that makes the pages
+    #[arg(long)]
+    weft: PathBuf,
+    /// Keep pictures of the pages here: phone and desktop, light and dark
+    #[arg(long)]
+    screenshots: Option<PathBuf>,
+    /// Look at the report on these results instead of made-up ones
+    #[arg(long = "results")]
+    results: Vec<PathBuf>,
+    /// Only pages whose name contains this
+    filter: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    failed: usize,
+}
+
+impl Tally {
+    async fn check(&mut self, name: &str, check: impl Future<Output = Result<()>>) {
+        match check.await {
+            Ok(()) => println!("PASS {name}"),
+            Err(error) => {
+                println!("{error:#}");
+                println!("FAIL {name}");
+                self.failed += 1;
+            }
+        }
     }
-    let dirs: Vec<&std::path::Path> = dirs.iter().map(|d| d.as_path()).collect();
-    weft_lab::html::write_report(&dirs, &out.join("all.html")).expect("a page");
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let looked = runtime.context("no runtime").and_then(|runtime| runtime.block_on(look(&options)));
+    match looked {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failed) => {
+            println!("{failed} checks failed");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            println!("FAIL report page: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn look(options: &Options) -> Result<usize> {
+    let folder = tempfile::tempdir()?;
+    let pages = pages(options, folder.path())?;
+    let mut tally = Tally::default();
+    let browser = Browser::start().await?;
+    for (name, page) in &pages {
+        look_at(&browser, name, page, &mut tally).await;
+        if let Some(folder) = &options.screenshots {
+            std::fs::create_dir_all(folder)?;
+            let path = folder.join(name);
+            tally.check(&format!("{name}: pictures"), pictures(&browser, page, &path)).await;
+        }
+    }
+    browser.close().await?;
+    Ok(tally.failed)
+}
+
+async fn look_at(browser: &Browser, name: &str, page: &Path, tally: &mut Tally) {
+    let named = |what: &str| format!("{name}: {what}");
+    tally.check(&named("opens"), browser.open(page, 1280)).await;
+    tally.check(&named("each chart has its series"), checks::charts(browser)).await;
+    if ["first-look", "size-sweep", "target-interference"].contains(&name) {
+        tally.check(&named("the legend switches series"), checks::legend(browser)).await;
+        tally.check(&named("hover shows the cell"), checks::hover(browser)).await;
+        tally.check(&named("light and dark"), checks::theme(browser)).await;
+        tally.check(&named("paper"), checks::print(browser)).await;
+    }
+    tally.check(&named("fits every width"), checks::widths(browser)).await;
+    // A phone that opens it, not a desktop that becomes one.
+    tally.check(&named("opens on a phone"), browser.open(page, 390)).await;
+    tally.check(&named("each chart has its series on a phone"), checks::charts(browser)).await;
+    tally.check(&named("console and network are silent"), checks::console(browser)).await;
+}
+
+/// The whole page, phone and desktop, light and dark.
+async fn pictures(browser: &Browser, page: &Path, name: &Path) -> Result<()> {
+    for (kind, width) in [("phone", 390), ("desktop", 1280)] {
+        for scheme in ["light", "dark"] {
+            checks::system_is(browser, scheme).await?;
+            browser.open(page, width).await?;
+            checks::draw_all(browser).await?;
+            let name = format!("{}-{kind}-{scheme}.png", name.display());
+            browser.screenshot(Path::new(&name)).await?;
+        }
+    }
+    checks::system_is(browser, "light").await
+}
+
+/// Makes the pages; returns their names and where they are.
+fn pages(options: &Options, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    if !options.results.is_empty() {
+        let page = folder.join("results.html");
+        report(&options.weft, &options.results, &page)?;
+        return Ok(vec![("results".to_owned(), page)]);
+    }
+    let mut pages = Vec::new();
+    let wanted = |name: &str| options.filter.as_ref().is_none_or(|filter| name.contains(filter));
+    for (name, studies) in PAGES.iter().filter(|(name, _)| wanted(name)) {
+        let mut results = Vec::new();
+        for study in *studies {
+            let directory = folder.join(study);
+            made_up::write(study, &Machine::default(), &directory)?;
+            results.push(directory);
+        }
+        let page = folder.join(format!("{name}.html"));
+        report(&options.weft, &results, &page)?;
+        pages.push(((*name).to_owned(), page));
+    }
+    if pages.is_empty() {
+        bail!("no page is called so");
+    }
+    Ok(pages)
+}
+
+fn report(weft: &Path, results: &[PathBuf], page: &Path) -> Result<()> {
+    let mut command = Command::new(weft);
+    command.arg("report").args(results).arg("--out").arg(page);
+    let output = command.output().with_context(|| format!("cannot run {}", weft.display()))?;
+    if !output.status.success() {
+        bail!("weft report: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
 }

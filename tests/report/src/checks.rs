@@ -1,0 +1,242 @@
+//! What must hold of a page in a browser.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::browser::Browser;
+
+/// Widths that people read at: a phone, a tablet, a desktop.
+pub(crate) const WIDTHS: [u32; 3] = [390, 820, 1280];
+
+/// Nothing was complained about, and nothing was fetched.
+pub(crate) async fn console(browser: &Browser) -> Result<()> {
+    let entries = browser.log("browser").await?;
+    let bad = |entry: &&Value| ["SEVERE", "WARNING"].iter().any(|level| entry["level"] == *level);
+    if let Some(entry) = entries.iter().find(bad) {
+        bail!("the console says: {}", entry["message"]);
+    }
+    for entry in browser.log("performance").await? {
+        let message: Value =
+            serde_json::from_str(entry["message"].as_str().context("an entry has a message")?)?;
+        let request = &message["message"]["params"]["request"]["url"];
+        if let Some(url) = request.as_str() {
+            let local = ["file:", "data:", "blob:"].iter().any(|scheme| url.starts_with(scheme));
+            ensure!(local, "the page asks for {url}");
+        }
+    }
+    Ok(())
+}
+
+/// Every chart has all its series, each with what there is to see of it, and a name for each.
+pub(crate) async fn charts(browser: &Browser) -> Result<()> {
+    draw_all(browser).await?;
+    let charts = browser
+        .script(
+            r#"const wanted = JSON.parse(document.getElementById("charts").textContent);
+            return [...document.querySelectorAll("[data-chart]")].map((place) => ({
+                title: place.getAttribute("aria-label"),
+                wanted: wanted[Number(place.dataset.chart)].traces.map((trace) => trace.name),
+                has: (place.data || []).map((trace) => trace.name),
+                drawn: place.querySelectorAll(".scatterlayer .trace, .barlayer .trace").length,
+                marks: [...place.querySelectorAll(".scatterlayer .trace, .barlayer .trace")]
+                    .map((trace) => trace.querySelectorAll("path").length),
+                legend: [...place.querySelectorAll(".legendtext")].map((text) => text.textContent),
+                height: place.querySelector(".main-svg")?.getBoundingClientRect().height ?? 0,
+            }));"#,
+            Vec::new(),
+        )
+        .await?;
+    let charts = charts.as_array().context("a list of charts")?;
+    ensure!(!charts.is_empty(), "the page has no chart");
+    for chart in charts {
+        let title = &chart["title"];
+        let count = chart["wanted"].as_array().map_or(0, Vec::len);
+        ensure!(count > 0, "{title} wants no series");
+        ensure!(
+            chart["wanted"] == chart["has"],
+            "{title}: {} not {}",
+            chart["has"],
+            chart["wanted"]
+        );
+        ensure!(chart["drawn"] == count, "{title}: {} of {count} series drawn", chart["drawn"]);
+        let marks = chart["marks"].as_array().context("a list")?;
+        ensure!(
+            marks.iter().all(|marks| *marks != 0),
+            "{title}: a series shows nothing: {marks:?}"
+        );
+        let named = chart["legend"].as_array().map_or(0, Vec::len);
+        ensure!(count == 1 || named == count, "{title}: {named} of {count} series named");
+        ensure!(chart["height"].as_f64().is_some_and(|height| height > 150.0), "{title} is flat");
+    }
+    Ok(())
+}
+
+pub(crate) async fn draw_all(browser: &Browser) -> Result<()> {
+    browser
+        .script("window.weftReport.drawAll().then(() => { window.allDrawn = true; });", vec![])
+        .await?;
+    browser.wait("window.allDrawn === true").await
+}
+
+/// The middle of something in the window, scrolled to.
+async fn place_of(browser: &Browser, expression: &str) -> Result<(f64, f64)> {
+    let script = format!(
+        r#"const found = {expression};
+        if (!found) {{ return null; }}
+        found.scrollIntoView({{ block: "center" }});
+        const box = found.getBoundingClientRect();
+        return [box.x + box.width / 2, box.y + box.height / 2];"#
+    );
+    let place = browser.script(&script, Vec::new()).await?;
+    match (place[0].as_f64(), place[1].as_f64()) {
+        (Some(x), Some(y)) => Ok((x, y)),
+        _ => bail!("the page has no {expression}"),
+    }
+}
+
+/// The chart that legend and hover are tried on: the first with several lines.
+const CHART: &str = "[...document.querySelectorAll('[data-chart]')].find((place) => \
+                     place.data.length > 1 && place.querySelector('.scatterlayer .point'))";
+
+/// A click on a legend's entry takes a series away, another one brings it back.
+pub(crate) async fn legend(browser: &Browser) -> Result<()> {
+    draw_all(browser).await?;
+    let entry = format!("{CHART}.querySelector('.legendtoggle')");
+    let shown = format!("{CHART}.querySelectorAll('.scatterlayer .trace').length");
+    let all = browser.value(&shown).await?.as_u64().context("a count")?;
+    let (x, y) = place_of(browser, &entry).await?;
+    browser.click(x, y).await?;
+    browser.wait(&format!("{CHART}.data[0].visible === 'legendonly'")).await?;
+    browser.wait(&format!("{shown} === {}", all - 1)).await?;
+    // It stays away in other colours.
+    theme_is(browser, "dark", true).await?;
+    browser.wait(&format!("{shown} === {}", all - 1)).await?;
+    theme_is(browser, "auto", false).await?;
+    let (x, y) = place_of(browser, &entry).await?;
+    browser.click(x, y).await?;
+    browser.wait(&format!("{shown} === {all}")).await
+}
+
+/// Pointing at a point shows its cell.
+pub(crate) async fn hover(browser: &Browser) -> Result<()> {
+    draw_all(browser).await?;
+    let point = format!("{CHART}.querySelector('.scatterlayer .point')");
+    let (x, y) = place_of(browser, &point).await?;
+    browser.point_at(x + 40.0, y + 40.0).await?;
+    browser.point_at(x, y).await?;
+    let text = format!("({CHART}.querySelector('.hoverlayer .hovertext')?.textContent ?? '')");
+    browser.wait(&format!("{text} !== ''")).await?;
+    let text = browser.value(&text).await?;
+    let text = text.as_str().context("a text")?;
+    for part in ["IOPS", "n = ", "p99"] {
+        ensure!(text.contains(part), "pointing at a point says {text:?}, nothing of {part:?}");
+    }
+    let settings = browser.value(&format!("{CHART}.data[0].hovertext[0].split('<br>')[0]")).await?;
+    let settings = settings.as_str().context("a text")?;
+    ensure!(text.contains(settings), "pointing at {settings:?} says {text:?}");
+    Ok(())
+}
+
+async fn theme_is(browser: &Browser, wish: &str, dark: bool) -> Result<()> {
+    let script = "document.querySelector(`[data-set-theme=${arguments[0]}]`).click();";
+    browser.script(script, vec![json!(wish)]).await?;
+    browser.wait(&format!("document.documentElement.hasAttribute('data-dark') === {dark}")).await
+}
+
+/// Light and dark follow the system and the buttons, the charts as well.
+pub(crate) async fn theme(browser: &Browser) -> Result<()> {
+    draw_all(browser).await?;
+    let look = |name: &'static str| async move {
+        let look = browser
+            .script(
+                r#"const style = getComputedStyle(document.body);
+                const text = document.querySelector("[data-chart] .xtitle, [data-chart] .ytitle");
+                const light = (colour) => {
+                    const [r, g, b] = colour.match(/\d+(\.\d+)?/g).map(Number);
+                    return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
+                };
+                return [light(style.backgroundColor), light(style.color),
+                    light(getComputedStyle(text).fill)];"#,
+                Vec::new(),
+            )
+            .await?;
+        let number = |index: usize| look[index].as_f64().with_context(|| format!("{name}: {look}"));
+        Ok::<_, anyhow::Error>((number(0)?, number(1)?, number(2)?))
+    };
+    let check = |(ground, text, chart): (f64, f64, f64), dark: bool| {
+        let apart = if dark { text - ground } else { ground - text };
+        let chart = if dark { chart - ground } else { ground - chart };
+        ensure!(apart > 0.5 && chart > 0.5, "ground {ground}, text {text}, chart {chart}");
+        Ok(())
+    };
+    for (wish, dark) in [("dark", true), ("light", false)] {
+        theme_is(browser, wish, dark).await?;
+        check(look("button").await?, dark)?;
+    }
+    theme_is(browser, "auto", false).await?;
+    for (system, dark) in [("dark", true), ("light", false)] {
+        system_is(browser, system).await?;
+        let wanted = format!("document.documentElement.hasAttribute('data-dark') === {dark}");
+        browser.wait(&wanted).await?;
+        check(look("system").await?, dark)?;
+    }
+    Ok(())
+}
+
+/// What the system prefers.
+pub(crate) async fn system_is(browser: &Browser, scheme: &str) -> Result<()> {
+    let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+    browser.cdp("Emulation.setEmulatedMedia", features).await?;
+    Ok(())
+}
+
+/// At no width does anything stand out to the side, and charts fill their frames.
+pub(crate) async fn widths(browser: &Browser) -> Result<()> {
+    draw_all(browser).await?;
+    for width in WIDTHS {
+        browser.resize(width).await?;
+        browser.wait(&format!("window.innerWidth === {width}")).await?;
+        // Charts follow a moment later.
+        let fits = "[...document.querySelectorAll('[data-chart]')].every((place) => \
+                    Math.abs(place.querySelector('.main-svg').getBoundingClientRect().width \
+                    - place.clientWidth) <= 1)";
+        browser.wait(fits).await.with_context(|| format!("charts at {width} px"))?;
+        let wide = browser
+            .script(
+                r#"const room = document.documentElement.clientWidth;
+                const inside = (element) => element.closest(".scroll, svg, .chart") === null;
+                const wide = [...document.body.querySelectorAll("*")].filter((element) =>
+                    inside(element) && element.getBoundingClientRect().right > room + 1);
+                return {
+                    scroll: document.documentElement.scrollWidth, room,
+                    wide: wide.slice(0, 3).map((element) => element.outerHTML.slice(0, 120)),
+                };"#,
+                Vec::new(),
+            )
+            .await?;
+        ensure!(
+            wide["scroll"].as_u64() <= wide["room"].as_u64() && wide["wide"] == json!([]),
+            "at {width} px the page is {} px wide: {}",
+            wide["scroll"],
+            wide["wide"]
+        );
+    }
+    Ok(())
+}
+
+/// On paper everything is drawn, and light, whatever the screen is.
+pub(crate) async fn print(browser: &Browser) -> Result<()> {
+    theme_is(browser, "dark", true).await?;
+    let script = r#"window.dispatchEvent(new Event("beforeprint"));"#;
+    browser.script(script, Vec::new()).await?;
+    let drawn = "[...document.querySelectorAll('[data-chart]')].every((place) => \
+                 place.querySelector('.main-svg') !== null)";
+    browser.wait(drawn).await?;
+    browser.wait("!document.documentElement.hasAttribute('data-dark')").await?;
+    let script = r#"window.dispatchEvent(new Event("afterprint"));"#;
+    browser.script(script, Vec::new()).await?;
+    browser.wait("document.documentElement.hasAttribute('data-dark')").await?;
+    let pdf = browser.cdp("Page.printToPDF", json!({ "printBackground": true })).await?;
+    ensure!(pdf["data"].as_str().is_some_and(|data| data.len() > 20_000), "nothing was printed");
+    Ok(())
+}
