@@ -39,6 +39,9 @@ impl FromStr for Place {
             return Err(format!("{text:?} needs a size, like {kind}:1GiB"));
         }
         text.parse().map(Self::remote).map_err(|error| {
+            if text.contains("://") || text.to_ascii_lowercase().contains("trtype") {
+                return format!("{text:?} is no address: {error}");
+            }
             format!(
                 "{text:?} is neither an address ({error}) nor a device of this machine (try \
                  nvme-tcp://HOST:4420/NQN?nsid=1, /dev/sdb, file:PATH or memory:1GiB)"
@@ -95,6 +98,11 @@ mod tests {
     fn what_is_neither_is_refused_with_examples() {
         for text in ["", "storage", "http://x/", "memory:1x", "floppy:1"] {
             assert!(text.parse::<Place>().is_err(), "{text}");
+        }
+        for text in ["nvme-tcp://host:0/x", "trtype:TCP traddr:host nsid:0"] {
+            let error = text.parse::<Place>().expect_err(text);
+            assert!(error.contains("is no address: the "), "{error}");
+            assert!(!error.contains("/dev/sdb"), "what it is not needs no telling: {error}");
         }
         let error = "elsewhere".parse::<Place>().expect_err("no place");
         assert!(error.contains("nvme-tcp://HOST") && error.contains("memory:1GiB"), "{error}");

@@ -58,9 +58,13 @@ impl Transport {
     }
 
     fn from_scheme(scheme: &str) -> Option<Self> {
-        // "nvme+tcp" is what boot firmware tables and nvme-cli write.
+        // "nvme+tcp" is what boot firmware tables and nvme-cli write, "tcp" what a target's listener
+        // is called.
         let scheme = scheme.replace('+', "-");
-        Self::ALL.into_iter().find(|transport| transport.scheme().eq_ignore_ascii_case(&scheme))
+        Self::ALL.into_iter().find(|transport| {
+            transport.scheme().eq_ignore_ascii_case(&scheme)
+                || transport.name().eq_ignore_ascii_case(&scheme)
+        })
     }
 }
 
@@ -540,6 +544,7 @@ mod tests {
         assert_eq!((id.traddr.as_str(), id.port()), ("fe80::1%eth0", PORT_NVME));
         assert_eq!(id.subnqn.as_ref().map(Nqn::as_str), Some("nqn.2024-01.io.example:x"));
         assert_eq!(id.to_string(), "nvme-tcp://[fe80::1%25eth0]/nqn.2024-01.io.example:x");
+        assert_eq!(parse("tcp://[::1]:4420").to_string(), "nvme-tcp://[::1]:4420");
         let id = parse("trtype:tcp adrfam:ipv6 traddr:storage.example nsid:2");
         assert_eq!(id.to_string(), "nvme-tcp://storage.example?adrfam=IPv6&nsid=2");
         assert_eq!(parse(&id.to_string()), id);
