@@ -16,7 +16,8 @@ impl fmt::Display for ParseDurationError {
 
 impl core::error::Error for ParseDurationError {}
 
-/// Parses a number with its unit: `ns`, `us` (or `µs`), `ms`, `s`, `min`. A bare `0` needs none.
+/// Parses a number with its unit: `ns`, `us` (or `µs`), `ms`, `s`, `min` (or fio's `m`), `h`. A bare
+/// `0` needs none.
 pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
     parse_nanoseconds(text.trim())
         .map(Duration::from_nanos)
@@ -42,7 +43,8 @@ fn parse_nanoseconds(text: &str) -> Option<u64> {
         "us" | "µs" | "μs" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
-        "min" => 60_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
         "" if number == "0" => 1,
         _ => return None,
     };
@@ -89,10 +91,12 @@ mod tests {
             ("1.5ms", 1_500_000),
             ("2 s", 2_000_000_000),
             ("1min", 60_000_000_000),
+            ("2m", 120_000_000_000),
+            ("1.5h", 5_400_000_000_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
         }
-        for text in ["", "5", "ms", "-1s", "1.s", "1h", "1e3s", "99999999999999999999s", ".5s"] {
+        for text in ["", "5", "ms", "-1s", "1.s", "1d", "1e3s", "99999999999999999999s", ".5s"] {
             assert!(parse(text).is_err(), "{text}");
         }
     }
