@@ -77,7 +77,7 @@ impl ControllerDriver {
         options: &Options,
         kind: ControllerKind,
     ) -> Result<Self, Error> {
-        let addresses = resolve(&options.address)?;
+        let addresses = resolve(&options.address, options.host_traddr)?;
         let (postbox, mailbox) = reactor.mailbox();
         let shared = Arc::new(Shared::new(options.clone(), kind, postbox)?);
         let mut association = Association::new(shared.config.clone());
@@ -308,7 +308,7 @@ impl ControllerDriver {
         self.connection_tag = (self.connection_tag + 1) % limits::CONNECTION_TAGS;
         let tag = self.connection_tag;
         let depth = weft_nvmf::host::limits::ADMIN_QUEUE_ENTRIES - 1;
-        let options = HostOptions { queue_depth: depth, ..host_options(&self.shared, address) };
+        let options = HostOptions { queue_depth: depth, ..host_options(&self.shared) };
         let inner = HostConnection::connect(reactor, self.owner, tag, address, options);
         let tags = vec![None; usize::from(depth)];
         self.connection = Some(Connection { inner, tag, ready: false, tags });

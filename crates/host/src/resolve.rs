@@ -7,8 +7,12 @@ use weft_nvmf::host::{AddressFamily, TransportId};
 
 use crate::error::Error;
 
-/// The addresses of a transport id, in the resolver's order, of the family that it asks for.
-pub(crate) fn resolve(address: &TransportId) -> Result<Vec<SocketAddr>, Error> {
+/// The addresses of a transport id, in the resolver's order, of the family that it asks for and
+/// that can be reached from the local address, if one is asked for.
+pub(crate) fn resolve(
+    address: &TransportId,
+    local: Option<IpAddr>,
+) -> Result<Vec<SocketAddr>, Error> {
     let host = address.traddr.as_str();
     let port = address.port();
     let failed = |reason: String| Error::Resolve { name: host.to_owned(), reason };
@@ -29,7 +33,14 @@ pub(crate) fn resolve(address: &TransportId) -> Result<Vec<SocketAddr>, Error> {
         let family = address.family.map_or("", AddressFamily::name);
         return Err(failed(format!("it has no {family} address")));
     }
-    Ok(wanted)
+    let Some(local) = local else { return Ok(wanted) };
+    let reached: Vec<SocketAddr> =
+        wanted.into_iter().filter(|wanted| wanted.is_ipv4() == local.is_ipv4()).collect();
+    if reached.is_empty() {
+        let what = "is of another address family than the local address";
+        return Err(Error::Invalid(format!("{host} {what} {local}")));
+    }
+    Ok(reached)
 }
 
 #[cfg(test)]
@@ -37,7 +48,16 @@ mod tests {
     use super::*;
 
     fn addresses(text: &str) -> Result<Vec<SocketAddr>, Error> {
-        resolve(&text.parse().expect(text))
+        resolve(&text.parse().expect(text), None)
+    }
+
+    #[test]
+    fn a_local_address_chooses_the_family() {
+        let local = |text: &str| Some(text.parse().expect("an address"));
+        let address = "nvme-tcp://127.0.0.1:4420".parse().expect("an address");
+        assert_eq!(resolve(&address, local("127.0.0.9")).map(|found| found.len()).ok(), Some(1));
+        let error = resolve(&address, local("::1")).expect_err("another family").to_string();
+        assert!(error.contains("127.0.0.1") && error.contains("::1"), "{error}");
     }
 
     #[test]

@@ -288,8 +288,7 @@ impl QueuePair {
         let Some(link) = &self.link else { return };
         self.connection_tag = (self.connection_tag + 1) % limits::CONNECTION_TAGS;
         let entries = link.picture.controller.queue_entries;
-        let options =
-            HostOptions { queue_depth: entries - 1, ..host_options(&self.shared, link.address) };
+        let options = HostOptions { queue_depth: entries - 1, ..host_options(&self.shared) };
         let connection = HostConnection::connect(
             reactor,
             self.owner,
@@ -587,13 +586,12 @@ fn epoch(now: Duration, timeout: Duration) -> u32 {
 }
 
 /// What both kinds of queues ask of the transport.
-pub(crate) fn host_options(shared: &Shared, address: std::net::SocketAddr) -> HostOptions {
+pub(crate) fn host_options(shared: &Shared) -> HostOptions {
     let options = &shared.options;
-    let local = options.host_traddr.filter(|local| local.is_ipv4() == address.is_ipv4());
     HostOptions {
         header_digest: options.hdr_digest,
         data_digest: options.data_digest,
-        local: local.map(|local| std::net::SocketAddr::new(local, 0)),
+        local: options.host_traddr.map(|local| std::net::SocketAddr::new(local, 0)),
         timeout: options.connect_timeout,
         close_timeout: limits::CLOSE_TIMEOUT,
         ..HostOptions::default()
