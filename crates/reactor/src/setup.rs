@@ -96,7 +96,7 @@ impl fmt::Display for SetupError {
         match self {
             Self::Pool(error) => write!(f, "cannot reserve the buffer pool: {error}"),
             Self::Waker(error) => write!(f, "cannot make an eventfd: {error}"),
-            Self::Uring(error) => write!(f, "cannot set up io_uring: {error}"),
+            Self::Uring(error) => write!(f, "cannot set up io_uring: {error}{}", hint(error)),
             Self::Epoll(error) => write!(f, "cannot set up epoll: {error}"),
             Self::Pin { cpu, error } => write!(f, "cannot pin the thread to CPU {cpu}: {error}"),
             Self::UnknownDriver(name) => {
@@ -144,8 +144,18 @@ pub(crate) fn kernel_driver(
 fn say_once(error: &io::Error) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        log::warn!("io_uring cannot be had ({error}); going on with epoll, which is slower");
+        let hint = hint(error);
+        log::warn!("io_uring cannot be had ({error}{hint}); going on with epoll, which is slower");
     });
+}
+
+/// What to do about it, where the error does not say. To some kernels (6.18 is one) a ring is locked
+/// memory of whoever is no administrator.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::OutOfMemory => "; the limit of locked memory, ulimit -l, may be too low",
+        _ => "",
+    }
 }
 
 fn chosen_by_environment() -> Result<DriverKind, SetupError> {
@@ -174,6 +184,13 @@ mod tests {
         assert_eq!(driver_by_name("epoll").unwrap(), DriverKind::Epoll);
         let error = driver_by_name("Epoll").unwrap_err().to_string();
         assert!(error.contains("WEFT_DRIVER") && error.contains("\"Epoll\""), "{error}");
+    }
+
+    #[test]
+    fn too_little_locked_memory_is_told_as_that() {
+        let error = |errno| SetupError::Uring(io::Error::from_raw_os_error(errno)).to_string();
+        assert!(error(12).contains("ulimit -l"), "{}", error(12));
+        assert!(!error(1).contains("ulimit"), "{}", error(1));
     }
 
     #[test]
