@@ -97,8 +97,11 @@ pub enum EndReason {
     KeepAliveExpired,
     /// The host did not enable the controller in time.
     NeverEnabled,
-    /// The admin connection was lost.
+    /// The admin connection was lost while the host used the controller.
     AdminQueueLost,
+    /// The host closed the admin connection after it had shut the controller down or disabled
+    /// it, or without having enabled it.
+    Disconnected,
     /// The host may no longer connect to the subsystem.
     HostNotAllowed,
     /// The controller failed.
@@ -305,7 +308,10 @@ impl Controller {
                     self.complete_late(self.completion(command_id, status));
                 }
             }
-            ControllerEvent::AdminQueueLost => self.end(EndReason::AdminQueueLost),
+            ControllerEvent::AdminQueueLost if self.is_in_use() => {
+                self.end(EndReason::AdminQueueLost);
+            }
+            ControllerEvent::AdminQueueLost => self.end(EndReason::Disconnected),
             ControllerEvent::Fatal => {
                 self.status = self.status.with_fatal(true);
                 self.end(EndReason::Fatal);
@@ -421,13 +427,17 @@ impl Controller {
             return;
         }
         self.ended = true;
-        if self.configuration.enable()
-            && self.status.shutdown_status() == ShutdownStatus::NORMAL_OPERATION
-        {
+        if self.is_in_use() {
             self.view.shared.count_lost_association();
         }
         self.effects.push_back(Effect::EndQueues(reason));
         self.effects.push_back(Effect::Close(reason));
+    }
+
+    /// Whether the host has enabled the controller and not asked for its shutdown since.
+    fn is_in_use(&self) -> bool {
+        self.configuration.enable()
+            && self.status.shutdown_status() == ShutdownStatus::NORMAL_OPERATION
     }
 
     /// From now on the host has the association timeout to enable the controller.

@@ -255,7 +255,12 @@ fn a_lost_admin_connection_ends_everything() {
     let mut controller = enabled();
     configure(&mut controller, with_shutdown(ShutdownNotification::NORMAL));
     controller.handle_event(ControllerEvent::AdminQueueLost);
+    assert_eq!(effects(&mut controller), gone(EndReason::Disconnected));
     assert_eq!(controller.view.shared.associations_lost(), 0, "an orderly shutdown");
+
+    let mut controller = controller_of(view(&[1]));
+    controller.handle_event(ControllerEvent::AdminQueueLost);
+    assert_eq!(effects(&mut controller), gone(EndReason::Disconnected), "it was never in use");
 }
 
 #[test]

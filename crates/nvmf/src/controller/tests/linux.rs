@@ -122,7 +122,7 @@ fn the_linux_host_resets() {
     configure(&mut controller, ENABLE.with_enable(false));
     assert_eq!(status(&mut controller), 0);
     controller.handle_event(ControllerEvent::AdminQueueLost);
-    let gone = EndReason::AdminQueueLost;
+    let gone = EndReason::Disconnected;
     let ending = [Effect::EndQueues(gone), Effect::Close(gone)];
     match &effects(&mut controller)[..] {
         [Effect::Abort { .. }, Effect::Complete(completion), rest @ ..] => {
