@@ -220,8 +220,11 @@ fn wait_until_ready(
 /// When counting begins and ends, for the onlooker.
 struct Moments {
     /// What is still to come, soonest last.
-    due: Vec<(Option<Duration>, fn(&mut dyn Onlooker))>,
+    due: Vec<Moment>,
 }
+
+/// When (`None`: never), and what the onlooker is told then.
+type Moment = (Option<Duration>, fn(&mut dyn Onlooker));
 
 impl Moments {
     fn new(setup: &Setup<'_>, start: Duration) -> Self {

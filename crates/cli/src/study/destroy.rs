@@ -81,9 +81,9 @@ mod tests {
             control: None,
         }];
         let of = |study, precondition, local| at_risk(&plan(study), precondition, local, &[]);
-        assert_eq!(of("pattern-sweep", false, Some(&spec)), [name.clone()]);
+        assert_eq!(of("pattern-sweep", false, Some(&spec)), std::slice::from_ref(&name));
         assert!(of("size-sweep", false, Some(&spec)).is_empty(), "it only reads");
-        assert_eq!(of("size-sweep", true, Some(&spec)), [name.clone()]);
+        assert_eq!(of("size-sweep", true, Some(&spec)), std::slice::from_ref(&name));
         let memory = DeviceSpec::memory("1MiB").expect("a device");
         assert!(of("pattern-sweep", false, Some(&memory)).is_empty());
         assert!(of("pattern-sweep", false, None).is_empty());

@@ -17,6 +17,9 @@ use weft_target::{GroupStatistics, Watch};
 
 use crate::{failure::Failure, signals::Wish};
 
+/// Those who asked for a reload, each waiting for what became of it.
+type Waiting = Arc<Mutex<Vec<Sender<Result<(), String>>>>>;
+
 /// How long a reload may take until whoever asked for it is told that it takes long.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -24,7 +27,7 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Control {
     server: Server,
-    waiting: Arc<Mutex<Vec<Sender<Result<(), String>>>>>,
+    waiting: Waiting,
 }
 
 impl Control {
@@ -34,7 +37,7 @@ impl Control {
         watch: Watch,
         wish: Sender<Wish>,
     ) -> Result<Self, Failure> {
-        let waiting: Arc<Mutex<Vec<Sender<Result<(), String>>>>> = Arc::default();
+        let waiting: Waiting = Arc::default();
         let asked = Arc::clone(&waiting);
         let methods = Methods::new()
             .with::<GetStatistics>(move |()| Ok(statistics(&watch)))

@@ -202,10 +202,10 @@ impl Metric {
 
     /// Reads it.
     pub(crate) fn read(&self, cells: &Cells, cell: &Cell) -> Reading {
-        if let Some(digits) = self.name.strip_prefix('p') {
-            if let Ok(percentile) = digits.parse::<f64>() {
-                return read_percentile(cell, percentile);
-            }
+        if let Some(digits) = self.name.strip_prefix('p')
+            && let Ok(percentile) = digits.parse::<f64>()
+        {
+            return read_percentile(cell, percentile);
         }
         match self.name.as_str() {
             "delta" => against(cell, cells.local(cell), mean_ns, |own, base| own - base),

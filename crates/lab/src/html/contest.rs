@@ -66,7 +66,9 @@ fn among<'a>(
     let place = |cell: &Cell| -> Vec<Option<Value>> {
         varied.iter().filter(tells).map(|key| cell.value(key).cloned()).collect()
     };
-    let mut points: Vec<(Vec<Option<Value>>, Vec<Option<&Cell>>)> = Vec::new();
+    // Each place, with the cell that each contender has there.
+    type Point<'a> = (Vec<Option<Value>>, Vec<Option<&'a Cell>>);
+    let mut points: Vec<Point<'_>> = Vec::new();
     for cell in cells.measured(role) {
         let found = contenders.iter().position(|value| Some(value) == cell.value(contender));
         let Some(index) = found else { continue };

@@ -159,7 +159,7 @@ pub(super) fn short(name: &str, value: &Value) -> String {
 /// `4 KiB`; bytes where no unit divides.
 pub(super) fn bytes_text(bytes: u64) -> String {
     for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
-        if bytes >= unit && bytes % unit == 0 {
+        if bytes >= unit && bytes.is_multiple_of(unit) {
             return format!("{} {name}", bytes / unit);
         }
     }

@@ -221,7 +221,9 @@ fn knees(cells: &Cells) -> Option<String> {
     let varied = cells.varied(Role::Plain);
     let axis = AXES.iter().find(|axis| varied.iter().any(|key| key == *axis))?;
     let others: Vec<&String> = varied.iter().filter(|key| key.as_str() != *axis).collect();
-    let mut lines: Vec<(Vec<Option<Value>>, Vec<(Value, f64)>)> = Vec::new();
+    // Each line of the figure, with its points.
+    type Line = (Vec<Option<Value>>, Vec<(Value, f64)>);
+    let mut lines: Vec<Line> = Vec::new();
     for cell in cells.measured(Role::Plain) {
         let line: Vec<Option<Value>> = others.iter().map(|key| cell.value(key).cloned()).collect();
         let (Some(value), Some(iops)) = (cell.value(axis), named("iops").read(cells, cell).mean())
@@ -379,10 +381,12 @@ fn saturation(cells: &Cells) -> Vec<String> {
         let iops = units::show(Unit::Iops, iops);
         sentences.push(format!("One {shared} core delivers {iops} IOPS{limited}."));
     }
-    if let [(_, one), (_, other)] = points[..] {
-        if one > 0.0 && other > 0.0 && points.first().is_some_and(|(name, _)| *name == "host") {
-            sentences.push(format!("The target's is {} the host's.", units::times(other / one)));
-        }
+    if let [(_, one), (_, other)] = points[..]
+        && one > 0.0
+        && other > 0.0
+        && points.first().is_some_and(|(name, _)| *name == "host")
+    {
+        sentences.push(format!("The target's is {} the host's.", units::times(other / one)));
     }
     sentences
 }

@@ -146,10 +146,10 @@ fn nearest(result: &PublishedResult, candidates: &mut Vec<&Cell>) -> Vec<String>
         let distance = |cell: &Cell| of(cell).map_or(u64::MAX, |ours| ours.abs_diff(theirs));
         let Some(least) = candidates.iter().map(|cell| distance(cell)).min() else { continue };
         candidates.retain(|cell| distance(cell) == least);
-        if let Some(ours) = candidates.first().and_then(|cell| of(cell)) {
-            if ours != theirs {
-                differences.push(format!("{ours} {name} here, {theirs} there"));
-            }
+        if let Some(ours) = candidates.first().and_then(|cell| of(cell))
+            && ours != theirs
+        {
+            differences.push(format!("{ours} {name} here, {theirs} there"));
         }
     }
     let qd = result.qd.filter(|_| result.metric.ends_with("_max"));
