@@ -42,9 +42,9 @@ pub(crate) enum Verb {
     Study(crate::study::Options),
     /// Make a page to look at from results.
     Report(crate::report::Options),
-    /// Serve a memory device on this machine, drive it over TCP and beside that locally, and
-    /// compare.
-    FirstLook(crate::first_look::Options),
+    /// What a memory device costs over TCP here, beside the same device locally: a study of a
+    /// minute, and its report.
+    FirstLook(Box<crate::study::FirstLook>),
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ mod connection;
 mod discover;
 mod failure;
 mod fields;
-mod first_look;
 mod floor;
 mod flush;
 mod identify;
@@ -79,6 +78,6 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Floor(options) => floor::run(options),
         Verb::Study(options) => study::run(options),
         Verb::Report(options) => report::run(options),
-        Verb::FirstLook(options) => first_look::run(options),
+        Verb::FirstLook(options) => study::first_look(options),
     }
 }

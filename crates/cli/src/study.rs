@@ -47,6 +47,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
+/// The first look is a study like any other; it has a verb of its own because it comes first.
+pub(crate) fn first_look(options: &FirstLook) -> Result<(), Failure> {
+    run::first_look(&options.how)
+}
+
+/// Options of `weft first-look`.
+#[derive(Debug, Args)]
+pub(crate) struct FirstLook {
+    #[command(flatten)]
+    how: run::How,
+}
+
 /// A built-in study by its name, or one from a file.
 fn plan(name: &str) -> Result<Plan, Failure> {
     if let Some(builtin) = builtin::find(name) {

@@ -8,8 +8,8 @@
 //! - `plan.toml`: the plan as it was run.
 //! - `results.csv`: the same as `results.jsonl` without the histograms, for spreadsheets.
 //!
-//! `docs/results.md` describes every field. A reader takes what it knows and leaves the rest: fields
-//! may be added within a version of the schema, but none changes its meaning.
+//! `docs/results.md` describes every field. A reader takes what it knows and leaves the rest:
+//! fields may be added within a version of the schema, but none changes its meaning.
 
 mod csv;
 mod environment;

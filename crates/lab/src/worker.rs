@@ -309,7 +309,10 @@ impl<'a> Worker<'a> {
         if let Some(due_ns) = due_ns {
             // The end of the run is a time like any other.
             let due = Duration::from_nanos(due_ns.min(self.end_ns));
-            let wake = due.saturating_sub(SPIN_BEFORE_DUE);
+            // Who is to sleep leaves the processor to others until the last moment.
+            let sleeps = self.job.polling == Polling::Sleep;
+            let early = if sleeps { Duration::ZERO } else { SPIN_BEFORE_DUE };
+            let wake = due.saturating_sub(early);
             if self.job.polling == Polling::Spin || wake <= self.reactor.now() {
                 return Patience::NoWait;
             }

@@ -34,15 +34,30 @@ use crate::{
 /// Where results go that are not told where.
 const RESULTS: &str = "weft-results";
 
+/// What a run that goes on takes over from the one that was stopped.
+const SET_BY_THE_FIRST_RUN: [&str; 11] = [
+    "study",
+    "out",
+    "quick",
+    "runtime",
+    "ramp_time",
+    "repeats",
+    "seed",
+    "only",
+    "local",
+    "target",
+    "control",
+];
+
 /// Options of `weft study run`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// Name of a study, or a file: PLAN.toml.
     #[arg(value_name = "NAME|PLAN.toml", required_unless_present = "resume")]
     study: Option<String>,
-    /// Go on in a directory where an earlier run was stopped or failed: with the same plan and seed,
-    /// only what is missing is measured.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["study", "out", "quick", "runtime", "ramp_time", "repeats", "seed", "only", "local", "target", "control"])]
+    /// Go on in a directory where an earlier run was stopped or failed: with the same plan and
+    /// seed, only what is missing is measured.
+    #[arg(long, value_name = "DIR", conflicts_with_all = SET_BY_THE_FIRST_RUN)]
     resume: Option<PathBuf>,
     #[command(flatten)]
     how: How,
@@ -89,6 +104,9 @@ pub(super) struct How {
     /// Fill the device given by --local before the first cell, until it is steady.
     #[arg(long)]
     precondition: bool,
+    /// How long to wait at most until it is steady.
+    #[arg(long, value_name = "TIME", default_value = "30min", value_parser = time)]
+    precondition_limit: Duration,
     /// The data there may be destroyed: a device or target that was given, by its name.
     #[arg(long, value_name = "PATH|URL")]
     yes_destroy: Vec<String>,
@@ -116,6 +134,10 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
         (None, Some(study)) => begin(study, &options.how),
         (None, None) => Err(Failure::because("which study? `weft study list` shows them")),
     }
+}
+
+pub(super) fn first_look(how: &How) -> Result<(), Failure> {
+    begin("first-look", how)
 }
 
 fn begin(study: &str, how: &How) -> Result<(), Failure> {
@@ -234,7 +256,7 @@ impl Session<'_> {
             local,
             given,
             driver: self.how.driver.into(),
-            precondition,
+            precondition: precondition.then_some(self.how.precondition_limit),
             fio: self.how.fio_json,
             remake: self.remake.clone(),
             wall_ms: &wall_ms,

@@ -3,4 +3,5 @@
 mod control;
 mod look;
 mod serve;
+mod study;
 mod weft;

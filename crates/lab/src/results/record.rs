@@ -199,7 +199,9 @@ impl Mark {
     pub const fn explained(self) -> &'static str {
         match self {
             Self::SharedCores => "roles shared processors",
-            Self::LoadLimited => "load-limited: another processor was full before the one to be filled",
+            Self::LoadLimited => {
+                "load-limited: another processor was full before the one to be filled"
+            }
             Self::NotSettled => "IOPS had not settled",
             Self::NotAwaited => "steady state was not waited for",
             Self::GeneratorFull => "the load generator's processor was full",

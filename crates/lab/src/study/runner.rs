@@ -27,9 +27,6 @@ const FAILURES_MAX: usize = 3;
 /// How long each probe of the link takes.
 const LINK_PROBE: Duration = Duration::from_millis(400);
 
-/// How long a device may take to become steady after it was filled.
-const PRECONDITION_LIMIT: Duration = Duration::from_secs(1800);
-
 /// What a study is run with.
 pub struct Settings<'a> {
     /// The study; its `run` says with what seed, and which cells.
@@ -42,8 +39,9 @@ pub struct Settings<'a> {
     pub given: Vec<Given>,
     /// Which of the kernel's interfaces everybody uses.
     pub driver: DriverKind,
-    /// Fill the device first. Who sets this has asked its owner.
-    pub precondition: bool,
+    /// Fill the device first, and wait no longer than this for it to become steady. Who sets this
+    /// has asked its owner.
+    pub precondition: Option<Duration>,
     /// Keep each repeat in fio's form as well.
     pub fio: bool,
     /// The command that runs this study; `--only …` is added for each cell.
@@ -210,8 +208,8 @@ impl Runner<'_> {
             }
             self.write_environment()?;
         }
-        if self.settings.precondition {
-            self.precondition()?;
+        if let Some(limit) = self.settings.precondition {
+            self.precondition(limit)?;
         }
         Ok(())
     }
@@ -243,7 +241,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn precondition(&mut self) -> Result<(), Over> {
+    fn precondition(&mut self, limit: Duration) -> Result<(), Over> {
         let factory = match &self.settings.local {
             Some(spec) => spec.build().map_err(|error| error.to_string()),
             None => Err("there is no device to be preconditioned (--local PATH)".to_owned()),
@@ -257,7 +255,7 @@ impl Runner<'_> {
         let mut tell = |what: &str, progress: &crate::Progress| {
             observer.progress(&position, &format!("preconditioning: {what}"), progress);
         };
-        match precondition::precondition(&factory, PRECONDITION_LIMIT, self.stop, &mut tell) {
+        match precondition::precondition(&factory, limit, self.stop, &mut tell) {
             Ok(steady) => {
                 let end = if steady { "until it was steady" } else { "and did not become steady" };
                 self.environment

@@ -269,7 +269,7 @@ mod tests {
     fn what_contradicts_itself_is_told() {
         for (from, to, part) in [
             ("name = \"mine\"", "name = \"Mine\"", "a-z"),
-            ("name = \"mine\"", "name = \"mine\"\nspeed = 1", "unknown field"),
+            ("name = \"mine\"", "name = \"mine\"\nspeed = 1", "line 3: unknown field"),
             ("title = \"Mine\"", "title = \"\"", "say something"),
             ("\"tcp\"]", "\"smb\"]", "transport smb is not"),
             ("\"tcp\"]", "\"local\"]", "twice"),

@@ -9,7 +9,7 @@ impl FromStr for Plan {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
-        let mut plan: Self = toml::from_str(text).map_err(|error| PlanError(error.to_string()))?;
+        let mut plan: Self = toml::from_str(text).map_err(|error| located(text, &error))?;
         let axes = plan.axes.iter_mut().chain(&mut plan.quick.axes);
         for (key, values) in axes {
             values.iter_mut().try_for_each(|value| read(key, value))?;
@@ -26,6 +26,13 @@ impl FromStr for Plan {
         plan.check()?;
         Ok(plan)
     }
+}
+
+/// One sentence, with the line that it is about.
+fn located(text: &str, error: &toml::de::Error) -> PlanError {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let line = before.map(|before| format!("line {}: ", before.matches('\n').count() + 1));
+    PlanError(format!("{}{}", line.unwrap_or_default(), error.message().trim()))
 }
 
 /// Sizes may be written as people write them.

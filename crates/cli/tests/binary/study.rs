@@ -1,0 +1,367 @@
+//! Studies, with targets that they start themselves and with targets that are there already.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use weft_lab::results::{self, Mark, Record, Role, Status, number};
+
+use crate::weft::{DRIVERS, Folder, Target, command, text, weft};
+
+/// A study with these axes and settings.
+fn plan(folder: &Folder, body: &str) -> PathBuf {
+    let path = folder.path("plan.toml");
+    let head = "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"What then?\"\n\
+                source = { document = \"weft\", figure = \"none\" }\n";
+    let (top, rest) = body.split_once("[axes]").expect("axes");
+    fs::write(&path, format!("{head}{top}[axes]{rest}")).expect("a plan");
+    path
+}
+
+/// Times that say nothing about the machine but let every cell see requests.
+const SHORT: [&str; 6] = ["--runtime", "60ms", "--ramp-time", "20ms", "--repeats", "1"];
+
+fn records(directory: &Path) -> Vec<Record> {
+    results::load(directory).expect("results").records
+}
+
+fn lines(directory: &Path) -> usize {
+    let text = fs::read_to_string(directory.join(results::file::RECORDS)).unwrap_or_default();
+    text.lines().count()
+}
+
+/// The target served what the host asked for, and nothing else.
+fn assert_served(record: &Record) {
+    let value = |name: &str| record.values.get(name).copied();
+    assert!(value(number::REQUESTS_ALL) > Some(0.0), "{}", record.cell);
+    assert_eq!(value(number::REQUESTS_ALL), value(number::SERVED_ALL), "{}", record.cell);
+}
+
+#[test]
+fn a_first_look_measures_both_and_ends_with_a_report() {
+    for driver in DRIVERS {
+        let folder = Folder::new(&format!("first-look-{driver}"));
+        let out = folder.path("out");
+        let how = ["--local", "memory:8MiB", "--driver", driver, "--out", text(&out), "-o", "json"];
+        let words = [&["first-look"], &SHORT[..], &how].concat();
+        let said = weft(driver, words).json();
+        assert_eq!(said["measured"], 24, "{said}");
+        let report = fs::read_to_string(said["report"].as_str().expect("a report"));
+        assert!(report.expect("the report").contains("<html"));
+        let loaded = results::load(&out).expect("results");
+        assert_eq!(loaded.records.len(), 24);
+        for record in &loaded.records {
+            assert_eq!(record.status, Status::Measured, "{}", record.cell);
+            assert!(record.has(Mark::NotAwaited) && record.host.is_some());
+            assert!(record.command.starts_with("weft study run first-look --"));
+            let remote = record.cell.contains("transport=tcp");
+            assert_eq!(record.target.is_some(), remote);
+            if remote {
+                assert_served(record);
+                let target = record.target.as_ref().expect("a target");
+                assert_eq!(target.threads.len(), 1);
+                assert!(!target.machine.cores.is_empty() && !target.served.is_empty());
+            }
+        }
+        let environment = loaded.environment;
+        assert_eq!(
+            (environment.study.as_str(), environment.link.is_empty()),
+            ("first-look", false)
+        );
+        assert!(environment.targets[0].statistics && environment.targets[0].started_here);
+        assert!(environment.ended_at_ms >= environment.started_at_ms);
+        let table = fs::read_to_string(out.join(results::file::TABLE)).expect("a table");
+        assert_eq!(table.lines().count(), 25);
+    }
+}
+
+#[test]
+fn local_and_remote_of_a_point_stand_together_and_the_seed_decides_the_order() {
+    let folder = Folder::new("order");
+    let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 2, 4, 8]\n");
+    let order = |name: &str, seed: &str| {
+        let out = folder.path(name);
+        let how = ["--local", "null:1GiB", "--seed", seed, "--out", text(&out), "--no-report"];
+        let words = [&["study", "run", text(&plan)], &SHORT[..], &how, &["--quick"]].concat();
+        weft("epoll", words).text();
+        records(&out).into_iter().map(|record| record.cell).collect::<Vec<_>>()
+    };
+    let first = order("a", "1");
+    assert_eq!(first, order("b", "1"));
+    assert_ne!(first, order("c", "2"));
+    for pair in first.chunks(2) {
+        let point = |cell: &str| cell.split(" transport=").next().map(str::to_owned);
+        assert_eq!(point(&pair[0]), point(&pair[1]));
+    }
+}
+
+#[test]
+fn tenants_share_what_they_are_to_share_and_the_invariant_holds() {
+    let folder = Folder::new("tenants");
+    for shared in ["host", "target"] {
+        let body = format!(
+            "kind = \"interference\"\n[axes]\nforeground = [\"l-app\", \"t-app\"]\n\
+             load_percent = [10, 50]\n[fixed]\nhost_polling = \"sleep\"\ntarget_idle_poll_us = 0\n\
+             [interference]\nshared = \"{shared}\"\nbackground = {{ depth = 16 }}\n\
+             [interference.foreground]\nl-app = {{ depth = 1 }}\nt-app = {{ depth = 32 }}\n"
+        );
+        let plan = plan(&folder, &body);
+        let out = folder.path(shared);
+        let how = ["--local", "memory:8MiB", "--out", text(&out), "--no-report", "--quick"];
+        let words = [&["study", "run", text(&plan)], &SHORT[..], &how].concat();
+        let ran = weft("uring", words);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let records = records(&out);
+        let of = |role| records.iter().filter(move |record| record.role == role);
+        let counts = [Role::Saturation, Role::Alone, Role::Foreground, Role::Background]
+            .map(|role| of(role).count());
+        assert_eq!(counts, [1, 2, 4, 4]);
+        for record in &records {
+            assert_eq!(record.status, Status::Measured, "{}", record.cell);
+            assert_served(record);
+        }
+        for foreground in of(Role::Foreground) {
+            let background = of(Role::Background)
+                .find(|record| record.together == foreground.together)
+                .expect("its background");
+            assert!(background.has(Mark::OpenLoop) && !foreground.has(Mark::OpenLoop));
+            let share =
+                background.values[number::OFFERED_IOPS] / background.values[number::REFERENCE_IOPS];
+            let percent = foreground.configuration["load_percent"].as_number().expect("a load");
+            assert!((share * 100.0 - percent).abs() < 1e-6);
+            let direction = background.read.as_ref().expect("reads");
+            assert!(direction.completion.is_some(), "both times are kept of an open loop");
+        }
+        let few = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 3);
+        assert_eq!(of(Role::Foreground).all(|record| record.has(Mark::SharedCores)), few);
+    }
+}
+
+#[test]
+fn a_known_delay_is_found_across_the_network() {
+    let folder = Folder::new("self-check");
+    let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\n[fixed]\ndepth = 1\n");
+    let percentiles = |name: &str, device: &str| {
+        let out = folder.path(name);
+        let how = ["--local", device, "--out", text(&out), "--no-report", "--quick"];
+        let times = ["--runtime", "250ms", "--ramp-time", "30ms", "--repeats", "1"];
+        let words = [&["study", "run", text(&plan)], &times[..], &how].concat();
+        weft("uring", words).text();
+        let of = |record: &Record| {
+            let latency = record.read.as_ref().expect("reads").latency.latency().expect("one");
+            let share = latency.percentile_ns(50.0).expect("the median");
+            (record.cell.clone(), (latency.min_ns(), share))
+        };
+        records(&out).iter().map(of).collect::<BTreeMap<_, _>>()
+    };
+    let plain = percentiles("plain", "memory:1MiB");
+    let delayed = percentiles("delayed", "delay:read=2ms:memory:1MiB");
+    assert_eq!(plain.len(), 2);
+    for (cell, (least, median)) in &delayed {
+        let delay = 2_000_000;
+        assert!(*least >= delay && *median >= delay, "{cell}: {least} {median}");
+        // A busy machine adds to both; it does not take half of the delay away.
+        let (_, before) = plain[cell];
+        assert!(before < delay, "{cell}: {before} without the delay");
+        assert!(*median >= before.max(delay), "{cell}: {before} and {median}");
+    }
+}
+
+/// A study that is under way.
+struct Running(Child);
+
+impl Running {
+    fn start(words: &[&str]) -> Self {
+        let mut command = command("epoll");
+        command.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
+        Self(command.spawn().expect("the binary"))
+    }
+
+    /// Waits until so many lines of results are there.
+    fn wait_for_lines(&mut self, directory: &Path, count: usize) {
+        for _ in 0..2_000 {
+            if lines(directory) >= count {
+                return;
+            }
+            assert!(self.0.try_wait().expect("the process").is_none(), "it ended before");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("there are only {} lines", lines(directory));
+    }
+
+    fn interrupt(&self) {
+        kill_process(Pid::from_child(&self.0), Signal::INT).expect("the process is there");
+    }
+
+    /// Its exit code and what it complained about.
+    fn wait(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        let mut stderr = self.0.stderr.take().expect("a pipe");
+        std::io::Read::read_to_string(&mut stderr, &mut said).expect("text");
+        (self.0.wait().expect("the process").code(), said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+#[test]
+fn what_was_stopped_goes_on_where_it_was() {
+    let folder = Folder::new("resume");
+    let body = "[axes]\ntransport = [\"local\", \"tcp\", \"rdma\"]\ndepth = [1, 2, 4, 8, 16]\n";
+    let plan = plan(&folder, body);
+    let out = folder.path("out");
+    let how = ["--local", "null:1GiB", "--out", text(&out), "--no-report", "--quick"];
+    let times = ["--runtime", "100ms", "--ramp-time", "20ms", "--repeats", "2"];
+    let words = [&["study", "run", text(&plan)], &times[..], &how].concat();
+    let mut running = Running::start(&words);
+    // Five cells are skipped before the first one is measured.
+    running.wait_for_lines(&out, 5 + 4);
+    running.interrupt();
+    let (code, said) = running.wait();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("what was measured is kept") && said.contains("--resume"), "{said}");
+    assert!(said.contains("cells are missing"), "{said}");
+    let before = lines(&out);
+    assert!((9..25).contains(&before), "{before}");
+    assert!(results::load(&out).expect("results").environment.interrupted);
+    let again = ["study", "run", "--resume", text(&out), "--no-report", "-o", "json"];
+    let said = weft("epoll", again).json();
+    assert_eq!((&said["measured"], &said["skipped"]), (&20.into(), &5.into()), "{said}");
+    assert_eq!(lines(&out), 25, "nothing is measured twice");
+    let loaded = results::load(&out).expect("results");
+    let cells: BTreeSet<_> = loaded.records.iter().map(|r| (r.cell.clone(), r.repeat)).collect();
+    assert_eq!(cells.len(), 25);
+    assert!(!loaded.environment.interrupted);
+    let fault = weft("epoll", words).fault();
+    assert!(fault.contains("holds results already"), "{fault}");
+}
+
+#[test]
+fn a_target_of_others_is_studied_and_its_end_is_told() {
+    let folder = Folder::new("given");
+    let plan = plan(&folder, "[axes]\ntransport = [\"tcp\"]\ndepth = [1, 2, 4, 8, 16, 32]\n");
+    let control = format!("unix:{}", folder.path("control").display());
+    let target = Target::start("epoll", &["--memory", "8MiB", "--control", &control]);
+    let url = target.url(1);
+    let run = |name: &str, more: &[&str]| {
+        let out = folder.path(name);
+        let how = ["--target", &url, "--out", text(&out), "--no-report", "--quick"];
+        let words = [&["study", "run", text(&plan)], &SHORT[..], &how, more].concat();
+        weft("epoll", words).text();
+        records(&out)
+    };
+    for record in run("known", &["--control", &control]) {
+        assert!(record.is_measured() && record.target.is_some());
+        assert!(!record.has(Mark::TargetUnknown));
+        assert_served(&record);
+    }
+    for record in run("unknown", &["--only", "depth=4"]) {
+        assert!(record.is_measured() && record.target.is_none());
+        assert!(record.has(Mark::TargetUnknown));
+        assert_eq!(record.cell, "depth=4 transport=tcp");
+    }
+    let out = folder.path("gone");
+    let how = ["--target", &url, "--out", text(&out), "--no-report", "--quick"];
+    let times = ["--runtime", "200ms", "--ramp-time", "20ms", "--repeats", "1"];
+    let words = [&["study", "run", text(&plan)], &times[..], &how].concat();
+    let mut running = Running::start(&words);
+    running.wait_for_lines(&out, 1);
+    target.signal(Signal::KILL);
+    let (code, said) = running.wait();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("cells in a row failed") && said.contains("cells are missing"), "{said}");
+    let records = records(&out);
+    assert!(records.iter().any(Record::is_measured), "what was measured is kept");
+    let failed = records.iter().filter(|r| matches!(r.status, Status::Failed { .. })).count();
+    assert_eq!(failed, 3, "{said}");
+}
+
+#[test]
+fn nothing_of_others_is_destroyed_unless_it_is_named() {
+    let folder = Folder::new("destroy");
+    let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\npattern = [\"randwrite\"]\n");
+    let disk = folder.path("disk.img");
+    fs::write(&disk, vec![0x5a; 1 << 20]).expect("a disk");
+    let out = folder.path("out");
+    let how = ["--local", text(&disk), "--out", text(&out), "--no-report", "--quick"];
+    let words = [&["study", "run", text(&plan)], &SHORT[..], &how].concat();
+    let fault = weft("epoll", &words).fault();
+    assert!(fault.contains("destroys") && fault.contains("--yes-destroy"), "{fault}");
+    assert!(fs::read(&disk).expect("the disk").iter().all(|byte| *byte == 0x5a));
+    assert!(!out.exists());
+    let other = [&words[..], &["--yes-destroy", "/dev/null"]].concat();
+    assert!(weft("epoll", other).fault().contains("destroys"), "another name is no leave");
+    let fill = ["--precondition", "--precondition-limit", "200ms"];
+    let named = [&words[..], &["--yes-destroy", text(&disk)], &fill].concat();
+    weft("epoll", named).text();
+    assert!(fs::read(&disk).expect("the disk").iter().any(|byte| *byte != 0x5a));
+    let notes = results::load(&out).expect("results").environment.notes;
+    assert!(notes.iter().any(|note| note.contains("filled twice")), "{notes:?}");
+}
+
+#[test]
+fn fios_form_is_kept_where_it_is_wanted() {
+    let folder = Folder::new("fio");
+    let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\ndepth = [1, 4]\n");
+    let out = folder.path("out");
+    let how = ["--local", "null:1GiB", "--out", text(&out), "--no-report", "--quick", "--fio-json"];
+    let words = [&["study", "run", text(&plan)], &SHORT[..], &how].concat();
+    weft("epoll", words).text();
+    let path = out.join("fio").join("depth=4_transport=local.1.json");
+    let text = fs::read_to_string(path).expect("fio's form");
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["jobs"][0]["job options"]["iodepth"], "4", "{report}");
+}
+
+#[test]
+fn the_raw_link_is_a_study_too() {
+    let folder = Folder::new("link");
+    let out = folder.path("out");
+    let only = ["--only", "transport=tcp,host_polling=sleep"];
+    let how = ["--out", text(&out), "--no-report", "--quick"];
+    let words = [&["study", "run", "link-probe"], &SHORT[..], &only, &how].concat();
+    weft("epoll", words).text();
+    let records = records(&out);
+    assert_eq!(records.len(), 4);
+    for record in &records {
+        assert_eq!((record.role, &record.status), (Role::Link, &Status::Measured));
+        assert!(record.iops() > 0.0 && record.read.as_ref().expect("one").latency.count > 0);
+    }
+}
+
+#[test]
+fn studies_are_listed_and_shown() {
+    let list = weft("epoll", ["study", "list", "-o", "json"]).json();
+    let list = list.as_array().expect("a list");
+    assert_eq!(list.len(), 27);
+    assert!(list.iter().all(|study| study["cells"].as_u64() >= study["cells_here"].as_u64()));
+    for study in list {
+        let name = study["name"].as_str().expect("a name");
+        let shown = weft("epoll", ["study", "show", name]).text();
+        assert!(shown.starts_with(&format!("{name}: ")) && shown.contains("Cells "), "{shown}");
+    }
+    let toml = weft("epoll", ["study", "show", "concurrency", "--toml"]).text();
+    let folder = Folder::new("show");
+    let copy = folder.path("copy.toml");
+    fs::write(&copy, toml).expect("a plan");
+    let shown = weft("epoll", ["study", "show", text(&copy), "--cells", "--quick"]).text();
+    assert!(shown.contains("transport=rdma") && shown.contains("not here: "), "{shown}");
+    let fault = weft("epoll", ["study", "run", "no-such"]).fault();
+    assert!(fault.contains("weft study list"), "{fault}");
+    let bad = folder.path("bad.toml");
+    fs::write(&bad, "name = 1\n").expect("a plan");
+    assert!(weft("epoll", ["study", "show", text(&bad)]).fault().contains("bad.toml"));
+}
