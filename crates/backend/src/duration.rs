@@ -16,8 +16,8 @@ impl fmt::Display for ParseDurationError {
 
 impl core::error::Error for ParseDurationError {}
 
-/// Parses a number with its unit: `ns`, `us` (or `µs`), `ms`, `s`, `min` (or fio's `m`), `h`. A bare
-/// `0` needs none.
+/// Parses a number with its unit: `ns`, `us` (or `µs`), `ms`, `s`, `min` (or fio's `m`), `h`. A
+/// bare `0` needs none.
 pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
     parse_nanoseconds(text.trim())
         .map(Duration::from_nanos)

@@ -149,8 +149,8 @@ fn say_once(error: &io::Error) {
     });
 }
 
-/// What to do about it, where the error does not say. To some kernels (6.18 is one) a ring is locked
-/// memory of whoever is no administrator.
+/// What to do about it, where the error does not say. To some kernels (6.18 is one) a ring is
+/// locked memory of whoever is no administrator.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::OutOfMemory => "; the limit of locked memory, ulimit -l, may be too low",

@@ -6,7 +6,7 @@
 //! queue pairs. A transport turns one into the other. The target sees commands, answers and data
 //! in buffers; the host submits commands and sees them completed. Neither sees PDUs, sockets or
 //! digests, so that the same target and host run over other transports as well: what is
-//! particular to TCP is private to [`tcp`], and [`target::TargetConnection`] and
+//! particular to TCP is private to `tcp`, and [`target::TargetConnection`] and
 //! [`host::HostConnection`] are the whole interface.
 //!
 //! A transport must never know what a command means, which controller or namespace it is for, or

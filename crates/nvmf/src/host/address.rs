@@ -58,8 +58,8 @@ impl Transport {
     }
 
     fn from_scheme(scheme: &str) -> Option<Self> {
-        // "nvme+tcp" is what boot firmware tables and nvme-cli write, "tcp" what a target's listener
-        // is called.
+        // "nvme+tcp" is what boot firmware tables and nvme-cli write, "tcp" what a target's
+        // listener is called.
         let scheme = scheme.replace('+', "-");
         Self::ALL.into_iter().find(|transport| {
             transport.scheme().eq_ignore_ascii_case(&scheme)
