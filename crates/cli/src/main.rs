@@ -10,6 +10,12 @@
 //! - What went wrong is one sentence, and the exit code is not 0.
 //! - A reader that goes away early (`weft list | head -1`) is no error.
 
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "the comments of options are what --help prints, brackets and all"
+)]
+
 mod arguments;
 mod bench;
 mod compare;
