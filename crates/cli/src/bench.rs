@@ -36,6 +36,10 @@ pub(crate) struct Options {
     namespace: NamespaceChoice,
     #[command(flatten)]
     load: Load,
+    /// A second job on the same threads: what it has other than the first, out of iodepth, rw, bs,
+    /// numjobs and rate-iops, like iodepth=256,bs=128k. A rate is not taken over.
+    #[arg(long, value_name = "JOB", value_parser = beside)]
+    beside: Option<Beside>,
     /// How to write the result; json is in fio's shape.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
@@ -142,7 +146,7 @@ enum RateProcess {
 
 /// How to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum PollingMode {
+pub(crate) enum PollingMode {
     /// Look for a while, then sleep.
     #[default]
     Adaptive,
@@ -253,9 +257,38 @@ impl Driven {
     }
 }
 
+/// What a second job has other than the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Beside {
+    depth: Option<u32>,
+    pattern: Option<Pattern>,
+    block_bytes: Option<u32>,
+    copies: Option<u32>,
+    iops: Option<f64>,
+}
+
+impl Beside {
+    fn job(&self, first: &Job) -> Job {
+        Job {
+            name: format!("{}-beside", first.name),
+            depth: self.depth.unwrap_or(first.depth),
+            pattern: self.pattern.unwrap_or(first.pattern),
+            block_bytes: self.block_bytes.unwrap_or(first.block_bytes),
+            copies: self.copies.unwrap_or(1),
+            rate: self.iops.map(|iops| Rate { iops, process: Process::Fixed }),
+            ..first.clone()
+        }
+    }
+}
+
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let job = options.load.job();
-    let driven = open(options, &job)?;
+    let first = options.load.job();
+    let second = options.beside.map(|beside| beside.job(&first));
+    let jobs: Vec<Job> = std::iter::once(first).chain(second).collect();
+    let driven = open(options, &jobs)?;
+    // A thousand connections are more descriptors than some are given; what is missing then is told
+    // by the connection that cannot be had.
+    let _ = weft_reactor::raise_descriptor_limit();
     let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
     let mut live = LiveLine::new();
     let mut observe = |progress: &weft_lab::Progress| {
@@ -263,44 +296,56 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             live.show(&human::progress(progress));
         }
     };
-    let result = weft_lab::run(&job, &driven.factory, &stop, &mut observe);
+    let results = match jobs.as_slice() {
+        [first, second, ..] => {
+            weft_lab::run_beside(first, second, &driven.factory, &stop, &mut observe)
+                .map(|(first, second)| vec![first, second])
+        }
+        [only] => weft_lab::run(only, &driven.factory, &stop, &mut observe).map(|only| vec![only]),
+        [] => Ok(Vec::new()),
+    };
     live.clear();
-    let result = result.map_err(|error| Failure::Because(format!("{}: {error}", driven.name)))?;
-    report(options, &job, &driven.name, &result)?;
+    let results = results.map_err(|error| Failure::Because(format!("{}: {error}", driven.name)))?;
+    let results: Vec<(&Job, &RunResult)> = jobs.iter().zip(&results).collect();
+    report(options, &driven.name, &results)?;
     let closed = driven.close();
-    if result.failed() {
-        output::complain(&format!("weft bench: {}", fault(&result)));
+    if let Some((_, failed)) = results.iter().find(|(_, result)| result.failed()) {
+        output::complain(&format!("weft bench: {}", fault(failed)));
         return Err(Failure::Told);
     }
     closed
 }
 
-fn open(options: &Options, job: &Job) -> Result<Driven, Failure> {
+fn open(options: &Options, jobs: &[Job]) -> Result<Driven, Failure> {
     match options.connection.place()? {
         Place::Local(spec) => Driven::local(&spec),
         Place::Remote(id) => {
             let mut host = options.connection.options_for(*id)?;
             // Each copy needs a queue of its own, one the controller may refuse to give.
-            let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
-            host.nr_io_queues = host.nr_io_queues.max(copies);
+            let copies: u32 = jobs.iter().map(|job| job.copies).sum();
+            host.nr_io_queues = host.nr_io_queues.max(u16::try_from(copies).unwrap_or(u16::MAX));
             // A queue that is shorter than the depth would hide the depth that was asked for.
-            let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
+            let depth = jobs.iter().map(|job| job.depth).max().unwrap_or(1);
+            let entries = u16::try_from(depth.saturating_add(1)).unwrap_or(u16::MAX);
             host.queue_size = host.queue_size.max(entries.min(weft_host::QUEUE_SIZE_MAX));
-            host.reactor.driver = job.driver;
+            host.reactor.driver = jobs.first().map_or(host.reactor.driver, |job| job.driver);
             Driven::remote(&host, options.namespace.nsid())
         }
     }
 }
 
-fn report(options: &Options, job: &Job, name: &str, result: &RunResult) -> Result<(), Failure> {
-    let json = || fio::report(job, name, result, time_of_day());
+fn report(options: &Options, name: &str, results: &[(&Job, &RunResult)]) -> Result<(), Failure> {
+    let json = || fio::reports(results, name, time_of_day());
     if let Some(path) = &options.output {
         let text = format!("{:#}\n", json());
         std::fs::write(path, text)
             .map_err(|error| Failure::io("write", &path.display(), &error))?;
     }
     match options.output_format {
-        Format::Human => output::print(&human::result(job, name, result)),
+        Format::Human => {
+            let texts = results.iter().map(|(job, result)| human::result(job, name, result));
+            output::print(&texts.collect::<String>())
+        }
         Format::Json => output::print_json(&json()),
     }
 }
@@ -322,6 +367,25 @@ pub(crate) fn time_of_day() -> Duration {
 
 fn pattern(text: &str) -> Result<Pattern, String> {
     text.parse().map_err(|error: weft_lab::pattern::ParsePatternError| error.to_string())
+}
+
+fn beside(text: &str) -> Result<Beside, String> {
+    let mut beside = Beside::default();
+    for word in text.split(',') {
+        let Some((key, value)) = word.split_once('=') else {
+            return Err(format!("{word:?} is not KEY=VALUE"));
+        };
+        let number = || value.parse::<u32>().map_err(|error| format!("{value:?}: {error}"));
+        match key {
+            "iodepth" => beside.depth = Some(number()?),
+            "numjobs" => beside.copies = Some(number()?),
+            "rw" => beside.pattern = Some(pattern(value)?),
+            "bs" => beside.block_bytes = Some(size32(value)?),
+            "rate-iops" | "rate_iops" => beside.iops = Some(rate(value)?),
+            _ => return Err(format!("{key:?} is none of iodepth, rw, bs, numjobs, rate-iops")),
+        }
+    }
+    Ok(beside)
 }
 
 pub(crate) fn size(text: &str) -> Result<u64, String> {
@@ -420,6 +484,28 @@ mod tests {
         assert_eq!((job.ramp, job.io_bytes), (Duration::from_secs(1), Some(4096)));
         assert_eq!(job.rate, Some(Rate { iops: 5.0, process: Process::Fixed }));
         assert_eq!((job.pattern, job.seed, job.cpus), (Pattern::ReadWrite, 9, vec![1]));
+    }
+
+    #[test]
+    fn a_second_job_has_what_it_is_given_and_else_what_the_first_has() {
+        let first = job("--rate-iops 500 --numjobs 16 --bs 8k --cpus 1").expect("a job");
+        let second = beside("iodepth=256,rw=randwrite").expect("a second").job(&first);
+        let expected = Job {
+            name: "weft-beside".to_owned(),
+            depth: 256,
+            pattern: Pattern::RandWrite,
+            copies: 1,
+            rate: None,
+            ..first.clone()
+        };
+        assert_eq!(second, expected);
+        let paced = beside("numjobs=2,bs=4k,rate-iops=1k").expect("a second").job(&first);
+        assert_eq!((paced.copies, paced.block_bytes), (2, 4096));
+        assert_eq!(paced.rate, Some(Rate { iops: 1_000.0, process: Process::Fixed }));
+        for (words, part) in [("iodepth", "KEY=VALUE"), ("depth=1", "none of"), ("bs=x", "size")] {
+            let error = beside(words).expect_err(words);
+            assert!(error.contains(part), "{words}: {error}");
+        }
     }
 
     #[test]

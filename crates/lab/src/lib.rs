@@ -43,5 +43,5 @@ mod worker;
 pub use histogram::Latency;
 pub use job::{Job, JobError, Polling, Rate};
 pub use pattern::{Direction, Pattern};
-pub use run::{Onlooker, Phase, Progress, RunError, run, run_watched};
+pub use run::{Onlooker, Phase, Progress, RunError, run, run_beside, run_watched};
 pub use statistics::{DirectionResult, LaneResult, RunResult};

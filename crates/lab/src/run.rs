@@ -26,11 +26,28 @@ use crate::{
 pub(crate) struct Setup<'a> {
     pub(crate) job: &'a Job,
     pub(crate) plan: &'a Plan,
+    /// A second job, whose lanes come after those of the first.
+    pub(crate) beside: Option<(&'a Job, &'a Plan)>,
     pub(crate) factory: &'a Arc<dyn DeviceFactory>,
     pub(crate) stop: &'a AtomicBool,
     /// Marks the blocks of this run: with the job's seed alone, a write that was lost would look
     /// like the same write of an earlier run.
     pub(crate) run_seed: u64,
+}
+
+impl<'a> Setup<'a> {
+    /// The job that a lane is a copy of, and which of its copies.
+    pub(crate) fn part(&self, lane: usize) -> (&'a Job, &'a Plan, usize) {
+        match (lane.checked_sub(self.job.copies as usize), self.beside) {
+            (Some(copy), Some((job, plan))) => (job, plan, copy),
+            _ => (self.job, self.plan, lane),
+        }
+    }
+
+    fn lanes(&self) -> usize {
+        let beside = self.beside.map_or(0, |(job, _)| job.copies as usize);
+        self.job.copies as usize + beside
+    }
 }
 
 /// Where a run is.
@@ -134,15 +151,48 @@ pub fn run_watched(
     onlooker: &mut dyn Onlooker,
 ) -> Result<RunResult, RunError> {
     let plan = job.plan(&factory.geometry()).map_err(RunError::Job)?;
+    run_planned((job, &plan), None, factory, stop, onlooker)
+}
+
+/// Runs a job and a second one beside it, on the workers of the first: what two kinds of load do
+/// to each other when they share everything. Processors, polling, driver, ramp and runtime are
+/// those of the first.
+///
+/// # Errors
+/// As [`run_watched`].
+pub fn run_beside(
+    job: &Job,
+    beside: &Job,
+    factory: &Arc<dyn DeviceFactory>,
+    stop: &AtomicBool,
+    observe: &mut dyn FnMut(&Progress),
+) -> Result<(RunResult, RunResult), RunError> {
+    let geometry = factory.geometry();
+    let plan = job.plan(&geometry).map_err(RunError::Job)?;
+    let plan_beside = beside.plan(&geometry).map_err(RunError::Job)?;
+    let second = Some((beside, &plan_beside));
+    let mut result = run_planned((job, &plan), second, factory, stop, &mut Windows(observe))?;
+    let lanes = result.lanes.split_off(job.copies as usize);
+    let beside = RunResult { lanes, driver: result.driver, elapsed: result.elapsed };
+    Ok((result, beside))
+}
+
+fn run_planned(
+    (job, plan): (&Job, &Plan),
+    beside: Option<(&Job, &Plan)>,
+    factory: &Arc<dyn DeviceFactory>,
+    stop: &AtomicBool,
+    onlooker: &mut dyn Onlooker,
+) -> Result<RunResult, RunError> {
     let time = u64::try_from(monotonic_time().as_nanos()).unwrap_or(0);
     let run_seed = split_mix(job.seed ^ split_mix(time));
-    let setup = Setup { job, plan: &plan, factory, stop, run_seed };
+    let setup = Setup { job, plan, beside, factory, stop, run_seed };
     let workers = job.workers();
     let (news_to, news) = mpsc::channel();
     thread::scope(|scope| {
         let mut go = Vec::with_capacity(workers);
         for number in 0..workers {
-            let lanes = (number..job.copies as usize).step_by(workers).collect();
+            let lanes = (number..setup.lanes()).step_by(workers).collect();
             let (start, started) = mpsc::channel();
             let order = Order { number, lanes, setup: &setup, news: news_to.clone(), go: started };
             thread::Builder::new()

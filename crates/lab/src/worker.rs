@@ -59,6 +59,13 @@ pub(crate) struct Order<'a> {
     pub(crate) go: Receiver<u64>,
 }
 
+impl Order<'_> {
+    fn pool_bytes(&self) -> usize {
+        let lanes = self.lanes.iter().map(|lane| self.setup.part(*lane).1.pool_bytes_of_lane);
+        lanes.sum::<usize>() + POOL_BYTES_SPARE
+    }
+}
+
 /// The body of a worker's thread.
 pub(crate) fn work(order: &Order<'_>) {
     let tell = |news| {
@@ -111,12 +118,8 @@ impl<'a> Worker<'a> {
     fn new(order: &Order<'a>) -> Result<Self, String> {
         let Setup { job, plan, factory, stop, .. } = order.setup;
         let cpu = (!job.cpus.is_empty()).then(|| job.cpus[order.number % job.cpus.len()]);
-        let config = Config {
-            driver: job.driver,
-            pool_bytes: plan.pool_bytes_of_lane * order.lanes.len() + POOL_BYTES_SPARE,
-            cpu,
-            ..Config::default()
-        };
+        let config =
+            Config { driver: job.driver, pool_bytes: order.pool_bytes(), cpu, ..Config::default() };
         let mut reactor = Reactor::new(config).map_err(|error| error.to_string())?;
         let mut lanes = Vec::with_capacity(order.lanes.len());
         for (index, number) in order.lanes.iter().enumerate() {

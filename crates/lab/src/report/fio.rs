@@ -39,14 +39,23 @@ const ERROR_VERIFY: i32 = 84;
 /// `device` names what was driven; `ended` is the time of day at the end, since 1970.
 #[must_use]
 pub fn report(job: &Job, device: &str, result: &RunResult, ended: Duration) -> Value {
-    let total = result.total();
+    reports(&[(job, result)], device, ended)
+}
+
+/// The results of jobs that ran side by side.
+#[must_use]
+pub fn reports(results: &[(&Job, &RunResult)], device: &str, ended: Duration) -> Value {
+    let entries = results
+        .iter()
+        .map(|(job, result)| entry(job, device, result, &result.total(), ended))
+        .collect::<Vec<Value>>();
     json!({
         "fio version": FIO_VERSION,
         "timestamp": ended.as_secs(),
         "timestamp_ms": millis(ended),
         "time": calendar(ended.as_secs()),
         "global options": {},
-        "jobs": [entry(job, device, result, &total, ended)],
+        "jobs": entries,
     })
 }
 

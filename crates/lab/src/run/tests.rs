@@ -53,6 +53,30 @@ fn copies_run_on_workers_of_their_own_or_share_one() {
 }
 
 #[test]
+fn two_jobs_run_side_by_side_and_each_has_its_own_books() {
+    let rate = Rate { iops: 2_000.0, process: Process::Fixed };
+    let shallow = Job {
+        copies: 2,
+        rate: Some(rate),
+        cpus: vec![0],
+        runtime: Some(Duration::from_millis(200)),
+        polling: Polling::Sleep,
+        ..Job::default()
+    };
+    let deep = Job { depth: 32, pattern: Pattern::RandWrite, rate: None, ..shallow.clone() };
+    let deep = Job { copies: 1, ..deep };
+    let factory = device("delay:read=10us,write=10us:memory:1MiB");
+    let stop = AtomicBool::new(false);
+    let (one, other) =
+        run_beside(&shallow, &deep, &factory, &stop, &mut |_| {}).expect("two results");
+    assert_eq!((one.lanes.len(), other.lanes.len()), (2, 1));
+    let (one, other) = (one.total(), other.total());
+    assert_eq!((one.write.requests, other.read.requests), (0, 0));
+    assert!((1..=820).contains(&one.read.requests), "{}", one.read.requests);
+    assert!(other.write.requests > 0);
+}
+
+#[test]
 fn a_run_ends_with_its_time_and_the_ramp_does_not_count() {
     let job = Job {
         runtime: Some(Duration::from_millis(300)),

@@ -117,7 +117,7 @@ impl Lane {
         device: Box<dyn BlockDevice>,
         reactor: &Reactor,
     ) -> Result<Self, String> {
-        let Setup { job, plan, run_seed, .. } = *setup;
+        let (job, plan, copy) = setup.part(number);
         let lane_number = number as u64;
         let random = |purpose| Random::new(job.seed ^ purpose, lane_number);
         let pacer = job.rate.map_or(Pacer::Closed, |rate| {
@@ -126,7 +126,7 @@ impl Lane {
         let slots = new_slots(job, reactor, &mut random(0x6461_7461))?;
         let free = (0..job.depth).rev().collect();
         let check = job.verify.then(|| Check {
-            seed: run_seed,
+            seed: setup.run_seed,
             ledger: job.pattern.writes().then(|| Ledger::new(plan.units)),
             scratch: Vec::with_capacity(job.block_bytes as usize),
         });
@@ -138,7 +138,7 @@ impl Lane {
             slots,
             free,
             drawn: None,
-            first_block: plan.first_block.get(number).copied().unwrap_or(0),
+            first_block: plan.first_block.get(copy).copied().unwrap_or(0),
             blocks: plan.blocks,
             unit_bytes: u64::from(job.block_bytes),
             block_bytes,
