@@ -4,17 +4,17 @@ mod announce;
 mod control;
 mod flags;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgMatches, Args};
 use weft_target::{
     Target,
-    config::{Config, Limits, Listen},
+    config::{Config, IDLE_POLL_FOREVER, Limits, Listen},
 };
 
 use self::control::Control;
 use crate::{
-    bench::{Cpus, Driver, cpus, size, time},
+    bench::{Cpus, Driver, PollingMode, cpus, size, time},
     failure::Failure,
     output::{self, Format},
     signals::{self, Wish},
@@ -76,14 +76,14 @@ struct Devices {
     block_size: Option<u64>,
     /// Delay all reads, as a slow device would.
     #[arg(long, value_name = "TIME", value_parser = time)]
-    delay_read: Option<std::time::Duration>,
+    delay_read: Option<Duration>,
     /// Delay everything but reads.
     #[arg(long, value_name = "TIME", value_parser = time)]
-    delay_write: Option<std::time::Duration>,
+    delay_write: Option<Duration>,
     /// Delay everything.
     #[arg(long, value_name = "TIME", value_parser = time)]
     #[arg(conflicts_with_all = ["delay_read", "delay_write"])]
-    delay: Option<std::time::Duration>,
+    delay: Option<Duration>,
 }
 
 /// Where it is served.
@@ -130,12 +130,18 @@ struct Engine {
     /// Processors, like 0-3: one thread on each. By default one thread, not pinned.
     #[arg(long, value_parser = cpus, value_name = "CPUS")]
     cpus: Option<Cpus>,
+    /// Threads that run wherever the scheduler puts them, in place of --cpus.
+    #[arg(long, value_name = "THREADS", conflicts_with = "cpus")]
+    threads: Option<usize>,
     /// Which of the kernel's interfaces to use.
     #[arg(long, value_enum)]
     driver: Option<Driver>,
-    /// How long to look for new commands before sleeping.
+    /// How to wait for commands.
+    #[arg(long, value_enum)]
+    polling: Option<PollingMode>,
+    /// With adaptive polling: how long to look for new commands before sleeping.
     #[arg(long, value_parser = time, value_name = "TIME")]
-    idle_poll: Option<std::time::Duration>,
+    idle_poll: Option<Duration>,
     /// Entries of an I/O queue, at most 1024.
     #[arg(long, value_name = "ENTRIES")]
     queue_size: Option<u16>,
@@ -153,7 +159,7 @@ struct Engine {
     max_connections: Option<usize>,
     /// Time from accept to the end of Connect.
     #[arg(long, value_parser = time, value_name = "TIME")]
-    connect_timeout: Option<std::time::Duration>,
+    connect_timeout: Option<Duration>,
     /// Memory for payloads of one thread.
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pool_size: Option<u64>,
@@ -228,6 +234,10 @@ impl Engine {
         if let Some(Cpus(cpus)) = &self.cpus {
             config.cpus.clone_from(cpus);
         }
+        if let Some(threads) = self.threads {
+            config.threads = threads;
+            config.cpus.clear();
+        }
         if let Some(driver) = self.driver {
             config.driver = driver.into();
         }
@@ -239,6 +249,11 @@ impl Engine {
         // A size that is too large for its field is out of range, too, and told as such.
         let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         set(&mut config.idle_poll, self.idle_poll);
+        match self.polling {
+            Some(PollingMode::Spin) => config.idle_poll = IDLE_POLL_FOREVER,
+            Some(PollingMode::Sleep) => config.idle_poll = Duration::ZERO,
+            Some(PollingMode::Adaptive) | None => {}
+        }
         let limits: &mut Limits = &mut config.limits;
         set(&mut limits.queue_entries, self.queue_size);
         set(&mut limits.io_queues, self.io_queues);

@@ -93,7 +93,7 @@ impl Target {
         }
         let mut catalogue = Catalogue::new();
         let snapshot = Arc::new(catalogue.snapshot(&config, &BTreeMap::new(), None)?);
-        let groups = config.cpus.len().max(1);
+        let groups = config.groups();
         let directory = Directory::new(Arc::clone(&snapshot), groups);
         let mut target = Self {
             catalogue,
@@ -122,8 +122,8 @@ impl Target {
     /// One sentence that says what cannot be had. If that is a device or a name, the target goes
     /// on as before; if it is an address, everything else is served as asked.
     pub fn reload(&mut self, config: Config) -> Result<(), TargetError> {
-        if config.cpus != self.config.cpus {
-            log::warn!("other processors are used only after a restart");
+        if (&config.cpus, config.threads) != (&self.config.cpus, self.config.threads) {
+            log::warn!("other processors or threads are used only after a restart");
         }
         self.publish(config.clone())?;
         let before = self.addresses.clone();

@@ -143,6 +143,7 @@ fn default_nqn(ports: &[Port]) -> String {
 mod tests {
     use super::*;
     use clap::{CommandFactory, FromArgMatches};
+    use weft_target::config::IDLE_POLL_FOREVER;
 
     use crate::arguments::{Arguments, Verb};
 
@@ -240,6 +241,24 @@ mod tests {
     }
 
     #[test]
+    fn how_to_wait_can_be_said_in_a_word() {
+        let idle_poll = |words: &str| {
+            parse(&format!("--memory 1M {words}")).expect("a configuration").idle_poll
+        };
+        assert_eq!(idle_poll("--polling spin"), IDLE_POLL_FOREVER);
+        assert_eq!(idle_poll("--polling sleep --idle-poll 1ms"), Duration::ZERO);
+        let adaptive = "--polling adaptive --idle-poll 1ms";
+        assert_eq!(idle_poll(adaptive), Duration::from_millis(1));
+        assert_eq!(idle_poll("--polling adaptive"), idle_poll(""));
+    }
+
+    #[test]
+    fn threads_need_no_processors() {
+        let groups = |words: &str| parse(&format!("--memory 1M {words}")).expect(words).groups();
+        assert_eq!((groups(""), groups("--threads 2"), groups("--cpus 0-2")), (1, 2, 3));
+    }
+
+    #[test]
     fn a_name_stays_with_its_port() {
         let nqn = |port: u16| {
             let listen = format!("tcp://127.0.0.1:{port}").parse().expect("an address");
@@ -265,6 +284,8 @@ mod tests {
             ("--memory 1M --mdts 8G", "out of range"),
             ("--memory 1M --block-size 520", "512 or 4096"),
             ("--memory 1M --cpus 0,0", "twice"),
+            ("--memory 1M --cpus 0 --threads 2", "cannot be used with"),
+            ("--memory 1M --threads 0", "threads"),
             ("--memory 1M --nqn a:b\u{a0}c", "space"),
             ("--config /nonexistent.toml", "cannot be read"),
             ("--config x --memory 1M", "cannot be used with"),

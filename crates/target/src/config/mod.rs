@@ -30,6 +30,12 @@ use weft_reactor::DriverKind;
 /// about what a loopback round trip takes, so that a host at queue depth 1 finds the target awake.
 pub const IDLE_POLL_DEFAULT: Duration = Duration::from_micros(50);
 
+/// As [`Config::idle_poll`]: a poll group never sleeps.
+pub const IDLE_POLL_FOREVER: Duration = Duration::MAX;
+
+/// Most poll groups that are not pinned: each has a pool and a ring of its own.
+pub const THREADS_MAX: usize = 256;
+
 /// Largest NSID that a file or flag may give: what `nvmetcli` allows.
 pub const NSID_MAX: u32 = 8192;
 
@@ -46,8 +52,11 @@ pub struct Config {
     pub ports: Vec<Port>,
     /// What it serves.
     pub subsystems: Vec<Subsystem>,
-    /// One poll group for each of these processors, pinned; empty: one, not pinned.
+    /// One poll group for each of these processors, pinned; empty: [`Config::threads`] of them,
+    /// not pinned.
     pub cpus: Vec<usize>,
+    /// Poll groups where no processors are named; they run wherever the scheduler puts them.
+    pub threads: usize,
     /// How long a poll group spins after the last command before it sleeps.
     pub idle_poll: Duration,
     /// Which of the kernel's interfaces the reactors use.
@@ -62,10 +71,19 @@ impl Default for Config {
             ports: Vec::new(),
             subsystems: Vec::new(),
             cpus: Vec::new(),
+            threads: 1,
             idle_poll: IDLE_POLL_DEFAULT,
             driver: DriverKind::Auto,
             limits: Limits::default(),
         }
+    }
+}
+
+impl Config {
+    /// How many poll groups there are.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        if self.cpus.is_empty() { self.threads } else { self.cpus.len() }
     }
 }
 

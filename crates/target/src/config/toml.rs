@@ -34,7 +34,8 @@ pub fn parse(text: &str) -> Result<Config, ConfigError> {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     cpus: Option<Cpus>,
-    idle_poll: Option<Span>,
+    threads: Option<usize>,
+    idle_poll: Option<IdlePoll>,
     driver: Option<Driver>,
     #[serde(default)]
     limits: LimitKeys,
@@ -153,6 +154,19 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
+/// A span, or `forever`.
+struct IdlePoll(Duration);
+
+impl<'de> Deserialize<'de> for IdlePoll {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "forever" {
+            return Ok(Self(super::IDLE_POLL_FOREVER));
+        }
+        weft_backend::duration::parse(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
 /// A device as the command line writes it, wrappers and all.
 struct Device(DeviceSpec);
 
@@ -185,10 +199,11 @@ impl<'de> Deserialize<'de> for Cpus {
 impl File {
     fn into_config(self) -> Result<Config, ConfigError> {
         let mut config = Config { limits: self.limits.into_limits(), ..Config::default() };
+        config.threads = self.threads.unwrap_or(config.threads);
         if let Some(Cpus(cpus)) = self.cpus {
             config.cpus = cpus;
         }
-        if let Some(Span(idle_poll)) = self.idle_poll {
+        if let Some(IdlePoll(idle_poll)) = self.idle_poll {
             config.idle_poll = idle_poll;
         }
         config.driver = match self.driver {

@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{
-    CNTLID_LAST, Config, ConfigError, ControllerIds, NSID_MAX, Namespace, Port, Served, Subsystem,
+    CNTLID_LAST, Config, ConfigError, ControllerIds, IDLE_POLL_FOREVER, NSID_MAX, Namespace, Port,
+    Served, Subsystem, THREADS_MAX,
 };
 
 /// Longest NQN, without its terminating zero (NVMe Base 2.1, NVMe Qualified Names).
@@ -31,14 +32,20 @@ impl Config {
     /// The first thing that does, with its key and what to do about it.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.limits.validate()?;
-        if self.idle_poll > IDLE_POLL_MAX {
+        if self.idle_poll > IDLE_POLL_MAX && self.idle_poll != IDLE_POLL_FOREVER {
             return Err(ConfigError::new("idle-poll", "it is longer than 10s")
-                .remedy("give what a host needs between two commands, like 50us"));
+                .remedy("give what a host needs between two commands, like 50us, or forever"));
         }
         let mut cpus = HashSet::new();
         if let Some(cpu) = self.cpus.iter().find(|cpu| !cpus.insert(**cpu)) {
             return Err(ConfigError::new("cpus", format!("processor {cpu} is named twice"))
                 .remedy("one poll group runs on each"));
+        }
+        if self.threads == 0 || self.threads > THREADS_MAX {
+            let what = format!("{} is out of range", self.threads);
+            return Err(
+                ConfigError::new("threads", what).remedy(format!("give 1 to {THREADS_MAX}"))
+            );
         }
         self.check_ports()?;
         self.check_subsystems()?;
@@ -394,6 +401,10 @@ mod tests {
     fn processors_are_named_once_and_grace_is_short() {
         assert_eq!(fault(|c| c.cpus = vec![0, 1, 0]), "cpus");
         assert_eq!(fault(|c| c.idle_poll = Duration::from_secs(11)), "idle-poll");
+        assert_eq!(fault(|c| c.threads = 0), "threads");
+        assert_eq!(fault(|c| c.threads = 257), "threads");
+        let forever = Config { idle_poll: IDLE_POLL_FOREVER, ..config() };
+        assert_eq!(forever.validate(), Ok(()));
         assert_eq!(fault(|c| c.limits.io_queues = 0), "limits.io-queues");
     }
 }
