@@ -116,6 +116,13 @@ impl Connection {
         (found.copied(), rest)
     }
 
+    /// Puts a word before the address that turned out to belong there.
+    pub(crate) fn with_first_word(&self, word: Option<&str>) -> Self {
+        let mut all = self.clone();
+        all.place.splice(0..0, word.map(str::to_owned));
+        all
+    }
+
     /// Options for the address that is meant, which must be across the network.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         match self.place()? {

@@ -3,11 +3,14 @@
 use clap::Args;
 use serde_json::{Value, json};
 use weft_host::DiscoveryLog;
-use weft_nvme::log_page::{AddressFamily, DiscoveryEntry, SubsystemType, TransportType};
+use weft_nvme::log_page::{
+    AddressFamily, DiscoveryEntry, SecurityType, SubsystemType, TransportType,
+};
 
 use crate::{
     connection::Connection,
     failure::Failure,
+    fields,
     output::{self, Format},
 };
 
@@ -36,7 +39,7 @@ pub(crate) fn human(log: &DiscoveryLog) -> String {
         format!("Discovery Log Number of Records {records}, Generation counter {generation}\n");
     for (index, entry) in log.entries.iter().enumerate() {
         text += &format!("=====Discovery Log Entry {index}======\n");
-        for (name, value) in fields(entry) {
+        for (name, value) in lines(entry) {
             text += &format!("{name:<8} {value}\n");
         }
     }
@@ -49,18 +52,20 @@ pub(crate) fn as_json(log: &DiscoveryLog) -> Value {
         .entries
         .iter()
         .map(|entry| {
-            let fields = fields(entry).into_iter().map(|(name, value)| {
+            let fields = lines(entry).into_iter().map(|(name, value)| {
                 let name = name.trim_end_matches(':').to_owned();
                 (name, Value::String(value))
             });
-            Value::Object(fields.collect())
+            let mut record = Value::Object(fields.collect());
+            record["portid"] = entry.port_id.get().into();
+            record
         })
         .collect();
     json!({ "genctr": log.generation, "records": records })
 }
 
-/// A line of nvme-cli's: name and value.
-fn fields(entry: &DiscoveryEntry) -> Vec<(&'static str, String)> {
+/// The lines of nvme-cli: name and value.
+fn lines(entry: &DiscoveryEntry) -> Vec<(&'static str, String)> {
     let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
     let subnqn = entry.subsystem();
     let requirements = entry.requirements;
@@ -68,7 +73,7 @@ fn fields(entry: &DiscoveryEntry) -> Vec<(&'static str, String)> {
     if requirements.disable_flow_control() {
         treq += ", sq flow control disable supported";
     }
-    vec![
+    let mut lines = vec![
         ("trtype:", transport_type(entry.transport_type)),
         ("adrfam:", address_family(entry.address_family)),
         ("subtype:", subsystem_type(entry.subsystem_type)),
@@ -78,7 +83,32 @@ fn fields(entry: &DiscoveryEntry) -> Vec<(&'static str, String)> {
         ("subnqn:", subnqn.map_or_else(|error| format!("({error})"), |nqn| nqn.to_string())),
         ("traddr:", text(entry.address.as_str())),
         ("cntlid:", format!("{:#06x}", entry.controller_id.get())),
-    ]
+        ("eflags:", entry_flags(entry)),
+    ];
+    if entry.transport_type == TransportType::TCP {
+        lines.push(("sectype:", security_type(entry.security_type())));
+    }
+    lines
+}
+
+/// nvme-cli's words.
+fn entry_flags(entry: &DiscoveryEntry) -> String {
+    let flags = entry.flags();
+    fields::names(&[
+        (flags.persistent_connections(), "explicit discovery connections"),
+        (flags.duplicate_information(), "duplicate discovery information"),
+        (flags.no_cdc_connectivity(), "no cdc connectivity"),
+    ])
+}
+
+/// nvme-cli's word.
+fn security_type(kind: SecurityType) -> String {
+    match kind {
+        SecurityType::NONE => "none".to_owned(),
+        SecurityType::TLS_1_2 => "tls".to_owned(),
+        SecurityType::TLS_1_3 => "tls13".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// nvme-cli's word.
@@ -144,6 +174,8 @@ mod tests {
             "trsvcid: 4420",
             "subnqn:  nqn.2024-01.io.example:disk",
             "traddr:  192.0.2.7",
+            "eflags:  none",
+            "sectype: none",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
@@ -155,5 +187,6 @@ mod tests {
         assert_eq!(json["genctr"], 5);
         assert_eq!(json["records"][0]["traddr"], "192.0.2.7");
         assert_eq!(json["records"][0]["trsvcid"], "4420");
+        assert_eq!(json["records"][0]["portid"], 1);
     }
 }

@@ -7,13 +7,15 @@ use serde_json::Value;
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) value: Value,
+    /// A number that people read as one of hexadecimal digits.
+    pub(crate) is_code: bool,
     /// What it means, where the number alone does not say.
     pub(crate) meaning: String,
 }
 
 /// A value that says it all.
 pub(crate) fn plain(name: &'static str, value: impl Into<Value>) -> Field {
-    Field { name, value: value.into(), meaning: String::new() }
+    meaning(name, value, "")
 }
 
 /// A value and what it means.
@@ -22,26 +24,54 @@ pub(crate) fn meaning(
     value: impl Into<Value>,
     meaning: impl Into<String>,
 ) -> Field {
-    Field { name, value: value.into(), meaning: meaning.into() }
+    Field { name, value: value.into(), is_code: false, meaning: meaning.into() }
+}
+
+/// Bits or a code: a number to programs, hexadecimal digits to people.
+pub(crate) fn code(name: &'static str, value: impl Into<u64>) -> Field {
+    code_meaning(name, value, "")
+}
+
+/// Bits or a code, and what they mean.
+pub(crate) fn code_meaning(
+    name: &'static str,
+    value: impl Into<u64>,
+    meaning: impl Into<String>,
+) -> Field {
+    Field { is_code: true, ..self::meaning(name, value.into(), meaning) }
 }
 
 /// A value of 128 bits: a number where JSON's readers can hold it, else a text.
 pub(crate) fn wide(name: &'static str, value: u128) -> Field {
     let value = u64::try_from(value).map_or_else(|_| Value::from(value.to_string()), Value::from);
-    Field { name, value, meaning: String::new() }
+    plain(name, value)
+}
+
+impl Field {
+    /// The value for people; a structure says nothing that its meaning does not.
+    pub(crate) fn shown(&self) -> String {
+        match &self.value {
+            Value::Number(number) if self.is_code => {
+                number.as_u64().map_or_else(|| number.to_string(), |number| format!("{number:#x}"))
+            }
+            Value::String(text) => text.clone(),
+            Value::Array(_) | Value::Object(_) => String::new(),
+            other => other.to_string(),
+        }
+    }
 }
 
 /// The fields, a line each.
 pub(crate) fn human(fields: &[Field]) -> String {
     let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for Field { name, value, meaning } in fields {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        text += &format!("{name:<width$} : {value}");
-        if !meaning.is_empty() {
-            text += &format!("  ({meaning})");
-        }
-        text.push('\n');
+    for field in fields {
+        let (name, shown, meaning) = (field.name, field.shown(), &field.meaning);
+        text += &match (shown.is_empty(), meaning.is_empty()) {
+            (_, true) => format!("{name:<width$} : {shown}\n"),
+            (true, false) => format!("{name:<width$} : {meaning}\n"),
+            (false, false) => format!("{name:<width$} : {shown}  ({meaning})\n"),
+        };
     }
     text
 }
@@ -73,15 +103,20 @@ mod tests {
             meaning("mdts", 8, "1 MiB"),
             wide("small", 5),
             wide("large", u128::MAX),
+            code("cap", 0x1_0000u32),
+            code_meaning("oncs", 0x9cu16, "verify"),
+            meaning("lbafs", serde_json::json!([{ "ds": 12 }]), "4096 bytes"),
         ];
         assert_eq!(
             human(&fields),
             "sn    : WEFT0001\nmdts  : 8  (1 MiB)\nsmall : 5\n\
-             large : 340282366920938463463374607431768211455\n"
+             large : 340282366920938463463374607431768211455\n\
+             cap   : 0x10000\noncs  : 0x9c  (verify)\nlbafs : 4096 bytes\n"
         );
         let json = json(fields);
         assert_eq!((&json["mdts"], &json["small"]), (&Value::from(8), &Value::from(5)));
         assert!(json["large"].is_string());
+        assert_eq!((&json["cap"], &json["lbafs"][0]["ds"]), (&0x1_0000.into(), &12.into()));
         assert_eq!(hex(&[0, 0xaf]), "00af");
         assert_eq!(names(&[(true, "a"), (false, "b"), (true, "c")]), "a, c");
         assert_eq!(names(&[(false, "b")]), "none");

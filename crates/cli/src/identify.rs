@@ -8,7 +8,7 @@ use weft_host::{ControllerPicture, NamespacePicture};
 use crate::{
     connection::{Connection, NamespaceChoice, pick},
     failure::Failure,
-    fields::{self, Field, hex, meaning, names, plain, wide},
+    fields::{self, Field, code, code_meaning, hex, meaning, names, plain, wide},
     output::{self, Format},
 };
 
@@ -55,24 +55,24 @@ pub(crate) fn of_controller(picture: &ControllerPicture) -> Vec<Field> {
     let transfer = limit.map_or("no limit".to_owned(), |limit| bytes::humane(u64::from(limit)));
     let keep_alive = identify.keep_alive_granularity_100ms.get();
     let mut fields = vec![
-        plain("vid", format!("{:#06x}", identify.pci_vendor_id.get())),
-        plain("ssvid", format!("{:#06x}", identify.pci_subsystem_vendor_id.get())),
+        code("vid", identify.pci_vendor_id.get()),
+        code("ssvid", identify.pci_subsystem_vendor_id.get()),
         plain("sn", text(identify.serial_number.as_str())),
         plain("mn", text(identify.model_number.as_str())),
         plain("fr", text(identify.firmware_revision.as_str())),
         plain("ieee", hex(&identify.ieee_oui)),
-        plain("cmic", identify.multipath.0),
+        code("cmic", identify.multipath.0),
         meaning("mdts", identify.maximum_data_transfer_size, transfer),
         plain("cntlid", identify.controller_id.get()),
-        meaning("ver", identify.version.get(), identify.version().to_string()),
-        meaning("oaes", identify.optional_asynchronous_events.get(), events(picture)),
-        meaning("ctratt", identify.attributes.get(), attributes(picture)),
+        code_meaning("ver", identify.version.get(), identify.version().to_string()),
+        code_meaning("oaes", identify.optional_asynchronous_events.get(), events(picture)),
+        code_meaning("ctratt", identify.attributes.get(), attributes(picture)),
         meaning("cntrltype", identify.controller_type.0, identify.controller_type.to_string()),
-        plain("oacs", identify.optional_admin_commands.get()),
+        code("oacs", identify.optional_admin_commands.get()),
         plain("acl", identify.abort_command_limit_0s_based),
         plain("aerl", identify.asynchronous_event_request_limit_0s_based),
-        plain("frmw", identify.firmware_updates.0),
-        plain("lpa", identify.log_page_attributes.0),
+        code("frmw", identify.firmware_updates.0),
+        code("lpa", identify.log_page_attributes.0),
         plain("elpe", identify.error_log_page_entries_0s_based),
         plain("wctemp", identify.warning_temperature_k.get()),
         plain("cctemp", identify.critical_temperature_k.get()),
@@ -90,10 +90,10 @@ pub(crate) fn of_controller(picture: &ControllerPicture) -> Vec<Field> {
         ),
         plain("iorcsz", identify.io_response_capsule_16b.get()),
         plain("icdoff", identify.in_capsule_data_offset_16b.get()),
-        plain("fcatt", identify.fabrics_attributes.0),
+        code("fcatt", identify.fabrics_attributes.0),
         plain("msdbd", identify.maximum_sgl_descriptors),
-        plain("ofcs", identify.fabrics_commands.get()),
-        plain("cap", format!("{:#018x}", picture.capabilities.0)),
+        code("ofcs", identify.fabrics_commands.get()),
+        code("cap", picture.capabilities.0),
         meaning("mqes", picture.capabilities.queue_entries_max() - 1, "0's based"),
         plain("io_queues", picture.io_queues),
         plain("queue_size", picture.queue_entries),
@@ -113,19 +113,19 @@ fn nvm_fields(picture: &ControllerPicture) -> Vec<Field> {
     ]);
     let cache = if identify.volatile_write_cache.present() { "present" } else { "none" };
     vec![
-        plain("sqes", identify.submission_queue_entry_sizes.0),
-        plain("cqes", identify.completion_queue_entry_sizes.0),
+        code("sqes", identify.submission_queue_entry_sizes.0),
+        code("cqes", identify.completion_queue_entry_sizes.0),
         plain("maxcmd", identify.maximum_outstanding_commands.get()),
         plain("nn", identify.namespaces.get()),
-        meaning("oncs", identify.optional_nvm_commands.get(), commands),
-        plain("fuses", identify.fused_operations.get()),
-        plain("fna", identify.format_attributes.0),
-        meaning("vwc", identify.volatile_write_cache.0, cache),
+        code_meaning("oncs", identify.optional_nvm_commands.get(), commands),
+        code("fuses", identify.fused_operations.get()),
+        code("fna", identify.format_attributes.0),
+        code_meaning("vwc", identify.volatile_write_cache.0, cache),
         plain("awun", identify.atomic_write_unit_normal_0s_based.get()),
         plain("awupf", identify.atomic_write_unit_power_fail_0s_based.get()),
-        plain("nwpc", identify.write_protection.0),
+        code("nwpc", identify.write_protection.0),
         plain("acwu", identify.atomic_compare_and_write_unit_0s_based.get()),
-        plain("sgls", identify.sgl_support.get()),
+        code("sgls", identify.sgl_support.get()),
         plain("mnan", identify.maximum_allowed_namespaces.get()),
     ]
 }
@@ -158,15 +158,15 @@ pub(crate) fn of_namespace(picture: &NamespacePicture) -> Vec<Field> {
         meaning("nsze", identify.size.get(), size),
         plain("ncap", identify.capacity.get()),
         plain("nuse", identify.utilization.get()),
-        plain("nsfeat", identify.features.0),
+        code("nsfeat", identify.features.0),
         plain("nlbaf", identify.lba_formats_0s_based),
-        plain("flbas", identify.formatted_lba_size.0),
-        plain("mc", identify.metadata_capabilities),
-        plain("dpc", identify.protection_capabilities),
-        plain("dps", identify.protection_settings),
-        plain("nmic", identify.sharing.0),
-        plain("rescap", identify.reservations.0),
-        plain("dlfeat", identify.deallocate_features.0),
+        code("flbas", identify.formatted_lba_size.0),
+        code("mc", identify.metadata_capabilities),
+        code("dpc", identify.protection_capabilities),
+        code("dps", identify.protection_settings),
+        code("nmic", identify.sharing.0),
+        code("rescap", identify.reservations.0),
+        code("dlfeat", identify.deallocate_features.0),
         plain("nawun", identify.atomic_write_unit_normal_0s_based.get()),
         plain("nawupf", identify.atomic_write_unit_power_fail_0s_based.get()),
         plain("nacwu", identify.atomic_compare_and_write_unit_0s_based.get()),
@@ -178,7 +178,7 @@ pub(crate) fn of_namespace(picture: &NamespacePicture) -> Vec<Field> {
         plain("npda", identify.preferred_deallocate_alignment_0s_based.get()),
         plain("nows", identify.optimal_write_size_0s_based.get()),
         plain("anagrpid", identify.ana_group_id.get()),
-        meaning(
+        code_meaning(
             "nsattr",
             identify.attributes.0,
             if picture.write_protected { "write protected" } else { "writable" },
@@ -189,8 +189,27 @@ pub(crate) fn of_namespace(picture: &NamespacePicture) -> Vec<Field> {
     if let Some(uuid) = identity.uuid {
         fields.push(plain("uuid", uuid::Uuid::from_bytes(uuid).to_string()));
     }
-    let format =
-        json!({ "ms": picture.metadata_bytes, "ds": picture.block_bytes.trailing_zeros() });
-    fields.push(meaning("lbaf", format, format!("{} bytes a block, in use", picture.block_bytes)));
+    fields.push(lba_formats(picture));
     fields
+}
+
+fn lba_formats(picture: &NamespacePicture) -> Field {
+    let identify = &*picture.identify;
+    let there = usize::from(identify.lba_formats_0s_based) + 1;
+    let formats = identify.lba_formats.iter().take(there).map(|format| {
+        json!({
+            "ms": format.metadata_size.get(),
+            "ds": format.data_size,
+            "rp": format.relative_performance,
+        })
+    });
+    let in_use = identify.formatted_lba_size.format_index();
+    meaning(
+        "lbafs",
+        formats.collect::<Vec<_>>(),
+        format!(
+            "{there}, in use is {in_use}: {} bytes a block, {} of metadata",
+            picture.block_bytes, picture.metadata_bytes
+        ),
+    )
 }

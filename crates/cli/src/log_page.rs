@@ -16,22 +16,30 @@ use crate::{
     connection::Connection,
     discover,
     failure::Failure,
-    fields::{self, Field, hex, meaning, names, plain, wide},
+    fields::{self, Field, code, code_meaning, hex, meaning, names, plain, wide},
     output::{self, Format},
 };
 
 /// Error entries that are asked for, where the controller has that many.
 const ERROR_ENTRIES: u32 = 64;
 
+/// What can be asked for.
+const PAGES: &str =
+    "supported, error, smart, firmware, changed, effects, discovery, and numbers up to 255";
+
 /// Options of `weft log`.
 #[derive(Debug, Args)]
+#[command(override_usage = "weft log <PAGE> [OPTIONS] [ADDRESS]")]
 pub(crate) struct Options {
     /// Which log page: supported, error, smart, firmware, changed, effects, discovery, or the
     /// number of any other.
     #[arg(value_name = "PAGE")]
-    page: String,
+    page: Option<String>,
     #[command(flatten)]
     connection: Connection,
+    /// Which log page, in place of PAGE.
+    #[arg(long, value_name = "PAGE")]
+    log_id: Option<String>,
     /// Bytes to read, of a page given by number.
     #[arg(long, visible_alias = "log-len", value_name = "BYTES", default_value_t = 512)]
     length: u32,
@@ -59,13 +67,15 @@ enum Page {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let page = match page_id(&options.page)? {
-        LogPageId::DISCOVERY => {
-            let connection = options.connection.options()?;
-            Page::Discovery(weft_host::discover(&connection)?)
-        }
+    let (page, connection) = match (&options.log_id, options.page.as_deref()) {
+        (Some(page), word) => (page.as_str(), options.connection.with_first_word(word)),
+        (None, Some(page)) => (page, options.connection.clone()),
+        (None, None) => return Err(Failure::because(format!("which log page? There are {PAGES}"))),
+    };
+    let page = match page_id(page)? {
+        LogPageId::DISCOVERY => Page::Discovery(weft_host::discover(&connection.options()?)?),
         id => {
-            let controller = options.connection.connect()?;
+            let controller = connection.connect()?;
             let page = read(options, &controller, id)?;
             controller.disconnect()?;
             page
@@ -93,10 +103,7 @@ fn page_id(text: &str) -> Result<LogPageId, Failure> {
                 None => number.parse(),
             };
             LogPageId(id.map_err(|_| {
-                Failure::Because(format!(
-                    "{text:?} is no log page: there are supported, error, smart, firmware, \
-                     changed, effects, discovery, and numbers up to 255"
-                ))
+                Failure::Because(format!("{text:?} is no log page: there are {PAGES}"))
             })?)
         }
     })
@@ -157,9 +164,9 @@ fn errors(data: &[u8]) -> Page {
         rows.push(vec![
             plain("error_count", entry.error_count.get()),
             plain("sqid", entry.submission_queue_id.get()),
-            plain("cmdid", format!("{:#06x}", entry.command_id.get())),
-            meaning("status_field", format!("{:#06x}", status.0), status.to_string()),
-            plain("parm_error_location", format!("{:#06x}", entry.parameter_location.get())),
+            code("cmdid", entry.command_id.get()),
+            code_meaning("status_field", status.0, status.to_string()),
+            code("parm_error_location", entry.parameter_location.get()),
             plain("lba", entry.lba.get()),
             plain("nsid", entry.namespace_id.get()),
         ]);
@@ -178,7 +185,7 @@ fn health(page: &Health) -> Vec<Field> {
         (warning.read_only(), "read-only"),
     ]);
     vec![
-        meaning("critical_warning", warning.0, warnings),
+        code_meaning("critical_warning", warning.0, warnings),
         meaning("temperature", kelvin, format!("{celsius} °C")),
         plain("avail_spare", page.available_spare_percent),
         plain("spare_thresh", page.available_spare_threshold_percent),
@@ -224,8 +231,8 @@ fn effects(page: &CommandsSupportedAndEffects) -> Page {
     let row = |kind: &'static str, opcode: u8, name: String, effects: CommandEffects| {
         vec![
             plain("kind", kind),
-            meaning("opcode", format!("{opcode:#04x}"), name),
-            plain("effects", format!("{:#010x}", effects.0)),
+            code_meaning("opcode", opcode, name),
+            code("effects", effects.0),
             plain("content_change", effects.content_change()),
         ]
     };
@@ -248,15 +255,16 @@ fn effects(page: &CommandsSupportedAndEffects) -> Page {
 fn human(page: &Page) -> String {
     match page {
         Page::Fields(fields) => fields::human(fields),
-        Page::List(name, rows) if rows.is_empty() => format!("no {name} entries\n"),
+        Page::List(name, rows) if rows.is_empty() => format!("no {}\n", none(name)),
         Page::List(_, rows) => {
             let mut text = String::new();
             for row in rows {
-                let cells = row.iter().map(|Field { name, value, meaning }| {
-                    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    let meaning =
-                        if meaning.is_empty() { meaning.clone() } else { format!(" ({meaning})") };
-                    format!("{name} {value}{meaning}")
+                let cells = row.iter().map(|field| {
+                    let (name, shown, meaning) = (field.name, field.shown(), &field.meaning);
+                    match meaning.is_empty() {
+                        true => format!("{name} {shown}"),
+                        false => format!("{name} {shown} ({meaning})"),
+                    }
                 });
                 text += &cells.collect::<Vec<_>>().join("  ");
                 text.push('\n');
@@ -272,6 +280,14 @@ fn human(page: &Page) -> String {
             }
             text
         }
+    }
+}
+
+/// What a page of this name has none of.
+fn none(name: &str) -> &str {
+    match name {
+        "changed" => "changed namespaces",
+        name => name,
     }
 }
 
@@ -313,7 +329,7 @@ mod tests {
         let page = supported(&SupportedLogPages::new(&[LogPageId::HEALTH]));
         assert_eq!(human(&page), "lid 2 (SMART / Health Information)\n");
         assert_eq!(as_json(page), json!({ "supported": [{ "lid": 2 }] }));
-        assert_eq!(human(&errors(&[0; 128])), "no errors entries\n");
+        assert_eq!(human(&errors(&[0; 128])), "no errors\n");
         assert_eq!(human(&changed(&[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0])), "nsid 1\nnsid 9\n");
         assert_eq!(human(&Page::Raw((0..18).collect())).lines().count(), 2);
         let health = health(&Health::default());
@@ -321,6 +337,6 @@ mod tests {
         let mut page = CommandsSupportedAndEffects::none();
         page.set_io(1, CommandEffects::WRITES);
         let text = human(&effects(&page));
-        assert!(text.starts_with("kind io  opcode 0x01 (Write)"), "{text}");
+        assert!(text.starts_with("kind io  opcode 0x1 (Write)"), "{text}");
     }
 }

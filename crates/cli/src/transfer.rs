@@ -32,13 +32,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "BLOCKS")]
     block_count: Option<u64>,
     /// Number of bytes: a size such as 4096 or 1MiB.
-    #[arg(long, value_parser = size, value_name = "SIZE")]
+    #[arg(short = 'z', long, value_parser = size, value_name = "SIZE")]
     data_size: Option<u64>,
     /// File to read from or write to; standard input or output if left out.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
     /// For a write: complete only when the data survives a loss of power (FUA).
-    #[arg(long, alias = "force-unit-access")]
+    #[arg(short, long, visible_alias = "force-unit-access")]
     fua: bool,
 }
 
@@ -48,8 +48,9 @@ pub(crate) fn read(options: &Options) -> Result<(), Failure> {
     let Some(length) = length else {
         return Err(Failure::because("how much? Give --block-count or --data-size"));
     };
-    let mut sink = Sink::open(options)?;
     let (mut offset, mut left) = (start(options, &namespace)?, length);
+    check_range(offset, length, &namespace)?;
+    let mut sink = Sink::open(options)?;
     while left > 0 {
         let now = left.min(PIECE_BYTES);
         // The last block is read whole, and only what was asked for is passed on.
@@ -70,6 +71,7 @@ pub(crate) fn write(options: &Options) -> Result<(), Failure> {
     let (controller, namespace) = options.connection.namespace(&options.namespace)?;
     let length = length(options, &namespace)?;
     let (mut offset, mut left) = (start(options, &namespace)?, length.unwrap_or(u64::MAX));
+    check_range(offset, length.unwrap_or(0), &namespace)?;
     let mut written: u64 = 0;
     while left > 0 {
         let mut piece = source.take(left.min(PIECE_BYTES))?;
@@ -111,6 +113,21 @@ fn start(options: &Options, namespace: &Namespace) -> Result<u64, Failure> {
     options.start_block.checked_mul(block_bytes).ok_or_else(|| {
         Failure::Because(format!("block {} is beyond every namespace", options.start_block))
     })
+}
+
+/// What lies beyond the end is told before anything is read or written.
+fn check_range(offset: u64, length: u64, namespace: &Namespace) -> Result<(), Failure> {
+    let end = offset.checked_add(length).filter(|end| *end <= namespace.bytes());
+    match end {
+        Some(_) => Ok(()),
+        None => Err(Failure::Because(format!(
+            "{length} bytes from block {} on reach beyond the end: the namespace has {} blocks of \
+             {} bytes",
+            offset / u64::from(namespace.block_bytes()),
+            namespace.bytes() / u64::from(namespace.block_bytes()),
+            namespace.block_bytes(),
+        ))),
+    }
 }
 
 /// How many bytes are asked for, if that is said.

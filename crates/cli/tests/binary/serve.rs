@@ -33,7 +33,7 @@ fn a_target_is_found_described_written_read_and_stopped() {
         assert_eq!((&controller["mn"], &controller["subnqn"]), (&"weft".into(), &NQN.into()));
         let url = target.url(2);
         let namespace = weft(driver, ["identify", "ns", &url, "-o", "json"]).json();
-        assert_eq!((&namespace["nsid"], &namespace["lbaf"]["ds"]), (&2.into(), &9.into()));
+        assert_eq!((&namespace["nsid"], &namespace["lbafs"][0]["ds"]), (&2.into(), &9.into()));
         assert!(namespace["uuid"].is_string());
         let human = weft(driver, ["identify", "ctrl", &url]).text();
         assert!(human.contains("mdts       : 8  (1 MiB)"), "{human}");
@@ -50,6 +50,10 @@ fn a_target_is_found_described_written_read_and_stopped() {
 
         let smart = target.weft("log", 1, &["smart", "-o", "json"]).json();
         assert!(smart["host_write_commands"].as_u64() >= Some(3), "{smart}");
+        let by_number = weft(driver, ["log", "--log-id", "2", &url, "-o", "json"]).json();
+        assert!(by_number["temperature"].is_number(), "{by_number}");
+        let listener = format!("tcp://127.0.0.1:{port}");
+        assert_eq!(weft(driver, ["discover", &listener, "-o", "json"]).json(), log);
         target.signal(Signal::TERM);
         assert_eq!(target.wait(), Some(0));
         let gone = weft(driver, ["identify", &url]).fault();
