@@ -400,3 +400,6 @@ impl Runner<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

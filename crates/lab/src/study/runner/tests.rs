@@ -1,0 +1,227 @@
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::{
+    Progress,
+    results::{Mark, file},
+    study::{
+        launch::{Launched, Order},
+        plan::Run,
+    },
+};
+
+const HEAD: &str = r#"
+    name = "mine"
+    title = "Mine"
+    question = "What then?"
+    source = { document = "weft", figure = "none" }
+    [measure]
+    runtime = "20ms"
+    ramp = "5ms"
+    settle = "0s"
+"#;
+
+fn plan(measure: &str, rest: &str) -> Plan {
+    let mut plan: Plan = format!("{HEAD}{measure}\n{rest}").parse().expect("a plan");
+    plan.run = Some(Run { seed: 5, ..Run::default() });
+    plan
+}
+
+/// Nothing can be started.
+struct Broken;
+
+impl Launcher for Broken {
+    fn launch(&self, _: &Order) -> Result<Box<dyn Launched>, String> {
+        Err("the workshop is closed".to_owned())
+    }
+}
+
+/// Notes what it is told.
+#[derive(Default)]
+struct Notes {
+    begun: Vec<String>,
+    positions: Vec<(usize, usize)>,
+    records: usize,
+    stop: AtomicBool,
+    /// A directory that somebody removes meanwhile.
+    removes: Option<std::path::PathBuf>,
+}
+
+impl Observer for Notes {
+    fn begins(&mut self, position: &Position, what: &str) {
+        if let Some(directory) = self.removes.take() {
+            fs::remove_dir_all(directory).expect("a directory");
+        }
+        self.begun.push(what.to_owned());
+        self.positions.push((position.done, position.all));
+    }
+
+    fn progress(&mut self, _: &Position, _: &str, _: &Progress) {}
+
+    fn ends(&mut self, _: &Position, records: &[Record]) {
+        self.records += records.len();
+    }
+
+    fn note(&mut self, _: &str) {}
+}
+
+struct Bench {
+    directory: tempfile::TempDir,
+    means: Means,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let means = Means { cpus: vec![0], own_target: true, ..Means::default() };
+        Self { directory: tempfile::tempdir().expect("a directory"), means }
+    }
+
+    fn run(&self, plan: &Plan, notes: &mut Notes) -> Result<Outcome, StartError> {
+        let mut store = Store::open(self.directory.path()).expect("a store");
+        let settings = Settings {
+            plan,
+            means: &self.means,
+            local: Some("null:1GiB".parse().expect("a device")),
+            given: Vec::new(),
+            driver: DriverKind::Auto,
+            precondition: None,
+            fio: false,
+            remake: "weft study run mine".to_owned(),
+            wall_ms: &|| 42,
+            // A link that is known is not probed again.
+            environment: Environment { link: vec![Default::default()], ..Environment::default() },
+        };
+        let stop = AtomicBool::new(notes.stop.load(Ordering::Relaxed));
+        run(&settings, &mut store, Some(&Broken), notes, &stop)
+    }
+
+    fn records(&self) -> Vec<Record> {
+        results::load(self.directory.path()).expect("results").records
+    }
+}
+
+#[test]
+fn every_cell_is_in_the_results_with_its_command() {
+    let bench = Bench::new();
+    let axes = "[axes]\ntransport = [\"local\", \"rdma\"]\ndepth = [1, 4, 16]\n";
+    let plan = plan("repeats = 2\nrepeats_max = 2", axes);
+    let mut notes = Notes::default();
+    let outcome = bench.run(&plan, &mut notes).expect("an outcome");
+    assert_eq!((outcome.measured, outcome.skipped, outcome.failed), (6, 3, 0));
+    assert_eq!((outcome.missing.len(), outcome.trouble, outcome.interrupted), (0, None, false));
+    let records = bench.records();
+    assert_eq!(records.len(), 9);
+    for record in &records {
+        let depth = &record.configuration["depth"];
+        let transport = &record.configuration["transport"];
+        let command = format!("weft study run mine --only depth={depth},transport={transport}");
+        assert_eq!((&record.command, record.started_at_ms), (&command, 42));
+        assert_eq!(record.is_measured(), transport.as_text() == Some("local"));
+        if record.is_measured() {
+            assert!(record.host.is_some() && record.target.is_none());
+            assert!(record.has(Mark::NotAwaited) && !record.has(Mark::Loopback));
+        } else {
+            assert!(record.status.reason().is_some_and(|reason| reason.contains("RDMA")));
+        }
+    }
+    assert_eq!(
+        notes.positions.iter().map(|(done, _)| *done).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4, 5]
+    );
+    assert!(notes.positions.iter().all(|(_, all)| *all == 6));
+    assert_eq!(notes.records, 6);
+    // On a busy machine so short a cell may see nothing, but not all of them.
+    assert!(records.iter().any(|record| record.iops() > 0.0));
+    for name in [file::PLAN, file::ENVIRONMENT, file::TABLE] {
+        assert!(bench.directory.path().join(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn repeats_go_on_until_the_interval_is_narrow_or_the_limit_is_reached() {
+    let axes = "[axes]\ntransport = [\"local\"]\n";
+    for (percent, expected) in [("1e9", 3), ("1e-9", 5)] {
+        let bench = Bench::new();
+        let measure = format!("repeats = 3\nrepeats_max = 5\nconfidence_percent = {percent}");
+        let outcome = bench.run(&plan(&measure, axes), &mut Notes::default()).expect("an outcome");
+        assert_eq!(outcome.measured, expected, "{percent}");
+        let repeats: Vec<u32> = bench.records().iter().map(|record| record.repeat).collect();
+        assert_eq!(repeats, (1..=u32::try_from(expected).expect("few")).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_is_there_is_not_measured_again() {
+    let bench = Bench::new();
+    let axes = "[axes]\ntransport = [\"local\", \"rdma\"]\ndepth = [1, 4]\n";
+    let mut plan = plan("repeats = 2\nrepeats_max = 2", axes);
+    plan.measure.repeats = 1;
+    plan.measure.repeats_max = 1;
+    bench.run(&plan, &mut Notes::default()).expect("an outcome");
+    assert_eq!(bench.records().len(), 4);
+    plan.measure.repeats = 2;
+    plan.measure.repeats_max = 2;
+    let mut notes = Notes::default();
+    let outcome = bench.run(&plan, &mut notes).expect("an outcome");
+    assert_eq!((outcome.measured, outcome.skipped), (4, 2));
+    assert_eq!(notes.begun.len(), 2, "{:?}", notes.begun);
+    assert!(notes.begun.iter().all(|what| what.contains("repeat 2")));
+    let text = std::fs::read_to_string(bench.directory.path().join(file::RECORDS)).expect("lines");
+    assert_eq!(text.lines().count(), 6, "and what is skipped is said once");
+}
+
+#[test]
+fn failures_are_told_and_end_it_when_they_go_on() {
+    let bench = Bench::new();
+    let axes = "[axes]\ntransport = [\"tcp\"]\ndepth = [1, 2, 4, 8, 16]\n";
+    let plan = plan("repeats = 1\nrepeats_max = 1", axes);
+    let outcome = bench.run(&plan, &mut Notes::default()).expect("an outcome");
+    assert_eq!((outcome.measured, outcome.failed), (0, 3));
+    let trouble = outcome.trouble.expect("trouble");
+    assert!(trouble.contains("3 cells in a row") && trouble.contains("workshop"), "{trouble}");
+    assert_eq!(outcome.missing.len(), 5);
+    let reasons = outcome.missing.iter().filter(|missing| missing.contains("workshop")).count();
+    assert_eq!(reasons, 3, "why is known of those that were tried: {:?}", outcome.missing);
+}
+
+#[test]
+fn a_local_cell_between_failures_breaks_their_row() {
+    let bench = Bench::new();
+    let axes = "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 2, 4, 8]\n";
+    let plan = plan("repeats = 1\nrepeats_max = 1", axes);
+    let outcome = bench.run(&plan, &mut Notes::default()).expect("an outcome");
+    assert_eq!((outcome.measured, outcome.failed, outcome.trouble), (4, 4, None));
+    assert_eq!(outcome.missing.len(), 4);
+}
+
+#[test]
+fn who_stops_it_at_once_gets_nothing_and_is_told_so() {
+    let bench = Bench::new();
+    let plan = plan("", "[axes]\ntransport = [\"local\"]\ndepth = [1, 2]\n");
+    let mut notes = Notes { stop: AtomicBool::new(true), ..Notes::default() };
+    let outcome = bench.run(&plan, &mut notes).expect("an outcome");
+    assert!(outcome.interrupted && outcome.measured == 0 && outcome.missing.len() == 2);
+    assert!(notes.begun.is_empty() && bench.records().is_empty());
+    assert!(results::load(bench.directory.path()).expect("results").environment.interrupted);
+}
+
+#[test]
+fn nothing_to_measure_is_an_error() {
+    let bench = Bench::new();
+    let mut plan = plan("", "[axes]\ndepth = [1]\n");
+    let only = Configuration::from([("depth".to_owned(), results::Value::from(7u64))]);
+    plan.run = Some(Run { only, ..Run::default() });
+    let error = bench.run(&plan, &mut Notes::default()).expect_err("no cell");
+    assert_eq!(error.to_string(), "no cell of the study has depth=7");
+}
+
+#[test]
+fn results_that_cannot_be_kept_are_trouble() {
+    let bench = Bench::new();
+    let plan = plan("repeats = 1\nrepeats_max = 1", "[axes]\ntransport = [\"local\"]\n");
+    let removes = Some(bench.directory.path().to_owned());
+    let mut notes = Notes { removes, ..Notes::default() };
+    let outcome = bench.run(&plan, &mut notes).expect("an outcome");
+    let trouble = outcome.trouble.expect("trouble");
+    assert!(trouble.contains("cannot be written") || trouble.contains("not whole"), "{trouble}");
+}
