@@ -82,13 +82,17 @@ impl Crowd {
         while open > 0 {
             for position in 0..ends.wait(floor.spin)? {
                 let Some(end) = ends.ready(position) else { continue };
-                match end.receive(&mut received, floor.request_bytes) {
+                let gone = match end.receive(&mut received, floor.request_bytes) {
                     Ok(Some(requests)) => {
                         let sent = end.send(&response, requests * floor.response_bytes, floor.spin);
-                        open -= usize::from(is_gone(sent)?);
+                        is_gone(sent)?
                     }
-                    Ok(None) => open -= 1,
-                    Err(error) => open -= usize::from(is_gone(Err(error))?),
+                    Ok(None) => true,
+                    Err(error) => is_gone(Err(error))?,
+                };
+                // That a client is gone may be told twice: by a send, then by a receive.
+                if gone && !std::mem::replace(&mut end.gone, true) {
+                    open -= 1;
                 }
             }
         }
@@ -143,7 +147,7 @@ impl Crowd {
             stream.set_nonblocking(true)?;
             let data = EventData::new_u64(number as u64);
             epoll::add(&epoll, &stream, data, EventFlags::IN | EventFlags::ET)?;
-            ends.push(End { number, stream, have: 0 });
+            ends.push(End { number, stream, have: 0, gone: false });
         }
         let events = vec![MaybeUninit::uninit(); EVENTS.min(self.connections)];
         Ok(Ends { epoll, ends, events, numbers: Vec::with_capacity(EVENTS) })
@@ -196,6 +200,8 @@ struct End {
     stream: TcpStream,
     /// Bytes of a message that has not come to its end.
     have: usize,
+    /// The other end is gone, and has been counted.
+    gone: bool,
 }
 
 impl End {
