@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
 use weft_reactor::monotonic_time;
@@ -18,7 +19,7 @@ use super::{
     steady::{Awaiting, Steadiness},
 };
 use crate::{
-    DirectionResult, Onlooker, Progress, RunResult,
+    DirectionResult, Onlooker, Polling, Progress, RunResult,
     limits::WINDOW,
     results::{Direction, LatencyRecord, Mark, Record, Role, Served, Side, Status, number},
     run_watched,
@@ -268,9 +269,12 @@ impl Context<'_> {
         let mut set = |name: &str, value: f64| {
             record.values.insert(name.to_owned(), value);
         };
-        set(number::GENERATOR_SHARE, side::generator_share(result));
+        let sleeps = self.load.job.polling == Polling::Sleep;
+        set(number::GENERATOR_SHARE, side::generator_share(result, sleeps));
         if let Some(counted) = self.counted() {
-            set(number::TARGET_SHARE, side::target_share(&counted));
+            let order = self.target.and_then(|target| self.scene.orders.get(target));
+            let sleeps = order.is_some_and(|order| order.idle_poll == Some(Duration::ZERO));
+            set(number::TARGET_SHARE, side::target_share(&counted, sleeps));
         }
         let submitted: u64 = result.lanes.iter().map(|(_, lane)| lane.submitted).sum();
         set(number::REQUESTS_ALL, submitted as f64);

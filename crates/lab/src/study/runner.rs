@@ -301,11 +301,11 @@ impl Runner<'_> {
         !narrow
     }
 
-    /// How far it is, if nothing more is needed than the repeats that are always made.
+    /// How far it is. Repeats beyond those that are always made add to the whole as they come.
     fn position(&self) -> Position {
         let steps = self.matrix.steps().filter(|step| step.missing().is_none()).count();
         let repeats = self.settings.plan.measure.repeats as usize;
-        let all = (steps * repeats).max(self.done + 1);
+        let all = (steps * repeats).max(self.done);
         let new = self.done - self.done_before;
         let each = if new == 0 {
             let measure = &self.settings.plan.measure;

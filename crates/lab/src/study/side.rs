@@ -55,20 +55,34 @@ pub(super) fn workers(result: &RunResult) -> Vec<Thread> {
     threads
 }
 
+/// Share of some time in which a thread had something to do. For one that sleeps when it has
+/// nothing that is what it used of its processor; for one that looks, all but the time in which it
+/// found nothing. (What a sleeper asks the kernel for in vain is work, too, and no idleness.)
+fn share(whole_s: f64, idle_s: f64, cpu_s: f64, sleeps: bool) -> f64 {
+    if whole_s <= 0.0 {
+        return 0.0;
+    }
+    let looked = 1.0 - idle_s / whole_s;
+    if sleeps { looked.max(cpu_s / whole_s) } else { looked }
+}
+
 /// Share of the counted time that the busiest worker had something to do.
-pub(super) fn generator_share(result: &RunResult) -> f64 {
+pub(super) fn generator_share(result: &RunResult, sleeps: bool) -> f64 {
     let share = |lane: &crate::LaneResult| {
         let counted = lane.read.measured.max(lane.write.measured).as_secs_f64();
-        if counted > 0.0 { 1.0 - lane.usage.idle.as_secs_f64() / counted } else { 0.0 }
+        let Usage { user, system, idle, .. } = lane.usage;
+        share(counted, idle.as_secs_f64(), (user + system).as_secs_f64(), sleeps)
     };
     result.lanes.iter().map(|(_, lane)| share(lane)).fold(0.0, f64::max).clamp(0.0, 1.0)
 }
 
 /// The same of the busiest poll group.
-pub(super) fn target_share(of: &Statistics) -> f64 {
-    let whole = of.time_ns.max(1) as f64;
-    let share = |idle_ns: u64| 1.0 - idle_ns as f64 / whole;
-    of.groups.iter().map(|group| share(group.idle_ns)).fold(0.0, f64::max).clamp(0.0, 1.0)
+pub(super) fn target_share(of: &Statistics, sleeps: bool) -> f64 {
+    let share = |group: &weft_rpc::statistics::Group| {
+        let cpu_ns = group.thread.user_ns.saturating_add(group.thread.system_ns);
+        share(seconds(of.time_ns), seconds(group.idle_ns), seconds(cpu_ns), sleeps)
+    };
+    of.groups.iter().map(share).fold(0.0, f64::max).clamp(0.0, 1.0)
 }
 
 /// What a target served.
@@ -140,7 +154,7 @@ mod tests {
         let lanes = vec![(0, lane(900)), (0, lane(900)), (1, lane(100))];
         let result = RunResult { lanes, ..RunResult::default() };
         assert_eq!(workers(&result).len(), 2);
-        assert!((generator_share(&result) - 0.9).abs() < 1e-9);
+        assert!((generator_share(&result, false) - 0.9).abs() < 1e-9);
     }
 
     #[test]
@@ -148,7 +162,14 @@ mod tests {
         let group = |idle_ns| Group { idle_ns, ..Group::default() };
         let groups = vec![group(700), group(200)];
         let of = Statistics { time_ns: 1000, groups, ..Statistics::default() };
-        assert!((target_share(&of) - 0.8).abs() < 1e-9);
-        assert_eq!(target_share(&Statistics::default()), 0.0);
+        assert!((target_share(&of, false) - 0.8).abs() < 1e-9);
+        assert_eq!(target_share(&Statistics::default(), true), 0.0);
+    }
+
+    #[test]
+    fn who_sleeps_is_as_busy_as_its_processor_says() {
+        assert!((share(2.0, 0.5, 1.9, true) - 0.95).abs() < 1e-9);
+        assert!((share(2.0, 0.5, 1.9, false) - 0.75).abs() < 1e-9, "looking is no work");
+        assert!((share(2.0, 0.1, 0.4, true) - 0.95).abs() < 1e-9, "nor is waiting for a turn");
     }
 }

@@ -41,7 +41,8 @@ impl Runner<'_> {
     fn step(&mut self, step: &Step, repeat: u32) -> Result<(), Over> {
         let Some(first) = step.cells().next() else { return Ok(()) };
         let what = format!("{} (repeat {repeat})", first.id);
-        let position = self.position();
+        let mut position = self.position();
+        position.all = position.all.max(position.done + 1);
         self.observer.begins(&position, &what);
         let started_at_ms = (self.settings.wall_ms)();
         let outcome = self.measured(step, repeat, &what);
@@ -135,7 +136,8 @@ impl Runner<'_> {
             stop: self.stop,
             loopback: !(given && self.settings.means.target_elsewhere),
         };
-        let position = self.position();
+        let mut position = self.position();
+        position.all = position.all.max(position.done + 1);
         let observer = &mut *self.observer;
         let mut progress = |seen: &crate::Progress| observer.progress(&position, what, seen);
         let measured = measure(&terms, &scene, &mut self.fleet, &mut progress)?;
