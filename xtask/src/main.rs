@@ -1,5 +1,6 @@
 //! What developers do with this repository, in one place: `cargo xtask --help`.
 
+mod bench;
 mod fuzz;
 mod guest;
 mod peers;
@@ -27,6 +28,8 @@ enum Task {
         #[arg(long, conflicts_with = "quick")]
         all: bool,
     },
+    /// Measure the target against the raw socket, row by row of docs/performance.md
+    Bench(bench::Options),
     /// Check the rules that neither compiler nor clippy know
     Tidy,
     /// Run the tests with real peers alone
@@ -134,6 +137,7 @@ fn run(task: Task) -> Result<ExitCode> {
             };
             Ok(code(test::run(root, extent)?))
         }
+        Task::Bench(options) => Ok(code(bench::run(root, &options)?)),
         Task::Tidy => {
             let faults = tidy::check(root)?;
             faults.iter().for_each(|fault| println!("{fault}"));

@@ -1,0 +1,163 @@
+//! `cargo xtask bench`: the bars of performance, each beside the raw socket of the same messages.
+//!
+//! Absolute figures drift by a third within the hour, so nothing here is held against a number of
+//! another run: what is compared is run alternately, and the median of the rounds' ratios counts.
+//! The target is a process of its own on one processor, the load another one on a second.
+
+mod experiment;
+mod machine;
+mod process;
+mod results;
+mod rows;
+mod stage;
+
+use crate::test::{cargo, target_folder};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use experiment::Experiment;
+use process::{Program, User};
+use results::Results;
+use stage::Stage;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only rows whose name contains one of these
+    #[arg(long, value_name = "PATTERN")]
+    only: Vec<String>,
+    /// Name the rows and what is measured in each, and do nothing
+    #[arg(long)]
+    list: bool,
+    /// How often each measurement is repeated
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// How long each measurement counts
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Another target to be measured, like nvme-tcp://127.0.0.1:4420/NQN?nsid=1; what its namespace
+    /// holds is written over
+    #[arg(long, value_name = "ADDRESS")]
+    target: Option<String>,
+    /// The target's processor and the load's
+    #[arg(long, default_value = "0,1", value_parser = two_cpus)]
+    cpus: (usize, usize),
+    /// Run as root if this is root, instead of as nobody with the usual limit of locked memory
+    #[arg(long)]
+    as_root: bool,
+    /// Keep the load of the row `growth` up for so many seconds
+    #[arg(long, default_value_t = 30.0)]
+    soak: f64,
+    /// Another binary than that of this tree
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+/// Measures; false if a bar was not reached.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
+    let experiments = chosen(options)?;
+    if options.list {
+        for experiment in &experiments {
+            println!("{:<28} {}", experiment.name, experiment.about);
+        }
+        return Ok(true);
+    }
+    let program = Program::install(&binary(root, options)?, User::choose(options.as_root))?;
+    let folder = target_folder(root).join("bench");
+    let mut results = Results::create(&folder, &machine::environment(root, options, &program))?;
+    for warning in machine::warnings(options.cpus) {
+        println!("{warning}");
+    }
+    let mut stage = Stage::new(program, options);
+    for experiment in &experiments {
+        println!("==> {}: {}", experiment.name, experiment.about);
+        match measure(experiment, options, &mut stage, &mut results) {
+            Ok(()) => {}
+            Err(error) => results.fail(experiment, &format!("{error:#}"))?,
+        }
+    }
+    stage.clear();
+    results.finish()
+}
+
+/// All rounds of one experiment. Every other round runs backwards, so that what grows or fades
+/// meanwhile hits first and last alike.
+fn measure(
+    experiment: &Experiment,
+    options: &Options,
+    stage: &mut Stage,
+    results: &mut Results,
+) -> Result<()> {
+    let rounds = options.rounds.max(experiment.rounds_min);
+    stage.prepare(experiment)?;
+    let mut samples = Vec::with_capacity(rounds);
+    for round in 0..rounds {
+        let mut steps: Vec<usize> = (0..experiment.steps.len()).collect();
+        if round % 2 == 1 {
+            steps.reverse();
+        }
+        let mut of_round = vec![None; experiment.steps.len()];
+        for at in steps {
+            let step = &experiment.steps[at];
+            let sample = stage.take(experiment, step).context(step.label)?;
+            results.line(experiment, step, round, &sample)?;
+            of_round[at] = Some(sample);
+        }
+        samples.push(of_round.into_iter().flatten().collect());
+    }
+    results.add(experiment, &samples)
+}
+
+fn chosen(options: &Options) -> Result<Vec<Experiment>> {
+    let mut experiments = rows::all();
+    if options.target.is_some() {
+        experiments.retain(Experiment::suits_any_target);
+    }
+    let wanted = |name: &str| options.only.iter().any(|pattern| name.contains(pattern));
+    experiments.retain(|experiment| options.only.is_empty() || wanted(experiment.name));
+    if experiments.is_empty() {
+        bail!("no row has such a name; --list names them all");
+    }
+    Ok(experiments)
+}
+
+/// The binary that is measured, built for speed.
+fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
+    if let Some(path) = &options.binary {
+        return Ok(path.canonicalize()?);
+    }
+    cargo(root, &["build", "--release", "--package", "weft-cli"])?;
+    let path = target_folder(root).join("release/weft");
+    if path.exists() { Ok(path) } else { bail!("cargo has built no {}", path.display()) }
+}
+
+impl Options {
+    fn runtime(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds.clamp(0.05, 86_400.0))
+    }
+
+    /// Before anything counts: connections are there and buffers have been touched.
+    fn ramp(&self) -> Duration {
+        (self.runtime() / 4).min(Duration::from_millis(500))
+    }
+}
+
+fn two_cpus(text: &str) -> Result<(usize, usize), String> {
+    let (target, load) = text.split_once(',').ok_or("two processors, like 0,1")?;
+    let number = |text: &str| text.trim().parse::<usize>().map_err(|error| error.to_string());
+    let (target, load) = (number(target)?, number(load)?);
+    if target == load { Err("one processor twice".to_owned()) } else { Ok((target, load)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_processors_are_two() {
+        assert_eq!(two_cpus("0,1"), Ok((0, 1)));
+        for bad in ["0", "1,1", "a,b", ""] {
+            assert!(two_cpus(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The bars, row by row.
+
+use super::experiment::{
+    Action, Bar, Device, Experiment, Figure, Floor, Load, Metric, Step, TargetSpec,
+};
+
+/// A command capsule: header and submission queue entry.
+const CAPSULE_BYTES: u32 = 72;
+
+/// A header of C2HData or H2CData, or a response capsule.
+const HEADER_BYTES: u32 = 24;
+
+/// In-capsule data that a target takes by default; what is longer travels in H2CData, of which
+/// there is one for a transfer of this size.
+const IN_CAPSULE_BYTES: u32 = 16 << 10;
+
+const MEMORY: Device = Device::Memory(4096);
+const RAW: &str = "raw";
+const ON: &str = "flow control on";
+const OFF: &str = "flow control off";
+
+/// Both sides never sleep.
+const SPIN: &[&str] = &["--polling", "spin"];
+
+/// Both sides always do.
+const SLEEP: &[&str] = &["--polling", "sleep"];
+
+/// As many queues as the largest crowd needs.
+const MANY_QUEUES: &[&str] = &["--io-queues", "1024"];
+
+/// All rows, those that share a target beside each other.
+pub(crate) fn all() -> Vec<Experiment> {
+    let mut rows = throughput();
+    rows.extend(latency());
+    rows.extend(digests());
+    rows.extend(crowds());
+    rows.push(fairness());
+    rows.push(reactors());
+    rows.extend(standing());
+    rows
+}
+
+/// Deep queues: commands a second as a share of the raw socket's messages.
+fn throughput() -> Vec<Experiment> {
+    let reads = [
+        (
+            "randread-4k-128-memory",
+            "4 KiB random reads, depth 128, memory",
+            4096,
+            128,
+            MEMORY,
+            0.55,
+        ),
+        ("randread-4k-32-memory", "4 KiB random reads, depth 32, memory", 4096, 32, MEMORY, 0.55),
+        ("read-128k-32-memory", "128 KiB reads, depth 32, memory", 131_072, 32, MEMORY, 0.75),
+        (
+            "randread-512-128-memory",
+            "512 B random reads, depth 128, memory",
+            512,
+            128,
+            Device::Memory(512),
+            0.35,
+        ),
+        (
+            "randread-4k-128-null",
+            "4 KiB random reads, depth 128, null",
+            4096,
+            128,
+            Device::Null,
+            0.65,
+        ),
+        ("read-128k-32-null", "128 KiB reads, depth 32, null", 131_072, 32, Device::Null, 0.93),
+    ];
+    let writes = [
+        ("randwrite-4k-128-memory", "4 KiB random writes, depth 128, memory", 4096, 128, 0.55),
+        ("write-128k-32-memory", "128 KiB writes, depth 32, memory", 131_072, 32, 0.75),
+    ];
+    let mut rows = Vec::new();
+    for (name, about, block_bytes, depth, device, bar) in reads {
+        let load = Load { depth, ..load("randread", block_bytes) };
+        let mut steps = vec![Step { label: RAW, action: floor(&load, None, true) }];
+        steps.extend(both_ways(&load));
+        let figures = [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::AtLeast(bar)));
+        rows.push(experiment(name, about, vec![target(device, &[])], steps, figures.into()));
+    }
+    for (name, about, block_bytes, depth, bar) in writes {
+        let load = Load { depth, ..load("randwrite", block_bytes) };
+        let steps = vec![
+            Step { label: RAW, action: floor(&load, None, true) },
+            Step { label: OFF, action: Action::Load(load) },
+        ];
+        let figures = vec![per_raw("", OFF, Metric::Iops, Bar::AtLeast(bar))];
+        rows.push(experiment(name, about, vec![target(MEMORY, &[])], steps, figures));
+    }
+    // Those of one target beside each other: memory has to be written before it is read.
+    rows.sort_by_key(|row| match row.targets.first().map(|target| target.device) {
+        Some(Device::Memory(bytes)) => u32::MAX - bytes,
+        _ => u32::MAX,
+    });
+    rows
+}
+
+/// One command at a time.
+fn latency() -> Vec<Experiment> {
+    let spinning = || vec![target(MEMORY, SPIN)];
+    let read = Load { arguments: SPIN, ..load("randread", 4096) };
+    let write = Load { arguments: SPIN, ..load("randwrite", 4096) };
+    let asleep = Load { arguments: SLEEP, ..load("randread", 4096) };
+    let with_floor = |load: &Load, spin: bool| {
+        let mut steps = vec![Step { label: RAW, action: floor(load, None, spin) }];
+        steps.extend(both_ways(load));
+        steps
+    };
+    let mean = |label, of| per_raw(label, of, Metric::MeanUs, Bar::AtMost(1.2));
+    let p99 = |label, of| per_raw(label, of, Metric::P99Us, Bar::AtMost(1.3));
+    let woken = |label| per_raw(label, label, Metric::MeanUs, Bar::AtMost(1.25));
+    vec![
+        experiment(
+            "randread-4k-1-polling",
+            "4 KiB random reads, depth 1, both ends polling, memory",
+            spinning(),
+            with_floor(&read, true),
+            vec![
+                mean("mean, flow control on", ON),
+                mean("mean, flow control off", OFF),
+                p99("p99, flow control on", ON),
+                p99("p99, flow control off", OFF),
+            ],
+        ),
+        experiment(
+            "randwrite-4k-1-polling",
+            "4 KiB random writes, depth 1, both ends polling, memory",
+            spinning(),
+            vec![
+                Step { label: RAW, action: floor(&write, None, true) },
+                Step { label: OFF, action: Action::Load(write) },
+            ],
+            vec![mean("mean", OFF), per_raw("p99", OFF, Metric::P99Us, Bar::None)],
+        ),
+        experiment(
+            "randread-4k-1-sleeping",
+            "4 KiB random reads, depth 1, both ends woken by interrupts, memory",
+            vec![target(MEMORY, SLEEP)],
+            with_floor(&asleep, false),
+            vec![woken(ON), woken(OFF)],
+        ),
+    ]
+}
+
+/// Data digests: what they leave of the rate.
+fn digests() -> Vec<Experiment> {
+    let rows = [
+        ("digest-read-4k", "data digests on 4 KiB random reads, depth 128", "randread", 4096, 0.90),
+        (
+            "digest-write-4k",
+            "data digests on 4 KiB random writes, depth 128",
+            "randwrite",
+            4096,
+            0.90,
+        ),
+        ("digest-read-128k", "data digests on 128 KiB reads, depth 32", "randread", 131_072, 0.85),
+        (
+            "digest-write-128k",
+            "data digests on 128 KiB writes, depth 32",
+            "randwrite",
+            131_072,
+            0.85,
+        ),
+    ];
+    let row = |(name, about, pattern, block_bytes, bar)| {
+        let depth = if block_bytes > 4096 { 32 } else { 128 };
+        let without = Load { depth, ..load(pattern, block_bytes) };
+        let with = Load { arguments: &["--data-digest"], ..without.clone() };
+        let steps = vec![
+            Step { label: "without", action: Action::Load(without) },
+            Step { label: "with", action: Action::Load(with) },
+        ];
+        let per = Some(("without", Metric::Iops));
+        let figure = Figure {
+            label: "with ÷ without",
+            of: ("with", Metric::Iops),
+            per,
+            bar: Bar::AtLeast(bar),
+        };
+        experiment(name, about, vec![target(MEMORY, &[])], steps, vec![figure])
+    };
+    rows.map(row).into()
+}
+
+/// Many connections beside as many raw sockets.
+fn crowds() -> Vec<Experiment> {
+    let rows = [
+        ("connections-1", "1 connection of depth 256", 1, 256),
+        ("connections-4", "4 connections of depth 64", 4, 64),
+        ("connections-16", "16 connections of depth 16", 16, 16),
+        ("connections-64", "64 connections of depth 4", 64, 4),
+        ("connections-256", "256 connections of depth 1", 256, 1),
+        ("connections-1000", "1000 connections of depth 1", 1000, 1),
+    ];
+    let row = |(name, about, copies, depth)| {
+        let load = Load { depth, copies, ..load("randread", 4096) };
+        let mut steps = vec![Step { label: RAW, action: floor(&load, Some(copies), true) }];
+        steps.extend(both_ways(&load));
+        let figures = [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::AtLeast(0.5)));
+        experiment(name, about, vec![target(MEMORY, MANY_QUEUES)], steps, figures.into())
+    };
+    rows.map(row).into()
+}
+
+/// Shallow connections beside a deep one.
+fn fairness() -> Experiment {
+    const PACED: &[&str] = &["--rate-iops", "500", "--rate-process", "poisson"];
+    const BOTH: &[&str] =
+        &["--rate-iops", "500", "--rate-process", "poisson", "--beside", "iodepth=256"];
+    let shallow = Load { copies: 16, arguments: PACED, ..load("randread", 4096) };
+    let both = Load { arguments: BOTH, ..shallow.clone() };
+    let deep = Load { depth: 256, ..load("randread", 4096) };
+    let steps = vec![
+        Step { label: "shallow alone", action: Action::Load(shallow) },
+        Step { label: "deep alone", action: Action::Load(deep) },
+        Step { label: "both", action: Action::Load(both) },
+    ];
+    let figures = vec![
+        Figure {
+            label: "p99 of the shallow ones, beside ÷ alone",
+            of: ("both", Metric::P99Us),
+            per: Some(("shallow alone", Metric::P99Us)),
+            bar: Bar::AtMost(3.0),
+        },
+        Figure {
+            label: "IOPS of the deep one, beside ÷ alone",
+            of: ("both", Metric::BesideIops),
+            per: Some(("deep alone", Metric::Iops)),
+            bar: Bar::AtLeast(0.9),
+        },
+    ];
+    let about = "16 connections of depth 1 at 500 IOPS each beside one of depth 256";
+    experiment("shallow-beside-deep", about, vec![target(MEMORY, MANY_QUEUES)], steps, figures)
+}
+
+/// What a second reactor on the same processor costs. Both sleep when they have nothing to do, or
+/// each would be charged for looking while the other works.
+fn reactors() -> Experiment {
+    const ONE: &[&str] = &["--polling", "sleep", "--threads", "1"];
+    const TWO: &[&str] = &["--polling", "sleep", "--threads", "2"];
+    let confined = |arguments| TargetSpec { confined: true, ..target(Device::Null, arguments) };
+    let load =
+        |target| Load { target, depth: 64, copies: 2, no_ramp: true, ..load("randread", 4096) };
+    let steps = vec![
+        Step { label: "one", action: Action::Load(load(0)) },
+        Step { label: "two", action: Action::Load(load(1)) },
+    ];
+    let figure = Figure {
+        label: "CPU time for a command, 2 reactors ÷ 1",
+        of: ("two", Metric::CpuUsPerIo),
+        per: Some(("one", Metric::CpuUsPerIo)),
+        bar: Bar::Within(0.1),
+    };
+    let about = "one reactor against two, on one processor, null";
+    let targets = vec![confined(ONE), confined(TWO)];
+    Experiment { rounds_min: 10, ..experiment("reactors-1-2", about, targets, steps, vec![figure]) }
+}
+
+/// What a target takes while it does little.
+fn standing() -> Vec<Experiment> {
+    let null = |fresh| TargetSpec { fresh, ..target(Device::Null, MANY_QUEUES) };
+    let absolute = |label, step, metric, most| Figure {
+        label,
+        of: (step, metric),
+        per: None,
+        bar: Bar::AtMost(most),
+    };
+    let one = |label, action| vec![Step { label, action }];
+    vec![
+        experiment(
+            "idle",
+            "CPU time of a target with 100 idle connections",
+            vec![null(false)],
+            one("idle", Action::Idle { target: 0, connections: 100 }),
+            vec![absolute("% of a processor", "idle", Metric::CpuPercent, 1.0)],
+        ),
+        experiment(
+            "memory",
+            "memory of a target, and of 100 idle connections of depth 128",
+            vec![null(true)],
+            one("memory", Action::Memory { target: 0, connections: 100 }),
+            vec![
+                absolute("MiB without connections", "memory", Metric::ProcessMib, 30.0),
+                absolute(
+                    "KiB a connection, never used",
+                    "memory",
+                    Metric::IdleConnectionKib,
+                    300.0,
+                ),
+                absolute("KiB a connection, once busy", "memory", Metric::UsedConnectionKib, 300.0),
+            ],
+        ),
+        experiment(
+            "growth",
+            "growth of a target under load (--soak 3600 for an hour)",
+            vec![null(true)],
+            one("growth", Action::Growth { target: 0 }),
+            vec![absolute("KiB", "growth", Metric::GrowthKib, 256.0)],
+        ),
+        experiment(
+            "start-up",
+            "start of the binary to the first block read from it, null",
+            Vec::new(),
+            one("start", Action::StartUp),
+            vec![absolute("ms", "start", Metric::Milliseconds, 50.0)],
+        ),
+    ]
+}
+
+fn experiment(
+    name: &'static str,
+    about: &'static str,
+    targets: Vec<TargetSpec>,
+    steps: Vec<Step>,
+    figures: Vec<Figure>,
+) -> Experiment {
+    Experiment { name, about, targets, steps, figures, rounds_min: 1 }
+}
+
+fn target(device: Device, arguments: &'static [&'static str]) -> TargetSpec {
+    TargetSpec { device, arguments, confined: false, fresh: false }
+}
+
+fn load(pattern: &'static str, block_bytes: u32) -> Load {
+    Load {
+        target: 0,
+        pattern,
+        block_bytes,
+        depth: 1,
+        copies: 1,
+        flow_control: false,
+        arguments: &[],
+        no_ramp: false,
+    }
+}
+
+fn both_ways(load: &Load) -> [Step; 2] {
+    [(ON, true), (OFF, false)].map(|(label, flow_control)| Step {
+        label,
+        action: Action::Load(Load { flow_control, ..load.clone() }),
+    })
+}
+
+/// The raw socket with the messages of this load.
+fn floor(load: &Load, connections: Option<u32>, spin: bool) -> Action {
+    let data = load.block_bytes;
+    let (request_bytes, response_bytes) = if load.pattern.ends_with("read") {
+        (CAPSULE_BYTES, HEADER_BYTES + data)
+    } else if data <= IN_CAPSULE_BYTES {
+        (CAPSULE_BYTES + data, HEADER_BYTES)
+    } else {
+        (CAPSULE_BYTES + HEADER_BYTES + data, HEADER_BYTES)
+    };
+    Action::Floor(Floor { request_bytes, response_bytes, depth: load.depth, connections, spin })
+}
+
+fn per_raw(label: &'static str, step: &'static str, metric: Metric, bar: Bar) -> Figure {
+    Figure { label, of: (step, metric), per: Some((RAW, metric)), bar }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_figure_is_made_of_steps_that_there_are() {
+        let mut names = HashSet::new();
+        for row in all() {
+            assert!(names.insert(row.name), "{} twice", row.name);
+            let labels: Vec<&str> = row.steps.iter().map(|step| step.label).collect();
+            assert!(!row.figures.is_empty(), "{}", row.name);
+            for figure in &row.figures {
+                let parts = std::iter::once(figure.of).chain(figure.per);
+                for (label, _) in parts {
+                    assert!(labels.contains(&label), "{}: {label}", row.name);
+                }
+            }
+            for step in &row.steps {
+                if let Action::Load(load) = &step.action {
+                    assert!(load.target < row.targets.len(), "{}", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_raw_messages_are_those_of_the_protocol() {
+        let sizes = |pattern, block_bytes| match floor(&load(pattern, block_bytes), None, true) {
+            Action::Floor(floor) => (floor.request_bytes, floor.response_bytes),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(sizes("randread", 4096), (72, 4120));
+        assert_eq!(sizes("randread", 131_072), (72, 131_096));
+        assert_eq!(sizes("randwrite", 4096), (4168, 24));
+        assert_eq!(sizes("randwrite", 131_072), (131_168, 24));
+    }
+
+    #[test]
+    fn another_target_is_asked_for_nothing_that_only_ours_can_show() {
+        let any: Vec<&str> =
+            all().iter().filter(|row| row.suits_any_target()).map(|row| row.name).collect();
+        assert!(any.contains(&"randread-4k-128-memory") && any.contains(&"connections-1000"));
+        for ours in ["randread-4k-128-null", "reactors-1-2", "idle", "memory", "start-up"] {
+            assert!(!any.contains(&ours), "{ours}");
+        }
+    }
+}
