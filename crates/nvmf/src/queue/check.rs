@@ -224,7 +224,10 @@ impl IoQueue {
         }
         check_protection(namespace)?;
         let length = management.data_length();
-        self.check_data(command, length, Direction::FromHost)?;
+        // The Linux host always sends room for 256 ranges, however few there are.
+        if self.described(command, Direction::FromHost)? < length {
+            return Err(DATA_LENGTH);
+        }
         let operation = DeviceOperation::Deallocate { ranges: management.range_count };
         let transfer = Transfer::FromHost(length);
         Ok(IoAction::Device(device_command(command, namespace, operation, transfer)))
@@ -276,8 +279,13 @@ impl IoQueue {
         length: u32,
         direction: Direction,
     ) -> Result<(), Fault> {
-        let described = match command.data_pointer.location() {
-            Ok(Location::Transport { length } | Location::Keyed { length, .. }) => length,
+        if self.described(command, direction)? == length { Ok(()) } else { Err(DATA_LENGTH) }
+    }
+
+    /// How many bytes the data pointer speaks of.
+    fn described(&self, command: &Command, direction: Direction) -> Result<u32, Fault> {
+        match command.data_pointer.location() {
+            Ok(Location::Transport { length } | Location::Keyed { length, .. }) => Ok(length),
             Ok(Location::InCapsule { offset, length }) => {
                 if direction == Direction::ToHost {
                     return Err(DATA_DIRECTION);
@@ -285,11 +293,10 @@ impl IoQueue {
                 if offset != 0 || length > self.limits.in_capsule {
                     return Err(DATA_OFFSET);
                 }
-                length
+                Ok(length)
             }
-            _ => return Err(DATA_TYPE),
-        };
-        if described == length { Ok(()) } else { Err(DATA_LENGTH) }
+            _ => Err(DATA_TYPE),
+        }
     }
 
     /// Whether a write must be durable: it says so, or the write cache is off.
