@@ -18,6 +18,27 @@
 //!   way. A program without threads (a simulation) drives the admin queue, too, with a
 //!   [`ControllerDriver`].
 //!
+//! ```no_run
+//! use weft_host::{Options, TransportId};
+//!
+//! let address: TransportId = "nvme-tcp://192.0.2.7:4420/nqn.2024-01.io.example:disk".parse()?;
+//! let controller = weft_host::connect(&Options::new(address))?;
+//! for namespace in controller.namespaces() {
+//!     println!("{}: {} blocks of {}", namespace.nsid, namespace.blocks, namespace.block_bytes);
+//! }
+//! let disk = controller.namespace(1)?;
+//! disk.write(0, &vec![0x77; disk.block_bytes() as usize])?;
+//! disk.flush()?;
+//! // Should the connection be lost, it is made anew and what was asked goes on; this tells of it.
+//! while let Some(event) = controller.next_event(std::time::Duration::ZERO) {
+//!     println!("{event}");
+//! }
+//! controller.disconnect()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `examples/tour.rs` is a whole program, from discovery to reconnection.
+//!
 //! # Parts
 //!
 //! ```text
