@@ -283,6 +283,40 @@ fn what_is_wrong_is_one_sentence() {
 }
 
 #[test]
+fn the_log_tells_normal_life_from_trouble() {
+    for driver in DRIVERS {
+        let device = "fault:operation=write,effect=no-space:memory:1MiB";
+        let words = ["--listen", "tcp://[::]:0", "--device", device];
+        let target = Target::start(driver, &words);
+        assert_eq!(target.weft("flush", 1, &[]).code, Some(0));
+        let came = target.wait_for_log("connected to");
+        assert!(came.starts_with("weft: info: 127.0.0.1:"), "{came}");
+        let left = target.wait_for_log("left controller 1");
+        assert!(left.starts_with("weft: info: ") && left.ends_with("the host disconnected"));
+
+        let refused = weft_with_stdin(driver, &["write", &target.url(1)], &pattern(4096)).fault();
+        assert!(refused.ends_with("the controller has no space left"), "{refused}");
+        let trouble = target.wait_for_log("a request failed");
+        assert!(trouble.contains("warn: ") && trouble.ends_with("no space left"), "{trouble}");
+
+        let mut lost = crate::weft::command(driver);
+        let mut lost = lost
+            .args(["bench", &target.url(1), "--rw", "read", "--runtime", "60"])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the binary");
+        let reads =
+            || target.weft("log", 1, &["smart", "-o", "json"]).json()["host_read_commands"].clone();
+        while reads() == 0 {}
+        lost.kill().expect("the process is there");
+        lost.wait().expect("its end");
+        let line = target.wait_for_log("the admin connection was lost");
+        assert!(line.starts_with("weft: warn: "), "{line}");
+        target.stop();
+    }
+}
+
+#[test]
 fn wrong_words_are_told_with_a_usage() {
     for words in [&["no-such-verb"][..], &["bench", "--no-such-option"], &["bench", "--rw", "trim"]]
     {

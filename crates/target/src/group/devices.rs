@@ -1,13 +1,20 @@
 //! A group's handles of the block devices, by the index that every group uses for them.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use weft_backend::{BlockDevice, Completion, DeviceFactory, OpenError, Operation, Request};
+use weft_backend::{
+    BlockDevice, Completion, DeviceFactory, Failure, OpenError, Operation, Request,
+};
 use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
 use crate::statistics::Counters;
 use weft_transport::Slot;
+
+/// A device that goes on failing is told of no more often than this.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// The handles, and which of them have something to be looked at in this turn.
 #[derive(Debug, Default)]
@@ -20,6 +27,10 @@ pub(crate) struct Devices {
 #[derive(Debug)]
 struct Handle {
     device: Box<dyn BlockDevice>,
+    /// What to call it where somebody is told of it.
+    name: String,
+    /// Its failures are not told until then.
+    silent_until: Duration,
     active: bool,
     /// No namespace uses it any more: it closes once nothing is in flight.
     removed: bool,
@@ -61,7 +72,13 @@ impl Devices {
             match (factories.get(index).and_then(Option::as_ref), handle.as_mut()) {
                 (Some(factory), None) => match factory.open(reactor, owner(index)) {
                     Ok(device) => {
-                        *handle = Some(Handle { device, active: false, removed: false });
+                        *handle = Some(Handle {
+                            device,
+                            name: factory.identity(),
+                            silent_until: Duration::ZERO,
+                            active: false,
+                            removed: false,
+                        });
                     }
                     Err(error) => outcome = Err(error),
                 },
@@ -99,11 +116,14 @@ impl Devices {
     }
 
     /// The next request that is done.
-    pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
+    pub(crate) fn poll_completion(&mut self, now: Duration) -> Option<Completion> {
         for index in &self.active {
             if let Some(Some(handle)) = self.handles.get_mut(*index)
                 && let Some(completion) = handle.device.poll_completion()
             {
+                if let Err(failure) = completion.result {
+                    handle.complain(failure, now);
+                }
                 return Some(completion);
             }
         }
@@ -137,6 +157,7 @@ impl Devices {
     pub(crate) fn end(&mut self, reactor: &mut Reactor) {
         for (index, handle) in self.handles.iter_mut().enumerate() {
             if let Some(handle) = handle {
+                handle.silent_until = Duration::MAX;
                 handle.device.close(reactor);
                 Self::activate(&mut self.active, handle, index);
             }
@@ -171,6 +192,38 @@ impl Devices {
     }
 }
 
+impl Handle {
+    /// Tells who runs the target that a device is in trouble; its host knows by the status.
+    fn complain(&mut self, failure: Failure, now: Duration) {
+        if now < self.silent_until || self.removed {
+            return;
+        }
+        if let Some(trouble) = trouble(failure) {
+            self.silent_until = now.saturating_add(SILENCE);
+            log::warn!("{}: a request failed: {trouble}", self.name);
+        }
+    }
+}
+
+/// A failure that is the device's trouble and not a host's mistake, in words.
+fn trouble(failure: Failure) -> Option<String> {
+    let words = match failure {
+        Failure::NoSpace => "there is no space left",
+        Failure::MediaRead => "the medium could not be read",
+        Failure::MediaWrite => "the medium could not be written",
+        Failure::OutOfRange => "the device is shorter than it was",
+        Failure::Gone => "the device is gone",
+        Failure::PathLost => "the way to the device is lost",
+        Failure::Device(number) => return Some(io::Error::from_raw_os_error(number).to_string()),
+        Failure::ReadOnly
+        | Failure::Mismatch
+        | Failure::Unsupported
+        | Failure::Aborted
+        | Failure::Remote(_) => return None,
+    };
+    Some(words.to_owned())
+}
+
 fn owner(index: usize) -> Owner {
     Owner(DEVICES.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)))
 }
@@ -178,6 +231,15 @@ fn owner(index: usize) -> Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trouble_is_told_and_mistakes_are_not() {
+        assert_eq!(trouble(Failure::NoSpace).as_deref(), Some("there is no space left"));
+        assert!(trouble(Failure::Device(24)).is_some_and(|words| words.contains("open files")));
+        for mistake in [Failure::Mismatch, Failure::ReadOnly, Failure::Remote(0x281)] {
+            assert_eq!(trouble(mistake), None);
+        }
+    }
 
     #[test]
     fn a_tag_finds_its_way_back() {

@@ -239,7 +239,8 @@ impl Group {
     /// Hands finished requests to their queues. Says whether there were any.
     fn finish_requests(&mut self) -> bool {
         let mut any = false;
-        while let Some(done) = self.core.devices.poll_completion() {
+        let now = self.core.reactor.turn_time();
+        while let Some(done) = self.core.devices.poll_completion(now) {
             any = true;
             let (index, slot) = devices::origin(done.tag);
             self.with(index, |connection, core| {
@@ -524,6 +525,8 @@ impl Group {
             Err(_) => return self.core.reactor.close(socket),
         };
         let id = self.connections.reserve(self.core.id);
+        // To a listener on [::] a host of IPv4 comes with an address that is not its own.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let route = Route { peer, local, port_id };
         let limits = self.core.snapshot.transport;
         let mut connection = Connection::accept(&mut self.core.reactor, id, socket, route, limits);
