@@ -283,6 +283,53 @@ fn what_is_wrong_is_one_sentence() {
 }
 
 #[test]
+fn the_commands_of_the_readme_work() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
+    let commands: Vec<&str> = readme
+        .split("```")
+        .skip(1)
+        .step_by(2)
+        .flat_map(str::lines)
+        .filter(|line| line.starts_with("weft ") || line.starts_with("cargo run"))
+        .collect();
+    let target = Target::start("epoll", &["--memory", "8MiB"]);
+    let (nqn, port) = (NQN.to_owned(), format!("127.0.0.1:{}", target.port(0)));
+    let mut done = Vec::new();
+    for command in commands {
+        // Its output may go to a file, and a measurement need not last so long here.
+        let command = command.split(" > ").next().unwrap_or(command);
+        let command = command.replace("--runtime 10", "--runtime 200ms");
+        let command = command.replace("/NQN", &format!("/{nqn}")).replace("127.0.0.1:4420", &port);
+        let words: Vec<&str> =
+            command.split_whitespace().skip_while(|word| *word != "weft").collect();
+        match words.get(1).copied() {
+            Some(verb @ ("discover" | "bench" | "read")) => {
+                let ran = weft("epoll", &words[1..]);
+                assert_eq!(ran.code, Some(0), "{command}: {}", ran.stderr);
+                done.push(verb.to_owned());
+            }
+            // The rest would take long, or a device that is not here: the verb is there.
+            Some(verb) => assert_eq!(weft("epoll", [verb, "--help"]).code, Some(0), "{command}"),
+            None => {
+                let verb = command.split_once(" -- ").map_or("", |(_, verb)| verb);
+                assert_eq!(weft("epoll", [verb, "--help"]).code, Some(0), "{command}");
+            }
+        }
+    }
+    assert_eq!(done, ["discover", "bench", "read"]);
+    target.stop();
+
+    let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
+    let metadata = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let metadata = std::process::Command::new(cargo).args(metadata).current_dir(&root).output();
+    let metadata = metadata.expect("the workspace").stdout;
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata).expect("JSON");
+    let what_runs = metadata["workspace_default_members"].as_array().expect("members");
+    assert_eq!(what_runs.len(), 1, "`cargo run` has to know which binary is meant");
+}
+
+#[test]
 fn the_log_tells_normal_life_from_trouble() {
     for driver in DRIVERS {
         let device = "fault:operation=write,effect=no-space:memory:1MiB";

@@ -443,6 +443,19 @@ fn dataset_management_without_deallocate_is_a_hint() {
     assert_eq!(refused(&mut queue, &deallocate(1, 1)), Status::SUCCESS);
 }
 
+#[test]
+fn room_for_more_ranges_is_no_fault_and_for_fewer_is() {
+    let room = |bytes| deallocate(1, 3).with_data_pointer(Descriptor::in_capsule(0, bytes));
+    for bytes in [48, 49, 4096] {
+        let IoAction::Device(command) = queue().handle_command(&room(bytes)) else {
+            panic!("{bytes} bytes hold three ranges")
+        };
+        assert_eq!(command.transfer, Transfer::FromHost(48), "what is read of {bytes}");
+    }
+    let status = refused(&mut queue(), &room(47));
+    assert_eq!(status, Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+}
+
 fn ranges(list: &[(u64, u32)]) -> Vec<u8> {
     let ranges = list.iter().map(|(block, blocks)| DatasetRange::new(*block, *blocks));
     ranges.flat_map(|range| range.bytes().to_vec()).collect()
