@@ -31,6 +31,7 @@
 
 pub mod host;
 pub mod limits;
+pub mod rdma;
 mod reason;
 pub mod target;
 mod tcp;

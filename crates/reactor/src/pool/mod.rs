@@ -86,6 +86,13 @@ impl Pool {
         self.inner.mapping.bytes()
     }
 
+    /// Where the pool's memory begins, as a number: for those who make it known to a device. It
+    /// stays there, [`capacity`](Self::capacity) bytes long, for as long as there is a handle on
+    /// the pool or a buffer of it.
+    pub fn address(&self) -> usize {
+        self.inner.mapping.base().as_ptr().expose_provenance()
+    }
+
     fn take_order(&self, order: usize, len: usize) -> Option<Buffer> {
         let page = self.inner.buddy.borrow_mut().take(order)?;
         self.inner.handles[page as usize].set(1);
@@ -177,6 +184,11 @@ impl Buffer {
         // borrowed mutably, so nobody else in the program reads or writes the block. The kernel
         // does so only while an operation owns the handle.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len as usize) }
+    }
+
+    /// Where the bytes lie, as a number: for those who name them to a device.
+    pub fn address(&self) -> usize {
+        self.pointer.as_ptr().expose_provenance()
     }
 
     /// Where the bytes lie, for the kernel.

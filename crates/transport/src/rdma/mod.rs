@@ -1,0 +1,3 @@
+//! RDMA: capsules as messages, data by RDMA READ and WRITE.
+
+pub mod verbs;

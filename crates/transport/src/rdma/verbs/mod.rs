@@ -1,0 +1,417 @@
+//! The verbs and the connection manager, as far as NVMe over RDMA needs them.
+//!
+//! Two implementations stand behind each type: the libraries of this machine, loaded at run time
+//! ([`real`]), and a device in memory ([`software`]) that obeys the same rules and is stricter
+//! about them. What lies above cannot tell which one it has.
+//!
+//! # Who owns what
+//!
+//! * A [`Manager`] belongs to one reactor, as do the endpoints and listeners made from it. Only
+//!   an [`Incoming`] travels to another thread.
+//! * A [`Device`] is one reactor's hold on an adapter (its protection domain and completion
+//!   channel). [`Region`]s, [`CompletionQueue`]s and endpoints keep what they need of it alive;
+//!   dropping each in any order is sound and gives everything back.
+//! * Memory that a work request names belongs to the device from the post until its completion,
+//!   or until the endpoint is dropped: who posts keeps the buffer for that long. A region may be
+//!   accessed by the peer for as long as the peer knows its key. What memory can be reached at all
+//!   is decided by registration, and only buffers of a reactor's pool are registered: their
+//!   contents are plain bytes, of which every pattern is valid.
+//!
+//! # Events
+//!
+//! A look costs no system call: [`CompletionQueue::poll`]. Before its reactor sleeps, each queue
+//! is armed and polled once more; then the [`Device::descriptor`] becomes readable with the next
+//! completion, and [`Device::take_events`] makes it unreadable again. The manager's descriptor is
+//! non-blocking; [`Manager::poll`] is called until it has nothing more. A device without
+//! descriptors calls the reactor's waker instead.
+
+#![allow(unsafe_code)]
+
+mod real;
+pub mod software;
+mod types;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use weft_reactor::{Pool, Waker};
+
+pub(crate) use types::{
+    Access, Happened, ManagerEvent, Parameters, Piece, PostError, PrivateData, QueuePairLimits,
+    QueuePairOptions, ReceiveWork, SendOperation, SendWork, WorkCompletion,
+};
+pub use types::{Attributes, DeviceKind, WorkStatus};
+
+/// Where devices come from.
+#[derive(Debug, Clone, Default)]
+pub enum Provider {
+    /// This machine's, through libibverbs and librdmacm.
+    #[default]
+    System,
+    /// Made up in memory.
+    Software(software::Fabric),
+}
+
+impl Provider {
+    /// A reactor's way to the connection manager. The waker is called where there is no
+    /// descriptor to watch.
+    pub(crate) fn open(&self, waker: Waker) -> io::Result<Manager> {
+        match self {
+            Self::System => real::Manager::open().map(Manager::Real),
+            Self::Software(fabric) => Ok(Manager::Software(fabric.open(waker))),
+        }
+    }
+}
+
+/// One reactor's way to the connection manager.
+#[derive(Debug)]
+pub(crate) enum Manager {
+    Real(real::Manager),
+    Software(software::Manager),
+}
+
+impl Manager {
+    /// What becomes readable when there are events.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Real(manager) => Some(manager.descriptor()),
+            Self::Software(_) => None,
+        }
+    }
+
+    /// Listens. Port 0 takes a free one.
+    pub(crate) fn listen(&mut self, address: SocketAddr, backlog: u32) -> io::Result<Listener> {
+        match self {
+            Self::Real(manager) => manager.listen(address, backlog).map(Listener::Real),
+            Self::Software(manager) => manager.listen(address, backlog).map(Listener::Software),
+        }
+    }
+
+    /// Begins to look for the way to an address. `AddressResolved` follows, then `RouteResolved`
+    /// (both asked for here), or `Failed`.
+    pub(crate) fn resolve(
+        &mut self,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+        timeout: Duration,
+    ) -> io::Result<Endpoint> {
+        match self {
+            Self::Real(manager) => manager.resolve(remote, local, timeout).map(Endpoint::Real),
+            Self::Software(manager) => manager.resolve(remote, local).map(Endpoint::Software),
+        }
+    }
+
+    /// Takes a request over, perhaps from another reactor's manager. From now on its events come
+    /// here.
+    pub(crate) fn adopt(&mut self, incoming: Incoming) -> io::Result<Endpoint> {
+        match (self, incoming) {
+            (Self::Real(manager), Incoming::Real(incoming)) => {
+                manager.adopt(incoming).map(Endpoint::Real)
+            }
+            (Self::Software(manager), Incoming::Software(incoming)) => {
+                Ok(Endpoint::Software(manager.adopt(incoming)))
+            }
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "a request of another provider")),
+        }
+    }
+
+    /// The next event, if there is one. Never blocks.
+    pub(crate) fn poll(&mut self) -> io::Result<Option<ManagerEvent>> {
+        match self {
+            Self::Real(manager) => manager.poll(),
+            Self::Software(manager) => Ok(manager.poll()),
+        }
+    }
+}
+
+/// An address that is listened on, until it is dropped.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Real(real::Listener),
+    Software(software::Listener),
+}
+
+impl Listener {
+    /// What its events carry.
+    pub(crate) fn key(&self) -> u64 {
+        match self {
+            Self::Real(listener) => listener.key(),
+            Self::Software(listener) => listener.key(),
+        }
+    }
+
+    /// The address, with the port that was chosen.
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Real(listener) => listener.local_address(),
+            Self::Software(listener) => Ok(listener.local_address()),
+        }
+    }
+}
+
+/// Somebody who wants to connect, on the way to the reactor that is to take it. Dropped, it is
+/// rejected without a word.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    Real(real::Incoming),
+    Software(software::Incoming),
+}
+
+impl Incoming {
+    /// Rejects the request, with private data.
+    pub(crate) fn reject(self, private_data: &[u8]) {
+        match self {
+            Self::Real(incoming) => incoming.reject(private_data),
+            Self::Software(incoming) => incoming.reject(private_data),
+        }
+    }
+
+    /// The address that the peer came to.
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Real(incoming) => incoming.local_address(),
+            Self::Software(incoming) => Ok(incoming.local_address()),
+        }
+    }
+
+    /// The address that the peer came from.
+    pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Real(incoming) => incoming.peer_address(),
+            Self::Software(incoming) => Ok(incoming.peer_address()),
+        }
+    }
+}
+
+/// One connection: an identifier of the connection manager and, once made, its queue pair.
+/// Dropped, both are gone, and nothing completes any more.
+#[derive(Debug)]
+pub(crate) enum Endpoint {
+    Real(real::Endpoint),
+    Software(software::Endpoint),
+}
+
+impl Endpoint {
+    /// What its events carry.
+    pub(crate) fn key(&self) -> u64 {
+        match self {
+            Self::Real(endpoint) => endpoint.key(),
+            Self::Software(endpoint) => endpoint.key(),
+        }
+    }
+
+    /// Which device it is on; the same number for the same adapter. `None` until its address is
+    /// resolved.
+    pub(crate) fn device_key(&self) -> Option<u64> {
+        match self {
+            Self::Real(endpoint) => endpoint.device_key(),
+            Self::Software(endpoint) => endpoint.device_key(),
+        }
+    }
+
+    /// A new hold on the device it is on, for this reactor.
+    pub(crate) fn open_device(&self) -> io::Result<Device> {
+        match self {
+            Self::Real(endpoint) => endpoint.open_device().map(Device::Real),
+            Self::Software(endpoint) => endpoint.open_device().map(Device::Software),
+        }
+    }
+
+    /// Makes the queue pair; once.
+    pub(crate) fn create_queue_pair(
+        &mut self,
+        device: &Device,
+        completions: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> io::Result<QueuePairLimits> {
+        match (self, device, completions) {
+            (Self::Real(endpoint), Device::Real(device), CompletionQueue::Real(completions)) => {
+                endpoint.create_queue_pair(device, completions, options)
+            }
+            (
+                Self::Software(endpoint),
+                Device::Software(device),
+                CompletionQueue::Software(completions),
+            ) => endpoint.create_queue_pair(device, completions, options),
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "a device of another provider")),
+        }
+    }
+
+    /// Asks the peer for the connection. `Established`, `Rejected` or `Failed` follows.
+    pub(crate) fn connect(&mut self, parameters: &Parameters) -> io::Result<()> {
+        match self {
+            Self::Real(endpoint) => endpoint.connect(parameters),
+            Self::Software(endpoint) => endpoint.connect(parameters),
+        }
+    }
+
+    /// Accepts the peer's request. `Established` or `Failed` follows; a receive may complete
+    /// before that.
+    pub(crate) fn accept(&mut self, parameters: &Parameters) -> io::Result<()> {
+        match self {
+            Self::Real(endpoint) => endpoint.accept(parameters),
+            Self::Software(endpoint) => endpoint.accept(parameters),
+        }
+    }
+
+    /// Rejects the peer's request after it was adopted.
+    pub(crate) fn reject(&mut self, private_data: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Real(endpoint) => endpoint.reject(private_data),
+            Self::Software(endpoint) => endpoint.reject(private_data),
+        }
+    }
+
+    /// Ends the connection: what is posted completes as flushed, and `Disconnected` follows.
+    pub(crate) fn disconnect(&mut self) -> io::Result<()> {
+        match self {
+            Self::Real(endpoint) => endpoint.disconnect(),
+            Self::Software(endpoint) => endpoint.disconnect(),
+        }
+    }
+
+    /// Posts a chain to the send queue and rings the doorbell once.
+    pub(crate) fn post_send(&mut self, chain: &[SendWork]) -> Result<(), PostError> {
+        match self {
+            Self::Real(endpoint) => endpoint.post_send(chain),
+            Self::Software(endpoint) => endpoint.post_send(chain),
+        }
+    }
+
+    /// Posts a chain to the receive queue.
+    pub(crate) fn post_receive(&mut self, chain: &[ReceiveWork]) -> Result<(), PostError> {
+        match self {
+            Self::Real(endpoint) => endpoint.post_receive(chain),
+            Self::Software(endpoint) => endpoint.post_receive(chain),
+        }
+    }
+
+    /// The address of this end.
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Real(endpoint) => endpoint.local_address(),
+            Self::Software(endpoint) => endpoint.local_address(),
+        }
+    }
+}
+
+/// One reactor's hold on an adapter.
+#[derive(Debug)]
+pub(crate) enum Device {
+    Real(real::Device),
+    Software(software::Device),
+}
+
+impl Device {
+    /// What the device can do.
+    pub(crate) fn attributes(&self) -> &Attributes {
+        match self {
+            Self::Real(device) => device.attributes(),
+            Self::Software(device) => device.attributes(),
+        }
+    }
+
+    /// What becomes readable when an armed queue has a completion.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Real(device) => Some(device.descriptor()),
+            Self::Software(_) => None,
+        }
+    }
+
+    /// Takes the completion channel's events, so that the descriptor is no longer readable.
+    pub(crate) fn take_events(&mut self) {
+        match self {
+            Self::Real(device) => device.take_events(),
+            Self::Software(_) => {}
+        }
+    }
+
+    /// Registers `bytes` bytes of the pool from `offset` on.
+    pub(crate) fn register(
+        &self,
+        pool: &Pool,
+        offset: usize,
+        bytes: usize,
+        access: Access,
+    ) -> io::Result<Region> {
+        match self {
+            Self::Real(device) => device.register(pool, offset, bytes, access).map(Region::Real),
+            Self::Software(device) => {
+                device.register(pool, offset, bytes, access).map(Region::Software)
+            }
+        }
+    }
+
+    /// A completion queue on this device's channel.
+    pub(crate) fn create_completion_queue(&self, entries: u32) -> io::Result<CompletionQueue> {
+        match self {
+            Self::Real(device) => {
+                device.create_completion_queue(entries).map(CompletionQueue::Real)
+            }
+            Self::Software(device) => {
+                device.create_completion_queue(entries).map(CompletionQueue::Software)
+            }
+        }
+    }
+}
+
+/// Registered memory, until it is dropped.
+#[derive(Debug)]
+pub(crate) enum Region {
+    Real(real::Region),
+    Software(software::Region),
+}
+
+impl Region {
+    /// The key for this side's work requests.
+    pub(crate) fn local_key(&self) -> u32 {
+        match self {
+            Self::Real(region) => region.local_key(),
+            Self::Software(region) => region.local_key(),
+        }
+    }
+
+    /// The key for the peer's work requests.
+    pub(crate) fn remote_key(&self) -> u32 {
+        match self {
+            Self::Real(region) => region.remote_key(),
+            Self::Software(region) => region.remote_key(),
+        }
+    }
+}
+
+/// Where work completes.
+#[derive(Debug)]
+pub(crate) enum CompletionQueue {
+    Real(real::CompletionQueue),
+    Software(software::CompletionQueue),
+}
+
+impl CompletionQueue {
+    /// Appends up to `most` completions. Says how many there were.
+    pub(crate) fn poll(
+        &mut self,
+        most: usize,
+        into: &mut Vec<WorkCompletion>,
+    ) -> io::Result<usize> {
+        match self {
+            Self::Real(queue) => queue.poll(most, into),
+            Self::Software(queue) => Ok(queue.poll(most, into)),
+        }
+    }
+
+    /// The next completion makes the device's descriptor readable (or calls the waker). What is
+    /// there already does not: poll once more after this.
+    pub(crate) fn arm(&mut self) -> io::Result<()> {
+        match self {
+            Self::Real(queue) => queue.arm(),
+            Self::Software(queue) => {
+                queue.arm();
+                Ok(())
+            }
+        }
+    }
+}

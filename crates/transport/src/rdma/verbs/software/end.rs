@@ -1,0 +1,529 @@
+//! One end of a connection: what its queue pair does with the work that is posted.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+
+use super::state::State;
+use super::{
+    Access, Parameters, PostError, QueuePairOptions, ReceiveWork, SendWork, WorkCompletion,
+    WorkStatus,
+};
+use crate::rdma::verbs::{Happened, SendOperation};
+
+/// What a queue pair without READs fails one with (`IBV_WC_LOC_QP_OP_ERR`).
+const LOCAL_OPERATION: WorkStatus = WorkStatus(2);
+
+/// How far a connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The way to the peer is known.
+    Resolved,
+    /// The peer has been asked.
+    Requesting,
+    /// The peer asks.
+    Requested,
+    /// It stands, as far as this end knows.
+    Connected,
+    /// It is over.
+    Ended,
+}
+
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) manager: u64,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    pub(super) peer: Option<u64>,
+    pub(super) stage: Stage,
+    pub(super) queue_pair: Option<QueuePair>,
+    /// Nothing gets through any more.
+    severed: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    number: u32,
+    domain: u64,
+    completions: u64,
+    options: QueuePairOptions,
+    inline_bytes: u32,
+    receives: VecDeque<ReceiveWork>,
+    /// Work behind a READ that is held, the READ first.
+    held: VecDeque<SendWork>,
+    /// Entries of the send queue that no polled completion has set free.
+    sends: u32,
+    /// Those of them that were done without a completion since the last one.
+    silent: u32,
+    failed: bool,
+    initiator_depth: u8,
+    responder_resources: u8,
+}
+
+impl End {
+    pub(super) fn new(manager: u64, local: SocketAddr, remote: SocketAddr) -> Self {
+        let stage = Stage::Resolved;
+        Self { manager, local, remote, peer: None, stage, queue_pair: None, severed: false }
+    }
+}
+
+impl QueuePair {
+    pub(super) fn new(
+        number: u32,
+        domain: u64,
+        completions: u64,
+        options: QueuePairOptions,
+        inline_bytes: u32,
+    ) -> Self {
+        Self {
+            number,
+            domain,
+            completions,
+            options,
+            inline_bytes,
+            receives: VecDeque::new(),
+            held: VecDeque::new(),
+            sends: 0,
+            silent: 0,
+            failed: false,
+            initiator_depth: 0,
+            responder_resources: 0,
+        }
+    }
+
+    /// What this side has said it will do.
+    pub(super) fn agree(&mut self, parameters: &Parameters) {
+        self.initiator_depth = parameters.initiator_depth;
+        self.responder_resources = parameters.responder_resources;
+    }
+
+    pub(super) fn free_sends(&mut self, count: u32) {
+        self.sends = self.sends.saturating_sub(count);
+    }
+}
+
+impl State {
+    pub(super) fn post_receive(
+        &mut self,
+        key: u64,
+        chain: &[ReceiveWork],
+    ) -> Result<(), PostError> {
+        for (posted, work) in chain.iter().enumerate() {
+            let pair = self.pair(key).map_err(|error| PostError { posted, error })?;
+            if count(pair.receives.len()) >= pair.options.receive_depth {
+                let error = io::ErrorKind::OutOfMemory.into();
+                return Err(PostError { posted, error });
+            }
+            pair.receives.push_back(*work);
+            if pair.failed {
+                self.flush(key);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn post_send(&mut self, key: u64, chain: &[SendWork]) -> Result<(), PostError> {
+        self.counts.doorbells += 1;
+        for (posted, work) in chain.iter().enumerate() {
+            let pair = self.pair(key).map_err(|error| PostError { posted, error })?;
+            let bytes: u32 = work.pieces.iter().map(|piece| piece.bytes).sum();
+            if pair.sends >= pair.options.send_depth {
+                let error = io::ErrorKind::OutOfMemory.into();
+                return Err(PostError { posted, error });
+            }
+            if work.inline && bytes > pair.inline_bytes {
+                let error = io::ErrorKind::InvalidInput.into();
+                return Err(PostError { posted, error });
+            }
+            pair.sends += 1;
+            if !pair.held.is_empty() {
+                pair.held.push_back(*work);
+                continue;
+            }
+            self.begin(key, work);
+        }
+        Ok(())
+    }
+
+    /// Carries work out, or holds it.
+    fn begin(&mut self, key: u64, work: &SendWork) {
+        let is_read = matches!(work.operation, SendOperation::Read { .. });
+        if self.conditions.hold_reads
+            && is_read
+            && let Ok(pair) = self.pair(key)
+            && !pair.failed
+        {
+            pair.held.push_back(*work);
+        } else {
+            self.carry_out(key, work);
+        }
+    }
+
+    /// Carries out what was held by the queue pairs of this completion queue.
+    pub(super) fn release_reads(&mut self, queue: u64) {
+        let holding = self.ends.iter().filter(|(_, end)| end.holds(queue));
+        let keys: Vec<u64> = holding.map(|(key, _)| *key).collect();
+        for key in keys {
+            let Ok(pair) = self.pair(key) else { continue };
+            // As many READs at a time as the queue pair may have outstanding.
+            let mut depth = u32::from(pair.initiator_depth.max(1));
+            while let Ok(pair) = self.pair(key)
+                && let Some(work) = pair.held.front().copied()
+            {
+                if matches!(work.operation, SendOperation::Read { .. }) {
+                    if depth == 0 {
+                        break;
+                    }
+                    depth -= 1;
+                }
+                pair.held.pop_front();
+                self.carry_out(key, &work);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, key: u64, work: &SendWork) {
+        let injected = match &mut self.failing {
+            Some((0, status)) => Some(*status),
+            Some((skip, _)) => {
+                *skip -= 1;
+                None
+            }
+            None => None,
+        };
+        if injected.is_some() {
+            self.failing = None;
+        }
+        let failed = self.pair(key).is_ok_and(|pair| pair.failed);
+        let result = match injected {
+            _ if failed => Err(WorkStatus::FLUSHED),
+            Some(status) => Err(status),
+            None => self.perform(key, work),
+        };
+        match result {
+            Ok(()) => self.send_done(key, work, WorkStatus::SUCCESS),
+            Err(status) => {
+                self.send_done(key, work, status);
+                self.fail(key);
+            }
+        }
+    }
+
+    fn send_done(&mut self, key: u64, work: &SendWork, status: WorkStatus) {
+        let Ok(pair) = self.pair(key) else { return };
+        pair.silent += 1;
+        if !work.signalled && status == WorkStatus::SUCCESS {
+            return;
+        }
+        let frees = std::mem::take(&mut pair.silent);
+        let completion = WorkCompletion {
+            work: work.work,
+            queue_pair: pair.number,
+            status,
+            bytes: 0,
+            invalidated: None,
+        };
+        let queue = pair.completions;
+        self.counts.send_completions += 1;
+        if !self.complete(queue, key, completion, frees) {
+            self.fail(key);
+        }
+    }
+
+    fn perform(&mut self, key: u64, work: &SendWork) -> Result<(), WorkStatus> {
+        let end = self.ends.get(&key).ok_or(WorkStatus::RETRIES_EXCEEDED)?;
+        let reachable = end.stage == Stage::Connected && !end.severed;
+        let peer = end.peer.filter(|_| reachable).ok_or(WorkStatus::RETRIES_EXCEEDED)?;
+        let other = self.ends.get(&peer).ok_or(WorkStatus::RETRIES_EXCEEDED)?;
+        let is_there = other.queue_pair.as_ref().is_some_and(|pair| !pair.failed);
+        if !is_there || other.severed {
+            return Err(WorkStatus::RETRIES_EXCEEDED);
+        }
+        match work.operation {
+            SendOperation::Send => self.deliver(key, peer, work, None),
+            SendOperation::SendInvalidate { key: remote } => {
+                if !self.conditions.attributes.send_with_invalidate {
+                    return Err(LOCAL_OPERATION);
+                }
+                self.deliver(key, peer, work, Some(remote))
+            }
+            SendOperation::Read { address, key: remote } => {
+                self.check_read(key, peer)?;
+                self.counts.reads += 1;
+                self.transfer(key, peer, work, address, remote, true)
+            }
+            SendOperation::Write { address, key: remote } => {
+                self.counts.writes += 1;
+                self.transfer(key, peer, work, address, remote, false)
+            }
+        }
+    }
+
+    /// Whether the two sides have agreed on READs in this direction.
+    fn check_read(&mut self, key: u64, peer: u64) -> Result<(), WorkStatus> {
+        let depth = self.pair(key).map_or(0, |pair| pair.initiator_depth);
+        let resources = self.pair(peer).map_or(0, |pair| pair.responder_resources);
+        match depth {
+            0 => Err(LOCAL_OPERATION),
+            depth if depth > resources => Err(WorkStatus::REMOTE_INVALID_REQUEST),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a message into the peer's next receive.
+    fn deliver(
+        &mut self,
+        key: u64,
+        peer: u64,
+        work: &SendWork,
+        invalidated: Option<u32>,
+    ) -> Result<(), WorkStatus> {
+        let mut message = Vec::new();
+        for piece in work.pieces {
+            if piece.bytes > 0 {
+                let memory = Memory::of(piece.address, piece.bytes);
+                // What is sent inline needs no registration, but there is no way to know here
+                // that it is memory at all: it has to be registered as well.
+                let domain = self.pair(key).map_or(0, |pair| pair.domain);
+                self.check_local(domain, piece.key, memory, false)?;
+                memory.read(&mut message);
+            }
+        }
+        let other = self.pair(peer).map_err(|_| WorkStatus::RETRIES_EXCEEDED)?;
+        let (domain, number, queue) = (other.domain, other.number, other.completions);
+        let Some(receive) = other.receives.pop_front() else {
+            self.counts.receiver_not_ready += 1;
+            return Err(WorkStatus::RECEIVER_NOT_READY);
+        };
+        let status = self.fill(domain, &receive, &message);
+        if let Some(remote) = invalidated {
+            self.counts.invalidations += 1;
+            match self.regions.get_mut(&remote) {
+                Some(region) if region.domain == domain => region.valid = false,
+                _ => return Err(WorkStatus::REMOTE_ACCESS),
+            }
+        }
+        self.counts.sends += 1;
+        let completion = WorkCompletion {
+            work: receive.work,
+            queue_pair: number,
+            status,
+            bytes: count(message.len()),
+            invalidated,
+        };
+        if !self.complete(queue, peer, completion, 0) || status != WorkStatus::SUCCESS {
+            self.fail(peer);
+            return Err(WorkStatus::REMOTE_INVALID_REQUEST);
+        }
+        Ok(())
+    }
+
+    /// Scatters a message over a receive's memory.
+    fn fill(&self, domain: u64, receive: &ReceiveWork, message: &[u8]) -> WorkStatus {
+        let mut rest = message;
+        for piece in receive.pieces {
+            let length = rest.len().min(usize::try_from(piece.bytes).unwrap_or(usize::MAX));
+            let (now, later) = rest.split_at(length);
+            if !now.is_empty() {
+                let memory = Memory::of(piece.address, count(now.len()));
+                if let Err(status) = self.check_local(domain, piece.key, memory, true) {
+                    return status;
+                }
+                memory.write(now);
+            }
+            rest = later;
+        }
+        if rest.is_empty() { WorkStatus::SUCCESS } else { WorkStatus::LOCAL_LENGTH }
+    }
+
+    /// An RDMA READ (`into` our memory) or WRITE.
+    fn transfer(
+        &mut self,
+        key: u64,
+        peer: u64,
+        work: &SendWork,
+        mut address: u64,
+        remote: u32,
+        into: bool,
+    ) -> Result<(), WorkStatus> {
+        let domain = self.pair(key).map_or(0, |pair| pair.domain);
+        let remote_domain = self.pair(peer).map_or(0, |pair| pair.domain);
+        for piece in work.pieces {
+            if piece.bytes == 0 {
+                continue;
+            }
+            let near = Memory::of(piece.address, piece.bytes);
+            self.check_local(domain, piece.key, near, into)?;
+            let far = Memory::of(address, piece.bytes);
+            if let Err(status) = self.check_remote(remote_domain, remote, far, into) {
+                self.fail(peer);
+                return Err(status);
+            }
+            let mut bytes = Vec::new();
+            let (from, to) = if into { (far, near) } else { (near, far) };
+            from.read(&mut bytes);
+            to.write(&bytes);
+            address = address.saturating_add(piece.bytes.into());
+        }
+        Ok(())
+    }
+
+    fn check_local(
+        &self,
+        domain: u64,
+        key: u32,
+        memory: Memory,
+        written: bool,
+    ) -> Result<(), WorkStatus> {
+        let region = self.regions.get(&key).ok_or(WorkStatus::LOCAL_PROTECTION)?;
+        // Where iWARP reads into, the peer's adapter writes.
+        let sink = region.access.local_write;
+        let allowed = region.domain == domain && (!written || sink);
+        let inside = memory.is_within(region.address, region.bytes);
+        if allowed && inside { Ok(()) } else { Err(WorkStatus::LOCAL_PROTECTION) }
+    }
+
+    fn check_remote(
+        &self,
+        domain: u64,
+        key: u32,
+        memory: Memory,
+        read: bool,
+    ) -> Result<(), WorkStatus> {
+        let region = self.regions.get(&key).ok_or(WorkStatus::REMOTE_ACCESS)?;
+        let Access { remote_read, remote_write, .. } = region.access;
+        let right = if read { remote_read } else { remote_write };
+        let allowed = right && region.valid && region.domain == domain;
+        let inside = memory.is_within(region.address, region.bytes);
+        if allowed && inside { Ok(()) } else { Err(WorkStatus::REMOTE_ACCESS) }
+    }
+
+    /// The queue pair goes into its error state: everything posted is flushed.
+    fn fail(&mut self, key: u64) {
+        if let Ok(pair) = self.pair(key) {
+            pair.failed = true;
+            self.flush(key);
+        }
+    }
+
+    fn flush(&mut self, key: u64) {
+        let Ok(pair) = self.pair(key) else { return };
+        let (number, queue) = (pair.number, pair.completions);
+        let held = std::mem::take(&mut pair.held);
+        let receives = std::mem::take(&mut pair.receives);
+        for work in held {
+            self.send_done(key, &work, WorkStatus::FLUSHED);
+        }
+        for work in receives {
+            let status = WorkStatus::FLUSHED;
+            let completion = WorkCompletion {
+                work: work.work,
+                queue_pair: number,
+                status,
+                bytes: 0,
+                invalidated: None,
+            };
+            self.complete(queue, key, completion, 0);
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, key: u64) -> io::Result<()> {
+        let end = self.ends.get_mut(&key).ok_or(io::ErrorKind::NotConnected)?;
+        let stage = std::mem::replace(&mut end.stage, Stage::Ended);
+        let peer = end.peer.filter(|_| !end.severed);
+        self.fail(key);
+        if !matches!(stage, Stage::Connected | Stage::Requesting) {
+            return Ok(());
+        }
+        self.tell(key, Happened::Disconnected);
+        if let Some(peer) = peer
+            && self.ends.get(&peer).is_some_and(|other| other.stage == Stage::Connected)
+        {
+            self.tell(peer, Happened::Disconnected);
+        }
+        Ok(())
+    }
+
+    pub(super) fn sever(&mut self) -> usize {
+        let mut ends = 0;
+        for end in self.ends.values_mut().filter(|end| end.stage == Stage::Connected) {
+            end.severed = true;
+            ends += 1;
+        }
+        ends / 2
+    }
+
+    pub(super) fn remove_device(&mut self) {
+        let keys: Vec<u64> = self.ends.keys().copied().collect();
+        for key in keys {
+            self.fail(key);
+            self.tell(key, Happened::DeviceRemoved);
+        }
+    }
+
+    fn pair(&mut self, key: u64) -> io::Result<&mut QueuePair> {
+        let end = self.ends.get_mut(&key).ok_or(io::ErrorKind::NotConnected)?;
+        end.queue_pair.as_mut().ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    }
+}
+
+impl End {
+    fn holds(&self, queue: u64) -> bool {
+        let holds = |pair: &QueuePair| pair.completions == queue && !pair.held.is_empty();
+        self.queue_pair.as_ref().is_some_and(holds)
+    }
+}
+
+/// Bytes somewhere in this process.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    address: u64,
+    bytes: u32,
+}
+
+impl Memory {
+    fn of(address: u64, bytes: u32) -> Self {
+        Self { address, bytes }
+    }
+
+    fn is_within(self, base: u64, bytes: u64) -> bool {
+        let start = self.address.checked_sub(base);
+        let end = start.and_then(|start| start.checked_add(self.bytes.into()));
+        end.is_some_and(|end| end <= bytes)
+    }
+
+    fn place(self) -> (usize, usize) {
+        let number = |value: u64| usize::try_from(value).unwrap_or(0);
+        (number(self.address), number(self.bytes.into()))
+    }
+
+    /// Appends the bytes. They have been found to lie in a region.
+    fn read(self, into: &mut Vec<u8>) {
+        let (address, length) = self.place();
+        into.reserve(length);
+        let from = std::ptr::with_exposed_provenance::<u8>(address);
+        // SAFETY: the range lies in a region (`check_local`, `check_remote`), whose handle keeps
+        // its pool's mapping alive and takes the fabric's lock, which is held here, before it
+        // lets go. The memory is a device's for as long as a work request names it: nobody in
+        // the program writes to it meanwhile. There is room for `length` bytes in `into`.
+        unsafe {
+            let end = into.as_mut_ptr().add(into.len());
+            std::ptr::copy_nonoverlapping(from, end, length);
+            into.set_len(into.len() + length);
+        }
+    }
+
+    /// Puts bytes there, `self.bytes` of them.
+    fn write(self, bytes: &[u8]) {
+        let (address, length) = self.place();
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(address);
+        let length = length.min(bytes.len());
+        // SAFETY: as in `read`; and a region that is written to was registered for that, so that
+        // nobody in the program relies on these bytes while a work request may fill them.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, length) }
+    }
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}

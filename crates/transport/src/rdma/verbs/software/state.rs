@@ -1,0 +1,428 @@
+//! What a fabric knows: managers, listeners, regions, completion queues; and how connections come
+//! about. What a queue pair does is in [`super::end`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use weft_reactor::Waker;
+
+use super::end::{End, QueuePair, Stage};
+use super::{
+    Access, Census, Conditions, Counts, Fabric, Incoming, ManagerEvent, Parameters, PrivateData,
+    QueuePairLimits, QueuePairOptions, REJECT_BYTES, REPLY_BYTES, REQUEST_BYTES, WorkCompletion,
+    WorkStatus,
+};
+use crate::rdma::verbs::Happened;
+
+/// The first port that is given to those who do not ask for one.
+const EPHEMERAL: u16 = 49_152;
+
+/// `ECONNREFUSED`, as the connection manager's reason when nobody listens.
+const NOBODY_LISTENS: i32 = 111;
+/// `ETIMEDOUT`.
+const TIMED_OUT: i32 = 110;
+
+pub(super) struct State {
+    pub(super) conditions: Conditions,
+    pub(super) counts: Counts,
+    pub(super) managers: BTreeMap<u64, ManagerState>,
+    pub(super) listeners: BTreeMap<SocketAddr, ListenerState>,
+    pub(super) ends: BTreeMap<u64, End>,
+    pub(super) regions: BTreeMap<u32, RegionState>,
+    pub(super) queues: BTreeMap<u64, QueueState>,
+    pub(super) failing: Option<(u64, WorkStatus)>,
+    pub(super) unreachable: bool,
+    next: u64,
+    next_region: u32,
+    next_port: u16,
+}
+
+pub(super) struct ManagerState {
+    waker: Waker,
+    events: VecDeque<RawEvent>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ListenerState {
+    pub(super) key: u64,
+    manager: u64,
+    backlog: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RegionState {
+    pub(super) domain: u64,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) access: Access,
+    /// Whether the peer has not invalidated its key.
+    pub(super) valid: bool,
+}
+
+pub(super) struct QueueState {
+    entries: usize,
+    waker: Waker,
+    armed: bool,
+    /// The completions, and how many entries of its send queue each sets free.
+    ready: VecDeque<(WorkCompletion, u64, u32)>,
+}
+
+/// An event before it is told: its request is not owned by anybody yet.
+pub(super) struct RawEvent {
+    key: u64,
+    what: Raw,
+}
+
+enum Raw {
+    Told(Happened),
+    Requested { end: u64, local: SocketAddr, peer: SocketAddr, parameters: Parameters },
+}
+
+impl RawEvent {
+    pub(super) fn cook(self, fabric: &Fabric) -> ManagerEvent {
+        let happened = match self.what {
+            Raw::Told(happened) => happened,
+            Raw::Requested { end, local, peer, parameters } => {
+                let incoming = Incoming { fabric: fabric.clone(), key: Some(end), local, peer };
+                Happened::Requested {
+                    incoming: crate::rdma::verbs::Incoming::Software(incoming),
+                    parameters,
+                }
+            }
+        };
+        ManagerEvent { key: self.key, happened }
+    }
+}
+
+impl State {
+    pub(super) fn new(conditions: Conditions) -> Self {
+        Self {
+            conditions,
+            counts: Counts::default(),
+            managers: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            regions: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            failing: None,
+            unreachable: false,
+            next: 1,
+            next_region: 0x100,
+            next_port: EPHEMERAL,
+        }
+    }
+
+    pub(super) fn census(&self) -> Census {
+        Census {
+            endpoints: self.ends.len(),
+            listeners: self.listeners.len(),
+            queue_pairs: self.ends.values().filter(|end| end.queue_pair.is_some()).count(),
+            regions: self.regions.len(),
+            completion_queues: self.queues.len(),
+        }
+    }
+
+    pub(super) fn take_key(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(super) fn add_manager(&mut self, waker: Waker) -> u64 {
+        let key = self.take_key();
+        self.managers.insert(key, ManagerState { waker, events: VecDeque::new() });
+        key
+    }
+
+    pub(super) fn poll_manager(&mut self, key: u64) -> Option<RawEvent> {
+        self.managers.get_mut(&key)?.events.pop_front()
+    }
+
+    pub(super) fn waker_of(&self, end: u64) -> Option<Waker> {
+        let end = self.ends.get(&end)?;
+        Some(self.managers.get(&end.manager)?.waker.clone())
+    }
+
+    /// Tells an end something. Ends that are gone hear nothing.
+    pub(super) fn tell(&mut self, key: u64, happened: Happened) {
+        let Some(end) = self.ends.get(&key) else { return };
+        if let Some(manager) = self.managers.get_mut(&end.manager) {
+            manager.events.push_back(RawEvent { key, what: Raw::Told(happened) });
+            manager.waker.wake();
+        }
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        manager: u64,
+        mut address: SocketAddr,
+        backlog: u32,
+    ) -> io::Result<(u64, SocketAddr)> {
+        if address.port() == 0 {
+            address.set_port(self.take_port());
+        }
+        if self.listeners.contains_key(&address) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let key = self.take_key();
+        self.listeners.insert(address, ListenerState { key, manager, backlog });
+        Ok((key, address))
+    }
+
+    fn take_port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = self.next_port.checked_add(1).unwrap_or(EPHEMERAL);
+        port
+    }
+
+    pub(super) fn resolve(
+        &mut self,
+        manager: u64,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+    ) -> u64 {
+        let key = self.take_key();
+        let ip = local.map_or(remote.ip(), |local| local.ip());
+        let local = SocketAddr::new(ip, self.take_port());
+        self.ends.insert(key, End::new(manager, local, remote));
+        self.tell(key, Happened::AddressResolved);
+        self.tell(key, Happened::RouteResolved);
+        key
+    }
+
+    fn listener(&self, address: SocketAddr) -> Option<ListenerState> {
+        let wild = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());
+        let wild_6 = SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), address.port());
+        [address, wild, wild_6].iter().find_map(|place| self.listeners.get(place)).copied()
+    }
+
+    pub(super) fn connect(&mut self, key: u64, parameters: &Parameters) -> io::Result<()> {
+        let parameters = self.checked(parameters, REQUEST_BYTES)?;
+        let end = self.ends.get_mut(&key).ok_or(io::ErrorKind::NotConnected)?;
+        let pair = end.queue_pair.as_mut().ok_or(io::ErrorKind::InvalidInput)?;
+        if end.stage != Stage::Resolved {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        pair.agree(&parameters);
+        end.stage = Stage::Requesting;
+        let (local, remote) = (end.local, end.remote);
+        if self.unreachable {
+            let step = "connecting";
+            self.tell(key, Happened::Failed { step, error: TIMED_OUT });
+            return Ok(());
+        }
+        let Some(listener) = self.listener(remote) else {
+            let private_data = PrivateData::new(&[]);
+            self.tell(key, Happened::Rejected { reason: NOBODY_LISTENS, private_data });
+            return Ok(());
+        };
+        self.request(listener, key, local, remote, parameters);
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        listener: ListenerState,
+        from: u64,
+        local: SocketAddr,
+        remote: SocketAddr,
+        parameters: Parameters,
+    ) {
+        let waiting = |event: &&RawEvent| matches!(event.what, Raw::Requested { .. });
+        let Some(manager) = self.managers.get(&listener.manager) else { return };
+        let waiting = manager.events.iter().filter(waiting).count();
+        if waiting >= usize::try_from(listener.backlog).unwrap_or(usize::MAX) {
+            let private_data = PrivateData::new(&[]);
+            self.tell(from, Happened::Rejected { reason: NOBODY_LISTENS, private_data });
+            return;
+        }
+        let key = self.take_key();
+        let mut end = End::new(listener.manager, remote, local);
+        end.stage = Stage::Requested;
+        end.peer = Some(from);
+        self.ends.insert(key, end);
+        if let Some(end) = self.ends.get_mut(&from) {
+            end.peer = Some(key);
+        }
+        if let Some(manager) = self.managers.get_mut(&listener.manager) {
+            let what = Raw::Requested { end: key, local: remote, peer: local, parameters };
+            manager.events.push_back(RawEvent { key: listener.key, what });
+            manager.waker.wake();
+        }
+    }
+
+    /// The private data as it arrives: padded to the message's length.
+    fn checked(&self, parameters: &Parameters, most: usize) -> io::Result<Parameters> {
+        let given = parameters.private_data.bytes();
+        let attributes = &self.conditions.attributes;
+        if given.len() > most
+            || parameters.initiator_depth > attributes.initiator_depth_max
+            || parameters.responder_resources > attributes.responder_resources_max
+        {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Parameters { private_data: padded(given, most), ..*parameters })
+    }
+
+    pub(super) fn adopt(&mut self, key: u64, manager: u64) {
+        if let Some(end) = self.ends.get_mut(&key) {
+            let from = std::mem::replace(&mut end.manager, manager);
+            self.move_events(key, from, manager);
+        }
+    }
+
+    /// What has been said to an end goes where the end went.
+    fn move_events(&mut self, key: u64, from: u64, to: u64) {
+        if from == to {
+            return;
+        }
+        let Some(manager) = self.managers.get_mut(&from) else { return };
+        let (moved, kept) =
+            manager.events.drain(..).partition::<Vec<_>, _>(|event| event.key == key);
+        manager.events.extend(kept);
+        if let Some(manager) = self.managers.get_mut(&to) {
+            manager.events.extend(moved);
+            manager.waker.wake();
+        }
+    }
+
+    pub(super) fn accept(&mut self, key: u64, parameters: &Parameters) -> io::Result<()> {
+        let parameters = self.checked(parameters, REPLY_BYTES)?;
+        let end = self.ends.get_mut(&key).ok_or(io::ErrorKind::NotConnected)?;
+        let pair = end.queue_pair.as_mut().ok_or(io::ErrorKind::InvalidInput)?;
+        if end.stage != Stage::Requested {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        pair.agree(&parameters);
+        let peer = end.peer.filter(|_| !self.unreachable);
+        end.stage = Stage::Connected;
+        match peer.and_then(|peer| self.ends.get_mut(&peer)) {
+            Some(other) if other.stage == Stage::Requesting => other.stage = Stage::Connected,
+            _ => {
+                self.tell(key, Happened::Failed { step: "accepting", error: TIMED_OUT });
+                return Ok(());
+            }
+        }
+        if let Some(peer) = peer {
+            self.tell(peer, Happened::Established { parameters });
+        }
+        let private_data = PrivateData::new(&[]);
+        let parameters = Parameters { private_data, responder_resources: 0, initiator_depth: 0 };
+        self.tell(key, Happened::Established { parameters });
+        Ok(())
+    }
+
+    pub(super) fn reject(&mut self, key: u64, private_data: &[u8]) {
+        let Some(end) = self.ends.get_mut(&key) else { return };
+        if end.stage != Stage::Requested {
+            return;
+        }
+        end.stage = Stage::Ended;
+        if let Some(peer) = end.peer.take() {
+            let private_data = padded(private_data, REJECT_BYTES);
+            self.tell(peer, Happened::Rejected { reason: 28, private_data });
+        }
+    }
+
+    pub(super) fn remove_end(&mut self, key: u64) {
+        self.reject(key, &[]);
+        let _ = self.disconnect(key);
+        self.ends.remove(&key);
+        for manager in self.managers.values_mut() {
+            manager.events.retain(|event| event.key != key);
+        }
+    }
+
+    pub(super) fn add_region(&mut self, region: RegionState) -> u32 {
+        self.next_region = self.next_region.wrapping_add(0x101);
+        self.regions.insert(self.next_region, region);
+        self.next_region
+    }
+
+    pub(super) fn add_completion_queue(&mut self, entries: u32, waker: Waker) -> io::Result<u64> {
+        if entries == 0 || entries > self.conditions.attributes.completion_entries_max {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let entries = usize::try_from(entries).unwrap_or(usize::MAX);
+        let key = self.take_key();
+        let ready = VecDeque::with_capacity(entries);
+        self.queues.insert(key, QueueState { entries, waker, armed: false, ready });
+        Ok(key)
+    }
+
+    pub(super) fn create_queue_pair(
+        &mut self,
+        key: u64,
+        domain: u64,
+        completions: u64,
+        options: QueuePairOptions,
+    ) -> io::Result<QueuePairLimits> {
+        let limits = &self.conditions.attributes;
+        let too_deep = options.send_depth.max(options.receive_depth) > limits.queue_depth_max;
+        let pairs = self.census().queue_pairs;
+        if pairs >= usize::try_from(limits.queue_pairs_max).unwrap_or(usize::MAX) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let number = u32::try_from(self.take_key()).map_err(io::Error::other)?;
+        let inline_bytes = self.conditions.inline_bytes.min(options.inline_bytes);
+        let end = self.ends.get_mut(&key).ok_or(io::ErrorKind::NotConnected)?;
+        if too_deep || end.queue_pair.is_some() || !self.queues.contains_key(&completions) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        end.queue_pair = Some(QueuePair::new(number, domain, completions, options, inline_bytes));
+        Ok(QueuePairLimits { number, inline_bytes })
+    }
+
+    /// Puts a completion into its queue. `false`: it has overflowed.
+    pub(super) fn complete(
+        &mut self,
+        queue: u64,
+        of: u64,
+        completion: WorkCompletion,
+        frees: u32,
+    ) -> bool {
+        let Some(queue) = self.queues.get_mut(&queue) else { return true };
+        if queue.ready.len() >= queue.entries {
+            return false;
+        }
+        queue.ready.push_back((completion, of, frees));
+        if std::mem::take(&mut queue.armed) {
+            queue.waker.wake();
+        }
+        true
+    }
+
+    pub(super) fn arm(&mut self, key: u64) {
+        if let Some(queue) = self.queues.get_mut(&key) {
+            queue.armed = true;
+        }
+    }
+
+    pub(super) fn poll_completions(
+        &mut self,
+        key: u64,
+        most: usize,
+        into: &mut Vec<WorkCompletion>,
+    ) -> usize {
+        if self.conditions.hold_reads {
+            self.release_reads(key);
+        }
+        let Some(queue) = self.queues.get_mut(&key) else { return 0 };
+        let count = most.min(queue.ready.len());
+        for (completion, of, frees) in queue.ready.drain(..count) {
+            into.push(completion);
+            if let Some(pair) = self.ends.get_mut(&of).and_then(|end| end.queue_pair.as_mut()) {
+                pair.free_sends(frees);
+            }
+        }
+        count
+    }
+}
+
+fn padded(given: &[u8], to: usize) -> PrivateData {
+    let mut bytes = [0; super::super::types::PRIVATE_DATA_BYTES];
+    for (place, byte) in bytes.iter_mut().zip(given) {
+        *place = *byte;
+    }
+    PrivateData::new(bytes.get(..to).unwrap_or(&bytes))
+}
