@@ -1,11 +1,14 @@
 //! Who may connect, and what is said to those who may not.
 
 use weft_nvme::fabrics::InvalidParameter;
-use weft_nvme::{AdminOpcode, Command, Status};
+use weft_nvme::sgl::Descriptor;
+use weft_nvme::tcp::DigestOptions;
+use weft_nvme::{AdminOpcode, Command, Status, Wire};
 use weft_target::config::{ControllerIds, ControllerModel, Served};
 use weft_transport::host::{HostData, HostOptions};
 
 use crate::support::peer::{Hello, Peer, enabled};
+use crate::support::raw::Raw;
 use crate::support::{
     HOST, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, on_each_driver, pattern,
     port, start, subsystem,
@@ -270,4 +273,32 @@ fn ipv6_is_served_and_a_wildcard_takes_both() {
         assert!(io.read(1, 0, 8, 32768).bytes() == bytes);
     }
     target.stop().expect("a clean stop");
+}
+
+#[test]
+fn the_data_of_a_connect_may_come_after_it() {
+    for config in [config(&["memory:1MiB"]), config_of_two_groups(&["memory:1MiB"])] {
+        on_each_driver(&config, |target| {
+            let mut raw = Raw::shaken_hands(address(target), DigestOptions(0), 1);
+            let hello = Hello::admin();
+            let data = hello.data();
+            let outside = Descriptor::transport(1024);
+            // One that is refused, and then one that is not.
+            let good: [u8; 1024] = data.bytes().try_into().expect("1 KiB");
+            for (sent, accepted) in [([0xff; 1024], false), (good, true)] {
+                let connect = hello.command().with_command_id(3).with_data_pointer(outside);
+                raw.command(connect, &[]);
+                let request = raw.receive().ready_to_transfer();
+                assert_eq!((request.offset.get(), request.length.get()), (0, 1024));
+                let (head, tail) = sent.split_at(100);
+                let first = raw.data(&request, 0, head, false);
+                raw.send(&first);
+                let last = raw.data(&request, 100, tail, true);
+                raw.send(&last);
+                let completion = raw.receive().completion();
+                assert_eq!(completion.command_id.get(), 3);
+                assert_eq!(completion.status().is_success(), accepted, "{}", completion.status());
+            }
+        });
+    }
 }

@@ -23,7 +23,7 @@ enum Stage {
     AwaitingRequest,
     /// * ICResp is on its way out.
     Responding,
-    /// The first command has not come.
+    /// The first command has not come, or not all of its data.
     AwaitingConnect,
     /// * The owner has the first command.
     Connecting,
@@ -180,6 +180,9 @@ impl Connection {
             }
             Ok(length) => {
                 state.buffer = Some(buffer);
+                if self.stage == Stage::Connecting {
+                    self.stage = Stage::AwaitingConnect;
+                }
                 self.session.request_data(slot.0, length, &mut self.link.outgoing);
             }
         }
@@ -405,16 +408,22 @@ impl Connection {
         if let Some(completion) = late {
             self.respond(slot, &completion);
         } else if let Some(buffer) = buffer {
+            self.reach_connect();
             let result = if intact { Ok(()) } else { Err(DataDigestError) };
             self.events.push_back(Event::Data { slot, buffer, result });
         }
     }
 
     fn raise_command(&mut self, slot: u16, command: Command, data: CapsuleData) {
+        self.reach_connect();
+        self.events.push_back(Event::Command { slot: Slot(slot), command, data });
+    }
+
+    /// If what has come is the first command or the rest of it, the owner's answer comes next.
+    fn reach_connect(&mut self) {
         if self.stage == Stage::AwaitingConnect {
             self.stage = Stage::Connecting;
         }
-        self.events.push_back(Event::Command { slot: Slot(slot), command, data });
     }
 
     /// Data has come straight into the buffer of a command.
