@@ -121,7 +121,6 @@ impl Controller {
 
     fn identify_controller(&self) -> identify::Controller {
         let view = &self.view;
-        let namespaces = || view.namespaces.values();
         let mut controller = self.identify_common();
         controller.controller_type = ControllerType::IO;
         // What the Linux target says; no scheduler here looks at it.
@@ -143,13 +142,9 @@ impl Controller {
         controller.volatile_write_cache = VolatileWriteCacheAttributes(0)
             .with_present(true)
             .with_flush_broadcast(VolatileWriteCacheAttributes::FLUSH_BROADCAST_SUPPORTED);
-        // The subsystem's atomic units hold for each of its namespaces, so they are the smallest.
-        let least = |of: fn(&NamespaceView) -> u32| namespaces().map(of).min().unwrap_or(0);
-        controller.atomic_write_unit_normal_0s_based = zero_based(least(|n| n.hints.atomic_blocks));
-        controller.atomic_write_unit_power_fail_0s_based =
-            zero_based(least(|n| n.hints.atomic_power_fail_blocks));
-        controller.atomic_compare_and_write_unit_0s_based =
-            zero_based(least(|n| n.hints.compare_and_write_blocks));
+        // AWUN, AWUPF and ACWU stay at one block, which holds for every namespace that may ever
+        // come: since Linux 6.16 a host takes no second controller whose AWUPF is not that of the
+        // first. What a namespace can do beyond, it says itself.
         controller.write_protection = WriteProtectionCapabilities(0).with_write_protect(true);
         controller.fabrics_commands = U16::new(FabricsCommandSupport(0).with_disconnect(true).0);
         controller

@@ -65,9 +65,7 @@ fn the_controller_structure() {
         (520, 0x9f),  // ONCS: Compare, WU, DSM, WZ, select, Verify
         (522, 1),     // FUSES: Compare and Write
         (525, 0b111), // VWC: present, flush of all
-        (526, 7),     // AWUN
         (531, 1),     // NWPC
-        (532, 7),     // ACWU
         (536, 1),     // SGLS: no alignment
         (538, 0x30),  // SGLS: offset, transport
         (541, 4),     // MNAN 1024
@@ -88,16 +86,25 @@ fn the_controller_structure_follows_the_view() {
     subsystem.controller_model = ControllerModel::Static;
     let third = subsystem.namespaces.get_mut(&3).expect("there");
     third.capabilities.write_uncorrectable = false;
-    third.hints = NamespaceHints::default();
     let mut controller = enabled_of(subsystem);
     let bytes = ask(&mut controller, Cns::CONTROLLER, 0);
     let identified = identify::Controller::read(&bytes).expect("4096 bytes");
     assert!(identified.fabrics_attributes.static_controllers());
     assert!(!identified.optional_nvm_commands().write_uncorrectable());
-    assert_eq!(identified.atomic_write_unit_normal_0s_based.get(), 0);
-    assert_eq!(identified.atomic_compare_and_write_unit_0s_based.get(), 0);
     assert_eq!(identified.in_capsule_data_bytes(), 16384);
     assert_eq!(identified.maximum_transfer_bytes(0), Some(1 << 20));
+}
+
+/// Controllers of one subsystem agree, whichever namespaces there are when a host identifies them.
+#[test]
+fn the_atomic_units_of_the_subsystem_never_change() {
+    for namespaces in [&[][..], &[1], &[1, 3]] {
+        let bytes = ask(&mut enabled_of(view(namespaces)), Cns::CONTROLLER, 0);
+        let identified = identify::Controller::read(&bytes).expect("4096 bytes");
+        assert_eq!(identified.atomic_write_unit_normal_0s_based.get(), 0);
+        assert_eq!(identified.atomic_write_unit_power_fail_0s_based.get(), 0);
+        assert_eq!(identified.atomic_compare_and_write_unit_0s_based.get(), 0);
+    }
 }
 
 #[test]
