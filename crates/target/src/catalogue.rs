@@ -59,14 +59,12 @@ impl Catalogue {
         }
     }
 
-    /// The snapshot that serves this configuration. If it fails, nothing has changed.
-    ///
-    /// `write_protected` says which namespaces a host has protected: that stays.
+    /// The snapshot that serves this configuration, with nothing protected by hosts. If it fails,
+    /// nothing has changed.
     pub(crate) fn snapshot(
         &mut self,
         config: &Config,
         addresses: &BTreeMap<u16, SocketAddr>,
-        previous: Option<&Snapshot>,
     ) -> Result<Snapshot, TargetError> {
         let mut entries = Vec::new();
         for subsystem in &config.subsystems {
@@ -81,15 +79,14 @@ impl Catalogue {
         self.entries = entries;
         let mut subsystems = BTreeMap::new();
         for subsystem in &config.subsystems {
-            let old = previous.and_then(|snapshot| snapshot.subsystems.get(&subsystem.nqn));
-            let view = self.view(subsystem, &config.limits, old.map(Arc::as_ref))?;
+            let view = self.view(subsystem, &config.limits)?;
             subsystems.insert(subsystem.nqn.clone(), Arc::new(view));
         }
         self.shared.retain(|nqn, _| subsystems.contains_key(nqn));
         let ports = config.ports.iter().map(port_view).collect::<Vec<_>>();
         let discovery = self.discovery(&ports, &subsystems, addresses, &config.limits)?;
         Ok(Snapshot {
-            version: previous.map_or(1, |snapshot| snapshot.version + 1),
+            version: 1,
             ports,
             subsystems,
             discovery: Arc::new(discovery),
@@ -167,7 +164,6 @@ impl Catalogue {
         &mut self,
         subsystem: &Subsystem,
         limits: &Limits,
-        old: Option<&SubsystemView>,
     ) -> Result<SubsystemView, TargetError> {
         let mut namespaces = BTreeMap::new();
         for namespace in &subsystem.namespaces {
@@ -176,9 +172,6 @@ impl Catalogue {
             let Some(entry) = self.entries.iter().find(mine) else { continue };
             let mut view = namespace_view(entry);
             view.capabilities.read_only |= namespace.read_only;
-            let before = old.and_then(|view| view.namespaces.get(&namespace.nsid));
-            view.write_protected =
-                before.is_some_and(|old| old.device == view.device && old.write_protected);
             namespaces.insert(namespace.nsid, view);
         }
         let shared = self.shared.entry(subsystem.nqn.clone()).or_default();

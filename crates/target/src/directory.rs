@@ -105,10 +105,12 @@ impl Directory {
         Arc::clone(&self.lock().snapshot)
     }
 
-    /// Makes this the current snapshot, as a later one than any other.
+    /// Makes this the current snapshot, as a later one than any other. What hosts have protected,
+    /// up to this very moment, stays protected.
     pub(crate) fn replace_snapshot(&self, mut snapshot: Snapshot) -> Arc<Snapshot> {
         let mut state = self.lock();
         snapshot.version = state.snapshot.version + 1;
+        snapshot.keep_write_protect(&state.snapshot);
         state.snapshot = Arc::new(snapshot);
         Arc::clone(&state.snapshot)
     }
@@ -199,5 +201,35 @@ impl Directory {
     /// poisoned it changes nothing.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::Catalogue;
+    use crate::config::{Config, Namespace, Subsystem};
+
+    /// A host protects a namespace while a reload that knows nothing of it is under way.
+    #[test]
+    fn protection_is_not_lost_to_a_reload_at_the_same_time() {
+        const NAME: &str = "nqn.2024-01.io.weft:test";
+        let device = "memory:1MiB".parse().expect("a device");
+        let config = Config {
+            subsystems: vec![Subsystem {
+                namespaces: vec![Namespace::new(1, device)],
+                ..Subsystem::new(NAME)
+            }],
+            ..Config::default()
+        };
+        let mut catalogue = Catalogue::new();
+        let mut next = || catalogue.snapshot(&config, &BTreeMap::new()).expect("a snapshot");
+        let directory = Directory::new(Arc::new(next()), 1);
+        let reload = next();
+        let name: Nqn = NAME.parse().expect("a name");
+        directory.update(|current| current.with_write_protect(&name, 1, true));
+        let served = directory.replace_snapshot(reload);
+        assert!(served.subsystems[NAME].namespaces[&1].write_protected);
+        assert_eq!(served.version, 3);
     }
 }

@@ -31,7 +31,7 @@ impl LocalTarget {
     /// One sentence that says what cannot be had.
     pub fn new(config: &Config, reactors: Vec<Reactor>) -> Result<Self, TargetError> {
         let mut catalogue = Catalogue::new();
-        let snapshot = Arc::new(catalogue.snapshot(config, &BTreeMap::new(), None)?);
+        let snapshot = Arc::new(catalogue.snapshot(config, &BTreeMap::new())?);
         let directory = Directory::new(snapshot, reactors.len());
         let mut posts = Vec::new();
         let mut parts = Vec::new();
@@ -69,9 +69,8 @@ impl LocalTarget {
     /// # Errors
     /// One sentence that says what cannot be had; then the target goes on as before.
     pub fn reload(&mut self, config: &Config) -> Result<(), TargetError> {
-        let previous = self.directory.snapshot();
         let listening = self.directory.listening();
-        let snapshot = self.catalogue.snapshot(config, &listening, Some(&previous))?;
+        let snapshot = self.catalogue.snapshot(config, &listening)?;
         let snapshot = self.directory.replace_snapshot(snapshot);
         let (done, _) = std::sync::mpsc::channel();
         let round = Arc::new(Round::new(self.posts.len(), Waiter::Thread(done)));

@@ -51,6 +51,23 @@ impl Snapshot {
         port.served.contains(nqn.as_str()).then(|| Arc::clone(view))
     }
 
+    /// What hosts have protected stays protected: each namespace that stands on the same device
+    /// as in `old`.
+    pub(crate) fn keep_write_protect(&mut self, old: &Self) {
+        for (nqn, view) in &mut self.subsystems {
+            let Some(old) = old.subsystems.get(nqn) else { continue };
+            let is_protected = |nsid: &u32, device: u32| {
+                let before = old.namespaces.get(nsid);
+                before.is_some_and(|old| old.device == device && old.write_protected)
+            };
+            let mut changed = SubsystemView::clone(view);
+            for (nsid, namespace) in &mut changed.namespaces {
+                namespace.write_protected = is_protected(nsid, namespace.device);
+            }
+            *view = Arc::new(changed);
+        }
+    }
+
     /// The same, but for one namespace that may or may not be written.
     pub(crate) fn with_write_protect(&self, subsystem: &Nqn, nsid: u32, protect: bool) -> Self {
         let mut next = self.clone();

@@ -92,7 +92,7 @@ impl Target {
             log::warn!("the limit of open descriptors cannot be raised: {error}");
         }
         let mut catalogue = Catalogue::new();
-        let snapshot = Arc::new(catalogue.snapshot(&config, &BTreeMap::new(), None)?);
+        let snapshot = Arc::new(catalogue.snapshot(&config, &BTreeMap::new())?);
         let groups = config.groups();
         let directory = Directory::new(Arc::clone(&snapshot), groups);
         let mut target = Self {
@@ -236,8 +236,7 @@ impl Target {
     }
 
     fn publish(&mut self, config: Config) -> Result<(), TargetError> {
-        let previous = self.directory.snapshot();
-        let snapshot = self.catalogue.snapshot(&config, &self.addresses, Some(&previous))?;
+        let snapshot = self.catalogue.snapshot(&config, &self.addresses)?;
         let snapshot = self.directory.replace_snapshot(snapshot);
         self.config = config;
         let message = |round| Message::Publish { snapshot: Arc::clone(&snapshot), round };
