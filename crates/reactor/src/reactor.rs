@@ -165,6 +165,14 @@ impl Reactor {
         self.driver.close(socket, &mut self.ready);
     }
 
+    /// Closes a connection as [`Self::close`] does, and sees to it that nothing more of what was
+    /// sent on it reaches the peer: what the kernel still has of it is discarded, and the peer sees
+    /// a reset.
+    pub fn abort(&mut self, socket: SocketId) {
+        self.driver.discard_unsent(socket);
+        self.close(socket);
+    }
+
     /// Stops listening. A pending accept completes as [`Outcome::Cancelled`].
     pub fn close_listener(&mut self, listener: ListenerId) {
         self.driver.close_listener(listener, &mut self.ready);

@@ -191,9 +191,9 @@ impl HostConnection {
         }
     }
 
-    /// Closes the connection once what is queued has gone out, or has not for
-    /// [`HostOptions::close_timeout`]. Poll events afterwards; [`HostEvent::Closed`] may take a
-    /// while.
+    /// Closes the connection: in good order if no command is in flight, or else at once and so that
+    /// nothing of what is still on its way reaches the controller. Poll events afterwards;
+    /// [`HostEvent::Closed`] may take a while.
     pub fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.close(reactor, reason),

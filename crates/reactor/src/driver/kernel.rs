@@ -132,6 +132,10 @@ impl<P: Poller> Driver for Kernel<P> {
         Some(Stream(StreamKind::Kernel(descriptor)))
     }
 
+    fn discard_unsent(&mut self, socket: SocketId) {
+        self.sockets.discard_unsent(socket.0);
+    }
+
     fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>) {
         self.sockets.close(&mut self.poller, socket.0, ready);
     }

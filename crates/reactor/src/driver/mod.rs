@@ -43,6 +43,8 @@ pub(crate) trait Driver: Debug {
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId>;
     /// `None` if there is no such socket or something is in flight on it.
     fn take_stream(&mut self, socket: SocketId) -> Option<Stream>;
+    /// What has not reached the peer when the socket is closed never does.
+    fn discard_unsent(&mut self, socket: SocketId);
     fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>);
     fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<Completion>);
 

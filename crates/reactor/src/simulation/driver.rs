@@ -502,6 +502,14 @@ impl Driver for SimulatedDriver {
         Some(Stream(StreamKind::Simulated(detached)))
     }
 
+    fn discard_unsent(&mut self, socket: SocketId) {
+        if let Some(Socket::Stream { end, .. } | Socket::Connecting { end, .. }) =
+            self.sockets.get(socket.0)
+        {
+            self.state.borrow_mut().discard_unsent(*end);
+        }
+    }
+
     fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>) {
         self.close_socket(socket.0, ready);
     }

@@ -54,6 +54,8 @@ pub(super) struct End {
     /// Nothing arrives any more.
     silent: bool,
     closed: bool,
+    /// Its end is a reset, whatever it has read.
+    discards: bool,
     /// A send waits for the peer to read.
     wants_room: bool,
 }
@@ -72,6 +74,7 @@ impl End {
             broken: false,
             silent: false,
             closed: false,
+            discards: false,
             wants_room: false,
         }
     }
@@ -216,12 +219,20 @@ impl State {
         }
     }
 
+    /// What has not reached the peer when this end is closed never does. (Here, what has been sent
+    /// is on its way already, but the peer that has not read it by then sees a reset.)
+    pub(super) fn discard_unsent(&mut self, key: Key) {
+        if let Some(end) = self.ends.get_mut(key) {
+            end.discards = true;
+        }
+    }
+
     /// Closes an end. Its peer hears of it later, as a reset if something was left unread.
     pub(super) fn close_end(&mut self, key: Key) {
         let Some(end) = self.ends.get_mut(key) else { return };
         end.closed = true;
         end.place = None;
-        let was_unread = !end.inbox.is_empty() || end.coming > 0;
+        let is_reset = end.discards || !end.inbox.is_empty() || end.coming > 0;
         let Some(peer) = end.peer else {
             self.ends.remove(key);
             return;
@@ -231,7 +242,7 @@ impl State {
                 self.ends.remove(peer);
                 self.ends.remove(key);
             }
-            _ if was_unread => self.schedule_arrival(peer, |end| Event::Reset { end }),
+            _ if is_reset => self.schedule_arrival(peer, |end| Event::Reset { end }),
             _ => self.schedule_arrival(peer, |end| Event::Finish { end }),
         }
     }

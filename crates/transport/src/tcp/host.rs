@@ -155,7 +155,11 @@ impl Connection {
     }
 
     pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
-        self.begin_close(reactor, reason, false);
+        if self.session.in_flight() > 0 {
+            self.lose(reactor, reason);
+        } else {
+            self.begin_close(reactor, reason, false);
+        }
         self.settle();
     }
 
@@ -256,11 +260,13 @@ impl Connection {
         self.begin_close(reactor, CloseReason::Protocol(*fault), true);
     }
 
-    /// The connection is gone already.
+    /// The connection is gone, or given up with commands in flight. Nobody waits for these any
+    /// more, and some are sent again on another connection: what is still on its way here must
+    /// not come to the controller after that.
     fn lose(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         if self.link.is_open() {
             self.reason = Some(reason);
-            self.link.shut(reactor);
+            self.link.abort(reactor);
         }
     }
 

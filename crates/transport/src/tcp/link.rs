@@ -145,6 +145,8 @@ pub(crate) struct Link {
     /// A buffer that came back from a receive that did not end well.
     pub(crate) returned: Option<(u16, Buffer)>,
     closing: Closing,
+    /// What the kernel still has to send is worth nothing once the socket is closed.
+    abrupt: bool,
     deadline: Option<Duration>,
     /// Sends ever, as of the last look for idleness, and whether there is to be another.
     sends: u32,
@@ -166,6 +168,7 @@ impl Link {
             input: None,
             returned: None,
             closing: Closing::Open,
+            abrupt: false,
             deadline: None,
             sends: 0,
             sends_seen: 0,
@@ -273,6 +276,12 @@ impl Link {
         self.advance_close(reactor);
     }
 
+    /// Closes the socket now, and lets nothing more of what was sent on it reach the peer.
+    pub(crate) fn abort(&mut self, reactor: &mut Reactor) {
+        self.abrupt = true;
+        self.shut(reactor);
+    }
+
     /// Closes the socket now. Operations in flight come back.
     pub(crate) fn shut(&mut self, reactor: &mut Reactor) {
         if self.closing == Closing::Shut {
@@ -284,6 +293,7 @@ impl Link {
         self.clear_deadline(reactor);
         reactor.clear_timer(self.token(CHORE));
         match self.socket.take() {
+            Some(socket) if self.abrupt => reactor.abort(socket),
             Some(socket) => reactor.close(socket),
             None if self.receiving == Receiving::Connect => reactor.cancel(self.token(RECEIVE)),
             None => {}

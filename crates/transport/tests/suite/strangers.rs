@@ -1,6 +1,6 @@
 //! Peers that are malformed, silent, slow, or gone.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use weft_nvme::sgl::Descriptor;
@@ -325,6 +325,40 @@ fn controller(rig: &mut Rig) -> (Stranger, usize) {
     controller.respond(&Completion::new(connect.command_id.get(), Status::SUCCESS));
     rig.run("connected", |rig| rig.hosts[index].ready);
     (controller, index)
+}
+
+/// What a host gives up must not reach the controller after what it does next.
+#[test]
+fn a_host_that_gives_up_commands_takes_them_off_the_wire() {
+    for (commands, end) in [(0, Ok(0)), (64, Err(ErrorKind::ConnectionReset))] {
+        for reactor in drivers() {
+            let mut rig = Rig::new(reactor, Behaviour::default());
+            let (mut controller, index) = controller(&mut rig);
+            for key in 0..commands {
+                rig.hosts[index].write(&rig.reactor, key, &[7; 8192]);
+            }
+            rig.flush(index);
+            let host = &mut rig.hosts[index];
+            host.connection.close(&mut rig.reactor, CloseReason::Requested("it takes long"));
+            rig.run("closed", |rig| {
+                rig.hosts[index].take_events();
+                rig.hosts[index].closed.is_some()
+            });
+            let (_, in_flight) = rig.hosts[index].closed.as_ref().expect("an end");
+            assert_eq!(in_flight.len(), commands as usize);
+            assert!(in_flight.iter().all(|(_, buffer)| *buffer), "their data comes back");
+            let mut bytes = vec![0; 1 << 20];
+            controller.0.set_nonblocking(false).expect("blocking");
+            let last = loop {
+                match controller.0.read(&mut bytes) {
+                    Ok(count) if count > 0 => {}
+                    last => break last.map_err(|error| error.kind()),
+                }
+            };
+            assert_eq!(last, end, "after {commands} commands");
+            rig.close();
+        }
+    }
 }
 
 /// A controller that answers wrongly is told so, and loses its host.

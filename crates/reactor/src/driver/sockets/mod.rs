@@ -176,6 +176,17 @@ impl Sockets {
         Some(socket.descriptor)
     }
 
+    /// Makes the close of a socket a reset that takes the bytes along which the kernel still has.
+    pub(crate) fn discard_unsent(&self, key: Key) {
+        if let Some(socket) = self.table.get(key) {
+            // It fails for a socket that has been reset already, and then there is nothing left.
+            let _ = rustix::net::sockopt::set_socket_linger(
+                &socket.descriptor,
+                Some(core::time::Duration::ZERO),
+            );
+        }
+    }
+
     /// Closes a socket of any kind; what is pending completes as cancelled.
     pub(crate) fn close<P: Poller>(
         &mut self,
