@@ -3,6 +3,8 @@
 mod bench;
 mod fuzz;
 mod guest;
+mod instructions;
+mod packages;
 mod peers;
 mod report;
 mod test;
@@ -30,6 +32,12 @@ enum Task {
     },
     /// Measure the target against the raw socket, row by row of docs/performance.md
     Bench(bench::Options),
+    /// Count the protocol's instructions and compare them with what is recorded
+    Instructions {
+        /// Record them instead
+        #[arg(long)]
+        record: bool,
+    },
     /// Check the rules that neither compiler nor clippy know
     Tidy,
     /// Run the tests with real peers alone
@@ -138,6 +146,7 @@ fn run(task: Task) -> Result<ExitCode> {
             Ok(code(test::run(root, extent)?))
         }
         Task::Bench(options) => Ok(code(bench::run(root, &options)?)),
+        Task::Instructions { record } => Ok(code(instructions::run(root, record)?)),
         Task::Tidy => {
             let faults = tidy::check(root)?;
             faults.iter().for_each(|fault| println!("{fault}"));

@@ -4,6 +4,7 @@
 //! a binary that does not build.
 
 use crate::fuzz;
+use crate::instructions;
 use crate::peers::{self, Driver};
 use crate::report::Report;
 use crate::tidy;
@@ -58,6 +59,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         .collect();
     let driven: Vec<&str> = driven.iter().map(String::as_str).collect();
     cargo_test(root, &mut report, &driven, Some("epoll"))?;
+
+    instructions::test(root, &mut report);
 
     // A moment of each harness is among the tests of the crates.
     if extent == Extent::All {
