@@ -135,6 +135,7 @@ impl Catalogue {
             };
             opened.push(device);
         }
+        check_aliases(subsystem, opened.iter().map(|(_, factory, _)| factory))?;
         let named: Vec<_> = opened
             .iter()
             .map(|(_, factory, _)| identity::Device {
@@ -256,6 +257,24 @@ impl Catalogue {
     }
 }
 
+/// Two namespaces of a subsystem must not stand on one file or device, whatever paths lead there.
+fn check_aliases<'a>(
+    subsystem: &Subsystem,
+    factories: impl Iterator<Item = &'a Arc<dyn DeviceFactory>>,
+) -> Result<(), TargetError> {
+    let mut seen = BTreeMap::new();
+    for (namespace, factory) in subsystem.namespaces.iter().zip(factories) {
+        if namespace.device.path().is_none() {
+            continue;
+        }
+        if let Some(first) = seen.insert(factory.identity(), namespace.nsid) {
+            let what = format!("{} is what namespace {first} stands on", factory.identity());
+            return Err(TargetError::namespace(&subsystem.nqn, namespace.nsid, &what));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a namespace that was configured as `old` still stands on the same device when it is
 /// configured as `new`: all but the size is the same.
 fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
@@ -286,7 +305,7 @@ fn resize(entry: &Entry, new: &DeviceSpec) -> Result<(), TargetError> {
         }
         _ => entry.factory.refresh().map(drop).map_err(|error| error.to_string()),
     };
-    outcome.map_err(|error| TargetError::resize(&entry.subsystem, entry.nsid, &error))
+    outcome.map_err(|error| TargetError::namespace(&entry.subsystem, entry.nsid, &error))
 }
 
 fn configured_bytes(spec: &DeviceSpec) -> Option<u64> {

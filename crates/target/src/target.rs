@@ -52,7 +52,7 @@ impl TargetError {
         Self::new(format!("namespace {nsid} of {nqn}: {error}"))
     }
 
-    pub(crate) fn resize(nqn: &str, nsid: u32, error: &str) -> Self {
+    pub(crate) fn namespace(nqn: &str, nsid: u32, error: &str) -> Self {
         Self::new(format!("namespace {nsid} of {nqn}: {error}"))
     }
 

@@ -321,3 +321,22 @@ fn a_configuration_that_cannot_be_had_changes_nothing() {
         target.reload(config.clone()).expect("a reload");
     });
 }
+
+/// Two paths to one file are one file.
+#[test]
+fn two_namespaces_never_share_a_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    std::os::unix::fs::symlink(path("disk"), path("link")).expect("a link");
+    let first = format!("file:{},size=1MiB", path("disk").display());
+    let mut target = start(config(&[&first]));
+    for again in ["link", "./disk"] {
+        let both = [first.clone(), format!("delay:read=1us:file:{}", path(again).display())];
+        let twice = config(&[&both[0], &both[1]]);
+        let error = target.reload(twice.clone()).expect_err("one file").to_string();
+        assert!(error.starts_with("namespace 2 of "), "{error}");
+        assert!(error.contains("disk is what namespace 1 stands on"), "{error}");
+        assert!(Target::start(twice).is_err());
+    }
+    target.stop().expect("a clean stop");
+}
