@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,19 +48,30 @@ pub(crate) enum DriverWord {
     Lost { queue_id: u16, generation: u32, problem: Problem },
 }
 
-/// A sign of life of an I/O queue, for keep-alive by traffic.
+/// A sign of life of an I/O queue, for keep-alive by traffic: a command that went out since the
+/// last look for one, and was answered. The controller counts commands as they come, so the answer
+/// to an older one says nothing of how long its timer still runs.
 #[derive(Debug, Default)]
-pub(crate) struct Activity(AtomicBool);
+pub(crate) struct Activity {
+    seen: AtomicBool,
+    looks: AtomicU32,
+}
 
 impl Activity {
     pub(crate) fn note(&self) {
-        if !self.0.load(Ordering::Relaxed) {
-            self.0.store(true, Ordering::Relaxed);
+        if !self.seen.load(Ordering::Relaxed) {
+            self.seen.store(true, Ordering::Relaxed);
         }
     }
 
+    /// Changes with each look.
+    pub(crate) fn looks(&self) -> u32 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn take(&self) -> bool {
-        self.0.swap(false, Ordering::Relaxed)
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.seen.swap(false, Ordering::Relaxed)
     }
 }
 

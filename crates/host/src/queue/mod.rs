@@ -54,6 +54,9 @@ pub(crate) struct QueuePair {
     queue_id: u16,
     mailbox: Mailbox<QueueWord>,
     activity: Arc<Activity>,
+    /// The look for activity that counts now, and the first command that went out after it.
+    look: u32,
+    fresh_from: u64,
 
     state: State,
     connection: Option<HostConnection>,
@@ -99,6 +102,8 @@ impl QueuePair {
             queue_id,
             mailbox,
             activity,
+            look: 0,
+            fresh_from: 0,
             state: State::Idle,
             connection: None,
             connection_tag: 0,
@@ -326,7 +331,7 @@ impl QueuePair {
                     }
                 }
                 HostEvent::Completed { slot, completion, buffer, received } => {
-                    active = true;
+                    active |= self.is_sign_of_life(slot);
                     if self.state == State::Handshake(Some(slot)) {
                         let result = check_queue_connected(self.queue_id, &completion);
                         self.connected(reactor, result);
@@ -350,6 +355,21 @@ impl QueuePair {
         if active {
             self.activity.note();
         }
+    }
+
+    /// Takes note of a look for activity since the last time.
+    fn note_look(&mut self) {
+        let look = self.activity.looks();
+        if look != self.look {
+            self.look = look;
+            self.fresh_from = self.ledger.next_sequence();
+        }
+    }
+
+    /// Whether the command in this slot went out after the last look for activity.
+    fn is_sign_of_life(&mut self, slot: Slot) -> bool {
+        self.note_look();
+        self.ledger.sequence(slot.0).is_some_and(|sequence| sequence >= self.fresh_from)
     }
 
     fn connected(&mut self, reactor: &mut Reactor, result: Result<(), Problem>) {
@@ -452,6 +472,7 @@ impl QueuePair {
 
     /// Sends what waits, as far as there are slots and buffers.
     fn pump(&mut self, reactor: &mut Reactor) {
+        self.note_look();
         let Some(connection) = &mut self.connection else { return };
         self.starved = false;
         if !self.ledger.has_waiting() {

@@ -1,7 +1,7 @@
 //! A small NVMe/TCP controller for the host to talk to, over a real reactor: namespaces in
 //! memory, and knobs to make it misbehave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use weft_nvme::command::Fused;
@@ -135,6 +135,8 @@ pub(crate) struct TestTarget {
     /// I/O commands that were executed.
     pub(crate) executed: u64,
     pub(crate) keep_alives: u64,
+    /// Commands that are held, in the order in which they came.
+    pub(crate) held: VecDeque<(u32, Slot)>,
     pub(crate) connects: u64,
     pub(crate) generation: u64,
     pub(crate) discovery_entries: Vec<DiscoveryEntry>,
@@ -156,6 +158,7 @@ impl TestTarget {
             namespaces: BTreeMap::from([(1, TestNamespace::new(1, 4096))]),
             executed: 0,
             keep_alives: 0,
+            held: VecDeque::new(),
             connects: 0,
             generation: 1,
             discovery_entries: Vec::new(),
@@ -210,6 +213,16 @@ impl TestTarget {
     pub(crate) fn connected_queues(&self) -> usize {
         let standing = self.connections.values().filter(|own| own.controller.is_some());
         standing.filter(|own| own.queue_id != 0 && !own.closing).count()
+    }
+
+    /// Answers the command that has been held longest; it moves no data.
+    pub(crate) fn answer_held(&mut self) {
+        let held = self.held.pop_front();
+        if let Some((connection, slot)) =
+            held.and_then(|(tag, slot)| Some((self.connections.get_mut(&tag)?, slot)))
+        {
+            connection.complete(slot, success());
+        }
     }
 
     /// Sends an asynchronous event to everyone, once they ask for one.
@@ -557,6 +570,7 @@ impl TestTarget {
         data: Option<Buffer>,
     ) {
         if self.behaviour.hold_io {
+            self.held.push_back((tag, slot));
             return;
         }
         if self.behaviour.transient > 0 {

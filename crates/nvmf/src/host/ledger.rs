@@ -444,6 +444,19 @@ impl Ledger {
         }
     }
 
+    /// The number of the command in this slot: commands are counted as they go out.
+    #[must_use]
+    pub fn sequence(&self, slot: u16) -> Option<u64> {
+        let index = *self.slots.get(usize::from(slot)).filter(|index| **index != NO_PART)?;
+        self.parts.get(index as usize).map(|part| part.sequence)
+    }
+
+    /// The number that the next command gets.
+    #[must_use]
+    pub const fn next_sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// The connection died: its slots are void. What may be replayed waits again, in the order
     /// in which it went out and before everything younger; the rest fails.
     pub fn lost(&mut self) {
