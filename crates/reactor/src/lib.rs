@@ -35,6 +35,7 @@ mod region;
 mod setup;
 pub mod simulation;
 mod slab;
+mod source;
 mod stream;
 pub mod system;
 mod timers;
@@ -48,6 +49,7 @@ pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Buffer, Pool};
 pub use reactor::{Patience, Reactor};
 pub use region::SharedRegion;
 pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};
+pub use source::{Bell, Source};
 pub use stream::{FileSource, Stream};
 pub use system::{
     descriptor_limit, descriptors_in_use, monotonic_time, pin_current_thread, process_cpu_time,

@@ -16,6 +16,9 @@ pub(crate) const HOT_SOCKETS: usize = 16;
 /// How long after its last bytes a socket counts as hot.
 pub(crate) const HOT_TIME: Duration = Duration::from_millis(1);
 
+/// How long after its last news a source counts as hot, as do sockets.
+pub(crate) const HOT_SOURCE_TIME: Duration = HOT_TIME;
+
 /// How long a spinning reactor with hot sockets may leave the others unlooked at. A look costs
 /// about 0.3 µs, so this bounds its share at 2 % and the delay of a cold socket at 20 µs.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_micros(20);

@@ -229,6 +229,8 @@ pub enum Outcome {
     Done,
     /// A timer is due.
     Timer,
+    /// A [`Source`](crate::Source) has something for whoever the token names.
+    News,
     /// Withdrawn, by `cancel` or because its socket was closed. A message may be partly sent.
     Cancelled {
         /// The operation's buffer, if it had one.

@@ -1,6 +1,7 @@
 //! The reactor itself: timers, mailboxes and patience over a driver.
 
 use crate::driver::{Driver, Wait};
+use crate::limits::HOT_SOURCE_TIME;
 use crate::mailbox::{Mailbox, Postbox, Waker, mailbox};
 use crate::operation::{
     Completion, Endpoint, FileId, ListenerId, Operation, Outcome, SocketId, Token,
@@ -8,11 +9,15 @@ use crate::operation::{
 use crate::pool::Pool;
 use crate::setup::{Config, SetupError, kernel_driver};
 use crate::simulation;
+use crate::source::{Bell, Source};
 use crate::stream::{FileSource, Stream};
 use crate::system::pin_current_thread;
 use crate::timers::Timers;
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How long [`Reactor::poll`] may wait for something to happen.
@@ -45,6 +50,9 @@ pub struct Reactor {
     pool: Pool,
     timers: Timers<Token>,
     waker: Waker,
+    sources: Vec<Box<dyn Source>>,
+    attachments: Vec<Rc<dyn Any>>,
+    last_news: Duration,
     turn_time: Duration,
     last_event: Duration,
     idle_time: Duration,
@@ -78,6 +86,9 @@ impl Reactor {
             pool,
             timers: Timers::new(),
             waker,
+            sources: Vec::new(),
+            attachments: Vec::new(),
+            last_news: Duration::ZERO,
             turn_time: now,
             last_event: now,
             idle_time: Duration::ZERO,
@@ -188,6 +199,27 @@ impl Reactor {
         self.driver.remove_file(file);
     }
 
+    /// Looks at this source in every turn from now on.
+    pub fn add_source(&mut self, source: Box<dyn Source>) {
+        self.sources.push(source);
+    }
+
+    /// Rings the bell whenever a descriptor may have become readable, as long as the reactor
+    /// lives. The reactor works on a duplicate.
+    pub fn watch(&mut self, descriptor: BorrowedFd<'_>, bell: Bell) -> io::Result<()> {
+        self.driver.watch(descriptor.try_clone_to_owned()?, bell)
+    }
+
+    /// Keeps something with this reactor that others on it are to find.
+    pub fn attach<T: 'static>(&mut self, what: Rc<T>) {
+        self.attachments.push(what);
+    }
+
+    /// The thing of this type that is kept with this reactor, the first if there are several.
+    pub fn attachment<T: 'static>(&self) -> Option<Rc<T>> {
+        self.attachments.iter().find_map(|what| Rc::clone(what).downcast().ok())
+    }
+
     /// Starts an operation. Never fails: errors come as completions. See
     /// [`operation`](crate::operation) for what belongs to whom meanwhile.
     pub fn submit(&mut self, token: Token, operation: Operation) {
@@ -229,20 +261,28 @@ impl Reactor {
             self.turn_time = now;
             self.fire_timers(now);
             let called = self.waker.take_pending();
-            if asleep && self.ready.is_empty() && !called && !is_over(patience, now) {
+            let fired = self.ready.len();
+            self.look_at_sources(now);
+            if asleep
+                && self.ready.is_empty()
+                && !called
+                && !is_over(patience, now)
+                && self.arm_sources()
+            {
                 self.sleep(now, patience);
                 let woken = self.driver.now();
                 self.idle_time += woken.saturating_sub(now);
                 now = woken;
                 self.turn_time = now;
                 self.fire_timers(now);
-                if !self.ready.is_empty() || self.waker.take_pending() {
+                let called = self.waker.take_pending();
+                self.look_at_sources(now);
+                if called || !self.ready.is_empty() {
                     self.last_event = now;
                     break;
                 }
                 continue;
             }
-            let fired = self.ready.len();
             self.driver.turn(now, Wait::Look, &mut self.ready);
             if called || self.ready.len() > fired {
                 self.last_event = now;
@@ -261,6 +301,28 @@ impl Reactor {
         }
         completions.append(&mut self.ready);
         self.note_deadline();
+    }
+
+    fn look_at_sources(&mut self, now: Duration) {
+        if self.sources.is_empty() {
+            return;
+        }
+        let before = self.ready.len();
+        for source in &mut self.sources {
+            source.look(&mut self.ready);
+        }
+        if self.ready.len() > before {
+            self.last_news = now;
+        }
+        self.driver.set_hot(now.saturating_sub(self.last_news) < HOT_SOURCE_TIME);
+    }
+
+    /// Makes all sources call from their next news on. `false`: there is some already.
+    fn arm_sources(&mut self) -> bool {
+        for source in &mut self.sources {
+            source.arm(&mut self.ready);
+        }
+        self.ready.is_empty()
     }
 
     /// One wait in the kernel, unless somebody calls first.

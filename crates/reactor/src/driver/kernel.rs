@@ -9,13 +9,14 @@ use crate::operation::{Completion, FileId, ListenerId, Operation, SocketId, Toke
 use crate::pool::Pool;
 use crate::setup::Config;
 use crate::slab::Key;
+use crate::source::Bell;
 use crate::stream::{FileKind, FileSource, Stream, StreamKind};
 use crate::system::monotonic_time;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,7 @@ pub(crate) struct Kernel<P: Poller> {
     files: Files,
     readiness: Vec<Ready>,
     last_look: Duration,
+    is_hot_elsewhere: bool,
 }
 
 impl<P: Poller> Kernel<P> {
@@ -77,13 +79,14 @@ impl<P: Poller> Kernel<P> {
             files: Files::new(),
             readiness: Vec::new(),
             last_look: Duration::ZERO,
+            is_hot_elsewhere: false,
         }
     }
 
     /// Whether this turn has to ask the kernel. While hot sockets are tried directly, the others
     /// wait for at most a [`LOOK_INTERVAL`].
     fn is_look_due(&mut self, now: Duration) -> bool {
-        !self.sockets.has_hot()
+        !(self.sockets.has_hot() || self.is_hot_elsewhere)
             || now.saturating_sub(self.last_look) >= LOOK_INTERVAL
             || self.poller.has_news()
     }
@@ -142,6 +145,14 @@ impl<P: Poller> Driver for Kernel<P> {
 
     fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<Completion>) {
         self.sockets.close(&mut self.poller, listener.0, ready);
+    }
+
+    fn watch(&mut self, descriptor: OwnedFd, bell: Bell) -> io::Result<()> {
+        self.sockets.watch(&mut self.poller, descriptor, bell)
+    }
+
+    fn set_hot(&mut self, hot: bool) {
+        self.is_hot_elsewhere = hot;
     }
 
     fn add_file(&mut self, file: FileSource, direct: bool) -> FileId {

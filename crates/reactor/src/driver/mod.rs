@@ -11,10 +11,12 @@ pub(crate) mod threads;
 pub(crate) mod uring;
 
 use crate::operation::{Completion, FileId, ListenerId, Operation, SocketId, Token};
+use crate::source::Bell;
 use crate::stream::{FileSource, Stream};
 use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// How a turn may spend its time.
@@ -47,6 +49,12 @@ pub(crate) trait Driver: Debug {
     fn discard_unsent(&mut self, socket: SocketId);
     fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>);
     fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<Completion>);
+
+    /// Rings the bell whenever the descriptor may have become readable, for good.
+    fn watch(&mut self, descriptor: OwnedFd, bell: Bell) -> io::Result<()>;
+    /// Something beside sockets and files is worth looking at often: the kernel can be asked
+    /// less often meanwhile.
+    fn set_hot(&mut self, _hot: bool) {}
 
     fn add_file(&mut self, file: FileSource, direct: bool) -> FileId;
     fn remove_file(&mut self, file: FileId);

@@ -10,6 +10,7 @@ use crate::message::{Message, PIECES_MAX};
 use crate::operation::{Completion, FileId, ListenerId, Operation, Outcome, SocketId, Token};
 use crate::pool::{Buffer, Pool};
 use crate::slab::{Key, Slab};
+use crate::source::Bell;
 use crate::stream::{FileKind, FileSource, Stream, StreamKind};
 use crate::timers::NumberMap;
 use rustix::io::Errno;
@@ -19,6 +20,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -579,6 +581,10 @@ impl Driver for SimulatedDriver {
             }
             None => {}
         }
+    }
+
+    fn watch(&mut self, _descriptor: OwnedFd, _bell: Bell) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated reactor has no descriptors"))
     }
 
     fn turn(&mut self, _now: Duration, wait: Wait, ready: &mut Vec<Completion>) {

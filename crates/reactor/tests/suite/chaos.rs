@@ -113,7 +113,7 @@ impl Chaos {
                 Outcome::Done => "done",
                 Outcome::Cancelled { .. } => "cancelled",
                 Outcome::Failed { .. } => "failed",
-                Outcome::Timer => unreachable!("no timer was set"),
+                Outcome::Timer | Outcome::News => unreachable!("no timer was set, no source added"),
             };
             *self.outcomes.entry(name).or_default() += 1;
         }

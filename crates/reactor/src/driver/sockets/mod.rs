@@ -20,6 +20,7 @@ use crate::message::Message;
 use crate::operation::{Completion, Operation, Outcome, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
 use crate::slab::{Key, Slab};
+use crate::source::Bell;
 use crate::stream::{internet_address, prepare, tcp_socket};
 use crate::timers::{NumberMap, Timers};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -59,8 +60,12 @@ struct Socket {
 #[derive(Debug)]
 enum Kind {
     Listener(Listener),
-    Connecting { token: Token },
+    Connecting {
+        token: Token,
+    },
     Stream(Stream),
+    /// Not a socket: a descriptor that somebody else looks at when its bell has rung.
+    Watched(Bell),
 }
 
 #[derive(Debug)]
@@ -143,6 +148,23 @@ impl Sockets {
         Ok(self.table.insert(Socket { descriptor, watched: false, kind: Stream::fresh() }))
     }
 
+    /// Rings a bell with every edge of a descriptor's readiness.
+    pub(crate) fn watch<P: Poller>(
+        &mut self,
+        poller: &mut P,
+        descriptor: OwnedFd,
+        bell: Bell,
+    ) -> io::Result<()> {
+        let kind = Kind::Watched(bell);
+        let key = self.table.insert(Socket { descriptor, watched: true, kind });
+        let Some(socket) = self.table.get(key) else { return Ok(()) };
+        let watched = poller.watch(socket.descriptor.as_fd(), key);
+        if watched.is_err() {
+            self.table.remove(key);
+        }
+        watched
+    }
+
     pub(crate) fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
         let socket = self.table.get(key).ok_or(Errno::BADF)?;
         internet_address(rustix::net::getsockname(&socket.descriptor)?)
@@ -203,7 +225,7 @@ impl Sockets {
                 self.connect_limits.clear(key);
                 self.finish(token, cancelled(None, None), ready);
             }
-            Kind::Listener(_) => {}
+            Kind::Listener(_) | Kind::Watched(_) => {}
             Kind::Stream(stream) => {
                 if let Some(Receive { token, into }) = stream.receive {
                     let buffer = into.map(|(buffer, _)| buffer);
@@ -268,6 +290,7 @@ impl Sockets {
                 listener.accept = None;
                 self.finish(token, cancelled(None, None), ready);
             }
+            Kind::Watched(_) => {}
             Kind::Stream(stream) => {
                 if let Some(Receive { into, .. }) = stream.receive.take_if(|it| it.token == token) {
                     let buffer = into.map(|(buffer, _)| buffer);
@@ -360,6 +383,12 @@ impl Sockets {
                     self.ensure_watched(poller, key, ready);
                 }
             }
+            Kind::Watched(bell) => {
+                bell.ring();
+                if !event.is_watched {
+                    self.ensure_watched(poller, key, ready);
+                }
+            }
             Kind::Stream(stream) => {
                 // Without a watch only trying tells, and sets up the next watch.
                 stream.readable |= event.readable || !event.is_watched;
@@ -419,7 +448,7 @@ impl Sockets {
             // Not twice in one turn.
             Some(Kind::Stream(stream)) if spins && stream.hot => {}
             Some(Kind::Stream(_)) => self.try_receive(poller, key, now, ready),
-            Some(Kind::Connecting { .. }) | None => {}
+            Some(Kind::Connecting { .. } | Kind::Watched(_)) | None => {}
         }
     }
 
@@ -456,6 +485,8 @@ impl Sockets {
                     self.finish(token, Outcome::failed(again()), ready);
                 }
             }
+            // Its reactor still looks whenever it is awake.
+            Kind::Watched(bell) => bell.ring(),
             Kind::Connecting { token } => {
                 let token = *token;
                 self.connect_limits.clear(key);
