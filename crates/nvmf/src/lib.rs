@@ -8,7 +8,8 @@
 //! * [`controller`], [`discovery`]: a target's admin queue; [`queue`]: one of its I/O queues;
 //!   [`subsystem`]: the immutable picture of what they serve; [`connect`]: who may come in.
 //! * [`host`]: the other side: how a host brings a controller up, watches it and loses it.
-//! * [`tcp`]: the sessions of the TCP transport, for both sides.
+//! * [`tcp`]: the sessions of the TCP transport, for both sides; [`rdma`]: what is the RDMA
+//!   transport's own.
 //!
 //! Invariants: no input panics; every command is answered exactly once or ends with its queue;
 //! `now` is always an argument.
@@ -18,5 +19,6 @@ pub mod controller;
 pub mod discovery;
 pub mod host;
 pub mod queue;
+pub mod rdma;
 pub mod subsystem;
 pub mod tcp;
