@@ -10,6 +10,7 @@ use weft_nvmf::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, MAXIMUM_R2T_DEFAULT};
 use weft_reactor::{Buffer, Owner, Reactor};
 
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_DEFAULT};
+use crate::rdma;
 use crate::tcp::host::Connection;
 use crate::{CloseReason, DataDigestError, Slot};
 
@@ -18,8 +19,8 @@ use crate::{CloseReason, DataDigestError, Slot};
 pub enum HostEvent {
     /// The connection stands: commands, Connect first, may be submitted.
     Ready {
-        /// What the handshake has agreed.
-        negotiated: Negotiated,
+        /// What the handshake has agreed; over RDMA there is nothing to agree.
+        negotiated: Option<Negotiated>,
     },
     /// A command is done; its slot is free.
     Completed {
@@ -70,9 +71,26 @@ pub struct NotSubmitted {
     pub data: HostData,
 }
 
+/// What carries a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Carrier {
+    /// A stream of bytes.
+    #[default]
+    Tcp,
+    /// A queue pair of an RDMA device.
+    Rdma {
+        /// The queue that it is going to be (QID), which the controller wants to know beforehand.
+        queue_id: u16,
+        /// The controller that an I/O queue is for; 0 for an admin queue.
+        controller_id: u16,
+    },
+}
+
 /// How to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostOptions {
+    /// What carries the connection.
+    pub carrier: Carrier,
     /// Ask for header digests.
     pub header_digest: bool,
     /// Ask for data digests.
@@ -95,6 +113,7 @@ pub struct HostOptions {
 impl Default for HostOptions {
     fn default() -> Self {
         Self {
+            carrier: Carrier::Tcp,
             header_digest: false,
             data_digest: false,
             queue_depth: 128,
@@ -116,6 +135,7 @@ pub struct HostConnection {
 #[derive(Debug)]
 enum Inner {
     Tcp(Box<Connection>),
+    Rdma(Box<rdma::host::Connection>),
 }
 
 impl HostConnection {
@@ -128,14 +148,24 @@ impl HostConnection {
         address: SocketAddr,
         options: HostOptions,
     ) -> Self {
-        let connection = Connection::connect(reactor, owner, tag, address, options);
-        Self { inner: Inner::Tcp(Box::new(connection)) }
+        let inner = match options.carrier {
+            Carrier::Tcp => {
+                let connection = Connection::connect(reactor, owner, tag, address, options);
+                Inner::Tcp(Box::new(connection))
+            }
+            Carrier::Rdma { .. } => {
+                let connect = rdma::host::Connection::connect;
+                Inner::Rdma(Box::new(connect(reactor, owner, tag, address, options)))
+            }
+        };
+        Self { inner }
     }
 
     /// Takes a completion that is for this connection. Poll events afterwards.
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.handle(reactor, completion),
+            Inner::Rdma(connection) => connection.handle(reactor, &completion),
         }
     }
 
@@ -143,6 +173,7 @@ impl HostConnection {
     pub fn poll_event(&mut self) -> Option<HostEvent> {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.poll_event(),
+            Inner::Rdma(connection) => connection.poll_event(),
         }
     }
 
@@ -151,6 +182,7 @@ impl HostConnection {
     pub fn free_slots(&self) -> usize {
         match &self.inner {
             Inner::Tcp(connection) => connection.free_slots(),
+            Inner::Rdma(connection) => connection.free_slots(),
         }
     }
 
@@ -159,6 +191,7 @@ impl HostConnection {
     pub fn in_flight(&self) -> usize {
         match &self.inner {
             Inner::Tcp(connection) => connection.in_flight(),
+            Inner::Rdma(connection) => connection.in_flight(),
         }
     }
 
@@ -166,6 +199,7 @@ impl HostConnection {
     pub fn submit(&mut self, command: Command, data: HostData) -> Result<Slot, NotSubmitted> {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.submit(command, data),
+            Inner::Rdma(connection) => connection.submit(command, data),
         }
     }
 
@@ -174,6 +208,7 @@ impl HostConnection {
     pub fn command_id(&self, slot: Slot) -> Option<u16> {
         match &self.inner {
             Inner::Tcp(connection) => connection.command_id(slot),
+            Inner::Rdma(connection) => connection.command_id(slot),
         }
     }
 
@@ -181,6 +216,7 @@ impl HostConnection {
     pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.set_in_capsule_bytes(bytes),
+            Inner::Rdma(connection) => connection.set_in_capsule_bytes(bytes),
         }
     }
 
@@ -188,6 +224,7 @@ impl HostConnection {
     pub fn flush(&mut self, reactor: &mut Reactor) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.flush(reactor),
+            Inner::Rdma(connection) => connection.flush(reactor),
         }
     }
 
@@ -197,6 +234,7 @@ impl HostConnection {
     pub fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.close(reactor, reason),
+            Inner::Rdma(connection) => connection.close(reactor, reason),
         }
     }
 
@@ -204,6 +242,7 @@ impl HostConnection {
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         match &self.inner {
             Inner::Tcp(connection) => reactor.local_address(connection.socket()?),
+            Inner::Rdma(connection) => connection.local_address(),
         }
     }
 
@@ -212,6 +251,7 @@ impl HostConnection {
     pub fn negotiated(&self) -> Option<&Negotiated> {
         match &self.inner {
             Inner::Tcp(connection) => connection.negotiated(),
+            Inner::Rdma(_) => None,
         }
     }
 }

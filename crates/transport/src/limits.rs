@@ -36,3 +36,11 @@ pub const SHALLOW_QUEUE_DEPTH: u16 = 32;
 
 /// Time for a host's connection to be ready for Connect, unless configured otherwise.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Entries of the longest queue over RDMA: as many as Linux's target lets hosts have
+/// (`NVMET_QUEUE_SIZE`), and what adapters take at least several times over.
+pub const RDMA_QUEUE_ENTRIES_MAX: u16 = 1024;
+
+/// In-capsule data that an admin queue over RDMA takes: as much as over TCP, where the protocol
+/// wants it (`ADMIN_IN_CAPSULE_BYTES`).
+pub const RDMA_ADMIN_CAPSULE_BYTES: u32 = 8192;

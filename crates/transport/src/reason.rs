@@ -6,6 +6,8 @@ use std::io;
 use weft_nvme::tcp::Fes;
 use weft_nvmf::tcp::Fault;
 
+use crate::rdma::WorkStatus;
+
 /// Data came whose digest does not fit: the command failed in transport, and may be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataDigestError;
@@ -34,6 +36,16 @@ pub enum CloseReason {
     },
     /// The peer broke the protocol, and was told so.
     Protocol(Fault),
+    /// The peer broke the protocol; over RDMA there is no way to tell it.
+    Violation(&'static str),
+    /// The controller does not take the queue, or answers nonsense.
+    Refused(weft_nvmf::rdma::Problem),
+    /// Work that was posted for the connection failed.
+    Work(WorkStatus),
+    /// The RDMA device is going away.
+    DeviceRemoved,
+    /// The address has moved to another RDMA device.
+    AddressChanged,
     /// The peer did not get as far as an accepted Connect (on the host: ICResp) in time.
     HandshakeTimeout,
     /// Sending, receiving or connecting failed.
@@ -60,6 +72,13 @@ impl fmt::Display for CloseReason {
                 write!(formatter, "the peer terminated the connection: {status} ({information:#x})")
             }
             Self::Protocol(fault) => write!(formatter, "protocol error of the peer: {fault}"),
+            Self::Violation(what) => write!(formatter, "protocol error of the peer: {what}"),
+            Self::Refused(problem) => write!(formatter, "{problem}"),
+            Self::Work(status) => write!(formatter, "RDMA: {status}"),
+            Self::DeviceRemoved => formatter.write_str("the RDMA device is going away"),
+            Self::AddressChanged => {
+                formatter.write_str("the address has moved to another RDMA device")
+            }
             Self::HandshakeTimeout => formatter.write_str("the peer did not connect in time"),
             Self::Io { code: Some(code), .. } => {
                 write!(formatter, "{}", io::Error::from_raw_os_error(*code))

@@ -11,6 +11,7 @@ use weft_nvmf::tcp::target::Config;
 use weft_reactor::{Buffer, Owner, Reactor, SocketId};
 
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
+use crate::rdma;
 use crate::tcp::target::{Connection, DetachedConnection};
 use crate::{CloseReason, DataDigestError, Slot};
 
@@ -100,6 +101,7 @@ pub struct TargetConnection {
 #[derive(Debug)]
 enum Inner {
     Tcp(Box<Connection>),
+    Rdma(Box<rdma::target::Connection>),
 }
 
 /// A connection on its way to another reactor.
@@ -127,10 +129,23 @@ impl TargetConnection {
         Self { inner: Inner::Tcp(Box::new(connection)) }
     }
 
+    /// Accepts a host that wants a queue over RDMA. Completions for it come as for the others.
+    pub fn accept_rdma(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        incoming: rdma::Incoming,
+        limits: Limits,
+    ) -> Self {
+        let connection = rdma::target::Connection::accept(reactor, owner, tag, incoming, limits);
+        Self { inner: Inner::Rdma(Box::new(connection)) }
+    }
+
     /// Takes a completion that is for this connection. Poll events afterwards.
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.handle(reactor, completion),
+            Inner::Rdma(connection) => connection.handle(reactor, &completion),
         }
     }
 
@@ -138,6 +153,7 @@ impl TargetConnection {
     pub fn poll_event(&mut self) -> Option<Event> {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.poll_event(),
+            Inner::Rdma(connection) => connection.poll_event(),
         }
     }
 
@@ -146,6 +162,7 @@ impl TargetConnection {
     pub fn set_queue(&mut self, depth: u16, sq_flow_control: bool) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.set_queue(depth, sq_flow_control),
+            Inner::Rdma(connection) => connection.set_queue(depth),
         }
     }
 
@@ -153,7 +170,8 @@ impl TargetConnection {
     /// be completed with because this transport has no such data pointers.
     pub fn transfer(&self, command: &Command) -> Result<Transfer, Status> {
         match &self.inner {
-            Inner::Tcp(_) => match command.data_pointer.location() {
+            // Over RDMA the data pointer has been brought to the same two forms.
+            Inner::Tcp(_) | Inner::Rdma(_) => match command.data_pointer.location() {
                 Ok(Location::InCapsule { offset: 0, length }) => {
                     Ok(Transfer { bytes: length, in_capsule: true })
                 }
@@ -171,6 +189,7 @@ impl TargetConnection {
     pub fn receive(&mut self, slot: Slot, buffer: Buffer) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.receive(slot, buffer),
+            Inner::Rdma(connection) => connection.receive(slot, buffer),
         }
     }
 
@@ -178,6 +197,7 @@ impl TargetConnection {
     pub fn send(&mut self, slot: Slot, buffer: Buffer, completion: Completion) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.send(slot, buffer, completion),
+            Inner::Rdma(connection) => connection.send(slot, buffer, completion),
         }
     }
 
@@ -186,6 +206,7 @@ impl TargetConnection {
     pub fn complete(&mut self, slot: Slot, completion: Completion) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.complete(slot, completion),
+            Inner::Rdma(connection) => connection.complete(slot, completion),
         }
     }
 
@@ -193,6 +214,7 @@ impl TargetConnection {
     pub fn flush(&mut self, reactor: &mut Reactor) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.flush(reactor),
+            Inner::Rdma(connection) => connection.flush(reactor),
         }
     }
 
@@ -201,6 +223,7 @@ impl TargetConnection {
     pub fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.close(reactor, reason),
+            Inner::Rdma(connection) => connection.close(reactor, reason),
         }
     }
 
@@ -209,6 +232,7 @@ impl TargetConnection {
     pub fn abort(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.abort(reactor, reason),
+            Inner::Rdma(connection) => connection.abort(reactor, reason),
         }
     }
 
@@ -218,6 +242,7 @@ impl TargetConnection {
     pub fn is_ending(&self, reactor: &Reactor) -> bool {
         match &self.inner {
             Inner::Tcp(connection) => connection.is_ending(reactor),
+            Inner::Rdma(connection) => connection.is_ending(),
         }
     }
 
@@ -230,6 +255,8 @@ impl TargetConnection {
                 Ok(detached) => Ok(Detached { inner: DetachedInner::Tcp(Box::new(detached)) }),
                 Err(connection) => Err(Self { inner: Inner::Tcp(connection) }),
             },
+            // A queue pair cannot move: it was placed when its request came.
+            inner @ Inner::Rdma(_) => Err(Self { inner }),
         }
     }
 
@@ -252,6 +279,7 @@ impl TargetConnection {
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         match &self.inner {
             Inner::Tcp(connection) => reactor.local_address(connection.socket()?),
+            Inner::Rdma(connection) => Ok(connection.local_address()),
         }
     }
 
@@ -259,14 +287,22 @@ impl TargetConnection {
     pub fn peer_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         match &self.inner {
             Inner::Tcp(connection) => reactor.peer_address(connection.socket()?),
+            Inner::Rdma(connection) => Ok(connection.peer_address()),
         }
     }
 
-    /// What the handshake has agreed, once it has.
+    /// Whether the connection could move to another reactor before its Connect is answered.
+    #[must_use]
+    pub const fn is_movable(&self) -> bool {
+        matches!(self.inner, Inner::Tcp(_))
+    }
+
+    /// What the handshake has agreed, once it has; over RDMA there is nothing to agree.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         match &self.inner {
             Inner::Tcp(connection) => connection.negotiated(),
+            Inner::Rdma(_) => None,
         }
     }
 
@@ -275,6 +311,7 @@ impl TargetConnection {
     pub fn in_flight(&self) -> usize {
         match &self.inner {
             Inner::Tcp(connection) => connection.in_flight(),
+            Inner::Rdma(connection) => connection.in_flight(),
         }
     }
 }

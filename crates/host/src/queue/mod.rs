@@ -623,7 +623,14 @@ pub(crate) fn host_options(shared: &Shared) -> HostOptions {
 pub(crate) const fn side_of(reason: &CloseReason) -> Side {
     match reason {
         CloseReason::Requested(_) | CloseReason::PeerTerminated { .. } => Side::Local,
-        CloseReason::PeerClosed | CloseReason::Protocol(_) => Side::Peer,
-        CloseReason::HandshakeTimeout | CloseReason::Io { .. } => Side::Io,
+        CloseReason::PeerClosed
+        | CloseReason::Protocol(_)
+        | CloseReason::Violation(_)
+        | CloseReason::Refused(_) => Side::Peer,
+        CloseReason::HandshakeTimeout
+        | CloseReason::Work(_)
+        | CloseReason::DeviceRemoved
+        | CloseReason::AddressChanged
+        | CloseReason::Io { .. } => Side::Io,
     }
 }

@@ -333,7 +333,9 @@ fn report(route: &Route, role: &Role, reason: &CloseReason) {
     };
     let peer = route.peer;
     match reason {
-        CloseReason::Protocol(_) | CloseReason::PeerTerminated { .. } => {
+        CloseReason::Protocol(_)
+        | CloseReason::Violation(_)
+        | CloseReason::PeerTerminated { .. } => {
             log::warn!("{peer}: {what} ended: {reason}");
         }
         CloseReason::HandshakeTimeout => log::info!("{peer}: {what} ended: {reason}"),

@@ -181,6 +181,7 @@ impl Connection {
             Received::Starved => {}
             Received::Ready(negotiated) => {
                 self.link.clear_deadline(reactor);
+                let negotiated = Some(negotiated);
                 self.events.push_back(HostEvent::Ready { negotiated });
             }
             Received::Data { slot, offset, piece } => self.store(slot, offset, piece),

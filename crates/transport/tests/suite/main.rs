@@ -1,5 +1,6 @@
 //! Target and host connections against each other, against strangers, and in a simulated world.
 
+mod rdma;
 #[allow(missing_docs, unreachable_pub, reason = "what the tests share")]
 mod rig;
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]

@@ -10,6 +10,7 @@ use weft_reactor::{
     Buffer, Config, DriverKind, ListenerId, Operation, Outcome, Owner, Patience, Reactor, Token,
 };
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::rdma::{self, software::Fabric};
 use weft_transport::target::{CapsuleData, Event, Limits, TargetConnection};
 use weft_transport::{CloseReason, DataDigestError, Slot, tag_of};
 
@@ -70,8 +71,15 @@ pub struct Target {
     pub corrupt: usize,
     pub commands: usize,
     pub address: SocketAddr,
-    listener: ListenerId,
+    listener: Listener,
     next_tag: u32,
+}
+
+/// Where hosts come in.
+#[derive(Debug)]
+enum Listener {
+    Tcp(ListenerId),
+    Rdma(Option<rdma::Listener>),
 }
 
 impl Target {
@@ -79,6 +87,18 @@ impl Target {
         let listener = reactor.listen(address).expect("listen");
         let address = reactor.local_address(listener).expect("address");
         reactor.submit(Token::new(LISTENER, 0), Operation::Accept { listener });
+        Self::new(behaviour, Listener::Tcp(listener), address)
+    }
+
+    /// The same over RDMA, on the reactor's provider.
+    pub fn listen_rdma(reactor: &mut Reactor, address: SocketAddr, behaviour: Behaviour) -> Self {
+        let token = Token::new(LISTENER, 0);
+        let listener = rdma::Listener::listen(reactor, token, address).expect("listen");
+        let address = listener.local_address().expect("address");
+        Self::new(behaviour, Listener::Rdma(Some(listener)), address)
+    }
+
+    fn new(behaviour: Behaviour, listener: Listener, address: SocketAddr) -> Self {
         Self {
             behaviour,
             connections: BTreeMap::new(),
@@ -102,13 +122,26 @@ impl Target {
     }
 
     pub fn stop(&mut self, reactor: &mut Reactor) {
-        reactor.close_listener(self.listener);
+        match &mut self.listener {
+            Listener::Tcp(listener) => reactor.close_listener(*listener),
+            Listener::Rdma(listener) => *listener = None,
+        }
     }
 
     /// Takes a completion if it is the target's.
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         let token = completion.token;
         if token.owner == LISTENER {
+            while let Listener::Rdma(Some(listener)) = &mut self.listener
+                && let Some(incoming) = listener.accept()
+            {
+                let limits = self.behaviour.limits;
+                let tag = self.next_tag;
+                self.next_tag += 1;
+                let connection =
+                    TargetConnection::accept_rdma(reactor, TARGET, tag, incoming, limits);
+                self.keep(reactor, tag, connection);
+            }
             if let Outcome::Accepted { socket, .. } = completion.outcome {
                 let limits = self.behaviour.limits;
                 let tag = self.next_tag;
@@ -335,6 +368,14 @@ impl Rig {
         Self { reactor, target, hosts: Vec::new(), completions: Vec::new() }
     }
 
+    /// The same over a fabric.
+    pub fn over(fabric: &Fabric, mut reactor: Reactor, behaviour: Behaviour) -> Self {
+        rdma::set_provider(&mut reactor, rdma::Provider::Software(fabric.clone()));
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let target = Target::listen_rdma(&mut reactor, address, behaviour);
+        Self { reactor, target, hosts: Vec::new(), completions: Vec::new() }
+    }
+
     /// Connects a host, up to an accepted Connect.
     pub fn connect(&mut self, options: HostOptions) -> usize {
         let index = self.start(options);
@@ -399,6 +440,13 @@ impl Rig {
 
     /// Closes all connections; nothing may be left of them.
     pub fn close(mut self) {
+        self.close_hosts();
+        let pool = self.reactor.pool();
+        assert_eq!(pool.available(), pool.capacity(), "every buffer came back");
+    }
+
+    /// Closes all connections and the listener.
+    pub fn close_hosts(&mut self) {
         for index in 0..self.hosts.len() {
             let host = &mut self.hosts[index];
             host.connection.close(&mut self.reactor, CloseReason::Requested("test is over"));
@@ -408,7 +456,5 @@ impl Rig {
             rig.target.connections.is_empty() && rig.hosts.iter().all(|host| host.closed.is_some())
         });
         self.target.stop(&mut self.reactor);
-        let pool = self.reactor.pool();
-        assert_eq!(pool.available(), pool.capacity(), "every buffer came back");
     }
 }

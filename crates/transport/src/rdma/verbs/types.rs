@@ -256,7 +256,8 @@ pub(crate) enum Happened {
     Requested {
         /// To be adopted, accepted or rejected.
         incoming: super::Incoming,
-        /// What the peer says. Its `initiator_depth` is what it asks of our responder resources.
+        /// What the peer says, turned round to this side as rdma_cm does it: `initiator_depth`
+        /// READs it can serve for us, `responder_resources` it wants us to serve for it.
         parameters: Parameters,
     },
     /// The connection stands. On the side that accepted, the parameters are empty.

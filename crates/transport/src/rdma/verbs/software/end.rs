@@ -461,6 +461,13 @@ impl State {
         }
     }
 
+    pub(super) fn move_address(&mut self) {
+        let keys: Vec<u64> = self.ends.keys().copied().collect();
+        for key in keys {
+            self.tell(key, Happened::AddressChanged);
+        }
+    }
+
     fn pair(&mut self, key: u64) -> io::Result<&mut QueuePair> {
         let end = self.ends.get_mut(&key).ok_or(io::ErrorKind::NotConnected)?;
         end.queue_pair.as_mut().ok_or_else(|| io::ErrorKind::InvalidInput.into())

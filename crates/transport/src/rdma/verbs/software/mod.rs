@@ -157,6 +157,11 @@ impl Fabric {
         self.lock().remove_device();
     }
 
+    /// Whoever holds a connection hears that its address has moved to another device.
+    pub fn move_address(&self) {
+        self.lock().move_address();
+    }
+
     /// The send-queue work that is posted after `skip` others fails with this status.
     pub fn fail_send(&self, skip: u64, status: WorkStatus) {
         self.lock().failing = Some((skip, status));

@@ -228,6 +228,12 @@ impl State {
         remote: SocketAddr,
         parameters: Parameters,
     ) {
+        // Each side hears of it from its own point of view.
+        let parameters = Parameters {
+            initiator_depth: parameters.responder_resources,
+            responder_resources: parameters.initiator_depth,
+            ..parameters
+        };
         let waiting = |event: &&RawEvent| matches!(event.what, Raw::Requested { .. });
         let Some(manager) = self.managers.get(&listener.manager) else { return };
         let waiting = manager.events.iter().filter(waiting).count();

@@ -1,0 +1,479 @@
+//! What the RDMA connections of one reactor have in common: its way to the connection manager,
+//! its hold on each device with registered memory and completion queues, and the mail that both
+//! bring for each connection.
+//!
+//! The reactor looks here in every turn ([`Source`]). One look takes completions in batches from
+//! few large queues, whoever they are for, and tells each connection once.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use weft_reactor::{
+    BUFFER_BYTES_MAX, Bell, Buffer, Completion, Outcome, Pool, Reactor, Source, Token,
+};
+
+use super::verbs::{
+    Access, Attributes, CompletionQueue, Device, DeviceKind, Endpoint, Happened, Manager, Piece,
+    Provider, Region, WorkCompletion,
+};
+
+/// Completions taken from a queue at once.
+const BATCH: usize = 64;
+
+/// Batches taken from a queue in one turn: what is left waits for the next.
+const BATCHES_PER_TURN: usize = 4;
+
+/// Entries of a completion queue, unless one connection alone needs more: room for some twenty
+/// queue pairs of 128 commands.
+const COMPLETION_ENTRIES: u32 = 16_384;
+
+/// Which side this reactor's connections are on. It decides what the peer may do with registered
+/// memory, so that the two are kept apart even on one reactor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Hosts come to us: the peer never touches our memory, except that on iWARP its adapter
+    /// answers our READs by writing.
+    Target,
+    /// The controller reads and writes our memory.
+    Host,
+}
+
+impl Role {
+    fn access(self, kind: DeviceKind) -> Access {
+        let host = self == Self::Host;
+        Access {
+            local_write: true,
+            remote_read: host,
+            remote_write: host || kind == DeviceKind::Iwarp,
+        }
+    }
+}
+
+/// One engine of a reactor; all clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Engine {
+    inner: Rc<RefCell<Inner>>,
+}
+
+/// Where engines are found on their reactor.
+#[derive(Debug, Default)]
+struct Engines {
+    target: RefCell<Option<Engine>>,
+    host: RefCell<Option<Engine>>,
+}
+
+/// A place for mail. The number is never given twice at a time, and rarely again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seat(u32);
+
+impl Seat {
+    /// A work identifier of this seat's.
+    pub(crate) fn work(self, number: u32) -> u64 {
+        u64::from(self.0) << 32 | u64::from(number)
+    }
+
+    fn of(work: u64) -> Self {
+        Self(u32::try_from(work >> 32).unwrap_or(u32::MAX))
+    }
+
+    fn index(self) -> usize {
+        usize::from(u16::try_from(self.0 & 0xffff).unwrap_or(u16::MAX))
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    manager: Manager,
+    bell: Option<Bell>,
+    role: Role,
+    holds: Vec<Rc<RefCell<Hold>>>,
+    seats: Vec<Option<Mail>>,
+    free: Vec<usize>,
+    serial: u16,
+    /// Seats by the key of their endpoint or listener.
+    keys: BTreeMap<u64, Seat>,
+    scratch: Vec<WorkCompletion>,
+}
+
+/// What has come for a connection or listener and was not taken yet.
+#[derive(Debug)]
+struct Mail {
+    seat: Seat,
+    token: Token,
+    work: Vec<WorkCompletion>,
+    events: VecDeque<Happened>,
+    told: bool,
+}
+
+impl Mail {
+    fn tell(&mut self, ready: &mut Vec<Completion>) {
+        if !std::mem::replace(&mut self.told, true) {
+            ready.push(Completion { token: self.token, outcome: Outcome::News });
+        }
+    }
+}
+
+impl Engine {
+    /// The engine of a reactor for one side, made when it is first asked for. Where its devices
+    /// come from is what [`set_provider`](super::set_provider) has said.
+    pub(crate) fn of(reactor: &mut Reactor, role: Role) -> io::Result<Self> {
+        let engines = reactor.attachment::<Engines>().unwrap_or_else(|| {
+            let engines = Rc::new(Engines::default());
+            reactor.attach(Rc::clone(&engines));
+            engines
+        });
+        let place = match role {
+            Role::Target => &engines.target,
+            Role::Host => &engines.host,
+        };
+        if let Some(engine) = &*place.borrow() {
+            return Ok(engine.clone());
+        }
+        let engine = Self::open(reactor, role)?;
+        *place.borrow_mut() = Some(engine.clone());
+        Ok(engine)
+    }
+
+    fn open(reactor: &mut Reactor, role: Role) -> io::Result<Self> {
+        let provider = reactor.attachment::<Provider>();
+        let manager = provider.as_deref().unwrap_or(&Provider::System).open(reactor.waker())?;
+        let bell = match manager.descriptor() {
+            Some(descriptor) => {
+                let bell = Bell::new();
+                reactor.watch(descriptor, bell.clone())?;
+                Some(bell)
+            }
+            None => None,
+        };
+        let inner = Inner {
+            manager,
+            bell,
+            role,
+            holds: Vec::new(),
+            seats: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            keys: BTreeMap::new(),
+            scratch: Vec::with_capacity(BATCH),
+        };
+        let engine = Self { inner: Rc::new(RefCell::new(inner)) };
+        reactor.add_source(Box::new(engine.clone()));
+        Ok(engine)
+    }
+
+    /// Does something with the connection manager.
+    pub(crate) fn with_manager<T>(&self, action: impl FnOnce(&mut Manager) -> T) -> T {
+        action(&mut self.inner.borrow_mut().manager)
+    }
+
+    /// A seat for the endpoint or listener of this key; news of it comes under the token.
+    pub(crate) fn take_seat(&self, key: u64, token: Token) -> io::Result<Seat> {
+        self.inner.borrow_mut().take_seat(key, token)
+    }
+
+    /// Gives a seat up. Nothing comes for it any more.
+    pub(crate) fn leave(&self, seat: Seat) {
+        let mut inner = self.inner.borrow_mut();
+        inner.keys.retain(|_, taken| *taken != seat);
+        let gone = match inner.seats.get_mut(seat.index()) {
+            Some(place) => place.take_if(|mail| mail.seat == seat),
+            None => None,
+        };
+        if gone.is_some() {
+            inner.free.push(seat.index());
+        }
+        drop(inner);
+        // Requests nobody took: their rejection needs the manager.
+        drop(gone);
+    }
+
+    /// Takes the work that has completed, in exchange for an empty list.
+    pub(crate) fn take_work(&self, seat: Seat, empty: &mut Vec<WorkCompletion>) {
+        if let Some(mail) = self.inner.borrow_mut().mail(seat) {
+            mail.told = false;
+            std::mem::swap(&mut mail.work, empty);
+        }
+    }
+
+    /// Takes the next thing that the connection manager has said.
+    pub(crate) fn take_event(&self, seat: Seat) -> Option<Happened> {
+        let mut inner = self.inner.borrow_mut();
+        let mail = inner.mail(seat)?;
+        mail.told = false;
+        mail.events.pop_front()
+    }
+
+    /// Whether the end of a connection is among what has not been taken.
+    pub(crate) fn is_ending(&self, seat: Seat) -> bool {
+        let ends =
+            |event: &Happened| matches!(event, Happened::Disconnected | Happened::DeviceRemoved);
+        let mut inner = self.inner.borrow_mut();
+        inner.mail(seat).is_none_or(|mail| mail.events.iter().any(ends))
+    }
+
+    /// This reactor's hold on the device that an endpoint is on.
+    pub(crate) fn hold(
+        &self,
+        endpoint: &Endpoint,
+        reactor: &mut Reactor,
+    ) -> io::Result<Rc<RefCell<Hold>>> {
+        let key = endpoint.device_key().ok_or(io::ErrorKind::NotConnected)?;
+        let mut inner = self.inner.borrow_mut();
+        let known = inner.holds.iter().find(|hold| {
+            let hold = hold.borrow();
+            hold.key == key && !hold.removed
+        });
+        if let Some(hold) = known {
+            return Ok(Rc::clone(hold));
+        }
+        let device = endpoint.open_device()?;
+        let bell = match device.descriptor() {
+            Some(descriptor) => {
+                let bell = Bell::new();
+                reactor.watch(descriptor, bell.clone())?;
+                Some(bell)
+            }
+            None => None,
+        };
+        let access = inner.role.access(device.attributes().kind);
+        let pool = reactor.pool().clone();
+        let chunks = pool.capacity() / BUFFER_BYTES_MAX;
+        let mut regions = Vec::new();
+        regions.resize_with(chunks, || None);
+        let hold =
+            Hold { device, key, bell, access, regions, pool, queues: Vec::new(), removed: false };
+        let hold = Rc::new(RefCell::new(hold));
+        inner.holds.push(Rc::clone(&hold));
+        Ok(hold)
+    }
+}
+
+impl Inner {
+    fn take_seat(&mut self, key: u64, token: Token) -> io::Result<Seat> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.seats.push(None);
+                self.seats.len() - 1
+            }
+        };
+        let number = u16::try_from(index).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        self.serial = self.serial.wrapping_add(1);
+        let seat = Seat(u32::from(self.serial) << 16 | u32::from(number));
+        let mail = Mail { seat, token, work: Vec::new(), events: VecDeque::new(), told: false };
+        if let Some(place) = self.seats.get_mut(index) {
+            *place = Some(mail);
+        }
+        self.keys.insert(key, seat);
+        Ok(seat)
+    }
+
+    fn mail(&mut self, seat: Seat) -> Option<&mut Mail> {
+        self.seats.get_mut(seat.index())?.as_mut().filter(|mail| mail.seat == seat)
+    }
+
+    fn look_at_manager(&mut self, ready: &mut Vec<Completion>) {
+        loop {
+            let event = match self.manager.poll() {
+                Ok(Some(event)) => event,
+                Ok(None) => return,
+                Err(error) => {
+                    log::warn!("the RDMA connection manager: {error}");
+                    return;
+                }
+            };
+            // An event for nobody is dropped; a request among them is rejected with that.
+            let Some(seat) = self.keys.get(&event.key).copied() else { continue };
+            if let Some(mail) = self.mail(seat) {
+                mail.events.push_back(event.happened);
+                mail.tell(ready);
+            }
+        }
+    }
+
+    fn look_at_devices(&mut self, ready: &mut Vec<Completion>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for index in 0..self.holds.len() {
+            let Some(hold) = self.holds.get(index).map(Rc::clone) else { break };
+            let mut hold = hold.borrow_mut();
+            hold.hear_bell();
+            for queue in &mut hold.queues {
+                for _ in 0..BATCHES_PER_TURN {
+                    scratch.clear();
+                    let found = queue.inner.poll(BATCH, &mut scratch).unwrap_or_else(|error| {
+                        log::warn!("an RDMA completion queue: {error}");
+                        0
+                    });
+                    for completion in scratch.drain(..) {
+                        if let Some(mail) = self.mail(Seat::of(completion.work)) {
+                            mail.work.push(completion);
+                            mail.tell(ready);
+                        }
+                    }
+                    if found < BATCH {
+                        break;
+                    }
+                }
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    fn look(&mut self, ready: &mut Vec<Completion>) {
+        if self.bell.as_ref().is_none_or(Bell::take) {
+            self.look_at_manager(ready);
+        }
+        self.look_at_devices(ready);
+    }
+}
+
+impl Source for Engine {
+    fn look(&mut self, ready: &mut Vec<Completion>) {
+        self.inner.borrow_mut().look(ready);
+    }
+
+    fn arm(&mut self, ready: &mut Vec<Completion>) {
+        let mut inner = self.inner.borrow_mut();
+        for hold in &inner.holds {
+            hold.borrow_mut().arm();
+        }
+        inner.look(ready);
+        // A device that is gone, and that nobody uses any more.
+        inner.holds.retain(|hold| Rc::strong_count(hold) > 1 || !hold.borrow().removed);
+    }
+}
+
+/// A reactor's hold on a device: memory that is registered with it, and completion queues.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    // Queues and regions go before the device they are of.
+    queues: Vec<Queue>,
+    /// The pool's memory in pieces of the largest buffer, which no buffer crosses. Each is
+    /// registered when something in it is first named, and stays so: an idle target pins little,
+    /// and a busy one registers nothing any more.
+    regions: Vec<Option<Region>>,
+    device: Device,
+    key: u64,
+    bell: Option<Bell>,
+    access: Access,
+    pool: Pool,
+    /// The device is going away: no new connection is to use it.
+    removed: bool,
+}
+
+#[derive(Debug)]
+struct Queue {
+    inner: CompletionQueue,
+    /// Entries that no queue pair has been promised.
+    free: u32,
+    armed: bool,
+}
+
+/// Entries of one of a device's completion queues.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lease {
+    queue: usize,
+    entries: u32,
+}
+
+impl Hold {
+    pub(crate) fn attributes(&self) -> &Attributes {
+        self.device.attributes()
+    }
+
+    /// The device is going away.
+    pub(crate) fn set_removed(&mut self) {
+        self.removed = true;
+    }
+
+    /// Reserves entries in a completion queue.
+    pub(crate) fn lease(&mut self, entries: u32) -> io::Result<Lease> {
+        if let Some(queue) = self.queues.iter().position(|queue| queue.free >= entries) {
+            self.queues[queue].free -= entries;
+            return Ok(Lease { queue, entries });
+        }
+        let most = self.attributes().completion_entries_max;
+        let size = COMPLETION_ENTRIES.max(entries).min(most);
+        if size < entries {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let inner = self.device.create_completion_queue(size)?;
+        self.queues.push(Queue { inner, free: size - entries, armed: false });
+        Ok(Lease { queue: self.queues.len() - 1, entries })
+    }
+
+    /// Gives the entries back, when the queue pair is gone.
+    pub(crate) fn release(&mut self, lease: Lease) {
+        if let Some(queue) = self.queues.get_mut(lease.queue) {
+            queue.free = queue.free.saturating_add(lease.entries);
+        }
+    }
+
+    /// The device and the queue of a lease, to make a queue pair with.
+    pub(crate) fn parts(&self, lease: Lease) -> Option<(&Device, &CompletionQueue)> {
+        Some((&self.device, &self.queues.get(lease.queue)?.inner))
+    }
+
+    /// Names `length` bytes of a buffer from `start` on for this side's work requests.
+    pub(crate) fn piece(
+        &mut self,
+        buffer: &Buffer,
+        start: usize,
+        length: usize,
+    ) -> io::Result<Piece> {
+        let key = self.region(buffer)?.local_key();
+        let address = buffer.address().saturating_add(start);
+        Ok(Piece { address: number(address)?, bytes: short(length)?, key })
+    }
+
+    /// Names a buffer for the peer: its address and key.
+    pub(crate) fn remote(&mut self, buffer: &Buffer) -> io::Result<(u64, u32)> {
+        let key = self.region(buffer)?.remote_key();
+        Ok((number(buffer.address())?, key))
+    }
+
+    fn region(&mut self, buffer: &Buffer) -> io::Result<&Region> {
+        let chunk = buffer.address().wrapping_sub(self.pool.address()) / BUFFER_BYTES_MAX;
+        let place = self.regions.get_mut(chunk).ok_or(io::ErrorKind::InvalidInput)?;
+        match place {
+            Some(region) => Ok(region),
+            None => {
+                let offset = chunk * BUFFER_BYTES_MAX;
+                let (pool, access) = (&self.pool, self.access);
+                let region = self.device.register(pool, offset, BUFFER_BYTES_MAX, access)?;
+                Ok(place.insert(region))
+            }
+        }
+    }
+
+    fn hear_bell(&mut self) {
+        if self.bell.as_ref().is_some_and(Bell::take) {
+            self.device.take_events();
+            for queue in &mut self.queues {
+                queue.armed = false;
+            }
+        }
+    }
+
+    /// A queue that is armed already has not called yet, or its call has yet to be heard.
+    fn arm(&mut self) {
+        let lasts = self.bell.is_some();
+        for queue in self.queues.iter_mut().filter(|queue| !queue.armed) {
+            match queue.inner.arm() {
+                Ok(()) => queue.armed = lasts,
+                Err(error) => log::warn!("an RDMA completion queue cannot be armed: {error}"),
+            }
+        }
+    }
+}
+
+fn number(value: usize) -> io::Result<u64> {
+    u64::try_from(value).map_err(io::Error::other)
+}
+
+fn short(value: usize) -> io::Result<u32> {
+    u32::try_from(value).map_err(io::Error::other)
+}

@@ -1,0 +1,557 @@
+//! The host's side: capsules sent as messages, buffers that the controller reads and writes by
+//! their keys, and a receive for each response.
+//!
+//! The keys are those of the reactor's pool, registered once, and so the controller is not asked
+//! to invalidate them: a command names its buffer with a keyed descriptor of the sub type Address.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_nvme::command::Flags;
+use weft_nvme::sgl::Descriptor;
+use weft_nvme::wire::U16;
+use weft_nvme::{Command, Completion, Wire};
+use weft_nvmf::rdma::{Problem, Reply, Request};
+use weft_nvmf::tcp::limits::{SLOT_BITS, SLOTS_MAX};
+use weft_reactor::{Buffer, Owner, Reactor, Token};
+
+use super::engine::{Engine, Role, Seat};
+use super::pair::{Ended, Pair, Sizes};
+use super::verbs::{Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion};
+use crate::host::{Carrier, HostData, HostEvent, HostOptions, NotSubmitted};
+use crate::{CloseReason, Slot};
+
+/// What a token of the connection is about, in the two bits below its tag.
+const NEWS: u32 = 0;
+const DEADLINE: u32 = 1;
+const CHORE: u32 = 2;
+const KINDS: u32 = 3;
+
+#[derive(Debug)]
+enum Stage {
+    /// Looking for the way.
+    Resolving(Endpoint),
+    /// Asking for the connection.
+    Connecting(Box<Pair>),
+    /// Commands may be submitted.
+    Live(Box<Pair>),
+    /// What is queued goes out, then it ends.
+    Closing(Box<Pair>),
+    /// Nothing is left. Also while one of the others is being worked on.
+    Shut,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    busy: bool,
+    generation: u16,
+    buffer: Option<Buffer>,
+    /// Bytes that the controller was to write.
+    expected: u32,
+    /// Its in-capsule data has not been sent, or nobody has said so.
+    sending: bool,
+    /// The response, while the sending has not ended.
+    response: Option<Completion>,
+}
+
+/// A capsule that is to go out.
+#[derive(Debug)]
+struct Capsule {
+    slot: u16,
+    command: Command,
+    /// Its data, if that goes along; it comes back into its slot.
+    data: Option<Buffer>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stage: Stage,
+    engine: Option<(Engine, Seat)>,
+    owner: Owner,
+    base: u32,
+    options: HostOptions,
+    in_capsule_bytes: u32,
+    local: Option<SocketAddr>,
+    slots: Vec<SlotState>,
+    free: Vec<u16>,
+    capsules: VecDeque<Capsule>,
+    events: VecDeque<HostEvent>,
+    work: Vec<WorkCompletion>,
+    ended: Vec<Ended>,
+    deadline: Option<Duration>,
+    /// Why it ends, until that has been raised.
+    reason: Option<CloseReason>,
+}
+
+impl Connection {
+    pub(crate) fn connect(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        address: SocketAddr,
+        options: HostOptions,
+    ) -> Self {
+        let depth = options.queue_depth.clamp(1, SLOTS_MAX);
+        let mut slots = Vec::new();
+        slots.resize_with(depth.into(), SlotState::default);
+        let mut connection = Self {
+            stage: Stage::Shut,
+            engine: None,
+            owner,
+            base: tag << 2,
+            options,
+            in_capsule_bytes: 0,
+            local: None,
+            slots,
+            free: (0..depth).rev().collect(),
+            capsules: VecDeque::with_capacity(depth.into()),
+            events: VecDeque::with_capacity(depth.into()),
+            work: Vec::new(),
+            ended: Vec::new(),
+            deadline: None,
+            reason: None,
+        };
+        match connection.resolve(reactor, address) {
+            Ok(endpoint) => {
+                connection.stage = Stage::Resolving(endpoint);
+                connection.set_deadline(reactor, options.timeout);
+            }
+            Err(error) => {
+                log::debug!("{address}: {error}");
+                connection.reason = Some(CloseReason::from(&error));
+                // It is told with a completion, as everything is.
+                reactor.set_timer(connection.token(CHORE), reactor.now());
+            }
+        }
+        connection
+    }
+
+    fn resolve(&mut self, reactor: &mut Reactor, address: SocketAddr) -> io::Result<Endpoint> {
+        let engine = Engine::of(reactor, Role::Host)?;
+        let (local, timeout) = (self.options.local, self.options.timeout);
+        let endpoint = engine.with_manager(|manager| manager.resolve(address, local, timeout))?;
+        let seat = engine.take_seat(endpoint.key(), self.token(NEWS))?;
+        self.engine = Some((engine, seat));
+        Ok(endpoint)
+    }
+
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.local.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    pub(crate) fn free_slots(&self) -> usize {
+        if matches!(self.stage, Stage::Live(_)) { self.free.len() } else { 0 }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn command_id(&self, slot: Slot) -> Option<u16> {
+        let state = self.slots.get(slot.index()).filter(|state| state.busy)?;
+        Some(command_id(slot.0, state.generation))
+    }
+
+    pub(crate) fn set_in_capsule_bytes(&mut self, bytes: u32) {
+        self.in_capsule_bytes = bytes;
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<HostEvent> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn submit(
+        &mut self,
+        command: Command,
+        data: HostData,
+    ) -> Result<Slot, NotSubmitted> {
+        let Stage::Live(pair) = &self.stage else { return Err(NotSubmitted { data }) };
+        let Some(&slot) = self.free.last() else { return Err(NotSubmitted { data }) };
+        let buffer = match &data {
+            HostData::None => None,
+            HostData::ToController(buffer) | HostData::FromController(buffer) => Some(buffer),
+        };
+        let Some(length) = buffer.map_or(Some(0), |buffer| u32::try_from(buffer.len()).ok()) else {
+            return Err(NotSubmitted { data });
+        };
+        let to_controller = matches!(data, HostData::ToController(_));
+        let inside = to_controller && length > 0 && length <= self.in_capsule_bytes;
+        let pointer = match buffer {
+            Some(_) if inside => Ok(Descriptor::in_capsule(0, length)),
+            Some(buffer) if length > 0 => {
+                let named = pair.hold().borrow_mut().remote(buffer);
+                named.map(|(address, key)| Descriptor::keyed(address, length, key, false))
+            }
+            _ => Ok(Descriptor::keyed(0, 0, 0, false)),
+        };
+        let pointer = match pointer {
+            Ok(pointer) => pointer,
+            Err(error) => {
+                log::warn!("a buffer cannot be registered with the RDMA device: {error}");
+                return Err(NotSubmitted { data });
+            }
+        };
+        let expected = if to_controller { 0 } else { length };
+        let buffer = match data {
+            HostData::None => None,
+            HostData::ToController(buffer) | HostData::FromController(buffer) => Some(buffer),
+        };
+        self.enter(slot, command, pointer, buffer, inside, expected);
+        Ok(Slot(slot))
+    }
+
+    fn enter(
+        &mut self,
+        slot: u16,
+        mut command: Command,
+        pointer: Descriptor,
+        mut buffer: Option<Buffer>,
+        inside: bool,
+        expected: u32,
+    ) {
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
+        self.free.pop();
+        let generation = state.generation.wrapping_add(1);
+        command.command_id = U16::new(command_id(slot, generation));
+        command.flags = Flags::SGL.with_fused(command.flags.fused());
+        command.data_pointer = pointer;
+        let data = if inside { buffer.take() } else { None };
+        let sending = data.is_some();
+        *state = SlotState { busy: true, generation, buffer, expected, sending, response: None };
+        self.capsules.push_back(Capsule { slot, command, data });
+    }
+
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
+        match completion.token.tag & KINDS {
+            NEWS => self.handle_news(reactor),
+            DEADLINE => self.handle_deadline(reactor),
+            _ => {}
+        }
+        self.finish_close(reactor);
+        self.settle();
+    }
+
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        let result = match &mut self.stage {
+            Stage::Live(pair) | Stage::Closing(pair) => put(pair, &mut self.capsules),
+            _ => Ok(()),
+        };
+        if let Err(error) = result {
+            self.shut(reactor, CloseReason::from(&error));
+            // The owner looks for events after a completion.
+            reactor.set_timer(self.token(CHORE), reactor.now());
+        }
+    }
+
+    pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        match std::mem::replace(&mut self.stage, Stage::Shut) {
+            Stage::Live(pair) => {
+                self.stage = Stage::Closing(pair);
+                self.reason = Some(reason);
+                self.set_deadline(reactor, self.options.close_timeout);
+                self.flush(reactor);
+            }
+            Stage::Shut => return,
+            stage @ Stage::Closing(_) => self.stage = stage,
+            stage => {
+                self.stage = stage;
+                self.shut(reactor, reason);
+            }
+        }
+        self.finish_close(reactor);
+        self.settle();
+    }
+
+    fn token(&self, kind: u32) -> Token {
+        Token::new(self.owner, self.base | kind)
+    }
+
+    fn set_deadline(&mut self, reactor: &mut Reactor, timeout: Duration) {
+        let at = reactor.now().saturating_add(timeout);
+        self.deadline = Some(at);
+        reactor.set_timer(self.token(DEADLINE), at);
+    }
+
+    /// A timer that was cleared may still arrive: it means something only if its time has come.
+    fn handle_deadline(&mut self, reactor: &mut Reactor) {
+        if self.deadline.take_if(|at| reactor.now() >= *at).is_some() {
+            self.shut(reactor, CloseReason::HandshakeTimeout);
+        }
+    }
+
+    fn handle_news(&mut self, reactor: &mut Reactor) {
+        let Some((engine, seat)) = self.engine.clone() else { return };
+        // What the manager says comes first: a response may be here before the word that the
+        // connection stands was taken.
+        while let Some(happened) = engine.take_event(seat) {
+            self.handle_happened(reactor, &happened);
+        }
+        let mut work = std::mem::take(&mut self.work);
+        engine.take_work(seat, &mut work);
+        for completion in &work {
+            self.handle_work(reactor, completion);
+        }
+        work.clear();
+        self.work = work;
+    }
+
+    fn handle_happened(&mut self, reactor: &mut Reactor, happened: &Happened) {
+        let reason = match happened {
+            Happened::RouteResolved => match self.ask(reactor) {
+                Ok(()) => return,
+                Err(error) => CloseReason::from(&error),
+            },
+            Happened::Established { parameters } => {
+                match Reply::parse(parameters.private_data.bytes()) {
+                    Ok(_) => return self.established(reactor),
+                    Err(problem) => CloseReason::Refused(problem),
+                }
+            }
+            Happened::Rejected { reason, private_data } => {
+                match Problem::of_rejection(private_data.bytes()) {
+                    Some(problem) => CloseReason::Refused(problem),
+                    None => {
+                        log::debug!("the connection was rejected for reason {reason}");
+                        CloseReason::from(&io::Error::from(io::ErrorKind::ConnectionRefused))
+                    }
+                }
+            }
+            Happened::Failed { step, error } => {
+                let error = io::Error::from_raw_os_error(*error);
+                log::debug!("{step}: {error}");
+                CloseReason::from(&error)
+            }
+            Happened::Disconnected => CloseReason::PeerClosed,
+            Happened::DeviceRemoved => {
+                if let Stage::Connecting(pair) | Stage::Live(pair) | Stage::Closing(pair) =
+                    &self.stage
+                {
+                    pair.hold().borrow_mut().set_removed();
+                }
+                CloseReason::DeviceRemoved
+            }
+            Happened::AddressChanged => CloseReason::AddressChanged,
+            Happened::AddressResolved | Happened::Requested { .. } => return,
+        };
+        self.shut(reactor, reason);
+    }
+
+    /// The way is known: makes the queue pair and asks for the connection.
+    fn ask(&mut self, reactor: &mut Reactor) -> io::Result<()> {
+        let Stage::Resolving(endpoint) = std::mem::replace(&mut self.stage, Stage::Shut) else {
+            return Ok(());
+        };
+        let Some((engine, seat)) = self.engine.clone() else { return Ok(()) };
+        self.local = endpoint.local_address().ok();
+        let depth = u16::try_from(self.slots.len()).unwrap_or(u16::MAX);
+        let entries = depth.saturating_add(1);
+        let sizes = Sizes {
+            sends: u32::from(entries).saturating_mul(2),
+            receives: entries.into(),
+            message_bytes: Command::SIZE,
+            received_bytes: Completion::SIZE,
+        };
+        let mut pair = match Pair::new(reactor, engine, seat, endpoint, sizes) {
+            Ok(pair) => pair,
+            Err(error) => {
+                // The queue pair took the endpoint along; the seat is still ours.
+                self.reason = Some(CloseReason::from(&error));
+                self.leave(reactor);
+                return Ok(());
+            }
+        };
+        let begun = self.begin(&mut pair, entries);
+        self.stage = Stage::Connecting(Box::new(pair));
+        begun
+    }
+
+    fn begin(&self, pair: &mut Pair, entries: u16) -> io::Result<()> {
+        for index in 0..u32::from(entries) {
+            pair.push_receive(index, None)?;
+        }
+        pair.post()?;
+        let (queue_id, controller_id) = match self.options.carrier {
+            Carrier::Rdma { queue_id, controller_id } => (queue_id, controller_id),
+            Carrier::Tcp => (0, 0),
+        };
+        let request = Request { queue_id, entries, host_receives: entries, controller_id };
+        let responder_resources = pair.hold().borrow().attributes().responder_resources_max;
+        pair.connect(&Parameters {
+            private_data: PrivateData::new(request.to_wire().bytes()),
+            responder_resources,
+            initiator_depth: 0,
+        })
+    }
+
+    fn established(&mut self, reactor: &mut Reactor) {
+        match std::mem::replace(&mut self.stage, Stage::Shut) {
+            Stage::Connecting(pair) => {
+                self.stage = Stage::Live(pair);
+                self.deadline = None;
+                reactor.clear_timer(self.token(DEADLINE));
+                self.events.push_back(HostEvent::Ready { negotiated: None });
+            }
+            stage => self.stage = stage,
+        }
+    }
+
+    fn handle_work(&mut self, reactor: &mut Reactor, completion: &WorkCompletion) {
+        let mut ended = std::mem::take(&mut self.ended);
+        let pair = match &mut self.stage {
+            Stage::Connecting(pair) | Stage::Live(pair) | Stage::Closing(pair) => pair,
+            Stage::Resolving(_) | Stage::Shut => return,
+        };
+        let mut outcome = pair.handle(completion, |one| ended.push(one));
+        if completion.invalidated.is_some() {
+            let what = "a key was invalidated that was not to be";
+            outcome = outcome.and(Err(CloseReason::Violation(what)));
+        }
+        for one in ended.drain(..) {
+            outcome = outcome.and_then(|()| self.handle_ended(one));
+        }
+        self.ended = ended;
+        if let Err(reason) = outcome {
+            self.shut(reactor, reason);
+        }
+    }
+
+    fn handle_ended(&mut self, ended: Ended) -> Result<(), CloseReason> {
+        match ended {
+            Ended::Sent { what, buffer } => {
+                if let Some(state) = self.slots.get_mut(usize::from(what)) {
+                    state.sending = false;
+                    state.buffer = buffer;
+                    if let Some(response) = state.response.take() {
+                        self.completed(what, response);
+                    }
+                }
+                Ok(())
+            }
+            Ended::Received { index, bytes } => self.handle_response(index, bytes),
+        }
+    }
+
+    fn handle_response(&mut self, index: u32, bytes: u32) -> Result<(), CloseReason> {
+        let pair = match &mut self.stage {
+            Stage::Connecting(pair) | Stage::Live(pair) | Stage::Closing(pair) => pair,
+            Stage::Resolving(_) | Stage::Shut => return Ok(()),
+        };
+        if usize::try_from(bytes).is_ok_and(|bytes| bytes != Completion::SIZE) {
+            return Err(CloseReason::Violation("a response is not 16 bytes long"));
+        }
+        let response = Completion::read(pair.received(index))
+            .map_err(|_| CloseReason::Violation("a response is cut off"))?;
+        pair.push_receive(index, None).map_err(|error| CloseReason::from(&error))?;
+        let id = response.command_id.get();
+        let slot = id & ((1 << SLOT_BITS) - 1);
+        let state = self.slots.get_mut(usize::from(slot)).filter(|state| {
+            state.busy && state.response.is_none() && command_id(slot, state.generation) == id
+        });
+        let Some(state) = state else {
+            return Err(CloseReason::Violation("a response to no command in flight"));
+        };
+        if state.sending {
+            state.response = Some(response);
+        } else {
+            self.completed(slot, response);
+        }
+        Ok(())
+    }
+
+    fn completed(&mut self, slot: u16, completion: Completion) {
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
+        state.busy = false;
+        let buffer = state.buffer.take();
+        // How much was written only the controller knows: after a success, all of it.
+        let received = if completion.status().is_success() { state.expected } else { 0 };
+        self.free.push(slot);
+        let slot = Slot(slot);
+        self.events.push_back(HostEvent::Completed { slot, completion, buffer, received });
+    }
+
+    /// Ends a connection that is being closed, once what was queued has gone out.
+    fn finish_close(&mut self, reactor: &mut Reactor) {
+        if let Stage::Closing(pair) = &self.stage
+            && pair.is_quiet()
+            && self.capsules.is_empty()
+        {
+            self.shut(reactor, CloseReason::PeerClosed);
+        }
+    }
+
+    /// Ends the connection now. If it was being closed, the reason is that one.
+    fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        let slots = &mut self.slots;
+        let give_back = |slot: u16, buffer: Buffer| {
+            if let Some(state) = slots.get_mut(usize::from(slot)) {
+                state.buffer = Some(buffer);
+            }
+        };
+        match std::mem::replace(&mut self.stage, Stage::Shut) {
+            Stage::Shut => return,
+            Stage::Resolving(endpoint) => drop(endpoint),
+            Stage::Connecting(pair) | Stage::Live(pair) | Stage::Closing(pair) => {
+                pair.end(give_back);
+            }
+        }
+        for capsule in self.capsules.drain(..) {
+            if let (Some(state), Some(data)) =
+                (self.slots.get_mut(usize::from(capsule.slot)), capsule.data)
+            {
+                state.buffer = Some(data);
+            }
+        }
+        self.reason.get_or_insert(reason);
+        self.leave(reactor);
+    }
+
+    fn leave(&mut self, reactor: &mut Reactor) {
+        self.deadline = None;
+        reactor.clear_timer(self.token(DEADLINE));
+        if let Some((engine, seat)) = self.engine.take() {
+            engine.leave(seat);
+        }
+    }
+
+    /// Raises the end once nothing is left of the connection.
+    fn settle(&mut self) {
+        if !matches!(self.stage, Stage::Shut) {
+            return;
+        }
+        let Some(reason) = self.reason.take() else { return };
+        let mut in_flight = Vec::new();
+        for (slot, state) in (0..).zip(&mut self.slots) {
+            if std::mem::take(&mut state.busy) {
+                in_flight.push((Slot(slot), state.buffer.take()));
+                self.free.push(slot);
+            }
+        }
+        self.events.push_back(HostEvent::Closed { reason, in_flight });
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some((engine, seat)) = self.engine.take() {
+            engine.leave(seat);
+        }
+    }
+}
+
+/// Gathers the capsules that there is room for, and posts them.
+fn put(pair: &mut Pair, capsules: &mut VecDeque<Capsule>) -> io::Result<()> {
+    while pair.room() > 0
+        && let Some(Capsule { slot, command, data }) = capsules.pop_front()
+    {
+        let what = data.as_ref().map(|_| slot);
+        pair.push_message(SendOperation::Send, command.bytes(), data, what)?;
+    }
+    pair.post()
+}
+
+/// Slot and generation as a command identifier.
+fn command_id(slot: u16, generation: u16) -> u16 {
+    slot | generation << SLOT_BITS
+}

@@ -1,0 +1,104 @@
+//! Listening, and who comes in.
+
+use std::io;
+use std::net::SocketAddr;
+
+use weft_nvme::Wire;
+use weft_nvme::rdma::{RejectPrivateData, RejectStatus};
+use weft_nvmf::rdma::Request;
+use weft_reactor::{Reactor, Token};
+
+use super::engine::{Engine, Role, Seat};
+use super::verbs::{self, Happened};
+use crate::limits::RDMA_QUEUE_ENTRIES_MAX;
+
+/// Requests that wait to be looked at, at most.
+const BACKLOG: u32 = 128;
+
+/// An address that hosts may come to. News of it ([`weft_reactor::Outcome::News`]) comes under its
+/// token.
+#[derive(Debug)]
+pub struct Listener {
+    inner: verbs::Listener,
+    seat: Seat,
+    engine: Engine,
+}
+
+/// A host that wants a queue, on its way to the reactor that is to hold it. Dropped, it is
+/// rejected.
+#[derive(Debug)]
+pub struct Incoming {
+    pub(super) inner: verbs::Incoming,
+    pub(super) request: Request,
+    /// RDMA READs that the host lets us have outstanding.
+    pub(super) initiator_depth: u8,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl Listener {
+    /// Listens. Port 0 takes a free one.
+    pub fn listen(reactor: &mut Reactor, token: Token, address: SocketAddr) -> io::Result<Self> {
+        let engine = Engine::of(reactor, Role::Target)?;
+        let inner = engine.with_manager(|manager| manager.listen(address, BACKLOG))?;
+        let seat = engine.take_seat(inner.key(), token)?;
+        Ok(Self { inner, seat, engine })
+    }
+
+    /// The address, with the port that was chosen.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.inner.local_address()
+    }
+
+    /// The next host that came. Those whose request makes no sense are told so and not shown.
+    pub fn accept(&mut self) -> Option<Incoming> {
+        loop {
+            let event = self.engine.take_event(self.seat)?;
+            let Happened::Requested { incoming, parameters } = event else { continue };
+            let (Ok(local), Ok(peer)) = (incoming.local_address(), incoming.peer_address()) else {
+                continue;
+            };
+            match Request::parse(parameters.private_data.bytes(), RDMA_QUEUE_ENTRIES_MAX) {
+                Ok(request) => {
+                    let initiator_depth = parameters.initiator_depth;
+                    return Some(Incoming {
+                        inner: incoming,
+                        request,
+                        initiator_depth,
+                        local,
+                        peer,
+                    });
+                }
+                Err(reason) => {
+                    log::info!("{peer}: the RDMA connection request is rejected: {reason}");
+                    incoming.reject(RejectPrivateData::new(reason).bytes());
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.engine.leave(self.seat);
+    }
+}
+
+impl Incoming {
+    /// The address that the host came to.
+    #[must_use]
+    pub fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The address that the host came from.
+    #[must_use]
+    pub fn peer_address(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Tells the host that there is no room.
+    pub fn reject(self) {
+        self.inner.reject(RejectPrivateData::new(RejectStatus::NO_RESOURCES).bytes());
+    }
+}

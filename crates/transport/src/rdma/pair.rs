@@ -1,0 +1,329 @@
+//! A queue pair and the books of what is posted on it.
+//!
+//! Work is gathered and posted as one chain at the end of a turn, receives first. Of a chain only
+//! the last request, and those whose end somebody waits for, ask for a completion: as the send
+//! queue ends its work in order, one completion ends all that was posted before it.
+//!
+//! A buffer that work names stays in the books until that work has ended, or until the queue
+//! pair is gone: then the device does not touch it any more.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use weft_reactor::{Buffer, Reactor};
+
+use super::engine::{Engine, Hold, Lease, Seat};
+use super::verbs::{
+    Endpoint, Parameters, Piece, PostError, QueuePairOptions, ReceiveWork, SendOperation, SendWork,
+    WorkCompletion, WorkStatus,
+};
+use crate::CloseReason;
+
+/// Marks work identifiers of the receive queue; the other bits are the receive's index.
+const RECEIVE: u32 = 1 << 31;
+
+/// What a queue pair is to be able to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    /// Work requests of the send queue; the device may have fewer.
+    pub(crate) sends: u32,
+    /// Receives.
+    pub(crate) receives: u32,
+    /// Bytes of each outgoing message but for its data.
+    pub(crate) message_bytes: usize,
+    /// Bytes of each incoming message but for its data.
+    pub(crate) received_bytes: usize,
+}
+
+/// A work request of the send queue that has not ended.
+#[derive(Debug)]
+struct Posted {
+    sequence: u32,
+    what: Option<u16>,
+    buffer: Option<Buffer>,
+}
+
+/// The end of a piece of work.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// A message came.
+    Received {
+        /// The receive's index.
+        index: u32,
+        /// Bytes of it.
+        bytes: u32,
+    },
+    /// What was posted with this mark is done, as is everything before it.
+    Sent {
+        /// The mark.
+        what: u16,
+        /// The buffer that was given.
+        buffer: Option<Buffer>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Pair {
+    // First, because it is dropped first: then nothing uses the memory below any more.
+    endpoint: Option<Endpoint>,
+    posted: VecDeque<Posted>,
+    /// Where outgoing messages lie; each entry of the send queue has a place.
+    messages: Buffer,
+    /// Where incoming messages lie.
+    received: Buffer,
+    sizes: Sizes,
+    inline_bytes: usize,
+    sequence: u32,
+    chain: Vec<SendWork>,
+    receives: Vec<ReceiveWork>,
+    lease: Lease,
+    hold: Rc<RefCell<Hold>>,
+    seat: Seat,
+    engine: Engine,
+}
+
+impl Pair {
+    /// Makes the queue pair of an endpoint.
+    pub(crate) fn new(
+        reactor: &mut Reactor,
+        engine: Engine,
+        seat: Seat,
+        mut endpoint: Endpoint,
+        mut sizes: Sizes,
+    ) -> io::Result<Self> {
+        let hold = engine.hold(&endpoint, reactor)?;
+        let most = hold.borrow().attributes().queue_depth_max;
+        sizes.sends = sizes.sends.min(most);
+        let depth = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let bytes = |each: usize, count: u32| each.saturating_mul(depth(count));
+        let pool = reactor.pool();
+        let room = |bytes| pool.take_reserved(bytes).ok_or(io::ErrorKind::OutOfMemory);
+        let mut messages = room(bytes(sizes.message_bytes, sizes.sends))?;
+        let mut received = room(bytes(sizes.received_bytes, sizes.receives))?;
+        messages.bytes_mut().fill(0);
+        received.bytes_mut().fill(0);
+        let mut held = hold.borrow_mut();
+        let lease = held.lease(sizes.sends.saturating_add(sizes.receives).saturating_add(1))?;
+        let options = QueuePairOptions {
+            send_depth: sizes.sends,
+            receive_depth: sizes.receives,
+            inline_bytes: u32::try_from(sizes.message_bytes).unwrap_or(0),
+        };
+        let made = match held.parts(lease) {
+            Some((device, queue)) => endpoint.create_queue_pair(device, queue, options),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        let limits = made.inspect_err(|_| held.release(lease))?;
+        drop(held);
+        Ok(Self {
+            endpoint: Some(endpoint),
+            posted: VecDeque::with_capacity(depth(sizes.sends)),
+            messages,
+            received,
+            sizes,
+            inline_bytes: usize::try_from(limits.inline_bytes).unwrap_or(0),
+            sequence: 0,
+            chain: Vec::with_capacity(depth(sizes.sends)),
+            receives: Vec::with_capacity(depth(sizes.receives)),
+            lease,
+            hold,
+            seat,
+            engine,
+        })
+    }
+
+    pub(crate) fn hold(&self) -> &RefCell<Hold> {
+        &self.hold
+    }
+
+    /// Work requests that the send queue takes now.
+    pub(crate) fn room(&self) -> usize {
+        usize::try_from(self.sizes.sends).unwrap_or(usize::MAX).saturating_sub(self.posted.len())
+    }
+
+    /// Whether nothing is posted to the send queue.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.posted.is_empty()
+    }
+
+    /// The fixed part of a message that came.
+    pub(crate) fn received(&self, index: u32) -> &[u8] {
+        let start = usize::try_from(index).unwrap_or(0) * self.sizes.received_bytes;
+        self.received.get(start..start + self.sizes.received_bytes).unwrap_or_default()
+    }
+
+    /// Gathers a receive, with room for data where the other side sends some.
+    pub(crate) fn push_receive(&mut self, index: u32, data: Option<&Buffer>) -> io::Result<()> {
+        let start = usize::try_from(index).unwrap_or(0) * self.sizes.received_bytes;
+        let mut hold = self.hold.borrow_mut();
+        let message = hold.piece(&self.received, start, self.sizes.received_bytes)?;
+        let data = match data {
+            Some(buffer) => hold.piece(buffer, 0, buffer.len())?,
+            None => Piece::default(),
+        };
+        let work = self.seat.work(RECEIVE | index);
+        self.receives.push(ReceiveWork { work, pieces: [message, data] });
+        Ok(())
+    }
+
+    /// Gathers a message of these bytes, and of a buffer's that follow them. `what` marks its
+    /// end, of which [`Ended::Sent`] tells.
+    pub(crate) fn push_message(
+        &mut self,
+        operation: SendOperation,
+        bytes: &[u8],
+        data: Option<Buffer>,
+        what: Option<u16>,
+    ) -> io::Result<()> {
+        let place = self.sequence % self.sizes.sends.max(1);
+        let start = usize::try_from(place).unwrap_or(0) * self.sizes.message_bytes;
+        if let Some(room) = self.messages.bytes_mut().get_mut(start..start + bytes.len()) {
+            room.copy_from_slice(bytes);
+        }
+        let mut hold = self.hold.borrow_mut();
+        let message = hold.piece(&self.messages, start, bytes.len())?;
+        let piece = match &data {
+            Some(buffer) => hold.piece(buffer, 0, buffer.len())?,
+            None => Piece::default(),
+        };
+        drop(hold);
+        let inline = data.is_none() && bytes.len() <= self.inline_bytes;
+        self.push(operation, [message, piece], inline, false, what, data);
+        Ok(())
+    }
+
+    /// Gathers a transfer between a piece of a buffer and the peer's memory. The buffer is the
+    /// caller's to keep until work posted later, or this, has ended.
+    pub(crate) fn push_transfer(
+        &mut self,
+        operation: SendOperation,
+        buffer: &Buffer,
+        start: u32,
+        length: u32,
+        what: Option<u16>,
+    ) -> io::Result<()> {
+        let number = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+        let piece = self.hold.borrow_mut().piece(buffer, number(start), number(length))?;
+        self.push(operation, [piece, Piece::default()], false, what.is_some(), what, None);
+        Ok(())
+    }
+
+    /// Keeps a buffer until everything gathered so far has ended.
+    pub(crate) fn keep(&mut self, buffer: Buffer) {
+        if let Some(last) = self.posted.back_mut() {
+            last.buffer = Some(buffer);
+        }
+    }
+
+    fn push(
+        &mut self,
+        operation: SendOperation,
+        pieces: [Piece; 2],
+        inline: bool,
+        signalled: bool,
+        what: Option<u16>,
+        buffer: Option<Buffer>,
+    ) {
+        let sequence = self.sequence;
+        self.sequence = self.sequence.wrapping_add(1) & !RECEIVE;
+        let work = self.seat.work(sequence);
+        self.chain.push(SendWork { work, operation, pieces, signalled, inline });
+        self.posted.push_back(Posted { sequence, what, buffer });
+    }
+
+    /// Posts what was gathered.
+    pub(crate) fn post(&mut self) -> io::Result<()> {
+        let Some(endpoint) = &mut self.endpoint else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if !self.receives.is_empty() {
+            let posted = endpoint.post_receive(&self.receives);
+            self.receives.clear();
+            posted.map_err(told)?;
+        }
+        if let Some(last) = self.chain.last_mut() {
+            last.signalled = true;
+            let posted = endpoint.post_send(&self.chain);
+            self.chain.clear();
+            posted.map_err(told)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a completion and tells what has ended with it, in order.
+    pub(crate) fn handle(
+        &mut self,
+        completion: &WorkCompletion,
+        mut tell: impl FnMut(Ended),
+    ) -> Result<(), CloseReason> {
+        if completion.status != WorkStatus::SUCCESS {
+            return Err(match completion.status {
+                // What is posted is flushed when the other side has gone.
+                WorkStatus::FLUSHED => CloseReason::PeerClosed,
+                status => CloseReason::Work(status),
+            });
+        }
+        let number = u32::try_from(completion.work & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        if number & RECEIVE != 0 {
+            tell(Ended::Received { index: number & !RECEIVE, bytes: completion.bytes });
+            return Ok(());
+        }
+        while let Some(posted) = self.posted.pop_front() {
+            if let Some(what) = posted.what {
+                tell(Ended::Sent { what, buffer: posted.buffer });
+            }
+            if posted.sequence == number {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn connect(&mut self, parameters: &Parameters) -> io::Result<()> {
+        self.endpoint()?.connect(parameters)
+    }
+
+    pub(crate) fn accept(&mut self, parameters: &Parameters) -> io::Result<()> {
+        self.endpoint()?.accept(parameters)
+    }
+
+    pub(crate) fn reject(&mut self, private_data: &[u8]) {
+        if let Some(endpoint) = &mut self.endpoint {
+            let _ = endpoint.reject(private_data);
+        }
+    }
+
+    /// Ends the connection and gives up the queue pair. What was posted is the device's no
+    /// longer; the buffers of messages come back.
+    pub(crate) fn end(mut self, mut tell: impl FnMut(u16, Buffer)) {
+        if let Some(mut endpoint) = self.endpoint.take() {
+            // An error says that it had ended already.
+            let _ = endpoint.disconnect();
+        }
+        for posted in self.posted.drain(..) {
+            if let (Some(what), Some(buffer)) = (posted.what, posted.buffer) {
+                tell(what, buffer);
+            }
+        }
+    }
+
+    fn endpoint(&mut self) -> io::Result<&mut Endpoint> {
+        self.endpoint.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // What is in the completion queue for this queue pair finds nobody any more.
+        self.endpoint = None;
+        self.engine.leave(self.seat);
+        self.hold.borrow_mut().release(self.lease);
+    }
+}
+
+fn told(failed: PostError) -> io::Error {
+    log::debug!("{} work requests were posted, the next was not", failed.posted);
+    failed.error
+}

@@ -1,0 +1,616 @@
+//! The target's side: receives for every capsule that the host may have outstanding, data fetched
+//! by RDMA READ and sent by RDMA WRITE, and a response for each command.
+//!
+//! A capsule's receive is posted anew as soon as its command has been taken from it, and before
+//! any answer: however many commands a host has outstanding, as many receives are there.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_nvme::rdma::{RejectPrivateData, RejectStatus};
+use weft_nvme::sgl::Descriptor;
+use weft_nvme::{Command, Completion, Wire};
+use weft_nvmf::rdma::{Data, REMOTE_DESCRIPTORS_MAX, Remote, Reply, data_of};
+use weft_reactor::{Buffer, Owner, Pool, Reactor, Token};
+
+use super::engine::{Engine, Role, Seat};
+use super::listen::Incoming;
+use super::pair::{Ended, Pair, Sizes};
+use super::verbs::{Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion};
+use crate::limits::{POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, SHALLOW_QUEUE_DEPTH};
+use crate::target::{CapsuleData, Event, Limits};
+use crate::{CloseReason, Slot};
+
+/// What a token of the connection is about, in the two bits below its tag.
+const NEWS: u32 = 0;
+const DEADLINE: u32 = 1;
+const CHORE: u32 = 2;
+const KINDS: u32 = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The host has been told yes and has not confirmed it.
+    Accepting,
+    /// Commands may come.
+    Live,
+    /// What is queued goes out, then it ends.
+    Closing,
+    /// Nothing is left.
+    Shut,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    in_flight: bool,
+    remote: Option<Remote>,
+    /// Where its data goes.
+    buffer: Option<Buffer>,
+    /// READs that are posted for it.
+    reads: usize,
+    /// A completion that waits for them.
+    late: Option<Completion>,
+}
+
+/// A response, perhaps with data.
+#[derive(Debug)]
+struct Answer {
+    slot: u16,
+    completion: Completion,
+    data: Option<Buffer>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pair: Option<Pair>,
+    owner: Owner,
+    base: u32,
+    stage: Stage,
+    /// Connect was accepted.
+    has_queue: bool,
+    shallow: bool,
+    capsule_bytes: usize,
+    initiator_depth: usize,
+    can_invalidate: bool,
+    slots: Vec<SlotState>,
+    free: Vec<u16>,
+    /// Room for in-capsule data, by receive.
+    inside: Vec<Option<Buffer>>,
+    /// Capsules that came and were not looked at, for want of a buffer.
+    arrived: VecDeque<(u32, u32)>,
+    fetches: VecDeque<u16>,
+    reads: usize,
+    answers: VecDeque<Answer>,
+    events: VecDeque<Event>,
+    work: Vec<WorkCompletion>,
+    deadline: Option<Duration>,
+    waits_for_memory: bool,
+    limits: Limits,
+    local: SocketAddr,
+    peer: SocketAddr,
+    seat: Option<(Engine, Seat)>,
+    /// Why it is being closed, until that has been raised.
+    reason: Option<CloseReason>,
+}
+
+impl Connection {
+    pub(crate) fn accept(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        incoming: Incoming,
+        limits: Limits,
+    ) -> Self {
+        let (local, peer) = (incoming.local_address(), incoming.peer_address());
+        let entries = incoming.request.entries;
+        let capsule_bytes = capsule_bytes(incoming.request.queue_id, &limits);
+        let mut connection = Self {
+            pair: None,
+            owner,
+            base: tag << 2,
+            stage: Stage::Accepting,
+            has_queue: false,
+            shallow: entries <= SHALLOW_QUEUE_DEPTH,
+            capsule_bytes,
+            initiator_depth: 0,
+            can_invalidate: false,
+            slots: Vec::new(),
+            free: (0..entries).rev().collect(),
+            inside: Vec::new(),
+            arrived: VecDeque::with_capacity(entries.into()),
+            fetches: VecDeque::with_capacity(entries.into()),
+            reads: 0,
+            answers: VecDeque::with_capacity(entries.into()),
+            events: VecDeque::with_capacity(entries.into()),
+            work: Vec::new(),
+            deadline: None,
+            waits_for_memory: false,
+            limits,
+            local,
+            peer,
+            seat: None,
+            reason: None,
+        };
+        connection.slots.resize_with(entries.into(), SlotState::default);
+        if let Err(error) = connection.begin(reactor, incoming) {
+            log::warn!("{peer}: an RDMA queue of {entries} entries cannot be had: {error}");
+            connection.shut(reactor, CloseReason::from(&error));
+        }
+        connection.set_deadline(reactor, limits.handshake_timeout);
+        connection
+    }
+
+    fn begin(&mut self, reactor: &mut Reactor, incoming: Incoming) -> io::Result<()> {
+        let Incoming { inner, request, initiator_depth, .. } = incoming;
+        let engine = Engine::of(reactor, Role::Target)?;
+        let mut endpoint = engine.with_manager(|manager| manager.adopt(inner))?;
+        let seat = engine.take_seat(endpoint.key(), self.token(NEWS))?;
+        self.seat = Some((engine.clone(), seat));
+        let sizes = match self.sizes(reactor, &engine, &endpoint, request.entries, initiator_depth)
+        {
+            Ok(sizes) => sizes,
+            Err(error) => {
+                let _ = endpoint.reject(no_resources().bytes());
+                return Err(error);
+            }
+        };
+        let responder_resources = 0;
+        let mut pair = Pair::new(reactor, engine, seat, endpoint, sizes)?;
+        let begun = self.fill_receives(&mut pair);
+        let reply = Reply { controller_receives: request.entries };
+        let depth = u8::try_from(self.initiator_depth).unwrap_or(u8::MAX);
+        let parameters = Parameters {
+            private_data: PrivateData::new(reply.to_wire().bytes()),
+            responder_resources,
+            initiator_depth: depth,
+        };
+        let accepted = begun.and_then(|()| pair.accept(&parameters));
+        if accepted.is_err() {
+            pair.reject(no_resources().bytes());
+        }
+        self.pair = Some(pair);
+        accepted
+    }
+
+    /// What the queue pair needs, once there is memory for in-capsule data.
+    fn sizes(
+        &mut self,
+        reactor: &mut Reactor,
+        engine: &Engine,
+        endpoint: &Endpoint,
+        entries: u16,
+        initiator_depth: u8,
+    ) -> io::Result<Sizes> {
+        let hold = engine.hold(endpoint, reactor)?;
+        let hold = hold.borrow();
+        let attributes = hold.attributes();
+        let entries = u32::from(entries);
+        if entries > attributes.queue_depth_max || attributes.pieces_max < 2 {
+            let what = "the device's queues are shorter";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+        // A host that serves no READs can still send its data in capsules.
+        self.initiator_depth = initiator_depth.min(attributes.initiator_depth_max).into();
+        self.can_invalidate = attributes.send_with_invalidate;
+        for _ in 0..entries {
+            let buffer = reactor.pool().take(self.capsule_bytes);
+            self.inside.push(Some(buffer.ok_or(io::ErrorKind::OutOfMemory)?));
+        }
+        let descriptors = u32::try_from(REMOTE_DESCRIPTORS_MAX).unwrap_or(u32::MAX);
+        Ok(Sizes {
+            sends: entries.saturating_mul(2).saturating_add(descriptors),
+            receives: entries,
+            message_bytes: Completion::SIZE,
+            received_bytes: Command::SIZE,
+        })
+    }
+
+    fn fill_receives(&self, pair: &mut Pair) -> io::Result<()> {
+        for (index, buffer) in (0..).zip(&self.inside) {
+            pair.push_receive(index, buffer.as_ref())?;
+        }
+        pair.post()
+    }
+
+    pub(crate) fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(crate) fn peer_address(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        let gone = |(engine, seat): &(Engine, Seat)| engine.is_ending(*seat);
+        !self.is_open() || self.seat.as_ref().is_none_or(gone)
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn set_queue(&mut self, reactor_depth: u16) {
+        self.has_queue = true;
+        self.shallow = reactor_depth <= SHALLOW_QUEUE_DEPTH;
+    }
+
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
+        if self.stage == Stage::Shut {
+            return;
+        }
+        match completion.token.tag & KINDS {
+            NEWS => self.handle_news(reactor),
+            DEADLINE => self.handle_deadline(reactor),
+            _ => {
+                self.waits_for_memory = false;
+                self.look_at_capsules(reactor);
+            }
+        }
+        self.finish_close(reactor);
+    }
+
+    pub(crate) fn receive(&mut self, slot: Slot, buffer: Buffer) {
+        let Some(state) = self.slots.get_mut(slot.index()).filter(|_| self.stage == Stage::Live)
+        else {
+            return;
+        };
+        debug_assert!(state.in_flight && !buffer.is_shared());
+        if buffer.is_empty() || state.remote.is_none() {
+            self.events.push_back(Event::Data { slot, buffer, result: Ok(()) });
+        } else {
+            state.buffer = Some(buffer);
+            self.fetches.push_back(slot.0);
+        }
+    }
+
+    pub(crate) fn send(&mut self, slot: Slot, buffer: Buffer, completion: Completion) {
+        if self.is_open() {
+            let data = Some(buffer).filter(|buffer| !buffer.is_empty());
+            self.answers.push_back(Answer { slot: slot.0, completion, data });
+        }
+    }
+
+    pub(crate) fn complete(&mut self, slot: Slot, completion: Completion) {
+        let Some(state) = self.slots.get_mut(slot.index()).filter(|_| self.stage == Stage::Live)
+        else {
+            return;
+        };
+        if state.reads > 0 {
+            state.late = Some(completion);
+            return;
+        }
+        if state.buffer.take().is_some() {
+            self.fetches.retain(|waiting| *waiting != slot.0);
+        }
+        self.answers.push_back(Answer { slot: slot.0, completion, data: None });
+    }
+
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        if let Err(error) = self.put() {
+            self.shut(reactor, CloseReason::from(&error));
+        }
+        if !self.arrived.is_empty() && !std::mem::replace(&mut self.waits_for_memory, true) {
+            let at = reactor.now().saturating_add(POOL_RETRY);
+            reactor.set_timer(self.token(CHORE), at);
+        }
+    }
+
+    pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        match self.stage {
+            Stage::Accepting => self.shut(reactor, reason),
+            Stage::Live => {
+                self.stage = Stage::Closing;
+                self.reason = Some(reason);
+                self.events.clear();
+                self.arrived.clear();
+                self.fetches.clear();
+                self.set_deadline(reactor, self.limits.close_timeout);
+                self.finish_close(reactor);
+            }
+            Stage::Closing | Stage::Shut => {}
+        }
+    }
+
+    pub(crate) fn abort(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        self.shut(reactor, reason);
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Accepting | Stage::Live)
+    }
+
+    fn token(&self, kind: u32) -> Token {
+        Token::new(self.owner, self.base | kind)
+    }
+
+    fn set_deadline(&mut self, reactor: &mut Reactor, timeout: Duration) {
+        if self.stage == Stage::Shut {
+            return;
+        }
+        let at = reactor.now().saturating_add(timeout);
+        self.deadline = Some(at);
+        reactor.set_timer(self.token(DEADLINE), at);
+    }
+
+    fn handle_deadline(&mut self, reactor: &mut Reactor) {
+        if self.deadline.is_none_or(|at| reactor.now() < at) {
+            return;
+        }
+        self.deadline = None;
+        match self.stage {
+            Stage::Closing => self.shut(reactor, CloseReason::PeerClosed),
+            Stage::Accepting | Stage::Live if !self.has_queue => {
+                if self.in_flight() == 0 {
+                    return self.shut(reactor, CloseReason::HandshakeTimeout);
+                }
+                // The owner has Connect, and takes its time.
+                self.set_deadline(reactor, self.limits.handshake_timeout);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_news(&mut self, reactor: &mut Reactor) {
+        let Some((engine, seat)) = self.seat.clone() else { return };
+        let mut work = std::mem::take(&mut self.work);
+        engine.take_work(seat, &mut work);
+        for completion in &work {
+            self.handle_work(reactor, completion);
+        }
+        work.clear();
+        self.work = work;
+        while let Some(happened) = engine.take_event(seat) {
+            self.handle_happened(reactor, &happened);
+        }
+        self.look_at_capsules(reactor);
+    }
+
+    fn handle_happened(&mut self, reactor: &mut Reactor, happened: &Happened) {
+        let reason = match happened {
+            Happened::Established { .. } => {
+                if self.stage == Stage::Accepting {
+                    self.stage = Stage::Live;
+                }
+                return;
+            }
+            Happened::Disconnected => CloseReason::PeerClosed,
+            Happened::DeviceRemoved => {
+                if let Some(pair) = &self.pair {
+                    pair.hold().borrow_mut().set_removed();
+                }
+                CloseReason::DeviceRemoved
+            }
+            Happened::AddressChanged => CloseReason::AddressChanged,
+            Happened::Failed { error, .. } => {
+                CloseReason::from(&io::Error::from_raw_os_error(*error))
+            }
+            _ => return,
+        };
+        self.shut(reactor, reason);
+    }
+
+    fn handle_work(&mut self, reactor: &mut Reactor, completion: &WorkCompletion) {
+        let Some(mut pair) = self.pair.take() else { return };
+        let handled = pair.handle(completion, |ended| match ended {
+            Ended::Received { index, bytes } => self.arrived.push_back((index, bytes)),
+            Ended::Sent { what, .. } => self.handle_read(what),
+        });
+        self.pair = Some(pair);
+        if let Err(reason) = handled {
+            self.shut(reactor, reason);
+        }
+    }
+
+    /// A READ for this slot is done.
+    fn handle_read(&mut self, slot: u16) {
+        self.reads = self.reads.saturating_sub(1);
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
+        state.reads = state.reads.saturating_sub(1);
+        if state.reads > 0 {
+            return;
+        }
+        let buffer = state.buffer.take();
+        if let Some(completion) = state.late.take() {
+            self.answers.push_back(Answer { slot, completion, data: None });
+        } else if let (Some(buffer), Stage::Live) = (buffer, self.stage) {
+            self.events.push_back(Event::Data { slot: Slot(slot), buffer, result: Ok(()) });
+        }
+    }
+
+    /// Takes commands from the capsules that came, as long as there is memory for their data.
+    fn look_at_capsules(&mut self, reactor: &mut Reactor) {
+        // A capsule may be here before the word that the connection stands.
+        if self.stage == Stage::Accepting && !self.arrived.is_empty() {
+            self.stage = Stage::Live;
+        }
+        while self.stage == Stage::Live
+            && let Some((index, bytes)) = self.arrived.front().copied()
+        {
+            match self.take_capsule(reactor.pool(), index, bytes) {
+                Ok(true) => {
+                    self.arrived.pop_front();
+                }
+                Ok(false) => return,
+                Err(reason) => return self.shut(reactor, reason),
+            }
+        }
+    }
+
+    /// Takes a command from its capsule and posts the receive anew. `false`: there is no memory
+    /// for its data.
+    fn take_capsule(&mut self, pool: &Pool, index: u32, bytes: u32) -> Result<bool, CloseReason> {
+        let Some(pair) = &mut self.pair else { return Ok(false) };
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let Some(in_capsule) = length.checked_sub(Command::SIZE) else {
+            return Err(CloseReason::Violation("a capsule is shorter than a command"));
+        };
+        let command = Command::read(pair.received(index)).unwrap_or_default();
+        let place = self.inside.get_mut(usize::try_from(index).unwrap_or(usize::MAX));
+        let Some(place) = place else { return Ok(true) };
+        let capsule = place.as_ref().and_then(|buffer| buffer.get(..in_capsule));
+        let data = data_of(&command, capsule.unwrap_or_default());
+        let Some(&slot) = self.free.last() else {
+            return Err(CloseReason::Violation("more commands than the queue has entries"));
+        };
+        let (command, remote, capsule) = match data {
+            Ok(Data::None) => (with_transport(command, 0), None, CapsuleData::None),
+            Ok(Data::Remote(remote)) => {
+                (with_transport(command, remote.length()), Some(remote), CapsuleData::None)
+            }
+            Ok(Data::InCapsule { length }) => {
+                let room = self.capsule_bytes;
+                let taken = if self.shallow { pool.take_reserved(room) } else { pool.take(room) };
+                let Some(fresh) = taken else { return Ok(false) };
+                let Some(mut buffer) = place.replace(fresh) else { return Ok(true) };
+                buffer.set_len(usize::try_from(length).unwrap_or(0).min(in_capsule));
+                buffer.shrink_to_fit();
+                (command, None, CapsuleData::Inline(buffer))
+            }
+            Err(status) => (with_transport(command, 0), None, CapsuleData::Invalid(status)),
+        };
+        if let Err(error) = pair.push_receive(index, place.as_ref()) {
+            return Err(CloseReason::from(&error));
+        }
+        self.free.pop();
+        if let Some(state) = self.slots.get_mut(usize::from(slot)) {
+            *state = SlotState { in_flight: true, remote, ..SlotState::default() };
+        }
+        self.events.push_back(Event::Command { slot: Slot(slot), command, data: capsule });
+        Ok(true)
+    }
+
+    /// Gathers what there is room for, and posts it.
+    fn put(&mut self) -> io::Result<()> {
+        let Some(mut pair) = self.pair.take() else { return Ok(()) };
+        let result = self.put_on(&mut pair);
+        self.pair = Some(pair);
+        result
+    }
+
+    fn put_on(&mut self, pair: &mut Pair) -> io::Result<()> {
+        while let Some(answer) = self.answers.front()
+            && pair.room() > self.parts_of(answer)
+            && let Some(answer) = self.answers.pop_front()
+        {
+            self.put_answer(pair, answer)?;
+        }
+        while let Some(slot) = self.fetches.front().copied() {
+            let state = self.slots.get(usize::from(slot));
+            let parts =
+                state.and_then(|state| Some(state.remote.as_ref()?.parts(u32::MAX).count()));
+            let parts = parts.unwrap_or(0);
+            let deep = self.reads > 0 && self.reads + parts > self.initiator_depth;
+            if deep || pair.room() < parts {
+                break;
+            }
+            self.fetches.pop_front();
+            self.put_fetch(pair, slot)?;
+        }
+        pair.post()
+    }
+
+    /// Transfers that come before an answer.
+    fn parts_of(&self, answer: &Answer) -> usize {
+        if answer.data.is_none() {
+            return 0;
+        }
+        let state = self.slots.get(usize::from(answer.slot));
+        let remote = state.and_then(|state| state.remote.as_ref());
+        remote.map_or(0, |remote| remote.parts(u32::MAX).count())
+    }
+
+    fn put_answer(&mut self, pair: &mut Pair, answer: Answer) -> io::Result<()> {
+        let Answer { slot, completion, data } = answer;
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
+        let remote = state.remote.take();
+        if let (Some(remote), Some(buffer)) = (&remote, &data) {
+            for part in remote.parts(u32::try_from(buffer.len()).unwrap_or(u32::MAX)) {
+                let operation = SendOperation::Write { address: part.address, key: part.key };
+                pair.push_transfer(operation, buffer, part.offset, part.length, None)?;
+            }
+        }
+        let invalidate = remote.and_then(|remote| remote.invalidate());
+        let operation = match invalidate.filter(|_| self.can_invalidate) {
+            Some(key) => SendOperation::SendInvalidate { key },
+            None => SendOperation::Send,
+        };
+        pair.push_message(operation, completion.bytes(), None, None)?;
+        if let Some(buffer) = data {
+            pair.keep(buffer);
+        }
+        if std::mem::take(&mut state.in_flight) {
+            self.free.push(slot);
+        }
+        Ok(())
+    }
+
+    fn put_fetch(&mut self, pair: &mut Pair, slot: u16) -> io::Result<()> {
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
+        let (Some(remote), Some(buffer)) = (&state.remote, &state.buffer) else { return Ok(()) };
+        for part in remote.parts(u32::try_from(buffer.len()).unwrap_or(u32::MAX)) {
+            let operation = SendOperation::Read { address: part.address, key: part.key };
+            pair.push_transfer(operation, buffer, part.offset, part.length, Some(slot))?;
+            state.reads += 1;
+            self.reads += 1;
+        }
+        Ok(())
+    }
+
+    /// Ends a connection that is being closed, once what was queued has gone out.
+    fn finish_close(&mut self, reactor: &mut Reactor) {
+        let is_quiet = self.pair.as_ref().is_none_or(Pair::is_quiet);
+        if self.stage == Stage::Closing && self.answers.is_empty() && is_quiet {
+            self.shut(reactor, CloseReason::PeerClosed);
+        }
+    }
+
+    /// Ends the connection now. If it was being closed, the reason is that one.
+    fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        if self.stage == Stage::Shut {
+            return;
+        }
+        let reason = self.reason.take().unwrap_or(reason);
+        self.stage = Stage::Shut;
+        reactor.clear_timer(self.token(DEADLINE));
+        reactor.clear_timer(self.token(CHORE));
+        match (self.pair.take(), self.seat.take()) {
+            (Some(pair), _) => pair.end(|_, _| {}),
+            (None, Some((engine, seat))) => engine.leave(seat),
+            (None, None) => {}
+        }
+        self.events.clear();
+        self.answers.clear();
+        self.arrived.clear();
+        self.fetches.clear();
+        self.inside.clear();
+        self.slots.iter_mut().for_each(|state| *state = SlotState::default());
+        self.events.push_back(Event::Closed { reason });
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some((engine, seat)) = self.seat.take() {
+            engine.leave(seat);
+        }
+    }
+}
+
+/// What is above a transport knows two ways for data to come: in the capsule, or on request.
+fn with_transport(command: Command, length: u32) -> Command {
+    command.with_data_pointer(Descriptor::transport(length))
+}
+
+fn capsule_bytes(queue_id: u16, limits: &Limits) -> usize {
+    let bytes = if queue_id == 0 { RDMA_ADMIN_CAPSULE_BYTES } else { limits.tcp.in_capsule_bytes };
+    usize::try_from(bytes).unwrap_or(0)
+}
+
+fn no_resources() -> RejectPrivateData {
+    RejectPrivateData::new(RejectStatus::NO_RESOURCES)
+}

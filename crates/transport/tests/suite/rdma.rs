@@ -1,0 +1,317 @@
+//! Hosts and a target over a device in memory: data moves, rules are kept, accidents end a
+//! connection and leave nothing behind.
+
+use weft_nvme::rdma::RejectStatus;
+use weft_nvme::{Command, Status};
+use weft_nvmf::rdma::Problem;
+use weft_reactor::Reactor;
+use weft_reactor::simulation::{NetworkConditions, World};
+use weft_transport::host::{Carrier, HostData, HostOptions};
+use weft_transport::rdma::software::{Census, Conditions, Fabric};
+use weft_transport::rdma::{DeviceKind, WorkStatus};
+use weft_transport::{CloseReason, Slot};
+
+use crate::rig::{Behaviour, Ending, HANG, Rig, drivers, pattern};
+
+const LENGTHS: [usize; 9] = [1, 512, 4096, 8192, 8193, 16_384, 65_536, 131_072, 1 << 20];
+
+fn options() -> HostOptions {
+    HostOptions {
+        carrier: Carrier::Rdma { queue_id: 1, controller_id: 1 },
+        ..HostOptions::default()
+    }
+}
+
+fn admin_options() -> HostOptions {
+    let carrier = Carrier::Rdma { queue_id: 0, controller_id: 0 };
+    HostOptions { carrier, queue_depth: 31, ..HostOptions::default() }
+}
+
+fn simulated() -> Reactor {
+    Reactor::simulated(&World::new(1, NetworkConditions::default()))
+}
+
+fn rig(conditions: Conditions) -> (Fabric, Rig) {
+    let fabric = Fabric::new(conditions);
+    let rig = Rig::over(&fabric, simulated(), Behaviour::default());
+    (fabric, rig)
+}
+
+fn read(received: usize, data: Vec<u8>) -> Ending {
+    let received = u32::try_from(received).expect("short");
+    Ending::Completed { status: Status::SUCCESS, received, data: Some(data) }
+}
+
+const WRITTEN: Ending = Ending::Completed { status: Status::SUCCESS, received: 0, data: None };
+
+/// Writes and reads everything once, with several in flight.
+fn exercise(rig: &mut Rig, host: usize) {
+    let payloads: Vec<Vec<u8>> = LENGTHS.iter().map(|length| pattern(77, *length)).collect();
+    let slots: Vec<Slot> = (100..)
+        .zip(&payloads)
+        .map(|(key, payload)| rig.hosts[host].write(&rig.reactor, key, payload))
+        .collect();
+    let endings = rig.finish(host);
+    assert!(slots.iter().all(|slot| endings[slot] == WRITTEN), "{endings:?}");
+    let slots: Vec<Slot> = (100..)
+        .zip(LENGTHS)
+        .map(|(key, length)| rig.hosts[host].read(&rig.reactor, key, length))
+        .collect();
+    let mut endings = rig.finish(host);
+    for ((slot, length), payload) in slots.iter().zip(LENGTHS).zip(payloads) {
+        assert_eq!(endings.remove(slot), Some(read(length, payload)), "{length} bytes");
+    }
+}
+
+/// Closes everything: nothing may be left on the fabric once the reactor is gone too.
+fn close(fabric: &Fabric, rig: Rig) {
+    let mut rig = rig;
+    rig.close_hosts();
+    let census = fabric.census();
+    let (endpoints, pairs) = (census.endpoints, census.queue_pairs);
+    assert_eq!((endpoints, pairs, census.listeners), (0, 0, 0), "{census:?}");
+    assert_eq!(fabric.counts().receiver_not_ready, 0);
+    rig.close();
+    assert_eq!(fabric.census(), Census::default());
+}
+
+#[test]
+fn data_arrives_in_every_length_on_every_driver() {
+    let mut reactors = drivers();
+    reactors.push(simulated());
+    for reactor in reactors {
+        let fabric = Fabric::default();
+        let mut rig = Rig::over(&fabric, reactor, Behaviour::default());
+        let host = rig.connect(options());
+        exercise(&mut rig, host);
+        rig.hosts[host].connection.set_in_capsule_bytes(8192);
+        exercise(&mut rig, host);
+        let counts = fabric.counts();
+        assert!(counts.reads > 0 && counts.writes > 0 && counts.invalidations == 0, "{counts:?}");
+        close(&fabric, rig);
+    }
+}
+
+#[test]
+fn data_arrives_on_every_kind_of_device() {
+    let mut kinds = Vec::new();
+    for kind in [DeviceKind::InfiniBand, DeviceKind::Roce, DeviceKind::Iwarp] {
+        for (inline_bytes, hold_reads) in [(0, false), (64, true), (256, true)] {
+            let mut conditions = Conditions { inline_bytes, hold_reads, ..Conditions::default() };
+            conditions.attributes.kind = kind;
+            conditions.attributes.initiator_depth_max = 1;
+            kinds.push(conditions);
+        }
+    }
+    for conditions in kinds {
+        let (fabric, mut rig) = rig(conditions);
+        let admin = rig.connect(admin_options());
+        let host = rig.connect(options());
+        exercise(&mut rig, host);
+        exercise(&mut rig, admin);
+        close(&fabric, rig);
+    }
+}
+
+#[test]
+fn a_full_queue_never_finds_the_receiver_not_ready() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    let host = rig.connect(options());
+    rig.hosts[host].connection.set_in_capsule_bytes(4096);
+    for round in 0..20 {
+        let free = rig.hosts[host].connection.free_slots();
+        assert_eq!(free, 128);
+        for command in 0..free {
+            let key = u32::try_from(command % 7).expect("small");
+            if (command + round) % 3 == 0 {
+                rig.hosts[host].write(&rig.reactor, key + 50, &pattern(key, 512));
+            } else {
+                rig.hosts[host].read(&rig.reactor, key, 4096);
+            }
+        }
+        assert_eq!(rig.finish(host).len(), 128);
+    }
+    // Full queues go out in chains: far fewer doorbells than messages, and completions than work.
+    let counts = fabric.counts();
+    assert!(counts.doorbells * 8 < counts.sends, "{counts:?}");
+    assert!(counts.send_completions * 4 < counts.sends + counts.writes, "{counts:?}");
+    close(&fabric, rig);
+}
+
+#[test]
+fn a_short_send_queue_delays_and_loses_nothing() {
+    let mut conditions = Conditions { hold_reads: true, ..Conditions::default() };
+    conditions.attributes.queue_depth_max = 130;
+    let (fabric, mut rig) = rig(conditions);
+    let host = rig.connect(options());
+    for _ in 0..3 {
+        for command in 0..128 {
+            rig.hosts[host].write(&rig.reactor, command, &pattern(command, 4096));
+        }
+        let endings = rig.finish(host);
+        assert!(endings.len() == 128 && endings.values().all(|ending| *ending == WRITTEN));
+    }
+    for command in 0..128 {
+        assert_eq!(rig.target.stored[&command], pattern(command, 4096));
+    }
+    close(&fabric, rig);
+}
+
+#[test]
+fn in_capsule_data_waits_for_memory() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    let host = rig.connect(options());
+    rig.hosts[host].connection.set_in_capsule_bytes(8192);
+    let slot = rig.hosts[host].write(&rig.reactor, 5, &pattern(5, 4096));
+    let rest: Vec<_> = std::iter::from_fn(|| rig.reactor.pool().take(4096)).collect();
+    rig.flush(host);
+    for _ in 0..20 {
+        rig.turn();
+    }
+    assert_eq!(rig.hosts[host].connection.in_flight(), 1, "there is no memory for it");
+    drop(rest);
+    assert_eq!(rig.finish(host)[&slot], WRITTEN);
+    close(&fabric, rig);
+}
+
+#[test]
+fn a_queue_that_the_device_cannot_have_is_rejected() {
+    let mut conditions = Conditions::default();
+    conditions.attributes.queue_depth_max = 64;
+    let (fabric, mut rig) = rig(conditions);
+    let host = rig.start(HostOptions { queue_depth: 63, ..options() });
+    rig.run("connected", |rig| rig.hosts[host].ready);
+    let deep = rig.start(options());
+    rig.run("refused", |rig| rig.hosts[deep].closed.is_some());
+    close(&fabric, rig);
+}
+
+#[test]
+fn a_queue_without_memory_is_rejected_with_the_reason() {
+    let fabric = Fabric::default();
+    let world = World::new(1, NetworkConditions::default());
+    world.set_memory(4 << 20, 65_536);
+    let mut rig = Rig::over(&fabric, Reactor::simulated(&world), Behaviour::default());
+    let hosts: Vec<_> = (0..8).map(|_| rig.start(options())).collect();
+    rig.run("answered", |rig| {
+        hosts.iter().all(|host| rig.hosts[*host].ready || rig.hosts[*host].closed.is_some())
+    });
+    let refused = CloseReason::Refused(Problem::Rejected(RejectStatus::NO_RESOURCES));
+    let closed = |host: &usize| rig.hosts[*host].closed.as_ref().map(|(reason, _)| *reason);
+    assert!(hosts.iter().any(|host| closed(host) == Some(refused)));
+    close(&fabric, rig);
+}
+
+#[test]
+fn nobody_listens() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    rig.target.stop(&mut rig.reactor);
+    let host = rig.start(options());
+    rig.run("refused", |rig| rig.hosts[host].closed.is_some());
+    let (reason, _) = rig.hosts[host].closed.clone().expect("closed");
+    assert_eq!(reason.to_string(), "connection refused");
+    fabric.set_unreachable(true);
+    let host = rig.start(options());
+    rig.run("timed out", |rig| rig.hosts[host].closed.is_some());
+    close(&fabric, rig);
+}
+
+/// Lets commands be in flight in every state, then does something to the connection.
+fn accident(conditions: Conditions, what: impl FnOnce(&Fabric)) -> (CloseReason, Vec<CloseReason>) {
+    let (fabric, mut rig) = rig(conditions);
+    let host = rig.connect(options());
+    rig.hosts[host].connection.set_in_capsule_bytes(4096);
+    for key in 0..10 {
+        rig.hosts[host].write(&rig.reactor, key, &pattern(key, 4096));
+        rig.hosts[host].write(&rig.reactor, key, &pattern(key, 65_536));
+        rig.hosts[host].read(&rig.reactor, key + 100, 20_000);
+        let hang = Command::new(HANG);
+        let _ = rig.hosts[host].connection.submit(hang, HostData::None).expect("a slot");
+    }
+    rig.flush(host);
+    rig.turn();
+    what(&fabric);
+    for key in 0..4 {
+        if rig.hosts[host].connection.free_slots() > 0 {
+            rig.hosts[host].read(&rig.reactor, key + 200, 512);
+        }
+    }
+    rig.flush(host);
+    rig.run("both sides closed", |rig| {
+        rig.hosts[host].take_events();
+        rig.hosts[host].closed.is_some() && rig.target.connections.is_empty()
+    });
+    let (reason, in_flight) = rig.hosts[host].closed.clone().expect("closed");
+    assert!(in_flight.len() >= 10, "{in_flight:?}");
+    // The ten that hang have no buffer; all others have theirs back.
+    let without = in_flight.iter().filter(|(_, buffer)| !buffer).count();
+    assert_eq!(without, 10, "{in_flight:?}");
+    let target = std::mem::take(&mut rig.target.closed);
+    // The same target takes the next connection.
+    let again = rig.connect(options());
+    exercise(&mut rig, again);
+    close(&fabric, rig);
+    (reason, target)
+}
+
+#[test]
+fn a_peer_that_vanishes_ends_the_connection() {
+    let (host, _) = accident(Conditions::default(), |fabric| assert_eq!(fabric.sever(), 1));
+    assert_eq!(host, CloseReason::Work(WorkStatus::RETRIES_EXCEEDED));
+}
+
+#[test]
+fn a_device_that_goes_away_ends_the_connection() {
+    let (host, target) = accident(Conditions::default(), Fabric::remove_device);
+    assert!(matches!(host, CloseReason::DeviceRemoved | CloseReason::PeerClosed), "{host}");
+    assert_eq!(target.len(), 1);
+}
+
+#[test]
+fn an_address_that_moves_ends_the_connection() {
+    let (host, _) = accident(Conditions::default(), Fabric::move_address);
+    assert!(matches!(host, CloseReason::AddressChanged | CloseReason::PeerClosed), "{host}");
+}
+
+#[test]
+fn work_that_fails_ends_the_connection_wherever_it_fails() {
+    for skip in [0, 1, 2, 3, 5, 8, 13] {
+        for hold_reads in [false, true] {
+            let status = WorkStatus::REMOTE_OPERATION;
+            let conditions = Conditions { hold_reads, ..Conditions::default() };
+            let (host, target) = accident(conditions, |fabric| {
+                fabric.fail_send(skip, status);
+                if skip > 3 {
+                    // What is left to post may be fewer than that.
+                    fabric.fail_send(0, status);
+                }
+            });
+            let reasons = [target, vec![host]].concat();
+            assert!(reasons.contains(&CloseReason::Work(status)), "{reasons:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hundred_connections_come_and_go() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    let mut first = None;
+    for _ in 0..100 {
+        let host = rig.connect(options());
+        rig.hosts[host].read(&rig.reactor, 1, 4096);
+        rig.finish(host);
+        let host = &mut rig.hosts[host];
+        host.connection.close(&mut rig.reactor, CloseReason::Requested("one of many"));
+        host.take_events();
+        rig.run("gone", |rig| {
+            rig.target.connections.is_empty()
+                && rig.hosts.iter_mut().all(|host| {
+                    host.take_events();
+                    host.closed.is_some()
+                })
+        });
+        let census = fabric.census();
+        assert_eq!(*first.get_or_insert(census), census, "nothing is added");
+    }
+    close(&fabric, rig);
+}
