@@ -13,8 +13,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_nvme::identify::{NAMESPACES_PER_LIST, NamespaceList};
+use weft_nvme::property::Version;
 use weft_nvme::status::StatusCode;
-use weft_nvme::{Command, Completion, Wire};
+use weft_nvme::{Command, Completion, Status, Wire};
 
 use super::admin_queue::AdminData;
 use super::association::refused;
@@ -87,10 +88,9 @@ impl Scan {
             Step::DescribeNamespace(nsid) => {
                 if status.code() == StatusCode::INVALID_NAMESPACE {
                     self.go_on();
-                } else if status.is_path_related() {
+                } else if !self.may_lack_descriptors(status) {
                     return Err(refused(self.asked, completion));
                 } else {
-                    // Controllers older than 1.3 have no descriptors.
                     let descriptors = if status.is_success() { data } else { &[] };
                     self.take_in(nsid, descriptors)?;
                 }
@@ -107,6 +107,14 @@ impl Scan {
 
     pub(super) fn finish(self) -> Namespaces {
         self.found
+    }
+
+    /// Controllers older than 1.3 have no descriptors, and say so in whatever way. From others only
+    /// a refusal for good is taken for that: a namespace that for a moment cannot say who it is
+    /// must not be taken for another one.
+    fn may_lack_descriptors(&self, status: Status) -> bool {
+        let has_none = self.controller.version < Version::V1_3 && !status.is_path_related();
+        status.is_success() || status.do_not_retry() || has_none
     }
 
     fn nonsense(&self, what: &'static str) -> Problem {
@@ -148,5 +156,42 @@ impl Scan {
             Some(nsid) => Some(Step::IdentifyNamespace(nsid)),
             None => self.more_after.map(|_| Step::ListNamespaces),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fuzzing::config;
+    use super::super::fuzzing::peer::Peer;
+    use super::*;
+
+    /// Scans a controller of this version that answers the question for descriptors with `status`.
+    fn scan(version: Version, status: Status) -> Result<Namespaces, Problem> {
+        let mut controller = ControllerPicture::unknown(&config());
+        controller.version = version;
+        let mut scan = Scan::new(&controller, false);
+        let mut peer = Peer::new();
+        while let Some((step, (command, _))) = scan.poll_command() {
+            let (completion, data) = match step {
+                Step::DescribeNamespace(_) if !status.is_success() => {
+                    (Completion::new(0, status), Vec::new())
+                }
+                _ => peer.answer(&command),
+            };
+            scan.handle_completion(&completion, &data)?;
+        }
+        Ok(scan.finish())
+    }
+
+    #[test]
+    fn a_namespace_is_known_by_its_descriptors() {
+        let found = scan(Version::V2_1, Status::SUCCESS).unwrap();
+        assert!(found[&1].identity.uuid.is_some());
+        let found = scan(Version::V2_1, Status::INVALID_FIELD.with_dnr()).unwrap();
+        assert!(found[&1].identity.uuid.is_none(), "it has none, and says so");
+        assert!(scan(Version::V2_1, Status::INTERNAL_ERROR).is_err(), "it has some");
+        let old = Version::new(1, 2, 1);
+        assert!(scan(old, Status::INVALID_FIELD).is_ok());
+        assert!(scan(old, Status::INTERNAL_PATH_ERROR).is_err());
     }
 }
