@@ -170,7 +170,10 @@ impl BlockDevice for NamespaceDevice {
 pub(crate) fn geometry(controller: &ControllerPicture, namespace: &NamespacePicture) -> Geometry {
     let identify = &*namespace.identify;
     let can = controller.identify.optional_nvm_commands();
-    let fused = controller.identify.fused_operations().compare_and_write();
+    // Both halves of a pair are on the queue at the same time, which has one entry less than it
+    // seems to have.
+    let fused =
+        controller.identify.fused_operations().compare_and_write() && controller.queue_entries > 2;
     let count = |value_0s_based: u16| u32::from(value_0s_based) + 1;
     let own_units = identify.features.atomic_units();
     let unit = |own: u16, of_controller: u16| {

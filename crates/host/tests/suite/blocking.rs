@@ -63,6 +63,27 @@ fn digests_change_nothing() {
     assert!(back == data);
 }
 
+/// A fused pair needs two places on the queue. Where there is but one it is refused, and nothing
+/// waits behind it.
+#[test]
+fn the_shortest_queue_takes_no_fused_pair() {
+    let target = Running::start();
+    for (queue_size, taken) in [(2, false), (3, true)] {
+        let controller = connect(&Options { queue_size, ..target.options() }).unwrap();
+        let disk = controller.namespace(1).unwrap();
+        disk.write(0, &[1; 512]).unwrap();
+        match disk.compare_and_write(0, &[1; 512], &[2; 512]) {
+            Ok(()) => assert!(taken),
+            Err(error) => {
+                assert!(!taken, "{error}");
+                assert_eq!(error.failure(), Some(Failure::Unsupported));
+            }
+        }
+        disk.flush().unwrap();
+        controller.disconnect().unwrap();
+    }
+}
+
 #[test]
 fn zeroes_discards_and_compare_and_write() {
     let target = Running::start();
