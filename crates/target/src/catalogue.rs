@@ -296,15 +296,23 @@ fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
     }
 }
 
-/// Gives a device that stays the size that it is configured to have, or else finds out its size.
+/// Gives a device that stays the size that it is configured to have, or else finds out its size. A
+/// file grows, but is never cut: what is in it would be lost to a slip of the pen.
 fn resize(entry: &Entry, new: &DeviceSpec) -> Result<(), TargetError> {
-    let wanted = configured_bytes(new);
-    let outcome = match wanted {
-        Some(bytes) if wanted != configured_bytes(&entry.spec) => {
-            entry.factory.resize(bytes).map_err(|error| error.to_string())
+    let wanted =
+        configured_bytes(new).filter(|_| configured_bytes(new) != configured_bytes(&entry.spec));
+    let found = entry.factory.refresh().map_err(|error| error.to_string());
+    let outcome = found.and_then(|found| match wanted {
+        Some(bytes) if new.path().is_some() && bytes < found.bytes() => {
+            log::warn!(
+                "{} is longer than its size says, and stays as it is",
+                entry.factory.identity()
+            );
+            Ok(())
         }
-        _ => entry.factory.refresh().map(drop).map_err(|error| error.to_string()),
-    };
+        Some(bytes) => entry.factory.resize(bytes).map_err(|error| error.to_string()),
+        None => Ok(()),
+    });
     outcome.map_err(|error| TargetError::namespace(&entry.subsystem, entry.nsid, &error))
 }
 

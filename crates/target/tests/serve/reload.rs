@@ -168,6 +168,22 @@ fn a_namespace_grows_and_shrinks_with_its_contents() {
     });
 }
 
+/// What is in a file is not lost to a smaller number in the configuration.
+#[test]
+fn a_file_is_never_cut() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let sized = |size: &str| format!("file:{},size={size}", file.path().display());
+    let mut target = start(config(&[&sized("2MiB")]));
+    let (_admin, mut queues) = host(&target);
+    let bytes = pattern(BLOCK, 1);
+    queues[0].write(1, 511, 1, &bytes).succeeded();
+    let smaller = config(&[&sized("1MiB")]);
+    target.reload(Config { ports: target.config().ports.clone(), ..smaller }).expect("a reload");
+    assert!(queues[1].read(1, 511, 1, BLOCK).bytes() == bytes, "it is there");
+    assert_eq!(file.as_file().metadata().expect("a file").len(), 2 << 20);
+    target.stop().expect("a clean stop");
+}
+
 #[test]
 fn events_wait_until_the_list_is_read() {
     reconfigured(&["memory:1MiB"], |target, config| {
