@@ -14,7 +14,8 @@ use crate::{
 
 /// Options of `weft identify`.
 ///
-/// The first word says what: `ctrl` (the controller, also if left out) or `ns` (a namespace).
+/// The first word says what: `ctrl` (the controller) or `ns` (a namespace). If it is left out, the
+/// controller is shown, unless --namespace-id is given.
 #[derive(Debug, Args)]
 #[command(override_usage = "weft identify [ctrl|ns] [OPTIONS] [ADDRESS]")]
 pub(crate) struct Options {
@@ -30,7 +31,8 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (what, connection) = options.connection.without_first_word(&["ctrl", "ns"]);
     let controller = connection.connect()?;
-    let fields = if what == Some("ns") {
+    let is_namespace = what.map_or(options.namespace.nsid().is_some(), |what| what == "ns");
+    let fields = if is_namespace {
         let wanted = options.namespace.nsid().or(connection.options()?.address.nsid);
         let nsid = pick(&controller, wanted)?;
         let found = controller.namespaces().into_iter().find(|found| found.nsid == nsid);

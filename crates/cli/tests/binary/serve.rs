@@ -35,6 +35,9 @@ fn a_target_is_found_described_written_read_and_stopped() {
         let namespace = weft(driver, ["identify", "ns", &url, "-o", "json"]).json();
         assert_eq!((&namespace["nsid"], &namespace["lbafs"][0]["ds"]), (&2.into(), &9.into()));
         assert!(namespace["uuid"].is_string());
+        let bare = url.split('?').next().expect("a URL");
+        let same = weft(driver, ["identify", bare, "--nsid", "2", "-o", "json"]).json();
+        assert_eq!(same, namespace, "which namespace says that it is one");
         let human = weft(driver, ["identify", "ctrl", &url]).text();
         assert!(human.contains("mdts       : 8  (1 MiB)"), "{human}");
 
