@@ -236,6 +236,17 @@ impl TargetConnection {
         }
     }
 
+    /// Bytes of the pool that wait for the host, which has not moved for so long: it neither sends
+    /// the data that it was asked for nor takes what it is sent.
+    #[must_use]
+    pub fn hoard(&self, now: Duration, patience: Duration) -> usize {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.hoard(now, patience),
+            // The device moves the data, and gives a host up that does not.
+            Inner::Rdma(_) => 0,
+        }
+    }
+
     /// Whether the connection is about to end, or the host has ended it already: what it sent
     /// before that may not have been received yet.
     #[must_use]

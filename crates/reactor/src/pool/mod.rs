@@ -33,6 +33,7 @@ struct Inner {
     /// Handles on the block that starts at each page.
     handles: Box<[Cell<u32>]>,
     reserve: Cell<usize>,
+    misses: Cell<u64>,
 }
 
 impl Pool {
@@ -51,6 +52,7 @@ impl Pool {
             buddy: RefCell::new(Buddy::new(chunks)),
             handles: vec![Cell::new(0); pages].into_boxed_slice(),
             reserve: Cell::new(0),
+            misses: Cell::new(0),
         };
         Ok(Self { inner: Rc::new(inner) })
     }
@@ -60,6 +62,7 @@ impl Pool {
     pub fn take(&self, len: usize) -> Option<Buffer> {
         let order = order_of(len)?;
         if self.available() < self.inner.reserve.get().saturating_add(PAGE_BYTES << order) {
+            self.miss();
             return None;
         }
         self.take_order(order, len)
@@ -81,6 +84,15 @@ impl Pool {
         self.inner.buddy.borrow().free_pages() as usize * PAGE_BYTES
     }
 
+    /// How often there was no room for a buffer: grows while somebody wants one and gets none.
+    pub fn misses(&self) -> u64 {
+        self.inner.misses.get()
+    }
+
+    fn miss(&self) {
+        self.inner.misses.set(self.inner.misses.get().wrapping_add(1));
+    }
+
     /// Bytes of the whole pool.
     pub fn capacity(&self) -> usize {
         self.inner.mapping.bytes()
@@ -94,7 +106,10 @@ impl Pool {
     }
 
     fn take_order(&self, order: usize, len: usize) -> Option<Buffer> {
-        let page = self.inner.buddy.borrow_mut().take(order)?;
+        let Some(page) = self.inner.buddy.borrow_mut().take(order) else {
+            self.miss();
+            return None;
+        };
         self.inner.handles[page as usize].set(1);
         // SAFETY: the allocator yields blocks inside the mapping, which has that many pages.
         let pointer = unsafe { self.inner.mapping.base().add(page as usize * PAGE_BYTES) };

@@ -37,6 +37,10 @@ pub struct Limits {
     /// 1 s to 10 min. Default 30 s: the I/O timeout of the Linux host. A target that stops waits
     /// for commands as long, but 10 s at most.
     pub drain_timeout: Duration,
+    /// How long a host may hold memory without moving (it neither sends the data that it was asked
+    /// for nor takes what it is sent) while others wait for some, 100 ms to 10 min. Default 10 s:
+    /// a third of the I/O timeout of the Linux host.
+    pub stall_timeout: Duration,
     /// The shortest keep-alive timeout that is honoured; shorter ones are rounded up to it. 100 ms
     /// to 1 h. Default 1 s: what the granularity (KAS) of the Linux target comes to.
     pub keep_alive_min: Duration,
@@ -60,6 +64,7 @@ impl Default for Limits {
             connections: 16_384,
             connect_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(10),
             keep_alive_min: Duration::from_secs(1),
             keep_alive_max: Duration::from_secs(3600),
             pool_bytes: 256 << 20,
@@ -93,6 +98,7 @@ impl Limits {
         let (tenth, ten_minutes) = (Duration::from_millis(100), Duration::from_secs(600));
         lasting("connect-timeout", self.connect_timeout, tenth, ten_minutes)?;
         lasting("drain-timeout", self.drain_timeout, second, ten_minutes)?;
+        lasting("stall-timeout", self.stall_timeout, tenth, ten_minutes)?;
         lasting("keep-alive-min", self.keep_alive_min, tenth, hour)?;
         lasting("keep-alive-max", self.keep_alive_max, self.keep_alive_min, 24 * hour)?;
         between("pool-size", self.pool_bytes as u64, 16 << 20, 64 << 30)
@@ -156,6 +162,7 @@ mod tests {
         assert_eq!(key_of(|l| l.connections = 0), "limits.connections");
         assert_eq!(key_of(|l| l.connect_timeout = Duration::ZERO), "limits.connect-timeout");
         assert_eq!(key_of(|l| l.drain_timeout = Duration::ZERO), "limits.drain-timeout");
+        assert_eq!(key_of(|l| l.stall_timeout = Duration::ZERO), "limits.stall-timeout");
         assert_eq!(key_of(|l| l.keep_alive_min = Duration::ZERO), "limits.keep-alive-min");
         assert_eq!(key_of(|l| l.keep_alive_max = Duration::ZERO), "limits.keep-alive-max");
         assert_eq!(key_of(|l| l.pool_bytes = 0), "limits.pool-size");

@@ -71,6 +71,15 @@ impl Connections {
         self.places.len() - self.free.len()
     }
 
+    /// The connection that has most of something, if any has some of it.
+    pub(crate) fn largest(&self, amount: impl Fn(&Connection) -> usize) -> Option<usize> {
+        let each = self.places.iter().enumerate().filter_map(|(index, place)| {
+            let amount = amount(place.connection.as_deref()?);
+            (amount > 0).then_some((amount, index))
+        });
+        each.max().map(|(_, index)| index)
+    }
+
     /// Whether some connection satisfies a condition.
     pub(crate) fn any(&self, condition: impl Fn(&Connection) -> bool) -> bool {
         self.places.iter().filter_map(|place| place.connection.as_deref()).any(condition)

@@ -19,8 +19,13 @@ pub(crate) const CONNECTIONS: Owner = Owner(1);
 pub(crate) const CONTROLLERS: Owner = Owner(2);
 /// Timers of connections that wait for their host's gate.
 pub(crate) const GATES: Owner = Owner(3);
+/// The timer that looks for hosts that hold memory which others wait for.
+pub(crate) const HOARDERS: Owner = Owner(4);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
+
+/// Data of the protocol up to this length may come from the reserve: all but the longest log pages.
+const RESERVED_BYTES: usize = 16 << 10;
 
 /// One group's reactor, devices and ways to the other groups.
 #[derive(Debug)]
@@ -54,8 +59,9 @@ impl Core {
         }
     }
 
-    /// A buffer for data of the protocol itself: small, and from the pool's reserve if need be.
+    /// A buffer for data of the protocol itself; small ones come from the reserve if need be.
     pub(crate) fn admin_buffer(&self, bytes: usize) -> Option<Buffer> {
-        self.reactor.pool().take_reserved(bytes)
+        let pool = self.reactor.pool();
+        if bytes <= RESERVED_BYTES { pool.take_reserved(bytes) } else { pool.take(bytes) }
     }
 }

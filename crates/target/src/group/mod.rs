@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::controller::ControllerEvent;
-use weft_reactor::{Completion, Mailbox, Patience, Postbox, Reactor, SocketId};
+use weft_reactor::{Completion, Mailbox, Patience, Postbox, Reactor, SocketId, Token};
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
@@ -29,7 +29,7 @@ pub(crate) use self::message::{ConnectionId, Message};
 use self::admin::Admin;
 use self::connection::{Connection, Fate, Role};
 use self::connections::Connections;
-use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, LISTENERS};
+use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, HOARDERS, LISTENERS};
 use self::devices::Devices;
 use self::listen::{Arriving, Listeners};
 use self::message::{Arrival, Route};
@@ -59,6 +59,9 @@ pub(crate) struct Group {
     looking: Vec<usize>,
     /// Who waits for the last command to be answered.
     drained: Option<Arc<Round>>,
+    /// The pool's misses as of the last look, and whether there is to be another.
+    misses: u64,
+    watching: bool,
     stopping: bool,
 }
 
@@ -92,6 +95,8 @@ impl Group {
             touched: Vec::new(),
             looking: Vec::new(),
             drained: None,
+            misses: 0,
+            watching: false,
             stopping: false,
         };
         let core = &mut group.core;
@@ -137,6 +142,7 @@ impl Group {
         }
         self.core.devices.rest(&mut self.core.reactor);
         self.finish_turn();
+        self.watch_memory();
         let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
         counters.show_waiting(self.connections.len(), now);
         self.check_drained();
@@ -162,6 +168,7 @@ impl Group {
                 self.core.devices.handle(completion, &mut self.core.reactor);
             }
             LISTENERS => self.handle_listener(completion),
+            HOARDERS => self.end_hoarder(),
             CONTROLLERS => self.with(token.tag as usize, |connection, core| {
                 if let Role::Admin(admin) = &mut connection.role {
                     admin.handle_timer(&mut connection.transport, core);
@@ -285,6 +292,42 @@ impl Group {
             self.connections.put(connection);
         }
         self.looking.clear();
+    }
+
+    /// If memory was short in this turn, looks in a while for who holds it.
+    fn watch_memory(&mut self) {
+        let misses = self.core.reactor.pool().misses();
+        if misses == self.misses || self.watching {
+            return;
+        }
+        self.misses = misses;
+        self.watching = true;
+        let patience = self.core.snapshot.limits.stall_timeout;
+        let at = self.core.reactor.turn_time().saturating_add(patience);
+        self.core.reactor.set_timer(Token { owner: HOARDERS, tag: 0 }, at);
+    }
+
+    /// If memory is still short, the host that holds most of it without moving is sent away: all
+    /// that the others wait for is that it moves.
+    fn end_hoarder(&mut self) {
+        self.watching = false;
+        let misses = self.core.reactor.pool().misses();
+        if misses == self.misses && self.core.starved.is_empty() {
+            return;
+        }
+        // The others try again in this turn, and if they miss there is another look.
+        self.misses = misses;
+        let (now, patience) =
+            (self.core.reactor.turn_time(), self.core.snapshot.limits.stall_timeout);
+        let Some(index) = self.connections.largest(|one| one.transport.hoard(now, patience)) else {
+            return;
+        };
+        self.with(index, |connection, core| {
+            let peer = connection.route.peer;
+            log::warn!("{peer}: it holds memory without moving while others wait for some");
+            let reason = CloseReason::Requested("it held memory that others waited for");
+            connection.transport.abort(&mut core.reactor, reason);
+        });
     }
 
     fn send_away(

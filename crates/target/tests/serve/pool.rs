@@ -172,3 +172,65 @@ fn the_protocols_own_data_has_a_reserve() {
         io.write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
     });
 }
+
+/// Asks for memory and then does not move: its data does not come.
+fn sends_nothing(at: SocketAddr) -> (Raw, Raw) {
+    let (admin, controller) = Raw::admin(at);
+    let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    for id in 0..32 {
+        let write = read_write(NvmOpcode::WRITE, 1, 0, 256)
+            .with_command_id(id)
+            .with_data_pointer(Descriptor::transport(1 << 20));
+        raw.command(write, &[]);
+    }
+    raw.receive().ready_to_transfer();
+    (admin, raw)
+}
+
+/// The same, of one that does not take what it has asked for.
+fn takes_nothing(at: SocketAddr) -> (Raw, Raw) {
+    let (admin, controller) = Raw::admin(at);
+    let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    for id in 0..100 {
+        let read = read_write(NvmOpcode::READ, 1, 0, 256)
+            .with_command_id(id)
+            .with_data_pointer(Descriptor::transport(1 << 20));
+        raw.command(read, &[]);
+    }
+    (admin, raw)
+}
+
+/// The same, with log pages, for which nobody has to be allowed anything.
+fn takes_no_log_page(at: SocketAddr) -> (Raw, Raw) {
+    let (mut admin, controller) = Raw::admin(at);
+    let raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    for id in 0..30 {
+        let page = Command::new(AdminOpcode::GET_LOG_PAGE)
+            .with_cdw10(0xffff << 16)
+            .with_cdw11(3)
+            .with_command_id(id)
+            .with_data_pointer(Descriptor::transport(1 << 20));
+        admin.command(page, &[]);
+    }
+    (admin, raw)
+}
+
+/// A host that holds memory and does not move does not keep others from theirs for long.
+#[test]
+fn a_host_that_stalls_gives_way() {
+    let mut config = with_small_pool(config(&["memory:16MiB"]));
+    config.limits.stall_timeout = Duration::from_millis(300);
+    on_each_driver(&config, |target| {
+        let at = address(target);
+        for stall in [sends_nothing, takes_nothing, takes_no_log_page] {
+            let stalled = stall(at);
+            let (_admin, controller) = Peer::admin_as(at, &Hello::admin().of_other_host());
+            let hello = Hello::io(controller, 1).of_other_host();
+            let mut io = Peer::io_as(at, &hello, HostOptions::default());
+            let data = pattern(MEGABYTE, 1);
+            io.write(1, 0, 256, &data).succeeded();
+            assert!(io.read(1, 0, 256, MEGABYTE).bytes() == data);
+            drop(stalled);
+        }
+    });
+}

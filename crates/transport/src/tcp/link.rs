@@ -140,6 +140,11 @@ pub(crate) struct Link {
     pub(crate) outgoing: Outgoing,
     spare: Option<Message>,
     sending: bool,
+    /// Bytes of the send that is under way, and when it or the one before it got on.
+    sending_bytes: usize,
+    sent_at: Duration,
+    /// When something came last.
+    received_at: Duration,
     receiving: Receiving,
     pub(crate) input: Option<Input>,
     /// A buffer that came back from a receive that did not end well.
@@ -164,6 +169,9 @@ impl Link {
             outgoing: Outgoing::default(),
             spare: None,
             sending: false,
+            sending_bytes: 0,
+            sent_at: Duration::ZERO,
+            received_at: Duration::ZERO,
             receiving: Receiving::Idle,
             input: None,
             returned: None,
@@ -194,6 +202,17 @@ impl Link {
     /// Whether everything that was queued has been handed to the kernel.
     pub(crate) fn is_flushed(&self) -> bool {
         !self.sending && self.outgoing.0.is_empty()
+    }
+
+    /// Bytes that are to be sent, if the peer has not taken what is being sent for so long.
+    pub(crate) fn stuck_bytes(&self, now: Duration, patience: Duration) -> usize {
+        let is_stuck = self.sending && now.saturating_sub(self.sent_at) >= patience;
+        if is_stuck { self.sending_bytes + self.outgoing.0.len() } else { 0 }
+    }
+
+    /// Whether nothing has come for so long.
+    pub(crate) fn is_silent(&self, now: Duration, patience: Duration) -> bool {
+        now.saturating_sub(self.received_at) >= patience
     }
 
     pub(crate) fn is_receiving(&self) -> bool {
@@ -236,6 +255,8 @@ impl Link {
         let next = self.spare.take().unwrap_or_default();
         let message = std::mem::replace(&mut self.outgoing.0, next);
         self.sending = true;
+        self.sending_bytes = message.len();
+        self.sent_at = reactor.turn_time();
         self.sends = self.sends.wrapping_add(1);
         reactor.submit(self.token(SEND), Operation::Send { socket, message });
         true
@@ -326,6 +347,7 @@ impl Link {
 
     fn handle_receive(&mut self, reactor: &mut Reactor, outcome: Outcome) -> Happened {
         let receiving = std::mem::replace(&mut self.receiving, Receiving::Idle);
+        self.received_at = reactor.turn_time();
         if !self.is_open() {
             self.discard(reactor, outcome, receiving);
             return Happened::Nothing;

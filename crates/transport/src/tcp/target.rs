@@ -135,6 +135,16 @@ impl Connection {
         self.session.in_flight()
     }
 
+    /// Bytes that it holds for a host that has done nothing about them for so long.
+    pub(crate) fn hoard(&self, now: Duration, patience: Duration) -> usize {
+        let fetching = if self.is_paused() || !self.link.is_silent(now, patience) {
+            0
+        } else {
+            self.slots.iter().filter_map(|state| state.buffer.as_deref()).map(<[u8]>::len).sum()
+        };
+        fetching + self.link.stuck_bytes(now, patience)
+    }
+
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -58,6 +58,7 @@ fn every_key_of_the_form_is_in_the_example() {
         "connections",
         "connect-timeout",
         "drain-timeout",
+        "stall-timeout",
         "keep-alive-min",
         "keep-alive-max",
         "pool-size",
