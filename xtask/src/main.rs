@@ -7,6 +7,7 @@ mod instructions;
 mod packages;
 mod peers;
 mod report;
+mod report_page;
 mod test;
 mod tidy;
 
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 enum Task {
     /// Run all tests; the first time this downloads and prepares a Linux guest
     Test {
-        /// Leave out the tests with real peers, which boot guests
+        /// Leave out the tests with real peers, which boot guests, and those in a browser
         #[arg(long)]
         quick: bool,
         /// Take the time for the slower ones, too
@@ -47,6 +48,12 @@ enum Task {
         /// The reactor's driver on our side
         #[arg(long, default_value = "uring", value_parser = ["uring", "epoll"])]
         driver: String,
+    },
+    /// Open report pages in a browser alone
+    Page {
+        /// For the program that does it: `--help` says what
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
     /// Fuzz one target of fuzz/
     Fuzz {
@@ -158,6 +165,11 @@ fn run(task: Task) -> Result<ExitCode> {
             let driver =
                 if driver == "epoll" { peers::Driver::Epoll } else { peers::Driver::Uring };
             peers::run(root, &mut report, &[driver], filter.as_deref());
+            Ok(code(report.finish()))
+        }
+        Task::Page { arguments } => {
+            let mut report = report::Report::new();
+            report_page::run(root, &mut report, &arguments);
             Ok(code(report.finish()))
         }
         Task::Fuzz { target, seconds } => {

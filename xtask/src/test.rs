@@ -7,6 +7,7 @@ use crate::fuzz;
 use crate::instructions;
 use crate::peers::{self, Driver};
 use crate::report::Report;
+use crate::report_page;
 use crate::tidy;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -16,7 +17,7 @@ use std::process::{Command, Stdio};
 /// How much of the tests to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Without guests.
+    /// Without guests and browser.
     Quick,
     /// What CI runs.
     Normal,
@@ -69,6 +70,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     }
 
     if extent != Extent::Quick {
+        report.announce("the report page in a browser");
+        report_page::run(root, &mut report, &[]);
         report.announce("real peers");
         let drivers: &[Driver] = match extent {
             Extent::All => &[Driver::Uring, Driver::Epoll],

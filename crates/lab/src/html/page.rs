@@ -30,6 +30,10 @@ const CPU_CAVEAT: &str = "On loopback and between virtual ends on one machine th
     receiver's packet work on the sender's core: host and target cannot be told apart exactly. \
     Host + target together is the robust number, and softirqs stand for interrupts.";
 
+/// The same in a line, where there is none but a column of such numbers.
+const CPU_CAVEAT_SHORT: &str = "on one machine the kernel does the receiver's packet work on the \
+    sender's core: read host + target together.";
+
 /// Cells that are named at most where a list of them is told.
 const NAMED_MAX: usize = 12;
 
@@ -402,6 +406,7 @@ fn details(section: &Section) -> Markup {
         details {
             summary { "All cells" }
             (grid(&section.all))
+            p .note { "CPU: " (CPU_CAVEAT_SHORT) }
         }
         @if !section.commands.is_empty() {
             details {

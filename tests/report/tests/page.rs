@@ -1,0 +1,176 @@
+//! The report page as text: what it says, and that it needs nothing else.
+
+use std::path::{Path, PathBuf};
+
+use report_page::made_up::{self, Machine};
+use tempfile::TempDir;
+use weft_lab::{
+    compare::{self, Answer, Question},
+    html, results,
+    study::builtin,
+};
+
+fn results_of(study: &str, machine: &Machine, folder: &TempDir) -> PathBuf {
+    let directory = folder.path().join(format!("{study}-{}", machine.seed));
+    made_up::write(study, machine, &directory).expect("results");
+    directory
+}
+
+fn page(studies: &[&str]) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = Machine::default();
+    let directories: Vec<PathBuf> =
+        studies.iter().map(|study| results_of(study, &machine, &folder)).collect();
+    let directories: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
+    html::report(&directories).expect("a page")
+}
+
+/// What a reader sees: without scripts, styles and tags.
+fn text_of(page: &str) -> String {
+    let mut text = String::new();
+    let mut rest = page;
+    while let Some((before, tag)) = rest.split_once('<') {
+        text += before;
+        let ends = ["script", "style"].into_iter().find(|name| tag.starts_with(name));
+        let after = match ends {
+            Some(name) => tag.split_once(&format!("</{name}>")).map(|(_, after)| after),
+            None => tag.split_once('>').map(|(_, after)| after),
+        };
+        rest = after.expect("a whole tag");
+    }
+    text += rest;
+    text.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"")
+}
+
+#[test]
+fn a_page_needs_nothing_but_itself() {
+    let page = page(&["first-look"]);
+    let markup = page.split("<script id=\"charts\"").next().expect("a page");
+    for attribute in ["src=", "href="] {
+        for (at, _) in markup.match_indices(attribute) {
+            let value = &markup[at + attribute.len()..];
+            let local = value.starts_with("\"#") || value.starts_with("\"data:");
+            assert!(local, "{}", &value[..value.len().min(60)]);
+        }
+    }
+    assert!(!markup.contains("@import") && !markup.contains("url("));
+    assert!(markup.contains("default-src 'none'"), "the page forbids itself to load anything");
+    assert!(page.len() < 3_000_000, "{}", page.len());
+}
+
+#[test]
+fn the_same_results_give_the_same_page() {
+    assert!(page(&["size-sweep"]) == page(&["size-sweep"]));
+}
+
+#[test]
+fn a_first_look_says_what_it_is() {
+    let text = text_of(&page(&["first-look"]));
+    for part in [
+        "two repeats (n = 2), short cells (1.20 s), no steady state was waited for",
+        "steady state was not waited for",
+        "weft study run first-look --seed 7",
+        "target on the same machine",
+        "Made-up CPU",
+        "of the raw round trips",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn every_study_has_a_page_that_says_what_is_missing_and_why() {
+    for builtin in builtin::BUILTINS {
+        let page = page(&[builtin.name]);
+        let text = text_of(&page);
+        let plan = builtin.plan().expect("a plan");
+        assert!(text.contains(&plan.title) && text.contains(&plan.question), "{}", builtin.name);
+        assert!(text.contains("What was found") && text.contains("Environment"));
+        assert!(text.contains("n = "), "{}", builtin.name);
+        if plan.has("transport", "rdma") {
+            let reason = "this machine has no RDMA device, and this build no RDMA transport";
+            assert!(text.contains(reason), "{}", builtin.name);
+        }
+        if text.contains("CPU") {
+            assert!(text.contains("read host + target together"), "{}", builtin.name);
+        }
+        for figure in plan.plots.iter().filter(|plot| !plot.figure.is_empty()).take(1) {
+            assert!(text.contains(&format!("after {}", figure.figure)), "{}", builtin.name);
+        }
+    }
+}
+
+#[test]
+fn void_and_failed_cells_are_told_with_their_reasons() {
+    let text = text_of(&page(&["concurrency"]));
+    for part in [
+        "the target served 12 commands on another poll group",
+        "the peer closed the connection",
+        "IOPS had not settled",
+        "Cells without a result",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn published_numbers_stand_beside_ours_with_both_machines() {
+    let text = text_of(&page(&["target-interference"]));
+    for part in [
+        "Beside the paper",
+        "Xeon Silver 4210R",
+        "Made-up CPU",
+        "latency interference",
+        "same shape",
+        "L-app: p99 under 10 % of background is",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn several_studies_make_one_page() {
+    let page = page(&["concurrency", "size-sweep"]);
+    let text = text_of(&page);
+    assert!(text.contains("Across the studies") && text.contains("2 studies"));
+    assert!(page.contains("href=\"#study-1\"") && page.contains("id=\"study-1\""));
+    assert_eq!(page.matches("id=\"library\"").count(), 1, "the library is there once");
+}
+
+#[test]
+fn what_cannot_be_read_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = html::report(&[folder.path()]).expect_err("no results");
+    assert!(error.to_string().contains("environment.json"), "{error}");
+    assert!(html::report(&[]).is_err());
+    let directory = results_of("saturation", &Machine::default(), &folder);
+    let nowhere = folder.path().join("no/such/folder/report.html");
+    assert!(html::write_report(&[&directory], &nowhere).is_err());
+    // A plan of another version costs the plan's figures, not the page.
+    std::fs::write(directory.join(results::file::PLAN), "name = 1\n").expect("a write");
+    let page = html::report(&[&directory]).expect("a page");
+    assert!(text_of(&page).contains("The plan beside the results cannot be read"));
+    assert!(page.contains("data-chart") || page.contains("<table>"));
+}
+
+fn compared(study: &str, slowness: f64) -> compare::Comparison {
+    let folder = tempfile::tempdir().expect("a folder");
+    let load =
+        |machine: &Machine| results::load(&results_of(study, machine, &folder)).expect("results");
+    let first = load(&Machine::default());
+    let second = load(&Machine { slowness, seed: 2, ..Machine::default() });
+    compare::compare(&first, &second, Question::default())
+}
+
+#[test]
+fn a_slower_machine_is_found_to_be_slower_and_the_same_one_is_not() {
+    let slower = compared("concurrency", 1.15);
+    assert!(slower.is_slower());
+    let told = slower.quantities().filter(|one| one.answer == Answer::Slower).count();
+    assert!(told > 20, "{told}");
+    let same = compared("concurrency", 1.0);
+    assert!(!same.is_slower(), "{:?}", same.overall);
+    let faster = compared("concurrency", 0.8);
+    assert!(!faster.is_slower());
+    assert!(faster.quantities().any(|one| one.answer == Answer::Faster));
+}

@@ -1,0 +1,58 @@
+//! The report page in a browser.
+//!
+//! Chromium and its driver are the distribution's. Where they are missing they are installed, which
+//! takes root; without it the stage fails and says what to install. It is never skipped: a page
+//! that nobody opened is not tested.
+
+use crate::packages;
+use crate::report::Report;
+use crate::test;
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The programs, and the Debian packages that hold them.
+const PROGRAMS: &[(&str, &str)] = &[("chromium", "chromium"), ("chromedriver", "chromium-driver")];
+
+/// Opens pages in Chromium and counts what was checked.
+pub(crate) fn run(root: &Path, report: &mut Report, arguments: &[String]) {
+    if report.check("chromium and chromedriver", || {
+        packages::need("the report page is tested in Chromium", PROGRAMS)
+    }) && report.check("build of the page's tests", || build(root))
+        && let Err(error) = look(root, report, arguments)
+    {
+        report.add_failure(&format!("report page: {error:#}"));
+    }
+}
+
+fn build(root: &Path) -> Result<()> {
+    test::cargo(root, &["build", "--package", "report-page"])
+}
+
+/// Runs the checks; each says in a line of its own how it went.
+fn look(root: &Path, report: &mut Report, arguments: &[String]) -> Result<()> {
+    let weft = test::build_binary(root)?;
+    let program = test::target_folder(root).join("debug/report-page");
+    let mut command = Command::new(&program);
+    command.arg("--weft").arg(weft).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
+    let lines = BufReader::new(child.stdout.take().context("no output")?).lines();
+    let (mut passed, mut failed) = (0, 0);
+    for line in lines.map_while(Result::ok) {
+        println!("{line}");
+        if line.starts_with("PASS ") {
+            passed += 1;
+        } else if let Some(check) = line.strip_prefix("FAIL ") {
+            failed += 1;
+            report.add_failure(&format!("report page: {check}"));
+        }
+    }
+    report.add(passed, 0);
+    let status = child.wait()?;
+    if !status.success() && failed == 0 {
+        bail!("{status}");
+    }
+    // A program that checks nothing has not passed.
+    if passed == 0 { bail!("nothing was checked") } else { Ok(()) }
+}
