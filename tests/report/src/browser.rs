@@ -99,8 +99,8 @@ impl Browser {
         self.resize(width).await?;
         let url = Url::from_file_path(page)
             .map_err(|()| anyhow::anyhow!("{} is no absolute path", page.display()))?;
-        // Through the browser, for a file has no base to join to.
-        self.script("window.location.href = arguments[0]", vec![json!(url.as_str())]).await?;
+        // Not by a script: no page may send the browser to a file.
+        self.cdp("Page.navigate", json!({ "url": url.as_str() })).await?;
         self.wait("document.readyState === 'complete' && window.weftReport !== undefined")
             .await
             .with_context(|| format!("{} does not come up", page.display()))

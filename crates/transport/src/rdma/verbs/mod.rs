@@ -38,6 +38,7 @@ use std::time::Duration;
 
 use weft_reactor::{Pool, Waker};
 
+pub use real::{Found, devices};
 pub(crate) use types::{
     Access, Happened, ManagerEvent, Parameters, Piece, PostError, PrivateData, QueuePairLimits,
     QueuePairOptions, ReceiveWork, SendOperation, SendWork, WorkCompletion,
@@ -155,7 +156,6 @@ impl Listener {
 /// rejected without a word.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    #[expect(dead_code, reason = "nobody comes in over real devices yet")]
     Real(real::Incoming),
     Software(software::Incoming),
 }

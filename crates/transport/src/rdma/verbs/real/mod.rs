@@ -1,185 +1,218 @@
-//! The devices of this machine.
+//! The devices of this machine, through libibverbs and librdmacm.
 //!
-//! The types have no values yet: nothing can be opened, and so nothing can be done with it.
+//! Both libraries are loaded when they are first needed, so that the same binary runs where they
+//! are missing. Each type here owns what its C counterpart must not outlive: a queue pair goes
+//! before its identifier, its completion queue and its protection domain; regions and queues go
+//! before their domain; identifiers before their event channel.
+
+mod abi;
+mod device;
+mod endpoint;
+mod identifier;
+mod library;
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::time::Duration;
 
-use weft_reactor::Pool;
-
-use super::{
-    Access, Attributes, ManagerEvent, Parameters, PostError, QueuePairLimits, QueuePairOptions,
-    ReceiveWork, SendWork, WorkCompletion,
-};
+use super::{Happened, ManagerEvent, Parameters, PrivateData};
+use abi::event;
+pub(crate) use device::{CompletionQueue, Device, Region};
+pub use device::{Found, devices};
+pub(crate) use endpoint::Endpoint;
+use identifier::{Channel, Identifier};
 
 #[derive(Debug)]
-pub(crate) enum Manager {}
+pub(crate) struct Manager {
+    channel: Arc<Channel>,
+}
 
 impl Manager {
     pub(super) fn open() -> io::Result<Self> {
-        let what = "this machine's RDMA devices are not used yet";
-        Err(io::Error::new(io::ErrorKind::Unsupported, what))
+        Ok(Self { channel: Channel::open()? })
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        match *self {}
+        self.channel.descriptor()
     }
 
-    pub(super) fn listen(&mut self, _: SocketAddr, _: u32) -> io::Result<Listener> {
-        match *self {}
+    pub(super) fn listen(&mut self, address: SocketAddr, backlog: u32) -> io::Result<Listener> {
+        let identifier = Identifier::new(&self.channel, 0)?;
+        identifier.bind(address)?;
+        identifier.listen(backlog)?;
+        Ok(Listener { identifier })
     }
 
     pub(super) fn resolve(
         &mut self,
-        _: SocketAddr,
-        _: Option<SocketAddr>,
-        _: Duration,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+        timeout: Duration,
     ) -> io::Result<Endpoint> {
-        match *self {}
+        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        // The route is asked for with the same patience, when the address is known.
+        let user = usize::try_from(timeout_ms).unwrap_or(0);
+        let identifier = Identifier::new(&self.channel, user)?;
+        identifier.resolve(remote, local, timeout_ms)?;
+        Ok(Endpoint::new(identifier))
     }
 
-    pub(super) fn adopt(&mut self, _: Incoming) -> io::Result<Endpoint> {
-        match *self {}
+    pub(super) fn adopt(&mut self, incoming: Incoming) -> io::Result<Endpoint> {
+        Ok(Endpoint::new(incoming.adopt(&self.channel)?))
     }
 
     pub(super) fn poll(&mut self) -> io::Result<Option<ManagerEvent>> {
-        match *self {}
+        loop {
+            let mut raw = ptr::null_mut();
+            let functions = self.channel.functions;
+            // SAFETY: the channel is alive and does not block; `raw` is written to.
+            let result = library::done(unsafe {
+                (functions.rdma_get_cm_event)(self.channel.raw(), &raw mut raw)
+            });
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+                Ok(()) => {}
+            }
+            let raw = library::made(raw)?;
+            // SAFETY: the event is alive until it is acknowledged below.
+            let told = self.read(unsafe { raw.as_ref() });
+            // SAFETY: it came from `rdma_get_cm_event`; all that was of use in it was copied.
+            library::done(unsafe { (functions.rdma_ack_cm_event)(raw.as_ptr()) })?;
+            if let Some(event) = told {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    /// What an event says to us, if it says anything.
+    fn read(&self, event: &abi::Event) -> Option<ManagerEvent> {
+        let failed =
+            |step| Happened::Failed { step, error: event.status.checked_abs().unwrap_or(0) };
+        let happened = match event.kind {
+            event::ADDRESS_RESOLVED => self.ask_for_route(event.identifier),
+            event::ROUTE_RESOLVED => Happened::RouteResolved,
+            event::CONNECT_REQUEST => {
+                let identifier = NonNull::new(event.identifier)?;
+                // SAFETY: a request brings a new identifier on this channel, which nobody has.
+                let identifier = unsafe { Identifier::received(identifier, &self.channel) };
+                let incoming = super::Incoming::Real(Incoming { identifier: Some(identifier) });
+                let happened =
+                    Happened::Requested { incoming, parameters: parameters(&event.connection) };
+                return Some(ManagerEvent { key: identifier::key(event.listener), happened });
+            }
+            event::ESTABLISHED => {
+                Happened::Established { parameters: parameters(&event.connection) }
+            }
+            event::REJECTED => Happened::Rejected {
+                reason: event.status,
+                private_data: parameters(&event.connection).private_data,
+            },
+            event::ADDRESS_ERROR => failed("the address has no RDMA device"),
+            event::ROUTE_ERROR => failed("there is no route to the address"),
+            event::CONNECT_ERROR => failed("the connection cannot be made"),
+            event::UNREACHABLE => failed("the peer does not answer"),
+            event::DISCONNECTED => Happened::Disconnected,
+            event::DEVICE_REMOVAL => Happened::DeviceRemoved,
+            event::ADDRESS_CHANGE => Happened::AddressChanged,
+            // The end of a connection's time in limbo, multicast, and what else may come.
+            _ => return None,
+        };
+        Some(ManagerEvent { key: identifier::key(event.identifier), happened })
+    }
+
+    fn ask_for_route(&self, identifier: *mut abi::Identifier) -> Happened {
+        let resolve = self.channel.functions.rdma_resolve_route;
+        // SAFETY: the identifier is alive as long as an event of it is not acknowledged: its
+        // destruction, which is this thread's, too, waits for that.
+        let result = library::done(unsafe {
+            let timeout_ms = i32::try_from((*identifier).user.addr()).unwrap_or(i32::MAX);
+            resolve(identifier, timeout_ms)
+        });
+        match result {
+            Ok(()) => Happened::AddressResolved,
+            Err(error) => Happened::Failed {
+                step: "the route cannot be asked for",
+                error: error.raw_os_error().unwrap_or(0),
+            },
+        }
+    }
+}
+
+fn parameters(connection: &abi::Connection) -> Parameters {
+    let length = usize::from(connection.private_data_length);
+    let bytes = if connection.private_data.is_null() {
+        &[]
+    } else {
+        // SAFETY: the event is not acknowledged yet and holds as many bytes as it says.
+        unsafe { std::slice::from_raw_parts(connection.private_data.cast::<u8>(), length) }
+    };
+    Parameters {
+        private_data: PrivateData::new(bytes),
+        responder_resources: connection.responder_resources,
+        initiator_depth: connection.initiator_depth,
     }
 }
 
 #[derive(Debug)]
-pub(crate) enum Listener {}
+pub(crate) struct Listener {
+    identifier: Identifier,
+}
 
 impl Listener {
     pub(super) fn key(&self) -> u64 {
-        match *self {}
+        self.identifier.key()
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
-        match *self {}
+        self.identifier.local_address()
     }
 }
 
 #[derive(Debug)]
-pub(crate) enum Incoming {}
+pub(crate) struct Incoming {
+    /// There until it is adopted or rejected.
+    identifier: Option<Identifier>,
+}
 
 impl Incoming {
-    pub(super) fn reject(self, _: &[u8]) {
-        match self {}
+    pub(super) fn reject(mut self, private_data: &[u8]) {
+        if let Some(identifier) = self.identifier.take() {
+            reject(&identifier, private_data);
+        }
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
-        match *self {}
+        self.identifier.as_ref().ok_or(io::ErrorKind::NotConnected)?.local_address()
     }
 
     pub(super) fn peer_address(&self) -> io::Result<SocketAddr> {
-        match *self {}
+        self.identifier.as_ref().ok_or(io::ErrorKind::NotConnected)?.peer_address()
+    }
+
+    fn adopt(mut self, channel: &Arc<Channel>) -> io::Result<Identifier> {
+        let mut identifier = self.identifier.take().ok_or(io::ErrorKind::NotConnected)?;
+        if let Err(error) = identifier.migrate(channel) {
+            reject(&identifier, &[]);
+            return Err(error);
+        }
+        Ok(identifier)
     }
 }
 
-#[derive(Debug)]
-pub(crate) enum Endpoint {}
-
-impl Endpoint {
-    pub(super) fn key(&self) -> u64 {
-        match *self {}
-    }
-
-    pub(super) fn device_key(&self) -> Option<u64> {
-        match *self {}
-    }
-
-    pub(super) fn open_device(&self) -> io::Result<Device> {
-        match *self {}
-    }
-
-    pub(super) fn create_queue_pair(
-        &mut self,
-        _: &Device,
-        _: &CompletionQueue,
-        _: QueuePairOptions,
-    ) -> io::Result<QueuePairLimits> {
-        match *self {}
-    }
-
-    pub(super) fn connect(&mut self, _: &Parameters) -> io::Result<()> {
-        match *self {}
-    }
-
-    pub(super) fn accept(&mut self, _: &Parameters) -> io::Result<()> {
-        match *self {}
-    }
-
-    pub(super) fn reject(&mut self, _: &[u8]) -> io::Result<()> {
-        match *self {}
-    }
-
-    pub(super) fn disconnect(&mut self) -> io::Result<()> {
-        match *self {}
-    }
-
-    pub(super) fn post_send(&mut self, _: &[SendWork]) -> Result<(), PostError> {
-        match *self {}
-    }
-
-    pub(super) fn post_receive(&mut self, _: &[ReceiveWork]) -> Result<(), PostError> {
-        match *self {}
-    }
-
-    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
-        match *self {}
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(identifier) = self.identifier.take() {
+            reject(&identifier, &[]);
+        }
     }
 }
 
-#[derive(Debug)]
-pub(crate) enum Device {}
-
-impl Device {
-    pub(super) fn attributes(&self) -> &Attributes {
-        match *self {}
-    }
-
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        match *self {}
-    }
-
-    pub(super) fn take_events(&mut self) {
-        match *self {}
-    }
-
-    pub(super) fn register(&self, _: &Pool, _: usize, _: usize, _: Access) -> io::Result<Region> {
-        match *self {}
-    }
-
-    pub(super) fn create_completion_queue(&self, _: u32) -> io::Result<CompletionQueue> {
-        match *self {}
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum Region {}
-
-impl Region {
-    pub(super) fn local_key(&self) -> u32 {
-        match *self {}
-    }
-
-    pub(super) fn remote_key(&self) -> u32 {
-        match *self {}
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum CompletionQueue {}
-
-impl CompletionQueue {
-    pub(super) fn poll(&mut self, _: usize, _: &mut Vec<WorkCompletion>) -> io::Result<usize> {
-        match *self {}
-    }
-
-    pub(super) fn arm(&mut self) -> io::Result<()> {
-        match *self {}
+fn reject(identifier: &Identifier, private_data: &[u8]) {
+    if let Err(error) = identifier.reject(private_data) {
+        log::debug!("an RDMA connection request cannot be rejected: {error}");
     }
 }

@@ -1,0 +1,274 @@
+//! One connection: an identifier and its queue pair.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use super::super::types::{PIECES, Pieces};
+use super::super::{
+    Parameters, PostError, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation, SendWork,
+};
+use super::abi::{self, Scatter, flag, opcode};
+use super::device::{CompletionQueue, Device, Domain, Queue};
+use super::identifier::Identifier;
+use super::library::{done, made};
+
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    // Fields are dropped in this order: the queue pair before the identifier.
+    pair: Option<QueuePair>,
+    identifier: Identifier,
+    sends: Vec<abi::Send>,
+    receives: Vec<abi::Receive>,
+    pieces: Vec<[Scatter; PIECES]>,
+}
+
+impl Endpoint {
+    pub(super) fn new(identifier: Identifier) -> Self {
+        let (sends, receives, pieces) = (Vec::new(), Vec::new(), Vec::new());
+        Self { pair: None, identifier, sends, receives, pieces }
+    }
+
+    pub(in super::super) fn key(&self) -> u64 {
+        self.identifier.key()
+    }
+
+    pub(in super::super) fn device_key(&self) -> Option<u64> {
+        self.identifier.context().map(|context| context.addr().get() as u64)
+    }
+
+    pub(in super::super) fn open_device(&self) -> io::Result<Device> {
+        let context = self.identifier.context().ok_or(io::ErrorKind::NotConnected)?;
+        Device::open(self.identifier.functions(), context, self.identifier.port())
+    }
+
+    pub(in super::super) fn create_queue_pair(
+        &mut self,
+        device: &Device,
+        completions: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> io::Result<QueuePairLimits> {
+        if self.pair.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let create = self.identifier.functions().rdma_create_qp;
+        let mut result = Ok(());
+        for inline_bytes in [options.inline_bytes, 0] {
+            let mut wanted = wanted(completions, options, inline_bytes);
+            let domain = device.domain().raw();
+            // SAFETY: identifier, domain and queue are alive and are kept so by the pair; the
+            // options are written back to.
+            result = done(unsafe { create(self.identifier.raw(), domain, &raw mut wanted) });
+            if result.is_ok() {
+                // SAFETY: the identifier is alive and has a queue pair now.
+                let raw = made(unsafe { (*self.identifier.raw()).pair })?;
+                self.pair = Some(QueuePair {
+                    raw,
+                    identifier: self.identifier.raw(),
+                    destroy: self.identifier.functions().rdma_destroy_qp,
+                    _completions: Rc::clone(completions.queue()),
+                    _domain: Rc::clone(device.domain()),
+                });
+                // SAFETY: the queue pair is alive; its number never changes.
+                let number = unsafe { (*raw.as_ptr()).number };
+                return Ok(QueuePairLimits { number, inline_bytes: wanted.inline_bytes });
+            }
+        }
+        result.and(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    pub(in super::super) fn connect(&mut self, parameters: &Parameters) -> io::Result<()> {
+        self.identifier.connect(parameters)
+    }
+
+    pub(in super::super) fn accept(&mut self, parameters: &Parameters) -> io::Result<()> {
+        self.identifier.accept(parameters)
+    }
+
+    pub(in super::super) fn reject(&mut self, private_data: &[u8]) -> io::Result<()> {
+        self.identifier.reject(private_data)
+    }
+
+    pub(in super::super) fn disconnect(&mut self) -> io::Result<()> {
+        self.identifier.disconnect()
+    }
+
+    pub(in super::super) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.identifier.local_address()
+    }
+
+    pub(in super::super) fn post_send(&mut self, chain: &[SendWork]) -> Result<(), PostError> {
+        let pair = raw_pair(self.pair.as_ref())?;
+        self.pieces.clear();
+        self.pieces.extend(chain.iter().map(|work| scatter(&work.pieces)));
+        self.sends.clear();
+        self.sends
+            .extend(chain.iter().zip(&mut self.pieces).map(|(work, pieces)| send(work, pieces)));
+        link(&mut self.sends, |work, next| work.next = next);
+        let Some(first) = self.sends.first_mut() else { return Ok(()) };
+        let first: *mut abi::Send = first;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is alive; the chain and its lists lie in vectors that do not
+        // change before this returns. Memory that the pieces name is kept by who posts.
+        let result = unsafe { ((*(*pair).context).post_send)(pair, first, &raw mut bad) };
+        posted(result, &self.sends, bad)
+    }
+
+    pub(in super::super) fn post_receive(
+        &mut self,
+        chain: &[ReceiveWork],
+    ) -> Result<(), PostError> {
+        let pair = raw_pair(self.pair.as_ref())?;
+        self.pieces.clear();
+        self.pieces.extend(chain.iter().map(|work| scatter(&work.pieces)));
+        self.receives.clear();
+        self.receives.extend(chain.iter().zip(&mut self.pieces).map(|(work, pieces)| {
+            let pieces_used = used(&work.pieces);
+            let list = pieces.as_mut_ptr();
+            abi::Receive { work: work.work, next: ptr::null_mut(), list, pieces: pieces_used }
+        }));
+        link(&mut self.receives, |work, next| work.next = next);
+        let Some(first) = self.receives.first_mut() else { return Ok(()) };
+        let first: *mut abi::Receive = first;
+        let mut bad = ptr::null_mut();
+        // SAFETY: as for sends.
+        let result = unsafe { ((*(*pair).context).post_recv)(pair, first, &raw mut bad) };
+        posted(result, &self.receives, bad)
+    }
+}
+
+/// A queue pair. It is destroyed before its identifier, its queue and its domain.
+#[derive(Debug)]
+struct QueuePair {
+    raw: NonNull<abi::Pair>,
+    identifier: *mut abi::Identifier,
+    destroy: unsafe extern "C" fn(*mut abi::Identifier),
+    _completions: Rc<Queue>,
+    _domain: Rc<Domain>,
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: the endpoint drops this before the identifier, which so is alive.
+        unsafe { (self.destroy)(self.identifier) };
+    }
+}
+
+fn wanted(
+    completions: &CompletionQueue,
+    options: QueuePairOptions,
+    inline_bytes: u32,
+) -> abi::PairOptions {
+    let pieces = u32::try_from(PIECES).unwrap_or(1);
+    abi::PairOptions {
+        context: ptr::null_mut(),
+        send_queue: completions.queue().raw(),
+        receive_queue: completions.queue().raw(),
+        shared_receives: ptr::null_mut(),
+        send_depth: options.send_depth,
+        receive_depth: options.receive_depth,
+        send_pieces: pieces,
+        receive_pieces: pieces,
+        inline_bytes,
+        kind: abi::RELIABLE_CONNECTION,
+        all_signalled: 0,
+    }
+}
+
+fn raw_pair(pair: Option<&QueuePair>) -> Result<*mut abi::Pair, PostError> {
+    let none = || PostError { posted: 0, error: io::ErrorKind::NotConnected.into() };
+    pair.map(|pair| pair.raw.as_ptr()).ok_or_else(none)
+}
+
+fn scatter(pieces: &Pieces) -> [Scatter; PIECES] {
+    pieces.map(|piece| Scatter { address: piece.address, length: piece.bytes, key: piece.key })
+}
+
+/// How many pieces there are before the empty one.
+fn used(pieces: &Pieces) -> i32 {
+    let used = pieces.iter().take_while(|piece| piece.bytes > 0).count();
+    i32::try_from(used).unwrap_or(0)
+}
+
+fn send(work: &SendWork, pieces: &mut [Scatter; PIECES]) -> abi::Send {
+    let (opcode, invalidate, remote_address, remote_key) = match work.operation {
+        SendOperation::Send => (opcode::SEND, 0, 0, 0),
+        SendOperation::SendInvalidate { key } => (opcode::SEND_WITH_INVALIDATE, key, 0, 0),
+        SendOperation::Read { address, key } => (opcode::READ, 0, address, key),
+        SendOperation::Write { address, key } => (opcode::WRITE, 0, address, key),
+    };
+    let signalled = if work.signalled { flag::SIGNALED } else { 0 };
+    let inline = if work.inline { flag::INLINE } else { 0 };
+    abi::Send {
+        work: work.work,
+        next: ptr::null_mut(),
+        list: pieces.as_mut_ptr(),
+        pieces: used(&work.pieces),
+        opcode,
+        flags: signalled | inline,
+        invalidate,
+        remote_address,
+        remote_key,
+        behind: [0; 9],
+    }
+}
+
+/// Chains each request to the one behind it.
+fn link<T>(works: &mut [T], set: impl Fn(&mut T, *mut T)) {
+    let mut next = ptr::null_mut();
+    for work in works.iter_mut().rev() {
+        set(work, next);
+        next = work;
+    }
+}
+
+/// What posting came to; `bad` is the request that was not taken, if one was not.
+fn posted<T>(result: i32, works: &[T], bad: *mut T) -> Result<(), PostError> {
+    if result == 0 {
+        return Ok(());
+    }
+    let posted = works.iter().position(|work| ptr::eq(work, bad)).unwrap_or(0);
+    Err(PostError { posted, error: io::Error::from_raw_os_error(result.abs()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Piece;
+    use super::*;
+
+    fn work(operation: SendOperation) -> SendWork {
+        let pieces = [Piece { address: 64, bytes: 8, key: 3 }, Piece::default()];
+        SendWork { work: 5, operation, pieces, signalled: true, inline: false }
+    }
+
+    #[test]
+    fn requests_say_what_they_do() {
+        let mut pieces = scatter(&work(SendOperation::Send).pieces);
+        assert_eq!((pieces[0].address, pieces[0].length, pieces[0].key), (64, 8, 3));
+        let read = send(&work(SendOperation::Read { address: 9, key: 7 }), &mut pieces);
+        assert_eq!((read.opcode, read.remote_address, read.remote_key), (4, 9, 7));
+        assert_eq!((read.pieces, read.flags, read.work), (1, 2, 5));
+        let write = send(&work(SendOperation::Write { address: 9, key: 7 }), &mut pieces);
+        assert_eq!((write.opcode, write.remote_key), (0, 7));
+        let last = send(&work(SendOperation::SendInvalidate { key: 6 }), &mut pieces);
+        assert_eq!((last.opcode, last.invalidate), (9, 6));
+        let inline = SendWork { inline: true, signalled: false, ..work(SendOperation::Send) };
+        assert_eq!(send(&inline, &mut pieces).flags, 8);
+    }
+
+    #[test]
+    fn a_chain_ends_and_what_was_posted_is_counted() {
+        let mut pieces = [scatter(&work(SendOperation::Send).pieces); 3];
+        let mut sends: Vec<_> =
+            pieces.iter_mut().map(|pieces| send(&work(SendOperation::Send), pieces)).collect();
+        link(&mut sends, |work, next| work.next = next);
+        assert!(ptr::eq(sends[0].next, &raw const sends[1]));
+        assert!(ptr::eq(sends[1].next, &raw const sends[2]));
+        assert!(sends[2].next.is_null());
+        let bad = &raw mut sends[2];
+        let error = posted(12, &sends, bad).expect_err("one was not taken");
+        assert_eq!((error.posted, error.error.raw_os_error()), (2, Some(12)));
+        assert!(posted(0, &sends, ptr::null_mut()).is_ok());
+    }
+}

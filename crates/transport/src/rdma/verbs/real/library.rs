@@ -1,0 +1,62 @@
+//! The libraries, loaded once for the process, and what can be wrong with that.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use super::abi::Functions;
+
+const VERBS: &str = "libibverbs.so.1";
+const MANAGER: &str = "librdmacm.so.1";
+const INSTALL: &str = "RDMA needs libibverbs and librdmacm: install rdma-core (on Debian: \
+    apt-get install ibverbs-providers librdmacm1)";
+
+/// The functions of both libraries, which stay loaded for the life of the process.
+pub(super) fn functions() -> io::Result<&'static Functions> {
+    static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
+    LOADED.get_or_init(load).as_ref().map_err(|why| io::Error::new(io::ErrorKind::NotFound, &**why))
+}
+
+fn load() -> Result<Functions, String> {
+    let open = |name| {
+        // SAFETY: what these two libraries do when they are loaded is harmless at any time.
+        unsafe { Library::new(name) }.map_err(|error| format!("{INSTALL}; {error}"))
+    };
+    let (verbs, manager) = (open(VERBS)?, open(MANAGER)?);
+    let functions = Functions::find(&verbs, &manager)
+        .map_err(|error| format!("{VERBS} or {MANAGER} is too old: {error}"))?;
+    // Their functions are used for as long as there is a process.
+    std::mem::forget((verbs, manager));
+    hold_devices(&functions);
+    Ok(functions)
+}
+
+/// Lets the connection manager open its devices and never close them, so that a context that was
+/// seen once is there for good.
+fn hold_devices(functions: &Functions) {
+    let mut count = 0;
+    // SAFETY: the list is never given back, and with it no context.
+    let _ = unsafe { (functions.rdma_get_devices)(&raw mut count) };
+}
+
+/// What a function returned that answers with a pointer and leaves its reason in `errno`.
+pub(super) fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
+}
+
+/// What a function returned that answers with 0, or with -1 and its reason in `errno`.
+pub(super) fn done(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What a function returned that answers with 0 or an error number.
+pub(super) fn number(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result.abs())) }
+}
+
+/// The same error with a sentence before it.
+pub(super) fn explained(error: &io::Error, what: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
