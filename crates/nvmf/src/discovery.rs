@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use weft_nvme::fabrics::CONTROLLER_ID_DYNAMIC;
 use weft_nvme::log_page::{
-    self, AddressFamily, DiscoveryEntryFlags, DiscoveryHeader, Endpoint, SubsystemType,
-    TransportType,
+    self, AddressFamily, DiscoveryEntryFlags, DiscoveryHeader, Endpoint, RdmaSubtype,
+    SubsystemType, TransportType,
 };
 use weft_nvme::wire::U16;
 use weft_nvme::{Nqn, Wire};
@@ -120,6 +120,9 @@ impl DiscoveryEntry {
         );
         entry.controller_id = U16::new(self.controller_id);
         entry.flags = flags.into();
+        if self.transport == TransportType::RDMA {
+            entry.set_rdma(&RdmaSubtype::RELIABLE);
+        }
         entry
     }
 }

@@ -2,6 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::Wire;
 use crate::fabrics::CONTROLLER_ID_DYNAMIC;
 use crate::nqn::{InvalidNqn, NQN_FIELD_LENGTH, Nqn};
 use crate::wire::{Reserved, Text, U16, U32, U64};
@@ -172,6 +173,18 @@ pub struct RdmaSubtype {
 assert_layout!(RdmaSubtype, size 256, queue_pair_type at 0, provider_type at 1,
     connection_management at 2, reserved3 at 3, partition_key at 8, reserved10 at 10);
 
+impl RdmaSubtype {
+    /// Reliable connected queue pairs of whatever provider, made by the RDMA connection manager.
+    pub const RELIABLE: Self = Self {
+        queue_pair_type: 1,
+        provider_type: 1,
+        connection_management: 1,
+        reserved3: Reserved([0; 5]),
+        partition_key: U16::ZERO,
+        reserved10: Reserved([0; 246]),
+    };
+}
+
 /// Where and how a subsystem can be reached: what tells one entry from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint<'text> {
@@ -268,6 +281,17 @@ impl DiscoveryEntry {
         DiscoveryEntryFlags(self.flags.get())
     }
 
+    /// Fills in the TSAS of an RDMA entry.
+    pub fn set_rdma(&mut self, subtype: &RdmaSubtype) {
+        self.address_subtype.0.copy_from_slice(subtype.bytes());
+    }
+
+    /// The TSAS of an RDMA entry.
+    #[must_use]
+    pub fn rdma(&self) -> RdmaSubtype {
+        RdmaSubtype::read(&self.address_subtype.0).unwrap_or_default()
+    }
+
     /// Security Type (SECTYPE) of a TCP entry: the first byte of its TSAS.
     #[must_use]
     pub const fn security_type(&self) -> SecurityType {
@@ -279,7 +303,6 @@ impl DiscoveryEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Wire;
     use crate::wire::test_support::{check_truncations, hex, hex_padded};
 
     #[test]

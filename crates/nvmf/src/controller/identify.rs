@@ -19,6 +19,7 @@ use super::Controller;
 use super::admin::{Outcome, check_data_to_host, fault};
 use crate::connect::queue_entries_max;
 use crate::queue::{ERROR_ENTRIES, Fault};
+use crate::rdma;
 use crate::subsystem::{ControllerModel, NamespaceView, page_exponent};
 
 /// Bytes of a command and of a completion, which IOCCSZ and IORCSZ count in units of 16.
@@ -107,15 +108,18 @@ impl Controller {
         controller.keep_alive_granularity_100ms = U16::new(limits.keep_alive_support_100ms());
         controller.maximum_outstanding_commands =
             U16::new(u16::try_from(queue_entries_max(view)).unwrap_or(u16::MAX));
-        let sgls = SglSupport(0).with_supported(1).with_offset(true).with_transport(true);
+        let sgls = SglSupport(0).with_supported(1).with_offset(true);
+        let sgls = if self.rdma { sgls.with_keyed(true) } else { sgls.with_transport(true) };
         controller.sgl_support = U32::new(sgls.0);
         controller.subsystem_nqn = view.nqn.to_field();
-        let in_capsule = limits.in_capsule_bytes;
+        let most = if self.rdma { rdma::IN_CAPSULE_BYTES_MAX } else { u32::MAX };
+        let in_capsule = limits.in_capsule_bytes.min(most);
         controller.io_command_capsule_16b = U32::new(COMMAND_BYTES.saturating_add(in_capsule) / 16);
         controller.io_response_capsule_16b = U32::new(COMPLETION_16B);
         controller.fabrics_attributes = FabricsControllerAttributes(0)
             .with_static_controllers(view.controller_model == ControllerModel::Static);
-        controller.maximum_sgl_descriptors = 1;
+        let descriptors = if self.rdma { rdma::REMOTE_DESCRIPTORS_MAX } else { 1 };
+        controller.maximum_sgl_descriptors = u8::try_from(descriptors).unwrap_or(u8::MAX);
         controller
     }
 

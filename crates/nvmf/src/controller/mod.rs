@@ -146,6 +146,8 @@ pub struct Controller {
     controller_id: u16,
     host: Nqn,
     host_id: [u8; 16],
+    /// The host describes its memory with keyed descriptors.
+    rdma: bool,
     local_address: IpAddr,
     connect_id: u16,
     admin: AdminQueue,
@@ -199,6 +201,7 @@ impl Controller {
             controller_id,
             host: request.host,
             host_id: request.host_id,
+            rdma: false,
             local_address,
             connect_id: request.command_id,
             admin: AdminQueue {
@@ -225,6 +228,13 @@ impl Controller {
         };
         controller.expect_enable(now);
         controller
+    }
+
+    /// The same for an admin queue over RDMA: it identifies itself as such.
+    #[must_use]
+    pub fn over_rdma(mut self) -> Self {
+        self.rdma = true;
+        self
     }
 
     /// The answer to the Connect.

@@ -53,7 +53,9 @@ impl Transport {
         }
     }
 
-    fn from_name(name: &str) -> Option<Self> {
+    /// The transport of this name, in any case.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|transport| transport.name().eq_ignore_ascii_case(name))
     }
 
@@ -138,11 +140,12 @@ impl TransportId {
         Draft { traddr: Some(traddr.to_owned()), trsvcid, ..Draft::new(Transport::Tcp) }.finish()
     }
 
-    /// The port to connect to: the one given, else 8009 where discovery is meant (no subsystem
-    /// NQN, or the discovery NQN), else 4420.
+    /// The port to connect to: the one given, else 8009 where discovery over TCP is meant (no
+    /// subsystem NQN, or the discovery NQN), else 4420.
     #[must_use]
     pub fn port(&self) -> u16 {
-        let assigned = if self.is_discovery() { PORT_DISCOVERY } else { PORT_NVME };
+        let discovery = self.is_discovery() && self.transport == Transport::Tcp;
+        let assigned = if discovery { PORT_DISCOVERY } else { PORT_NVME };
         self.trsvcid.unwrap_or(assigned)
     }
 

@@ -12,3 +12,7 @@ mod data;
 
 pub use connect::{Problem, QUEUE_ENTRIES_MIN, Reply, Request};
 pub use data::{Data, Part, REMOTE_DESCRIPTORS_MAX, Remote, data_of};
+
+/// In-capsule data that an I/O queue takes at most: it costs memory for every entry of the queue,
+/// used or not. As much as the targets of Linux and SPDK take unless configured otherwise.
+pub const IN_CAPSULE_BYTES_MAX: u32 = 4096;
