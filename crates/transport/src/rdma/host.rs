@@ -283,9 +283,12 @@ impl Connection {
 
     fn handle_news(&mut self, reactor: &mut Reactor) {
         let Some((engine, seat)) = self.engine.clone() else { return };
-        // What the manager says comes first: a response may be here before the word that the
-        // connection stands was taken.
-        while let Some(happened) = engine.take_event(seat) {
+        // What the manager says while the connection is made comes first: it may say in one
+        // breath that it stands, and that it ended. Of one that stands the responses come first:
+        // the last of them may be here together with its end.
+        if matches!(self.stage, Stage::Resolving(_) | Stage::Connecting(_))
+            && let Some(happened) = engine.take_event(seat)
+        {
             self.handle_happened(reactor, &happened);
         }
         let mut work = std::mem::take(&mut self.work);
@@ -295,6 +298,9 @@ impl Connection {
         }
         work.clear();
         self.work = work;
+        while let Some(happened) = engine.take_event(seat) {
+            self.handle_happened(reactor, &happened);
+        }
     }
 
     fn handle_happened(&mut self, reactor: &mut Reactor, happened: &Happened) {

@@ -23,3 +23,10 @@ use weft_reactor::Reactor;
 pub fn set_provider(reactor: &mut Reactor, provider: Provider) {
     reactor.attach(Rc::new(provider));
 }
+
+/// The same, unless it has been said before.
+pub fn ensure_provider(reactor: &mut Reactor, provider: &Provider) {
+    if reactor.attachment::<Provider>().is_none() {
+        set_provider(reactor, provider.clone());
+    }
+}

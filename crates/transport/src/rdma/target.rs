@@ -12,7 +12,7 @@ use std::time::Duration;
 use weft_nvme::rdma::{RejectPrivateData, RejectStatus};
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::{Command, Completion, Wire};
-use weft_nvmf::rdma::{Data, REMOTE_DESCRIPTORS_MAX, Remote, Reply, data_of};
+use weft_nvmf::rdma::{Data, IN_CAPSULE_BYTES_MAX, REMOTE_DESCRIPTORS_MAX, Remote, Reply, data_of};
 use weft_reactor::{Buffer, Owner, Pool, Reactor, Token};
 
 use super::engine::{Engine, Role, Seat};
@@ -607,7 +607,10 @@ fn with_transport(command: Command, length: u32) -> Command {
 }
 
 fn capsule_bytes(queue_id: u16, limits: &Limits) -> usize {
-    let bytes = if queue_id == 0 { RDMA_ADMIN_CAPSULE_BYTES } else { limits.tcp.in_capsule_bytes };
+    let bytes = match queue_id {
+        0 => RDMA_ADMIN_CAPSULE_BYTES,
+        _ => limits.tcp.in_capsule_bytes.min(IN_CAPSULE_BYTES_MAX),
+    };
     usize::try_from(bytes).unwrap_or(0)
 }
 

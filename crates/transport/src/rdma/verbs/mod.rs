@@ -46,7 +46,7 @@ pub(crate) use types::{
 pub use types::{Attributes, DeviceKind, WorkStatus};
 
 /// Where devices come from.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Provider {
     /// This machine's, through libibverbs and librdmacm.
     #[default]

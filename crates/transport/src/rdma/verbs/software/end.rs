@@ -37,8 +37,10 @@ pub(super) struct End {
     pub(super) peer: Option<u64>,
     pub(super) stage: Stage,
     pub(super) queue_pair: Option<QueuePair>,
-    /// Nothing gets through any more.
+    /// Nothing gets through any more, and work fails.
     severed: bool,
+    /// Nothing gets through any more, and work does not end.
+    silent: bool,
 }
 
 #[derive(Debug)]
@@ -63,7 +65,16 @@ pub(super) struct QueuePair {
 impl End {
     pub(super) fn new(manager: u64, local: SocketAddr, remote: SocketAddr) -> Self {
         let stage = Stage::Resolved;
-        Self { manager, local, remote, peer: None, stage, queue_pair: None, severed: false }
+        Self {
+            manager,
+            local,
+            remote,
+            peer: None,
+            stage,
+            queue_pair: None,
+            severed: false,
+            silent: false,
+        }
     }
 }
 
@@ -148,8 +159,8 @@ impl State {
     /// Carries work out, or holds it.
     fn begin(&mut self, key: u64, work: &SendWork) {
         let is_read = matches!(work.operation, SendOperation::Read { .. });
-        if self.conditions.hold_reads
-            && is_read
+        let silent = self.ends.get(&key).is_some_and(|end| end.silent);
+        if (self.conditions.hold_reads && is_read || silent)
             && let Ok(pair) = self.pair(key)
             && !pair.failed
         {
@@ -430,7 +441,7 @@ impl State {
     pub(super) fn disconnect(&mut self, key: u64) -> io::Result<()> {
         let end = self.ends.get_mut(&key).ok_or(io::ErrorKind::NotConnected)?;
         let stage = std::mem::replace(&mut end.stage, Stage::Ended);
-        let peer = end.peer.filter(|_| !end.severed);
+        let peer = end.peer.filter(|_| !end.severed && !end.silent);
         self.fail(key);
         if !matches!(stage, Stage::Connected | Stage::Requesting) {
             return Ok(());
@@ -448,6 +459,15 @@ impl State {
         let mut ends = 0;
         for end in self.ends.values_mut().filter(|end| end.stage == Stage::Connected) {
             end.severed = true;
+            ends += 1;
+        }
+        ends / 2
+    }
+
+    pub(super) fn silence(&mut self) -> usize {
+        let mut ends = 0;
+        for end in self.ends.values_mut().filter(|end| end.stage == Stage::Connected) {
+            end.silent = true;
             ends += 1;
         }
         ends / 2
@@ -477,7 +497,7 @@ impl State {
 impl End {
     fn holds(&self, queue: u64) -> bool {
         let holds = |pair: &QueuePair| pair.completions == queue && !pair.held.is_empty();
-        self.queue_pair.as_ref().is_some_and(holds)
+        !self.silent && self.queue_pair.as_ref().is_some_and(holds)
     }
 }
 

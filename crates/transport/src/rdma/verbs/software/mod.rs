@@ -152,6 +152,12 @@ impl Fabric {
         self.lock().sever()
     }
 
+    /// Both ends of every connection lose each other, and nobody notices: work that is posted from
+    /// now on does not end, as while an adapter still tries. Says how many connections there were.
+    pub fn silence(&self) -> usize {
+        self.lock().silence()
+    }
+
     /// Whoever holds a connection hears that its device goes away, and its queue pairs fail.
     pub fn remove_device(&self) {
         self.lock().remove_device();
