@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use clap::{ArgAction, Args};
-use weft_host::{AddressFamily, Controller, Namespace, Options, TransportId};
+use weft_host::{AddressFamily, Controller, Namespace, Options, Transport, TransportId};
 
 use crate::{failure::Failure, place::Place};
 
@@ -16,7 +16,7 @@ pub(crate) struct Connection {
     #[arg(value_name = "ADDRESS", num_args = 0.., help_heading = "Arguments")]
     place: Vec<String>,
 
-    /// Transport; tcp is the one there is.
+    /// Transport: tcp or rdma.
     #[arg(short, long)]
     transport: Option<String>,
     /// Address or host name of the controller.
@@ -196,12 +196,12 @@ impl Connection {
 
     /// An address with what single options say about it.
     fn amended(&self, mut id: TransportId) -> Result<TransportId, Failure> {
-        if let Some(transport) = &self.transport
-            && !transport.eq_ignore_ascii_case(id.transport.name())
-        {
-            return Err(Failure::Because(format!(
-                "the transport {transport:?} is not there; tcp is"
-            )));
+        if let Some(transport) = &self.transport {
+            id.transport = Transport::from_name(transport).ok_or_else(|| {
+                Failure::Because(format!(
+                    "the transport {transport:?} is not there; tcp is, and rdma"
+                ))
+            })?;
         }
         if let Some(traddr) = &self.traddr {
             id.traddr.clone_from(traddr);
@@ -392,10 +392,20 @@ mod tests {
     }
 
     #[test]
+    fn rdma_is_a_transport() {
+        let address = options(&["-t", "rdma", "-a", "1.2.3.4"]).expect("options").address;
+        assert_eq!((address.transport, address.port()), (Transport::Rdma, 4420));
+        let address = options(&["nvme-rdma://1.2.3.4:4421"]).expect("options").address;
+        assert_eq!(address.spdk(), "trtype:RDMA adrfam:IPv4 traddr:1.2.3.4 trsvcid:4421");
+        let error = options(&["nvme-rdma://1.2.3.4", "--data-digest"]).expect_err("digests");
+        assert!(error.contains("TCP"), "{error}");
+    }
+
+    #[test]
     fn bad_options_are_told() {
         for (words, part) in [
             (&[][..], "no address"),
-            (&["-t", "rdma", "-a", "1.2.3.4"], "rdma"),
+            (&["-t", "fc", "-a", "1.2.3.4"], "rdma"),
             (&["-a", "1.2.3.4", "-n", ""], "no NQN"),
             (&["-a", "1.2.3.4", "-q", ""], "host NQN"),
             (&["-a", "1.2.3.4", "-s", "70000"], "70000"),

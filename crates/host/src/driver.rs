@@ -16,13 +16,14 @@ use weft_nvmf::host::{
 };
 use weft_reactor::{Mailbox, Outcome, Owner, Postbox, Reactor, Token};
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
 
 use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
-use crate::queue::{host_options, side_of};
+use crate::queue::{carrier, host_options, side_of};
 use crate::resolve::resolve;
 use crate::shared::{Activity, ControllerState, DriverWord, Link, QueueWord, Shared};
 
@@ -308,7 +309,12 @@ impl ControllerDriver {
         self.connection_tag = (self.connection_tag + 1) % limits::CONNECTION_TAGS;
         let tag = self.connection_tag;
         let depth = weft_nvmf::host::limits::ADMIN_QUEUE_ENTRIES - 1;
-        let options = HostOptions { queue_depth: depth, ..host_options(&self.shared) };
+        let options = HostOptions {
+            queue_depth: depth,
+            carrier: carrier(&self.shared, 0, 0),
+            ..host_options(&self.shared)
+        };
+        ensure_provider(reactor, &self.shared.options.rdma);
         let inner = HostConnection::connect(reactor, self.owner, tag, address, options);
         let tags = vec![None; usize::from(depth)];
         self.connection = Some(Connection { inner, tag, ready: false, tags });

@@ -6,6 +6,8 @@ use std::time::Duration;
 use weft_nvme::Nqn;
 use weft_nvmf::host::{ReconnectPolicy, Transport, TransportId};
 
+use weft_transport::rdma::Provider;
+
 use crate::error::Error;
 use crate::identity;
 
@@ -62,6 +64,9 @@ pub struct Options {
     pub io_timeout: Duration,
     /// Time for an admin command. Default 60 s, as in Linux (`nvme_core.admin_timeout`).
     pub admin_timeout: Duration,
+    /// Where RDMA devices come from, on reactors where it has not been said yet. Default: this
+    /// machine.
+    pub rdma: Provider,
     /// The reactor of the thread that serves blocking users and the admin queue.
     pub reactor: weft_reactor::Config,
 }
@@ -91,6 +96,7 @@ impl Options {
             connect_timeout: Duration::from_secs(10),
             io_timeout: Duration::from_secs(30),
             admin_timeout: weft_nvmf::host::limits::ADMIN_TIMEOUT,
+            rdma: Provider::System,
             reactor: weft_reactor::Config::default(),
         }
     }
@@ -128,8 +134,8 @@ impl Options {
     /// Checks what no controller has to be asked about.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::Invalid(what));
-        if self.address.transport != Transport::Tcp {
-            return wrong(format!("the transport {} is not there yet", self.address.transport));
+        if self.address.transport != Transport::Tcp && (self.hdr_digest || self.data_digest) {
+            return wrong(format!("digests are TCP's; {} has its own", self.address.transport));
         }
         if !(QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(&self.queue_size) {
             return wrong(format!(

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use weft_backend::{DeviceFactory, DeviceSpec, Geometry};
 use weft_nvme::Nqn;
+use weft_nvme::log_page::TransportType;
 use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use weft_nvmf::subsystem::{
     ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind,
@@ -17,7 +18,7 @@ use weft_nvmf::subsystem::{
 };
 
 use crate::TargetError;
-use crate::config::{self, Config, Limits, Subsystem, identity};
+use crate::config::{self, Config, Limits, Subsystem, Transport, identity};
 use crate::snapshot::{PortView, Snapshot};
 
 /// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
@@ -211,9 +212,10 @@ impl Catalogue {
         let mut entries = Vec::new();
         for port in ports {
             let address =
-                port.advertise.or(addresses.get(&port.id).copied()).unwrap_or(port.listen);
+                port.advertise.or(addresses.get(&port.id).copied()).unwrap_or(port.listen.address);
             let entry = |kind, subsystem| DiscoveryEntry {
                 port_id: port.id,
+                transport: transport_type(port.listen.transport),
                 ..DiscoveryEntry::tcp(kind, subsystem, address.ip(), address.port())
             };
             if port.discovery {
@@ -233,6 +235,7 @@ impl Catalogue {
                 let at = referral.address.address;
                 entries.push(DiscoveryEntry {
                     port_id: referral.port_id,
+                    transport: transport_type(referral.address.transport),
                     ..DiscoveryEntry::tcp(EntryKind::Referral, name, at.ip(), at.port())
                 });
             }
@@ -273,6 +276,13 @@ fn check_aliases<'a>(
         }
     }
     Ok(())
+}
+
+fn transport_type(transport: Transport) -> TransportType {
+    match transport {
+        Transport::Tcp => TransportType::TCP,
+        Transport::Rdma => TransportType::RDMA,
+    }
 }
 
 /// Whether a namespace that was configured as `old` still stands on the same device when it is
@@ -369,7 +379,7 @@ fn namespace_view(entry: &Entry) -> NamespaceView {
 fn port_view(port: &config::Port) -> PortView {
     PortView {
         id: port.id,
-        listen: port.listen.address,
+        listen: port.listen,
         advertise: port.advertise,
         discovery: port.discovery,
         served: port.subsystems.clone(),

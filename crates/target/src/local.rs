@@ -35,7 +35,8 @@ impl LocalTarget {
         let directory = Directory::new(snapshot, reactors.len());
         let mut posts = Vec::new();
         let mut parts = Vec::new();
-        for reactor in reactors {
+        for mut reactor in reactors {
+            weft_transport::rdma::set_provider(&mut reactor, config.rdma.clone());
             let (post, mailbox) = reactor.mailbox();
             posts.push(post);
             parts.push((reactor, mailbox));

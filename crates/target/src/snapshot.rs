@@ -9,7 +9,7 @@ use weft_backend::DeviceFactory;
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::SubsystemView;
 
-use crate::config::{Limits, Referral, Served};
+use crate::config::{Limits, Listen, Referral, Served};
 
 /// One state of the whole target.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Clone)]
 pub(crate) struct PortView {
     pub(crate) id: u16,
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Listen,
     pub(crate) advertise: Option<SocketAddr>,
     pub(crate) discovery: bool,
     pub(crate) served: Served,

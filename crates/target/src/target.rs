@@ -12,7 +12,9 @@ use weft_backend::OpenError;
 use weft_reactor::{DriverKind, Mailbox, Postbox, Reactor};
 
 use crate::catalogue::Catalogue;
-use crate::config::{Config, Port};
+use weft_transport::rdma::{Provider, set_provider};
+
+use crate::config::{Config, Listen, Port};
 use crate::directory::Directory;
 use crate::group::{Group, Message};
 use crate::round::{Round, Waiter};
@@ -56,7 +58,7 @@ impl TargetError {
         Self::new(format!("namespace {nsid} of {nqn}: {error}"))
     }
 
-    pub(crate) fn listen(address: SocketAddr, error: &std::io::Error) -> Self {
+    pub(crate) fn listen(address: Listen, error: &std::io::Error) -> Self {
         Self::new(format!("cannot listen on {address}: {error}"))
     }
 
@@ -208,10 +210,11 @@ impl Target {
             let (go, when) = channel();
             going.push(go);
             let config = reactor_config(&self.config, id);
+            let rdma = self.config.rdma.clone();
             let ready = ready.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("weft-group-{id}"))
-                .spawn(move || run_group(id, config, &ready, &when))
+                .spawn(move || run_group(id, config, rdma, &ready, &when))
                 .map_err(|error| TargetError::new(format!("cannot start a thread: {error}")))?;
             self.threads.push(thread);
         }
@@ -287,13 +290,15 @@ fn reactor_config(config: &Config, group: usize) -> weft_reactor::Config {
 fn run_group(
     id: usize,
     config: weft_reactor::Config,
+    rdma: Provider,
     ready: &mpsc::Sender<(usize, Ready)>,
     when: &Receiver<Go>,
 ) {
-    let reactor = match Reactor::new(config) {
+    let mut reactor = match Reactor::new(config) {
         Ok(reactor) => reactor,
         Err(error) => return drop(ready.send((id, Err(TargetError::new(error.to_string()))))),
     };
+    set_provider(&mut reactor, rdma);
     let (post, mailbox) = reactor.mailbox();
     drop(ready.send((id, Ok(post.clone()))));
     // Without a word the start has failed elsewhere.

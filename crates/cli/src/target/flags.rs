@@ -277,7 +277,7 @@ mod tests {
             ("--memory", "value is required"),
             ("--null 1G,direct=on", "--null 1G,direct=on"),
             ("--listen 127.0.0.1:4420 --memory 1M", "does not start with a transport"),
-            ("--listen rdma://1.2.3.4 --memory 1M", "RDMA"),
+            ("--listen fc://1.2.3.4 --memory 1M", "not served"),
             ("--memory 1M --advertise 1.2.3.4:5 --advertise 1.2.3.4:6", "more --advertise"),
             ("--memory 1M --queue-size 5000", "limits.queue-entries"),
             ("--memory 1M --mdts 3M", "power of two"),

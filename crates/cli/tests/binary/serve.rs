@@ -224,7 +224,7 @@ fn what_nvmetcli_saved_is_served() {
         r#"{{"hosts": [], "ports": [
             {{"addr": {{"adrfam": "ipv4", "traddr": "127.0.0.1", "trsvcid": "0", "trtype": "tcp"}},
               "portid": 1, "referrals": [], "subsystems": ["{NQN}"]}},
-            {{"addr": {{"adrfam": "ipv4", "traddr": "127.0.0.1", "trsvcid": "1", "trtype": "rdma"}},
+            {{"addr": {{"adrfam": "ipv4", "traddr": "127.0.0.1", "trsvcid": "1", "trtype": "fc"}},
               "portid": 2, "referrals": [], "subsystems": ["{NQN}"]}}],
           "subsystems": [{{"allowed_hosts": [], "attr": {{"allow_any_host": "1", "serial": "S1"}},
             "namespaces": [{{"device": {{"path": "{}",

@@ -26,10 +26,12 @@ use weft_backend::{Completion, Failure, Request};
 use weft_nvme::status::StatusCode;
 use weft_nvmf::host::ledger::{Ending, Fault, Issue, Kind, Ledger, Part, RequestId};
 use weft_nvmf::host::{
-    AdminData, NamespacePicture, Picture, Problem, Side, Step, check_queue_connected, connect_queue,
+    AdminData, NamespacePicture, Picture, Problem, Side, Step, Transport, check_queue_connected,
+    connect_queue,
 };
 use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Reactor, Token};
-use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::host::{Carrier, HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
 
 use crate::limits;
@@ -293,7 +295,13 @@ impl QueuePair {
         let Some(link) = &self.link else { return };
         self.connection_tag = (self.connection_tag + 1) % limits::CONNECTION_TAGS;
         let entries = link.picture.controller.queue_entries;
-        let options = HostOptions { queue_depth: entries - 1, ..host_options(&self.shared) };
+        let controller_id = link.picture.controller.controller_id;
+        let options = HostOptions {
+            queue_depth: entries - 1,
+            carrier: carrier(&self.shared, self.queue_id, controller_id),
+            ..host_options(&self.shared)
+        };
+        ensure_provider(reactor, &self.shared.options.rdma);
         let connection = HostConnection::connect(
             reactor,
             self.owner,
@@ -604,6 +612,14 @@ fn epoch(now: Duration, timeout: Duration) -> u32 {
     let part = milliseconds(timeout / limits::TIMEOUT_PARTS).max(1);
     let [a, b, c, d, ..] = (milliseconds(now) / part).to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
+}
+
+/// What carries a queue of this controller.
+pub(crate) fn carrier(shared: &Shared, queue_id: u16, controller_id: u16) -> Carrier {
+    match shared.options.address.transport {
+        Transport::Tcp => Carrier::Tcp,
+        Transport::Rdma => Carrier::Rdma { queue_id, controller_id },
+    }
 }
 
 /// What both kinds of queues ask of the transport.

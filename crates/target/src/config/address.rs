@@ -1,4 +1,4 @@
-//! Transport addresses as URLs: `tcp://127.0.0.1:4420`, `tcp://[::]:4420`.
+//! Transport addresses as URLs: `tcp://127.0.0.1:4420`, `rdma://192.0.2.1:4420`.
 
 use std::{
     fmt,
@@ -16,12 +16,15 @@ const NVME_PORT: u16 = 4420;
 pub enum Transport {
     /// NVMe/TCP.
     Tcp,
+    /// NVMe over RDMA.
+    Rdma,
 }
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp => f.write_str("tcp"),
+            Self::Rdma => f.write_str("rdma"),
         }
     }
 }
@@ -41,6 +44,12 @@ impl Listen {
     pub const fn tcp(address: SocketAddr) -> Self {
         Self { transport: Transport::Tcp, address }
     }
+
+    /// NVMe over RDMA at an address.
+    #[must_use]
+    pub const fn rdma(address: SocketAddr) -> Self {
+        Self { transport: Transport::Rdma, address }
+    }
 }
 
 impl fmt::Display for Listen {
@@ -58,7 +67,11 @@ pub struct ParseListenError {
 
 impl fmt::Display for ParseListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {} (try tcp://127.0.0.1:4420 or tcp://[::]:4420)", self.text, self.why)
+        write!(
+            f,
+            "{:?} {} (try tcp://127.0.0.1:4420 or rdma://192.0.2.1:4420)",
+            self.text, self.why
+        )
     }
 }
 
@@ -73,19 +86,20 @@ impl FromStr for Listen {
             .trim()
             .split_once("://")
             .ok_or_else(|| error("does not start with a transport and ://"))?;
-        match scheme.to_ascii_lowercase().as_str() {
-            "tcp" => {}
-            "rdma" | "roce" | "iwarp" => return Err(error("needs RDMA, which is not served yet")),
+        let transport = match scheme.to_ascii_lowercase().as_str() {
+            "tcp" => Transport::Tcp,
+            "rdma" => Transport::Rdma,
+            "roce" | "iwarp" => return Err(error("is an RDMA address, which begins with rdma://")),
             "loop" | "fc" | "pcie" => return Err(error("names a transport that is not served")),
             _ => return Err(error("names an unknown transport")),
-        }
+        };
         let address = address.strip_suffix('/').unwrap_or(address);
         if let Ok(address) = address.parse::<SocketAddr>() {
-            return Ok(Self::tcp(address));
+            return Ok(Self { transport, address });
         }
         let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Ok(ip) = bare.unwrap_or(address).parse::<IpAddr>() {
-            return Ok(Self::tcp(SocketAddr::new(ip, NVME_PORT)));
+            return Ok(Self { transport, address: SocketAddr::new(ip, NVME_PORT) });
         }
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         if host.chars().any(|c| c.is_ascii_alphabetic()) && !host.contains(':') {
@@ -120,6 +134,9 @@ mod tests {
             let listen: Listen = text.parse().expect(text);
             assert_eq!(listen, Listen::tcp(address.parse().expect("an address")), "{text}");
         }
+        let listen: Listen = "rdma://192.0.2.1".parse().expect("an address");
+        assert_eq!(listen, Listen::rdma("192.0.2.1:4420".parse().expect("an address")));
+        assert_eq!(listen.to_string(), "rdma://192.0.2.1:4420");
         let listen = Listen::tcp("[::1]:4420".parse().expect("an address"));
         assert_eq!(listen.to_string().parse(), Ok(listen));
     }
@@ -128,7 +145,7 @@ mod tests {
     fn a_bad_address_says_why() {
         for (text, why) in [
             ("127.0.0.1:4420", "does not start"),
-            ("rdma://10.0.0.1:4420", "RDMA"),
+            ("roce://10.0.0.1:4420", "rdma://"),
             ("fc://x", "not served"),
             ("udp://10.0.0.1:1", "unknown transport"),
             ("tcp://storage:4420", "host name"),

@@ -25,6 +25,7 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use weft_backend::DeviceSpec;
 use weft_reactor::DriverKind;
+use weft_transport::rdma::Provider;
 
 /// How long a poll group spins after its last command before it sleeps, if nothing else is said:
 /// about what a loopback round trip takes, so that a host at queue depth 1 finds the target awake.
@@ -61,6 +62,8 @@ pub struct Config {
     pub idle_poll: Duration,
     /// Which of the kernel's interfaces the reactors use.
     pub driver: DriverKind,
+    /// Where RDMA devices come from; no file or flag says it.
+    pub rdma: Provider,
     /// Bounds on what hosts may ask for and on what the target spends.
     pub limits: Limits,
 }
@@ -74,6 +77,7 @@ impl Default for Config {
             threads: 1,
             idle_poll: IDLE_POLL_DEFAULT,
             driver: DriverKind::Auto,
+            rdma: Provider::System,
             limits: Limits::default(),
         }
     }

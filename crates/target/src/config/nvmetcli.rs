@@ -16,7 +16,7 @@ use weft_backend::DeviceSpec;
 
 use super::{
     Config, ConfigError, HexId, Limits, Listen, Loaded, Namespace, Port, Referral, Served,
-    Subsystem,
+    Subsystem, Transport,
 };
 
 /// Reads and checks a configuration.
@@ -167,11 +167,11 @@ impl Reader<'_> {
 
     fn port(&mut self, at: &str, entry: &PortEntry) -> Result<Option<Port>, ConfigError> {
         let kind = attribute(&entry.addr, "trtype").unwrap_or_default();
-        if kind != "tcp" {
-            self.notes.push(format!("{at}: its transport is {kind:?}, only tcp is served"));
+        let Some(transport) = transport_of(kind) else {
+            self.notes.push(format!("{at}: its transport is {kind:?}, which is not served"));
             return Ok(None);
-        }
-        let listen = Listen::tcp(address(&format!("{at}.addr"), &entry.addr)?);
+        };
+        let listen = Listen { transport, address: address(&format!("{at}.addr"), &entry.addr)? };
         let mut port = Port::new(entry.portid, listen);
         port.subsystems = Served::Only(entry.subsystems.clone());
         for (index, referral) in entry.referrals.iter().enumerate() {
@@ -179,11 +179,13 @@ impl Reader<'_> {
             if referral.enable.as_ref().is_some_and(|text| text.0 == "0") {
                 continue;
             }
-            if attribute(&referral.addr, "trtype") != Some("tcp") {
-                self.notes.push(format!("{at}: its transport is not tcp, so it is left out"));
+            let kind = attribute(&referral.addr, "trtype").unwrap_or_default();
+            let Some(transport) = transport_of(kind) else {
+                self.notes.push(format!("{at}: its transport is {kind:?}, so it is left out"));
                 continue;
-            }
-            let address = Listen::tcp(address(&format!("{at}.addr"), &referral.addr)?);
+            };
+            let at = format!("{at}.addr");
+            let address = Listen { transport, address: address(&at, &referral.addr)? };
             let port_id = attribute(&referral.addr, "portid").and_then(|id| id.parse().ok());
             port.referrals.push(Referral { address, port_id: port_id.unwrap_or(0) });
         }
@@ -356,6 +358,14 @@ fn check_port_security(at: &str, address: &Attributes) -> Result<(), ConfigError
     let what = format!("{value:?} asks for TLS, which is not served yet");
     Err(ConfigError::new(format!("{at}.addr.{name}"), what)
         .remedy("set `treq` to \"not specified\" and `tsas` to \"none\" to serve without"))
+}
+
+fn transport_of(kind: &str) -> Option<Transport> {
+    match kind {
+        "tcp" => Some(Transport::Tcp),
+        "rdma" => Some(Transport::Rdma),
+        _ => None,
+    }
 }
 
 fn address(at: &str, attributes: &Attributes) -> Result<SocketAddr, ConfigError> {

@@ -73,11 +73,13 @@ impl Connection {
             self.refuse(slot, &command, error);
             return Fate::Stay;
         }
-        let group = core.directory.place_queue();
+        let placed = self.placed || !self.transport.is_movable();
+        let group = if placed { core.id } else { core.directory.place_queue() };
         if group != core.id {
             return Fate::Move { group, slot, request: Box::new(request) };
         }
-        self.placed = true;
+        // One that could not move was placed when it came, but for a second Connect.
+        self.placed |= !placed;
         self.begin_connecting(slot, request);
         self.proceed(core);
         Fate::Stay
@@ -207,6 +209,8 @@ impl Connection {
         let now = core.reactor.now();
         let local = self.route.local.ip();
         let controller = Controller::new(Arc::clone(&view), &request, controller_id, local, now);
+        let movable = self.transport.is_movable();
+        let controller = if movable { controller } else { controller.over_rdma() };
         self.transport.set_queue(depth(request.entries), request.flow_control);
         self.transport.complete(slot, controller.connect_completion());
         log::info!(

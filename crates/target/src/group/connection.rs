@@ -5,6 +5,7 @@ use weft_nvme::{Command, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
 use weft_reactor::{Buffer, Owner, Reactor, Token};
+use weft_transport::rdma;
 use weft_transport::target::{CapsuleData, Detached, Event, Limits, TargetConnection};
 use weft_transport::{CloseReason, Slot};
 
@@ -88,6 +89,19 @@ impl Connection {
             TargetConnection::accept(reactor, CONNECTIONS, transport_tag(id), socket, limits);
         let role = Role::Stranger { fetching: None };
         Self::new(id, route, transport, role, false)
+    }
+
+    /// A queue over RDMA, which counts as one of this group's queues already.
+    pub(crate) fn accept_rdma(
+        reactor: &mut Reactor,
+        id: ConnectionId,
+        incoming: rdma::Incoming,
+        route: Route,
+        limits: Limits,
+    ) -> Self {
+        let tag = transport_tag(id);
+        let transport = TargetConnection::accept_rdma(reactor, CONNECTIONS, tag, incoming, limits);
+        Self::new(id, route, transport, Role::Stranger { fetching: None }, true)
     }
 
     /// A connection that came from another group; its Connect is in slot 0.

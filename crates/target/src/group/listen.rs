@@ -9,9 +9,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_reactor::{ListenerId, Operation, Outcome, SocketId, Token};
+use weft_transport::rdma;
 
 use super::core::{Core, LISTENERS};
 use super::message::ConnectionId;
+use crate::config::{Listen, Transport};
 use crate::snapshot::PortView;
 
 /// How long accepting rests after the kernel had no descriptor left and no stranger has one.
@@ -32,9 +34,32 @@ pub(crate) struct Listeners {
 
 #[derive(Debug)]
 struct Listening {
-    listener: ListenerId,
+    door: Door,
     port_id: u16,
-    configured: SocketAddr,
+    configured: Listen,
+}
+
+/// Where connections of one transport come in.
+#[derive(Debug)]
+enum Door {
+    Tcp(ListenerId),
+    Rdma(rdma::Listener),
+}
+
+impl Door {
+    fn close(self, core: &mut Core) {
+        match self {
+            Self::Tcp(listener) => core.reactor.close_listener(listener),
+            Self::Rdma(listener) => drop(listener),
+        }
+    }
+
+    fn address(&self, core: &Core) -> std::io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => core.reactor.local_address(*listener),
+            Self::Rdma(listener) => listener.local_address(),
+        }
+    }
 }
 
 /// What a completion of a listener comes to.
@@ -42,6 +67,8 @@ struct Listening {
 pub(crate) enum Arriving {
     /// A new connection.
     Accepted { socket: SocketId, peer: SocketAddr, port_id: u16 },
+    /// Hosts that want a queue over RDMA: [`Listeners::take_incoming`].
+    Incoming { index: usize },
     /// There is no descriptor for the next one; this listener accepts none until it is told to.
     NoRoom { index: usize, error: std::io::Error },
     /// Nothing.
@@ -56,7 +83,7 @@ impl Listeners {
         &mut self,
         ports: &[PortView],
         core: &mut Core,
-    ) -> Result<(), (SocketAddr, std::io::Error)> {
+    ) -> Result<(), (Listen, std::io::Error)> {
         for entry in &mut self.entries {
             let kept = |open: &Listening| {
                 ports.iter().any(|port| port.id == open.port_id && port.listen == open.configured)
@@ -64,7 +91,7 @@ impl Listeners {
             if !entry.as_ref().is_none_or(kept)
                 && let Some(open) = entry.take()
             {
-                core.reactor.close_listener(open.listener);
+                open.door.close(core);
             }
         }
         let mut outcome = Ok(());
@@ -72,28 +99,44 @@ impl Listeners {
             if self.entries.iter().flatten().any(|entry| entry.port_id == port.id) {
                 continue;
             }
-            match core.reactor.listen(port.listen) {
-                Ok(listener) => self.begin(listener, port, core),
-                Err(error) => outcome = outcome.and(Err((port.listen, error))),
+            if let Err(error) = self.begin(port, core) {
+                outcome = outcome.and(Err((port.listen, error)));
             }
         }
         core.directory.set_listening(self.addresses(core));
         outcome
     }
 
-    fn begin(&mut self, listener: ListenerId, port: &PortView, core: &mut Core) {
+    fn begin(&mut self, port: &PortView, core: &mut Core) -> std::io::Result<()> {
         let index = self.entries.len();
+        let Listen { transport, address } = port.listen;
+        let door = match transport {
+            Transport::Tcp => {
+                let listener = core.reactor.listen(address)?;
+                core.reactor.submit(token(index), Operation::Accept { listener });
+                Door::Tcp(listener)
+            }
+            Transport::Rdma => {
+                Door::Rdma(rdma::Listener::listen(&mut core.reactor, token(index), address)?)
+            }
+        };
         let configured = port.listen;
-        self.entries.push(Some(Listening { listener, port_id: port.id, configured }));
-        core.reactor.submit(token(index), Operation::Accept { listener });
+        self.entries.push(Some(Listening { door, port_id: port.id, configured }));
+        Ok(())
+    }
+
+    /// The next host that wants a queue over RDMA, and the port that it came to.
+    pub(crate) fn take_incoming(&mut self, index: usize) -> Option<(rdma::Incoming, u16)> {
+        let open = self.entries.get_mut(index)?.as_mut()?;
+        match &mut open.door {
+            Door::Rdma(listener) => Some((listener.accept()?, open.port_id)),
+            Door::Tcp(_) => None,
+        }
     }
 
     fn addresses(&self, core: &Core) -> BTreeMap<u16, SocketAddr> {
         let open = self.entries.iter().flatten();
-        open.filter_map(|open| {
-            Some((open.port_id, core.reactor.local_address(open.listener).ok()?))
-        })
-        .collect()
+        open.filter_map(|open| Some((open.port_id, open.door.address(core).ok()?))).collect()
     }
 
     /// Takes a completion of a listener or of its timer.
@@ -113,6 +156,7 @@ impl Listeners {
             Outcome::Accepted { socket, peer } => {
                 Arriving::Accepted { socket, peer, port_id: open.port_id }
             }
+            Outcome::News => Arriving::Incoming { index },
             Outcome::Failed { error, .. } => Arriving::NoRoom { index, error },
             Outcome::Timer => {
                 self.go_on(index, core);
@@ -124,8 +168,8 @@ impl Listeners {
 
     /// Accepts on: there is room again.
     pub(crate) fn go_on(&mut self, index: usize, core: &mut Core) {
-        if let Some(Some(open)) = self.entries.get(index) {
-            let listener = open.listener;
+        if let Some(Some(Listening { door: Door::Tcp(listener), .. })) = self.entries.get(index) {
+            let listener = *listener;
             core.reactor.submit(token(index), Operation::Accept { listener });
         }
     }
@@ -165,7 +209,7 @@ impl Listeners {
     /// Listens no longer.
     pub(crate) fn close(&mut self, core: &mut Core) {
         for open in self.entries.drain(..).flatten() {
-            core.reactor.close_listener(open.listener);
+            open.door.close(core);
         }
     }
 }

@@ -7,6 +7,7 @@ use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
 use weft_nvmf::queue::QueueGrant;
+use weft_transport::rdma;
 use weft_transport::target::Detached;
 
 use crate::directory::HostKey;
@@ -46,6 +47,8 @@ pub(crate) struct Arrival {
 pub(crate) enum Message {
     /// Take over this connection.
     Adopt(Box<Arrival>),
+    /// Accept this host's queue over RDMA, which came to this port and was placed here.
+    Incoming { incoming: Box<rdma::Incoming>, port_id: u16 },
     /// To the owner of a controller: may this I/O queue be attached?
     Attach { owner: ConnectionId, queue: ConnectionId, request: Box<ConnectRequest> },
     /// The answer to `Attach`.

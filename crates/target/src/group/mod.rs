@@ -21,6 +21,7 @@ use std::sync::Arc;
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::controller::ControllerEvent;
 use weft_reactor::{Completion, Mailbox, Patience, Postbox, Reactor, SocketId, Token};
+use weft_transport::rdma;
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Slot};
 
@@ -33,6 +34,7 @@ use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, HOARDERS, LISTE
 use self::devices::Devices;
 use self::listen::{Arriving, Listeners};
 use self::message::{Arrival, Route};
+use crate::config::Listen;
 use crate::directory::{Directory, HostKey};
 use crate::round::Round;
 use crate::snapshot::Snapshot;
@@ -107,7 +109,7 @@ impl Group {
     }
 
     /// Listens where the snapshot says.
-    pub(crate) fn listen(&mut self) -> Result<(), (SocketAddr, std::io::Error)> {
+    pub(crate) fn listen(&mut self) -> Result<(), (Listen, std::io::Error)> {
         let snapshot = Arc::clone(&self.core.snapshot);
         self.listeners.replace(&snapshot.ports, &mut self.core)
     }
@@ -371,6 +373,7 @@ impl Group {
     fn handle_message(&mut self, message: Message) {
         match message {
             Message::Adopt(arrival) => self.adopt(*arrival),
+            Message::Incoming { incoming, port_id } => self.accept_rdma(*incoming, port_id),
             Message::Attach { owner, queue, request } => self.attach(owner, queue, &request),
             Message::Attached { queue, owner, result } => {
                 let mut result = Some(result);
@@ -542,6 +545,11 @@ impl Group {
             Arriving::Accepted { socket, peer, port_id } => self.accept(socket, peer, port_id),
             // A stranger's descriptor is free at once. As each costs one of them and lets one
             // in, this comes to an end.
+            Arriving::Incoming { index } => {
+                while let Some((incoming, port_id)) = self.listeners.take_incoming(index) {
+                    self.place(incoming, port_id);
+                }
+            }
             Arriving::NoRoom { index, .. } if self.shed() => {
                 self.listeners.go_on(index, &mut self.core);
             }
@@ -580,6 +588,37 @@ impl Group {
         let connections = &self.connections;
         self.listeners
             .tidy(2 * most, |id| connections.get(id).is_some_and(Connection::is_stranger));
+    }
+
+    /// Chooses the group that is to hold a queue over RDMA: once it is made it cannot move.
+    fn place(&mut self, incoming: rdma::Incoming, port_id: u16) {
+        let most = self.core.snapshot.connections_max;
+        if self.core.directory.connections() >= most && !self.shed() {
+            let peer = incoming.peer_address();
+            let what = format_args!("{most} are served already, {peer} is refused");
+            self.listeners.complain(&what, &self.core);
+            return incoming.reject();
+        }
+        self.core.directory.connection_came();
+        let group = self.core.directory.place_queue();
+        match self.core.posts.get(group).cloned() {
+            Some(post) if group != self.core.id => {
+                post.post(Message::Incoming { incoming: Box::new(incoming), port_id });
+            }
+            _ => self.accept_rdma(incoming, port_id),
+        }
+    }
+
+    /// Takes a queue over RDMA in; it counts as one of this group's already.
+    fn accept_rdma(&mut self, incoming: rdma::Incoming, port_id: u16) {
+        let id = self.connections.reserve(self.core.id);
+        let (peer, local) = (incoming.peer_address(), incoming.local_address());
+        let route = Route { peer, local, port_id };
+        let limits = self.core.snapshot.transport;
+        let reactor = &mut self.core.reactor;
+        let mut connection = Connection::accept_rdma(reactor, id, incoming, route, limits);
+        self.touch(&mut connection);
+        self.connections.put(Box::new(connection));
     }
 
     /// Sends the oldest stranger away. Says whether there was one.

@@ -1,15 +1,18 @@
 //! What an admin queue says of the whole: configuration, counters and errors of all queues.
 
 use weft_nvme::feature::{FeatureId, NumberOfQueues};
-use weft_nvme::identify::{Cns, Controller, Identify, Namespace};
+use weft_nvme::identify::{Cns, Controller, Identify, Namespace, SglSupport};
 use weft_nvme::log_page::{ErrorInformation, Health, LogPageId};
 use weft_nvme::{NvmOpcode, Status, Wire};
+use weft_nvmf::rdma::IN_CAPSULE_BYTES_MAX;
 use weft_reactor::DriverKind;
 use weft_target::config::Config;
 use weft_transport::host::HostOptions;
 
 use crate::support::peer::{Hello, Peer};
-use crate::support::{address, config, config_of_two_groups, on_each_driver, pattern, start};
+use crate::support::{
+    address, config, config_of_two_groups, is_rdma, on_each_transport, pattern, start,
+};
 
 const BLOCK: usize = 4096;
 
@@ -25,13 +28,16 @@ fn limits_are_as_configured() {
     config.limits.in_capsule_bytes = 8192;
     config.limits.io_queues = 3;
     config.subsystems[0].serial = Some("W1234".to_owned());
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         let (mut admin, id) = Peer::admin(address(target));
         let controller: Controller = identify(&mut admin, Cns::CONTROLLER, 0);
         assert_eq!(controller.serial_number.as_str(), Some("W1234"));
         assert_eq!(controller.controller_id.get(), id);
         assert_eq!(4096 << controller.maximum_data_transfer_size, 256 << 10);
-        assert_eq!(controller.io_command_capsule_16b.get() * 16, 64 + 8192);
+        let capsule = if is_rdma(address(target)) { IN_CAPSULE_BYTES_MAX } else { 8192 };
+        assert_eq!(controller.io_command_capsule_16b.get() * 16, 64 + capsule);
+        let sgls = SglSupport(controller.sgl_support.get());
+        assert_eq!((sgls.keyed(), sgls.transport()), (capsule < 8192, capsule == 8192));
         let wanted = NumberOfQueues::pairs(100).0;
         let granted = admin.set_feature(FeatureId::NUMBER_OF_QUEUES, 0, wanted).succeeded();
         assert_eq!(NumberOfQueues(granted.completion.dword0()).submission_queues(), 3);
@@ -51,7 +57,7 @@ fn limits_are_as_configured() {
 /// The counters of the health log add up over queues, groups, controllers and hosts.
 #[test]
 fn the_health_log_counts_what_all_queues_did() {
-    on_each_driver(&config_of_two_groups(&["memory:16MiB"]), |target| {
+    on_each_transport(&config_of_two_groups(&["memory:16MiB"]), |target| {
         let at = address(target);
         let (mut admin, controller) = Peer::admin(at);
         let hello = Hello::admin().of_other_host();
@@ -79,7 +85,7 @@ fn the_health_log_counts_what_all_queues_did() {
 
 #[test]
 fn the_error_log_holds_the_errors_of_all_queues_newest_first() {
-    on_each_driver(&config_of_two_groups(&["memory:1MiB"]), |target| {
+    on_each_transport(&config_of_two_groups(&["memory:1MiB"]), |target| {
         let at = address(target);
         let (mut admin, controller) = Peer::admin(at);
         let mut queues = [1, 2].map(|queue_id| Peer::io(at, controller, queue_id));

@@ -12,7 +12,7 @@ use weft_transport::host::{HostData, HostOptions};
 
 use crate::support::peer::{Hello, Peer, read_write};
 use crate::support::raw::Raw;
-use crate::support::{address, config, drivers, on_each_driver, pattern, start};
+use crate::support::{address, config, drivers, on_each_transport, pattern, start};
 
 /// Blocks of these tests' devices, in bytes.
 const BLOCK: usize = 4096;
@@ -28,7 +28,7 @@ fn io_queue(target: &weft_target::Target, options: HostOptions) -> (Peer, Peer) 
 fn what_is_written_is_read_back_at_every_size() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let on_file = format!("file:{},size=64MiB", file.path().display());
-    on_each_driver(&config(&["memory:64MiB", &on_file, "memory:64MiB,block=512"]), |target| {
+    on_each_transport(&config(&["memory:64MiB", &on_file, "memory:64MiB,block=512"]), |target| {
         let (_admin, mut io) = io_queue(target, HostOptions::default());
         for (nsid, block_bytes) in [(1, 4096_usize), (2, 4096), (3, 512)] {
             for (round, blocks) in [1_u32, 2, 4, 5, 16, 64, 256].into_iter().enumerate() {
@@ -46,7 +46,7 @@ fn what_is_written_is_read_back_at_every_size() {
 /// All terms that a connection can agree to, and both ways in which a read can end.
 #[test]
 fn data_survives_every_kind_of_connection() {
-    on_each_driver(&config(&["memory:16MiB"]), |target| {
+    on_each_transport(&config(&["memory:16MiB"]), |target| {
         let (_admin, controller) = Peer::admin(address(target));
         let mut queue_id = 0;
         for (header_digest, data_digest) in
@@ -84,7 +84,7 @@ fn a_long_write_comes_in_pieces() {
     let mut config = config(&["memory:64MiB"]);
     config.limits.transfer_bytes = 4 << 20;
     config.limits.h2c_data_bytes = 8192;
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         for maximum_r2t in [1, 2, 4] {
             let options = HostOptions { maximum_r2t, ..HostOptions::default() };
             let (_admin, mut io) = io_queue(target, options);
@@ -97,7 +97,7 @@ fn a_long_write_comes_in_pieces() {
 
 #[test]
 fn many_commands_are_under_way_at_once() {
-    on_each_driver(&config(&["memory:64MiB"]), |target| {
+    on_each_transport(&config(&["memory:64MiB"]), |target| {
         let (_admin, mut io) = io_queue(target, HostOptions::default());
         let pieces: Vec<_> =
             (0..100).map(|n| pattern(if n % 3 == 0 { 5 } else { 1 } * BLOCK, n)).collect();
@@ -137,7 +137,7 @@ fn flush_reaches_the_device_and_so_does_every_namespaces() {
         second.path().display()
     );
     let sound = format!("file:{path},size=1MiB");
-    on_each_driver(&config(&[&sound, &broken, "memory:1MiB"]), |target| {
+    on_each_transport(&config(&[&sound, &broken, "memory:1MiB"]), |target| {
         let (_admin, mut io) = io_queue(target, HostOptions::default());
         let mut flush = |nsid| {
             io.run(Command::new(NvmOpcode::FLUSH).with_namespace_id(nsid), HostData::None).status()
@@ -154,7 +154,7 @@ fn flush_reaches_the_device_and_so_does_every_namespaces() {
 fn forced_unit_access_writes_through() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let device = format!("file:{},size=1MiB", file.path().display());
-    on_each_driver(&config(&[&device]), |target| {
+    on_each_transport(&config(&[&device]), |target| {
         let (_admin, mut io) = io_queue(target, HostOptions::default());
         for blocks in [1_u32, 8] {
             let bytes = pattern(blocks as usize * BLOCK, 77);
@@ -174,7 +174,7 @@ fn forced_unit_access_writes_through() {
 fn zeroes_are_written_without_being_sent() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let device = format!("file:{},size=4MiB", file.path().display());
-    on_each_driver(&config(&["memory:4MiB", &device]), |target| {
+    on_each_transport(&config(&["memory:4MiB", &device]), |target| {
         let (_admin, mut io) = io_queue(target, HostOptions::default());
         for (nsid, deallocate) in [(1, false), (1, true), (2, false), (2, true)] {
             let bytes = pattern(16 * BLOCK, 1);
@@ -198,7 +198,7 @@ fn zeroes_are_written_without_being_sent() {
 fn deallocated_blocks_are_given_back() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let device = format!("file:{},size=8MiB", file.path().display());
-    on_each_driver(&config(&["memory:8MiB", &device]), |target| {
+    on_each_transport(&config(&["memory:8MiB", &device]), |target| {
         let (_admin, mut io) = io_queue(target, HostOptions::default());
         let deallocate = |ranges| DatasetManagement {
             range_count: ranges,
@@ -247,7 +247,7 @@ fn deallocated_blocks_are_given_back() {
 
 #[test]
 fn blocks_are_compared_and_verified() {
-    on_each_driver(
+    on_each_transport(
         &config(&["memory:4MiB", "fault:operation=verify,effect=media-read:memory:1MiB"]),
         |target| {
             let (_admin, mut io) = io_queue(target, HostOptions::default());
@@ -300,7 +300,7 @@ fn compare_and_write(io: &mut Peer, block: u64, compare: &[u8], write: &[u8]) ->
 
 #[test]
 fn compare_and_write_is_one() {
-    on_each_driver(&config(&["memory:4MiB"]), |target| {
+    on_each_transport(&config(&["memory:4MiB"]), |target| {
         let (_admin, mut io) = io_queue(target, HostOptions::default());
         for in_capsule_bytes in [16 * 1024, 0] {
             io.connection.set_in_capsule_bytes(in_capsule_bytes);
@@ -317,7 +317,7 @@ fn compare_and_write_is_one() {
 
 #[test]
 fn half_a_pair_is_nothing() {
-    on_each_driver(&config(&["memory:4MiB"]), |target| {
+    on_each_transport(&config(&["memory:4MiB"]), |target| {
         let (_admin, mut io) = io_queue(target, HostOptions::default());
         let one = pattern(BLOCK, 1);
         io.write(1, 9, 1, &one).succeeded();
@@ -342,7 +342,7 @@ fn half_a_pair_is_nothing() {
 
 #[test]
 fn what_is_out_of_bounds_is_refused() {
-    on_each_driver(
+    on_each_transport(
         &config(&["memory:4MiB", "fault:operation=write,effect=no-space:memory:4MiB"]),
         |target| {
             let (_admin, mut io) = io_queue(target, HostOptions::default());

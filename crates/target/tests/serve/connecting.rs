@@ -10,8 +10,8 @@ use weft_transport::host::{HostData, HostOptions};
 use crate::support::peer::{Hello, Peer, enabled};
 use crate::support::raw::Raw;
 use crate::support::{
-    HOST, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, on_each_driver, pattern,
-    port, start, subsystem,
+    HOST, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, on_each_driver,
+    on_each_transport, pattern, port, start, subsystem,
 };
 
 /// A Connect on a connection of its own: status and dword 0.
@@ -32,7 +32,7 @@ fn an_admin_queue_is_checked() {
     let mut config = config(&["memory:1MiB"]);
     config.subsystems[0].allowed_hosts = Some(vec![HOST.to_owned()]);
     config.limits.queue_entries = 256;
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         let check = |hello| refused(address(target), &hello);
         let hello = Hello::admin;
         assert_eq!(
@@ -63,7 +63,7 @@ fn an_io_queue_is_checked_on_every_group() {
     config.limits.queue_entries = 256;
     config.limits.io_queues = 4;
     config.subsystems.push(subsystem("nqn.2024-01.io.weft:other", &["memory:1MiB"]));
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         let at = address(target);
         let (mut admin, controller) = Peer::admin(at);
         let hello = |queue_id| Hello::io(controller, queue_id);
@@ -104,7 +104,7 @@ fn an_io_queue_is_checked_on_every_group() {
 
 #[test]
 fn an_io_queue_needs_a_controller_that_is_ready() {
-    on_each_driver(&config(&["memory:1MiB"]), |target| {
+    on_each_transport(&config(&["memory:1MiB"]), |target| {
         let at = address(target);
         let mut admin = Peer::open(at, HostOptions::default());
         let answer = admin.connect(&Hello::admin()).succeeded();
@@ -121,7 +121,7 @@ fn an_io_queue_needs_a_controller_that_is_ready() {
 
 #[test]
 fn nothing_but_connect_comes_first() {
-    on_each_driver(&config(&["memory:1MiB"]), |target| {
+    on_each_transport(&config(&["memory:1MiB"]), |target| {
         let mut peer = Peer::open(address(target), HostOptions::default());
         let sequence = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
         let identify = Command::new(AdminOpcode::IDENTIFY).with_cdw10(1);
@@ -138,7 +138,7 @@ fn nothing_but_connect_comes_first() {
 
 #[test]
 fn the_head_of_the_queue_goes_round_only_with_flow_control() {
-    on_each_driver(&config(&["memory:1MiB"]), |target| {
+    on_each_transport(&config(&["memory:1MiB"]), |target| {
         let (_admin, controller) = Peer::admin(address(target));
         for (queue_id, flow_control) in [(1, true), (2, false)] {
             let hello = Hello { entries: 4, flow_control, ..Hello::io(controller, queue_id) };
@@ -160,7 +160,7 @@ fn static_controllers_are_chosen_by_the_host() {
     let mut config = config(&["memory:1MiB"]);
     config.subsystems[0].controller_ids =
         ControllerIds { model: ControllerModel::Static, ..ControllerIds::default() };
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         let at = address(target);
         let hello = |controller| Hello { controller, ..Hello::admin() };
         let (first, id) = Peer::admin_as(at, &hello(7));
@@ -190,7 +190,7 @@ fn controllers_are_numbered_and_counted() {
     config.limits.controllers = 3;
     config.subsystems[0].controller_ids =
         ControllerIds { first: 10, last: 20, ..ControllerIds::default() };
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         let at = address(target);
         let controllers: Vec<_> = (0..3).map(|_| Peer::admin(at)).collect();
         let mut ids: Vec<_> = controllers.iter().map(|(_, id)| *id).collect();
@@ -214,7 +214,7 @@ fn subsystems_ports_and_hosts_keep_to_themselves() {
     let mut second = port(2, "127.0.0.1:0");
     second.subsystems = Served::Only(vec![other.to_owned()]);
     config.ports.push(second);
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         let both = target.addresses()[&1];
         let only = target.addresses()[&2];
         let mut stranger = Peer::open(only, HostOptions::default());

@@ -5,14 +5,18 @@ use std::time::Duration;
 
 use weft_nvme::event::Event;
 use weft_nvme::fabrics::CONTROLLER_ID_STATIC;
-use weft_nvme::log_page::{DiscoveryEntry, DiscoveryHeader, GetLogPage, LogPageId, SubsystemType};
+use weft_nvme::log_page::{
+    DiscoveryEntry, DiscoveryHeader, GetLogPage, LogPageId, RdmaSubtype, SubsystemType,
+    TransportType,
+};
 use weft_nvme::{AdminOpcode, Command, Nqn, Status, Wire};
 use weft_target::config::{Config, ControllerIds, ControllerModel, Listen, Referral, Served};
 use weft_transport::host::{HostData, HostOptions};
 
 use crate::support::peer::{Hello, Peer};
 use crate::support::{
-    HOST, SUBSYSTEM, address, config, drivers, on_each_driver, port, start, subsystem,
+    HOST, SUBSYSTEM, address, config, drivers, on_each_driver, on_each_transport, over_rdma, port,
+    start, subsystem,
 };
 
 const OTHER: &str = "nqn.2024-01.io.weft:other";
@@ -68,6 +72,33 @@ fn itself(way: String) -> (SubsystemType, String, String) {
     (SubsystemType::CURRENT_DISCOVERY, Nqn::DISCOVERY.as_str().to_owned(), way)
 }
 
+/// Hosts over either transport are shown both, and what RDMA's entries say beside the address.
+#[test]
+fn both_transports_are_shown_on_both() {
+    let mut both = over_rdma(&config(&["memory:1MiB"]));
+    both.ports.insert(0, port(2, "127.0.0.1:0"));
+    let target = start(both);
+    for at in target.addresses().values() {
+        let (_, entries) = read_log(&mut discovery(*at, &hello()));
+        let of = |transport| {
+            let of_transport =
+                entries.iter().filter(move |entry| entry.transport_type == transport);
+            of_transport.map(|entry| entry.subsystem_type).collect::<Vec<_>>()
+        };
+        let mut kinds = of(TransportType::TCP);
+        kinds.extend(of(TransportType::RDMA));
+        kinds.sort_by_key(|kind| kind.0);
+        let (nvm, current) = (SubsystemType::NVM, SubsystemType::CURRENT_DISCOVERY);
+        assert_eq!(kinds, [nvm, nvm, current, current]);
+        for entry in &entries {
+            let rdma = entry.transport_type == TransportType::RDMA;
+            let expected = if rdma { RdmaSubtype::RELIABLE } else { RdmaSubtype::default() };
+            assert_eq!(entry.rdma(), expected);
+        }
+    }
+    target.stop().expect("a clean stop");
+}
+
 #[test]
 fn a_wildcard_is_shown_as_the_address_that_the_host_came_to() {
     let mut config = config(&["memory:1MiB"]);
@@ -100,7 +131,7 @@ fn each_port_shows_what_is_to_be_found_on_all_of_them() {
         port_id: 9,
     }];
     config.ports.extend([advertised, meeting_point]);
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         let [first, second, third] = [1, 2, 3].map(|id| target.addresses()[&id]);
         let way = |at: SocketAddr| format!("{} {}", at.ip(), at.port());
         let referral = (
@@ -142,7 +173,7 @@ fn a_host_sees_what_it_may_connect_to() {
     let mut config = config(&["memory:1MiB"]);
     config.subsystems.push(subsystem(OTHER, &["memory:1MiB"]));
     config.subsystems[1].allowed_hosts = Some(vec![HOST.to_owned()]);
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         let at = address(target);
         let way = format!("{} {}", at.ip(), at.port());
         let all = [nvm(OTHER, way.clone()), nvm(SUBSYSTEM, way.clone()), itself(way.clone())];
@@ -153,7 +184,7 @@ fn a_host_sees_what_it_may_connect_to() {
 
 #[test]
 fn a_discovery_controller_has_no_io_queues_and_few_commands() {
-    on_each_driver(&config(&["memory:1MiB"]), |target| {
+    on_each_transport(&config(&["memory:1MiB"]), |target| {
         let at = address(target);
         let (mut admin, controller) = Peer::admin_as(at, &hello());
         let mut io = Peer::open(at, HostOptions::default());
@@ -172,7 +203,7 @@ fn a_discovery_controller_has_no_io_queues_and_few_commands() {
 /// The log can be read in pieces, and a piece says when the pieces do not fit each other.
 #[test]
 fn the_log_is_read_from_any_offset() {
-    on_each_driver(&config(&["memory:1MiB"]), |target| {
+    on_each_transport(&config(&["memory:1MiB"]), |target| {
         let mut peer = discovery(address(target), &hello());
         let whole = peer.log_page(LogPageId::DISCOVERY, 3072);
         for (offset, length) in [(0_u32, 16_u32), (8, 1020), (1024, 2048), (2048, 1024), (3068, 4)]

@@ -13,7 +13,7 @@ use weft_transport::host::HostOptions;
 use crate::support::peer::{Hello, Peer, read_write};
 use crate::support::raw::Raw;
 use crate::support::{
-    address, config, config_of_two_groups, drivers, on_each_driver, pattern, start,
+    address, config, config_of_two_groups, drivers, on_each_transport, pattern, start,
 };
 
 const BLOCK: usize = 4096;
@@ -54,7 +54,7 @@ fn leave_a_write_behind(target: &Target, queues: u16) {
 fn a_host_that_comes_back_waits_for_its_old_writes() {
     let slow = format!("delay:write={}ms:memory:4MiB", SLOW.as_millis());
     for config in [config(&[&slow]), config_of_two_groups(&[&slow])] {
-        on_each_driver(&config, |target| {
+        on_each_transport(&config, |target| {
             leave_a_write_behind(target, 3);
             let (mut back, slot) = coming_back(target, &Hello::admin());
             assert!(!back.is_answered(slot, Duration::from_millis(50)), "it has to wait");
@@ -82,7 +82,7 @@ fn a_host_that_comes_back_waits_for_its_old_writes() {
 fn a_controller_that_is_shut_down_holds_its_hosts_gate_as_well() {
     use weft_nvme::property::ShutdownNotification;
     let slow = format!("delay:write={}ms:memory:4MiB", SLOW.as_millis());
-    on_each_driver(&config_of_two_groups(&[&slow]), |target| {
+    on_each_transport(&config_of_two_groups(&[&slow]), |target| {
         let (mut admin, controller) = Peer::admin(address(target));
         let mut queues = [1, 2].map(|id| Peer::io(address(target), controller, id));
         for (io, block) in queues.iter_mut().zip(0..) {
@@ -104,7 +104,7 @@ fn a_controller_that_is_shut_down_holds_its_hosts_gate_as_well() {
 fn a_host_waits_only_so_long_and_then_may_try_again() {
     let mut config = config(&["delay:write=1500ms:memory:4MiB"]);
     config.limits.drain_timeout = Duration::from_secs(1);
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         leave_a_write_behind(target, 1);
         let (mut back, slot) = coming_back(target, &Hello::admin());
         let busy = back.wait_for(slot);

@@ -8,7 +8,7 @@ use weft_transport::host::HostData;
 
 use crate::support::child::{self, ChildTarget};
 use crate::support::peer::{Peer, read_write};
-use crate::support::{address, config_of_two_groups, on_each_driver, pattern};
+use crate::support::{address, config_of_two_groups, on_each_transport, pattern};
 
 const BLOCK: usize = 4096;
 
@@ -16,7 +16,7 @@ const BLOCK: usize = 4096;
 fn what_one_queue_writes_another_reads() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let on_file = format!("file:{},size=16MiB", file.path().display());
-    on_each_driver(&config_of_two_groups(&["memory:16MiB", &on_file]), |target| {
+    on_each_transport(&config_of_two_groups(&["memory:16MiB", &on_file]), |target| {
         let (_admin, controller) = Peer::admin(address(target));
         let mut queues: Vec<_> =
             (1..=4).map(|queue_id| Peer::io(address(target), controller, queue_id)).collect();
@@ -66,7 +66,7 @@ fn compare_and_write_excludes_the_other_group() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let on_file = format!("file:{},size=1MiB", file.path().display());
     let config = config_of_two_groups(&["memory:1MiB", &on_file]);
-    on_each_driver(&config, |target| {
+    on_each_transport(&config, |target| {
         let at = address(target);
         let (_admin, controller) = Peer::admin(at);
         for nsid in [1, 2] {

@@ -16,7 +16,9 @@ use weft_transport::host::{HostData, HostOptions};
 
 use crate::support::peer::{Hello, Peer, enabled, read_write};
 use crate::support::raw::Raw;
-use crate::support::{address, config, config_of_two_groups, on_each_driver, pattern, wait_until};
+use crate::support::{
+    address, config, config_of_two_groups, on_each_driver, on_each_transport, pattern, wait_until,
+};
 
 const BLOCK: usize = 4096;
 
@@ -41,7 +43,7 @@ fn all_end(queues: &mut [Peer; 2]) {
 
 #[test]
 fn a_silent_host_loses_all_its_queues() {
-    on_each_driver(&two_groups(), |target| {
+    on_each_transport(&two_groups(), |target| {
         let hello = Hello { keep_alive_ms: 200, ..Hello::admin() };
         let (mut admin, controller, mut queues) = host(target, &hello);
         let (mut other, _, mut others) = host(target, &Hello::admin());
@@ -58,7 +60,7 @@ fn a_silent_host_loses_all_its_queues() {
 
 #[test]
 fn traffic_on_any_queue_keeps_the_controller_alive() {
-    on_each_driver(&two_groups(), |target| {
+    on_each_transport(&two_groups(), |target| {
         let hello = Hello { keep_alive_ms: 200, ..Hello::admin() };
         let (mut admin, _, mut queues) = host(target, &hello);
         for round in 0..20 {
@@ -80,7 +82,7 @@ fn traffic_on_any_queue_keeps_the_controller_alive() {
 
 #[test]
 fn shutdown_ends_all_queues_and_completes_when_their_commands_are_done() {
-    on_each_driver(&two_groups(), |target| {
+    on_each_transport(&two_groups(), |target| {
         let (mut admin, controller, mut queues) = host(target, &Hello::admin());
         let slow = queues[1].begin_write(2, 0, 1, &pattern(BLOCK, 1));
         assert!(!queues[1].is_answered(slow, Duration::from_millis(50)), "it has left");
@@ -103,7 +105,7 @@ fn shutdown_ends_all_queues_and_completes_when_their_commands_are_done() {
 
 #[test]
 fn a_reset_ends_all_queues_and_the_controller_can_be_enabled_again() {
-    on_each_driver(&two_groups(), |target| {
+    on_each_transport(&two_groups(), |target| {
         let (mut admin, controller, mut queues) = host(target, &Hello::admin());
         admin.configure(enabled().with_enable(false));
         all_end(&mut queues);
@@ -119,7 +121,7 @@ fn a_reset_ends_all_queues_and_the_controller_can_be_enabled_again() {
 
 #[test]
 fn io_queues_end_with_their_admin_queue() {
-    on_each_driver(&two_groups(), |target| {
+    on_each_transport(&two_groups(), |target| {
         let (admin, _, mut queues) = host(target, &Hello::admin());
         drop(admin);
         all_end(&mut queues);
@@ -128,7 +130,7 @@ fn io_queues_end_with_their_admin_queue() {
 
 #[test]
 fn a_queue_is_disconnected_and_connected_again() {
-    on_each_driver(&two_groups(), |target| {
+    on_each_transport(&two_groups(), |target| {
         let (mut admin, controller, [mut first, mut second]) = host(target, &Hello::admin());
         let disconnect = Disconnect::default().to_command();
         let refused = admin.run(disconnect, HostData::None).status();
@@ -148,7 +150,7 @@ fn a_queue_is_disconnected_and_connected_again() {
 /// However the end of a connection falls together with its last events.
 #[test]
 fn a_queue_that_ends_is_closed() {
-    on_each_driver(&two_groups(), |target| {
+    on_each_transport(&two_groups(), |target| {
         let (_admin, controller) = Peer::admin(address(target));
         for queue_id in 1..=100 {
             let mut io = Peer::io(address(target), controller, queue_id);
@@ -248,7 +250,7 @@ fn a_command_that_waits_for_memory_can_be_aborted() {
 
 #[test]
 fn what_a_device_works_on_is_not_aborted() {
-    on_each_driver(&two_groups(), |target| {
+    on_each_transport(&two_groups(), |target| {
         let (mut admin, _, mut queues) = host(target, &Hello::admin());
         let slow = queues[0].begin_write(2, 0, 1, &pattern(BLOCK, 1));
         assert!(!queues[0].is_answered(slow, Duration::from_millis(50)), "it has left");
@@ -261,7 +263,7 @@ fn what_a_device_works_on_is_not_aborted() {
 
 #[test]
 fn event_requests_are_counted_and_can_be_aborted() {
-    on_each_driver(&config(&["memory:1MiB"]), |target| {
+    on_each_transport(&config(&["memory:1MiB"]), |target| {
         let (mut admin, _) = Peer::admin(address(target));
         let mut requests: Vec<_> = (0..4).map(|_| admin.begin_event_request()).collect();
         let fifth = admin.begin_event_request();

@@ -7,7 +7,7 @@ use weft_transport::host::HostOptions;
 
 use crate::support::peer::{Hello, Peer};
 use crate::support::{
-    SUBSYSTEM, address, config, config_of_two_groups, on_each_driver, pattern, start, wait_until,
+    SUBSYSTEM, address, config, config_of_two_groups, on_each_transport, pattern, start, wait_until,
 };
 
 fn served(watch: &Watch, group: usize, nsid: u32) -> Served {
@@ -29,7 +29,7 @@ fn io_queues(target: &Target, count: u16) -> (Peer, Vec<Peer>) {
 
 #[test]
 fn commands_and_bytes_are_counted_by_namespace() {
-    on_each_driver(&config(&["memory:1MiB", "memory:1MiB"]), |target| {
+    on_each_transport(&config(&["memory:1MiB", "memory:1MiB"]), |target| {
         let watch = target.watch();
         let (_admin, mut queues) = io_queues(target, 1);
         let io = &mut queues[0];

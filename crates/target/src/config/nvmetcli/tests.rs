@@ -138,8 +138,12 @@ fn what_nvmetcli_saves_is_read() {
     port.subsystems = Served::Only(vec!["testnqn".to_owned()]);
     let address = "tcp://192.168.0.2:8009".parse().expect("an address");
     port.referrals.push(Referral { address, port_id: 7 });
-    assert_eq!(config.ports, [port]);
-    assert_eq!((config.limits.in_capsule_bytes, config.limits.queue_entries), (8192, 128));
+    let rdma = "rdma://192.168.0.1:4420".parse().expect("an address");
+    let mut first = Port::new(1, rdma);
+    first.subsystems = port.subsystems.clone();
+    assert_eq!(config.ports, [first, port]);
+    // The first port has the defaults, and the largest wins.
+    assert_eq!((config.limits.in_capsule_bytes, config.limits.queue_entries), (16384, 1024));
 
     let first = &config.subsystems[0];
     assert_eq!(first.allowed_hosts, Some(vec!["hostnqn".to_owned()]));
@@ -155,9 +159,17 @@ fn what_nvmetcli_saves_is_read() {
     assert_eq!((file.nsid, file.uuid.map(|id| id[15]), file.nguid), (3, Some(0x67), None));
     assert_eq!(config.subsystems[1].allowed_hosts, None);
 
-    assert_eq!(notes.len(), 2, "{notes:?}");
-    assert!(notes[0].starts_with("ports[0]") && notes[0].contains("rdma"), "{notes:?}");
-    assert!(notes[1].starts_with("subsystems[0].namespaces[0]"), "{notes:?}");
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].starts_with("subsystems[0].namespaces[0]"), "{notes:?}");
+}
+
+#[test]
+fn a_transport_that_is_not_served_is_left_out() {
+    let text = SAVED.replace("\"trtype\": \"rdma\"", "\"trtype\": \"fc\"");
+    let Loaded { config, notes } = read(&text).expect("a saved configuration");
+    assert_eq!((config.ports.len(), config.ports[0].id), (1, 2));
+    assert_eq!((config.limits.in_capsule_bytes, config.limits.queue_entries), (8192, 128));
+    assert!(notes[0].starts_with("ports[0]") && notes[0].contains("fc"), "{notes:?}");
 }
 
 #[test]

@@ -12,6 +12,8 @@ use std::time::Duration;
 use weft_reactor::{DriverKind, Reactor};
 use weft_target::Target;
 use weft_target::config::{Config, Listen, Namespace, Port, Subsystem};
+use weft_transport::rdma::Provider;
+use weft_transport::rdma::software::Fabric;
 
 /// The subsystem that the tests serve.
 pub(crate) const SUBSYSTEM: &str = "nqn.2024-01.io.weft:test";
@@ -51,6 +53,35 @@ pub(crate) fn driver_names() -> impl Iterator<Item = &'static str> {
         DriverKind::Uring => "uring",
         _ => "epoll",
     })
+}
+
+/// The address of targets over RDMA: they listen on no network, but on [`fabric`].
+pub(crate) const RDMA: &str = "10.0.0.1:0";
+
+/// The RDMA devices of all these tests.
+pub(crate) fn fabric() -> &'static Fabric {
+    static FABRIC: OnceLock<Fabric> = OnceLock::new();
+    FABRIC.get_or_init(Fabric::default)
+}
+
+/// What a target is reached by.
+pub(crate) fn is_rdma(address: SocketAddr) -> bool {
+    address.ip() == RDMA.parse::<SocketAddr>().expect("an address").ip()
+}
+
+/// The same configuration, but all its ports are RDMA's.
+pub(crate) fn over_rdma(config: &Config) -> Config {
+    let mut config = Config { rdma: Provider::Software(fabric().clone()), ..config.clone() };
+    for port in &mut config.ports {
+        port.listen = Listen::rdma(RDMA.parse().expect("an address"));
+    }
+    config
+}
+
+/// Runs a test with a target on each driver that there is, and with one over RDMA.
+pub(crate) fn on_each_transport(config: &Config, test: impl Fn(&Target)) {
+    on_each_driver(config, &test);
+    on_each_driver(&over_rdma(config), &test);
 }
 
 /// Runs a test with a target on each driver that there is.

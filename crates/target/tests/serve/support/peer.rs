@@ -10,11 +10,13 @@ use weft_nvme::log_page::{GetLogPage, LogPageId};
 use weft_nvme::nvm::ReadWrite;
 use weft_nvme::property::{ControllerConfiguration, ControllerStatus, Offset};
 use weft_nvme::{AdminOpcode, Command, Completion, Nqn, NvmOpcode, Status, Wire};
+use weft_nvmf::rdma::IN_CAPSULE_BYTES_MAX;
 use weft_reactor::{Buffer, Config, DriverKind, Owner, Patience, Reactor};
-use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::host::{Carrier, HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::rdma::{Provider, ensure_provider};
 use weft_transport::{CloseReason, Slot};
 
-use super::{HOST, HOST_ID, LONG, SUBSYSTEM};
+use super::{HOST, HOST_ID, LONG, SUBSYSTEM, fabric, is_rdma};
 
 /// What a Connect says.
 #[derive(Clone, Debug)]
@@ -52,6 +54,17 @@ impl Hello {
     /// The same, of the other host.
     pub(crate) fn of_other_host(self) -> Self {
         Self { host: super::OTHER_HOST.to_owned(), host_id: super::OTHER_HOST_ID, ..self }
+    }
+
+    /// What a connection for it needs that goes to this address.
+    pub(crate) fn options(&self, address: SocketAddr, options: HostOptions) -> HostOptions {
+        if !is_rdma(address) {
+            return options;
+        }
+        let (queue_id, controller_id) = (self.queue_id, self.controller);
+        let depth = u16::try_from(self.entries - 1).expect("a depth");
+        let carrier = Carrier::Rdma { queue_id, controller_id };
+        HostOptions { carrier, queue_depth: depth.min(options.queue_depth), ..options }
     }
 
     pub(crate) fn command(&self) -> Command {
@@ -119,6 +132,13 @@ impl Peer {
         // Not io_uring: there a socket that is dropped may stay open for a moment longer.
         let config = Config { driver: DriverKind::Epoll, pool_bytes, ..Config::default() };
         let mut reactor = Reactor::new(config).expect("a reactor");
+        let options = match options.carrier {
+            Carrier::Tcp if is_rdma(address) => {
+                HostOptions { carrier: Carrier::Rdma { queue_id: 1, controller_id: 0 }, ..options }
+            }
+            _ => options,
+        };
+        ensure_provider(&mut reactor, &Provider::Software(fabric().clone()));
         let connection = HostConnection::connect(&mut reactor, Owner(1), 0, address, options);
         let mut peer = Self { reactor, connection, answers: Vec::new() };
         match peer.next_event() {
@@ -134,7 +154,7 @@ impl Peer {
 
     /// The same, with a Connect of one's own.
     pub(crate) fn admin_as(address: SocketAddr, hello: &Hello) -> (Self, u16) {
-        let mut peer = Self::open(address, HostOptions::default());
+        let mut peer = Self::open(address, hello.options(address, HostOptions::default()));
         let answer = peer.connect(hello).succeeded();
         peer.enable();
         (peer, u16::try_from(answer.completion.dword0() & 0xffff).expect("16 bits"))
@@ -147,9 +167,10 @@ impl Peer {
 
     /// The same, with a Connect and options of one's own.
     pub(crate) fn io_as(address: SocketAddr, hello: &Hello, options: HostOptions) -> Self {
-        let mut peer = Self::open(address, options);
+        let mut peer = Self::open(address, hello.options(address, options));
         peer.connect(hello).succeeded();
-        peer.connection.set_in_capsule_bytes(16 * 1024);
+        let in_capsule = if is_rdma(address) { IN_CAPSULE_BYTES_MAX } else { 16 * 1024 };
+        peer.connection.set_in_capsule_bytes(in_capsule);
         peer
     }
 
