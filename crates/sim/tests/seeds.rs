@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use weft_reactor::simulation::{NetworkConditions, Random};
 use weft_sim::{Client, Rig};
+use weft_transport::rdma::WorkStatus;
+use weft_transport::rdma::software::{Conditions, Fabric};
 
 /// Blocks of one client: few, so that requests meet on them.
 const BLOCKS: usize = 60;
@@ -30,8 +32,19 @@ struct Run {
 
 fn run(seed: u64, device: &str, network: NetworkConditions, requests: u64) -> Run {
     let calm = network == NetworkConditions::default();
-    let mut rig = Rig::new(seed, device, 2, 2, 2);
+    let rig = Rig::new(seed, device, 2, 2, 2);
     rig.world.set_network(network);
+    play(rig, None, calm, seed, requests)
+}
+
+/// The same over RDMA. If it is not calm, connections vanish, work fails and devices go away.
+fn run_rdma(seed: u64, device: &str, conditions: Conditions, calm: bool, requests: u64) -> Run {
+    let fabric = Fabric::new(conditions);
+    let rig = Rig::over(Some(fabric.clone()), seed, device, 2, 2, 2);
+    play(rig, Some(&fabric), calm, seed, requests)
+}
+
+fn play(mut rig: Rig, fabric: Option<&Fabric>, calm: bool, seed: u64, requests: u64) -> Run {
     let mut clients: Vec<_> = (0..rig.hosts())
         .map(|host| {
             let first = (host * BLOCKS) as u64;
@@ -46,6 +59,11 @@ fn run(seed: u64, device: &str, network: NetworkConditions, requests: u64) -> Ru
         match random.below(3000) {
             0 if !calm => rig.reset(0),
             1 => rig.toggle_namespace(),
+            chance @ 2..40 if !calm => {
+                if let Some(fabric) = fabric {
+                    accident(fabric, chance, &mut random);
+                }
+            }
             _ => {}
         }
         rig.step();
@@ -58,6 +76,52 @@ fn run(seed: u64, device: &str, network: NetworkConditions, requests: u64) -> Ru
     };
     rig.finish();
     run
+}
+
+fn accident(fabric: &Fabric, which: u64, random: &mut Random) {
+    match which {
+        // Silent: an adapter gives up later than a slow device is done. As in a network, the
+        // other end of a connection that fails at once may hear of it only by keep-alive.
+        2..10 => drop(fabric.silence()),
+        10..14 => fabric.remove_device(),
+        14..18 => fabric.move_address(),
+        _ => fabric.fail_send(random.below(20), WorkStatus::REMOTE_OPERATION),
+    }
+}
+
+#[test]
+fn a_calm_fabric_loses_nothing_at_all() {
+    for seed in 0..4 {
+        let hold_reads = seed % 2 == 1;
+        let conditions = Conditions { hold_reads, ..Conditions::default() };
+        let run = run_rdma(seed, "memory:4MiB", conditions, true, 300);
+        assert_eq!(run.lost, 0);
+    }
+}
+
+#[test]
+fn a_rough_fabric_loses_only_answers() {
+    for seed in 300..312 {
+        let conditions = Conditions { hold_reads: seed % 2 == 1, ..Conditions::default() };
+        run_rdma(seed, "delay:read=100us,write=300us:memory:4MiB", conditions, false, 300);
+    }
+}
+
+#[test]
+fn an_old_write_never_lands_after_a_newer_one_over_rdma() {
+    for seed in 400..408 {
+        let device = "delay:read=1ms,write=700ms:memory:4MiB";
+        run_rdma(seed, device, Conditions::default(), false, 200);
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_over_rdma() {
+    let run = || {
+        let device = "delay:read=50us,write=2ms:memory:4MiB";
+        run_rdma(7, device, Conditions::default(), false, 150)
+    };
+    assert_eq!(run(), run());
 }
 
 #[test]
