@@ -5,7 +5,7 @@ use crate::driver::kernel::Poller;
 use crate::limits::ACCEPTS_PER_TURN;
 use crate::operation::{Completion, Outcome, SocketId, Token};
 use crate::slab::Key;
-use crate::stream::{internet_address, tcp_socket};
+use crate::stream::{internet_address, suit_path, tcp_socket};
 use crate::system::monotonic_time;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -69,6 +69,7 @@ impl Sockets {
         ready: &mut Vec<Completion>,
     ) {
         let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
+        suit_path(&descriptor);
         let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let peer = peer.and_then(|peer| internet_address(peer).ok()).unwrap_or(unknown);
         let socket = SocketId(self.table.insert(Socket {
@@ -98,6 +99,9 @@ impl Sockets {
             Err(Errno::INPROGRESS | Errno::INTR) => false,
             Err(error) => return Err(error.into()),
         };
+        if is_connected {
+            suit_path(&descriptor);
+        }
         let kind = if is_connected { Stream::fresh() } else { Kind::Connecting { token } };
         let key = self.table.insert(Socket { descriptor, watched: false, kind });
         if is_connected {
@@ -132,6 +136,7 @@ impl Sockets {
         if rustix::net::getpeername(&socket.descriptor).is_err() {
             return;
         }
+        suit_path(&socket.descriptor);
         socket.kind = Stream::fresh();
         self.connect_limits.clear(key);
         self.finish(token, Outcome::Connected { socket: SocketId(key) }, ready);
