@@ -1,9 +1,9 @@
 //! Memory of this process as a device: fast, shared by all reactors, empty at each start.
 //!
 //! A block that is read while another reactor writes it comes back as before or as after; that, and
-//! compare-and-write, is the work of the reactor's [`SharedRegion`]. Requests end where they are
-//! submitted, but for large discards and zeroes: those go on a piece a turn, so that the
-//! connections of the reactor do not stand still meanwhile.
+//! compare-and-write, is the work of the reactor's [`SharedRegion`]. Requests end with the flush
+//! that follows them, so that the memory of several is fetched at once; large discards and zeroes go
+//! on a piece a turn, so that the connections of the reactor do not stand still meanwhile.
 
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, Completion, DEVICE_TAGS, DeviceFactory,
@@ -55,6 +55,7 @@ impl DeviceFactory for MemoryFactory {
         Ok(Box::new(MemoryDevice {
             geometry: self.geometry(),
             shared: Arc::clone(&self.shared),
+            begun: VecDeque::with_capacity(AHEAD + 1),
             long: VecDeque::new(),
             timer: Token::new(owner, TIMER_TAG),
             done: VecDeque::new(),
@@ -92,6 +93,8 @@ impl DeviceFactory for MemoryFactory {
 }
 
 const PAGE_BYTES: u32 = 4096;
+/// How many requests are waiting for their memory at most: as many fetches are under way at once.
+const AHEAD: usize = 8;
 const TIMER_TAG: u32 = DEVICE_TAGS - 1;
 /// How much is zeroed in a turn: some hundred microseconds.
 const ZERO_BYTES_PER_TURN: u64 = 4 << 20;
@@ -102,6 +105,8 @@ const DISCARD_BYTES_PER_TURN: u64 = 16 << 20;
 struct MemoryDevice {
     geometry: Geometry,
     shared: Arc<Shared>,
+    /// Requests whose memory is on its way into the cache.
+    begun: VecDeque<Request>,
     /// Requests that are done piece by piece; the timer runs while there are any.
     long: VecDeque<Long>,
     timer: Token,
@@ -122,6 +127,22 @@ struct Long {
 }
 
 impl MemoryDevice {
+    /// Memory of a large namespace is seldom in the cache, and waiting for it is most of what a
+    /// small request costs: it is fetched while others are being taken on.
+    fn begin(&mut self, reactor: &mut Reactor, request: Request) {
+        if let Operation::Read { block, into: buffer, .. }
+        | Operation::Write { block, from: buffer, .. } = &request.operation
+        {
+            self.shared.region.prefetch(self.geometry.offset_of(*block), buffer.len());
+        }
+        self.begun.push_back(request);
+        if self.begun.len() > AHEAD
+            && let Some(first) = self.begun.pop_front()
+        {
+            self.execute(reactor, first);
+        }
+    }
+
     fn execute(&mut self, reactor: &mut Reactor, request: Request) {
         let Request { tag, mut operation } = request;
         let region = &self.shared.region;
@@ -223,7 +244,7 @@ impl BlockDevice for MemoryDevice {
             false => request.operation.check(&self.geometry),
         };
         match checked {
-            Ok(()) => self.execute(reactor, request),
+            Ok(()) => self.begin(reactor, request),
             Err(failure) => self.done.push_back(request.refuse(failure)),
         }
     }
@@ -234,7 +255,10 @@ impl BlockDevice for MemoryDevice {
         }
     }
 
-    fn flush(&mut self, _: &mut Reactor) {
+    fn flush(&mut self, reactor: &mut Reactor) {
+        while let Some(request) = self.begun.pop_front() {
+            self.execute(reactor, request);
+        }
         self.geometry.blocks = self.shared.blocks.load(Ordering::Acquire);
     }
 
@@ -243,11 +267,13 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn in_flight(&self) -> usize {
-        self.long.len() + self.done.len()
+        self.begun.len() + self.long.len() + self.done.len()
     }
 
     fn close(&mut self, reactor: &mut Reactor) {
         self.closed = true;
+        let gone = self.begun.drain(..).map(|request| request.refuse(Failure::Gone));
+        self.done.extend(gone);
         if self.long.is_empty() {
             return;
         }

@@ -320,6 +320,7 @@ fn what_needs_a_buffer_waits_for_one() {
         rig.submit(1, compare);
         rig.submit(2, update);
         rig.submit(3, Operation::Verify { block: 0, blocks: 2 });
+        rig.device.flush(&mut rig.reactor);
         let mut ended = 0;
         for _ in 0..5 {
             while let Some(completion) = rig.device.poll_completion() {

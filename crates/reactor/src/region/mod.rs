@@ -10,7 +10,9 @@
 //! ascending order so that two of them cannot wait for each other.
 //!
 //! # Memory only for what was written
-//! Pages come when they are first written. For each chunk of 2 MiB one byte says whether it was
+//! Pages come when they are first written, large ones where the kernel has them: a namespace that
+//! is read all over would otherwise wait for page tables more than for its data. What is written
+//! here and there may so take up to 2 MiB for each place. For each chunk of 2 MiB one byte says whether it was
 //! ever written; a discard leaves the others alone, so that discarding a whole large region costs
 //! little, and the versions of blocks that nobody wrote take no memory.
 
@@ -27,6 +29,8 @@ const CHUNK_BYTES: u64 = 2 << 20;
 const CAPACITY_BYTES: u64 = 1 << 40;
 /// What a comparison copies at once, to the stack.
 const PIECE_BYTES: usize = 4096;
+/// What is fetched ahead of a request: the processor follows a run of lines by itself.
+const PREFETCH_BYTES: usize = 1024;
 /// How often a busy block is looked at before the thread lets others run: its writer may have
 /// lost its CPU.
 const SPINS: u32 = 200;
@@ -80,9 +84,12 @@ impl SharedRegion {
         let block_bytes = u64::from(block_bytes);
         let capacity = capacity.checked_next_multiple_of(CHUNK_BYTES.max(block_bytes));
         let capacity = capacity.ok_or_else(|| invalid("the size is too large"))?.max(CHUNK_BYTES);
+        let data = reserve(capacity)?;
+        let versions = reserve(capacity / block_bytes * size_of::<AtomicU32>() as u64)?;
+        data.prefer_huge_pages();
         Ok(Self {
-            data: reserve(capacity)?,
-            versions: reserve(capacity / block_bytes * size_of::<AtomicU32>() as u64)?,
+            data,
+            versions,
             occupied: reserve(capacity / CHUNK_BYTES)?,
             block_bytes,
             capacity,
@@ -104,6 +111,17 @@ impl SharedRegion {
     /// The size up to which it can grow.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Has the processor fetch what a read or write of this range is going to touch first, so that
+    /// several such fetches are under way at once.
+    #[inline]
+    pub fn prefetch(&self, offset: u64, len: usize) {
+        let len = self.clip(offset, len.min(PREFETCH_BYTES));
+        if len > 0 {
+            copy::prefetch(std::ptr::from_ref(self.version(offset / self.block_bytes)).cast(), 1);
+            copy::prefetch(self.pointer(offset), len);
+        }
     }
 
     /// Reads at `offset`.
