@@ -32,6 +32,7 @@ pub mod config;
 mod directory;
 mod gate;
 mod group;
+mod limits;
 mod local;
 mod round;
 mod snapshot;

@@ -157,6 +157,14 @@ impl TargetConnection {
         }
     }
 
+    /// Whether [`TargetConnection::poll_event`] has something.
+    pub fn has_events(&self) -> bool {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.has_events(),
+            Inner::Rdma(connection) => connection.has_events(),
+        }
+    }
+
     /// Connect was accepted: how many commands may be in flight, and whether the queue uses SQ
     /// flow control. To be called before Connect is completed.
     pub fn set_queue(&mut self, depth: u16, sq_flow_control: bool) {

@@ -14,6 +14,7 @@ use super::core::{CONNECTIONS, Core, GATES};
 use super::io::Io;
 use super::message::{Arrival, ConnectionId, Route};
 use crate::directory::HostKey;
+use crate::limits;
 
 /// One connection.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Connection {
     pub(crate) touched: bool,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
+    /// What it may still begin in this turn; see [`Core::may_begin`].
+    allowance: usize,
     /// Its host's gate is held for it until its end has been dealt with.
     pub(crate) holds_gate: bool,
 }
@@ -127,7 +130,8 @@ impl Connection {
         role: Role,
         placed: bool,
     ) -> Self {
-        Self { id, route, transport, role, touched: false, placed, holds_gate: false }
+        let allowance = limits::TURN_BYTES;
+        Self { id, route, transport, role, touched: false, placed, allowance, holds_gate: false }
     }
 
     /// From now on its Connect waits for an answer.
@@ -136,9 +140,23 @@ impl Connection {
         self.role = Role::Connecting(Box::new(Connecting { slot, request, survey }));
     }
 
-    /// Looks at everything that came in.
+    /// Looks at what came in, as much of it as a turn may take.
     pub(crate) fn handle_events(&mut self, core: &mut Core) -> Fate {
-        while let Some(event) = self.transport.poll_event() {
+        core.allowance = self.allowance;
+        let fate = self.handle_events_allowed(core);
+        self.allowance = core.allowance;
+        fate
+    }
+
+    /// A new turn: it may begin as much as any other.
+    pub(crate) fn renew_allowance(&mut self) {
+        self.allowance = limits::TURN_BYTES;
+    }
+
+    fn handle_events_allowed(&mut self, core: &mut Core) -> Fate {
+        while core.may_begin()
+            && let Some(event) = self.transport.poll_event()
+        {
             if let Event::Closed { reason } = event {
                 self.handle_closed(reason, core);
                 return Fate::Stay;
@@ -298,7 +316,8 @@ impl Arrival {
         request: &ConnectRequest,
         core: &mut Core,
     ) -> Result<Self, Box<Connection>> {
-        let Connection { id, route, transport, role, touched, placed, holds_gate } = connection;
+        let Connection { id, route, transport, role, touched, placed, allowance, holds_gate } =
+            connection;
         match transport.detach(&mut core.reactor) {
             Ok(detached) => Ok(Self { detached, request: request.clone(), route }),
             Err(transport) => Err(Box::new(Connection {
@@ -308,6 +327,7 @@ impl Arrival {
                 role,
                 touched,
                 placed,
+                allowance,
                 holds_gate,
             })),
         }

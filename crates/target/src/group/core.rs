@@ -8,6 +8,7 @@ use weft_reactor::{Buffer, Owner, Postbox, Reactor};
 use super::devices::Devices;
 use super::message::{ConnectionId, Message};
 use crate::directory::{Directory, HostKey};
+use crate::limits;
 use crate::snapshot::Snapshot;
 use weft_transport::Slot;
 
@@ -40,11 +41,23 @@ pub(crate) struct Core {
     pub(crate) starved: VecDeque<(usize, Slot)>,
     /// Surveys that this group has asked for.
     pub(crate) surveys: u64,
+    /// What the connection that is being looked at may still begin in this turn, in bytes.
+    pub(crate) allowance: usize,
     /// Take no new command: the target is about to stop.
     pub(crate) draining: bool,
 }
 
 impl Core {
+    /// Notes that the connection begins a command with so many bytes of data.
+    pub(crate) fn spend(&mut self, bytes: usize) {
+        self.allowance = self.allowance.saturating_sub(bytes.max(limits::COMMAND_BYTES));
+    }
+
+    /// Whether the connection may begin another command in this turn.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.allowance > 0
+    }
+
     /// Sends a message to the group that holds a connection.
     pub(crate) fn post(&self, to: ConnectionId, message: Message) {
         if let Some(post) = self.posts.get(to.group) {

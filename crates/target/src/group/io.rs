@@ -394,6 +394,7 @@ impl Io {
                 return transport.complete(slot, completion);
             }
         };
+        core.spend(bytes_of(device.transfer));
         let tag = devices::tag(self.id.index, slot);
         if core.devices.submit(device.device, tag, operation, &mut core.reactor) {
             self.at_devices += 1;
@@ -595,6 +596,14 @@ fn take_buffer(device: &DeviceCommand, core: &Core) -> Option<Buffer> {
         Transfer::ToHost(bytes) | Transfer::FromHost(bytes) => {
             core.reactor.pool().take(bytes as usize)
         }
+    }
+}
+
+/// How much data a command moves.
+fn bytes_of(transfer: Transfer) -> usize {
+    match transfer {
+        Transfer::None => 0,
+        Transfer::ToHost(bytes) | Transfer::FromHost(bytes) => bytes as usize,
     }
 }
 

@@ -88,6 +88,7 @@ impl Group {
                 devices: Devices::new(Counters::new(directory_words)),
                 starved: std::collections::VecDeque::new(),
                 surveys: 0,
+                allowance: 0,
                 draining: false,
             },
             connections: Connections::default(),
@@ -123,6 +124,8 @@ impl Group {
 
     /// One turn. `false`: the target has stopped and nothing is left.
     pub(crate) fn turn(&mut self, patience: Patience) -> bool {
+        // What was left over from the last turn does not wait for anything.
+        let patience = if self.touched.is_empty() { patience } else { Patience::NoWait };
         let mut completions = std::mem::take(&mut self.completions);
         self.core.reactor.poll(patience, &mut completions);
         self.core.devices.counters().show_busy(self.core.reactor.idle_time());
@@ -290,7 +293,11 @@ impl Group {
                 self.core.directory.connection_gone();
                 continue;
             }
+            connection.renew_allowance();
             connection.transport.flush(&mut self.core.reactor);
+            if connection.transport.has_events() {
+                self.touch(&mut connection);
+            }
             self.connections.put(connection);
         }
         self.looking.clear();

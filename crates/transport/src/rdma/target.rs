@@ -234,6 +234,10 @@ impl Connection {
         self.events.pop_front()
     }
 
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     pub(crate) fn set_queue(&mut self, reactor_depth: u16) {
         self.has_queue = true;
         self.shallow = reactor_depth <= SHALLOW_QUEUE_DEPTH;
