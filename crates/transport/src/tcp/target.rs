@@ -149,6 +149,10 @@ impl Connection {
         self.events.pop_front()
     }
 
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match self.link.handle(reactor, completion) {
             Happened::Nothing | Happened::Connected => {}
@@ -381,9 +385,9 @@ impl Connection {
         let pool = reactor.pool();
         // While the connection waits for memory it reads nothing. If it has commands whose data
         // is to come, they hold memory that somebody else may be waiting for in the same way.
-        let owes = self.slots.iter().any(|state| state.buffer.is_some());
-        let reserved = self.shallow || owes;
-        let buffer = if reserved { pool.take_reserved(bytes) } else { pool.take(bytes) };
+        let owes = || self.slots.iter().any(|state| state.buffer.is_some());
+        let reserved = || (self.shallow || owes()).then(|| pool.take_reserved(bytes)).flatten();
+        let buffer = pool.take(bytes).or_else(reserved);
         if let (Some(buffer), Some(state)) = (buffer, self.slots.get_mut(usize::from(slot))) {
             state.buffer = Some(buffer);
             self.starved = None;
