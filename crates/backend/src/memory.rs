@@ -2,8 +2,8 @@
 //!
 //! A block that is read while another reactor writes it comes back as before or as after; that, and
 //! compare-and-write, is the work of the reactor's [`SharedRegion`]. Requests end with the flush
-//! that follows them, so that the memory of several is fetched at once; large discards and zeroes go
-//! on a piece a turn, so that the connections of the reactor do not stand still meanwhile.
+//! that follows them, so that the memory of several is fetched at once; large discards and zeroes
+//! go on a piece a turn, so that the connections of the reactor do not stand still meanwhile.
 
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, Completion, DEVICE_TAGS, DeviceFactory,

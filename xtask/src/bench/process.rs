@@ -147,6 +147,12 @@ impl Running {
         Ok(kill_process(pid, Signal::STOP)?)
     }
 
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) -> Result<()> {
+        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no process")?;
+        Ok(kill_process(pid, Signal::CONT)?)
+    }
+
     /// Ends it at once.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.child.kill()?;
@@ -191,6 +197,11 @@ impl Target {
 
     pub(crate) fn id(&self) -> u32 {
         self.running.id()
+    }
+
+    /// Lets it have the processor, or not.
+    pub(crate) fn let_run(&self, may_run: bool) -> Result<()> {
+        if may_run { self.running.thaw() } else { self.running.freeze() }
     }
 
     /// Waits until it holds so many connections.

@@ -66,8 +66,18 @@ impl<'a> Stage<'a> {
     pub(crate) fn take(&self, experiment: &Experiment, step: &Step) -> Result<Sample> {
         let before = machine::stolen_ticks();
         let mut sample = match &step.action {
-            Action::Floor(floor) => self.floor(floor)?,
-            Action::Load(load) => self.load(experiment, load)?,
+            Action::Floor(floor) => {
+                self.let_run(None)?;
+                let sample = self.floor(floor);
+                self.let_all_run()?;
+                sample?
+            }
+            Action::Load(load) => {
+                self.let_run(experiment.targets.get(load.target))?;
+                let sample = self.load(experiment, load);
+                self.let_all_run()?;
+                sample?
+            }
             Action::Idle { target, connections } => {
                 self.idle(self.target(experiment, *target)?, *connections)?
             }
@@ -84,6 +94,16 @@ impl<'a> Stage<'a> {
             sample.insert(Metric::StolenPercent, 100.0 * stolen as f64 / all as f64);
         }
         Ok(sample)
+    }
+
+    /// Only this target may run: one that never sleeps would take half of the processor from
+    /// whatever else is measured on it.
+    fn let_run(&self, only: Option<&TargetSpec>) -> Result<()> {
+        self.targets.iter().try_for_each(|(spec, target)| target.let_run(Some(spec) == only))
+    }
+
+    fn let_all_run(&self) -> Result<()> {
+        self.targets.iter().try_for_each(|(_, target)| target.let_run(true))
     }
 
     fn start(&self, spec: &TargetSpec) -> Result<Target> {

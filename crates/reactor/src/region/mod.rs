@@ -12,9 +12,9 @@
 //! # Memory only for what was written
 //! Pages come when they are first written, large ones where the kernel has them: a namespace that
 //! is read all over would otherwise wait for page tables more than for its data. What is written
-//! here and there may so take up to 2 MiB for each place. For each chunk of 2 MiB one byte says whether it was
-//! ever written; a discard leaves the others alone, so that discarding a whole large region costs
-//! little, and the versions of blocks that nobody wrote take no memory.
+//! here and there may so take up to 2 MiB for each place. For each chunk of 2 MiB one byte says
+//! whether it was ever written; a discard leaves the others alone, so that discarding a whole large
+//! region costs little, and the versions of blocks that nobody wrote take no memory.
 
 mod copy;
 
