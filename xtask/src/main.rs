@@ -1,5 +1,6 @@
 //! What developers do with this repository, in one place: `cargo xtask --help`.
 
+mod agreement;
 mod bench;
 mod fuzz;
 mod guest;
@@ -33,6 +34,8 @@ enum Task {
     },
     /// Measure the target against the raw socket, row by row of docs/performance.md
     Bench(bench::Options),
+    /// Check the load generator: its own cost, known delays, and fio on the same file
+    Agreement(agreement::Options),
     /// Count the protocol's instructions and compare them with what is recorded
     Instructions {
         /// Record them instead
@@ -153,6 +156,7 @@ fn run(task: Task) -> Result<ExitCode> {
             Ok(code(test::run(root, extent)?))
         }
         Task::Bench(options) => Ok(code(bench::run(root, &options)?)),
+        Task::Agreement(options) => Ok(code(agreement::run(root, &options)?)),
         Task::Instructions { record } => Ok(code(instructions::run(root, record)?)),
         Task::Tidy => {
             let faults = tidy::check(root)?;

@@ -1,0 +1,154 @@
+//! `cargo xtask agreement`: whether the load generator is to be believed.
+//!
+//! Three questions, each answered by running it against what is known: what it costs by itself (a
+//! device that does nothing), whether it finds a delay that a wrapper adds, and whether it says
+//! about a file what fio says. Against fio the runs alternate, and beside each pair fio runs once
+//! more, against itself: what differs there is the machine's doing.
+
+mod fio;
+mod judge;
+
+use crate::test::{cargo, target_folder};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fio::Program;
+use judge::{Pair, Verdict};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What one processor is to do on a device that does nothing.
+const IOPS_MIN: f64 = 3e6;
+
+/// Delays that are to be found, in microseconds.
+const DELAYS_US: [u32; 3] = [50, 200, 2000];
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Pairs of runs, ours beside fio's, at each depth
+    #[arg(long, default_value_t = 10)]
+    pairs: usize,
+    /// How long each run counts
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// Depths
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 32])]
+    depths: Vec<u32>,
+    /// The processor that everything runs on
+    #[arg(long, default_value_t = 1)]
+    cpu: usize,
+    /// The file that is read; it is made if it is not there
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Size of a file that is made, in MiB
+    #[arg(long, default_value_t = 1024)]
+    mebibytes: usize,
+    /// Another binary than that of this tree
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Only the comparison with fio
+    #[arg(long)]
+    fio_only: bool,
+}
+
+/// Measures; false if something does not agree.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
+    let program = Program::new(binary(root, options)?, options.cpu);
+    program.check()?;
+    let mut verdicts = Vec::new();
+    if !options.fio_only {
+        verdicts.push(cost(&program, options)?);
+        verdicts.extend(delays(&program)?);
+    }
+    let file = file(root, options)?;
+    for depth in &options.depths {
+        println!("==> beside fio, depth {depth}: {} pairs", options.pairs);
+        verdicts.extend(beside_fio(&program, options, &file, *depth)?);
+    }
+    println!();
+    verdicts.iter().for_each(|verdict| println!("{verdict}"));
+    Ok(verdicts.iter().all(Verdict::holds))
+}
+
+/// What the generator does where the device does nothing.
+fn cost(program: &Program, options: &Options) -> Result<Verdict> {
+    let seconds = options.seconds;
+    let measured = program.ours("null:1TiB", 32, "spin", seconds)?;
+    println!("==> null device, depth 32: {:.0} IOPS", measured.iops);
+    Ok(Verdict::at_least("IOPS of one processor, null device", measured.iops, IOPS_MIN))
+}
+
+/// Whether a known delay is found: no percentile is less than it, and half of all requests find
+/// not much more (they also find what a timer is late by).
+fn delays(program: &Program) -> Result<Vec<Verdict>> {
+    let of = |delay_us: &u32| {
+        let device = format!("delay:read={delay_us}us:memory:64MiB");
+        // Long enough for p99 to be resolved.
+        let seconds = if *delay_us < 1000 { 1 } else { 4 };
+        let measured = program.ours(&device, 1, "spin", seconds)?;
+        let delay_us = f64::from(*delay_us);
+        println!(
+            "==> delay of {delay_us} µs: least {:.1}, p50 {:.1}, p99 {:.1} µs",
+            measured.least_us, measured.p50_us, measured.p99_us
+        );
+        Ok(Verdict::delay(delay_us, &measured))
+    };
+    DELAYS_US.iter().map(of).collect()
+}
+
+fn beside_fio(
+    program: &Program,
+    options: &Options,
+    file: &Path,
+    depth: u32,
+) -> Result<Vec<Verdict>> {
+    let path = file.to_str().context("the file's name is no text")?;
+    let ours = || program.ours(&format!("file:{path},direct=on"), depth, "sleep", options.seconds);
+    let fio = || program.fio(path, depth, options.seconds);
+    // Whoever comes first after a pause is at no advantage then.
+    fio()?;
+    let mut pairs = Vec::new();
+    for round in 0..options.pairs {
+        // fio, ours and fio in turn; every other round begins with ours.
+        let pair = if round % 2 == 0 {
+            let (fio, ours, again) = (fio()?, ours()?, fio()?);
+            Pair { ours, fio, again }
+        } else {
+            let (ours, fio, again) = (ours()?, fio()?, fio()?);
+            Pair { ours, fio, again }
+        };
+        println!("  {round:>2} {pair}");
+        pairs.push(pair);
+    }
+    Ok(judge::pairs(depth, &pairs))
+}
+
+fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
+    if let Some(path) = &options.binary {
+        return Ok(path.canonicalize()?);
+    }
+    cargo(root, &["build", "--release", "--package", "weft-cli"])?;
+    Ok(target_folder(root).join("release/weft"))
+}
+
+/// The file, written from end to end: a hole is read without the disk.
+fn file(root: &Path, options: &Options) -> Result<PathBuf> {
+    let path = options.file.clone().unwrap_or_else(|| target_folder(root).join("agreement.img"));
+    let bytes = options.mebibytes << 20;
+    if let Ok(metadata) = path.metadata() {
+        let made_here = options.file.is_none();
+        if !made_here || metadata.len() == bytes as u64 {
+            return Ok(path);
+        }
+    }
+    if bytes == 0 {
+        bail!("a file of no bytes cannot be read");
+    }
+    let mut file = File::create(&path).with_context(|| path.display().to_string())?;
+    let block: Vec<u8> = (0..1 << 20).map(|n: u32| n.to_le_bytes()[0] ^ 0x5a).collect();
+    for _ in 0..options.mebibytes {
+        file.write_all(&block)?;
+    }
+    file.sync_all()?;
+    Ok(path)
+}
