@@ -84,6 +84,8 @@ pub mod key {
     pub const RATE_IOPS: &str = "rate_iops";
     /// `fixed` or `poisson`.
     pub const RATE_PROCESS: &str = "rate_process";
+    /// Which of several targets that were given.
+    pub const TARGET: &str = "target";
     /// Hosts that drive load at the same time.
     pub const HOSTS: &str = "hosts";
     /// Subsystems that are driven at the same time.

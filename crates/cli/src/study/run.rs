@@ -12,11 +12,11 @@ use weft_host::TransportId;
 use weft_lab::{
     environment, html,
     random::split_mix,
-    results::{self, Configuration, Environment, Store, Value},
+    results::{self, Configuration, Environment, Store, Value, key},
     study::{
         launch::Given,
         matrix::{Means, expand},
-        plan::{Plan, Run},
+        plan::{Kind, Plan, Run},
         runner::{self, Outcome, Settings},
         scene::DEVICE_BYTES,
     },
@@ -191,6 +191,9 @@ impl How {
         }
         if self.control.len() > self.target.len() {
             return Err(Failure::because("there are more --control than --target"));
+        }
+        if self.target.len() > 1 {
+            tell_apart(plan, self.target.len())?;
         }
         let fresh = || {
             let time = u64::try_from(time_of_day().as_nanos()).unwrap_or(0);
@@ -371,17 +374,46 @@ impl Session<'_> {
     }
 }
 
+/// Makes a plan one of several targets: each is a series of its own.
+fn tell_apart(plan: &mut Plan, targets: usize) -> Result<(), Failure> {
+    match plan.kind {
+        Kind::Interference if targets > 2 => {
+            Err(Failure::because("two tenants have one target or two, not more"))
+        }
+        Kind::Interference | Kind::Link => Ok(()),
+        Kind::Matrix | Kind::Saturation => {
+            for plot in &mut plan.plots {
+                plot.series.push(key::TARGET.to_owned());
+            }
+            Ok(())
+        }
+    }
+}
+
 /// What there is to run a study with, targets that were given included.
 fn means(given: &[Given]) -> Means {
     let elsewhere = |given: &Given| {
         !given.address.traddr.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
             && given.address.traddr != "localhost"
     };
-    Means {
-        given_target: !given.is_empty(),
-        target_elsewhere: given.iter().any(elsewhere),
-        ..super::means()
-    }
+    Means { targets: names(given), target_elsewhere: given.iter().any(elsewhere), ..super::means() }
+}
+
+/// A name for each target: where it is, and the whole address if that is not enough.
+fn names(given: &[Given]) -> Vec<String> {
+    let place = |given: &Given| {
+        let address = &given.address;
+        match address.trsvcid {
+            Some(port) => format!("{}:{port}", address.traddr),
+            None => address.traddr.clone(),
+        }
+    };
+    let places: Vec<String> = given.iter().map(place).collect();
+    let alone = |name: &String| places.iter().filter(|other| *other == name).count() == 1;
+    let name = |(given, place): (&Given, &String)| {
+        if alone(place) { place.clone() } else { given.address.to_string() }
+    };
+    given.iter().zip(&places).map(name).collect()
 }
 
 fn wall_ms() -> u64 {
@@ -464,7 +496,13 @@ mod tests {
         let given = |url: &str| Given { address: target(url).expect(url), control: None };
         assert!(means(&[given(url)]).target_elsewhere);
         let here = means(&[given("nvme-tcp://127.0.0.1:4420/nqn.2014-08.org.x:y")]);
-        assert!(here.given_target && !here.target_elsewhere);
-        assert!(!means(&[]).given_target);
+        assert!(here.targets == ["127.0.0.1:4420"] && !here.target_elsewhere);
+        assert!(means(&[]).targets.is_empty());
+        let two =
+            [given("nvme-tcp://192.0.2.1:4420/nqn.x"), given("nvme-tcp://192.0.2.1:4421/nqn.x")];
+        assert_eq!(names(&two), ["192.0.2.1:4420", "192.0.2.1:4421"]);
+        let one_place =
+            [given("nvme-tcp://192.0.2.1:4420/nqn.x"), given("nvme-tcp://192.0.2.1:4420/nqn.y")];
+        assert!(names(&one_place)[1].ends_with("nqn.y"));
     }
 }

@@ -290,6 +290,42 @@ fn a_target_of_others_is_studied_and_its_end_is_told() {
 }
 
 #[test]
+fn several_targets_stand_beside_each_other() {
+    let folder = Folder::new("several");
+    let body = "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 8]\n[[plot]]\n\
+                title = \"IOPS\"\nkind = \"line\"\nx = \"depth\"\ny = [\"iops\"]\n\
+                series = [\"transport\"]\n";
+    let plan = plan(&folder, body);
+    let targets = [(), ()].map(|()| Target::start("epoll", &["--memory", "8MiB"]));
+    let [one, two] = [targets[0].url(1), targets[1].url(1)];
+    let out = folder.path("out");
+    let how = ["--target", &one, "--target", &two, "--local", "null:1GiB", "--out", text(&out)];
+    let words = [&["study", "run", text(&plan)], &SHORT[..], &how].concat();
+    weft("epoll", words).text();
+    let records = records(&out);
+    assert_eq!(records.len(), 2 * 3, "a local cell has no target");
+    let mut names = BTreeSet::new();
+    for record in &records {
+        assert!(record.is_measured(), "{:?}", record.status);
+        let configuration = &record.configuration;
+        let remote = record.cell.contains("transport=tcp");
+        assert_eq!(configuration.contains_key("target"), remote);
+        assert_eq!(configuration.contains_key("device"), !remote, "it is not known what they have");
+        names.extend(configuration.get("target").map(ToString::to_string));
+    }
+    assert_eq!(names.len(), 2);
+    // Points stand together: local and both targets.
+    for point in records.chunks(3) {
+        let depths: BTreeSet<_> =
+            point.iter().map(|record| record.configuration["depth"].to_string()).collect();
+        assert_eq!(depths.len(), 1);
+    }
+    let kept = fs::read_to_string(out.join(results::file::PLAN)).expect("the plan");
+    assert!(kept.contains("\"target\""), "each is a series of its own");
+    assert_eq!(results::load(&out).expect("results").environment.targets.len(), 2);
+}
+
+#[test]
 fn nothing_of_others_is_destroyed_unless_it_is_named() {
     let folder = Folder::new("destroy");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\npattern = [\"randwrite\"]\n");

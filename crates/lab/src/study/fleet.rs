@@ -119,18 +119,12 @@ impl<'a> Fleet<'a> {
                     self.running.get(*target).ok_or("the target is not there any more")?;
                 connect(running.target.address(), Some(*nsid), &load.job)
             }
-            Place::Given { second } => {
-                let index = self.index(*second);
-                let (given, _) = self.given.get(index).ok_or("no target was given")?;
-                // Tenants of one target have a namespace each, as far as it has them.
-                let other = (*second && index == 0).then_some(2);
+            Place::Given { target, beside } => {
+                let (given, _) = self.given.get(*target).ok_or("no target was given")?;
+                let other = beside.then_some(2);
                 connect(&given.address, other.or(given.address.nsid), &load.job)
             }
         }
-    }
-
-    fn index(&self, second: bool) -> usize {
-        usize::from(second).min(self.given.len().saturating_sub(1))
     }
 
     fn local(&mut self, spec: &DeviceSpec, stop: &AtomicBool) -> Result<Seat, String> {
@@ -154,8 +148,7 @@ impl<'a> Fleet<'a> {
     pub(super) fn target_of(&self, place: &Place) -> Option<usize> {
         match place {
             Place::Local(_) => None,
-            Place::Own { target, .. } => Some(*target),
-            Place::Given { second } => Some(self.index(*second)),
+            Place::Own { target, .. } | Place::Given { target, .. } => Some(*target),
         }
     }
 

@@ -18,8 +18,8 @@ pub struct Means {
     pub cpus: Vec<usize>,
     /// Targets can be started here.
     pub own_target: bool,
-    /// A target was given.
-    pub given_target: bool,
+    /// Names of the targets that were given.
+    pub targets: Vec<String>,
     /// And it is on another machine.
     pub target_elsewhere: bool,
     /// There is a device for RDMA.
@@ -133,8 +133,11 @@ pub fn expand(plan: &Plan, means: &Means, only: &Configuration) -> Matrix {
             for combination in &combinations {
                 let mut apart = combination.clone();
                 apart.remove(key::TRANSPORT);
-                let cell = cell(plan, means, role, combination, &plan.fixed);
-                points.entry(name(role, &apart)).or_default().push(Step::Single(cell));
+                let point = points.entry(name(role, &apart)).or_default();
+                for combination in on_each_target(plan, means, combination) {
+                    let cell = cell(plan, means, role, &combination, &plan.fixed);
+                    point.push(Step::Single(cell));
+                }
             }
             matrix.points = points.into_values().collect();
         }
@@ -211,6 +214,23 @@ fn combinations(axes: &[(String, Vec<Value>)]) -> Vec<Configuration> {
         combinations = next;
     }
     combinations
+}
+
+/// A combination for each of several targets, where it is one of a target that was given. They
+/// stand next to each other in time, as transports do.
+fn on_each_target(plan: &Plan, means: &Means, combination: &Configuration) -> Vec<Configuration> {
+    let varied = combination.get(key::TRANSPORT).or(plan.fixed(key::TRANSPORT));
+    let transport = varied.and_then(Value::as_text).unwrap_or("tcp");
+    let several = means.targets.len() > 1 && plan.kind != Kind::Link;
+    if !several || !uses_given_target(plan, transport, means) {
+        return vec![combination.clone()];
+    }
+    let with = |target: &String| {
+        let mut combination = combination.clone();
+        combination.insert(key::TARGET.to_owned(), Value::from(target.as_str()));
+        combination
+    };
+    means.targets.iter().map(with).collect()
 }
 
 fn interference(plan: &Plan, means: &Means, combinations: &[Configuration], matrix: &mut Matrix) {
@@ -343,7 +363,9 @@ fn missing(
         "tcp-link" if plan.kind == Kind::Link => {
             return said("needs a probe at the link's other end, which this build does not have");
         }
-        "tcp" if !means.own_target && !means.given_target => return said("there is no target"),
+        "tcp" if !means.own_target && means.targets.is_empty() => {
+            return said("there is no target");
+        }
         _ => {}
     }
     if let Some(hosts) = integer(configuration, key::HOSTS).filter(|hosts| *hosts > 1) {
@@ -386,7 +408,8 @@ pub fn uses_given_target(plan: &Plan, transport: &str, means: &Means) -> bool {
     match transport {
         "tcp-link" => true,
         "tcp" => {
-            means.given_target && !(means.target_elsewhere && plan.has(key::TRANSPORT, "tcp-link"))
+            let link = means.target_elsewhere && plan.has(key::TRANSPORT, "tcp-link");
+            !means.targets.is_empty() && !link
         }
         _ => false,
     }

@@ -34,10 +34,12 @@ pub enum Place {
         /// Which namespace.
         nsid: u32,
     },
-    /// A target that was given; with two tenants each may have its own.
+    /// A target that was given.
     Given {
-        /// Whether this is the second tenant.
-        second: bool,
+        /// Which of them.
+        target: usize,
+        /// Whether it serves another tenant as well: then this one has its second namespace.
+        beside: bool,
     },
 }
 
@@ -121,8 +123,11 @@ impl Setting<'_> {
             };
             job.copies = job.copies.max(u32::try_from(queues).unwrap_or(1));
         }
-        let place =
-            if given { Place::Given { second: false } } else { Place::Own { target: 0, nsid: 1 } };
+        let place = if given {
+            Place::Given { target: self.which(cell), beside: false }
+        } else {
+            Place::Own { target: 0, nsid: 1 }
+        };
         let loads = vec![Load { cell: cell.clone(), job, place }];
         Ok(Scene { orders, loads, shared: roles.shared })
     }
@@ -148,7 +153,10 @@ impl Setting<'_> {
         second.seed ^= 0x6261_636b;
         let first = self.job(foreground, &roles.host, roles.shared)?;
         let (one, other) = if given {
-            (Place::Given { second: false }, Place::Given { second: true })
+            // Tenants have a target each, or a namespace each of the only one.
+            let other = self.means.targets.len().clamp(1, 2) - 1;
+            let beside = other == 0;
+            (Place::Given { target: 0, beside: false }, Place::Given { target: other, beside })
         } else if roles.targets.len() > 1 {
             (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 1, nsid: 1 })
         } else {
@@ -160,6 +168,12 @@ impl Setting<'_> {
             Load { cell: background.clone(), job: second, place: other },
         ];
         Ok(Scene { orders, loads, shared: roles.shared })
+    }
+
+    /// Which of the targets that were given a cell is about.
+    fn which(&self, cell: &Cell) -> usize {
+        let name = text(&cell.configuration, key::TARGET);
+        self.means.targets.iter().position(|target| target == name).unwrap_or(0)
     }
 
     /// Who runs where.

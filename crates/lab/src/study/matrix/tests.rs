@@ -71,7 +71,8 @@ fn all_cores_are_half_of_them_on_one_machine() {
         })
         .collect();
     assert_eq!(jobs, [1, 2, 4]);
-    let elsewhere = Means { given_target: true, target_elsewhere: true, ..means(8) };
+    let elsewhere =
+        Means { targets: vec!["far:4420".to_owned()], target_elsewhere: true, ..means(8) };
     let matrix = expand(&plan, &elsewhere, &Configuration::new());
     assert!(ids(&matrix).contains(&"cores=8"));
 }
@@ -103,7 +104,7 @@ fn what_is_missing_stays_in_with_its_reason() {
 #[test]
 fn a_target_that_is_not_ours_has_no_knobs() {
     let plan = plan("[axes]\ntarget_idle_poll_us = [0, 50]\n");
-    let given = Means { given_target: true, target_elsewhere: true, ..means(4) };
+    let given = Means { targets: vec!["far:4420".to_owned()], target_elsewhere: true, ..means(4) };
     let matrix = expand(&plan, &given, &Configuration::new());
     assert!(
         matrix.steps().all(|step| step.missing().is_some_and(|why| why.contains("not started")))

@@ -153,7 +153,9 @@ impl Plan {
             let title = &plot.title;
             let named = plot.series.iter().chain(&plot.split).chain(plot.only.keys());
             let named = named.chain(Some(&plot.x).filter(|x| !x.is_empty()));
-            if let Some(key) = named.into_iter().find(|key| !known(key) && *key != "role") {
+            // These two are every study's.
+            let given = |key: &str| ["role", key::TARGET].contains(&key);
+            if let Some(key) = named.into_iter().find(|key| !known(key) && !given(key)) {
                 return fault(format!("plot {title:?}: {key} is neither an axis nor fixed"));
             }
             if let Some(y) = plot.y.iter().find(|y| !METRICS.iter().any(|(metric, _)| metric == y))

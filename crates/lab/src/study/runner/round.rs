@@ -152,14 +152,7 @@ impl Runner<'_> {
                 let iops = record.iops();
                 record.values.insert(number::SATURATION_IOPS.to_owned(), iops);
             }
-            let device = match &load.place {
-                Place::Given { .. } => of.name.clone(),
-                Place::Local(spec) => spec.to_string(),
-                Place::Own { target, .. } => device_of(&scene, *target),
-            };
-            if self.settings.local.is_some() || matches!(load.place, Place::Given { .. }) {
-                record.configuration.insert(key::DEVICE.to_owned(), Value::Text(device));
-            }
+            self.name_device(&mut record, &scene, &load.place);
             if self.settings.fio {
                 let ended = Duration::from_millis((self.settings.wall_ms)());
                 let json = fio::report(&load.job, &of.name, &of.result, ended);
@@ -170,6 +163,26 @@ impl Runner<'_> {
             records.push(record);
         }
         Ok(records)
+    }
+
+    /// Says what was driven where that is not what the plan says.
+    fn name_device(&self, record: &mut Record, scene: &Scene, place: &Place) {
+        let device = match place {
+            Place::Given { target, .. } => {
+                // What a target has behind it that was not started here is its own affair.
+                record.configuration.remove(key::DEVICE);
+                record.configuration.remove(key::DEVICE_BYTES);
+                let name = self.settings.means.targets.get(*target).map(String::as_str);
+                let name = Value::from(name.unwrap_or_default());
+                record.configuration.insert(key::TARGET.to_owned(), name);
+                return;
+            }
+            Place::Local(spec) => spec.to_string(),
+            Place::Own { target, .. } => device_of(scene, *target),
+        };
+        if self.settings.local.is_some() {
+            record.configuration.insert(key::DEVICE.to_owned(), Value::Text(device));
+        }
     }
 
     /// The saturation point that a pair's load is a share of.
