@@ -84,7 +84,7 @@ fn data_arrives_in_every_length_on_every_driver() {
         let mut rig = Rig::over(&fabric, reactor, Behaviour::default());
         let host = rig.connect(options());
         exercise(&mut rig, host);
-        rig.hosts[host].connection.set_in_capsule_bytes(8192);
+        rig.hosts[host].connection.set_in_capsule_bytes(4096);
         exercise(&mut rig, host);
         let counts = fabric.counts();
         assert!(counts.reads > 0 && counts.writes > 0 && counts.invalidations == 0, "{counts:?}");
@@ -161,7 +161,7 @@ fn a_short_send_queue_delays_and_loses_nothing() {
 fn in_capsule_data_waits_for_memory() {
     let (fabric, mut rig) = rig(Conditions::default());
     let host = rig.connect(options());
-    rig.hosts[host].connection.set_in_capsule_bytes(8192);
+    rig.hosts[host].connection.set_in_capsule_bytes(4096);
     let slot = rig.hosts[host].write(&rig.reactor, 5, &pattern(5, 4096));
     let rest: Vec<_> = std::iter::from_fn(|| rig.reactor.pool().take(4096)).collect();
     rig.flush(host);

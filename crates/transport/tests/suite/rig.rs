@@ -435,6 +435,8 @@ impl Rig {
     pub fn finish(&mut self, index: usize) -> BTreeMap<Slot, Ending> {
         self.flush(index);
         self.run("all commands done", |rig| rig.hosts[index].connection.in_flight() == 0);
+        let closed = &self.hosts[index].closed;
+        assert!(closed.is_none(), "{closed:?}: {}", self.summary());
         std::mem::take(&mut self.hosts[index].endings)
     }
 
