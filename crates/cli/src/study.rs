@@ -80,7 +80,7 @@ fn means() -> Means {
     Means {
         cpus: environment::cpus(),
         own_target: true,
-        rdma: environment::has_rdma(),
+        rdma: environment::rdma_address().is_some(),
         ..Means::default()
     }
 }

@@ -1,6 +1,11 @@
 //! Where a study runs, as far as that can change its results.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{IpAddr, Ipv6Addr},
+    path::Path,
+};
 
 use crate::results::{Environment, Interface, Processor, SCHEMA};
 
@@ -59,10 +64,24 @@ pub fn cpus() -> Vec<usize> {
     allowed
 }
 
-/// Whether there is a device for RDMA.
+/// The address under which this machine's first RDMA device is reached, if there is one with an
+/// address of IPv4 (as RoCE version 2 has them in its table of GIDs).
 #[must_use]
-pub fn has_rdma() -> bool {
-    fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+pub fn rdma_address() -> Option<IpAddr> {
+    let devices = fs::read_dir("/sys/class/infiniband").ok()?;
+    let mut tables: Vec<_> =
+        devices.flatten().map(|device| device.path().join("ports/1/gids")).collect();
+    tables.sort();
+    tables.iter().find_map(|table| {
+        let gids = fs::read_dir(table).ok()?.flatten();
+        gids.filter_map(|gid| ipv4_of_gid(&fs::read_to_string(gid.path()).ok()?)).min()
+    })
+}
+
+/// The address in a GID, which looks like one of IPv6.
+fn ipv4_of_gid(text: &str) -> Option<IpAddr> {
+    let gid: Ipv6Addr = text.trim().parse().ok()?;
+    gid.to_ipv4_mapped().map(IpAddr::V4)
 }
 
 fn text(path: &str) -> String {
@@ -144,6 +163,15 @@ fn clock_source() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gid_may_be_an_address() {
+        let gid = "0000:0000:0000:0000:0000:ffff:0a00:020f\n";
+        assert_eq!(ipv4_of_gid(gid), Some(IpAddr::from([10, 0, 2, 15])));
+        for none in ["fe80:0000:0000:0000:5054:00ff:fe12:3456", "", "0a00:020f", "::"] {
+            assert_eq!(ipv4_of_gid(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn the_kernels_texts_are_read() {

@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
+    net::SocketAddr,
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -10,7 +11,8 @@ use std::{
 };
 
 use serde_json::Value;
-use weft_host::{QUEUE_SIZE_MAX, TransportId};
+use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
+use weft_lab::environment;
 use weft_lab::study::launch::{Launched, Launcher, Order};
 use weft_reactor::DriverKind;
 use weft_rpc::Address;
@@ -42,9 +44,10 @@ impl Launcher for Children {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-study-{}-{number}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
+        let listen = listen(order.rdma)?;
         let mut command = Command::new(program);
         command
-            .args(["target", "--listen", "tcp://127.0.0.1:0", "--output-format", "json"])
+            .args(["target", "--listen", &listen, "--output-format", "json"])
             .args(["--stop-with-stdin", "--nqn", &nqn])
             .args(["--queue-size", &QUEUE_SIZE_MAX.to_string()])
             .args(["--control", &format!("unix:{}", socket.display())])
@@ -70,7 +73,8 @@ impl Launcher for Children {
         let (traddr, port) = listening(&mut process.child)?;
         let id = TransportId::tcp(&traddr, Some(port)).map_err(|error| error.to_string())?;
         let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
-        process.address = TransportId { subnqn: Some(subnqn), ..id };
+        let transport = if order.rdma { Transport::Rdma } else { Transport::Tcp };
+        process.address = TransportId { transport, subnqn: Some(subnqn), ..id };
         Ok(Box::new(process))
     }
 }
@@ -118,6 +122,15 @@ impl Drop for TargetProcess {
         // One that stopped well has removed it itself.
         let _ = std::fs::remove_file(&self.socket);
     }
+}
+
+/// Where a target is to listen. An RDMA device has no loopback of its own.
+fn listen(rdma: bool) -> Result<String, String> {
+    if !rdma {
+        return Ok("tcp://127.0.0.1:0".to_owned());
+    }
+    let address = environment::rdma_address().ok_or("there is no RDMA device with an address")?;
+    Ok(format!("rdma://{}", SocketAddr::new(address, 0)))
 }
 
 fn driver_name(driver: DriverKind) -> &'static str {

@@ -12,6 +12,8 @@ use weft_rpc::Address;
 pub struct Order {
     /// What it serves, as namespaces 1, 2 and so on of one subsystem.
     pub devices: Vec<DeviceSpec>,
+    /// Whether it is reached over RDMA, not TCP.
+    pub rdma: bool,
     /// A poll group on each of these processors; empty: one, not pinned.
     pub cpus: Vec<usize>,
     /// How long it looks for commands before it sleeps, if that is not left to it.

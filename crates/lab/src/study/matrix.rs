@@ -354,9 +354,9 @@ fn missing(
     let transport = text(configuration, key::TRANSPORT);
     match transport {
         "rdma" if !means.rdma => {
-            return said("this machine has no RDMA device, and this build no RDMA transport");
+            return said("this machine has no RDMA device with an address of IPv4");
         }
-        "rdma" => return said("this build has no RDMA transport yet"),
+        "rdma" if !means.own_target => return said("there is no target"),
         "tcp-link" if !means.target_elsewhere => {
             return said("needs a target on another machine (--target nvme-tcp://HOST:4420/NQN)");
         }

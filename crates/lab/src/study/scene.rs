@@ -213,6 +213,7 @@ impl Setting<'_> {
         let idle_poll = integer(&cell.configuration, key::TARGET_IDLE_POLL_US);
         let order = |cpus: &Vec<usize>| Order {
             devices: vec![device.clone(); namespaces],
+            rdma: text(&cell.configuration, key::TRANSPORT) == "rdma",
             cpus: cpus.clone(),
             idle_poll: idle_poll.map(Duration::from_micros),
             driver: self.driver,

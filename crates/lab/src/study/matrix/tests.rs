@@ -99,6 +99,11 @@ fn what_is_missing_stays_in_with_its_reason() {
     assert!(reason("hosts=1 moderation=default transport=tcp-link").contains("--target"));
     assert!(reason("hosts=4 moderation=default transport=tcp").contains("4 hosts"));
     assert!(reason("hosts=1 moderation=off transport=tcp").contains("moderation"));
+    let with_device = Means { rdma: true, ..means(2) };
+    let matrix = expand(&plan, &with_device, &Configuration::new());
+    let rdma = |cell: &&Cell| cell.id == "hosts=1 moderation=default transport=rdma";
+    let cell = matrix.steps().flat_map(Step::cells).find(rdma).expect("a cell");
+    assert_eq!(cell.missing, None);
 }
 
 #[test]
