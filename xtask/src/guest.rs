@@ -1,10 +1,11 @@
 //! A real Linux kernel as an ordinary process, for the tests that need one as their peer.
 //!
-//! Three parts, each of which knows only the one before it:
+//! Four parts, each of which knows only those before it:
 //! - [`apt`] takes packages from the archive that this machine's own apt uses, with private
 //!   state: nothing is installed and no root is needed;
 //! - [`image`] makes from them, once, what a boot needs (QEMU, kernel, initramfs, root file
 //!   system) and keeps it in the cache, under a lock and with a stamp;
+//! - [`siw`] compiles, where it is asked for, the one module that Debian leaves out;
 //! - [`machine`] boots it and runs commands in it, one after another, over one serial channel.
 //!
 //! Every tool that the preparation needs beside `apt-get` and `dpkg-deb` (zstd, xz, depmod,
@@ -16,6 +17,7 @@ pub(crate) mod cpio;
 pub(crate) mod image;
 pub(crate) mod machine;
 pub(crate) mod modules;
+pub(crate) mod siw;
 
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;

@@ -77,6 +77,8 @@ enum GuestTask {
         #[arg(long)]
         force: bool,
     },
+    /// Compile soft-iWARP for the guest's kernel (cached; downloads half a gigabyte)
+    Siw,
     /// Boot, run one command as root, and exit with its status
     ///
     /// 124: out of time; 125: the guest died; 126: it could not be started.
@@ -188,6 +190,10 @@ fn guest_task(task: GuestTask) -> Result<ExitCode> {
         GuestTask::Build { force } => {
             let image = Image::prepare(force)?;
             println!("Linux {} in {}", image.version, image.folder.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        GuestTask::Siw => {
+            println!("{}", guest::siw::prepare(&Image::prepare(false)?)?.display());
             Ok(ExitCode::SUCCESS)
         }
         GuestTask::Shell { options } => {

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// The Debian release of the guest's kernel and user space, and of QEMU.
-const SUITE: &str = "trixie";
+pub(crate) const SUITE: &str = "trixie";
 
 const PACKAGES: &[&str] = &[
     // the system, and the tools that make the image
