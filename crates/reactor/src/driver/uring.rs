@@ -43,6 +43,11 @@ const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 8;
 const ENTER_NO_IOWAIT: u32 = 128;
 
+/// File operations that wait for the turn's end at most. The disk has nothing to do while they wait:
+/// with 32 in flight on a virtio disk a whole turn's at once cost a fifth of the IOPS, and one by
+/// one is no faster than four.
+const FILES_PENDING_MAX: usize = 4;
+
 pub(crate) struct Uring {
     // Its memory is what the kernel holds; see `drop`.
     operations: Slab<FileOperation>,
@@ -56,6 +61,8 @@ pub(crate) struct Uring {
     has_task_flag: bool,
     wait_flags: u32,
     waker: Waker,
+    /// File operations that the kernel does not know yet.
+    files_pending: usize,
 }
 
 impl fmt::Debug for Uring {
@@ -84,6 +91,7 @@ impl Uring {
                 | ENTER_EXT_ARG
                 | if is_idle_honest { ENTER_NO_IOWAIT } else { 0 },
             waker: waker.clone(),
+            files_pending: 0,
         };
         this.watch_waker();
         this.submit();
@@ -135,6 +143,7 @@ impl Uring {
                 break;
             }
         }
+        self.files_pending = 0;
         let pending = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
         // SAFETY: the entries are sound (`try_push`), and the argument lives across the call and
         // is what EXT_ARG says it is.
@@ -206,6 +215,11 @@ impl Uring {
         let descriptor = Fd(operation.descriptor().as_raw_fd());
         let entry = file_entry(descriptor, step).user_data(key.bits() | KIND_FILE << KIND_SHIFT);
         self.push(entry);
+        self.files_pending += 1;
+        if self.files_pending >= FILES_PENDING_MAX {
+            // As in `submit`; but what has come is fetched at its own time.
+            let _ = self.enter(0, 0, None);
+        }
     }
 }
 
