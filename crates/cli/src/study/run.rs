@@ -304,10 +304,15 @@ impl Session<'_> {
     fn report(&self, outcome: &Outcome) -> Result<(), Failure> {
         let report = self.directory.join("report.html");
         let written = if self.how.no_report || outcome.measured == 0 {
-            None
+            Ok(None)
         } else {
-            html::write_report(&[&self.directory], &report).map_err(Failure::because)?;
-            Some(std::path::absolute(&report).unwrap_or(report))
+            html::write_report(&[&self.directory], &report)
+                .map(|()| Some(std::path::absolute(&report).unwrap_or(report)))
+        };
+        // What the run came to is told even where there is no room for a report.
+        let (written, unwritten) = match written {
+            Ok(written) => (written, None),
+            Err(error) => (None, Some(Failure::because(error))),
         };
         match self.how.output_format {
             Format::Human => self.say(outcome, written.as_deref())?,
@@ -325,9 +330,9 @@ impl Session<'_> {
         }
         if outcome.interrupted || outcome.trouble.is_some() || !outcome.missing.is_empty() {
             self.complain(outcome);
-            return Err(Failure::Told);
+            return Err(unwritten.unwrap_or(Failure::Told));
         }
-        Ok(())
+        unwritten.map_or(Ok(()), Err)
     }
 
     fn say(&self, outcome: &Outcome, report: Option<&Path>) -> Result<(), Failure> {
