@@ -80,12 +80,15 @@ pub(super) fn runnable(matrix: &Matrix) -> usize {
 pub(super) fn time(measure: &Measure, matrix: &Matrix) -> Duration {
     /// Connecting, disconnecting and what lies between.
     const BETWEEN: Duration = Duration::from_millis(100);
+    /// The link's probe, and the report.
+    const AROUND: Duration = Duration::from_secs(4);
     /// How long it takes to see that IOPS are steady, if they are.
     const SETTLE: Duration = Duration::from_secs(6);
     let steps = matrix.steps().filter(|step: &&Step| step.missing().is_none()).count();
     let steps = u32::try_from(steps).unwrap_or(u32::MAX);
     let each = (measure.runtime + measure.ramp + BETWEEN) * measure.repeats;
-    (each + measure.settle.min(SETTLE)).saturating_mul(steps)
+    let cells = (each + measure.settle.min(SETTLE)).saturating_mul(steps);
+    if cells.is_zero() { cells } else { cells + AROUND }
 }
 
 /// A time for people who plan their day.
