@@ -299,7 +299,17 @@ fn several_targets_stand_beside_each_other() {
     let targets = [(), ()].map(|()| Target::start("epoll", &["--memory", "8MiB"]));
     let [one, two] = [targets[0].url(1), targets[1].url(1)];
     let out = folder.path("out");
-    let how = ["--target", &one, "--target", &two, "--local", "null:1GiB", "--out", text(&out)];
+    let how = [
+        "--target",
+        &one,
+        "--target",
+        &two,
+        "--local",
+        "null:1GiB",
+        "--out",
+        text(&out),
+        "--quick",
+    ];
     let words = [&["study", "run", text(&plan)], &SHORT[..], &how].concat();
     weft("epoll", words).text();
     let records = records(&out);
