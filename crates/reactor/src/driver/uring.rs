@@ -43,9 +43,9 @@ const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 8;
 const ENTER_NO_IOWAIT: u32 = 128;
 
-/// File operations that wait for the turn's end at most. The disk has nothing to do while they wait:
-/// with 32 in flight on a virtio disk a whole turn's at once cost a fifth of the IOPS, and one by
-/// one is no faster than four.
+/// File operations that wait for the turn's end at most. The disk has nothing to do while they
+/// wait: with 32 in flight on a virtio disk a whole turn's at once cost a fifth of the IOPS, and
+/// one by one is no faster than four.
 const FILES_PENDING_MAX: usize = 4;
 
 pub(crate) struct Uring {
