@@ -354,7 +354,7 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
     let means = Means {
         cpus: (0..4).collect(),
         own_target: true,
-        given_target: false,
+        targets: Vec::new(),
         target_elsewhere: false,
         rdma: false,
     };
