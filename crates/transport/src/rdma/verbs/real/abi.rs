@@ -322,7 +322,9 @@ functions! {
     verbs: fn ibv_ack_cq_events(*mut Queue, u32);
     manager: fn rdma_create_event_channel() -> *mut EventChannel;
     manager: fn rdma_destroy_event_channel(*mut EventChannel);
-    manager: fn rdma_create_id(*mut EventChannel, *mut *mut Identifier, *mut c_void, c_int) -> c_int;
+    manager: fn rdma_create_id(
+        *mut EventChannel, *mut *mut Identifier, *mut c_void, c_int
+    ) -> c_int;
     manager: fn rdma_destroy_id(*mut Identifier) -> c_int;
     manager: fn rdma_bind_addr(*mut Identifier, *const c_void) -> c_int;
     manager: fn rdma_listen(*mut Identifier, c_int) -> c_int;
