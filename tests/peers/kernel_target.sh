@@ -5,8 +5,10 @@
 
 NVMET=$CONFIGFS/nvmet
 
+# serve [TRANSPORT ADDRESS]
 serve() {
-    modprobe nvmet-tcp
+    local transport=${1:-tcp} address=${2:-0.0.0.0}
+    modprobe "nvmet-$transport"
     modprobe null_blk nr_devices=0
     local disk=$CONFIGFS/nullb/nullb0
     mkdir "$disk"
@@ -23,9 +25,9 @@ serve() {
     serve_namespace 2 /tmp/file
     local port=$NVMET/ports/1
     mkdir "$port"
-    echo tcp >"$port/addr_trtype"
+    echo "$transport" >"$port/addr_trtype"
     echo ipv4 >"$port/addr_adrfam"
-    echo 0.0.0.0 >"$port/addr_traddr"
+    echo "$address" >"$port/addr_traddr"
     echo 4420 >"$port/addr_trsvcid"
     ln -s "$subsystem" "$port/subsystems/$NQN"
 }

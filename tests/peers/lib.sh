@@ -1,4 +1,5 @@
-# For the scripts that run in the guest. The driver (xtask/src/peers) sets ADDRESS, PORT and NQN.
+# For the scripts that run in the guest. The driver (xtask/src/peers) sets ADDRESS, PORT and NQN;
+# a script of another transport than TCP says so in TRANSPORT.
 
 CONFIGFS=/sys/kernel/config
 
@@ -24,7 +25,7 @@ within() {
 
 # connect [OPTIONS...]: to $NQN at $ADDRESS:$PORT
 connect() {
-    nvme connect -t tcp -a "$ADDRESS" -s "$PORT" -n "$NQN" "$@"
+    nvme connect -t "${TRANSPORT:-tcp}" -a "$ADDRESS" -s "$PORT" -n "$NQN" "$@"
 }
 
 disconnect() {

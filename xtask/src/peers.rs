@@ -11,6 +11,7 @@ mod block;
 mod kernel_host;
 mod kernel_target;
 mod process;
+mod rdma;
 
 use crate::guest::Image;
 use crate::report::Report;
@@ -51,7 +52,8 @@ struct Suite {
     steps: &'static [Step],
 }
 
-const SUITES: &[&Suite] = &[&kernel_host::SUITE, &kernel_target::SUITE, &block::SUITE];
+const SUITES: &[&Suite] =
+    &[&kernel_host::SUITE, &kernel_target::SUITE, &block::SUITE, &rdma::SUITE];
 
 /// Which driver of the reactor our side uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

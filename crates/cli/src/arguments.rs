@@ -40,6 +40,8 @@ pub(crate) enum Verb {
     Floor(crate::floor::Options),
     /// List, show and run studies: experiments as data.
     Study(crate::study::Options),
+    /// Show what this machine has for RDMA.
+    Rdma(crate::rdma::Options),
     /// Make a page to look at from results.
     Report(crate::report::Options),
     /// What a memory device costs over TCP here, beside the same device locally: a study of a

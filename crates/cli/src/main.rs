@@ -31,6 +31,7 @@ mod log_page;
 mod logging;
 mod output;
 mod place;
+mod rdma;
 mod report;
 mod signals;
 mod study;
@@ -82,6 +83,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Log(options) => log_page::run(options),
         Verb::Bench(options) => bench::run(options),
         Verb::Floor(options) => floor::run(options),
+        Verb::Rdma(options) => rdma::run(options),
         Verb::Study(options) => study::run(options),
         Verb::Report(options) => report::run(options),
         Verb::FirstLook(options) => study::first_look(options),

@@ -1,0 +1,258 @@
+# RDMA over soft-RoCE, all inside the guest: one function a step. Namespace 1 of weft's target is
+# 64 MiB of memory with blocks of 512 bytes, namespace 2 the same with blocks of 4096.
+. /share/lib.sh
+
+TRANSPORT=rdma
+ADDRESS=10.9.0.1
+PORT=4420
+LINK=rdma0
+
+device() {
+    ip link add $LINK type veth peer name rdma1
+    ip link set $LINK up
+    ip link set rdma1 up
+    ip address add $ADDRESS/24 dev $LINK
+    rdma link add rxe0 type rxe netdev $LINK
+    rdma link
+    within 10 active
+    /share/weft rdma devices
+    /share/weft rdma devices | grep -q rxe0
+}
+
+active() {
+    rdma link show rxe0/1 | grep -q 'state ACTIVE'
+}
+
+# url NSID
+url() {
+    echo "nvme-rdma://$ADDRESS:$PORT/$NQN?nsid=$1"
+}
+
+# The target, whose namespaces keep their names over a restart.
+start() {
+    cat >/tmp/target.toml <<END
+[[port]]
+listen = "rdma://$ADDRESS:$PORT"
+[[subsystem]]
+nqn = "$NQN"
+[[subsystem.namespace]]
+memory = "64MiB"
+block-size = 512
+uuid = "11111111-2222-4333-8444-000000000001"
+[[subsystem.namespace]]
+memory = "64MiB"
+uuid = "11111111-2222-4333-8444-000000000002"
+END
+    : >/share/target.log
+    setsid /share/weft target --config /tmp/target.toml </dev/null >>/share/target.log 2>&1 &
+    echo $! >/tmp/target.pid
+    within 20 grep -q 'nvme connect' /share/target.log
+}
+
+# begin: a step with a target of its own
+begin() {
+    fresh
+    [ -e /tmp/target.pid ] && kill -KILL "$(cat /tmp/target.pid)" 2>/dev/null && sleep 1
+    start
+}
+
+stop() {
+    local pid
+    pid=$(cat /tmp/target.pid)
+    kill -TERM "$pid"
+    gone() { ! kill -0 "$pid"; }
+    within 20 gone
+    rm /tmp/target.pid
+}
+
+discover() {
+    begin
+    nvme discover -t rdma -a $ADDRESS -s $PORT -o json >/tmp/discover.json
+    cat /tmp/discover.json
+    local record
+    record=$(jq -c --arg nqn "$NQN" '.records[] | select(.subnqn == $nqn)' /tmp/discover.json)
+    expect transport "$(jq -r .trtype <<<"$record")" rdma
+    expect address "$(jq -r .traddr <<<"$record")" $ADDRESS
+    nvme connect-all -t rdma -a $ADDRESS -s $PORT
+    namespace 1
+    nvme id-ctrl "/dev/$(controllers)" -o json | jq -e '.ioccsz >= 4 and .msdbd >= 1'
+    disconnect
+    /share/weft discover "rdma://$ADDRESS:$PORT" | grep -q "$NQN"
+    stop
+    kernel_is_content
+}
+
+# 512 B to 1 MiB, depths of 1 to 128: in the capsule, with one key and with several descriptors
+kernel_host_data() {
+    begin
+    connect
+    local size depth offset=0 jobs=()
+    for size in 512 4096 65536 1048576; do
+        for depth in 1 16 128; do
+            local bytes=$((size * 128))
+            [ $bytes -le $((2 << 20)) ] || bytes=$((2 << 20))
+            jobs+=(--name="$size-$depth" --stonewall --bs=$size --iodepth=$depth
+                --offset=$offset --size=$bytes)
+            offset=$((offset + bytes))
+        done
+    done
+    verified "$(namespace 1)" "${jobs[@]}"
+    verified "$(namespace 2)" --rw=randrw --bsrange=4k-256k --numjobs=2 --size=2M \
+        --offset_increment=8M --iodepth=32 --name=mixed
+    disconnect
+    stop
+    kernel_is_content
+}
+
+kernel_host_filesystem() {
+    begin
+    connect
+    local device
+    device=$(namespace 2)
+    mkfs.ext4 -q -F "$device"
+    mount "$device" /mnt
+    cp -r /etc /usr/bin/fio /mnt/
+    (cd /mnt && find . -type f -print0 | sort -z | xargs -0 md5sum) >/tmp/before
+    umount /mnt
+    fsck.ext4 -fn "$device"
+    disconnect
+    connect
+    device=$(namespace 2)
+    mount "$device" /mnt
+    (cd /mnt && md5sum --quiet -c /tmp/before)
+    umount /mnt
+    disconnect
+    stop
+    kernel_is_content
+}
+
+# bench URL BLOCK-BYTES DEPTH: writes with a check sum in each block and reads them back
+bench() {
+    /share/weft bench "$1" --rw randwrite --bs "$2" --iodepth "$3" --verify crc32c --size 4MiB \
+        --runtime 1 --ramp-time 0 | tee /tmp/bench
+    grep -q ' 0 wrong' /tmp/bench || fail "blocks of $2 bytes at depth $3"
+}
+
+# weft's host and Linux' target
+kernel_target() {
+    fresh
+    (. /share/kernel_target.sh && serve rdma $ADDRESS)
+    /share/weft discover "rdma://$ADDRESS:$PORT" | grep -q "$NQN"
+    /share/weft identify "$(url 1)" | grep -q Linux
+    head -c 1M /dev/urandom >/tmp/data
+    /share/weft write "$(url 2)" --block-count 256 </tmp/data
+    /share/weft flush "$(url 2)"
+    /share/weft read "$(url 2)" --block-count 256 | cmp - /tmp/data
+    cmp -n $((1 << 20)) /tmp/file /tmp/data
+    bench "$(url 1)" 512 1
+    bench "$(url 1)" 512 128
+    bench "$(url 2)" 4096 32
+    bench "$(url 2)" 65536 8
+    bench "$(url 2)" 1048576 4
+    (. /share/kernel_target.sh && stop_port)
+    kernel_is_content
+}
+
+# weft at both ends
+both_ends() {
+    begin
+    /share/weft list "$(url 1)"
+    bench "$(url 1)" 512 128
+    bench "$(url 2)" 4096 1
+    bench "$(url 2)" 65536 32
+    bench "$(url 2)" 1048576 8
+    stop
+}
+
+end_load() {
+    local end=$((SECONDS + 120))
+    while kill -0 "$(cat /tmp/load.pid)" 2>/dev/null; do
+        [ $SECONDS -lt $end ] || fail "fio hangs"
+        sleep 0.5
+    done
+    grep -E 'err=|write:|read:' /tmp/load.out
+    grep -q 'err= 0' /tmp/load.out || { cat /tmp/load.out; dmesg | tail -30; fail "fio saw an error"; }
+    is_live "$(controllers)"
+}
+
+# The device is down for longer than the keep-alive timeout: the target gives the controller up, and
+# the host comes back. It tries only after the device is up again: a request of the connection
+# manager that is lost is not given up for more than a minute.
+link_goes_and_comes() {
+    begin
+    connect --keep-alive-tmo=4 --reconnect-delay=12 --ctrl-loss-tmo=120
+    local device controller
+    device=$(namespace 2)
+    controller=$(controllers)
+    verified "$device" --size=256k --bs=4k --name=before
+    ip link set $LINK down
+    expired() { grep -q 'left controller' /share/target.log || grep -q 'lost' /share/target.log; }
+    within 30 expired
+    ip link set $LINK up
+    reconnected() { dmesg | grep -q 'Successfully reconnected' && is_live "$controller"; }
+    within 60 reconnected
+    verified "$device" --size=256k --bs=4k --name=after
+    cat /share/target.log
+    disconnect
+    stop
+}
+
+# The target dies under load and comes again with nothing in its memory: what fio verifies after
+# that it has written after that, so only what was in flight is written again.
+killed_under_load() {
+    begin
+    connect --reconnect-delay=1 --ctrl-loss-tmo=120 --keep-alive-tmo=5
+    local device controller
+    device=$(namespace 2)
+    controller=$(controllers)
+    fio --name=load --filename="$device" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k \
+        --iodepth=8 --size=8M --time_based --runtime=12 --output=/tmp/load.out \
+        </dev/null >/dev/null 2>&1 &
+    echo $! >/tmp/load.pid
+    sleep 3
+    kill -KILL "$(cat /tmp/target.pid)"
+    sleep 2
+    start
+    end_load
+    dmesg | grep -q 'Successfully reconnected' || fail "the host did not reconnect"
+    verified "$device" --size=512k --bs=4k --iodepth=8 --name=after
+    disconnect
+    stop
+}
+
+# resources: queue pairs, identifiers and the rest that the device has given out
+resources() {
+    rdma resource show | sed -n 's/.*rxe0: //p'
+}
+
+# field NAME of the resources
+field() {
+    resources | grep -o "$1 [0-9]*" | cut -d' ' -f2
+}
+
+nothing_is_left_behind() {
+    fresh
+    [ -e /tmp/target.pid ] && kill -KILL "$(cat /tmp/target.pid)" 2>/dev/null && sleep 1
+    local empty pairs identifiers i
+    empty=$(resources)
+    start
+    /share/weft list "$(url 1)" >/dev/null
+    pairs=$(field qp)
+    identifiers=$(field cm_id)
+    for i in $(seq 90); do
+        /share/weft list "$(url 1)" >/dev/null
+    done
+    for i in $(seq 10); do
+        connect >/dev/null
+        namespace 1 >/dev/null
+        disconnect >/dev/null
+    done
+    settled() { [ "$(field qp)" = "$pairs" ] && [ "$(field cm_id)" = "$identifiers" ]; }
+    resources
+    within 20 settled
+    stop
+    all_back() { [ "$(resources)" = "$empty" ]; }
+    resources
+    within 20 all_back
+    kernel_is_content
+}

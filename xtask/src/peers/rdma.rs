@@ -1,0 +1,31 @@
+//! RDMA, inside the guest, where soft-RoCE makes any network device one for RDMA: Linux' host
+//! against weft's target, weft's host against Linux' target, and weft against itself.
+
+use super::bench::Bench;
+use super::{Step, Suite, step};
+use anyhow::Result;
+use std::fs;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "rdma",
+    script: "rdma.sh",
+    modules: &["nvme-rdma", "rdma_rxe", "rdma_ucm", "ib_uverbs", "veth"],
+    setup,
+    steps: STEPS,
+};
+
+const STEPS: &[Step] = &[
+    step("discover", |bench| bench.guest("discover").map(drop)),
+    step("kernel_host_data", |bench| bench.guest("kernel_host_data").map(drop)),
+    step("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
+    step("kernel_target", |bench| bench.guest("kernel_target").map(drop)),
+    step("both_ends", |bench| bench.guest("both_ends").map(drop)),
+    step("link_goes_and_comes", |bench| bench.guest("link_goes_and_comes").map(drop)),
+    step("killed_under_load", |bench| bench.guest("killed_under_load").map(drop)),
+    step("nothing_is_left_behind", |bench| bench.guest("nothing_is_left_behind").map(drop)),
+];
+
+fn setup(bench: &mut Bench) -> Result<()> {
+    fs::copy(&bench.weft, bench.folder.join("weft"))?;
+    bench.guest("device").map(drop)
+}
