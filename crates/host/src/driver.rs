@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use weft_nvme::{Command, Completion};
 use weft_nvmf::host::{
-    Action, AdminCommand, AdminData, Association, ControllerKind, Event, Problem, Side,
+    Action, AdminCommand, AdminData, Association, ControllerKind, Event, Problem, Side, Transport,
 };
 use weft_reactor::{Mailbox, Outcome, Owner, Postbox, Reactor, Token};
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
@@ -79,6 +79,10 @@ impl ControllerDriver {
         kind: ControllerKind,
     ) -> Result<Self, Error> {
         let addresses = resolve(&options.address, options.host_traddr)?;
+        if options.address.transport == Transport::Rdma {
+            let explained = |error| Error::Invalid(format!("{}: {error}", options.address));
+            options.rdma.check(reactor.waker()).map_err(explained)?;
+        }
         let (postbox, mailbox) = reactor.mailbox();
         let shared = Arc::new(Shared::new(options.clone(), kind, postbox)?);
         let mut association = Association::new(shared.config.clone());

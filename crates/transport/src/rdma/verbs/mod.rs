@@ -56,6 +56,12 @@ pub enum Provider {
 }
 
 impl Provider {
+    /// Whether there is a way to devices at all; if not, the error is a sentence for the user. The
+    /// waker is that of a reactor that is going to use them.
+    pub fn check(&self, waker: Waker) -> io::Result<()> {
+        self.open(waker).map(drop)
+    }
+
     /// A reactor's way to the connection manager. The waker is called where there is no
     /// descriptor to watch.
     pub(crate) fn open(&self, waker: Waker) -> io::Result<Manager> {
