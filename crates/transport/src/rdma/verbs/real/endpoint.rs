@@ -194,7 +194,8 @@ fn used(pieces: &Pieces) -> i32 {
 fn send(work: &SendWork, pieces: &mut [Scatter; PIECES]) -> abi::Send {
     let (opcode, invalidate, remote_address, remote_key) = match work.operation {
         SendOperation::Send => (opcode::SEND, 0, 0, 0),
-        SendOperation::SendInvalidate { key } => (opcode::SEND_WITH_INVALIDATE, key, 0, 0),
+        // The key belongs into its own field; libsiw looks for it where READ and WRITE have theirs.
+        SendOperation::SendInvalidate { key } => (opcode::SEND_WITH_INVALIDATE, key, 0, key),
         SendOperation::Read { address, key } => (opcode::READ, 0, address, key),
         SendOperation::Write { address, key } => (opcode::WRITE, 0, address, key),
     };
@@ -252,7 +253,7 @@ mod tests {
         let write = send(&work(SendOperation::Write { address: 9, key: 7 }), &mut pieces);
         assert_eq!((write.opcode, write.remote_key), (0, 7));
         let last = send(&work(SendOperation::SendInvalidate { key: 6 }), &mut pieces);
-        assert_eq!((last.opcode, last.invalidate), (9, 6));
+        assert_eq!((last.opcode, last.invalidate, last.remote_key), (9, 6, 6));
         let inline = SendWork { inline: true, signalled: false, ..work(SendOperation::Send) };
         assert_eq!(send(&inline, &mut pieces).flags, 8);
     }
