@@ -20,9 +20,10 @@ const STEPS: &[Step] = &[
     step("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
     step("kernel_target", |bench| bench.guest("kernel_target").map(drop)),
     step("both_ends", |bench| bench.guest("both_ends").map(drop)),
-    step("link_goes_and_comes", |bench| bench.guest("link_goes_and_comes").map(drop)),
+    step("silent_target", |bench| bench.guest("silent_target").map(drop)),
     step("killed_under_load", |bench| bench.guest("killed_under_load").map(drop)),
     step("nothing_is_left_behind", |bench| bench.guest("nothing_is_left_behind").map(drop)),
+    step("link_goes", |bench| bench.guest("link_goes").map(drop)),
 ];
 
 fn setup(bench: &mut Bench) -> Result<()> {
