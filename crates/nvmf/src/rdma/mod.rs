@@ -4,7 +4,7 @@
 //! between memory that the host describes and memory of the controller's choice. What is left to
 //! a session are three things without state, and so they are functions: the private data of the
 //! connection manager's messages ([`Request`], [`Reply`]), the data pointer and the descriptors
-//! it leads to ([`data_of`]), and which piece of local memory goes where ([`Remote::pieces`]).
+//! it leads to ([`data_of`]), and which piece of local memory goes where ([`Remote::parts`]).
 //! Who posts what and when is the transport's business, because it depends on the queue pair.
 
 mod connect;

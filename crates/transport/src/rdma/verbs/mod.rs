@@ -1,15 +1,15 @@
 //! The verbs and the connection manager, as far as NVMe over RDMA needs them.
 //!
 //! Two implementations stand behind each type: the libraries of this machine, loaded at run time
-//! ([`real`]), and a device in memory ([`software`]) that obeys the same rules and is stricter
+//! (`real`), and a device in memory ([`software`]) that obeys the same rules and is stricter
 //! about them. What lies above cannot tell which one it has.
 //!
 //! # Who owns what
 //!
-//! * A [`Manager`] belongs to one reactor, as do the endpoints and listeners made from it. Only
-//!   an [`Incoming`] travels to another thread.
-//! * A [`Device`] is one reactor's hold on an adapter (its protection domain and completion
-//!   channel). [`Region`]s, [`CompletionQueue`]s and endpoints keep what they need of it alive;
+//! * A `Manager` belongs to one reactor, as do the endpoints and listeners made from it. Only
+//!   an `Incoming` travels to another thread.
+//! * A `Device` is one reactor's hold on an adapter (its protection domain and completion
+//!   channel). `Region`s, `CompletionQueue`s and endpoints keep what they need of it alive;
 //!   dropping each in any order is sound and gives everything back.
 //! * Memory that a work request names belongs to the device from the post until its completion,
 //!   or until the endpoint is dropped: who posts keeps the buffer for that long. A region may be
@@ -19,10 +19,10 @@
 //!
 //! # Events
 //!
-//! A look costs no system call: [`CompletionQueue::poll`]. Before its reactor sleeps, each queue
-//! is armed and polled once more; then the [`Device::descriptor`] becomes readable with the next
-//! completion, and [`Device::take_events`] makes it unreadable again. The manager's descriptor is
-//! non-blocking; [`Manager::poll`] is called until it has nothing more. A device without
+//! A look costs no system call: `CompletionQueue::poll`. Before its reactor sleeps, each queue
+//! is armed and polled once more; then the `Device::descriptor` becomes readable with the next
+//! completion, and `Device::take_events` makes it unreadable again. The manager's descriptor is
+//! non-blocking; `Manager::poll` is called until it has nothing more. A device without
 //! descriptors calls the reactor's waker instead.
 
 #![allow(unsafe_code)]
@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use weft_reactor::{Pool, Waker};
 
-pub use real::{Found, devices};
+pub use real::{Found, devices, unusable};
 pub(crate) use types::{
     Access, Happened, ManagerEvent, Parameters, Piece, PostError, PrivateData, QueuePairLimits,
     QueuePairOptions, ReceiveWork, SendOperation, SendWork, WorkCompletion,
