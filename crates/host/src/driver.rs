@@ -302,6 +302,7 @@ impl ControllerDriver {
             Event::QueueRefused { problem, .. } | Event::ScanFailed(problem) => {
                 log::warn!("{address}: {event} ({})", problem.side());
             }
+            Event::NamespaceUnusable { .. } => log::warn!("{address}: {event}"),
             Event::Connected { attempts: 0, .. } => log::debug!("{address}: {event}"),
             _ => log::info!("{address}: {event}"),
         }

@@ -482,11 +482,12 @@ impl Association {
             None => Vec::new(),
         };
         let picture = Arc::new(picture);
-        self.picture = Some(Arc::clone(&picture));
-        self.actions.push_back(Action::Live(picture));
+        let before = self.picture.replace(Arc::clone(&picture));
+        self.actions.push_back(Action::Live(Arc::clone(&picture)));
         let controller_id = controller.controller_id;
         self.actions.push_back(Action::Event(Event::Connected { controller_id, attempts }));
         self.tell_changes(changes);
+        self.tell_unusable(before.as_deref(), &picture);
         let requests = limits::ASYNCHRONOUS_EVENT_REQUESTS;
         for _ in 0..requests {
             self.submit(Purpose::Event, Step::AwaitEvent, await_event(), now);
@@ -497,6 +498,15 @@ impl Association {
     fn tell_changes(&mut self, changes: Vec<(u32, Change)>) {
         let events = changes.into_iter().map(|(nsid, change)| Event::Namespace { nsid, change });
         self.actions.extend(events.map(Action::Event));
+    }
+
+    /// Tells of namespaces that are left out, once each.
+    fn tell_unusable(&mut self, before: Option<&Picture>, now: &Picture) {
+        for (&nsid, &why) in &now.unusable {
+            if before.is_none_or(|before| before.unusable.get(&nsid) != Some(&why)) {
+                self.actions.push_back(Action::Event(Event::NamespaceUnusable { nsid, why }));
+            }
+        }
     }
 
     fn begin_scan(&mut self, read_log: bool, now: Duration) {
@@ -529,13 +539,15 @@ impl Association {
             return self.submit(Purpose::Scan, step, command, now);
         }
         if let (Some(scan), Some(before)) = (self.scan.take(), self.picture.clone()) {
-            let picture = Picture { namespaces: scan.finish(), ..(*before).clone() };
+            let (namespaces, unusable) = scan.finish();
+            let picture = Picture { namespaces, unusable, ..(*before).clone() };
             let changes = picture.changes_since(&before);
-            if !changes.is_empty() {
+            if !changes.is_empty() || picture.unusable != before.unusable {
                 let picture = Arc::new(picture);
                 self.picture = Some(Arc::clone(&picture));
-                self.actions.push_back(Action::Changed(picture));
+                self.actions.push_back(Action::Changed(Arc::clone(&picture)));
                 self.tell_changes(changes);
+                self.tell_unusable(Some(&before), &picture);
             }
         }
         if core::mem::take(&mut self.scan_again) {

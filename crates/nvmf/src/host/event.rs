@@ -40,6 +40,13 @@ pub enum Event {
         /// How.
         change: Change,
     },
+    /// A namespace cannot be used, and is left out.
+    NamespaceUnusable {
+        /// Which.
+        nsid: u32,
+        /// Why.
+        why: &'static str,
+    },
     /// The controller refused an I/O queue for good; the others go on.
     QueueRefused {
         /// Which.
@@ -81,6 +88,9 @@ impl fmt::Display for Event {
                 write!(formatter, "{problem}")
             }
             Self::Namespace { nsid, change } => write!(formatter, "namespace {nsid} {change}"),
+            Self::NamespaceUnusable { nsid, why } => {
+                write!(formatter, "namespace {nsid} cannot be used and is left out: {why}")
+            }
             Self::DiscoveryChanged => formatter.write_str("the discovery log page changed"),
             Self::Asynchronous(event) => write!(formatter, "event: {event:?}"),
         }

@@ -15,7 +15,6 @@
 //! | the steps of [`Scan`] | | NVM controllers |
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weft_nvme::fabrics::{
@@ -30,7 +29,7 @@ use weft_nvme::{Command, Completion, Wire};
 use super::admin_queue::AdminData;
 use super::association::{ControllerKind, HostConfig, read_status, refused};
 use super::limits;
-use super::picture::{ControllerPicture, Picture};
+use super::picture::{ControllerPicture, Namespaces, Picture, Unusable};
 use super::problem::{Problem, Step};
 use super::requests;
 use super::scan::Scan;
@@ -240,12 +239,12 @@ impl Initialise {
 
     fn begin_scan(&mut self) -> Progress {
         if self.controller.kind == ControllerKind::Discovery {
-            return self.done(BTreeMap::new());
+            return self.done((Namespaces::new(), Unusable::new()));
         }
         let scan = self.scan.insert(Scan::new(&self.controller, false));
         match scan.poll_command() {
             Some((step, request)) => Progress::Submit(step, request),
-            None => self.done(BTreeMap::new()),
+            None => self.done((Namespaces::new(), Unusable::new())),
         }
     }
 
@@ -257,13 +256,13 @@ impl Initialise {
         if let Some((step, request)) = scan.poll_command() {
             return Progress::Submit(step, request);
         }
-        let namespaces = self.scan.take().map(Scan::finish).unwrap_or_default();
-        self.done(namespaces)
+        let found = self.scan.take().map(Scan::finish).unwrap_or_default();
+        self.done(found)
     }
 
-    fn done(&mut self, namespaces: super::picture::Namespaces) -> Progress {
+    fn done(&mut self, (namespaces, unusable): (Namespaces, Unusable)) -> Progress {
         let controller = Arc::new(self.controller.clone());
-        Progress::Done(Box::new(Picture { generation: 0, controller, namespaces }))
+        Progress::Done(Box::new(Picture { generation: 0, controller, namespaces, unusable }))
     }
 }
 

@@ -38,7 +38,7 @@ pub use discovery::{DiscoveryLog, DiscoveryReader};
 pub use event::Event;
 pub use initialise::{check_queue_connected, connect_queue};
 pub use picture::{
-    Change, ControllerPicture, NamespaceIdentity, NamespacePicture, Namespaces, Picture,
+    Change, ControllerPicture, NamespaceIdentity, NamespacePicture, Namespaces, Picture, Unusable,
 };
 pub use problem::{Problem, Side, Step};
 pub use reconnect::ReconnectPolicy;

@@ -17,6 +17,9 @@ use super::ledger::BlockLimits;
 /// The namespaces of a controller by identifier.
 pub type Namespaces = BTreeMap<u32, Arc<NamespacePicture>>;
 
+/// Namespaces that this host cannot use, and why not.
+pub type Unusable = BTreeMap<u32, &'static str>;
+
 /// A controller and its namespaces.
 #[derive(Debug, Clone)]
 pub struct Picture {
@@ -26,6 +29,8 @@ pub struct Picture {
     pub controller: Arc<ControllerPicture>,
     /// Its active namespaces.
     pub namespaces: Namespaces,
+    /// Those that are left out.
+    pub unusable: Unusable,
 }
 
 /// A controller.

@@ -20,7 +20,7 @@ use weft_nvme::{Command, Completion, Status, Wire};
 use super::admin_queue::AdminData;
 use super::association::refused;
 use super::limits;
-use super::picture::{ControllerPicture, NamespacePicture, Namespaces};
+use super::picture::{ControllerPicture, NamespacePicture, Namespaces, Unusable};
 use super::problem::{Problem, Step};
 use super::requests;
 
@@ -36,6 +36,7 @@ pub(super) struct Scan {
     listed: usize,
     identify: Vec<u8>,
     found: Namespaces,
+    unusable: Unusable,
 }
 
 impl Scan {
@@ -50,6 +51,7 @@ impl Scan {
             listed: 0,
             identify: Vec::new(),
             found: Namespaces::new(),
+            unusable: Unusable::new(),
         }
     }
 
@@ -92,7 +94,7 @@ impl Scan {
                     return Err(refused(self.asked, completion));
                 } else {
                     let descriptors = if status.is_success() { data } else { &[] };
-                    self.take_in(nsid, descriptors)?;
+                    self.take_in(nsid, descriptors);
                 }
             }
             _ => {
@@ -105,8 +107,8 @@ impl Scan {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Namespaces {
-        self.found
+    pub(super) fn finish(self) -> (Namespaces, Unusable) {
+        (self.found, self.unusable)
     }
 
     /// Controllers older than 1.3 have no descriptors, and say so in whatever way. From others only
@@ -142,13 +144,18 @@ impl Scan {
         Ok(())
     }
 
-    fn take_in(&mut self, nsid: u32, descriptors: &[u8]) -> Result<(), Problem> {
-        let namespace = NamespacePicture::new(&self.controller, nsid, &self.identify, descriptors);
-        if let Some(namespace) = namespace.map_err(|what| self.nonsense(what))? {
-            self.found.insert(nsid, Arc::new(namespace));
+    /// A namespace that this host cannot use is left out: the others are none the worse for it.
+    fn take_in(&mut self, nsid: u32, descriptors: &[u8]) {
+        match NamespacePicture::new(&self.controller, nsid, &self.identify, descriptors) {
+            Ok(Some(namespace)) => {
+                self.found.insert(nsid, Arc::new(namespace));
+            }
+            Ok(None) => {}
+            Err(why) => {
+                self.unusable.insert(nsid, why);
+            }
         }
         self.go_on();
-        Ok(())
     }
 
     fn go_on(&mut self) {
@@ -164,23 +171,61 @@ mod tests {
     use super::super::fuzzing::config;
     use super::super::fuzzing::peer::Peer;
     use super::*;
+    use weft_nvme::identify::{self, FormattedLbaSize, LbaFormat};
 
     /// Scans a controller of this version that answers the question for descriptors with `status`.
     fn scan(version: Version, status: Status) -> Result<Namespaces, Problem> {
+        scan_of(version, status, &mut |_, _| ()).map(|(found, _)| found)
+    }
+
+    /// The same, and `change` changes what the controller says of its namespaces.
+    fn scan_of(
+        version: Version,
+        status: Status,
+        change: &mut dyn FnMut(u32, &mut identify::Namespace),
+    ) -> Result<(Namespaces, Unusable), Problem> {
         let mut controller = ControllerPicture::unknown(&config());
         controller.version = version;
         let mut scan = Scan::new(&controller, false);
         let mut peer = Peer::new();
         while let Some((step, (command, _))) = scan.poll_command() {
-            let (completion, data) = match step {
+            let (completion, mut data) = match step {
                 Step::DescribeNamespace(_) if !status.is_success() => {
                     (Completion::new(0, status), Vec::new())
                 }
                 _ => peer.answer(&command),
             };
+            if let Step::IdentifyNamespace(nsid) = step {
+                let mut identify = *identify::Namespace::view(&data).unwrap();
+                change(nsid, &mut identify);
+                data = identify.bytes().to_vec();
+            }
             scan.handle_completion(&completion, &data)?;
         }
         Ok(scan.finish())
+    }
+
+    #[test]
+    fn one_namespace_that_cannot_be_used_leaves_the_others() {
+        let all = scan(Version::V2_1, Status::SUCCESS).unwrap();
+        assert!(all.len() > 1, "there are others");
+        let odd: [fn(&mut identify::Namespace); 3] = [
+            |identify| identify.lba_formats[0] = LbaFormat::new(3),
+            |identify| identify.lba_formats[0] = LbaFormat::new(17),
+            |identify| identify.formatted_lba_size = FormattedLbaSize(9),
+        ];
+        for make_odd in odd {
+            let mut change = |nsid, identify: &mut identify::Namespace| {
+                if nsid == 1 {
+                    make_odd(identify);
+                }
+            };
+            let (found, unusable) =
+                scan_of(Version::V2_1, Status::SUCCESS, &mut change).expect("the scan goes on");
+            assert_eq!(unusable.keys().collect::<Vec<_>>(), [&1]);
+            assert!(!found.contains_key(&1));
+            assert_eq!(found.len(), all.len() - 1);
+        }
     }
 
     #[test]
