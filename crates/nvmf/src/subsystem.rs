@@ -77,6 +77,10 @@ pub struct SubsystemLimits {
     /// Keep Alive Support (KAS): the timeout is rounded up to a multiple of this; a multiple of
     /// 100 ms itself.
     pub keep_alive_granularity_ms: u32,
+    /// The shortest keep-alive timeout that is honoured; shorter ones are rounded up to it.
+    pub keep_alive_ms_min: u32,
+    /// The longest keep-alive timeout; longer ones are refused.
+    pub keep_alive_ms_max: u32,
     /// Namespace identifiers: the largest one is this (NN).
     pub max_namespaces: u32,
     /// Controllers of the subsystem at one time.
@@ -104,6 +108,8 @@ impl Default for SubsystemLimits {
             mdts_bytes: 1024 * 1024,
             in_capsule_bytes: 16 * 1024,
             keep_alive_granularity_ms: 100,
+            keep_alive_ms_min: 0,
+            keep_alive_ms_max: u32::MAX,
             max_namespaces: 1024,
             max_controllers: 4096,
             controller_ids: (1, CONTROLLER_ID_MAX),
@@ -227,6 +233,17 @@ impl SubsystemView {
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         self.allowed_hosts.as_ref().is_none_or(|allowed| allowed.contains(host))
+    }
+
+    /// The keep-alive timeout that a host gets which asks for this one; `None` if it is too long.
+    /// Zero (none) stays, and a discovery controller's is not bounded.
+    #[must_use]
+    pub fn keep_alive_timeout_ms(&self, asked_ms: u32) -> Option<u32> {
+        if asked_ms == 0 || self.discovery().is_some() {
+            return Some(asked_ms);
+        }
+        let within = asked_ms <= self.limits.keep_alive_ms_max;
+        within.then(|| asked_ms.max(self.limits.keep_alive_ms_min))
     }
 
     /// What a discovery subsystem shows; `None` for one of I/O controllers.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec, Geometry};
 use weft_nvme::Nqn;
@@ -395,8 +396,14 @@ fn subsystem_limits(limits: &Limits) -> SubsystemLimits {
         in_capsule_bytes: limits.in_capsule_bytes,
         max_namespaces: limits.namespaces,
         max_controllers: limits.controllers,
+        keep_alive_ms_min: whole_ms(limits.keep_alive_min),
+        keep_alive_ms_max: whole_ms(limits.keep_alive_max),
         ..SubsystemLimits::default()
     }
+}
+
+fn whole_ms(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 fn transport_limits(limits: &Limits) -> weft_transport::target::Limits {

@@ -32,6 +32,7 @@ const SELECT: Fault = fault(Status::INVALID_FIELD, 41);
 const SAVE: Fault = fault(Status::FEATURE_NOT_SAVEABLE, 43);
 const VALUE: Fault = fault(Status::INVALID_FIELD, 44);
 const DATA: Fault = fault(Status::INVALID_FIELD, 24);
+const TOO_LONG: Fault = fault(Status::KEEP_ALIVE_TIMEOUT_INVALID, 44);
 const NOT_CHANGEABLE: Fault = fault(Status::FEATURE_NOT_CHANGEABLE, 44);
 const TOO_LATE: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 40);
 const COMBINATION: Fault = fault(Status::COMMAND_SET_COMBINATION_REJECTED, 44);
@@ -202,7 +203,7 @@ impl Controller {
             FeatureId::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(command, data),
             FeatureId::NAMESPACE_WRITE_PROTECTION => self.set_write_protection(command, &set),
             FeatureId::ERROR_RECOVERY => self.set_error_recovery(&set),
-            FeatureId::KEEP_ALIVE_TIMER => Ok(self.set_keep_alive_timer(set.value, now)),
+            FeatureId::KEEP_ALIVE_TIMER => self.set_keep_alive_timer(set.value, now),
             FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION => {
                 let known = AsynchronousEventConfiguration(0)
                     .with_critical_warnings(u8::MAX)
@@ -222,7 +223,7 @@ impl Controller {
         let set = SetFeatures::from_command(command);
         check_set(&set, discovery_capabilities(set.feature).ok_or(FEATURE)?)?;
         if set.feature == FeatureId::KEEP_ALIVE_TIMER {
-            return Ok(self.set_keep_alive_timer(set.value, now));
+            return self.set_keep_alive_timer(set.value, now);
         }
         let known = AsynchronousEventConfiguration(0).with_discovery_log_change(true);
         self.set_events(set.value, known)
@@ -375,9 +376,11 @@ impl Controller {
         Ok(Outcome::Done(0))
     }
 
-    fn set_keep_alive_timer(&mut self, timeout_ms: u32, now: Duration) -> Outcome {
+    /// Within the bounds that Connect has kept to.
+    fn set_keep_alive_timer(&mut self, asked_ms: u32, now: Duration) -> Result<Outcome, Fault> {
+        let timeout_ms = self.view.keep_alive_timeout_ms(asked_ms).ok_or(TOO_LONG)?;
         self.keep_alive.set_timeout(timeout_ms, &self.view, now);
-        Outcome::Done(self.keep_alive.timeout_ms().into())
+        Ok(Outcome::Done(self.keep_alive.timeout_ms().into()))
     }
 
     fn set_error_recovery(&mut self, set: &SetFeatures) -> Result<Outcome, Fault> {

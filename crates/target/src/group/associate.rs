@@ -1,13 +1,11 @@
 //! From Connect to a queue: who may come in, which group holds the queue, and what it waits for.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use weft_nvme::{Command, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::Controller;
 use weft_nvmf::queue::QueueGrant;
-use weft_nvmf::subsystem::SubsystemView;
 use weft_transport::Slot;
 
 use super::admin::Admin;
@@ -204,7 +202,9 @@ impl Connection {
             .ok_or(ConnectError::unknown_subsystem())?;
         request.check_admin(&view)?;
         let mut request = request.clone();
-        request.keep_alive_timeout_ms = keep_alive_timeout_ms(&request, &view, core)?;
+        request.keep_alive_timeout_ms =
+            view.keep_alive_timeout_ms(request.keep_alive_timeout_ms)
+                .ok_or(ConnectError::status(Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr()))?;
         let controller_id = core.directory.register_controller(&request, &view, self.id)?;
         let now = core.reactor.now();
         let local = self.route.local.ip();
@@ -273,22 +273,4 @@ pub(super) fn abandon(
 /// without SQ flow control use them all.
 fn depth(entries: u32) -> u16 {
     u16::try_from(entries).unwrap_or(u16::MAX)
-}
-
-/// The keep-alive timeout within the configured bounds; 0 (none) stays.
-fn keep_alive_timeout_ms(
-    request: &ConnectRequest,
-    view: &SubsystemView,
-    core: &Core,
-) -> Result<u32, ConnectError> {
-    let asked = request.keep_alive_timeout_ms;
-    if asked == 0 || view.discovery().is_some() {
-        return Ok(asked);
-    }
-    let limits = &core.snapshot.limits;
-    if Duration::from_millis(asked.into()) > limits.keep_alive_max {
-        return Err(ConnectError::status(Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr()));
-    }
-    let least = u32::try_from(limits.keep_alive_min.as_millis()).unwrap_or(u32::MAX);
-    Ok(asked.max(least))
 }

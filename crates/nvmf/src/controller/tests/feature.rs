@@ -166,6 +166,21 @@ fn the_keep_alive_timer_can_be_set() {
 }
 
 #[test]
+fn the_keep_alive_timer_stays_within_its_bounds() {
+    let mut view = view(&[1]);
+    view.limits.keep_alive_ms_min = 1000;
+    view.limits.keep_alive_ms_max = 60_000;
+    let mut controller = enabled_of(view);
+    let feature = FeatureId::KEEP_ALIVE_TIMER;
+    assert_eq!(set(&mut controller, feature, 1), 1000);
+    assert_eq!(set(&mut controller, feature, 60_000), 60_000);
+    let status = set_refused(&mut controller, SetFeatures::new(feature, 60_001));
+    assert_eq!(status, Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr());
+    assert_eq!(get(&mut controller, feature), 60_000, "what was before stays");
+    assert_eq!(set(&mut controller, feature, 0), 0, "off is off");
+}
+
+#[test]
 fn the_write_cache_is_the_queues_business() {
     let mut controller = enabled();
     let grant = attach(&mut controller, 1);
