@@ -19,6 +19,22 @@ use super::{
     Subsystem, Transport,
 };
 
+/// What is known of a subsystem. Its `version` is the target's own matter.
+const SUBSYSTEM_ATTRIBUTES: &[&str] = &[
+    "allow_any_host",
+    "cntlid_max",
+    "cntlid_min",
+    "firmware",
+    "model",
+    "pi_enable",
+    "qid_max",
+    "serial",
+    "version",
+];
+
+/// I/O queues of a subsystem whose `qid_max` is not given.
+const NVMET_NR_QUEUES: u16 = 128;
+
 /// Reads and checks a configuration.
 ///
 /// # Errors
@@ -45,7 +61,13 @@ pub(super) fn parse_with(
             .remedy("the file must have the form that `nvmetcli save` writes")
             .on_line(Some(error.line()))
     })?;
-    let mut reader = Reader { is_block, notes: Vec::new(), ports: Vec::new(), nsids: Vec::new() };
+    let mut reader = Reader {
+        is_block,
+        notes: Vec::new(),
+        ports: Vec::new(),
+        nsids: Vec::new(),
+        io_queues: Vec::new(),
+    };
     let config = reader.read(saved)?;
     config.validate().map_err(|error| {
         let key = reader.key_in_file(error.key());
@@ -85,6 +107,15 @@ struct PortEntry {
     subsystems: Vec<String>,
     #[serde(default)]
     referrals: Vec<ReferralEntry>,
+    #[serde(default)]
+    ana_groups: Vec<AnaGroupEntry>,
+}
+
+#[derive(Deserialize)]
+struct AnaGroupEntry {
+    #[serde(default)]
+    ana: Attributes,
+    grpid: u32,
 }
 
 #[derive(Deserialize)]
@@ -141,6 +172,8 @@ struct Reader<'a> {
     ports: Vec<usize>,
     /// For each namespace of each subsystem, its index in the file.
     nsids: Vec<Vec<usize>>,
+    /// What each subsystem says of its I/O queues, and where.
+    io_queues: Vec<(String, Option<u16>)>,
 }
 
 impl Reader<'_> {
@@ -162,6 +195,7 @@ impl Reader<'_> {
             let subsystem = self.subsystem(&format!("subsystems[{index}]"), entry)?;
             config.subsystems.push(subsystem);
         }
+        self.bound_io_queues(&mut config.limits);
         Ok(config)
     }
 
@@ -172,6 +206,7 @@ impl Reader<'_> {
             return Ok(None);
         };
         let listen = Listen { transport, address: address(&format!("{at}.addr"), &entry.addr)? };
+        self.ana_groups(at, &entry.ana_groups);
         let mut port = Port::new(entry.portid, listen);
         port.subsystems = Served::Only(entry.subsystems.clone());
         for (index, referral) in entry.referrals.iter().enumerate() {
@@ -190,6 +225,44 @@ impl Reader<'_> {
             port.referrals.push(Referral { address, port_id: port_id.unwrap_or(0) });
         }
         Ok(Some(port))
+    }
+
+    /// What is not to be reached by this port, or not in the best way, is served all the same.
+    fn ana_groups(&mut self, at: &str, groups: &[AnaGroupEntry]) {
+        for (index, group) in groups.iter().enumerate() {
+            let state = attribute(&group.ana, "state").unwrap_or("optimized");
+            if state != "optimized" {
+                let id = group.grpid;
+                self.notes.push(format!(
+                    "{at}.ana_groups[{index}]: group {id} is {state:?}, but asymmetric access is \
+                     not served: its namespaces are optimized on every port"
+                ));
+            }
+        }
+    }
+
+    /// The kernel has this for each subsystem, this target for all: the largest wins.
+    fn bound_io_queues(&mut self, limits: &mut Limits) {
+        let of = |given: Option<u16>| given.unwrap_or(NVMET_NR_QUEUES);
+        let Some(most) = self.io_queues.iter().map(|(_, given)| of(*given)).max() else { return };
+        limits.io_queues = most;
+        for (at, given) in std::mem::take(&mut self.io_queues) {
+            if let Some(queues) = given.filter(|queues| *queues != most) {
+                self.notes.push(format!(
+                    "{at}: {queues} I/O queues become {most}, which another subsystem has: there \
+                     is one bound for all"
+                ));
+            }
+        }
+    }
+
+    /// Attributes that this reader knows nothing of are not left aside without a word.
+    fn note_unknown(&mut self, at: &str, attributes: &Attributes, known: &[&str]) {
+        for (name, value) in attributes {
+            if !known.contains(&name.as_str()) && !value.0.is_empty() {
+                self.notes.push(format!("{at}.{name}: this attribute is left aside"));
+            }
+        }
     }
 
     /// The kernel has these for each port, this target for all: the largest wins.
@@ -218,6 +291,8 @@ impl Reader<'_> {
         if attribute(parameters, "pi_enable").is_some_and(|text| text != "0") {
             self.notes.push(format!("{at}.param.pi_enable: protection information is not served"));
         }
+        let known = ["inline_data_size", "max_queue_size", "pi_enable"];
+        self.note_unknown(&format!("{at}.param"), parameters, &known);
         Ok(())
     }
 
@@ -242,6 +317,9 @@ impl Reader<'_> {
         if text("pi_enable").is_some_and(|text| text != "0") {
             self.notes.push(format!("{at}.attr.pi_enable: protection information is not served"));
         }
+        let queues = text("qid_max").map(|text| number(&format!("{at}.attr.qid_max"), text));
+        self.io_queues.push((format!("{at}.attr.qid_max"), queues.transpose()?));
+        self.note_unknown(&format!("{at}.attr"), &entry.attr, SUBSYSTEM_ATTRIBUTES);
         if !entry.passthru.is_empty() {
             self.notes.push(format!("{at}.passthru: passthru of a controller is not served"));
         }
@@ -287,6 +365,7 @@ impl Reader<'_> {
                 read_only: false,
             }
         };
+        self.note_unknown(&format!("{at}.device"), &entry.device, &["path", "uuid", "nguid"]);
         let mut namespace = Namespace::new(entry.nsid, device);
         namespace.uuid = identifier(at, &entry.device, "uuid")?;
         namespace.nguid = identifier(at, &entry.device, "nguid")?;

@@ -173,6 +173,41 @@ fn a_transport_that_is_not_served_is_left_out() {
 }
 
 #[test]
+fn what_is_left_aside_is_noted() {
+    let noted = |from: &str, to: &str| {
+        assert!(SAVED.contains(from), "{from}");
+        let loaded = read(&SAVED.replacen(from, to, 1)).expect(to);
+        // The first is of the namespace that is not enabled.
+        let notes = loaded.notes.into_iter().filter(|note| !note.contains("not enabled"));
+        (notes.collect::<Vec<_>>().join("\n"), loaded.config.limits.io_queues)
+    };
+    let (ana, _) = noted("\"state\": \"optimized\"", "\"state\": \"inaccessible\"");
+    assert!(ana.starts_with("ports[1].ana_groups[0]: group 1 is \"inaccessible\""), "{ana}");
+    let model = "\"model\": \"Linux\"";
+    let (unknown, _) = noted(model, "\"ieee_oui\": \"0x1\"");
+    assert_eq!(unknown, "subsystems[0].attr.ieee_oui: this attribute is left aside");
+    let (unknown, _) = noted("\"pi_enable\": \"0\"", "\"mdts\": \"5\"");
+    assert_eq!(unknown, "ports[1].param.mdts: this attribute is left aside");
+    let (unknown, _) =
+        noted("\"path\": \"/srv/disk.img\",", "\"path\": \"/x\", \"p2pmem\": \"1\",");
+    assert_eq!(unknown, "subsystems[0].namespaces[2].device.p2pmem: this attribute is left aside");
+
+    // The second subsystem says nothing, and so has 128.
+    assert_eq!(noted(model, "\"qid_max\": \"200\""), (String::new(), 200));
+    let (lower, queues) = noted(model, "\"qid_max\": \"4\"");
+    assert!(lower.starts_with("subsystems[0].attr.qid_max: 4 I/O queues become 128"), "{lower}");
+    assert_eq!(queues, 128);
+    let both = SAVED.replacen("\"serial\"", "\"qid_max\": \"8\", \"serial\"", 1).replacen(
+        "\"allow_any_host\": \"1\"",
+        "\"allow_any_host\": \"1\", \"qid_max\": \"4\"",
+        1,
+    );
+    let loaded = read(&both).expect("bounds below the default are kept");
+    assert_eq!(loaded.config.limits.io_queues, 8);
+    assert!(loaded.notes.iter().any(|note| note.starts_with("subsystems[1].attr.qid_max: 4")));
+}
+
+#[test]
 fn an_empty_allow_list_lets_nobody_in() {
     let text = SAVED.replace("\"allow_any_host\": \"1\"", "\"version\": \"1.3\"");
     let config = read(&text).expect("a saved configuration").config;
