@@ -392,7 +392,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     weft_backend::bytes::parse(text).map_err(|error| error.to_string())
 }
 
-fn size32(text: &str) -> Result<u32, String> {
+pub(crate) fn size32(text: &str) -> Result<u32, String> {
     u32::try_from(size(text)?).map_err(|_| format!("{text} is too large"))
 }
 

@@ -14,7 +14,7 @@ use weft_target::{
 
 use self::control::Control;
 use crate::{
-    bench::{Cpus, Driver, PollingMode, cpus, size, time},
+    bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
     failure::Failure,
     output::{self, Format},
     signals::{self, Wish},
@@ -149,11 +149,11 @@ struct Engine {
     #[arg(long, value_name = "QUEUES")]
     io_queues: Option<u16>,
     /// Largest transfer of one command, a power of two.
-    #[arg(long, value_parser = size, value_name = "SIZE")]
-    mdts: Option<u64>,
+    #[arg(long, value_parser = size32, value_name = "SIZE")]
+    mdts: Option<u32>,
     /// Data that may come within a command capsule.
-    #[arg(long, value_parser = size, value_name = "SIZE")]
-    in_capsule: Option<u64>,
+    #[arg(long, value_parser = size32, value_name = "SIZE")]
+    in_capsule: Option<u32>,
     /// Connections of all hosts.
     #[arg(long, value_name = "CONNECTIONS")]
     max_connections: Option<usize>,
@@ -246,8 +246,6 @@ impl Engine {
                 *place = value;
             }
         }
-        // A size that is too large for its field is out of range, too, and told as such.
-        let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         set(&mut config.idle_poll, self.idle_poll);
         match self.polling {
             Some(PollingMode::Spin) => config.idle_poll = IDLE_POLL_FOREVER,
@@ -257,8 +255,8 @@ impl Engine {
         let limits: &mut Limits = &mut config.limits;
         set(&mut limits.queue_entries, self.queue_size);
         set(&mut limits.io_queues, self.io_queues);
-        set(&mut limits.transfer_bytes, self.mdts.map(narrow));
-        set(&mut limits.in_capsule_bytes, self.in_capsule.map(narrow));
+        set(&mut limits.transfer_bytes, self.mdts);
+        set(&mut limits.in_capsule_bytes, self.in_capsule);
         set(&mut limits.connections, self.max_connections);
         set(&mut limits.connect_timeout, self.connect_timeout);
         let pool = self.pool_size.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
