@@ -32,9 +32,14 @@ struct Handle {
     /// Its failures are not told until then.
     silent_until: Duration,
     active: bool,
-    /// No namespace uses it any more: it closes once nothing is in flight.
+    /// No namespace uses it any more: once nothing is in flight it is flushed, then closed.
     removed: bool,
+    /// The last flush, after which it closes, is under way or done.
+    parting: bool,
 }
+
+/// The tag of a removed device's last flush, which no command has: connections are fewer.
+const PARTING: u64 = u64::MAX;
 
 /// A request's way back: the connection's index in the group, and the command's slot.
 pub(crate) const fn tag(connection: usize, slot: Slot) -> u64 {
@@ -78,6 +83,7 @@ impl Devices {
                             silent_until: Duration::ZERO,
                             active: false,
                             removed: false,
+                            parting: false,
                         });
                     }
                     Err(error) => outcome = Err(error),
@@ -118,13 +124,16 @@ impl Devices {
     /// The next request that is done.
     pub(crate) fn poll_completion(&mut self, now: Duration) -> Option<Completion> {
         for index in &self.active {
-            if let Some(Some(handle)) = self.handles.get_mut(*index)
-                && let Some(completion) = handle.device.poll_completion()
-            {
-                if let Err(failure) = completion.result {
-                    handle.complain(failure, now);
+            let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };
+            while let Some(completion) = handle.device.poll_completion() {
+                match completion.result {
+                    Err(failure) if completion.tag == PARTING => handle.mourn(failure),
+                    Err(failure) => handle.complain(failure, now),
+                    Ok(()) => {}
                 }
-                return Some(completion);
+                if completion.tag != PARTING {
+                    return Some(completion);
+                }
             }
         }
         None
@@ -164,6 +173,12 @@ impl Devices {
         }
     }
 
+    /// Whether the last flush of a device that was removed is under way.
+    pub(crate) fn is_parting(&self) -> bool {
+        let mut open = self.handles.iter().flatten();
+        open.any(|handle| handle.parting && handle.device.in_flight() > 0)
+    }
+
     /// Closes every device.
     pub(crate) fn close(&mut self, reactor: &mut Reactor) {
         for handle in self.handles.iter_mut().flatten() {
@@ -173,12 +188,19 @@ impl Devices {
         self.active.clear();
     }
 
+    /// Closes what has been removed and is idle, after a flush: nobody will ask for one any more,
+    /// and the device may still have in its cache what hosts have written.
     fn close_removed(&mut self, reactor: &mut Reactor) {
-        for handle in &mut self.handles {
+        for (index, place) in self.handles.iter_mut().enumerate() {
             let idle = |open: &Handle| open.removed && !open.active && open.device.in_flight() == 0;
-            if handle.as_ref().is_some_and(idle)
-                && let Some(mut open) = handle.take()
-            {
+            let Some(open) = place.as_mut().filter(|open| idle(open)) else { continue };
+            let can = open.device.geometry().capabilities;
+            if can.volatile_cache && !can.read_only && !open.parting {
+                open.parting = true;
+                let request = Request { tag: PARTING, operation: Operation::Flush };
+                open.device.submit(reactor, request);
+                Self::activate(&mut self.active, open, index);
+            } else if let Some(mut open) = place.take() {
                 open.device.close(reactor);
             }
         }
@@ -202,6 +224,11 @@ impl Handle {
             self.silent_until = now.saturating_add(SILENCE);
             log::warn!("{}: a request failed: {trouble}", self.name);
         }
+    }
+
+    /// The last flush of a device has failed. No host waits for it.
+    fn mourn(&self, failure: Failure) {
+        log::error!("{}: what was written last may not be durable: {failure}", self.name);
     }
 }
 
@@ -231,6 +258,10 @@ fn owner(index: usize) -> Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use weft_backend::{Capabilities, Geometry, ResizeError};
+    use weft_reactor::simulation::{NetworkConditions, World};
 
     #[test]
     fn trouble_is_told_and_mistakes_are_not() {
@@ -239,6 +270,96 @@ mod tests {
         for mistake in [Failure::Mismatch, Failure::ReadOnly, Failure::Remote(0x281)] {
             assert_eq!(trouble(mistake), None);
         }
+    }
+
+    type Log = Arc<Mutex<Vec<&'static str>>>;
+
+    /// A device that ends its requests when it is told to, and writes down what it is asked.
+    #[derive(Debug, Clone)]
+    struct Recorder {
+        geometry: Geometry,
+        log: Log,
+        may_end: Arc<AtomicBool>,
+        waiting: Vec<u64>,
+    }
+
+    impl DeviceFactory for Recorder {
+        fn open(&self, _: &mut Reactor, _: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
+            Ok(Box::new(self.clone()))
+        }
+        fn geometry(&self) -> Geometry {
+            self.geometry
+        }
+        fn survives_restart(&self) -> bool {
+            true
+        }
+        fn identity(&self) -> String {
+            "recorder".to_owned()
+        }
+        fn resize(&self, _: u64) -> Result<(), ResizeError> {
+            Err(ResizeError::Unsupported)
+        }
+    }
+
+    impl BlockDevice for Recorder {
+        fn geometry(&self) -> &Geometry {
+            &self.geometry
+        }
+        fn submit(&mut self, _: &mut Reactor, request: Request) {
+            self.log.lock().unwrap().push(request.operation.kind().name());
+            self.waiting.push(request.tag);
+        }
+        fn handle(&mut self, _: &mut Reactor, _: weft_reactor::Completion) {}
+        fn flush(&mut self, _: &mut Reactor) {}
+        fn poll_completion(&mut self) -> Option<Completion> {
+            let tag = self.may_end.load(Relaxed).then(|| self.waiting.pop()).flatten()?;
+            Some(Completion { tag, result: Ok(()), buffer: None })
+        }
+        fn in_flight(&self) -> usize {
+            self.waiting.len()
+        }
+        fn close(&mut self, _: &mut Reactor) {
+            self.log.lock().unwrap().push("close");
+        }
+    }
+
+    /// What a device is asked that has a zeroing under way when its namespace is removed.
+    fn life_of(capabilities: Capabilities) -> Vec<&'static str> {
+        let mut reactor = Reactor::simulated(&World::new(1, NetworkConditions::default()));
+        let recorder = Recorder {
+            geometry: Geometry { capabilities, ..Geometry::new(1 << 20, 512) },
+            log: Log::default(),
+            may_end: Arc::default(),
+            waiting: Vec::new(),
+        };
+        let mut devices = Devices::default();
+        let factory: Arc<dyn DeviceFactory> = Arc::new(recorder.clone());
+        devices.replace(&[Some(factory)], &mut reactor).unwrap();
+        let zero =
+            Operation::WriteZeroes { block: 0, blocks: 1, deallocate: false, durable: false };
+        assert!(devices.submit(0, 7, zero, &mut reactor));
+        devices.replace(&[None], &mut reactor).unwrap();
+        devices.rest(&mut reactor);
+        assert_eq!(*recorder.log.lock().unwrap(), ["write-zeroes"], "it is still under way");
+        recorder.may_end.store(true, Relaxed);
+        let handle = devices.handles[0].as_mut().unwrap();
+        Devices::activate(&mut devices.active, handle, 0);
+        assert_eq!(devices.poll_completion(Duration::ZERO).map(|done| done.tag), Some(7));
+        for _ in 0..2 {
+            assert!(devices.poll_completion(Duration::ZERO).is_none(), "that is nobody's");
+            devices.rest(&mut reactor);
+        }
+        assert!(devices.handles[0].is_none());
+        recorder.log.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn what_is_removed_is_flushed_before_it_is_closed() {
+        let cached = Capabilities { volatile_cache: true, ..Capabilities::default() };
+        assert_eq!(life_of(cached), ["write-zeroes", "flush", "close"]);
+        assert_eq!(life_of(Capabilities::default()), ["write-zeroes", "close"]);
+        let read_only = Capabilities { read_only: true, ..cached };
+        assert_eq!(life_of(read_only), ["write-zeroes", "close"]);
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl Group {
         let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
         counters.show_waiting(self.connections.len(), now);
         self.check_drained();
-        !(self.stopping && self.connections.len() == 0)
+        !(self.stopping && self.connections.len() == 0 && !self.core.devices.is_parting())
     }
 
     /// Bytes of buffers that somebody holds.
