@@ -68,10 +68,13 @@ impl Catalogue {
         config: &Config,
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<Snapshot, TargetError> {
+        check_names(config)?;
         let mut entries = Vec::new();
+        let mut resizes = Vec::new();
         for subsystem in &config.subsystems {
-            self.open_namespaces(subsystem, &mut entries)?;
+            self.open_namespaces(subsystem, &mut entries, &mut resizes)?;
         }
+        resize(resizes)?;
         let mut devices = vec![None; self.devices as usize];
         for entry in &entries {
             if let Some(place) = devices.get_mut(entry.index as usize) {
@@ -114,6 +117,7 @@ impl Catalogue {
         &mut self,
         subsystem: &Subsystem,
         entries: &mut Vec<Entry>,
+        resizes: &mut Vec<Resize>,
     ) -> Result<(), TargetError> {
         let mut opened = Vec::new();
         for namespace in &subsystem.namespaces {
@@ -124,7 +128,7 @@ impl Catalogue {
             });
             let device = match known {
                 Some(entry) => {
-                    resize(entry, &namespace.device)?;
+                    resizes.extend(Resize::wanted(entry, &namespace.device)?);
                     (entry.index, Arc::clone(&entry.factory), Some(entry.identity))
                 }
                 None => {
@@ -307,24 +311,76 @@ fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
     }
 }
 
-/// Gives a device that stays the size that it is configured to have, or else finds out its size. A
-/// file grows, but is never cut: what is in it would be lost to a slip of the pen.
-fn resize(entry: &Entry, new: &DeviceSpec) -> Result<(), TargetError> {
-    let wanted =
-        configured_bytes(new).filter(|_| configured_bytes(new) != configured_bytes(&entry.spec));
-    let found = entry.factory.refresh().map_err(|error| error.to_string());
-    let outcome = found.and_then(|found| match wanted {
-        Some(bytes) if new.path().is_some() && bytes < found.bytes() => {
+/// Names that are none are found before anything is done.
+fn check_names(config: &Config) -> Result<(), TargetError> {
+    for subsystem in &config.subsystems {
+        nqn(&subsystem.nqn)?;
+        for host in subsystem.allowed_hosts.iter().flatten() {
+            nqn(host)?;
+        }
+    }
+    Ok(())
+}
+
+/// A device that stays and is to have another size.
+#[derive(Debug)]
+struct Resize {
+    entry: Entry,
+    before: u64,
+    bytes: u64,
+}
+
+impl Resize {
+    /// Whether a device is configured to have another size; or else it finds out its size. A file
+    /// grows, but is never cut: what is in it would be lost to a slip of the pen.
+    fn wanted(entry: &Entry, new: &DeviceSpec) -> Result<Option<Self>, TargetError> {
+        let told = |error: &dyn std::fmt::Display| {
+            TargetError::namespace(&entry.subsystem, entry.nsid, &error.to_string())
+        };
+        let found = entry.factory.refresh().map_err(|error| told(&error))?;
+        let changed = configured_bytes(new) != configured_bytes(&entry.spec);
+        let Some(bytes) = configured_bytes(new).filter(|_| changed) else { return Ok(None) };
+        if new.path().is_some() && bytes < found.bytes() {
             log::warn!(
                 "{} is longer than its size says, and stays as it is",
                 entry.factory.identity()
             );
-            Ok(())
+            return Ok(None);
         }
-        Some(bytes) => entry.factory.resize(bytes).map_err(|error| error.to_string()),
-        None => Ok(()),
-    });
-    outcome.map_err(|error| TargetError::namespace(&entry.subsystem, entry.nsid, &error))
+        if bytes == 0 || !bytes.is_multiple_of(found.block_bytes.into()) {
+            let (block_bytes, error) = (found.block_bytes, "no whole number of blocks of");
+            return Err(told(&format_args!("{bytes} bytes are {error} {block_bytes} bytes")));
+        }
+        Ok(Some(Self { entry: entry.clone(), before: found.bytes(), bytes }))
+    }
+
+    fn grows(&self) -> bool {
+        self.bytes > self.before
+    }
+
+    fn carry_out(&self, bytes: u64) -> Result<(), TargetError> {
+        let entry = &self.entry;
+        entry.factory.resize(bytes).map_err(|error| {
+            TargetError::namespace(&entry.subsystem, entry.nsid, &error.to_string())
+        })
+    }
+}
+
+/// Carries out what is wanted once nothing else can fail. What grows comes first: it can be cut
+/// again if another one cannot have its size, as nobody has been told of it. What was cut off is
+/// gone.
+fn resize(mut wanted: Vec<Resize>) -> Result<(), TargetError> {
+    wanted.sort_by_key(|resize| !resize.grows());
+    for (position, resize) in wanted.iter().enumerate() {
+        let Err(error) = resize.carry_out(resize.bytes) else { continue };
+        for done in wanted.iter().take(position).filter(|done| done.grows()) {
+            if let Err(error) = done.carry_out(done.before) {
+                log::warn!("{error}");
+            }
+        }
+        return Err(error);
+    }
+    Ok(())
 }
 
 fn configured_bytes(spec: &DeviceSpec) -> Option<u64> {

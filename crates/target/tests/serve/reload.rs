@@ -338,6 +338,32 @@ fn a_configuration_that_cannot_be_had_changes_nothing() {
     });
 }
 
+/// A device later in the list that cannot be had: those before it keep size and contents.
+#[test]
+fn a_reload_that_fails_halfway_has_resized_nothing() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let sized = |size: &str| format!("file:{},size={size}", file.path().display());
+    let before = [sized("1MiB"), "memory:2MiB".to_owned(), "memory:1MiB".to_owned()];
+    let mut target = start(config(&before.each_ref().map(String::as_str)));
+    let config = target.config().clone();
+    let (_admin, mut queues) = host(&target);
+    let bytes = pattern(BLOCK, 3);
+    queues[0].write(2, 511, 1, &bytes).succeeded();
+    for last in ["file:/nonexistent/weft", "memory:1EiB", "memory:1000"] {
+        // The third is known already; where it cannot grow, that is found out last.
+        let third = if last.starts_with("file") { "memory:1MiB" } else { last };
+        let more = if last.starts_with("file") { vec![last] } else { Vec::new() };
+        let file_grows = sized("2MiB");
+        let mut devices = vec![file_grows.as_str(), "memory:1MiB", third];
+        devices.extend(more);
+        target.reload(with_devices(&config, &devices)).expect_err(last);
+        assert_eq!(file.as_file().metadata().expect("a file").len(), 1 << 20, "{last}");
+        assert!(queues[1].read(2, 511, 1, BLOCK).bytes() == bytes, "{last}: it is there");
+        assert_eq!(target.config(), &config);
+    }
+    target.stop().expect("a clean stop");
+}
+
 /// Two paths to one file are one file.
 #[test]
 fn two_namespaces_never_share_a_file() {
