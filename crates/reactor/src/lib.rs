@@ -45,7 +45,7 @@ pub use message::Message;
 pub use operation::{
     Completion, Endpoint, FileId, ListenerId, Operation, Outcome, Owner, SocketId, Token,
 };
-pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Buffer, Pool};
+pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Borrower, Buffer, Lender, Pool, loan};
 pub use reactor::{Patience, Reactor};
 pub use region::SharedRegion;
 pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};

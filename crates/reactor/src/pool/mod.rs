@@ -6,6 +6,9 @@
 //! keeps what its last user left in it; whoever sends a buffer fills it first.
 
 mod buddy;
+mod loan;
+
+pub use loan::{Borrower, Lender, loan};
 
 use crate::mapping::{Mapping, PAGE_BYTES};
 use buddy::{Buddy, CHUNK_PAGES, ORDERS};
