@@ -25,4 +25,4 @@ mod client;
 mod rig;
 
 pub use client::{BLOCK_BYTES, Client};
-pub use rig::{Rig, SUBSYSTEM};
+pub use rig::{Rig, SUBSYSTEM, Via};

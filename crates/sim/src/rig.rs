@@ -1,5 +1,6 @@
 //! A world with a target and hosts in it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_backend::{BlockDevice, DeviceFactory};
@@ -19,6 +20,26 @@ const FIRST_DEVICE: u32 = 1;
 /// Virtual time after which something that must happen is taken never to.
 const FOREVER: Duration = Duration::from_secs(3600);
 
+/// What joins host and target.
+#[derive(Debug, Clone)]
+pub enum Via {
+    /// The simulated network.
+    Tcp,
+    /// A fabric, whose messages take no time.
+    Rdma(Fabric),
+    /// Nothing at all: they are in one process.
+    Loopback,
+}
+
+impl Via {
+    fn fabric(&self) -> Option<&Fabric> {
+        match self {
+            Self::Rdma(fabric) => Some(fabric),
+            Self::Tcp | Self::Loopback => None,
+        }
+    }
+}
+
 /// A target and its hosts.
 #[derive(Debug)]
 pub struct Rig {
@@ -27,8 +48,7 @@ pub struct Rig {
     target: LocalTarget,
     config: Config,
     hosts: Vec<Host>,
-    /// What RDMA goes over, if it is not TCP that they speak.
-    fabric: Option<Fabric>,
+    via: Via,
     completions: Vec<weft_reactor::Completion>,
 }
 
@@ -50,16 +70,16 @@ impl Rig {
     /// If one of them cannot be had, which in a calm world is a defect.
     #[must_use]
     pub fn new(seed: u64, device: &str, groups: usize, hosts: usize, queues: u32) -> Self {
-        Self::over(None, seed, device, groups, hosts, queues)
+        Self::over(Via::Tcp, seed, device, groups, hosts, queues)
     }
 
-    /// The same over RDMA, if there is a fabric. Its messages take no time.
+    /// The same over any transport.
     ///
     /// # Panics
     /// As [`Self::new`].
     #[must_use]
     pub fn over(
-        fabric: Option<Fabric>,
+        via: Via,
         seed: u64,
         device: &str,
         groups: usize,
@@ -67,20 +87,24 @@ impl Rig {
         queues: u32,
     ) -> Self {
         let world = World::new(seed, NetworkConditions::default());
-        let config = config(device, fabric.as_ref());
+        let config = config(device, &via);
         let reactors = (0..groups).map(|_| Reactor::simulated(&world)).collect();
         let target = LocalTarget::new(&config, reactors).expect("a target");
         let (hosts_to_be, completions) = (Vec::new(), Vec::new());
-        let mut rig = Self { world, target, config, hosts: hosts_to_be, fabric, completions };
+        let mut rig = Self { world, target, config, hosts: hosts_to_be, via, completions };
         rig.settle();
         let address = *rig.target.addresses().values().next().expect("it listens");
         for number in 0..hosts {
-            let scheme = if rig.fabric.is_some() { "nvme-rdma" } else { "nvme-tcp" };
+            let scheme = match &rig.via {
+                Via::Tcp => "nvme-tcp",
+                Via::Rdma(_) => "nvme-rdma",
+                Via::Loopback => "nvme-loopback",
+            };
             let url = format!("{scheme}://{address}/{SUBSYSTEM}");
             let mut options = host_options(&url, number);
-            if let Some(fabric) = &rig.fabric {
+            options.data_digest &= matches!(rig.via, Via::Tcp);
+            if let Some(fabric) = rig.via.fabric() {
                 options.rdma = Provider::Software(fabric.clone());
-                options.data_digest = false;
             }
             let reactor = Reactor::simulated(&rig.world);
             let free = reactor.pool().available();
@@ -191,7 +215,7 @@ impl Rig {
             let left = host.free.saturating_sub(host.reactor.pool().available());
             assert_eq!(left, 0, "bytes of buffers that a host has left behind");
         }
-        if let Some(fabric) = &self.fabric {
+        if let Some(fabric) = self.via.fabric() {
             let counts = fabric.counts();
             assert_eq!(counts.receiver_not_ready, 0, "{counts:?}");
         }
@@ -202,7 +226,7 @@ impl Rig {
             assert!(self.world.now() < end, "the target does not stop");
         }
         assert_eq!(self.target.buffers_in_use(), 0, "bytes of buffers that the target still has");
-        if let Some(fabric) = self.fabric.take() {
+        if let Some(fabric) = self.via.fabric().cloned() {
             let census = fabric.census();
             let left = (census.endpoints, census.queue_pairs, census.listeners);
             assert_eq!(left, (0, 0, 0), "what is left on the fabric: {census:?}");
@@ -214,9 +238,9 @@ impl Rig {
     /// Turns until nothing happens any more at this moment.
     fn settle(&mut self) {
         let mut quiet = 0;
-        // A Connect asks every group and waits for its controller's. Over RDMA nothing of that
+        // A Connect asks every group and waits for its controller's. But over TCP nothing of that
         // leaves a trace in the world.
-        let enough = if self.fabric.is_some() { 10 } else { 3 };
+        let enough = if matches!(self.via, Via::Tcp) { 3 } else { 10 };
         while quiet < enough {
             let before = self.world.fingerprint();
             let happened = self.turn() || self.world.fingerprint() != before;
@@ -251,17 +275,22 @@ impl Rig {
     }
 }
 
-fn config(device: &str, fabric: Option<&Fabric>) -> Config {
+fn config(device: &str, via: &Via) -> Config {
     let mut subsystem = Subsystem::new(SUBSYSTEM);
     let mut namespace = Namespace::new(1, device.parse().expect("a device"));
     // Memory draws its identity by lot, but a run is decided by its seed alone.
     namespace.uuid = Some([0x5e; 16]);
     subsystem.namespaces = vec![namespace];
-    let address = "10.0.0.1:4420".parse().expect("an address");
-    let listen = if fabric.is_some() { Listen::rdma(address) } else { Listen::tcp(address) };
+    let address: SocketAddr = "10.0.0.1:4420".parse().expect("an address");
+    let listen = match via {
+        Via::Tcp => Listen::tcp(address),
+        Via::Rdma(_) => Listen::rdma(address),
+        // Other worlds of this process may be there at the same time.
+        Via::Loopback => Listen::loopback(SocketAddr::new(address.ip(), 0)),
+    };
     Config {
         ports: vec![Port::new(1, listen)],
-        rdma: fabric.cloned().map_or(Provider::System, Provider::Software),
+        rdma: via.fabric().cloned().map_or(Provider::System, Provider::Software),
         subsystems: vec![subsystem],
         ..Config::default()
     }

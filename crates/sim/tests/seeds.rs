@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weft_reactor::simulation::{NetworkConditions, Random};
-use weft_sim::{Client, Rig};
+use weft_sim::{Client, Rig, Via};
 use weft_transport::rdma::WorkStatus;
 use weft_transport::rdma::software::{Conditions, Fabric};
 
@@ -34,17 +34,23 @@ fn run(seed: u64, device: &str, network: NetworkConditions, requests: u64) -> Ru
     let calm = network == NetworkConditions::default();
     let rig = Rig::new(seed, device, 2, 2, 2);
     rig.world.set_network(network);
-    play(rig, None, calm, seed, requests)
+    play(rig, &Via::Tcp, calm, seed, requests)
 }
 
 /// The same over RDMA. If it is not calm, connections vanish, work fails and devices go away.
 fn run_rdma(seed: u64, device: &str, conditions: Conditions, calm: bool, requests: u64) -> Run {
-    let fabric = Fabric::new(conditions);
-    let rig = Rig::over(Some(fabric.clone()), seed, device, 2, 2, 2);
-    play(rig, Some(&fabric), calm, seed, requests)
+    let via = Via::Rdma(Fabric::new(conditions));
+    let rig = Rig::over(via.clone(), seed, device, 2, 2, 2);
+    play(rig, &via, calm, seed, requests)
 }
 
-fn play(mut rig: Rig, fabric: Option<&Fabric>, calm: bool, seed: u64, requests: u64) -> Run {
+/// The same within a process. If it is not calm, hosts reset their controllers.
+fn run_loopback(seed: u64, device: &str, calm: bool, requests: u64) -> Run {
+    let rig = Rig::over(Via::Loopback, seed, device, 2, 2, 2);
+    play(rig, &Via::Loopback, calm, seed, requests)
+}
+
+fn play(mut rig: Rig, via: &Via, calm: bool, seed: u64, requests: u64) -> Run {
     let mut clients: Vec<_> = (0..rig.hosts())
         .map(|host| {
             let first = (host * BLOCKS) as u64;
@@ -59,11 +65,11 @@ fn play(mut rig: Rig, fabric: Option<&Fabric>, calm: bool, seed: u64, requests: 
         match random.below(3000) {
             0 if !calm => rig.reset(0),
             1 => rig.toggle_namespace(),
-            chance @ 2..40 if !calm => {
-                if let Some(fabric) = fabric {
-                    accident(fabric, chance, &mut random);
-                }
-            }
+            chance @ 2..40 if !calm => match via {
+                Via::Tcp => {}
+                Via::Rdma(fabric) => accident(fabric, chance, &mut random),
+                Via::Loopback => rig.reset(usize::from(chance % 2 == 0)),
+            },
             _ => {}
         }
         rig.step();
@@ -122,6 +128,22 @@ fn the_same_seed_is_the_same_run_over_rdma() {
         run_rdma(7, device, Conditions::default(), false, 150)
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn a_calm_loopback_loses_nothing_at_all() {
+    for seed in 0..4 {
+        assert_eq!(run_loopback(seed, "memory:4MiB", true, 300).lost, 0);
+    }
+}
+
+#[test]
+fn a_host_that_resets_over_loopback_loses_only_answers() {
+    for seed in 500..508 {
+        run_loopback(seed, "delay:read=1ms,write=700ms:memory:4MiB", false, 300);
+    }
+    let run = || run_loopback(9, "delay:read=50us,write=2ms:memory:4MiB", false, 150);
+    assert_eq!(run(), run(), "a seed is a run");
 }
 
 #[test]

@@ -215,7 +215,9 @@ impl Catalogue {
     ) -> Result<SubsystemView, TargetError> {
         let name = Nqn::DISCOVERY;
         let mut entries = Vec::new();
-        for port in ports {
+        // Whoever can reach a loopback is in this process, and knows.
+        let shown = |port: &&PortView| port.listen.transport != Transport::Loopback;
+        for port in ports.iter().filter(shown) {
             let address =
                 port.advertise.or(addresses.get(&port.id).copied()).unwrap_or(port.listen.address);
             let entry = |kind, subsystem| DiscoveryEntry {
@@ -287,6 +289,7 @@ fn transport_type(transport: Transport) -> TransportType {
     match transport {
         Transport::Tcp => TransportType::TCP,
         Transport::Rdma => TransportType::RDMA,
+        Transport::Loopback => TransportType::INTRA_HOST,
     }
 }
 

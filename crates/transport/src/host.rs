@@ -10,16 +10,15 @@ use weft_nvmf::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, MAXIMUM_R2T_DEFAULT};
 use weft_reactor::{Buffer, Owner, Reactor};
 
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_DEFAULT};
-use crate::rdma;
 use crate::tcp::host::Connection;
-use crate::{CloseReason, DataDigestError, Slot};
+use crate::{CloseReason, DataDigestError, Slot, loopback, rdma};
 
 /// What a connection raises.
 #[derive(Debug)]
 pub enum HostEvent {
     /// The connection stands: commands, Connect first, may be submitted.
     Ready {
-        /// What the handshake has agreed; over RDMA there is nothing to agree.
+        /// What the handshake has agreed; but over TCP there is nothing to agree.
         negotiated: Option<Negotiated>,
     },
     /// A command is done; its slot is free.
@@ -84,6 +83,8 @@ pub enum Carrier {
         /// The controller that an I/O queue is for; 0 for an admin queue.
         controller_id: u16,
     },
+    /// This process.
+    Loopback,
 }
 
 /// How to connect.
@@ -136,6 +137,7 @@ pub struct HostConnection {
 enum Inner {
     Tcp(Box<Connection>),
     Rdma(Box<rdma::host::Connection>),
+    Loopback(Box<loopback::host::Connection>),
 }
 
 impl HostConnection {
@@ -157,6 +159,10 @@ impl HostConnection {
                 let connect = rdma::host::Connection::connect;
                 Inner::Rdma(Box::new(connect(reactor, owner, tag, address, options)))
             }
+            Carrier::Loopback => {
+                let connect = loopback::host::Connection::connect;
+                Inner::Loopback(Box::new(connect(reactor, owner, tag, address, options)))
+            }
         };
         Self { inner }
     }
@@ -166,6 +172,7 @@ impl HostConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.handle(reactor, completion),
             Inner::Rdma(connection) => connection.handle(reactor, &completion),
+            Inner::Loopback(connection) => connection.handle(reactor, &completion),
         }
     }
 
@@ -174,6 +181,7 @@ impl HostConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.poll_event(),
             Inner::Rdma(connection) => connection.poll_event(),
+            Inner::Loopback(connection) => connection.poll_event(),
         }
     }
 
@@ -183,6 +191,7 @@ impl HostConnection {
         match &self.inner {
             Inner::Tcp(connection) => connection.free_slots(),
             Inner::Rdma(connection) => connection.free_slots(),
+            Inner::Loopback(connection) => connection.free_slots(),
         }
     }
 
@@ -192,6 +201,7 @@ impl HostConnection {
         match &self.inner {
             Inner::Tcp(connection) => connection.in_flight(),
             Inner::Rdma(connection) => connection.in_flight(),
+            Inner::Loopback(connection) => connection.in_flight(),
         }
     }
 
@@ -200,6 +210,7 @@ impl HostConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.submit(command, data),
             Inner::Rdma(connection) => connection.submit(command, data),
+            Inner::Loopback(connection) => connection.submit(command, data),
         }
     }
 
@@ -209,14 +220,17 @@ impl HostConnection {
         match &self.inner {
             Inner::Tcp(connection) => connection.command_id(slot),
             Inner::Rdma(connection) => connection.command_id(slot),
+            Inner::Loopback(connection) => connection.command_id(slot),
         }
     }
 
-    /// Data up to this length goes within the capsule from now on (from IOCCSZ).
+    /// Data up to this length goes within the capsule from now on (from IOCCSZ), where the
+    /// transport has anything to gain by it.
     pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.set_in_capsule_bytes(bytes),
             Inner::Rdma(connection) => connection.set_in_capsule_bytes(bytes),
+            Inner::Loopback(_) => {}
         }
     }
 
@@ -225,6 +239,7 @@ impl HostConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.flush(reactor),
             Inner::Rdma(connection) => connection.flush(reactor),
+            Inner::Loopback(connection) => connection.flush(),
         }
     }
 
@@ -235,6 +250,7 @@ impl HostConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.close(reactor, reason),
             Inner::Rdma(connection) => connection.close(reactor, reason),
+            Inner::Loopback(connection) => connection.close(reactor, reason),
         }
     }
 
@@ -243,6 +259,7 @@ impl HostConnection {
         match &self.inner {
             Inner::Tcp(connection) => reactor.local_address(connection.socket()?),
             Inner::Rdma(connection) => connection.local_address(),
+            Inner::Loopback(connection) => connection.local_address(),
         }
     }
 
@@ -251,7 +268,7 @@ impl HostConnection {
     pub fn negotiated(&self) -> Option<&Negotiated> {
         match &self.inner {
             Inner::Tcp(connection) => connection.negotiated(),
-            Inner::Rdma(_) => None,
+            Inner::Rdma(_) | Inner::Loopback(_) => None,
         }
     }
 }

@@ -29,13 +29,19 @@
 //! * Nothing is allocated for a command once a connection is warm.
 //! * A connection that is idle holds no payload memory.
 
+mod deadline;
 pub mod host;
 pub mod limits;
+mod listen;
+pub mod loopback;
 pub mod rdma;
 mod reason;
+mod seats;
+mod slots;
 pub mod target;
 mod tcp;
 
+pub use listen::{Incoming, Listener, Transport};
 pub use reason::{CloseReason, DataDigestError};
 
 use weft_reactor::Token;
@@ -54,6 +60,13 @@ impl Slot {
 
 /// Largest tag that a connection may have: two bits of a token's tag are the connection's own.
 pub const TAG_MAX: u32 = u32::MAX >> 2;
+
+/// What a token of a connection is about, in the two bits below its tag, where the connection
+/// hears of everything else by news.
+const NEWS: u32 = 0;
+const DEADLINE: u32 = 1;
+const CHORE: u32 = 2;
+const KINDS: u32 = 3;
 
 /// The tag of the connection that a completion with this token is for.
 #[must_use]

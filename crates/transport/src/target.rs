@@ -11,9 +11,9 @@ use weft_nvmf::tcp::target::Config;
 use weft_reactor::{Buffer, Owner, Reactor, SocketId};
 
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
-use crate::rdma;
+use crate::listen::Asking;
 use crate::tcp::target::{Connection, DetachedConnection};
-use crate::{CloseReason, DataDigestError, Slot};
+use crate::{CloseReason, DataDigestError, Incoming, Slot, loopback, rdma};
 
 /// What a connection raises.
 #[derive(Debug)]
@@ -102,6 +102,7 @@ pub struct TargetConnection {
 enum Inner {
     Tcp(Box<Connection>),
     Rdma(Box<rdma::target::Connection>),
+    Loopback(Box<loopback::target::Connection>),
 }
 
 /// A connection on its way to another reactor.
@@ -129,16 +130,26 @@ impl TargetConnection {
         Self { inner: Inner::Tcp(Box::new(connection)) }
     }
 
-    /// Accepts a host that wants a queue over RDMA. Completions for it come as for the others.
-    pub fn accept_rdma(
+    /// Accepts a host that asks for a queue. Completions for it come as for the others. Look for
+    /// events at once: that the queue cannot be had may be one.
+    pub fn accept_incoming(
         reactor: &mut Reactor,
         owner: Owner,
         tag: u32,
-        incoming: rdma::Incoming,
+        incoming: Incoming,
         limits: Limits,
     ) -> Self {
-        let connection = rdma::target::Connection::accept(reactor, owner, tag, incoming, limits);
-        Self { inner: Inner::Rdma(Box::new(connection)) }
+        let inner = match incoming.inner {
+            Asking::Rdma(incoming) => {
+                let accept = rdma::target::Connection::accept;
+                Inner::Rdma(Box::new(accept(reactor, owner, tag, incoming, limits)))
+            }
+            Asking::Loopback(incoming) => {
+                let accept = loopback::target::Connection::accept;
+                Inner::Loopback(Box::new(accept(reactor, owner, tag, incoming, limits)))
+            }
+        };
+        Self { inner }
     }
 
     /// Takes a completion that is for this connection. Poll events afterwards.
@@ -146,6 +157,7 @@ impl TargetConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.handle(reactor, completion),
             Inner::Rdma(connection) => connection.handle(reactor, &completion),
+            Inner::Loopback(connection) => connection.handle(reactor, &completion),
         }
     }
 
@@ -154,6 +166,7 @@ impl TargetConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.poll_event(),
             Inner::Rdma(connection) => connection.poll_event(),
+            Inner::Loopback(connection) => connection.poll_event(),
         }
     }
 
@@ -162,6 +175,7 @@ impl TargetConnection {
         match &self.inner {
             Inner::Tcp(connection) => connection.has_events(),
             Inner::Rdma(connection) => connection.has_events(),
+            Inner::Loopback(connection) => connection.has_events(),
         }
     }
 
@@ -171,6 +185,7 @@ impl TargetConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.set_queue(depth, sq_flow_control),
             Inner::Rdma(connection) => connection.set_queue(depth),
+            Inner::Loopback(connection) => connection.set_queue(),
         }
     }
 
@@ -179,16 +194,18 @@ impl TargetConnection {
     pub fn transfer(&self, command: &Command) -> Result<Transfer, Status> {
         match &self.inner {
             // Over RDMA the data pointer has been brought to the same two forms.
-            Inner::Tcp(_) | Inner::Rdma(_) => match command.data_pointer.location() {
-                Ok(Location::InCapsule { offset: 0, length }) => {
-                    Ok(Transfer { bytes: length, in_capsule: true })
+            Inner::Tcp(_) | Inner::Rdma(_) | Inner::Loopback(_) => {
+                match command.data_pointer.location() {
+                    Ok(Location::InCapsule { offset: 0, length }) => {
+                        Ok(Transfer { bytes: length, in_capsule: true })
+                    }
+                    Ok(Location::InCapsule { .. }) => Err(Status::SGL_OFFSET_INVALID.with_dnr()),
+                    Ok(Location::Transport { length }) => {
+                        Ok(Transfer { bytes: length, in_capsule: false })
+                    }
+                    Ok(_) | Err(_) => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr()),
                 }
-                Ok(Location::InCapsule { .. }) => Err(Status::SGL_OFFSET_INVALID.with_dnr()),
-                Ok(Location::Transport { length }) => {
-                    Ok(Transfer { bytes: length, in_capsule: false })
-                }
-                Ok(_) | Err(_) => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr()),
-            },
+            }
         }
     }
 
@@ -198,6 +215,7 @@ impl TargetConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.receive(slot, buffer),
             Inner::Rdma(connection) => connection.receive(slot, buffer),
+            Inner::Loopback(connection) => connection.receive(slot, buffer),
         }
     }
 
@@ -206,6 +224,7 @@ impl TargetConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.send(slot, buffer, completion),
             Inner::Rdma(connection) => connection.send(slot, buffer, completion),
+            Inner::Loopback(connection) => connection.send(slot, &buffer, completion),
         }
     }
 
@@ -215,6 +234,7 @@ impl TargetConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.complete(slot, completion),
             Inner::Rdma(connection) => connection.complete(slot, completion),
+            Inner::Loopback(connection) => connection.complete(slot, completion),
         }
     }
 
@@ -223,6 +243,7 @@ impl TargetConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.flush(reactor),
             Inner::Rdma(connection) => connection.flush(reactor),
+            Inner::Loopback(connection) => connection.flush(reactor),
         }
     }
 
@@ -232,6 +253,7 @@ impl TargetConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.close(reactor, reason),
             Inner::Rdma(connection) => connection.close(reactor, reason),
+            Inner::Loopback(connection) => connection.shut(reactor, reason),
         }
     }
 
@@ -241,6 +263,7 @@ impl TargetConnection {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.abort(reactor, reason),
             Inner::Rdma(connection) => connection.abort(reactor, reason),
+            Inner::Loopback(connection) => connection.shut(reactor, reason),
         }
     }
 
@@ -252,6 +275,8 @@ impl TargetConnection {
             Inner::Tcp(connection) => connection.hoard(now, patience),
             // The device moves the data, and gives a host up that does not.
             Inner::Rdma(_) => 0,
+            // Data moves when it is asked for, and nothing is held for a host.
+            Inner::Loopback(_) => 0,
         }
     }
 
@@ -262,6 +287,7 @@ impl TargetConnection {
         match &self.inner {
             Inner::Tcp(connection) => connection.is_ending(reactor),
             Inner::Rdma(connection) => connection.is_ending(),
+            Inner::Loopback(connection) => connection.is_ending(),
         }
     }
 
@@ -274,8 +300,8 @@ impl TargetConnection {
                 Ok(detached) => Ok(Detached { inner: DetachedInner::Tcp(Box::new(detached)) }),
                 Err(connection) => Err(Self { inner: Inner::Tcp(connection) }),
             },
-            // A queue pair cannot move: it was placed when its request came.
-            inner @ Inner::Rdma(_) => Err(Self { inner }),
+            // These were placed when they asked.
+            inner @ (Inner::Rdma(_) | Inner::Loopback(_)) => Err(Self { inner }),
         }
     }
 
@@ -299,6 +325,7 @@ impl TargetConnection {
         match &self.inner {
             Inner::Tcp(connection) => reactor.local_address(connection.socket()?),
             Inner::Rdma(connection) => Ok(connection.local_address()),
+            Inner::Loopback(connection) => Ok(connection.local_address()),
         }
     }
 
@@ -307,6 +334,7 @@ impl TargetConnection {
         match &self.inner {
             Inner::Tcp(connection) => reactor.peer_address(connection.socket()?),
             Inner::Rdma(connection) => Ok(connection.peer_address()),
+            Inner::Loopback(connection) => Ok(connection.peer_address()),
         }
     }
 
@@ -316,12 +344,18 @@ impl TargetConnection {
         matches!(self.inner, Inner::Tcp(_))
     }
 
-    /// What the handshake has agreed, once it has; over RDMA there is nothing to agree.
+    /// Whether the host's data is reached by keyed data pointers.
+    #[must_use]
+    pub const fn is_keyed(&self) -> bool {
+        matches!(self.inner, Inner::Rdma(_))
+    }
+
+    /// What the handshake has agreed, once it has; but over TCP there is nothing to agree.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         match &self.inner {
             Inner::Tcp(connection) => connection.negotiated(),
-            Inner::Rdma(_) => None,
+            Inner::Rdma(_) | Inner::Loopback(_) => None,
         }
     }
 
@@ -331,6 +365,7 @@ impl TargetConnection {
         match &self.inner {
             Inner::Tcp(connection) => connection.in_flight(),
             Inner::Rdma(connection) => connection.in_flight(),
+            Inner::Loopback(connection) => connection.in_flight(),
         }
     }
 }

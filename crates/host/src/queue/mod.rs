@@ -619,6 +619,7 @@ pub(crate) fn carrier(shared: &Shared, queue_id: u16, controller_id: u16) -> Car
     match shared.options.address.transport {
         Transport::Tcp => Carrier::Tcp,
         Transport::Rdma => Carrier::Rdma { queue_id, controller_id },
+        Transport::Loopback => Carrier::Loopback,
     }
 }
 

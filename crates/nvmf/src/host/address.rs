@@ -32,10 +32,12 @@ pub enum Transport {
     Tcp,
     /// NVMe over RDMA.
     Rdma,
+    /// Within the process.
+    Loopback,
 }
 
 impl Transport {
-    const ALL: [Self; 2] = [Self::Tcp, Self::Rdma];
+    const ALL: [Self; 3] = [Self::Tcp, Self::Rdma, Self::Loopback];
 
     /// The name as SPDK and nvme-cli print it.
     #[must_use]
@@ -43,6 +45,7 @@ impl Transport {
         match self {
             Self::Tcp => "TCP",
             Self::Rdma => "RDMA",
+            Self::Loopback => "LOOPBACK",
         }
     }
 
@@ -50,6 +53,7 @@ impl Transport {
         match self {
             Self::Tcp => "nvme-tcp",
             Self::Rdma => "nvme-rdma",
+            Self::Loopback => "nvme-loopback",
         }
     }
 

@@ -1,4 +1,5 @@
-//! Transport addresses as URLs: `tcp://127.0.0.1:4420`, `rdma://192.0.2.1:4420`.
+//! Transport addresses as URLs: `tcp://127.0.0.1:4420`, `rdma://192.0.2.1:4420`, and within a
+//! process `loopback://127.0.0.1:4420`.
 
 use std::{
     fmt,
@@ -7,27 +8,10 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, de::Error as _};
+pub use weft_transport::Transport;
 
 /// The port that IANA gave to NVMe over Fabrics.
 const NVME_PORT: u16 = 4420;
-
-/// A transport.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// NVMe/TCP.
-    Tcp,
-    /// NVMe over RDMA.
-    Rdma,
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp => f.write_str("tcp"),
-            Self::Rdma => f.write_str("rdma"),
-        }
-    }
-}
 
 /// A transport and an address on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +33,12 @@ impl Listen {
     #[must_use]
     pub const fn rdma(address: SocketAddr) -> Self {
         Self { transport: Transport::Rdma, address }
+    }
+
+    /// An address of this process.
+    #[must_use]
+    pub const fn loopback(address: SocketAddr) -> Self {
+        Self { transport: Transport::Loopback, address }
     }
 }
 
@@ -89,6 +79,7 @@ impl FromStr for Listen {
         let transport = match scheme.to_ascii_lowercase().as_str() {
             "tcp" => Transport::Tcp,
             "rdma" => Transport::Rdma,
+            "loopback" => Transport::Loopback,
             "roce" | "iwarp" => return Err(error("is an RDMA address, which begins with rdma://")),
             "loop" | "fc" | "pcie" => return Err(error("names a transport that is not served")),
             _ => return Err(error("names an unknown transport")),
@@ -137,6 +128,9 @@ mod tests {
         let listen: Listen = "rdma://192.0.2.1".parse().expect("an address");
         assert_eq!(listen, Listen::rdma("192.0.2.1:4420".parse().expect("an address")));
         assert_eq!(listen.to_string(), "rdma://192.0.2.1:4420");
+        let listen: Listen = "loopback://127.0.0.1:0".parse().expect("an address");
+        assert_eq!(listen, Listen::loopback("127.0.0.1:0".parse().expect("an address")));
+        assert_eq!(listen.to_string(), "loopback://127.0.0.1:0");
         let listen = Listen::tcp("[::1]:4420".parse().expect("an address"));
         assert_eq!(listen.to_string().parse(), Ok(listen));
     }

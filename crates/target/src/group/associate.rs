@@ -209,8 +209,8 @@ impl Connection {
         let now = core.reactor.now();
         let local = self.route.local.ip();
         let controller = Controller::new(Arc::clone(&view), &request, controller_id, local, now);
-        let movable = self.transport.is_movable();
-        let controller = if movable { controller } else { controller.over_rdma() };
+        let keyed = self.transport.is_keyed();
+        let controller = if keyed { controller.over_rdma() } else { controller };
         self.transport.set_queue(depth(request.entries), request.flow_control);
         self.transport.complete(slot, controller.connect_completion());
         log::info!(

@@ -5,9 +5,8 @@ use weft_nvme::{Command, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
 use weft_reactor::{Buffer, Owner, Reactor, Token};
-use weft_transport::rdma;
 use weft_transport::target::{CapsuleData, Detached, Event, Limits, TargetConnection};
-use weft_transport::{CloseReason, Slot};
+use weft_transport::{CloseReason, Incoming, Slot};
 
 use super::admin::Admin;
 use super::core::{CONNECTIONS, Core, GATES};
@@ -94,16 +93,17 @@ impl Connection {
         Self::new(id, route, transport, role, false)
     }
 
-    /// A queue over RDMA, which counts as one of this group's queues already.
-    pub(crate) fn accept_rdma(
+    /// A queue that was asked for, which counts as one of this group's queues already.
+    pub(crate) fn accept_incoming(
         reactor: &mut Reactor,
         id: ConnectionId,
-        incoming: rdma::Incoming,
+        incoming: Incoming,
         route: Route,
         limits: Limits,
     ) -> Self {
         let tag = transport_tag(id);
-        let transport = TargetConnection::accept_rdma(reactor, CONNECTIONS, tag, incoming, limits);
+        let accept = TargetConnection::accept_incoming;
+        let transport = accept(reactor, CONNECTIONS, tag, incoming, limits);
         Self::new(id, route, transport, Role::Stranger { fetching: None }, true)
     }
 

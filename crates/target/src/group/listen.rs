@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_reactor::{ListenerId, Operation, Outcome, SocketId, Token};
-use weft_transport::rdma;
+use weft_reactor::{Outcome, SocketId, Token};
+use weft_transport::{Incoming, Listener};
 
 use super::core::{Core, LISTENERS};
 use super::message::ConnectionId;
-use crate::config::{Listen, Transport};
+use crate::config::Listen;
 use crate::snapshot::PortView;
 
 /// How long accepting rests after the kernel had no descriptor left and no stranger has one.
@@ -34,32 +34,9 @@ pub(crate) struct Listeners {
 
 #[derive(Debug)]
 struct Listening {
-    door: Door,
+    listener: Listener,
     port_id: u16,
     configured: Listen,
-}
-
-/// Where connections of one transport come in.
-#[derive(Debug)]
-enum Door {
-    Tcp(ListenerId),
-    Rdma(rdma::Listener),
-}
-
-impl Door {
-    fn close(self, core: &mut Core) {
-        match self {
-            Self::Tcp(listener) => core.reactor.close_listener(listener),
-            Self::Rdma(listener) => drop(listener),
-        }
-    }
-
-    fn address(&self, core: &Core) -> std::io::Result<SocketAddr> {
-        match self {
-            Self::Tcp(listener) => core.reactor.local_address(*listener),
-            Self::Rdma(listener) => listener.local_address(),
-        }
-    }
 }
 
 /// What a completion of a listener comes to.
@@ -67,7 +44,7 @@ impl Door {
 pub(crate) enum Arriving {
     /// A new connection.
     Accepted { socket: SocketId, peer: SocketAddr, port_id: u16 },
-    /// Hosts that want a queue over RDMA: [`Listeners::take_incoming`].
+    /// Hosts that ask for a queue: [`Listeners::next_incoming`].
     Incoming { index: usize },
     /// There is no descriptor for the next one; this listener accepts none until it is told to.
     NoRoom { index: usize, error: std::io::Error },
@@ -91,7 +68,7 @@ impl Listeners {
             if !entry.as_ref().is_none_or(kept)
                 && let Some(open) = entry.take()
             {
-                open.door.close(core);
+                open.listener.close(&mut core.reactor);
             }
         }
         let mut outcome = Ok(());
@@ -110,33 +87,22 @@ impl Listeners {
     fn begin(&mut self, port: &PortView, core: &mut Core) -> std::io::Result<()> {
         let index = self.entries.len();
         let Listen { transport, address } = port.listen;
-        let door = match transport {
-            Transport::Tcp => {
-                let listener = core.reactor.listen(address)?;
-                core.reactor.submit(token(index), Operation::Accept { listener });
-                Door::Tcp(listener)
-            }
-            Transport::Rdma => {
-                Door::Rdma(rdma::Listener::listen(&mut core.reactor, token(index), address)?)
-            }
-        };
+        let listener = Listener::listen(&mut core.reactor, token(index), transport, address)?;
         let configured = port.listen;
-        self.entries.push(Some(Listening { door, port_id: port.id, configured }));
+        self.entries.push(Some(Listening { listener, port_id: port.id, configured }));
         Ok(())
     }
 
-    /// The next host that wants a queue over RDMA, and the port that it came to.
-    pub(crate) fn take_incoming(&mut self, index: usize) -> Option<(rdma::Incoming, u16)> {
+    /// The next host that asks for a queue, and the port that it came to.
+    pub(crate) fn next_incoming(&mut self, index: usize) -> Option<(Incoming, u16)> {
         let open = self.entries.get_mut(index)?.as_mut()?;
-        match &mut open.door {
-            Door::Rdma(listener) => Some((listener.accept()?, open.port_id)),
-            Door::Tcp(_) => None,
-        }
+        Some((open.listener.next_incoming()?, open.port_id))
     }
 
     fn addresses(&self, core: &Core) -> BTreeMap<u16, SocketAddr> {
         let open = self.entries.iter().flatten();
-        open.filter_map(|open| Some((open.port_id, open.door.address(core).ok()?))).collect()
+        let address = |open: &Listening| open.listener.local_address(&core.reactor).ok();
+        open.filter_map(|open| Some((open.port_id, address(open)?))).collect()
     }
 
     /// Takes a completion of a listener or of its timer.
@@ -168,9 +134,8 @@ impl Listeners {
 
     /// Accepts on: there is room again.
     pub(crate) fn go_on(&mut self, index: usize, core: &mut Core) {
-        if let Some(Some(Listening { door: Door::Tcp(listener), .. })) = self.entries.get(index) {
-            let listener = *listener;
-            core.reactor.submit(token(index), Operation::Accept { listener });
+        if let Some(Some(open)) = self.entries.get(index) {
+            open.listener.go_on(&mut core.reactor, token(index));
         }
     }
 
@@ -209,7 +174,7 @@ impl Listeners {
     /// Listens no longer.
     pub(crate) fn close(&mut self, core: &mut Core) {
         for open in self.entries.drain(..).flatten() {
-            open.door.close(core);
+            open.listener.close(&mut core.reactor);
         }
     }
 }

@@ -7,7 +7,7 @@ use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
 use weft_nvmf::queue::QueueGrant;
-use weft_transport::rdma;
+use weft_transport::Incoming;
 use weft_transport::target::Detached;
 
 use crate::directory::HostKey;
@@ -48,7 +48,7 @@ pub(crate) enum Message {
     /// Take over this connection.
     Adopt(Box<Arrival>),
     /// Accept this host's queue over RDMA, which came to this port and was placed here.
-    Incoming { incoming: Box<rdma::Incoming>, port_id: u16 },
+    Incoming { incoming: Box<Incoming>, port_id: u16 },
     /// To the owner of a controller: may this I/O queue be attached?
     Attach { owner: ConnectionId, queue: ConnectionId, request: Box<ConnectRequest> },
     /// The answer to `Attach`.

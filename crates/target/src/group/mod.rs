@@ -21,9 +21,8 @@ use std::sync::Arc;
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::controller::ControllerEvent;
 use weft_reactor::{Completion, Mailbox, Patience, Postbox, Reactor, SocketId, Token};
-use weft_transport::rdma;
 use weft_transport::target::TargetConnection;
-use weft_transport::{CloseReason, Slot};
+use weft_transport::{CloseReason, Incoming, Slot};
 
 pub(crate) use self::message::{ConnectionId, Message};
 
@@ -380,7 +379,7 @@ impl Group {
     fn handle_message(&mut self, message: Message) {
         match message {
             Message::Adopt(arrival) => self.adopt(*arrival),
-            Message::Incoming { incoming, port_id } => self.accept_rdma(*incoming, port_id),
+            Message::Incoming { incoming, port_id } => self.accept_incoming(*incoming, port_id),
             Message::Attach { owner, queue, request } => self.attach(owner, queue, &request),
             Message::Attached { queue, owner, result } => {
                 let mut result = Some(result);
@@ -553,7 +552,7 @@ impl Group {
             // A stranger's descriptor is free at once. As each costs one of them and lets one
             // in, this comes to an end.
             Arriving::Incoming { index } => {
-                while let Some((incoming, port_id)) = self.listeners.take_incoming(index) {
+                while let Some((incoming, port_id)) = self.listeners.next_incoming(index) {
                     self.place(incoming, port_id);
                 }
             }
@@ -597,14 +596,14 @@ impl Group {
             .tidy(2 * most, |id| connections.get(id).is_some_and(Connection::is_stranger));
     }
 
-    /// Chooses the group that is to hold a queue over RDMA: once it is made it cannot move.
-    fn place(&mut self, incoming: rdma::Incoming, port_id: u16) {
+    /// Chooses the group that is to hold a queue: once it is made it cannot move.
+    fn place(&mut self, incoming: Incoming, port_id: u16) {
         let most = self.core.snapshot.connections_max;
         if self.core.directory.connections() >= most && !self.shed() {
             let peer = incoming.peer_address();
             let what = format_args!("{most} are served already, {peer} is refused");
             self.listeners.complain(&what, &self.core);
-            return incoming.reject();
+            return incoming.refuse();
         }
         self.core.directory.connection_came();
         let group = self.core.directory.place_queue();
@@ -612,18 +611,18 @@ impl Group {
             Some(post) if group != self.core.id => {
                 post.post(Message::Incoming { incoming: Box::new(incoming), port_id });
             }
-            _ => self.accept_rdma(incoming, port_id),
+            _ => self.accept_incoming(incoming, port_id),
         }
     }
 
-    /// Takes a queue over RDMA in; it counts as one of this group's already.
-    fn accept_rdma(&mut self, incoming: rdma::Incoming, port_id: u16) {
+    /// Takes in a queue that was asked for; it counts as one of this group's already.
+    fn accept_incoming(&mut self, incoming: Incoming, port_id: u16) {
         let id = self.connections.reserve(self.core.id);
         let (peer, local) = (incoming.peer_address(), incoming.local_address());
         let route = Route { peer, local, port_id };
         let limits = self.core.snapshot.transport;
         let reactor = &mut self.core.reactor;
-        let mut connection = Connection::accept_rdma(reactor, id, incoming, route, limits);
+        let mut connection = Connection::accept_incoming(reactor, id, incoming, route, limits);
         self.touch(&mut connection);
         self.connections.put(Box::new(connection));
     }

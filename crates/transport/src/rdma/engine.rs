@@ -11,14 +11,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use weft_reactor::{
-    BUFFER_BYTES_MAX, Bell, Buffer, Completion, Outcome, Pool, Reactor, Source, Token,
-};
+use weft_reactor::{BUFFER_BYTES_MAX, Bell, Buffer, Completion, Pool, Reactor, Source, Token};
 
 use super::verbs::{
     Access, Attributes, CompletionQueue, Device, DeviceKind, Endpoint, Happened, Manager, Piece,
     Provider, Region, WorkCompletion,
 };
+use crate::seats::{Seat, Seats};
 
 /// Completions taken from a queue at once.
 const BATCH: usize = 64;
@@ -65,10 +64,6 @@ struct Engines {
     host: RefCell<Option<Engine>>,
 }
 
-/// A place for mail. The number is never given twice at a time, and rarely again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seat(u32);
-
 impl Seat {
     /// A work identifier of this seat's.
     pub(crate) fn work(self, number: u32) -> u64 {
@@ -78,10 +73,6 @@ impl Seat {
     fn of(work: u64) -> Self {
         Self(u32::try_from(work >> 32).unwrap_or(u32::MAX))
     }
-
-    fn index(self) -> usize {
-        usize::from(u16::try_from(self.0 & 0xffff).unwrap_or(u16::MAX))
-    }
 }
 
 #[derive(Debug)]
@@ -90,30 +81,17 @@ struct Inner {
     bell: Option<Bell>,
     role: Role,
     holds: Vec<Rc<RefCell<Hold>>>,
-    seats: Vec<Option<Mail>>,
-    free: Vec<usize>,
-    serial: u16,
+    seats: Seats<Mail>,
     /// Seats by the key of their endpoint or listener.
     keys: BTreeMap<u64, Seat>,
     scratch: Vec<WorkCompletion>,
 }
 
 /// What has come for a connection or listener and was not taken yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Mail {
-    seat: Seat,
-    token: Token,
     work: Vec<WorkCompletion>,
     events: VecDeque<Happened>,
-    told: bool,
-}
-
-impl Mail {
-    fn tell(&mut self, ready: &mut Vec<Completion>) {
-        if !std::mem::replace(&mut self.told, true) {
-            ready.push(Completion { token: self.token, outcome: Outcome::News });
-        }
-    }
 }
 
 impl Engine {
@@ -153,9 +131,7 @@ impl Engine {
             bell,
             role,
             holds: Vec::new(),
-            seats: Vec::new(),
-            free: Vec::new(),
-            serial: 0,
+            seats: Seats::new(),
             keys: BTreeMap::new(),
             scratch: Vec::with_capacity(BATCH),
         };
@@ -178,13 +154,7 @@ impl Engine {
     pub(crate) fn leave(&self, seat: Seat) {
         let mut inner = self.inner.borrow_mut();
         inner.keys.retain(|_, taken| *taken != seat);
-        let gone = match inner.seats.get_mut(seat.index()) {
-            Some(place) => place.take_if(|mail| mail.seat == seat),
-            None => None,
-        };
-        if gone.is_some() {
-            inner.free.push(seat.index());
-        }
+        let gone = inner.seats.leave(seat);
         drop(inner);
         // Requests nobody took: their rejection needs the manager.
         drop(gone);
@@ -192,26 +162,22 @@ impl Engine {
 
     /// Takes the work that has completed, in exchange for an empty list.
     pub(crate) fn take_work(&self, seat: Seat, empty: &mut Vec<WorkCompletion>) {
-        if let Some(mail) = self.inner.borrow_mut().mail(seat) {
-            mail.told = false;
+        if let Some(mail) = self.inner.borrow_mut().seats.open(seat) {
             std::mem::swap(&mut mail.work, empty);
         }
     }
 
     /// Takes the next thing that the connection manager has said.
     pub(crate) fn take_event(&self, seat: Seat) -> Option<Happened> {
-        let mut inner = self.inner.borrow_mut();
-        let mail = inner.mail(seat)?;
-        mail.told = false;
-        mail.events.pop_front()
+        self.inner.borrow_mut().seats.open(seat)?.events.pop_front()
     }
 
     /// Whether the end of a connection is among what has not been taken.
     pub(crate) fn is_ending(&self, seat: Seat) -> bool {
         let ends =
             |event: &Happened| matches!(event, Happened::Disconnected | Happened::DeviceRemoved);
-        let mut inner = self.inner.borrow_mut();
-        inner.mail(seat).is_none_or(|mail| mail.events.iter().any(ends))
+        let inner = self.inner.borrow();
+        inner.seats.look(seat).is_none_or(|mail| mail.events.iter().any(ends))
     }
 
     /// This reactor's hold on the device that an endpoint is on.
@@ -253,26 +219,9 @@ impl Engine {
 
 impl Inner {
     fn take_seat(&mut self, key: u64, token: Token) -> io::Result<Seat> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => {
-                self.seats.push(None);
-                self.seats.len() - 1
-            }
-        };
-        let number = u16::try_from(index).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        self.serial = self.serial.wrapping_add(1);
-        let seat = Seat(u32::from(self.serial) << 16 | u32::from(number));
-        let mail = Mail { seat, token, work: Vec::new(), events: VecDeque::new(), told: false };
-        if let Some(place) = self.seats.get_mut(index) {
-            *place = Some(mail);
-        }
+        let seat = self.seats.take(token)?;
         self.keys.insert(key, seat);
         Ok(seat)
-    }
-
-    fn mail(&mut self, seat: Seat) -> Option<&mut Mail> {
-        self.seats.get_mut(seat.index())?.as_mut().filter(|mail| mail.seat == seat)
     }
 
     fn look_at_manager(&mut self, ready: &mut Vec<Completion>) {
@@ -287,9 +236,8 @@ impl Inner {
             };
             // An event for nobody is dropped; a request among them is rejected with that.
             let Some(seat) = self.keys.get(&event.key).copied() else { continue };
-            if let Some(mail) = self.mail(seat) {
+            if let Some(mail) = self.seats.deliver(seat, ready) {
                 mail.events.push_back(event.happened);
-                mail.tell(ready);
             }
         }
     }
@@ -308,9 +256,9 @@ impl Inner {
                         0
                     });
                     for completion in scratch.drain(..) {
-                        if let Some(mail) = self.mail(Seat::of(completion.work)) {
+                        let seat = Seat::of(completion.work);
+                        if let Some(mail) = self.seats.deliver(seat, ready) {
                             mail.work.push(completion);
-                            mail.tell(ready);
                         }
                     }
                     if found < BATCH {

@@ -7,27 +7,22 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use weft_nvme::command::Flags;
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::wire::U16;
 use weft_nvme::{Command, Completion, Wire};
 use weft_nvmf::rdma::{Problem, Reply, Request};
-use weft_nvmf::tcp::limits::{SLOT_BITS, SLOTS_MAX};
 use weft_reactor::{Buffer, Owner, Reactor, Token};
 
-use super::engine::{Engine, Role, Seat};
+use super::engine::{Engine, Role};
 use super::pair::{Ended, Pair, Sizes};
 use super::verbs::{Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion};
+use crate::deadline::Deadline;
 use crate::host::{Carrier, HostData, HostEvent, HostOptions, NotSubmitted};
-use crate::{CloseReason, Slot};
-
-/// What a token of the connection is about, in the two bits below its tag.
-const NEWS: u32 = 0;
-const DEADLINE: u32 = 1;
-const CHORE: u32 = 2;
-const KINDS: u32 = 3;
+use crate::seats::Seat;
+use crate::slots::Slots;
+use crate::{CHORE, CloseReason, DEADLINE, KINDS, NEWS, Slot};
 
 #[derive(Debug)]
 enum Stage {
@@ -43,10 +38,8 @@ enum Stage {
     Shut,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SlotState {
-    busy: bool,
-    generation: u16,
     buffer: Option<Buffer>,
     /// Bytes that the controller was to write.
     expected: u32,
@@ -74,13 +67,12 @@ pub(crate) struct Connection {
     options: HostOptions,
     in_capsule_bytes: u32,
     local: Option<SocketAddr>,
-    slots: Vec<SlotState>,
-    free: Vec<u16>,
+    slots: Slots<SlotState>,
     capsules: VecDeque<Capsule>,
     events: VecDeque<HostEvent>,
     work: Vec<WorkCompletion>,
     ended: Vec<Ended>,
-    deadline: Option<Duration>,
+    deadline: Deadline,
     /// Why it ends, until that has been raised.
     reason: Option<CloseReason>,
 }
@@ -93,9 +85,8 @@ impl Connection {
         address: SocketAddr,
         options: HostOptions,
     ) -> Self {
-        let depth = options.queue_depth.clamp(1, SLOTS_MAX);
-        let mut slots = Vec::new();
-        slots.resize_with(depth.into(), SlotState::default);
+        let slots = Slots::new(options.queue_depth);
+        let depth = slots.depth();
         let mut connection = Self {
             stage: Stage::Shut,
             engine: None,
@@ -105,18 +96,17 @@ impl Connection {
             in_capsule_bytes: 0,
             local: None,
             slots,
-            free: (0..depth).rev().collect(),
             capsules: VecDeque::with_capacity(depth.into()),
             events: VecDeque::with_capacity(depth.into()),
             work: Vec::new(),
             ended: Vec::new(),
-            deadline: None,
+            deadline: Deadline::new(Token::new(owner, tag << 2 | DEADLINE)),
             reason: None,
         };
         match connection.resolve(reactor, address) {
             Ok(endpoint) => {
                 connection.stage = Stage::Resolving(endpoint);
-                connection.set_deadline(reactor, options.timeout);
+                connection.deadline.set(reactor, options.timeout);
             }
             Err(error) => {
                 log::debug!("{address}: {error}");
@@ -142,16 +132,15 @@ impl Connection {
     }
 
     pub(crate) fn free_slots(&self) -> usize {
-        if matches!(self.stage, Stage::Live(_)) { self.free.len() } else { 0 }
+        if matches!(self.stage, Stage::Live(_)) { self.slots.free() } else { 0 }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.in_flight()
     }
 
     pub(crate) fn command_id(&self, slot: Slot) -> Option<u16> {
-        let state = self.slots.get(slot.index()).filter(|state| state.busy)?;
-        Some(command_id(slot.0, state.generation))
+        self.slots.command_id(slot.0)
     }
 
     pub(crate) fn set_in_capsule_bytes(&mut self, bytes: u32) {
@@ -168,7 +157,9 @@ impl Connection {
         data: HostData,
     ) -> Result<Slot, NotSubmitted> {
         let Stage::Live(pair) = &self.stage else { return Err(NotSubmitted { data }) };
-        let Some(&slot) = self.free.last() else { return Err(NotSubmitted { data }) };
+        if self.slots.free() == 0 {
+            return Err(NotSubmitted { data });
+        }
         let buffer = match &data {
             HostData::None => None,
             HostData::ToController(buffer) | HostData::FromController(buffer) => Some(buffer),
@@ -198,29 +189,30 @@ impl Connection {
             HostData::None => None,
             HostData::ToController(buffer) | HostData::FromController(buffer) => Some(buffer),
         };
-        self.enter(slot, command, pointer, buffer, inside, expected);
-        Ok(Slot(slot))
+        match self.enter(command, pointer, buffer, inside, expected) {
+            Some(slot) => Ok(Slot(slot)),
+            // There was a place above.
+            None => Err(NotSubmitted { data: HostData::None }),
+        }
     }
 
     fn enter(
         &mut self,
-        slot: u16,
         mut command: Command,
         pointer: Descriptor,
         mut buffer: Option<Buffer>,
         inside: bool,
         expected: u32,
-    ) {
-        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
-        self.free.pop();
-        let generation = state.generation.wrapping_add(1);
-        command.command_id = U16::new(command_id(slot, generation));
-        command.flags = Flags::SGL.with_fused(command.flags.fused());
-        command.data_pointer = pointer;
+    ) -> Option<u16> {
         let data = if inside { buffer.take() } else { None };
         let sending = data.is_some();
-        *state = SlotState { busy: true, generation, buffer, expected, sending, response: None };
+        let state = SlotState { buffer, expected, sending, response: None };
+        let (slot, command_id) = self.slots.begin(state)?;
+        command.command_id = U16::new(command_id);
+        command.flags = Flags::SGL.with_fused(command.flags.fused());
+        command.data_pointer = pointer;
         self.capsules.push_back(Capsule { slot, command, data });
+        Some(slot)
     }
 
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
@@ -250,7 +242,7 @@ impl Connection {
             Stage::Live(pair) => {
                 self.stage = Stage::Closing(pair);
                 self.reason = Some(reason);
-                self.set_deadline(reactor, self.options.close_timeout);
+                self.deadline.set(reactor, self.options.close_timeout);
                 self.flush(reactor);
             }
             Stage::Shut => return,
@@ -268,15 +260,8 @@ impl Connection {
         Token::new(self.owner, self.base | kind)
     }
 
-    fn set_deadline(&mut self, reactor: &mut Reactor, timeout: Duration) {
-        let at = reactor.now().saturating_add(timeout);
-        self.deadline = Some(at);
-        reactor.set_timer(self.token(DEADLINE), at);
-    }
-
-    /// A timer that was cleared may still arrive: it means something only if its time has come.
     fn handle_deadline(&mut self, reactor: &mut Reactor) {
-        if self.deadline.take_if(|at| reactor.now() >= *at).is_some() {
+        if self.deadline.take_due(reactor) {
             self.shut(reactor, CloseReason::HandshakeTimeout);
         }
     }
@@ -351,8 +336,7 @@ impl Connection {
         };
         let Some((engine, seat)) = self.engine.clone() else { return Ok(()) };
         self.local = endpoint.local_address().ok();
-        let depth = u16::try_from(self.slots.len()).unwrap_or(u16::MAX);
-        let entries = depth.saturating_add(1);
+        let entries = self.slots.depth().saturating_add(1);
         let sizes = Sizes {
             sends: u32::from(entries).saturating_mul(2),
             receives: entries.into(),
@@ -380,7 +364,7 @@ impl Connection {
         pair.post()?;
         let (queue_id, controller_id) = match self.options.carrier {
             Carrier::Rdma { queue_id, controller_id } => (queue_id, controller_id),
-            Carrier::Tcp => (0, 0),
+            Carrier::Tcp | Carrier::Loopback => (0, 0),
         };
         let request = Request { queue_id, entries, host_receives: entries, controller_id };
         let responder_resources = pair.hold().borrow().attributes().responder_resources_max;
@@ -395,8 +379,7 @@ impl Connection {
         match std::mem::replace(&mut self.stage, Stage::Shut) {
             Stage::Connecting(pair) => {
                 self.stage = Stage::Live(pair);
-                self.deadline = None;
-                reactor.clear_timer(self.token(DEADLINE));
+                self.deadline.clear(reactor);
                 self.events.push_back(HostEvent::Ready { negotiated: None });
             }
             stage => self.stage = stage,
@@ -426,7 +409,7 @@ impl Connection {
     fn handle_ended(&mut self, ended: Ended) -> Result<(), CloseReason> {
         match ended {
             Ended::Sent { what, buffer } => {
-                if let Some(state) = self.slots.get_mut(usize::from(what)) {
+                if let Some(state) = self.slots.get_mut(what) {
                     state.sending = false;
                     state.buffer = buffer;
                     if let Some(response) = state.response.take() {
@@ -450,12 +433,9 @@ impl Connection {
         let response = Completion::read(pair.received(index))
             .map_err(|_| CloseReason::Violation("a response is cut off"))?;
         pair.push_receive(index, None).map_err(|error| CloseReason::from(&error))?;
-        let id = response.command_id.get();
-        let slot = id & ((1 << SLOT_BITS) - 1);
-        let state = self.slots.get_mut(usize::from(slot)).filter(|state| {
-            state.busy && state.response.is_none() && command_id(slot, state.generation) == id
-        });
-        let Some(state) = state else {
+        let found = self.slots.find(response.command_id.get());
+        let state = found.and_then(|slot| Some((slot, self.slots.get_mut(slot)?)));
+        let Some((slot, state)) = state.filter(|(_, state)| state.response.is_none()) else {
             return Err(CloseReason::Violation("a response to no command in flight"));
         };
         if state.sending {
@@ -467,12 +447,9 @@ impl Connection {
     }
 
     fn completed(&mut self, slot: u16, completion: Completion) {
-        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
-        state.busy = false;
-        let buffer = state.buffer.take();
+        let Some(SlotState { buffer, expected, .. }) = self.slots.end(slot) else { return };
         // How much was written only the controller knows: after a success, all of it.
-        let received = if completion.status().is_success() { state.expected } else { 0 };
-        self.free.push(slot);
+        let received = if completion.status().is_success() { expected } else { 0 };
         let slot = Slot(slot);
         self.events.push_back(HostEvent::Completed { slot, completion, buffer, received });
     }
@@ -491,7 +468,7 @@ impl Connection {
     fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         let slots = &mut self.slots;
         let give_back = |slot: u16, buffer: Buffer| {
-            if let Some(state) = slots.get_mut(usize::from(slot)) {
+            if let Some(state) = slots.get_mut(slot) {
                 state.buffer = Some(buffer);
             }
         };
@@ -503,9 +480,7 @@ impl Connection {
             }
         }
         for capsule in self.capsules.drain(..) {
-            if let (Some(state), Some(data)) =
-                (self.slots.get_mut(usize::from(capsule.slot)), capsule.data)
-            {
+            if let (Some(state), Some(data)) = (self.slots.get_mut(capsule.slot), capsule.data) {
                 state.buffer = Some(data);
             }
         }
@@ -514,8 +489,7 @@ impl Connection {
     }
 
     fn leave(&mut self, reactor: &mut Reactor) {
-        self.deadline = None;
-        reactor.clear_timer(self.token(DEADLINE));
+        self.deadline.clear(reactor);
         if let Some((engine, seat)) = self.engine.take() {
             engine.leave(seat);
         }
@@ -528,12 +502,7 @@ impl Connection {
         }
         let Some(reason) = self.reason.take() else { return };
         let mut in_flight = Vec::new();
-        for (slot, state) in (0..).zip(&mut self.slots) {
-            if std::mem::take(&mut state.busy) {
-                in_flight.push((Slot(slot), state.buffer.take()));
-                self.free.push(slot);
-            }
-        }
+        self.slots.end_all(|slot, state| in_flight.push((slot, state.buffer)));
         self.events.push_back(HostEvent::Closed { reason, in_flight });
     }
 }
@@ -555,9 +524,4 @@ fn put(pair: &mut Pair, capsules: &mut VecDeque<Capsule>) -> io::Result<()> {
         pair.push_message(SendOperation::Send, command.bytes(), data, what)?;
     }
     pair.post()
-}
-
-/// Slot and generation as a command identifier.
-fn command_id(slot: u16, generation: u16) -> u16 {
-    slot | generation << SLOT_BITS
 }

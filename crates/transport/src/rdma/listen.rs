@@ -8,9 +8,10 @@ use weft_nvme::rdma::{RejectPrivateData, RejectStatus};
 use weft_nvmf::rdma::Request;
 use weft_reactor::{Reactor, Token};
 
-use super::engine::{Engine, Role, Seat};
+use super::engine::{Engine, Role};
 use super::verbs::{self, Happened};
 use crate::limits::RDMA_QUEUE_ENTRIES_MAX;
+use crate::seats::Seat;
 
 /// Requests that wait to be looked at, at most.
 const BACKLOG: u32 = 128;

@@ -14,12 +14,13 @@ use std::rc::Rc;
 
 use weft_reactor::{Buffer, Reactor};
 
-use super::engine::{Engine, Hold, Lease, Seat};
+use super::engine::{Engine, Hold, Lease};
 use super::verbs::{
     Endpoint, Parameters, Piece, PostError, QueuePairOptions, ReceiveWork, SendOperation, SendWork,
     WorkCompletion, WorkStatus,
 };
 use crate::CloseReason;
+use crate::seats::Seat;
 
 /// Marks work identifiers of the receive queue; the other bits are the receive's index.
 const RECEIVE: u32 = 1 << 31;

@@ -15,19 +15,15 @@ use weft_nvme::{Command, Completion, Wire};
 use weft_nvmf::rdma::{Data, IN_CAPSULE_BYTES_MAX, REMOTE_DESCRIPTORS_MAX, Remote, Reply, data_of};
 use weft_reactor::{Buffer, Owner, Pool, Reactor, Token};
 
-use super::engine::{Engine, Role, Seat};
+use super::engine::{Engine, Role};
 use super::listen::Incoming;
 use super::pair::{Ended, Pair, Sizes};
 use super::verbs::{Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion};
+use crate::deadline::Deadline;
 use crate::limits::{POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, SHALLOW_QUEUE_DEPTH};
+use crate::seats::Seat;
 use crate::target::{CapsuleData, Event, Limits};
-use crate::{CloseReason, Slot};
-
-/// What a token of the connection is about, in the two bits below its tag.
-const NEWS: u32 = 0;
-const DEADLINE: u32 = 1;
-const CHORE: u32 = 2;
-const KINDS: u32 = 3;
+use crate::{CHORE, CloseReason, DEADLINE, KINDS, NEWS, Slot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -84,7 +80,7 @@ pub(crate) struct Connection {
     answers: VecDeque<Answer>,
     events: VecDeque<Event>,
     work: Vec<WorkCompletion>,
-    deadline: Option<Duration>,
+    deadline: Deadline,
     waits_for_memory: bool,
     limits: Limits,
     local: SocketAddr,
@@ -124,7 +120,7 @@ impl Connection {
             answers: VecDeque::with_capacity(entries.into()),
             events: VecDeque::with_capacity(entries.into()),
             work: Vec::new(),
-            deadline: None,
+            deadline: Deadline::new(Token::new(owner, tag << 2 | DEADLINE)),
             waits_for_memory: false,
             limits,
             local,
@@ -333,19 +329,15 @@ impl Connection {
     }
 
     fn set_deadline(&mut self, reactor: &mut Reactor, timeout: Duration) {
-        if self.stage == Stage::Shut {
-            return;
+        if self.stage != Stage::Shut {
+            self.deadline.set(reactor, timeout);
         }
-        let at = reactor.now().saturating_add(timeout);
-        self.deadline = Some(at);
-        reactor.set_timer(self.token(DEADLINE), at);
     }
 
     fn handle_deadline(&mut self, reactor: &mut Reactor) {
-        if self.deadline.is_none_or(|at| reactor.now() < at) {
+        if !self.deadline.take_due(reactor) {
             return;
         }
-        self.deadline = None;
         match self.stage {
             Stage::Closing => self.shut(reactor, CloseReason::PeerClosed),
             Stage::Accepting | Stage::Live if !self.has_queue => {
@@ -580,7 +572,7 @@ impl Connection {
         }
         let reason = self.reason.take().unwrap_or(reason);
         self.stage = Stage::Shut;
-        reactor.clear_timer(self.token(DEADLINE));
+        self.deadline.clear(reactor);
         reactor.clear_timer(self.token(CHORE));
         match (self.pair.take(), self.seat.take()) {
             (Some(pair), _) => pair.end(|_, _| {}),

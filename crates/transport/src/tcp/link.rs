@@ -20,6 +20,7 @@ use weft_reactor::{
 };
 
 use crate::CloseReason;
+use crate::deadline::Deadline;
 use crate::limits::{GATHER_BYTES, IDLE_MESSAGE_BYTES, IDLE_TIME};
 
 /// What a token's low two bits say.
@@ -152,7 +153,7 @@ pub(crate) struct Link {
     closing: Closing,
     /// What the kernel still has to send is worth nothing once the socket is closed.
     abrupt: bool,
-    deadline: Option<Duration>,
+    deadline: Deadline,
     /// Sends ever, as of the last look for idleness, and whether there is to be another.
     sends: u32,
     sends_seen: u32,
@@ -177,7 +178,7 @@ impl Link {
             returned: None,
             closing: Closing::Open,
             abrupt: false,
-            deadline: None,
+            deadline: Deadline::new(Token::new(owner, tag << 2 | DEADLINE)),
             sends: 0,
             sends_seen: 0,
             watching: false,
@@ -263,14 +264,11 @@ impl Link {
     }
 
     pub(crate) fn set_deadline(&mut self, reactor: &mut Reactor, timeout: Duration) {
-        let at = reactor.now().saturating_add(timeout);
-        self.deadline = Some(at);
-        reactor.set_timer(self.token(DEADLINE), at);
+        self.deadline.set(reactor, timeout);
     }
 
     pub(crate) fn clear_deadline(&mut self, reactor: &mut Reactor) {
-        self.deadline = None;
-        reactor.clear_timer(self.token(DEADLINE));
+        self.deadline.clear(reactor);
     }
 
     /// Asks for [`Happened::Chore`] after `delay`, or sooner if it has been asked for already.
@@ -446,13 +444,10 @@ impl Link {
         }
     }
 
-    /// A timer that was cleared may still arrive, even after the tag has passed to another
-    /// connection: it means something only if its time has come.
     fn handle_deadline(&mut self, reactor: &mut Reactor) -> Happened {
-        if self.deadline.is_none_or(|deadline| reactor.now() < deadline) {
+        if !self.deadline.take_due(reactor) {
             return Happened::Nothing;
         }
-        self.deadline = None;
         if self.is_open() {
             return Happened::Deadline;
         }

@@ -1,5 +1,6 @@
 //! Target and host connections against each other, against strangers, and in a simulated world.
 
+mod every;
 mod rdma;
 #[allow(missing_docs, unreachable_pub, reason = "what the tests share")]
 mod rig;

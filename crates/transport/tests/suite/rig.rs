@@ -6,13 +6,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::{Command, Completion, FabricsType, Status};
-use weft_reactor::{
-    Buffer, Config, DriverKind, ListenerId, Operation, Outcome, Owner, Patience, Reactor, Token,
-};
-use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+use weft_reactor::{Buffer, Config, DriverKind, Outcome, Owner, Patience, Reactor, Token};
+use weft_transport::host::{Carrier, HostConnection, HostData, HostEvent, HostOptions};
 use weft_transport::rdma::{self, software::Fabric};
 use weft_transport::target::{CapsuleData, Event, Limits, TargetConnection};
-use weft_transport::{CloseReason, DataDigestError, Slot, tag_of};
+use weft_transport::{CloseReason, DataDigestError, Listener, Slot, Transport, tag_of};
 
 pub const WRITE: u8 = 1;
 pub const READ: u8 = 2;
@@ -71,34 +69,60 @@ pub struct Target {
     pub corrupt: usize,
     pub commands: usize,
     pub address: SocketAddr,
-    listener: Listener,
+    listener: Option<Listener>,
     next_tag: u32,
 }
 
-/// Where hosts come in.
-#[derive(Debug)]
-enum Listener {
-    Tcp(ListenerId),
-    Rdma(Option<rdma::Listener>),
+/// What joins host and target.
+#[derive(Debug, Clone)]
+pub enum Via {
+    Tcp,
+    Rdma(Fabric),
+    Loopback,
+}
+
+impl Via {
+    /// One of each transport.
+    pub fn all() -> Vec<Self> {
+        vec![Self::Tcp, Self::Rdma(Fabric::default()), Self::Loopback]
+    }
+
+    pub fn transport(&self) -> Transport {
+        match self {
+            Self::Tcp => Transport::Tcp,
+            Self::Rdma(_) => Transport::Rdma,
+            Self::Loopback => Transport::Loopback,
+        }
+    }
+
+    /// Options of a host's I/O queue.
+    pub fn options(&self) -> HostOptions {
+        let carrier = match self {
+            Self::Tcp => Carrier::Tcp,
+            Self::Rdma(_) => Carrier::Rdma { queue_id: 1, controller_id: 1 },
+            Self::Loopback => Carrier::Loopback,
+        };
+        HostOptions { carrier, ..HostOptions::default() }
+    }
+
+    /// Has a reactor use it.
+    pub fn provide(&self, reactor: &mut Reactor) {
+        if let Self::Rdma(fabric) = self {
+            rdma::set_provider(reactor, rdma::Provider::Software(fabric.clone()));
+        }
+    }
 }
 
 impl Target {
-    pub fn listen(reactor: &mut Reactor, address: SocketAddr, behaviour: Behaviour) -> Self {
-        let listener = reactor.listen(address).expect("listen");
-        let address = reactor.local_address(listener).expect("address");
-        reactor.submit(Token::new(LISTENER, 0), Operation::Accept { listener });
-        Self::new(behaviour, Listener::Tcp(listener), address)
-    }
-
-    /// The same over RDMA, on the reactor's provider.
-    pub fn listen_rdma(reactor: &mut Reactor, address: SocketAddr, behaviour: Behaviour) -> Self {
+    pub fn listen(
+        reactor: &mut Reactor,
+        transport: Transport,
+        address: SocketAddr,
+        behaviour: Behaviour,
+    ) -> Self {
         let token = Token::new(LISTENER, 0);
-        let listener = rdma::Listener::listen(reactor, token, address).expect("listen");
-        let address = listener.local_address().expect("address");
-        Self::new(behaviour, Listener::Rdma(Some(listener)), address)
-    }
-
-    fn new(behaviour: Behaviour, listener: Listener, address: SocketAddr) -> Self {
+        let listener = Listener::listen(reactor, token, transport, address).expect("listen");
+        let address = listener.local_address(reactor).expect("address");
         Self {
             behaviour,
             connections: BTreeMap::new(),
@@ -108,7 +132,7 @@ impl Target {
             corrupt: 0,
             commands: 0,
             address,
-            listener,
+            listener: Some(listener),
             next_tag: 0,
         }
     }
@@ -122,9 +146,8 @@ impl Target {
     }
 
     pub fn stop(&mut self, reactor: &mut Reactor) {
-        match &mut self.listener {
-            Listener::Tcp(listener) => reactor.close_listener(*listener),
-            Listener::Rdma(listener) => *listener = None,
+        if let Some(listener) = self.listener.take() {
+            listener.close(reactor);
         }
     }
 
@@ -132,14 +155,12 @@ impl Target {
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         let token = completion.token;
         if token.owner == LISTENER {
-            while let Listener::Rdma(Some(listener)) = &mut self.listener
-                && let Some(incoming) = listener.accept()
-            {
+            while let Some(incoming) = self.listener.as_mut().and_then(Listener::next_incoming) {
                 let limits = self.behaviour.limits;
                 let tag = self.next_tag;
                 self.next_tag += 1;
                 let connection =
-                    TargetConnection::accept_rdma(reactor, TARGET, tag, incoming, limits);
+                    TargetConnection::accept_incoming(reactor, TARGET, tag, incoming, limits);
                 self.keep(reactor, tag, connection);
             }
             if let Outcome::Accepted { socket, .. } = completion.outcome {
@@ -270,6 +291,8 @@ pub struct Host {
     pub tag: u32,
     pub connection: HostConnection,
     pub ready: bool,
+    /// It connects and says nothing.
+    pub mute: bool,
     pub endings: BTreeMap<Slot, Ending>,
     /// Why it ended, and which commands were in flight, with a buffer or without.
     pub closed: Option<(CloseReason, Vec<(Slot, bool)>)>,
@@ -288,6 +311,7 @@ impl Host {
             tag,
             connection: HostConnection::connect(reactor, HOST, tag, address, options),
             ready: false,
+            mute: false,
             endings: BTreeMap::new(),
             closed: None,
             reading: Vec::new(),
@@ -305,6 +329,7 @@ impl Host {
         while let Some(event) = self.connection.poll_event() {
             assert!(self.closed.is_none(), "nothing follows the end");
             match event {
+                HostEvent::Ready { .. } if self.mute => {}
                 HostEvent::Ready { .. } => {
                     let command = Command::fabrics(FabricsType::CONNECT);
                     self.connect = self.connection.submit(command, HostData::None).ok();
@@ -362,17 +387,20 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new(mut reactor: Reactor, behaviour: Behaviour) -> Self {
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let target = Target::listen(&mut reactor, address, behaviour);
-        Self { reactor, target, hosts: Vec::new(), completions: Vec::new() }
+    pub fn new(reactor: Reactor, behaviour: Behaviour) -> Self {
+        Self::via(&Via::Tcp, reactor, behaviour)
     }
 
     /// The same over a fabric.
-    pub fn over(fabric: &Fabric, mut reactor: Reactor, behaviour: Behaviour) -> Self {
-        rdma::set_provider(&mut reactor, rdma::Provider::Software(fabric.clone()));
+    pub fn over(fabric: &Fabric, reactor: Reactor, behaviour: Behaviour) -> Self {
+        Self::via(&Via::Rdma(fabric.clone()), reactor, behaviour)
+    }
+
+    /// The same over any transport.
+    pub fn via(via: &Via, mut reactor: Reactor, behaviour: Behaviour) -> Self {
+        via.provide(&mut reactor);
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let target = Target::listen_rdma(&mut reactor, address, behaviour);
+        let target = Target::listen(&mut reactor, via.transport(), address, behaviour);
         Self { reactor, target, hosts: Vec::new(), completions: Vec::new() }
     }
 

@@ -11,7 +11,7 @@ use weft_reactor::simulation::{NetworkConditions, Random, World};
 use weft_reactor::{Completion, Patience, Reactor};
 use weft_transport::host::HostOptions;
 use weft_transport::target::Limits;
-use weft_transport::{CloseReason, Slot, tag_of};
+use weft_transport::{CloseReason, Slot, Transport, tag_of};
 
 use crate::rig::{Behaviour, Ending, HOST, Host, Target, pattern};
 
@@ -77,7 +77,7 @@ impl Simulation {
             limits: Limits { tcp, ..Limits::default() },
         };
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
-        let target = Target::listen(&mut target_reactor, address, behaviour);
+        let target = Target::listen(&mut target_reactor, Transport::Tcp, address, behaviour);
         let options = HostOptions {
             header_digest: random.chance(0.5),
             data_digest: random.chance(0.5),

@@ -1,0 +1,247 @@
+//! The host's side: buffers lent to the target, command by command.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weft_nvme::command::Flags;
+use weft_nvme::sgl::Descriptor;
+use weft_nvme::wire::U16;
+use weft_nvme::{Command, Completion};
+use weft_reactor::{Lender, Owner, Reactor, Token, loan};
+
+use super::hub::{Address, Batch, Hub, Letter, Word};
+use super::listen::{Incoming, Request, find};
+use crate::deadline::Deadline;
+use crate::host::{HostData, HostEvent, HostOptions, NotSubmitted};
+use crate::seats::Seat;
+use crate::slots::Slots;
+use crate::{CHORE, CloseReason, DEADLINE, KINDS, NEWS, Slot};
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    hub: Hub,
+    seat: Option<Seat>,
+    token: Token,
+    /// Where commands go, once the target has said so.
+    target: Option<Address>,
+    local: Option<SocketAddr>,
+    slots: Slots<Fill>,
+    lenders: Vec<Lender>,
+    gathered: Batch,
+    over: Arc<AtomicBool>,
+    events: VecDeque<HostEvent>,
+    deadline: Deadline,
+    /// Why it ends, until that has been raised.
+    reason: Option<CloseReason>,
+}
+
+/// Whether a command's buffer is to be filled.
+#[derive(Debug, Clone, Copy)]
+struct Fill(bool);
+
+impl Connection {
+    pub(crate) fn connect(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        address: SocketAddr,
+        options: HostOptions,
+    ) -> Self {
+        let token = Token::new(owner, tag << 2);
+        let slots = Slots::new(options.queue_depth);
+        let depth = usize::from(slots.depth());
+        let mut connection = Self {
+            hub: Hub::of(reactor),
+            seat: None,
+            token,
+            target: None,
+            local: None,
+            slots,
+            lenders: Vec::with_capacity(depth),
+            gathered: Batch::default(),
+            over: Arc::default(),
+            events: VecDeque::with_capacity(depth),
+            deadline: Deadline::new(Token { tag: token.tag | DEADLINE, ..token }),
+            reason: None,
+        };
+        match connection.ask(address, options.local) {
+            Ok(()) => connection.deadline.set(reactor, options.timeout),
+            Err(error) => {
+                connection.reason = Some(CloseReason::from(&error));
+                // It is told with a completion, as everything is.
+                let token = Token { tag: token.tag | CHORE, ..token };
+                reactor.set_timer(token, reactor.now());
+            }
+        }
+        connection
+    }
+
+    fn ask(&mut self, address: SocketAddr, local: Option<SocketAddr>) -> io::Result<()> {
+        let (listener, local) = find(address, local)?;
+        let (seat, host) =
+            self.hub.take_seat(Token { tag: self.token.tag | NEWS, ..self.token })?;
+        self.seat = Some(seat);
+        self.local = Some(local);
+        let mut data = Vec::with_capacity(self.lenders.capacity());
+        for _ in 0..self.slots.depth() {
+            let (lender, borrower) = loan();
+            self.lenders.push(lender);
+            data.push(borrower);
+        }
+        let request = Request { host, data, over: Arc::clone(&self.over) };
+        listener.send(Letter::Request(Incoming::new(request, address, local)));
+        Ok(())
+    }
+
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.local.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    pub(crate) fn free_slots(&self) -> usize {
+        if self.target.is_some() { self.slots.free() } else { 0 }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.in_flight()
+    }
+
+    pub(crate) fn command_id(&self, slot: Slot) -> Option<u16> {
+        self.slots.command_id(slot.0)
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<HostEvent> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn submit(
+        &mut self,
+        mut command: Command,
+        data: HostData,
+    ) -> Result<Slot, NotSubmitted> {
+        let buffer = match &data {
+            HostData::None => None,
+            HostData::ToController(buffer) | HostData::FromController(buffer) => Some(buffer),
+        };
+        let length = buffer.map_or(Some(0), |buffer| u32::try_from(buffer.len()).ok());
+        let fill = Fill(matches!(data, HostData::FromController(_)));
+        let next = self.slots.next().filter(|_| self.target.is_some());
+        let lender = next.and_then(|slot| self.lenders.get_mut(usize::from(slot)));
+        let (Some(length), Some(lender)) = (length, lender) else {
+            return Err(NotSubmitted { data });
+        };
+        let Some((slot, command_id)) = self.slots.begin(fill) else {
+            return Err(NotSubmitted { data });
+        };
+        match data {
+            HostData::None => {}
+            HostData::ToController(buffer) => lender.lend(buffer),
+            HostData::FromController(buffer) => lender.lend_to_fill(buffer),
+        }
+        command.command_id = U16::new(command_id);
+        command.flags = Flags::SGL.with_fused(command.flags.fused());
+        command.data_pointer = Descriptor::transport(length);
+        self.gathered.push(Word::Command { slot, command });
+        Ok(Slot(slot))
+    }
+
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
+        match completion.token.tag & KINDS {
+            NEWS => self.handle_news(reactor),
+            DEADLINE if self.deadline.take_due(reactor) => {
+                self.shut(reactor, CloseReason::HandshakeTimeout);
+            }
+            _ => {}
+        }
+        self.settle();
+    }
+
+    pub(crate) fn flush(&mut self) {
+        if let Some(target) = &self.target {
+            self.gathered.send(target);
+        }
+    }
+
+    pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        self.shut(reactor, reason);
+        self.settle();
+    }
+
+    fn handle_news(&mut self, reactor: &mut Reactor) {
+        while let Some(seat) = self.seat
+            && let Some(letter) = self.hub.take(seat)
+        {
+            match letter {
+                Letter::Accepted(target) => {
+                    self.target = Some(target);
+                    self.deadline.clear(reactor);
+                    self.events.push_back(HostEvent::Ready { negotiated: None });
+                }
+                Letter::Refused => {
+                    let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+                    self.shut(reactor, CloseReason::from(&refused));
+                }
+                Letter::Words(mut words) => {
+                    for word in words.drain(..) {
+                        if let Word::Answer { slot, completion, written } = word {
+                            self.completed(slot, completion, written);
+                        }
+                    }
+                    self.gathered.keep(words);
+                }
+                Letter::Ended => self.shut(reactor, CloseReason::PeerClosed),
+                Letter::Request(_) => {}
+            }
+        }
+    }
+
+    fn completed(&mut self, slot: u16, completion: Completion, written: u32) {
+        let Some(Fill(fill)) = self.slots.end(slot) else { return };
+        let buffer = self.lenders.get_mut(usize::from(slot)).and_then(Lender::take_back);
+        let received = if fill { written } else { 0 };
+        let slot = Slot(slot);
+        self.events.push_back(HostEvent::Completed { slot, completion, buffer, received });
+    }
+
+    /// Ends the connection now. What the target has not taken it will not carry out.
+    fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        self.over.store(true, Ordering::Release);
+        if let Some(seat) = self.seat.take() {
+            self.reason = Some(reason);
+            self.hub.leave(seat);
+        }
+        self.deadline.clear(reactor);
+        if let Some(target) = self.target.take() {
+            target.send(Letter::Ended);
+        }
+    }
+
+    /// Raises the end, once.
+    fn settle(&mut self) {
+        if self.seat.is_some() {
+            return;
+        }
+        let Some(reason) = self.reason.take() else { return };
+        let mut in_flight = Vec::new();
+        let lenders = &mut self.lenders;
+        self.slots.end_all(|slot, _| {
+            let buffer = lenders.get_mut(slot.index()).and_then(Lender::take_back);
+            in_flight.push((slot, buffer));
+        });
+        self.events.push_back(HostEvent::Closed { reason, in_flight });
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(target) = self.target.take() {
+            target.send(Letter::Ended);
+        }
+        if let Some(seat) = self.seat.take() {
+            self.hub.leave(seat);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Listening, and who comes in: the table of this process's addresses.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weft_reactor::{Borrower, Reactor, Token};
+
+use super::hub::{Address, Hub, Letter};
+use crate::seats::Seat;
+
+/// The first port that is given to those who do not ask for one.
+const EPHEMERAL: u16 = 49_152;
+
+static TABLE: Mutex<Table> = Mutex::new(Table { listeners: BTreeMap::new(), next_port: EPHEMERAL });
+
+/// Who listens where. Only listening and connecting look at it.
+#[derive(Debug)]
+struct Table {
+    listeners: BTreeMap<SocketAddr, Address>,
+    next_port: u16,
+}
+
+impl Table {
+    fn lock() -> MutexGuard<'static, Self> {
+        // Nothing that is done under the lock leaves it half done.
+        TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = port.checked_add(1).unwrap_or(EPHEMERAL);
+        port
+    }
+
+    /// An address with a port that nobody listens on.
+    fn free(&mut self, ip: IpAddr) -> io::Result<SocketAddr> {
+        for _ in EPHEMERAL..=u16::MAX {
+            let address = SocketAddr::new(ip, self.take_port());
+            if !self.listeners.contains_key(&address) {
+                return Ok(address);
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+}
+
+/// Who listens at an address, and an address for whoever goes there.
+pub(super) fn find(
+    remote: SocketAddr,
+    local: Option<SocketAddr>,
+) -> io::Result<(Address, SocketAddr)> {
+    let mut table = Table::lock();
+    let listener = table.listeners.get(&remote).cloned();
+    let listener = listener.ok_or(io::ErrorKind::ConnectionRefused)?;
+    let ip = local.map_or(remote.ip(), |local| local.ip());
+    Ok((listener, SocketAddr::new(ip, table.take_port())))
+}
+
+/// An address of this process that hosts may come to. News of it
+/// ([`weft_reactor::Outcome::News`]) comes under its token.
+#[derive(Debug)]
+pub struct Listener {
+    address: SocketAddr,
+    seat: Seat,
+    hub: Hub,
+}
+
+impl Listener {
+    /// Listens. Port 0 takes a free one.
+    pub fn listen(reactor: &mut Reactor, token: Token, address: SocketAddr) -> io::Result<Self> {
+        let hub = Hub::of(reactor);
+        let mut table = Table::lock();
+        let address = match address.port() {
+            0 => table.free(address.ip())?,
+            _ if table.listeners.contains_key(&address) => {
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
+            _ => address,
+        };
+        let (seat, to) = hub.take_seat(token)?;
+        table.listeners.insert(address, to);
+        Ok(Self { address, seat, hub })
+    }
+
+    /// The address, with the port that was chosen.
+    #[must_use]
+    pub const fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next host that came.
+    pub fn accept(&mut self) -> Option<Incoming> {
+        loop {
+            match self.hub.take(self.seat)? {
+                Letter::Request(incoming) if !incoming.is_over() => return Some(incoming),
+                // Nothing else is written to a listener.
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        Table::lock().listeners.remove(&self.address);
+        self.hub.leave(self.seat);
+    }
+}
+
+/// A host that wants a queue, on its way to the reactor that is to hold it. Dropped, it is
+/// refused.
+#[derive(Debug)]
+pub struct Incoming {
+    pub(super) request: Option<Request>,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+/// What the target needs to know of the host.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// Where its answers go.
+    pub(super) host: Address,
+    /// The way to the data of each slot's command.
+    pub(super) data: Vec<Borrower>,
+    /// The host has given the connection up: what it sent before is not to be carried out.
+    pub(super) over: Arc<AtomicBool>,
+}
+
+impl Incoming {
+    pub(super) const fn new(request: Request, local: SocketAddr, peer: SocketAddr) -> Self {
+        Self { request: Some(request), local, peer }
+    }
+
+    /// The address that the host came to.
+    #[must_use]
+    pub const fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The address that the host came from.
+    #[must_use]
+    pub const fn peer_address(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn is_over(&self) -> bool {
+        self.request.as_ref().is_none_or(|request| request.over.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            request.host.send(Letter::Refused);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The target's side: data is fetched and sent by a copy from or to the host's buffer, at once.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weft_nvme::{Command, Completion};
+use weft_reactor::{Borrower, Buffer, Owner, Reactor, Token};
+
+use super::hub::{Address, Batch, Hub, Letter, Word};
+use super::listen::{Incoming, Request};
+use crate::deadline::Deadline;
+use crate::seats::Seat;
+use crate::target::{CapsuleData, Event, Limits};
+use crate::{CloseReason, DEADLINE, KINDS, NEWS, Slot};
+
+#[derive(Debug)]
+struct SlotState {
+    in_flight: bool,
+    /// The host's buffer, while there is one.
+    data: Borrower,
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    hub: Hub,
+    seat: Option<Seat>,
+    host: Option<Address>,
+    slots: Vec<SlotState>,
+    in_flight: usize,
+    gathered: Batch,
+    over: Arc<AtomicBool>,
+    events: VecDeque<Event>,
+    /// Connect was accepted.
+    has_queue: bool,
+    deadline: Deadline,
+    limits: Limits,
+    local: SocketAddr,
+    peer: SocketAddr,
+    /// Why it is to end, until there is a reactor to end it with.
+    broken: Option<CloseReason>,
+}
+
+impl Connection {
+    pub(crate) fn accept(
+        reactor: &mut Reactor,
+        owner: Owner,
+        tag: u32,
+        mut incoming: Incoming,
+        limits: Limits,
+    ) -> Self {
+        let (local, peer) = (incoming.local_address(), incoming.peer_address());
+        let token = Token::new(owner, tag << 2);
+        let mut connection = Self {
+            hub: Hub::of(reactor),
+            seat: None,
+            host: None,
+            slots: Vec::new(),
+            in_flight: 0,
+            gathered: Batch::default(),
+            over: Arc::default(),
+            events: VecDeque::new(),
+            has_queue: false,
+            deadline: Deadline::new(Token { tag: token.tag | DEADLINE, ..token }),
+            limits,
+            local,
+            peer,
+            broken: None,
+        };
+        match connection.hub.take_seat(Token { tag: token.tag | NEWS, ..token }) {
+            Ok((seat, address)) => {
+                connection.seat = Some(seat);
+                if let Some(Request { host, data, over }) = incoming.request.take() {
+                    let state = |data| SlotState { in_flight: false, data };
+                    connection.slots = data.into_iter().map(state).collect();
+                    connection.events.reserve(connection.slots.len());
+                    connection.over = over;
+                    host.send(Letter::Accepted(address));
+                    connection.host = Some(host);
+                }
+                connection.deadline.set(reactor, limits.handshake_timeout);
+            }
+            Err(error) => {
+                let reason = CloseReason::from(&error);
+                connection.events.push_back(Event::Closed { reason });
+            }
+        }
+        connection
+    }
+
+    pub(crate) fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(crate) fn peer_address(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.seat.is_none() || self.over.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    pub(crate) fn set_queue(&mut self) {
+        self.has_queue = true;
+    }
+
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
+        match completion.token.tag & KINDS {
+            NEWS => self.handle_news(reactor),
+            DEADLINE => self.handle_deadline(reactor),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn receive(&mut self, slot: Slot, mut buffer: Buffer) {
+        let state = self.slots.get_mut(slot.index()).filter(|_| self.seat.is_some());
+        let Some(state) = state else { return };
+        debug_assert!(state.in_flight && !buffer.is_shared());
+        if buffer.is_empty() || state.data.read(buffer.bytes_mut()).is_some() {
+            self.events.push_back(Event::Data { slot, buffer, result: Ok(()) });
+        } else if !self.over.load(Ordering::Acquire) {
+            self.broken = Some(CloseReason::Violation("there is less data than its command says"));
+        }
+    }
+
+    pub(crate) fn send(&mut self, slot: Slot, buffer: &Buffer, completion: Completion) {
+        let state = self.slots.get_mut(slot.index()).filter(|_| self.seat.is_some());
+        let Some(state) = state else { return };
+        let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+        match state.data.write(buffer) {
+            Some(()) => self.answer(slot, completion, length),
+            None if buffer.is_empty() => self.answer(slot, completion, 0),
+            // It has given the connection up.
+            None if self.over.load(Ordering::Acquire) => {}
+            None => {
+                let what = "there is less room for data than its command says";
+                self.broken = Some(CloseReason::Violation(what));
+            }
+        }
+    }
+
+    pub(crate) fn complete(&mut self, slot: Slot, completion: Completion) {
+        if self.seat.is_some() {
+            self.answer(slot, completion, 0);
+        }
+    }
+
+    fn answer(&mut self, slot: Slot, completion: Completion, written: u32) {
+        let Some(state) = self.slots.get_mut(slot.index()) else { return };
+        debug_assert!(state.in_flight, "a command is answered once");
+        if std::mem::take(&mut state.in_flight) {
+            self.in_flight -= 1;
+            self.gathered.push(Word::Answer { slot: slot.0, completion, written });
+        }
+    }
+
+    pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        if let Some(host) = &self.host {
+            self.gathered.send(host);
+        }
+        if let Some(reason) = self.broken.take() {
+            self.shut(reactor, reason);
+        }
+    }
+
+    /// Ends the connection. What was answered goes out first, which takes no time.
+    pub(crate) fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        let Some(seat) = self.seat.take() else { return };
+        self.hub.leave(seat);
+        self.deadline.clear(reactor);
+        if let Some(host) = self.host.take() {
+            self.gathered.send(&host);
+            host.send(Letter::Ended);
+        }
+        self.slots.clear();
+        self.in_flight = 0;
+        self.events.clear();
+        self.events.push_back(Event::Closed { reason });
+    }
+
+    fn handle_news(&mut self, reactor: &mut Reactor) {
+        while let Some(seat) = self.seat
+            && let Some(letter) = self.hub.take(seat)
+        {
+            match letter {
+                Letter::Words(mut words) => {
+                    // What the host has given up must not be carried out: it may be sending it
+                    // again on another connection.
+                    if !self.over.load(Ordering::Acquire) {
+                        words.drain(..).for_each(|word| self.handle_word(word));
+                    }
+                    self.gathered.keep(words);
+                }
+                Letter::Ended => self.shut(reactor, CloseReason::PeerClosed),
+                Letter::Request(_) | Letter::Accepted(_) | Letter::Refused => {}
+            }
+        }
+    }
+
+    fn handle_word(&mut self, word: Word) {
+        let Word::Command { slot, command } = word else { return };
+        self.raise(Slot(slot), command);
+    }
+
+    fn raise(&mut self, slot: Slot, command: Command) {
+        let Some(state) = self.slots.get_mut(slot.index()) else { return };
+        if !std::mem::replace(&mut state.in_flight, true) {
+            self.in_flight += 1;
+            self.events.push_back(Event::Command { slot, command, data: CapsuleData::None });
+        }
+    }
+
+    fn handle_deadline(&mut self, reactor: &mut Reactor) {
+        if !self.deadline.take_due(reactor) || self.has_queue {
+            return;
+        }
+        if self.in_flight == 0 {
+            return self.shut(reactor, CloseReason::HandshakeTimeout);
+        }
+        // The owner has Connect, and takes its time.
+        self.deadline.set(reactor, self.limits.handshake_timeout);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(host) = self.host.take() {
+            host.send(Letter::Ended);
+        }
+        if let Some(seat) = self.seat.take() {
+            self.hub.leave(seat);
+        }
+    }
+}
