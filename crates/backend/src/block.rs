@@ -4,7 +4,9 @@
 //! that its node tells, with the careful assumption for the rest: a volatile cache, no discard.
 
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, engine::Shared,
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError,
+    claim::{self, Claim},
+    engine::Shared,
     file,
 };
 use std::{
@@ -24,12 +26,14 @@ pub struct BlockFactory {
     direct: bool,
     read_only: bool,
     shared: Arc<Shared>,
+    _claim: Arc<Claim>,
 }
 
 impl BlockFactory {
     /// Opens a block device by its node. One that is mounted, or otherwise in use, is opened too,
-    /// with a warning: whoever else writes to it will not ask us.
-    pub fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
+    /// with a warning: whoever else writes to it will not ask us. Another process of our own is
+    /// kept out, unless it is `shared`.
+    pub fn open(path: &Path, read_only: bool, shared: bool) -> Result<Self, OpenError> {
         let system = |doing| move |error| OpenError::system(doing, path, error);
         let metadata = path.metadata().map_err(system("look at"))?;
         if !metadata.file_type().is_block_device() {
@@ -39,7 +43,8 @@ impl BlockFactory {
         }
         let attributes = Attributes::of(metadata.rdev());
         let read_only = read_only || attributes.number("ro") == Some(1);
-        let (file, direct) = match file::open_node(path, !read_only, !read_only) {
+        let exclusive = !read_only && !shared;
+        let (file, direct) = match file::open_node(path, !read_only, exclusive) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 log::warn!("{} is in use by something else, perhaps mounted", path.display());
                 file::open_node(path, !read_only, false)
@@ -47,6 +52,8 @@ impl BlockFactory {
             opened => opened,
         }
         .map_err(system("open"))?;
+        let file = Arc::new(file);
+        let claim = claim::claim(path, &file, read_only || shared)?;
         let block_bytes = rustix::fs::ioctl_blksszget(&file)
             .map_err(|error| OpenError::system("ask for the block size of", path, error.into()))?;
         let bytes = end_of(&file).map_err(system("ask for the size of"))?;
@@ -60,7 +67,7 @@ impl BlockFactory {
         let geometry = attributes.geometry(bytes, block_bytes, read_only, direct);
         let path = path.canonicalize().map_err(system("resolve"))?;
         let shared = Shared::new(geometry);
-        Ok(Self { path, file: Arc::new(file), direct, read_only, shared })
+        Ok(Self { path, file, direct, read_only, shared, _claim: claim })
     }
 }
 
@@ -227,7 +234,7 @@ mod tests {
     fn what_is_no_block_device_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for path in [file.path(), Path::new("/dev/null"), Path::new("/"), Path::new("/nowhere")] {
-            assert!(BlockFactory::open(path, true).is_err(), "{}", path.display());
+            assert!(BlockFactory::open(path, true, false).is_err(), "{}", path.display());
         }
     }
 }

@@ -13,8 +13,11 @@
 //! writers, whatever its length, but for readers only up to one block, and the geometry says one.
 
 use crate::{
-    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, bytes, device,
-    engine::Shared, geometry,
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, bytes,
+    claim::{self, Claim},
+    device,
+    engine::Shared,
+    geometry,
 };
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use std::{
@@ -38,6 +41,8 @@ pub struct FileOptions {
     pub direct: Option<bool>,
     /// Refuse writes.
     pub read_only: bool,
+    /// Other processes may write to it, too. Without this it is locked against them.
+    pub shared: bool,
 }
 
 /// A namespace in a file.
@@ -48,6 +53,7 @@ pub struct FileFactory {
     direct: bool,
     read_only: bool,
     shared: Arc<Shared>,
+    _claim: Arc<Claim>,
 }
 
 impl FileFactory {
@@ -60,6 +66,8 @@ impl FileFactory {
             .create(options.create_bytes.is_some() && !options.read_only)
             .open(path)
             .map_err(|error| OpenError::system("open", path, error))?;
+        let file = Arc::new(file);
+        let claim = claim::claim(path, &file, options.read_only || options.shared)?;
         let system = |doing| move |error| OpenError::system(doing, path, error);
         let metadata = file.metadata().map_err(system("look at"))?;
         let mut bytes = metadata.len();
@@ -94,7 +102,8 @@ impl FileFactory {
             ..Capabilities::default()
         };
         let shared = Shared::new(geometry);
-        Ok(Self { path, file: Arc::new(file), direct, read_only: options.read_only, shared })
+        let read_only = options.read_only;
+        Ok(Self { path, file, direct, read_only, shared, _claim: claim })
     }
 
     /// Whether transfers go past the page cache.

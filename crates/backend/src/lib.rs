@@ -30,6 +30,7 @@
 
 pub mod block;
 pub mod bytes;
+mod claim;
 pub mod delay;
 mod device;
 pub mod duration;

@@ -15,7 +15,8 @@
 //! The whole form starts with the kind: `memory:SIZE`, `null:SIZE`, `file:PATH`, `block:PATH`, and
 //! around them `delay:read=50us,write=1ms:DEVICE` and `fault:RULE;RULE…:DEVICE` with rules such as
 //! `operation=write,nth=3,effect=media-write`. Options follow after commas: `block=512` (bytes),
-//! and of a file `size=1GiB` (create it, or let it grow to that), `direct=on|off`, `read-only`.
+//! and of a file `size=1GiB` (create it, or let it grow to that), `direct=on|off`, `read-only`; and
+//! `shared` of what other processes may write to, too.
 
 use crate::{
     DeviceFactory, Effect, FaultRule, OpenError, OperationKind,
@@ -81,6 +82,9 @@ pub enum DeviceSpec {
         /// Refuse writes.
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
         read_only: bool,
+        /// Other processes may write to it, too.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        shared: bool,
     },
     /// A block device.
     Block {
@@ -89,6 +93,9 @@ pub enum DeviceSpec {
         /// Refuse writes.
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
         read_only: bool,
+        /// Other processes may write to it, too.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        shared: bool,
     },
     /// Another device, slower.
     Delay {
@@ -123,30 +130,35 @@ impl DeviceSpec {
         Ok(Self::Null { bytes, block_bytes })
     }
 
-    /// Reads `PATH[,size=SIZE][,block=BYTES][,direct=on|off][,read-only]`.
+    /// Reads `PATH[,size=SIZE][,block=BYTES][,direct=on|off][,read-only][,shared]`.
     pub fn file(text: &str) -> Result<Self, ParseSpecError> {
-        let (path, options) = path_and_options(text, &["size", "block", "direct", "read-only"])?;
+        let keys = ["size", "block", "direct", "read-only", "shared"];
+        let (path, options) = path_and_options(text, &keys)?;
         let (mut create_bytes, mut block_bytes, mut direct) = (None, None, None);
-        let mut read_only = false;
+        let (mut read_only, mut shared) = (false, false);
         for (key, value) in options {
             match key {
                 "size" => create_bytes = Some(size(value)?),
                 "block" => block_bytes = Some(block_size(value)?),
                 "direct" => direct = Some(switch(value)?),
+                "shared" => shared = switch(value)?,
                 _ => read_only = switch(value)?,
             }
         }
-        Ok(Self::File { path, create_bytes, block_bytes, direct, read_only })
+        Ok(Self::File { path, create_bytes, block_bytes, direct, read_only, shared })
     }
 
-    /// Reads `PATH[,read-only]`.
+    /// Reads `PATH[,read-only][,shared]`.
     pub fn block(text: &str) -> Result<Self, ParseSpecError> {
-        let (path, options) = path_and_options(text, &["read-only"])?;
-        let mut read_only = false;
-        for (_, value) in options {
-            read_only = switch(value)?;
+        let (path, options) = path_and_options(text, &["read-only", "shared"])?;
+        let (mut read_only, mut shared) = (false, false);
+        for (key, value) in options {
+            match key {
+                "shared" => shared = switch(value)?,
+                _ => read_only = switch(value)?,
+            }
         }
-        Ok(Self::Block { path, read_only })
+        Ok(Self::Block { path, read_only, shared })
     }
 
     /// Opens or makes the device.
@@ -156,16 +168,19 @@ impl DeviceSpec {
                 Arc::new(MemoryFactory::new(*bytes, *block_bytes)?)
             }
             Self::Null { bytes, block_bytes } => Arc::new(NullFactory::new(*bytes, *block_bytes)?),
-            Self::File { path, create_bytes, block_bytes, direct, read_only } => {
+            Self::File { path, create_bytes, block_bytes, direct, read_only, shared } => {
                 let options = FileOptions {
                     create_bytes: *create_bytes,
                     block_bytes: *block_bytes,
                     direct: *direct,
                     read_only: *read_only,
+                    shared: *shared,
                 };
                 Arc::new(FileFactory::open(path, options)?)
             }
-            Self::Block { path, read_only } => Arc::new(BlockFactory::open(path, *read_only)?),
+            Self::Block { path, read_only, shared } => {
+                Arc::new(BlockFactory::open(path, *read_only, *shared)?)
+            }
             Self::Delay { read, write, inner } => {
                 Arc::new(DelayFactory::new(inner.build()?, *read, *write)?)
             }
@@ -198,7 +213,7 @@ impl fmt::Display for DeviceSpec {
         match self {
             Self::Memory { bytes, block_bytes } => sized(f, "memory", *bytes, *block_bytes),
             Self::Null { bytes, block_bytes } => sized(f, "null", *bytes, *block_bytes),
-            Self::File { path, create_bytes, block_bytes, direct, read_only } => {
+            Self::File { path, create_bytes, block_bytes, direct, read_only, shared } => {
                 write!(f, "file:{}", path.display())?;
                 if let Some(bytes) = create_bytes {
                     write!(f, ",size={}", bytes::exact(*bytes))?;
@@ -209,11 +224,13 @@ impl fmt::Display for DeviceSpec {
                 if let Some(direct) = direct {
                     write!(f, ",direct={}", if *direct { "on" } else { "off" })?;
                 }
-                f.write_str(if *read_only { ",read-only" } else { "" })
+                f.write_str(if *read_only { ",read-only" } else { "" })?;
+                f.write_str(if *shared { ",shared" } else { "" })
             }
-            Self::Block { path, read_only } => {
+            Self::Block { path, read_only, shared } => {
                 write!(f, "block:{}", path.display())?;
-                f.write_str(if *read_only { ",read-only" } else { "" })
+                f.write_str(if *read_only { ",read-only" } else { "" })?;
+                f.write_str(if *shared { ",shared" } else { "" })
             }
             Self::Delay { read, write, inner } => {
                 let (read, write) = (duration::exact(*read), duration::exact(*write));
@@ -431,11 +448,13 @@ mod tests {
             block_bytes: Some(4096),
             direct: Some(false),
             read_only: true,
+            shared: true,
         };
-        let text = "/a,b=c,x,size=512M,block=4k,direct=off,read-only";
+        let text = "/a,b=c,x,size=512M,block=4k,direct=off,read-only,shared";
         assert_eq!(DeviceSpec::file(text), Ok(file));
-        let block = DeviceSpec::Block { path: "/dev/sdb".into(), read_only: false };
-        assert_eq!(DeviceSpec::block("/dev/sdb"), Ok(block));
+        let block = DeviceSpec::Block { path: "/dev/sdb".into(), read_only: false, shared: true };
+        assert_eq!(DeviceSpec::block("/dev/sdb,shared"), Ok(block.clone()));
+        assert_eq!(block.to_string(), "block:/dev/sdb,shared");
     }
 
     #[test]
@@ -527,13 +546,14 @@ mod tests {
         let leaf = prop_oneof![
             size.clone().prop_map(|(bytes, block_bytes)| DeviceSpec::Memory { bytes, block_bytes }),
             size.prop_map(|(bytes, block_bytes)| DeviceSpec::Null { bytes, block_bytes }),
-            ("/[a-z,:=]{1,9}/x", any::<Option<u64>>(), any::<Option<bool>>(), any::<bool>())
-                .prop_map(|(path, create_bytes, direct, read_only)| DeviceSpec::File {
+            ("/[a-z,:=]{1,9}/x", any::<Option<u64>>(), any::<Option<bool>>(), any::<[bool; 2]>())
+                .prop_map(|(path, create_bytes, direct, [read_only, shared])| DeviceSpec::File {
                     path: path.into(),
                     create_bytes,
                     block_bytes: None,
                     direct,
-                    read_only
+                    read_only,
+                    shared
                 }),
         ];
         leaf.prop_recursive(3, 8, 1, move |inner| {

@@ -59,10 +59,10 @@ struct Devices {
     /// Serve memory of this size: SIZE[,block=512].
     #[arg(long, value_name = "SIZE")]
     memory: Vec<String>,
-    /// Serve a file: PATH[,size=SIZE][,block=512][,direct=on|off][,read-only].
+    /// Serve a file: PATH[,size=SIZE][,block=512][,direct=on|off][,read-only][,shared].
     #[arg(long, value_name = "PATH")]
     file: Vec<String>,
-    /// Serve a block device: PATH[,read-only].
+    /// Serve a block device: PATH[,read-only][,shared].
     #[arg(long, value_name = "PATH")]
     block: Vec<String>,
     /// Serve a device that forgets what is written: SIZE[,block=512].

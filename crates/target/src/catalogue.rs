@@ -301,9 +301,9 @@ fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
         (Memory { block_bytes: a, .. }, Memory { block_bytes: b, .. })
         | (Null { block_bytes: a, .. }, Null { block_bytes: b, .. }) => a == b,
         (
-            File { path: a, block_bytes: ab, direct: ad, read_only: ar, .. },
-            File { path: b, block_bytes: bb, direct: bd, read_only: br, .. },
-        ) => (a, ab, ad, ar) == (b, bb, bd, br),
+            File { path: a, block_bytes: ab, direct: ad, read_only: ar, shared: ash, .. },
+            File { path: b, block_bytes: bb, direct: bd, read_only: br, shared: bsh, .. },
+        ) => (a, ab, ad, ar, ash) == (b, bb, bd, br, bsh),
         (Delay { read: a, write: aw, inner: ai }, Delay { read: b, write: bw, inner: bi }) => {
             (a, aw) == (b, bw) && same_device(ai, bi)
         }

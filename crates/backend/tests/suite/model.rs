@@ -226,6 +226,7 @@ proptest! {
             block_bytes: Some(block_bytes),
             direct,
             read_only: false,
+            shared: false,
         };
         on_kernel(&spec, driver, &steps);
     }

@@ -87,6 +87,7 @@ pub(crate) fn file_spec(
         block_bytes,
         direct,
         read_only: false,
+        shared: false,
     }
 }
 

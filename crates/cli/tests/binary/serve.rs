@@ -146,6 +146,28 @@ fn what_survives_keeps_its_identity_and_its_data() {
     second.stop();
 }
 
+/// Two processes that write to one file would undo each other's work.
+#[test]
+fn a_file_has_one_process_unless_they_share_it() {
+    let folder = Folder::new("shared");
+    let file = text(&folder.path("disk.img")).to_owned();
+    let create = format!("{file},size=1MiB");
+    let alone = Target::start("epoll", &["--file", &create]);
+    for words in [["target", "--file", &file], ["bench", &format!("file:{file}"), "--quiet"]] {
+        let refused = weft("epoll", words);
+        assert_eq!(refused.code, Some(1), "{words:?}");
+        let told = refused.fault();
+        assert!(told.contains("is in use by another process") && told.contains(&file), "{told}");
+    }
+    alone.stop();
+    let shared = format!("{create},shared");
+    let both = [(); 2].map(|()| Target::start("epoll", &["--file", &shared]));
+    let data = pattern(4096);
+    assert_eq!(weft_with_stdin("epoll", &["write", &both[0].url(1)], &data).code, Some(0));
+    assert!(both[1].weft("read", 1, &["--block-count", "1"]).stdout == data);
+    both.into_iter().for_each(Target::stop);
+}
+
 #[test]
 fn ports_hosts_and_advertised_addresses_are_kept() {
     let host = "nqn.2024-01.io.example:host";

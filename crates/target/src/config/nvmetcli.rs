@@ -355,7 +355,7 @@ impl Reader<'_> {
         }
         let path = PathBuf::from(path);
         let device = if (self.is_block)(&path) {
-            DeviceSpec::Block { path, read_only: false }
+            DeviceSpec::Block { path, read_only: false, shared: false }
         } else {
             DeviceSpec::File {
                 path,
@@ -363,6 +363,7 @@ impl Reader<'_> {
                 block_bytes: None,
                 direct: None,
                 read_only: false,
+                shared: false,
             }
         };
         self.note_unknown(&format!("{at}.device"), &entry.device, &["path", "uuid", "nguid"]);

@@ -133,6 +133,8 @@ struct NamespaceKeys {
     eui64: Option<HexId<8>>,
     #[serde(default)]
     read_only: bool,
+    #[serde(default)]
+    shared: bool,
 }
 
 /// A size in any of the forms of [`weft_backend::bytes`], of the width that is wanted.
@@ -327,10 +329,13 @@ impl NamespaceKeys {
                 block_bytes,
                 direct: self.direct,
                 read_only: self.read_only,
+                shared: self.shared,
             },
-            (None, None, None, Some(path), None) => {
-                DeviceSpec::Block { path: path.clone(), read_only: self.read_only }
-            }
+            (None, None, None, Some(path), None) => DeviceSpec::Block {
+                path: path.clone(),
+                read_only: self.read_only,
+                shared: self.shared,
+            },
             (None, None, None, None, Some(Device(device))) => device.clone(),
             (None, None, None, None, None) => {
                 return Err(ConfigError::new(at, "the namespace has no device")
@@ -351,6 +356,9 @@ impl NamespaceKeys {
         }
         if self.direct.is_some() && !is_file {
             return Err(misplaced("direct", "`file`"));
+        }
+        if self.shared && !is_file && self.block.is_none() {
+            return Err(misplaced("shared", "`file` and `block`"));
         }
         if block_bytes.is_some() && (self.block.is_some() || self.device.is_some()) {
             return Err(misplaced("block-size", "`memory`, `null` and `file`"));

@@ -91,6 +91,7 @@ fn every_key_of_the_form_is_in_the_example() {
         "nguid",
         "eui64",
         "read-only",
+        "shared",
     ] {
         let shown = EXAMPLE.lines().any(|line| {
             let line = line.trim_start_matches(['#', ' ']);
@@ -121,9 +122,13 @@ fn every_device_is_read() {
         block_bytes: Some(512),
         direct: Some(false),
         read_only: true,
+        shared: true,
     };
     assert_eq!(
-        device("file = '/a'\nsize = '1MiB'\nblock-size = 512\ndirect = false\nread-only = true"),
+        device(
+            "file = '/a'\nsize = '1MiB'\nblock-size = 512\ndirect = false\nread-only = true\n\
+             shared = true"
+        ),
         file
     );
     assert_eq!(device("file = '/a'"), "file:/a".parse().expect("a device"));
