@@ -1,16 +1,15 @@
 //! What every connection of a group works with.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_reactor::{Buffer, Owner, Postbox, Reactor};
 
 use super::devices::Devices;
+use super::line::Line;
 use super::message::{ConnectionId, Message};
 use crate::directory::{Directory, HostKey};
 use crate::limits;
 use crate::snapshot::Snapshot;
-use weft_transport::Slot;
 
 /// Completions for listeners and their timers.
 pub(crate) const LISTENERS: Owner = Owner(0);
@@ -37,8 +36,8 @@ pub(crate) struct Core {
     pub(crate) directory: Arc<Directory>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) devices: Devices,
-    /// Commands that wait for a buffer, oldest first.
-    pub(crate) starved: VecDeque<(usize, Slot)>,
+    /// Who has commands that wait for a buffer.
+    pub(crate) starved: Line,
     /// Surveys that this group has asked for.
     pub(crate) surveys: u64,
     /// What the connection that is being looked at may still begin in this turn, in bytes.

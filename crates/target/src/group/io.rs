@@ -5,6 +5,8 @@
 //! all namespaces counts its devices down. Where there is no buffer for a command, it waits its
 //! turn ([`Work::Starved`]).
 
+use std::collections::VecDeque;
+
 use weft_backend::{Completion as Done, Failure, Operation};
 use weft_nvme::{Command, Completion, Nqn, Status};
 use weft_nvmf::queue::{
@@ -31,6 +33,10 @@ pub(crate) struct Io {
     host: HostKey,
     /// What is under way, by slot.
     work: Vec<Work>,
+    /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
+    starved: VecDeque<Slot>,
+    /// The queue is in the group's line of those who wait.
+    in_line: bool,
     /// Requests that devices have.
     at_devices: usize,
     /// Slots that hold work, whether or not a device has it.
@@ -60,6 +66,17 @@ enum Work {
     Second { write: DeviceCommand, first: Slot, data: Option<Buffer> },
 }
 
+/// What became of another try to get a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// A command has one, and others of the queue may still wait.
+    Served { has_more: bool },
+    /// There is none.
+    Starved,
+    /// None of the queue's commands waits.
+    Nobody,
+}
+
 impl Io {
     pub(super) fn new(
         id: ConnectionId,
@@ -80,6 +97,8 @@ impl Io {
             owner,
             host,
             work,
+            starved: VecDeque::new(),
+            in_line: false,
             at_devices: 0,
             busy: 0,
             closed: false,
@@ -150,6 +169,7 @@ impl Io {
         if !std::mem::replace(&mut self.closed, true) {
             core.directory.hold_gate(&self.host);
             self.work.clear();
+            self.starved.clear();
             self.busy = 0;
         }
     }
@@ -208,22 +228,31 @@ impl Io {
         true
     }
 
-    /// A command that waited for a buffer tries again. `false`: there is still none.
-    pub(super) fn retry(
-        &mut self,
-        slot: Slot,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) -> bool {
-        match self.work.get(slot.index()) {
-            Some(Work::Starved(device)) => {
-                let device = *device;
-                let Some(buffer) = take_buffer(&device, core) else { return false };
-                self.take(slot);
-                self.begin_with(slot, device, buffer, transport, core);
-                true
-            }
-            _ => true,
+    /// The command that has waited longest for a buffer tries again.
+    pub(super) fn retry(&mut self, transport: &mut TargetConnection, core: &mut Core) -> Retry {
+        while let Some(slot) = self.starved.front().copied() {
+            let Some(Work::Starved(device)) = self.work.get(slot.index()) else {
+                self.starved.pop_front();
+                continue;
+            };
+            let device = *device;
+            let Some(buffer) = take_buffer(&device, core) else { return Retry::Starved };
+            self.starved.pop_front();
+            self.take(slot);
+            self.begin_with(slot, device, buffer, transport, core);
+            self.in_line = !self.starved.is_empty();
+            return Retry::Served { has_more: self.in_line };
+        }
+        self.in_line = false;
+        Retry::Nobody
+    }
+
+    /// A command waits until there is a buffer for it.
+    fn starve(&mut self, slot: Slot, device: DeviceCommand, core: &mut Core) {
+        self.put(slot, Work::Starved(device));
+        self.starved.push_back(slot);
+        if !std::mem::replace(&mut self.in_line, true) {
+            core.starved.join(self.id.index);
         }
     }
 
@@ -310,12 +339,11 @@ impl Io {
                 transport.complete(slot, self.queue.fail(&device, status));
             }
             (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
-                match take_buffer(&device, core) {
+                // What comes free may be for somebody else first.
+                let buffer = (!core.starved.is_held()).then(|| take_buffer(&device, core));
+                match buffer.flatten() {
                     Some(buffer) => self.begin_with(slot, device, buffer, transport, core),
-                    None => {
-                        self.put(slot, Work::Starved(device));
-                        core.starved.push_back((self.id.index, slot));
-                    }
+                    None => self.starve(slot, device, core),
                 }
             }
         }

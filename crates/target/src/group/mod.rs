@@ -12,6 +12,7 @@ mod connections;
 mod core;
 mod devices;
 mod io;
+mod line;
 mod listen;
 mod message;
 
@@ -31,6 +32,8 @@ use self::connection::{Connection, Fate, Role};
 use self::connections::Connections;
 use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, HOARDERS, LISTENERS};
 use self::devices::Devices;
+use self::io::Retry;
+use self::line::Line;
 use self::listen::{Arriving, Listeners};
 use self::message::{Arrival, Route};
 use crate::config::Listen;
@@ -85,7 +88,7 @@ impl Group {
                 directory,
                 snapshot: Arc::clone(&snapshot),
                 devices: Devices::new(Counters::new(directory_words)),
-                starved: std::collections::VecDeque::new(),
+                starved: Line::default(),
                 surveys: 0,
                 allowance: 0,
                 draining: false,
@@ -264,19 +267,25 @@ impl Group {
         any
     }
 
+    /// Gives memory that has come free to those who wait for it.
     fn retry_starved(&mut self) {
-        while let Some((index, slot)) = self.core.starved.pop_front() {
-            let mut served = true;
-            self.with(index, |connection, core| {
+        let mut position = 0;
+        while let Some(index) = self.core.starved.at(position) {
+            let mut outcome = Retry::Nobody;
+            self.with_quietly(index, |connection, core| {
                 if let Role::Io(io) = &mut connection.role {
-                    served = io.retry(slot, &mut connection.transport, core);
+                    outcome = io.retry(&mut connection.transport, core);
                 }
+                matches!(outcome, Retry::Served { .. })
             });
-            if !served {
-                self.core.starved.push_front((index, slot));
-                break;
+            match outcome {
+                Retry::Served { has_more } => {
+                    self.core.starved.served(position, has_more);
+                    self.look();
+                }
+                Retry::Starved => position += 1,
+                Retry::Nobody => drop(self.core.starved.leave(position)),
             }
-            self.look();
         }
     }
 
