@@ -30,6 +30,10 @@ pub const IDLE_MESSAGE_BYTES: usize = 64 * 1024;
 /// How long a connection must be quiet for that.
 pub const IDLE_TIME: Duration = Duration::from_secs(1);
 
+/// A host that is asked for data must send this share of it in the time for which it may stall:
+/// one that sends a byte now and then holds memory as well as one that sends none.
+pub const STALL_SHARE: usize = 16;
+
 /// Queues of this depth or less, and connections before Connect, may use the pool's reserve: they
 /// cannot take much of it, and admin queues are among them (`NVME_AQ_DEPTH` of Linux is 32).
 pub const SHALLOW_QUEUE_DEPTH: u16 = 32;

@@ -268,10 +268,11 @@ impl TargetConnection {
     }
 
     /// Bytes of the pool that wait for the host, which has not moved for so long: it neither sends
-    /// the data that it was asked for nor takes what it is sent.
+    /// the data that it was asked for nor takes what it is sent. One that sends hardly any of it
+    /// is found when it is asked for the second time, after at least that long.
     #[must_use]
-    pub fn hoard(&self, now: Duration, patience: Duration) -> usize {
-        match &self.inner {
+    pub fn hoard(&mut self, now: Duration, patience: Duration) -> usize {
+        match &mut self.inner {
             Inner::Tcp(connection) => connection.hoard(now, patience),
             // The device moves the data, and gives a host up that does not.
             Inner::Rdma(_) => 0,

@@ -38,8 +38,9 @@ pub struct Limits {
     /// for commands as long, but 10 s at most.
     pub drain_timeout: Duration,
     /// How long a host may hold memory without moving (it neither sends the data that it was asked
-    /// for nor takes what it is sent) while others wait for some, 100 ms to 10 min. Default 10 s:
-    /// a third of the I/O timeout of the Linux host.
+    /// for, or less than a sixteenth of it in twice this time, nor takes what it is sent) while
+    /// others wait for some, 100 ms to 10 min. Default 10 s: a third of the I/O timeout of the
+    /// Linux host.
     pub stall_timeout: Duration,
     /// The shortest keep-alive timeout that is honoured; shorter ones are rounded up to it. 100 ms
     /// to 1 h. Default 1 s: what the granularity (KAS) of the Linux target comes to.

@@ -72,9 +72,9 @@ impl Connections {
     }
 
     /// The connection that has most of something, if any has some of it.
-    pub(crate) fn largest(&self, amount: impl Fn(&Connection) -> usize) -> Option<usize> {
-        let each = self.places.iter().enumerate().filter_map(|(index, place)| {
-            let amount = amount(place.connection.as_deref()?);
+    pub(crate) fn largest(&mut self, amount: impl Fn(&mut Connection) -> usize) -> Option<usize> {
+        let each = self.places.iter_mut().enumerate().filter_map(|(index, place)| {
+            let amount = amount(place.connection.as_deref_mut()?);
             (amount > 0).then_some((amount, index))
         });
         each.max().map(|(_, index)| index)

@@ -173,8 +173,48 @@ fn the_protocols_own_data_has_a_reserve() {
     });
 }
 
+/// Who waits for much does not keep those from memory who wait for little: they take turns.
+#[test]
+fn small_commands_do_not_wait_behind_a_large_one() {
+    let mut config = with_small_pool(config(&["memory:16MiB"]));
+    config.limits.transfer_bytes = 2 << 20;
+    // Nobody is sent away.
+    config.limits.stall_timeout = Duration::from_secs(600);
+    on_each_driver(&config, |target| {
+        let at = address(target);
+        let (_admin, controller) = Peer::admin(at);
+        let mut greedy = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+        let mut write = |id, megabytes: u32| {
+            let write = read_write(NvmOpcode::WRITE, 1, 0, megabytes * 256)
+                .with_command_id(id)
+                .with_data_pointer(Descriptor::transport(megabytes << 20));
+            greedy.command(write, &[]);
+        };
+        // All of the pool but the reserve, and then some.
+        (0..7).for_each(|id| write(id, 2));
+        write(7, 1);
+        (8..16).for_each(|id| write(id, 2));
+        let requests: Vec<_> = (0..8).map(|_| greedy.receive().ready_to_transfer()).collect();
+        let mut modest = Raw::io(at, &Hello::io(controller, 2), DigestOptions(0));
+        let data_pointer = Descriptor::transport(4096);
+        let read = read_write(NvmOpcode::READ, 1, 0, 1).with_data_pointer(data_pointer);
+        modest.command(read.with_command_id(1), &[]);
+        let flush = Command::new(NvmOpcode::FLUSH).with_namespace_id(1).with_command_id(2);
+        modest.command(flush, &[]);
+        assert_eq!(modest.receive().completion().command_id.get(), 2, "the read waits");
+        // Room for one of 1 MiB, not for one of 2 MiB.
+        let data = pattern(MEGABYTE, 1);
+        let last = requests.last().expect("eight");
+        assert_eq!(last.command_id.get(), 7);
+        let pdu = greedy.data(last, 0, &data, true);
+        greedy.send(&pdu);
+        assert_eq!(modest.receive().data.len(), 4096);
+        assert_eq!(modest.receive().completion().command_id.get(), 1);
+    });
+}
+
 /// Asks for memory and then does not move: its data does not come.
-fn sends_nothing(at: SocketAddr) -> (Raw, Raw) {
+fn sends_nothing(at: SocketAddr) -> Vec<Raw> {
     let (admin, controller) = Raw::admin(at);
     let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
     for id in 0..32 {
@@ -184,11 +224,55 @@ fn sends_nothing(at: SocketAddr) -> (Raw, Raw) {
         raw.command(write, &[]);
     }
     raw.receive().ready_to_transfer();
-    (admin, raw)
+    vec![admin, raw]
+}
+
+/// The same, but now and then a byte comes, and a small write is done: not silent, but no faster.
+fn dribbles(at: SocketAddr) -> Vec<Raw> {
+    let (admin, controller) = Raw::admin(at);
+    let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    for id in 0..32 {
+        let write = read_write(NvmOpcode::WRITE, 1, 0, 256)
+            .with_command_id(id)
+            .with_data_pointer(Descriptor::transport(1 << 20));
+        raw.command(write, &[]);
+    }
+    let request = raw.receive().ready_to_transfer();
+    let pdu = raw.data(&request, 0, &pattern(MEGABYTE, 1), true);
+    let mut stream = raw.stream().try_clone().expect("another handle");
+    std::thread::spawn(move || {
+        for byte in pdu.chunks(1) {
+            if std::io::Write::write_all(&mut stream, byte).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    vec![admin, raw]
+}
+
+/// The same, on many queues: each has begun to send the data of one write.
+fn begins_to_send(at: SocketAddr) -> Vec<Raw> {
+    let (admin, controller) = Raw::admin(at);
+    let begin = |queue_id| {
+        let mut raw = Raw::io(at, &Hello::io(controller, queue_id), DigestOptions(0));
+        let write = read_write(NvmOpcode::WRITE, 1, 0, 256)
+            .with_data_pointer(Descriptor::transport(1 << 20));
+        raw.command(write, &[]);
+        raw
+    };
+    let mut queues: Vec<Raw> = (1..=15).map(begin).collect();
+    for raw in &mut queues {
+        let request = raw.receive().ready_to_transfer();
+        let pdu = raw.data(&request, 0, &pattern(MEGABYTE, 1), true);
+        raw.send(&pdu[..1000]);
+    }
+    queues.push(admin);
+    queues
 }
 
 /// The same, of one that does not take what it has asked for.
-fn takes_nothing(at: SocketAddr) -> (Raw, Raw) {
+fn takes_nothing(at: SocketAddr) -> Vec<Raw> {
     let (admin, controller) = Raw::admin(at);
     let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
     for id in 0..100 {
@@ -197,11 +281,11 @@ fn takes_nothing(at: SocketAddr) -> (Raw, Raw) {
             .with_data_pointer(Descriptor::transport(1 << 20));
         raw.command(read, &[]);
     }
-    (admin, raw)
+    vec![admin, raw]
 }
 
 /// The same, with log pages, for which nobody has to be allowed anything.
-fn takes_no_log_page(at: SocketAddr) -> (Raw, Raw) {
+fn takes_no_log_page(at: SocketAddr) -> Vec<Raw> {
     let (mut admin, controller) = Raw::admin(at);
     let raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
     for id in 0..30 {
@@ -212,7 +296,7 @@ fn takes_no_log_page(at: SocketAddr) -> (Raw, Raw) {
             .with_data_pointer(Descriptor::transport(1 << 20));
         admin.command(page, &[]);
     }
-    (admin, raw)
+    vec![admin, raw]
 }
 
 /// A host that holds memory and does not move does not keep others from theirs for long.
@@ -222,7 +306,8 @@ fn a_host_that_stalls_gives_way() {
     config.limits.stall_timeout = Duration::from_millis(300);
     on_each_driver(&config, |target| {
         let at = address(target);
-        for stall in [sends_nothing, takes_nothing, takes_no_log_page] {
+        let stalls = [sends_nothing, begins_to_send, dribbles, takes_nothing, takes_no_log_page];
+        for stall in stalls {
             let stalled = stall(at);
             let (_admin, controller) = Peer::admin_as(at, &Hello::admin().of_other_host());
             let hello = Hello::io(controller, 1).of_other_host();

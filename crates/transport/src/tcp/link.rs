@@ -56,7 +56,12 @@ enum Receiving {
     Idle,
     Connect,
     Bytes,
-    Direct { slot: u16, start: usize },
+    /// `held` bytes of a command's buffer are with the reactor.
+    Direct {
+        slot: u16,
+        start: usize,
+        held: usize,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +151,8 @@ pub(crate) struct Link {
     sent_at: Duration,
     /// When something came last.
     received_at: Duration,
+    /// Bytes that have come, ever.
+    received: u64,
     receiving: Receiving,
     pub(crate) input: Option<Input>,
     /// A buffer that came back from a receive that did not end well.
@@ -173,6 +180,7 @@ impl Link {
             sending_bytes: 0,
             sent_at: Duration::ZERO,
             received_at: Duration::ZERO,
+            received: 0,
             receiving: Receiving::Idle,
             input: None,
             returned: None,
@@ -216,6 +224,19 @@ impl Link {
         now.saturating_sub(self.received_at) >= patience
     }
 
+    /// Bytes that have come, ever.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Bytes of a command's buffer that data is being received into.
+    pub(crate) fn lent_bytes(&self) -> usize {
+        match self.receiving {
+            Receiving::Direct { held, .. } => held,
+            _ => 0,
+        }
+    }
+
     pub(crate) fn is_receiving(&self) -> bool {
         self.receiving != Receiving::Idle
     }
@@ -242,7 +263,7 @@ impl Link {
         len: usize,
     ) {
         let Some(socket) = self.socket else { return };
-        self.receiving = Receiving::Direct { slot, start };
+        self.receiving = Receiving::Direct { slot, start, held: buffer.len() };
         let range = start..start + len;
         reactor.submit(self.token(RECEIVE), Operation::ReceiveInto { socket, buffer, range });
     }
@@ -346,6 +367,9 @@ impl Link {
     fn handle_receive(&mut self, reactor: &mut Reactor, outcome: Outcome) -> Happened {
         let receiving = std::mem::replace(&mut self.receiving, Receiving::Idle);
         self.received_at = reactor.turn_time();
+        if let Outcome::Received { len, .. } | Outcome::ReceivedInto { len, .. } = &outcome {
+            self.received = self.received.wrapping_add(*len as u64);
+        }
         if !self.is_open() {
             self.discard(reactor, outcome, receiving);
             return Happened::Nothing;
@@ -360,7 +384,7 @@ impl Link {
                 self.input = Some(Input { store: Store::Received(buffer), start: 0, end: len });
                 Happened::Input
             }
-            (Outcome::ReceivedInto { buffer, len }, Receiving::Direct { slot, start })
+            (Outcome::ReceivedInto { buffer, len }, Receiving::Direct { slot, start, .. })
                 if len > 0 =>
             {
                 Happened::Direct { slot, buffer, start, len }

@@ -11,7 +11,7 @@ use weft_nvmf::tcp::{Fault, Negotiated, Sink};
 use weft_reactor::{Buffer, Owner, Reactor, SocketId, Stream};
 
 use super::link::{Happened, Input, Link};
-use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH};
+use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH, STALL_SHARE};
 use crate::target::{CapsuleData, Event, Limits};
 use crate::{CloseReason, DataDigestError, Slot};
 
@@ -49,6 +49,14 @@ struct Starved {
     bytes: usize,
 }
 
+/// What a connection held and had received when somebody looked.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    at: Duration,
+    held: usize,
+    received: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Connection {
     link: Link,
@@ -61,6 +69,8 @@ pub(crate) struct Connection {
     unsent: usize,
     events: VecDeque<Event>,
     limits: Limits,
+    /// What was found when it was last asked what it holds.
+    seen: Option<Seen>,
     /// Why the connection ends, once it does; taken when that has been raised.
     reason: Option<CloseReason>,
 }
@@ -135,14 +145,27 @@ impl Connection {
         self.session.in_flight()
     }
 
-    /// Bytes that it holds for a host that has done nothing about them for so long.
-    pub(crate) fn hoard(&self, now: Duration, patience: Duration) -> usize {
-        let fetching = if self.is_paused() || !self.link.is_silent(now, patience) {
-            0
-        } else {
-            self.slots.iter().filter_map(|state| state.buffer.as_deref()).map(<[u8]>::len).sum()
+    /// Bytes that it holds for a host that has done nothing about them for so long, or too little
+    /// since it was last asked.
+    pub(crate) fn hoard(&mut self, now: Duration, patience: Duration) -> usize {
+        let buffers = self.slots.iter().filter_map(|state| state.buffer.as_deref());
+        let held = match self.is_paused() {
+            true => 0,
+            false => buffers.map(<[u8]>::len).sum::<usize>() + self.link.lent_bytes(),
         };
-        fetching + self.link.stuck_bytes(now, patience)
+        let received = self.link.received();
+        let dribbles = self.seen.is_some_and(|seen| {
+            // Of what it held then and holds now: what it was asked for since may take its time.
+            let owed = seen.held.min(held) / STALL_SHARE;
+            let since = now.saturating_sub(seen.at);
+            let moved = usize::try_from(received.wrapping_sub(seen.received)).unwrap_or(usize::MAX);
+            (patience..=3 * patience).contains(&since) && moved < owed
+        });
+        if self.seen.is_none_or(|seen| now.saturating_sub(seen.at) >= patience) {
+            self.seen = Some(Seen { at: now, held, received });
+        }
+        let is_still = dribbles || self.link.is_silent(now, patience);
+        self.link.stuck_bytes(now, patience) + if is_still { held } else { 0 }
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
@@ -283,6 +306,7 @@ impl Connection {
             unsent: 0,
             events: VecDeque::new(),
             limits,
+            seen: None,
             reason: None,
         }
     }
