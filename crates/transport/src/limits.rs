@@ -23,6 +23,9 @@ pub const CLOSE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 /// How often a connection that found the pool empty looks again, when nothing else happens.
 pub const POOL_RETRY: Duration = Duration::from_millis(1);
 
+/// How long a host that may be overlooked (on soft-iWARP) has to speak before it is nudged.
+pub const FIRST_MESSAGE_PATIENCE: Duration = Duration::from_millis(250);
+
 /// A message that has grown beyond this is given up once its connection is quiet, in bytes:
 /// idle connections are to stay below 300 KiB.
 pub const IDLE_MESSAGE_BYTES: usize = 64 * 1024;

@@ -2,7 +2,8 @@
 //!
 //! Work is gathered and posted as one chain at the end of a turn, receives first. Of a chain only
 //! the last request, and those whose end somebody waits for, ask for a completion: as the send
-//! queue ends its work in order, one completion ends all that was posted before it.
+//! queue ends its work in order, one completion ends all that was posted before it. Except for
+//! READs: each ends with its own completion, because soft-iWARP lets later work overtake them.
 //!
 //! A buffer that work names stays in the books until that work has ended, or until the queue
 //! pair is gone: then the device does not touch it any more.
@@ -44,6 +45,8 @@ struct Posted {
     sequence: u32,
     what: Option<u16>,
     buffer: Option<Buffer>,
+    is_read: bool,
+    ended: bool,
 }
 
 /// The end of a piece of work.
@@ -56,7 +59,7 @@ pub(crate) enum Ended {
         /// Bytes of it.
         bytes: u32,
     },
-    /// What was posted with this mark is done, as is everything before it.
+    /// What was posted with this mark is done.
     Sent {
         /// The mark.
         what: u16,
@@ -76,6 +79,7 @@ pub(crate) struct Pair {
     received: Buffer,
     sizes: Sizes,
     inline_bytes: usize,
+    soft_iwarp: bool,
     sequence: u32,
     chain: Vec<SendWork>,
     receives: Vec<ReceiveWork>,
@@ -106,6 +110,7 @@ impl Pair {
         messages.bytes_mut().fill(0);
         received.bytes_mut().fill(0);
         let mut held = hold.borrow_mut();
+        let soft_iwarp = held.attributes().soft_iwarp;
         let lease = held.lease(sizes.sends.saturating_add(sizes.receives).saturating_add(1))?;
         let options = QueuePairOptions {
             send_depth: sizes.sends,
@@ -125,6 +130,7 @@ impl Pair {
             received,
             sizes,
             inline_bytes: usize::try_from(limits.inline_bytes).unwrap_or(0),
+            soft_iwarp,
             sequence: 0,
             chain: Vec::with_capacity(depth(sizes.sends)),
             receives: Vec::with_capacity(depth(sizes.receives)),
@@ -190,7 +196,8 @@ impl Pair {
             None => Piece::default(),
         };
         drop(hold);
-        let inline = data.is_none() && bytes.len() <= self.inline_bytes;
+        let fits = data.is_none() && bytes.len() <= self.inline_bytes;
+        let inline = fits && may_be_inline(operation, self.soft_iwarp);
         self.push(operation, [message, piece], inline, false, what, data);
         Ok(())
     }
@@ -207,8 +214,15 @@ impl Pair {
     ) -> io::Result<()> {
         let number = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
         let piece = self.hold.borrow_mut().piece(buffer, number(start), number(length))?;
-        self.push(operation, [piece, Piece::default()], false, what.is_some(), what, None);
+        let signalled = what.is_some() || self.soft_iwarp;
+        self.push(operation, [piece, Piece::default()], false, signalled, what, None);
         Ok(())
+    }
+
+    /// Gathers a READ of nothing. Its answer makes the other messages be noticed that came before.
+    pub(crate) fn push_nudge(&mut self) {
+        let operation = SendOperation::Read { address: 0, key: 0 };
+        self.push(operation, [Piece::default(); 2], false, true, None, None);
     }
 
     /// Keeps a buffer until everything gathered so far has ended.
@@ -231,7 +245,8 @@ impl Pair {
         self.sequence = self.sequence.wrapping_add(1) & !RECEIVE;
         let work = self.seat.work(sequence);
         self.chain.push(SendWork { work, operation, pieces, signalled, inline });
-        self.posted.push_back(Posted { sequence, what, buffer });
+        let is_read = matches!(operation, SendOperation::Read { .. });
+        self.posted.push_back(Posted { sequence, what, buffer, is_read, ended: false });
     }
 
     /// Posts what was gathered.
@@ -271,15 +286,30 @@ impl Pair {
             tell(Ended::Received { index: number & !RECEIVE, bytes: completion.bytes });
             return Ok(());
         }
-        while let Some(posted) = self.posted.pop_front() {
-            if let Some(what) = posted.what {
-                tell(Ended::Sent { what, buffer: posted.buffer });
+        self.end_sends(number, tell);
+        Ok(())
+    }
+
+    /// What was posted with this number has ended, and what was before it but for READs.
+    fn end_sends(&mut self, number: u32, mut tell: impl FnMut(Ended)) {
+        let Some(front) = self.posted.front() else { return };
+        let distance = number.wrapping_sub(front.sequence) & !RECEIVE;
+        let index = usize::try_from(distance).unwrap_or(usize::MAX);
+        if index >= self.posted.len() {
+            return;
+        }
+        for (at, posted) in self.posted.iter_mut().take(index + 1).enumerate() {
+            if posted.is_read && at < index || std::mem::replace(&mut posted.ended, true) {
+                continue;
             }
-            if posted.sequence == number {
-                break;
+            let buffer = posted.buffer.take();
+            if let Some(what) = posted.what {
+                tell(Ended::Sent { what, buffer });
             }
         }
-        Ok(())
+        while self.posted.front().is_some_and(|posted| posted.ended) {
+            self.posted.pop_front();
+        }
     }
 
     pub(crate) fn connect(&mut self, parameters: &Parameters) -> io::Result<()> {
@@ -324,7 +354,25 @@ impl Drop for Pair {
     }
 }
 
+fn may_be_inline(operation: SendOperation, soft_iwarp: bool) -> bool {
+    !(soft_iwarp && matches!(operation, SendOperation::SendInvalidate { .. }))
+}
+
 fn told(failed: PostError) -> io::Error {
     log::debug!("{} work requests were posted, the next was not", failed.posted);
     failed.error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn soft_iwarp_invalidates_nothing_inline() {
+        let invalidate = SendOperation::SendInvalidate { key: 1 };
+        for soft_iwarp in [false, true] {
+            assert!(may_be_inline(SendOperation::Send, soft_iwarp));
+            assert_eq!(may_be_inline(invalidate, soft_iwarp), !soft_iwarp);
+        }
+    }
 }

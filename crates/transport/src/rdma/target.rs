@@ -20,7 +20,9 @@ use super::listen::Incoming;
 use super::pair::{Ended, Pair, Sizes};
 use super::verbs::{Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion};
 use crate::deadline::Deadline;
-use crate::limits::{POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, SHALLOW_QUEUE_DEPTH};
+use crate::limits::{
+    FIRST_MESSAGE_PATIENCE, POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, SHALLOW_QUEUE_DEPTH,
+};
 use crate::seats::Seat;
 use crate::target::{CapsuleData, Event, Limits};
 use crate::{CHORE, CloseReason, DEADLINE, KINDS, NEWS, Slot};
@@ -69,6 +71,8 @@ pub(crate) struct Connection {
     capsule_bytes: usize,
     initiator_depth: usize,
     can_invalidate: bool,
+    /// Whether the first message may be there without being noticed.
+    may_overlook: bool,
     slots: Vec<SlotState>,
     free: Vec<u16>,
     /// Room for in-capsule data, by receive.
@@ -111,6 +115,7 @@ impl Connection {
             capsule_bytes,
             initiator_depth: 0,
             can_invalidate: false,
+            may_overlook: false,
             slots: Vec::new(),
             free: (0..entries).rev().collect(),
             inside: Vec::new(),
@@ -189,6 +194,7 @@ impl Connection {
         // A host that serves no READs can still send its data in capsules.
         self.initiator_depth = initiator_depth.min(attributes.initiator_depth_max).into();
         self.can_invalidate = attributes.send_with_invalidate;
+        self.may_overlook = attributes.soft_iwarp && self.initiator_depth > 0;
         for _ in 0..entries {
             let buffer = reactor.pool().take(self.capsule_bytes);
             self.inside.push(Some(buffer.ok_or(io::ErrorKind::OutOfMemory)?));
@@ -249,6 +255,7 @@ impl Connection {
             _ => {
                 self.waits_for_memory = false;
                 self.look_at_capsules(reactor);
+                self.nudge(reactor);
             }
         }
         self.finish_close(reactor);
@@ -371,6 +378,7 @@ impl Connection {
             Happened::Established { .. } => {
                 if self.stage == Stage::Accepting {
                     self.stage = Stage::Live;
+                    self.wait_to_nudge(reactor);
                 }
                 return;
             }
@@ -388,6 +396,29 @@ impl Connection {
             _ => return,
         };
         self.shut(reactor, reason);
+    }
+
+    /// Where the first message may lie unnoticed, something is to be sent that has an answer. Not
+    /// soon: the host may not know yet that the connection stands.
+    fn wait_to_nudge(&self, reactor: &mut Reactor) {
+        if self.may_overlook && self.stage == Stage::Live && !self.has_queue {
+            let at = reactor.now().saturating_add(FIRST_MESSAGE_PATIENCE);
+            reactor.set_timer(self.token(CHORE), at);
+        }
+    }
+
+    fn nudge(&mut self, reactor: &mut Reactor) {
+        let idle = self.in_flight() == 0 && self.arrived.is_empty();
+        if let Some(pair) = &mut self.pair
+            && self.may_overlook
+            && self.stage == Stage::Live
+            && !self.has_queue
+            && idle
+            && pair.is_quiet()
+        {
+            pair.push_nudge();
+        }
+        self.wait_to_nudge(reactor);
     }
 
     fn handle_work(&mut self, reactor: &mut Reactor, completion: &WorkCompletion) {

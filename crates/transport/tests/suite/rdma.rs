@@ -103,6 +103,9 @@ fn data_arrives_on_every_kind_of_device() {
             kinds.push(conditions);
         }
     }
+    for hold_reads in [false, true] {
+        kinds.push(soft_iwarp(hold_reads));
+    }
     for conditions in kinds {
         let (fabric, mut rig) = rig(conditions);
         let admin = rig.connect(admin_options());
@@ -111,6 +114,36 @@ fn data_arrives_on_every_kind_of_device() {
         exercise(&mut rig, admin);
         close(&fabric, rig);
     }
+}
+
+fn soft_iwarp(hold_reads: bool) -> Conditions {
+    let mut conditions = Conditions { hold_reads, ..Conditions::default() };
+    conditions.attributes.kind = DeviceKind::Iwarp;
+    conditions.attributes.soft_iwarp = true;
+    conditions
+}
+
+#[test]
+fn a_read_that_is_overtaken_has_not_ended() {
+    let (fabric, mut rig) = rig(soft_iwarp(true));
+    let host = rig.connect(options());
+    for round in 1..20 {
+        for key in 0..32 {
+            // An answer follows each READ.
+            rig.hosts[host].write(&rig.reactor, key, &pattern(key + 100 * round, 16_384));
+            rig.flush(host);
+            rig.turn();
+            rig.hosts[host].read(&rig.reactor, 1000 + key, 4096);
+            rig.flush(host);
+            rig.turn();
+            rig.hosts[host].endings.clear();
+        }
+        rig.finish(host);
+        for key in 0..32 {
+            assert_eq!(rig.target.stored[&key], pattern(key + 100 * round, 16_384));
+        }
+    }
+    close(&fabric, rig);
 }
 
 #[test]

@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use weft_reactor::{Pool, Waker};
 
-pub use real::{Found, devices, unusable};
+pub use real::{Found, devices};
 pub(crate) use types::{
     Access, Happened, ManagerEvent, Parameters, Piece, PostError, PrivateData, QueuePairLimits,
     QueuePairOptions, ReceiveWork, SendOperation, SendWork, WorkCompletion,

@@ -31,6 +31,13 @@ pub struct Attributes {
     pub responder_resources_max: u8,
     /// Whether a send can invalidate a key of the peer's (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
     pub send_with_invalidate: bool,
+    /// Whether it is Linux' soft-iWARP (siw), which differs from what the verbs promise:
+    /// - what is sent inline cannot invalidate a key;
+    /// - an unsignalled WRITE lends its pages to TCP, which may read them when later work has
+    ///   ended; a signalled one is copied;
+    /// - work is done while a READ posted before it is under way;
+    /// - on the side that accepts a connection, the first message can lie until something follows.
+    pub soft_iwarp: bool,
 }
 
 /// What carries a device's traffic.

@@ -30,7 +30,10 @@ pub(super) struct DeviceHandle {
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(super) struct DeviceLimits {
-    before: [u32; 27],
+    before: [u32; 24],
+    pub(super) vendor_id: u32,
+    vendor_part_id: u32,
+    hw_ver: u32,
     pub(super) max_qp: u32,
     pub(super) max_qp_wr: u32,
     pub(super) device_cap_flags: u32,
@@ -221,6 +224,8 @@ pub(super) struct Connection {
 
 /// `IBV_TRANSPORT_IWARP`.
 pub(super) const TRANSPORT_IWARP: c_int = 1;
+/// The vendor that soft-iWARP says it is from.
+pub(super) const VENDOR_SOFT_IWARP: u32 = 0x62_6d74;
 /// `IBV_LINK_LAYER_ETHERNET`.
 pub(super) const LINK_ETHERNET: u8 = 2;
 /// `IBV_PORT_ACTIVE`.
@@ -369,6 +374,7 @@ mod tests {
             (offset_of!(Context, post_recv), 216),
             (offset_of!(DeviceHandle, node_type), 16),
             (offset_of!(DeviceHandle, transport_type), 20),
+            (offset_of!(DeviceLimits, vendor_id), 96),
             (offset_of!(DeviceLimits, max_qp), 108),
             (offset_of!(DeviceLimits, max_qp_wr), 112),
             (offset_of!(DeviceLimits, device_cap_flags), 116),

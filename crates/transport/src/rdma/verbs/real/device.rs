@@ -81,10 +81,6 @@ impl Device {
         port: u8,
     ) -> io::Result<Self> {
         let attributes = attributes(functions, context, port)?;
-        if let Some(why) = unusable(attributes.kind) {
-            let why = format!("the RDMA device {} cannot be used: {why}", attributes.name);
-            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
-        }
         Ok(Self { domain: Rc::new(Domain::open(functions, context)?), attributes })
     }
 
@@ -261,13 +257,6 @@ impl Drop for Region {
     }
 }
 
-/// Why devices of a kind are not used, if they are not.
-///
-/// Over soft-iWARP data came back wrong and answers were lost, for a reason that is not known yet.
-pub fn unusable(kind: DeviceKind) -> Option<&'static str> {
-    (kind == DeviceKind::Iwarp).then_some("iWARP is not safe for data yet")
-}
-
 /// What a device can do, seen from one of its ports.
 pub(super) fn attributes(
     functions: &Functions,
@@ -301,6 +290,7 @@ pub(super) fn attributes(
         initiator_depth_max: depth(limits.max_qp_init_rd_atom),
         responder_resources_max: depth(limits.max_qp_rd_atom),
         send_with_invalidate: limits.device_cap_flags & abi::MEMORY_MANAGEMENT_EXTENSIONS != 0,
+        soft_iwarp: kind == DeviceKind::Iwarp && limits.vendor_id == abi::VENDOR_SOFT_IWARP,
     })
 }
 

@@ -58,6 +58,10 @@ pub(super) struct QueuePair {
     /// Those of them that were done without a completion since the last one.
     silent: u32,
     failed: bool,
+    /// The next message will not be noticed before another comes.
+    overlooks: bool,
+    /// A message that was not noticed, and the key that it invalidates.
+    overlooked: Option<(Vec<u8>, Option<u32>)>,
     initiator_depth: u8,
     responder_resources: u8,
 }
@@ -97,6 +101,8 @@ impl QueuePair {
             sends: 0,
             silent: 0,
             failed: false,
+            overlooks: false,
+            overlooked: None,
             initiator_depth: 0,
             responder_resources: 0,
         }
@@ -106,6 +112,10 @@ impl QueuePair {
     pub(super) fn agree(&mut self, parameters: &Parameters) {
         self.initiator_depth = parameters.initiator_depth;
         self.responder_resources = parameters.responder_resources;
+    }
+
+    pub(super) fn overlook_first(&mut self, overlooks: bool) {
+        self.overlooks = overlooks;
     }
 
     pub(super) fn free_sends(&mut self, count: u32) {
@@ -135,6 +145,7 @@ impl State {
 
     pub(super) fn post_send(&mut self, key: u64, chain: &[SendWork]) -> Result<(), PostError> {
         self.counts.doorbells += 1;
+        let soft_iwarp = self.conditions.attributes.soft_iwarp;
         for (posted, work) in chain.iter().enumerate() {
             let pair = self.pair(key).map_err(|error| PostError { posted, error })?;
             let bytes: u32 = work.pieces.iter().map(|piece| piece.bytes).sum();
@@ -142,12 +153,13 @@ impl State {
                 let error = io::ErrorKind::OutOfMemory.into();
                 return Err(PostError { posted, error });
             }
-            if work.inline && bytes > pair.inline_bytes {
+            let invalidates = matches!(work.operation, SendOperation::SendInvalidate { .. });
+            if work.inline && (bytes > pair.inline_bytes || soft_iwarp && invalidates) {
                 let error = io::ErrorKind::InvalidInput.into();
                 return Err(PostError { posted, error });
             }
             pair.sends += 1;
-            if !pair.held.is_empty() {
+            if !pair.held.is_empty() && !soft_iwarp {
                 pair.held.push_back(*work);
                 continue;
             }
@@ -261,9 +273,14 @@ impl State {
             SendOperation::Read { address, key: remote } => {
                 self.check_read(key, peer)?;
                 self.counts.reads += 1;
-                self.transfer(key, peer, work, address, remote, true)
+                self.transfer(key, peer, work, address, remote, true)?;
+                self.notice(key)
             }
             SendOperation::Write { address, key: remote } => {
+                // Its memory would be read later, who knows when.
+                if self.conditions.attributes.soft_iwarp && !work.signalled {
+                    return Err(LOCAL_OPERATION);
+                }
                 self.counts.writes += 1;
                 self.transfer(key, peer, work, address, remote, false)
             }
@@ -301,12 +318,35 @@ impl State {
             }
         }
         let other = self.pair(peer).map_err(|_| WorkStatus::RETRIES_EXCEEDED)?;
+        if std::mem::take(&mut other.overlooks) {
+            other.overlooked = Some((message, invalidated));
+            return Ok(());
+        }
+        self.notice(peer)?;
+        self.arrive(peer, &message, invalidated)
+    }
+
+    /// A message that was overlooked arrives after all.
+    fn notice(&mut self, key: u64) -> Result<(), WorkStatus> {
+        match self.pair(key).ok().and_then(|pair| pair.overlooked.take()) {
+            Some((message, invalidated)) => self.arrive(key, &message, invalidated),
+            None => Ok(()),
+        }
+    }
+
+    fn arrive(
+        &mut self,
+        peer: u64,
+        message: &[u8],
+        invalidated: Option<u32>,
+    ) -> Result<(), WorkStatus> {
+        let other = self.pair(peer).map_err(|_| WorkStatus::RETRIES_EXCEEDED)?;
         let (domain, number, queue) = (other.domain, other.number, other.completions);
         let Some(receive) = other.receives.pop_front() else {
             self.counts.receiver_not_ready += 1;
             return Err(WorkStatus::RECEIVER_NOT_READY);
         };
-        let status = self.fill(domain, &receive, &message);
+        let status = self.fill(domain, &receive, message);
         if let Some(remote) = invalidated {
             self.counts.invalidations += 1;
             match self.regions.get_mut(&remote) {

@@ -4,7 +4,8 @@
 //! is an error at once, a READ beyond what was agreed is refused, keys, bounds and rights are
 //! checked for every access, a send queue is full until completions have been polled, and a
 //! completion queue that overflows fails its queue pairs. Everything happens as it is posted,
-//! unless [`Conditions::hold_reads`] says otherwise.
+//! unless [`Conditions::hold_reads`] says otherwise. As soft-iWARP it refuses what that does
+//! not do, or does when it is too late, and overlooks the first message to whoever accepts.
 //!
 //! All of a [`Fabric`]'s state is behind one lock, so that reactors of several threads can meet
 //! on it. No clock and no thread is involved: in a simulated world the same run has the same
@@ -40,8 +41,8 @@ pub struct Conditions {
     pub attributes: Attributes,
     /// Bytes that can be sent inline.
     pub inline_bytes: u32,
-    /// An RDMA READ, and what was posted after it, is done only when its completion queue is
-    /// polled.
+    /// An RDMA READ, and what was posted after it (but on soft-iWARP), is done only when its
+    /// completion queue is polled.
     pub hold_reads: bool,
 }
 
@@ -59,6 +60,7 @@ impl Default for Conditions {
                 initiator_depth_max: 16,
                 responder_resources_max: 16,
                 send_with_invalidate: true,
+                soft_iwarp: false,
             },
             inline_bytes: 64,
             hold_reads: false,

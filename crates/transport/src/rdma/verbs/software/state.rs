@@ -300,6 +300,7 @@ impl State {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         pair.agree(&parameters);
+        pair.overlook_first(self.conditions.attributes.soft_iwarp);
         let peer = end.peer.filter(|_| !self.unreachable);
         end.stage = Stage::Connected;
         match peer.and_then(|peer| self.ends.get_mut(&peer)) {
@@ -410,7 +411,8 @@ impl State {
         most: usize,
         into: &mut Vec<WorkCompletion>,
     ) -> usize {
-        if self.conditions.hold_reads {
+        let overtaken = self.conditions.attributes.soft_iwarp;
+        if self.conditions.hold_reads && !overtaken {
             self.release_reads(key);
         }
         let Some(queue) = self.queues.get_mut(&key) else { return 0 };
@@ -420,6 +422,10 @@ impl State {
             if let Some(pair) = self.ends.get_mut(&of).and_then(|end| end.queue_pair.as_mut()) {
                 pair.free_sends(frees);
             }
+        }
+        // What was posted behind a READ is seen before the READ's data is there.
+        if self.conditions.hold_reads && overtaken && count == 0 {
+            self.release_reads(key);
         }
         count
     }
