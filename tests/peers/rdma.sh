@@ -1,26 +1,27 @@
-# RDMA over soft-RoCE, all inside the guest: one function a step. Namespace 1 of weft's target is
-# 64 MiB of memory with blocks of 512 bytes, namespace 2 the same with blocks of 4096.
+# RDMA over soft-RoCE (or what KIND says), all inside the guest: one function a step. Namespace 1 of
+# weft's target is 64 MiB of memory with blocks of 512 bytes, namespace 2 the same with blocks of 4096.
 . /share/lib.sh
 
 TRANSPORT=rdma
 ADDRESS=10.9.0.1
 PORT=4420
 LINK=rdma0
+KIND=${KIND:-rxe}
 
 device() {
     ip link add $LINK type veth peer name rdma1
     ip link set $LINK up
     ip link set rdma1 up
     ip address add $ADDRESS/24 dev $LINK
-    rdma link add rxe0 type rxe netdev $LINK
+    rdma link add ${KIND}0 type $KIND netdev $LINK
     rdma link
     within 10 active
     /share/weft rdma devices
-    /share/weft rdma devices | grep -q rxe0
+    /share/weft rdma devices | grep -q ${KIND}0
 }
 
 active() {
-    rdma link show rxe0/1 | grep -q 'state ACTIVE'
+    rdma link show ${KIND}0/1 | grep -q 'state ACTIVE'
 }
 
 # url NSID
@@ -220,7 +221,7 @@ killed_under_load() {
 
 # resources: queue pairs, identifiers and the rest that the device has given out
 resources() {
-    rdma resource show | sed -n 's/.*rxe0: //p'
+    rdma resource show | sed -n "s/.*${KIND}0: //p"
 }
 
 # field NAME of the resources
@@ -259,18 +260,33 @@ nothing_is_left_behind() {
     kernel_is_content
 }
 
+# link up|down: soft-iWARP is TCP, which goes from one address of a machine to another through lo.
+link() {
+    ip link set $LINK "$1"
+    [ $KIND = rxe ] || ip link set lo "$1"
+}
+
 # The device is down for longer than the keep-alive timeout: the target gives the controller up. The
 # last step, because soft-RoCE of this kernel makes no connection again after that, to Linux' own
-# target neither.
+# target neither. Over soft-iWARP the host comes back.
 link_goes() {
     begin
-    connect --keep-alive-tmo=4
-    verified "$(namespace 2)" --size=256k --bs=4k --name=before
-    ip link set $LINK down
+    connect --keep-alive-tmo=4 --reconnect-delay=1 --ctrl-loss-tmo=120
+    local controller device
+    controller=$(controllers)
+    device=$(namespace 2)
+    verified "$device" --size=256k --bs=4k --name=before
+    link down
     expired() { grep -q 'left controller.*keep-alive' /share/target.log; }
     within 30 expired
     cat /share/target.log
     kill -0 "$(cat /tmp/target.pid)" || fail "the target is gone"
-    ip link set $LINK up
+    link up
+    if [ $KIND != rxe ]; then
+        reconnected() { dmesg | grep -q 'Successfully reconnected' && is_live "$controller"; }
+        within 60 reconnected
+        verified "$device" --size=256k --bs=4k --name=after
+        disconnect
+    fi
     stop
 }

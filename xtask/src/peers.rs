@@ -8,6 +8,7 @@
 
 mod bench;
 mod block;
+mod iwarp;
 mod kernel_host;
 mod kernel_target;
 mod process;
@@ -53,7 +54,7 @@ struct Suite {
 }
 
 const SUITES: &[&Suite] =
-    &[&kernel_host::SUITE, &kernel_target::SUITE, &block::SUITE, &rdma::SUITE];
+    &[&kernel_host::SUITE, &kernel_target::SUITE, &block::SUITE, &rdma::SUITE, &iwarp::SUITE];
 
 /// Which driver of the reactor our side uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +109,12 @@ pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: 
                     && filter.is_none_or(|filter| name.contains(filter))
             };
             let steps: Vec<&Step> = suite.steps.iter().filter(chosen).collect();
-            if !steps.is_empty() {
+            if steps.is_empty() {
+                continue;
+            }
+            if let Some(reason) = iwarp::missing(suite, &image) {
+                report.skip(suite.name, steps.len(), reason);
+            } else {
                 run_suite(root, report, &image, &weft, *driver, suite, &steps);
             }
         }

@@ -4,6 +4,7 @@
 //! a binary that does not build.
 
 use crate::fuzz;
+use crate::guest;
 use crate::instructions;
 use crate::peers::{self, Driver};
 use crate::report::Report;
@@ -77,6 +78,11 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
             Extent::All => &[Driver::Uring, Driver::Epoll],
             _ => &[Driver::Uring, Driver::EpollBriefly],
         };
+        if extent == Extent::All {
+            report.check("guest/siw", || {
+                guest::siw::prepare(&guest::Image::prepare(false)?).map(drop)
+            });
+        }
         peers::run(root, &mut report, drivers, None);
     }
     Ok(report.finish())

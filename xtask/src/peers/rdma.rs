@@ -14,7 +14,7 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-const STEPS: &[Step] = &[
+pub(super) const STEPS: &[Step] = &[
     step("discover", |bench| bench.guest("discover").map(drop)),
     step("kernel_host_data", |bench| bench.guest("kernel_host_data").map(drop)),
     step("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
