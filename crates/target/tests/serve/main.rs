@@ -15,3 +15,4 @@ mod reload;
 mod statistics;
 mod stopping;
 mod support;
+mod turns;

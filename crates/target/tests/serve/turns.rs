@@ -1,0 +1,179 @@
+//! What a turn of a group begins, turn by turn, in a simulated world.
+
+use std::net::SocketAddr;
+
+use weft_nvme::fabrics::{PropertySet, PropertySize};
+use weft_nvme::property::Offset;
+use weft_nvme::{Command, NvmOpcode};
+use weft_reactor::simulation::{NetworkConditions, World};
+use weft_reactor::{Owner, Patience, Reactor};
+use weft_target::LocalTarget;
+use weft_target::config::Config;
+use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+
+use crate::support::config;
+use crate::support::peer::{Hello, enabled, read_write};
+
+/// A target of one group, and a host on a reactor of its own, all of them turned by hand.
+struct Scene {
+    world: World,
+    target: LocalTarget,
+    host: Reactor,
+    address: SocketAddr,
+    queues: Vec<HostConnection>,
+    /// Answers that have come, by queue.
+    answers: Vec<usize>,
+}
+
+impl Scene {
+    /// A host with an admin queue and so many I/O queues.
+    fn new(io_queues: u16) -> Self {
+        // Wide enough for everything to come at once.
+        let network = NetworkConditions { window_bytes: 64 << 20, ..NetworkConditions::default() };
+        let world = World::new(1, network);
+        let config = Config {
+            ports: vec![crate::support::port(1, "10.0.0.2:4420")],
+            ..config(&["null:1GiB"])
+        };
+        let target = LocalTarget::new(&config, vec![Reactor::simulated(&world)]).expect("a target");
+        let (host, address) = (Reactor::simulated(&world), "10.0.0.2:4420".parse().expect("one"));
+        let (queues, answers) = (Vec::new(), Vec::new());
+        let mut scene = Self { world, target, host, address, queues, answers };
+        let controller = scene.connect(&Hello::admin());
+        let offset = Offset::CONTROLLER_CONFIGURATION;
+        let enable = PropertySet::new(offset, PropertySize::Four, enabled().0.into());
+        scene.run(0, enable.to_command(), HostData::None);
+        for queue_id in 1..=io_queues {
+            scene.connect(&Hello::io(controller, queue_id));
+        }
+        scene
+    }
+
+    fn connect(&mut self, hello: &Hello) -> u16 {
+        let queue = self.queues.len();
+        let tag = u32::try_from(queue).expect("few");
+        let options = hello.options(self.address, HostOptions::default());
+        let connection =
+            HostConnection::connect(&mut self.host, Owner(1), tag, self.address, options);
+        self.queues.push(connection);
+        self.answers.push(0);
+        assert!(matches!(self.next_event(queue), HostEvent::Ready { .. }));
+        let mut buffer = self.host.pool().take(1024).expect("room");
+        buffer.copy_from_slice(weft_nvme::Wire::bytes(&hello.data()));
+        self.run(queue, hello.command(), HostData::ToController(buffer))
+    }
+
+    /// Runs one command; the low half of its result.
+    fn run(&mut self, queue: usize, command: Command, data: HostData) -> u16 {
+        self.queues[queue].submit(command, data).expect("a slot");
+        match self.next_event(queue) {
+            HostEvent::Completed { completion, .. } => {
+                assert!(completion.status().is_success(), "{}", completion.status());
+                u16::try_from(completion.dword0() & 0xffff).expect("16 bits")
+            }
+            other => panic!("no completion: {other:?}"),
+        }
+    }
+
+    fn next_event(&mut self, queue: usize) -> HostEvent {
+        for _ in 0..1000 {
+            self.host_turn();
+            if let Some(event) = self.queues[queue].poll_event() {
+                return event;
+            }
+            self.target.turn();
+            self.world.advance();
+        }
+        panic!("nothing comes");
+    }
+
+    fn host_turn(&mut self) {
+        let mut completions = Vec::new();
+        self.host.poll(Patience::NoWait, &mut completions);
+        for completion in completions {
+            let queue = weft_transport::tag_of(completion.token) as usize;
+            self.queues[queue].handle(&mut self.host, completion);
+        }
+        for queue in &mut self.queues {
+            queue.flush(&mut self.host);
+        }
+    }
+
+    /// Reads of so many blocks of 4 KiB each, to be sent at once.
+    fn submit_reads(&mut self, queue: usize, count: usize, blocks: u32) {
+        for _ in 0..count {
+            let buffer = self.host.pool().take(blocks as usize * 4096).expect("room");
+            let read = read_write(NvmOpcode::READ, 1, 0, blocks);
+            let data = HostData::FromController(buffer);
+            self.queues[queue].submit(read, data).expect("a slot");
+        }
+    }
+
+    /// Reads that have gone to the device.
+    fn begun(&self) -> u64 {
+        self.target.watch().read(self.world.now())[0].served[0].reads
+    }
+
+    /// What was begun after each turn, from the first that begins anything to the last.
+    fn turns(&mut self) -> Vec<u64> {
+        self.host_turn();
+        // All of it is there before the target looks.
+        let (now, travel) = (self.world.now(), NetworkConditions::default().latency);
+        while self.world.now() <= now + travel && self.world.advance() {}
+        let before = self.begun();
+        let mut turns = Vec::new();
+        for _ in 0..1000 {
+            self.target.turn();
+            let begun = self.begun() - before;
+            if begun != turns.last().copied().unwrap_or(0) {
+                turns.push(begun);
+            }
+        }
+        turns
+    }
+
+    /// Answers that have come by queue, once nothing more comes.
+    fn collect(&mut self) -> Vec<usize> {
+        for _ in 0..1000 {
+            self.host_turn();
+            for (queue, answers) in self.queues.iter_mut().zip(&mut self.answers) {
+                while let Some(event) = queue.poll_event() {
+                    assert!(matches!(event, HostEvent::Completed { .. }), "{event:?}");
+                    *answers += 1;
+                }
+            }
+            self.target.turn();
+            self.world.advance();
+        }
+        self.answers.clone()
+    }
+}
+
+/// 64 commands, or 512 KiB of data, and the rest in turns of its own, without anything happening.
+#[test]
+fn a_turn_begins_so_much_of_a_connection_and_no_more() {
+    for (count, blocks, expected) in [
+        (100, 1, vec![64, 100]),
+        (127, 2, vec![64, 127]),
+        (64, 1, vec![64]),
+        (10, 32, vec![4, 8, 10]),
+        // The last that begins may go beyond.
+        (7, 50, vec![3, 6, 7]),
+        (3, 256, vec![1, 2, 3]),
+    ] {
+        let mut scene = Scene::new(1);
+        scene.submit_reads(1, count, blocks);
+        assert_eq!(scene.turns(), expected, "{count} reads of {blocks} blocks");
+        assert_eq!(scene.collect(), [0, count], "all are answered");
+    }
+}
+
+/// What is left of one connection does not keep another waiting.
+#[test]
+fn a_deep_queue_does_not_use_up_the_turn_of_others() {
+    let mut scene = Scene::new(2);
+    scene.submit_reads(1, 120, 1);
+    scene.submit_reads(2, 3, 1);
+    assert_eq!(scene.turns(), [64 + 3, 120 + 3]);
+    assert_eq!(scene.collect(), [0, 120, 3]);
+}
