@@ -283,3 +283,6 @@ impl BlockDevice for MemoryDevice {
         self.done.extend(self.long.drain(..).map(gone));
     }
 }
+
+#[cfg(test)]
+mod tests;

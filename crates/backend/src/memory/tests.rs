@@ -1,0 +1,95 @@
+use super::*;
+use weft_reactor::simulation::{NetworkConditions, World};
+
+const BLOCKS: u64 = 64;
+
+fn scene() -> (Reactor, Box<dyn BlockDevice>, MemoryFactory) {
+    let mut reactor = Reactor::simulated(&World::new(1, NetworkConditions::default()));
+    let factory = MemoryFactory::new(BLOCKS * 4096, 4096).unwrap();
+    let device = factory.open(&mut reactor, Owner(1)).unwrap();
+    (reactor, device, factory)
+}
+
+fn write(reactor: &Reactor, block: u64, byte: u8) -> Operation {
+    let mut from = reactor.pool().take(4096).unwrap();
+    from.fill(byte);
+    Operation::Write { block, blocks: 1, from, durable: false }
+}
+
+fn read(reactor: &Reactor, block: u64) -> Operation {
+    let mut into = reactor.pool().take(4096).unwrap();
+    into.fill(0xee);
+    Operation::Read { block, blocks: 1, into }
+}
+
+fn done(device: &mut dyn BlockDevice) -> Vec<Completion> {
+    std::iter::from_fn(|| device.poll_completion()).collect()
+}
+
+fn tags(completions: &[Completion]) -> Vec<u64> {
+    completions.iter().map(|completion| completion.tag).collect()
+}
+
+/// So many wait for their memory and no more; the flush is the latest time for all.
+#[test]
+fn a_turns_requests_wait_for_each_others_memory_and_for_nothing_else() {
+    let (mut reactor, mut device, _factory) = scene();
+    let ahead = u64::try_from(AHEAD).unwrap();
+    for tag in 0..ahead {
+        let operation = read(&reactor, tag);
+        device.submit(&mut reactor, Request { tag, operation });
+        assert!(device.poll_completion().is_none(), "{tag} was not waited for");
+    }
+    for tag in ahead..3 * ahead {
+        let operation = read(&reactor, tag);
+        device.submit(&mut reactor, Request { tag, operation });
+        assert_eq!(tags(&done(&mut *device)), [tag - ahead], "the oldest makes room");
+    }
+    assert_eq!(device.in_flight(), AHEAD);
+    device.flush(&mut reactor);
+    assert_eq!(tags(&done(&mut *device)), (2 * ahead..3 * ahead).collect::<Vec<_>>());
+    assert_eq!(device.in_flight(), 0);
+}
+
+/// Who writes and reads a block in one turn finds there what was written, in the order of asking.
+#[test]
+fn requests_of_a_turn_are_carried_out_in_their_order() {
+    for count in [1, 3, AHEAD, AHEAD + 1, 5 * AHEAD] {
+        let (mut reactor, mut device, _factory) = scene();
+        let mut completions = Vec::new();
+        for round in 0..count {
+            let (byte, tag) = (u8::try_from(round).unwrap(), round as u64);
+            let operation = write(&reactor, 7, byte);
+            device.submit(&mut reactor, Request { tag: 2 * tag, operation });
+            let operation = read(&reactor, 7);
+            device.submit(&mut reactor, Request { tag: 2 * tag + 1, operation });
+        }
+        device.flush(&mut reactor);
+        completions.extend(done(&mut *device));
+        assert_eq!(tags(&completions), (0..2 * count as u64).collect::<Vec<_>>());
+        for (completion, round) in completions.iter().skip(1).step_by(2).zip(0u8..) {
+            let bytes = completion.buffer.as_deref().unwrap();
+            assert!(bytes.iter().all(|byte| *byte == round), "{round} of {count}");
+        }
+    }
+}
+
+/// A device that is closed executes nothing that it has only begun.
+#[test]
+fn what_was_begun_when_the_device_closes_is_not_done() {
+    let (mut reactor, mut device, factory) = scene();
+    let operation = write(&reactor, 3, 9);
+    device.submit(&mut reactor, Request { tag: 1, operation });
+    device.close(&mut reactor);
+    device.flush(&mut reactor);
+    let completions = done(&mut *device);
+    assert_eq!(tags(&completions), [1]);
+    assert_eq!(completions[0].result, Err(Failure::Gone));
+    assert!(completions[0].buffer.is_some(), "its buffer comes back");
+    let mut again = factory.open(&mut reactor, Owner(2)).unwrap();
+    let operation = read(&reactor, 3);
+    again.submit(&mut reactor, Request { tag: 2, operation });
+    again.flush(&mut reactor);
+    let found = done(&mut *again);
+    assert!(found[0].buffer.as_deref().unwrap().iter().all(|byte| *byte == 0));
+}
