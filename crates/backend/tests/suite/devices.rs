@@ -286,6 +286,37 @@ fn a_simulated_file_survives_as_far_as_it_was_flushed() {
     rig.finish();
 }
 
+/// Whatever it does, and behind a wrapper, too; and what was not to be durable need not be.
+#[test]
+fn what_is_durable_when_it_completes_survives() {
+    for delayed in [false, true] {
+        for durable in [false, true] {
+            let mut rig = simulated(4, BYTES, delayed);
+            let world = rig.world.clone().unwrap();
+            let (old, new) = (rig.pattern(1, 2), rig.pattern(2, 2));
+            for block in [0, 2, 4] {
+                rig.write(block, &old);
+            }
+            rig.ok(Operation::Flush);
+            let from = rig.buffer(&new);
+            rig.ok(Operation::Write { block: 0, blocks: 2, from, durable });
+            rig.ok(Operation::WriteZeroes { block: 2, blocks: 2, deallocate: false, durable });
+            let (compare, write) = (rig.buffer(&old), rig.buffer(&new));
+            rig.ok(Operation::CompareAndWrite { block: 4, blocks: 2, compare, write, durable });
+            world.crash_files();
+            let (zero, len) = (vec![0; old.len()], old.len());
+            let found = rig.read(0, 6);
+            let expected = if durable { [&new, &zero, &new] } else { [&old, &old, &old] };
+            for (found, (expected, what)) in
+                found.chunks(len).zip(expected.into_iter().zip(["write", "zeroes", "compare"]))
+            {
+                assert!(found == expected, "{what}, durable: {durable}, delayed: {delayed}");
+            }
+            rig.finish();
+        }
+    }
+}
+
 #[test]
 fn a_dropped_device_leaves_the_others_alone() {
     let directory = tempfile::tempdir().unwrap();

@@ -254,3 +254,26 @@ fn block_request<const OPCODE: rustix::ioctl::Opcode>(
     }
     Ok(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+
+    /// The kernel does what it is told about durability, or refuses: a file without a medium, such
+    /// as this one of proc, cannot be written durably, but it can be written.
+    #[test]
+    fn a_durable_write_is_asked_of_the_kernel() {
+        let path = "/proc/self/oom_score_adj";
+        let name = fs::read(path).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        let write = |durable| {
+            let memory = name.as_ptr();
+            let step = Step::Write { memory, len: name.len(), offset: 0, durable };
+            let key = Slab::new().insert(());
+            carry_out(&Job { key, descriptor: file.as_raw_fd(), step })
+        };
+        assert_eq!(write(false), Ok(name.len() as u64));
+        assert_eq!(write(true), Err(Errno::OPNOTSUPP));
+    }
+}

@@ -427,3 +427,39 @@ fn interpret(entry: &cqueue::Entry) -> Option<Ready> {
         is_watched,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::FallocateFlags;
+
+    /// Opcode, descriptor, offset, length and flags as the kernel reads them.
+    fn fields(step: Step) -> (u8, i32, u64, u32, u32) {
+        let entry = file_entry(Fd(7), step);
+        // SAFETY: an entry is a submission queue entry of the kernel's, 64 bytes of plain numbers
+        // (`transmute` sees to the size).
+        let bytes: [u8; 64] = unsafe { std::mem::transmute(entry) };
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let offset = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
+        (bytes[0], word(4).cast_signed(), offset, word(24), word(28))
+    }
+
+    /// RWF_DSYNC and IORING_FSYNC_DATASYNC.
+    const DSYNC: u32 = 2;
+    const DATASYNC: u32 = 1;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn the_kernel_is_asked_for_what_was_asked() {
+        let null = std::ptr::null_mut();
+        let read = fields(Step::Read { memory: null, len: 512, offset: 1 << 40 });
+        assert_eq!(read, (opcode::Read::CODE, 7, 1 << 40, 512, 0));
+        let write = |durable| fields(Step::Write { memory: null, len: 512, offset: 4096, durable });
+        assert_eq!(write(false), (opcode::Write::CODE, 7, 4096, 512, 0));
+        assert_eq!(write(true), (opcode::Write::CODE, 7, 4096, 512, DSYNC));
+        assert_eq!(fields(Step::Sync), (opcode::Fsync::CODE, 7, 0, 0, DATASYNC));
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let hole = fields(Step::Allocate { flags, offset: 8192, length: 1 << 33 });
+        assert_eq!(hole, (opcode::Fallocate::CODE, 7, 8192, flags.bits(), 0));
+    }
+}
