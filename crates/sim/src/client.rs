@@ -24,6 +24,10 @@ pub struct Client {
     /// What each block may hold: a stamp of the write that was acknowledged, or of one of those
     /// about which nothing was said.
     contents: Vec<Vec<u64>>,
+    /// What each block may hold after a crash: what was made durable last, or anything since.
+    survives: Vec<Vec<u64>>,
+    /// How often each block was asked to change or has changed.
+    changes: Vec<u64>,
     next: u64,
     ended: u64,
     lost: u64,
@@ -36,6 +40,10 @@ struct Pending {
     block: u64,
     blocks: u32,
     stamp: u64,
+    /// It is to survive a crash as soon as it is acknowledged.
+    durable: bool,
+    /// Of a flush: how often each block had changed by then, if it is not about to change.
+    seen: Vec<Option<u64>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +53,12 @@ enum Kind {
     Zeroes,
     CompareAndWrite,
     Flush,
+}
+
+impl Kind {
+    fn changes(self) -> bool {
+        matches!(self, Self::Write | Self::Zeroes | Self::CompareAndWrite)
+    }
 }
 
 impl Client {
@@ -57,6 +71,8 @@ impl Client {
             random: Random::new(seed),
             pending: BTreeMap::new(),
             contents: vec![vec![0]; blocks],
+            survives: vec![vec![0]; blocks],
+            changes: vec![0; blocks],
             next: 1,
             ended: 0,
             lost: 0,
@@ -114,6 +130,24 @@ impl Client {
         }
     }
 
+    /// The storage has lost what was not durable. No request may be under way.
+    ///
+    /// # Panics
+    /// If there is one.
+    pub fn crashed(&mut self) {
+        assert!(self.is_idle(), "nobody knows what became of requests that are under way");
+        self.contents.clone_from(&self.survives);
+    }
+
+    /// Reads every block, whatever else it does: what is there must be what may be there.
+    pub fn begin_check(&mut self, rig: &mut Rig) {
+        assert!(self.is_idle());
+        for block in (0..self.contents.len() as u64).step_by(4) {
+            let blocks = (self.contents.len() as u64 - block).min(4);
+            self.submit(Kind::Read, block, u32::try_from(blocks).expect("few"), rig);
+        }
+    }
+
     fn submit(&mut self, kind: Kind, block: u64, blocks: u32, rig: &mut Rig) {
         let tag = self.next;
         let stamp = if kind == Kind::Zeroes { 0 } else { tag };
@@ -133,7 +167,8 @@ impl Client {
                 Operation::Write { block: at, blocks, from: stamped(&written), durable }
             }
             (Kind::Zeroes, _) => {
-                Operation::WriteZeroes { block: at, blocks, deallocate: durable, durable: false }
+                let deallocate = self.random.chance(0.5);
+                Operation::WriteZeroes { block: at, blocks, deallocate, durable }
             }
             (Kind::CompareAndWrite, Some(known)) => Operation::CompareAndWrite {
                 block: at,
@@ -145,7 +180,8 @@ impl Client {
             (Kind::Flush, _) => Operation::Flush,
             // A compare needs to know what is there.
             (Kind::Read | Kind::CompareAndWrite, _) => {
-                let pending = Pending { kind: Kind::Read, block, blocks, stamp };
+                let seen = Vec::new();
+                let pending = Pending { kind: Kind::Read, block, blocks, stamp, durable, seen };
                 self.pending.insert(tag, pending);
                 let into = stamped(&vec![u64::MAX; blocks as usize]);
                 let operation = Operation::Read { block: at, blocks, into };
@@ -155,8 +191,29 @@ impl Client {
             }
         };
         device.submit(reactor, Request { tag, operation });
-        self.pending.insert(tag, Pending { kind, block, blocks, stamp });
+        let seen = if kind == Kind::Flush { self.seen() } else { Vec::new() };
+        if kind != Kind::Flush {
+            self.count_change(block, blocks);
+        }
+        self.pending.insert(tag, Pending { kind, block, blocks, stamp, durable, seen });
         self.next += 1;
+    }
+
+    fn count_change(&mut self, block: u64, blocks: u32) {
+        let changes = &mut self.changes[index(block)..];
+        changes.iter_mut().take(blocks as usize).for_each(|count| *count += 1);
+    }
+
+    /// What a flush that begins now makes durable: blocks that nothing is about to change.
+    fn seen(&self) -> Vec<Option<u64>> {
+        let mut seen: Vec<_> = self.changes.iter().copied().map(Some).collect();
+        for other in self.pending.values().filter(|other| other.kind.changes()) {
+            seen[index(other.block)..]
+                .iter_mut()
+                .take(other.blocks as usize)
+                .for_each(|it| *it = None);
+        }
+        seen
     }
 
     /// What blocks hold, if that is certain.
@@ -180,11 +237,33 @@ impl Client {
                     *may = vec![found];
                 }
             }
-            (Ok(()), Kind::Flush) => {}
-            (Ok(()), _) => contents.fill(vec![pending.stamp]),
+            (Ok(()), Kind::Flush) => {
+                let now = self.changes.iter().zip(&self.contents);
+                for ((seen, (changes, contents)), survives) in
+                    pending.seen.iter().zip(now).zip(&mut self.survives)
+                {
+                    if *seen == Some(*changes) {
+                        survives.clone_from(contents);
+                    }
+                }
+            }
+            (Ok(()), _) => {
+                contents.fill(vec![pending.stamp]);
+                for survives in &mut self.survives[first..first + pending.blocks as usize] {
+                    if pending.durable {
+                        survives.clear();
+                    }
+                    survives.push(pending.stamp);
+                }
+                self.count_change(pending.block, pending.blocks);
+            }
             (Err(Failure::PathLost), Kind::CompareAndWrite) => {
                 self.lost += 1;
                 contents.iter_mut().for_each(|may| may.push(pending.stamp));
+                for survives in &mut self.survives[first..first + pending.blocks as usize] {
+                    survives.push(pending.stamp);
+                }
+                self.count_change(pending.block, pending.blocks);
             }
             (Err(failure), _) => panic!("{tag} {pending:?} failed: {failure}"),
         }

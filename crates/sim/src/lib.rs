@@ -18,6 +18,7 @@
 //! * What was acknowledged is read back; what failed without an answer was either done or not,
 //!   block by block, and stays what it is once it has been read. A write that comes late, after
 //!   its connection has ended and a newer write was acknowledged, is found by this.
+//! * What was flushed, or written to be durable, is there after a crash of the storage.
 //! * No block is ever torn.
 //! * Nothing is left behind: when everybody has gone, every buffer is back.
 

@@ -1,9 +1,11 @@
 //! A world with a target and hosts in it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use weft_backend::{BlockDevice, DeviceFactory};
+use weft_backend::file::SimulatedFileFactory;
+use weft_backend::{BlockDevice, DeviceFactory, DeviceSpec};
 use weft_host::{ControllerDriver, ControllerKind, ControllerState, Options};
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{Owner, Patience, Reactor};
@@ -73,7 +75,8 @@ impl Rig {
         Self::over(Via::Tcp, seed, device, groups, hosts, queues)
     }
 
-    /// The same over any transport.
+    /// The same over any transport. The device `stored:SIZE` is a file of the world, which loses
+    /// in a crash what has not been made durable.
     ///
     /// # Panics
     /// As [`Self::new`].
@@ -87,9 +90,10 @@ impl Rig {
         queues: u32,
     ) -> Self {
         let world = World::new(seed, NetworkConditions::default());
-        let config = config(device, &via);
+        let (spec, devices) = stored(device, &world);
+        let config = config(&spec, &via);
         let reactors = (0..groups).map(|_| Reactor::simulated(&world)).collect();
-        let target = LocalTarget::new(&config, reactors).expect("a target");
+        let target = LocalTarget::with_devices(&config, reactors, devices).expect("a target");
         let (hosts_to_be, completions) = (Vec::new(), Vec::new());
         let mut rig = Self { world, target, config, hosts: hosts_to_be, via, completions };
         rig.settle();
@@ -273,6 +277,19 @@ impl Rig {
         self.target.turn();
         happened
     }
+}
+
+/// Devices that the rig has made, by the specs that they stand for.
+type Made = Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>;
+
+/// What is to be configured for a device, and what the rig has to make for that.
+fn stored(device: &str, world: &World) -> (String, Made) {
+    let Some(size) = device.strip_prefix("stored:") else { return (device.to_owned(), Vec::new()) };
+    let bytes = weft_backend::bytes::parse(size).expect("a size");
+    let file = SimulatedFileFactory::new(world.add_file(bytes), bytes, 4096).expect("a file");
+    let placeholder = format!("file:/stored,size={size}");
+    let spec = placeholder.parse().expect("a device");
+    (placeholder, vec![(spec, Arc::new(file))])
 }
 
 fn config(device: &str, via: &Via) -> Config {

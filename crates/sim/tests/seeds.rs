@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_reactor::simulation::{NetworkConditions, Random};
+use weft_reactor::simulation::{NetworkConditions, Random, StorageConditions};
 use weft_sim::{Client, Rig, Via};
 use weft_transport::rdma::WorkStatus;
 use weft_transport::rdma::software::{Conditions, Fabric};
@@ -175,4 +175,48 @@ fn an_old_write_never_lands_after_a_newer_one() {
 fn the_same_seed_is_the_same_run() {
     let once = run(7, "delay:read=50us,write=2ms:memory:4MiB", rough(), 150);
     assert_eq!(once, run(7, "delay:read=50us,write=2ms:memory:4MiB", rough(), 150));
+}
+
+/// Requests between two crashes.
+const BETWEEN_CRASHES: u64 = 40;
+
+/// Whatever was flushed or written to be durable survives a crash of the storage, whichever queue
+/// it came by and whatever the network did meanwhile.
+#[test]
+fn what_is_durable_survives() {
+    for (seed, via, network) in [
+        (600, Via::Tcp, NetworkConditions::default()),
+        (601, Via::Tcp, rough()),
+        (602, Via::Tcp, rough()),
+        (603, Via::Rdma(Fabric::new(Conditions::default())), NetworkConditions::default()),
+        (604, Via::Loopback, NetworkConditions::default()),
+    ] {
+        let mut rig = Rig::over(via, seed, "stored:4MiB", 2, 2, 2);
+        rig.world.set_network(network);
+        let jitter = Duration::from_micros(500);
+        rig.world.set_storage(StorageConditions { jitter, ..StorageConditions::default() });
+        let mut clients: Vec<_> = (0..rig.hosts())
+            .map(|host| Client::new(seed ^ host as u64, host, (host * BLOCKS) as u64, BLOCKS))
+            .collect();
+        for crash in 1..=15 {
+            let enough = |client: &Client| client.ended() >= crash * 2 * BETWEEN_CRASHES;
+            while !clients.iter().all(|client| enough(client) && client.is_idle()) {
+                for client in clients.iter_mut().filter(|client| !enough(client)) {
+                    client.begin(&mut rig);
+                }
+                rig.step();
+                clients.iter_mut().for_each(|client| client.collect(&mut rig));
+            }
+            rig.world.crash_files();
+            for client in &mut clients {
+                client.crashed();
+                client.begin_check(&mut rig);
+            }
+            while !clients.iter().all(Client::is_idle) {
+                rig.step();
+                clients.iter_mut().for_each(|client| client.collect(&mut rig));
+            }
+        }
+        rig.finish();
+    }
 }

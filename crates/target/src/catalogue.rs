@@ -29,6 +29,9 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Catalogue {
     entries: Vec<Entry>,
+    /// Devices that the target's owner has made: who is configured to have one of these specs has
+    /// that device.
+    given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
     /// Device indices that have been given out.
     devices: u32,
     shared: BTreeMap<String, Arc<SubsystemShared>>,
@@ -51,8 +54,13 @@ struct Entry {
 
 impl Catalogue {
     pub(crate) fn new() -> Self {
+        Self::with_devices(Vec::new())
+    }
+
+    pub(crate) fn with_devices(given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>) -> Self {
         Self {
             entries: Vec::new(),
+            given,
             devices: 0,
             shared: BTreeMap::new(),
             discovery_shared: SubsystemShared::new(),
@@ -132,9 +140,13 @@ impl Catalogue {
                     (entry.index, Arc::clone(&entry.factory), Some(entry.identity))
                 }
                 None => {
-                    let factory = namespace.device.build().map_err(|error| {
-                        TargetError::device(&subsystem.nqn, namespace.nsid, &error)
-                    })?;
+                    let given = self.given.iter().find(|(spec, _)| *spec == namespace.device);
+                    let factory = match given {
+                        Some((_, factory)) => Arc::clone(factory),
+                        None => namespace.device.build().map_err(|error| {
+                            TargetError::device(&subsystem.nqn, namespace.nsid, &error)
+                        })?,
+                    };
                     self.devices += 1;
                     (self.devices - 1, factory, None)
                 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_reactor::{Patience, Reactor};
 
 use crate::TargetError;
@@ -30,7 +31,20 @@ impl LocalTarget {
     /// # Errors
     /// One sentence that says what cannot be had.
     pub fn new(config: &Config, reactors: Vec<Reactor>) -> Result<Self, TargetError> {
-        let mut catalogue = Catalogue::new();
+        Self::with_devices(config, reactors, Vec::new())
+    }
+
+    /// The same with devices that the caller has made: a namespace whose spec is one of these has
+    /// that device. For what no configuration can name, such as a file of a simulated world.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_devices(
+        config: &Config,
+        reactors: Vec<Reactor>,
+        devices: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
+    ) -> Result<Self, TargetError> {
+        let mut catalogue = Catalogue::with_devices(devices);
         let snapshot = Arc::new(catalogue.snapshot(config, &BTreeMap::new())?);
         let directory = Directory::new(snapshot, reactors.len());
         let mut posts = Vec::new();
