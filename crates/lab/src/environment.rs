@@ -40,15 +40,20 @@ pub fn this_machine() -> Environment {
             Some((name.replace('/', "."), value.join(" ")))
         })
         .collect();
+    let processor = processor(&text("/proc/cpuinfo"), cpus().len());
+    let mut notes: Vec<String> =
+        emulation(&processor.model).map(str::to_owned).into_iter().collect();
+    notes.extend(clock_source());
+    notes.extend(rdma_devices(Path::new("/sys/class/infiniband")));
     Environment {
         schema: SCHEMA,
         kernel: format!("{} {}", kernel("osrelease"), kernel("version")).trim().to_owned(),
         machine: kernel("hostname"),
-        processor: processor(&text("/proc/cpuinfo"), cpus().len()),
+        processor,
         memory_bytes: memory_bytes(&text("/proc/meminfo")),
         interfaces: interfaces(Path::new("/sys/class/net")),
         sysctls,
-        notes: clock_source().into_iter().collect(),
+        notes,
         ..Environment::default()
     }
 }
@@ -160,9 +165,47 @@ fn clock_source() -> Option<String> {
     (!source.is_empty()).then(|| format!("the kernel's clock source is {source}"))
 }
 
+/// Whether the processor is a program, by what it calls itself.
+fn emulation(model: &str) -> Option<&'static str> {
+    let note = "the processor is emulated: no time measured here says anything of a real one";
+    model.contains("TCG").then_some(note)
+}
+
+/// What there is for RDMA, and whether it is an adapter.
+fn rdma_devices(directory: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut notes: Vec<String> = entries
+        .flatten()
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // A device of its own, on a bus, or none.
+            let what = match entry.path().join("device").exists() {
+                true => "an adapter",
+                false => "software, and says nothing of adapters",
+            };
+            format!("the RDMA device {name} is {what}")
+        })
+        .collect();
+    notes.sort();
+    notes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_looks_like_hardware_is_noted() {
+        assert!(emulation("QEMU TCG CPU version 2.5+").is_some());
+        assert!(emulation("AMD EPYC 9575F 64-Core Processor").is_none());
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(folder.path().join("mlx5_0/device")).expect("a folder");
+        fs::create_dir_all(folder.path().join("rxe0")).expect("a folder");
+        let notes = rdma_devices(folder.path());
+        assert_eq!(notes[0], "the RDMA device mlx5_0 is an adapter");
+        assert!(notes[1].starts_with("the RDMA device rxe0 is software"), "{notes:?}");
+        assert!(rdma_devices(&folder.path().join("none")).is_empty());
+    }
 
     #[test]
     fn a_gid_may_be_an_address() {
