@@ -165,6 +165,21 @@ both_ends() {
     stop
 }
 
+# A study of what there is here: local, TCP and RDMA, with its report
+study() {
+    fresh
+    rm -rf /share/study
+    /share/weft study run local-vs-remote --quick --local memory:16MiB --only pattern=randread \
+        --runtime 300ms --ramp-time 0s --repeats 1 --out /share/study
+    local transport
+    for transport in local tcp rdma; do
+        grep -q "transport=$transport,plain,1,measured" /share/study/results.csv ||
+            fail "nothing was measured over $transport"
+    done
+    grep -q 'is software' /share/study/environment.json
+    grep -q 'Over rdma there were' /share/study/report.html
+}
+
 end_load() {
     local end=$((SECONDS + 120))
     while kill -0 "$(cat /tmp/load.pid)" 2>/dev/null; do

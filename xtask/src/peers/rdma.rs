@@ -15,6 +15,7 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 pub(super) const STEPS: &[Step] = &[
+    step("study", |bench| bench.guest("study").map(drop)),
     step("discover", |bench| bench.guest("discover").map(drop)),
     step("kernel_host_data", |bench| bench.guest("kernel_host_data").map(drop)),
     step("kernel_host_filesystem", |bench| bench.guest("kernel_host_filesystem").map(drop)),
