@@ -22,8 +22,8 @@ pub(crate) enum Waiter {
     Thread(Sender<()>),
     /// A Connect, which may be answered once every group has looked for what the host has left.
     Connect { post: Postbox<Message>, connection: ConnectionId, survey: u64 },
-    /// A Set Features command of a controller.
-    Feature { post: Postbox<Message>, owner: ConnectionId, command_id: u16 },
+    /// A Set Features command of a controller, and what it has come to so far.
+    Feature { post: Postbox<Message>, owner: ConnectionId, command_id: u16, status: Status },
 }
 
 impl Round {
@@ -42,10 +42,10 @@ impl Round {
             Waiter::Connect { post, connection, survey } => {
                 post.post(Message::Surveyed { connection: *connection, survey: *survey });
             }
-            Waiter::Feature { post, owner, command_id } => post.post(Message::Protected {
+            Waiter::Feature { post, owner, command_id, status } => post.post(Message::Protected {
                 owner: *owner,
                 command_id: *command_id,
-                status: Status::SUCCESS,
+                status: *status,
             }),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_backend::Failure;
 use weft_nvme::{Command, Nqn, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::{AdminReply, Controller, ControllerEvent, Effect, EndReason};
@@ -13,6 +14,7 @@ use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use super::connection::{end_reason, timer};
 use super::core::{CONTROLLERS, Core};
+use super::io;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
 use crate::round::{Round, Waiter};
@@ -28,6 +30,10 @@ pub(crate) struct Admin {
     queues: BTreeMap<u16, Queue>,
     /// Commands whose completion comes late, by their identifier.
     pending: BTreeMap<u16, Slot>,
+    /// Namespaces that are being protected, by the command that asked for it.
+    protecting: BTreeMap<u16, u32>,
+    /// The flushes of these, by the command's slot.
+    flushing: BTreeMap<Slot, u16>,
     /// Commands whose data is on its way.
     fetching: BTreeMap<Slot, Command>,
     /// What the timer is set to.
@@ -60,6 +66,8 @@ impl Admin {
             host,
             queues: BTreeMap::new(),
             pending: BTreeMap::new(),
+            protecting: BTreeMap::new(),
+            flushing: BTreeMap::new(),
             fetching: BTreeMap::new(),
             deadline: None,
             closed: None,
@@ -99,7 +107,7 @@ impl Admin {
 
     /// Whether nothing is left of the controller.
     pub(super) fn is_finished(&self) -> bool {
-        self.is_closed() && self.queues.is_empty()
+        self.is_closed() && self.queues.is_empty() && self.flushing.is_empty()
     }
 
     /// Whether the connection is gone.
@@ -168,6 +176,54 @@ impl Admin {
     ) {
         self.controller.handle_event(event);
         self.after(transport, core);
+    }
+
+    /// Every group knows whether a namespace may be written. If it may not be, what has been
+    /// written is made durable before the command is answered, as the Linux target does: nobody
+    /// could be sure of it otherwise.
+    pub(super) fn handle_protected(
+        &mut self,
+        command_id: u16,
+        status: Status,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let nsid = self.protecting.get(&command_id).copied();
+        let slot = self.pending.get(&command_id).copied().filter(|_| !self.is_closed());
+        if let (Some(nsid), Some(slot)) = (nsid, slot)
+            && let Some(view) = core.snapshot.view(&self.subsystem, self.port_id)
+            && let Some(namespace) = view.namespaces.get(&nsid)
+            && core.flush(namespace.device, self.id, slot)
+        {
+            self.flushing.insert(slot, command_id);
+            return;
+        }
+        self.protecting.remove(&command_id);
+        let event = ControllerEvent::WriteProtectDone { command_id, status };
+        self.handle_event(event, transport, core);
+    }
+
+    /// A namespace that was protected is flushed, or cannot be: then it is as it was.
+    pub(super) fn handle_flushed(
+        &mut self,
+        slot: Slot,
+        result: Result<(), Failure>,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
+        let Some(command_id) = self.flushing.remove(&slot) else { return };
+        let Some(nsid) = self.protecting.remove(&command_id) else { return };
+        match result {
+            Ok(()) => {
+                let status = Status::SUCCESS;
+                let event = ControllerEvent::WriteProtectDone { command_id, status };
+                self.handle_event(event, transport, core);
+            }
+            Err(failure) => {
+                let status = io::failure(failure).status();
+                self.publish_write_protect(command_id, nsid, false, status, core);
+            }
+        }
     }
 
     /// A new snapshot is served.
@@ -259,11 +315,25 @@ impl Admin {
     }
 
     fn set_write_protect(&mut self, command_id: u16, nsid: u32, protect: bool, core: &mut Core) {
+        if protect {
+            self.protecting.insert(command_id, nsid);
+        }
+        self.publish_write_protect(command_id, nsid, protect, Status::SUCCESS, core);
+    }
+
+    fn publish_write_protect(
+        &self,
+        command_id: u16,
+        nsid: u32,
+        protect: bool,
+        status: Status,
+        core: &mut Core,
+    ) {
         let subsystem = self.subsystem;
         let snapshot =
             core.directory.update(|current| current.with_write_protect(&subsystem, nsid, protect));
         let Some(post) = core.posts.get(core.id).cloned() else { return };
-        let waiter = Waiter::Feature { post, owner: self.id, command_id };
+        let waiter = Waiter::Feature { post, owner: self.id, command_id, status };
         let round = Arc::new(Round::new(core.posts.len(), waiter));
         for post in &core.posts {
             let (snapshot, round) = (Arc::clone(&snapshot), Arc::clone(&round));

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use weft_backend::Operation;
 use weft_reactor::{Buffer, Owner, Postbox, Reactor};
+use weft_transport::Slot;
 
-use super::devices::Devices;
+use super::devices::{self, Devices};
 use super::line::Line;
 use super::message::{ConnectionId, Message};
 use crate::directory::{Directory, HostKey};
@@ -47,6 +49,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Has a device flushed on behalf of a connection's command. `false`: there is no such device.
+    pub(crate) fn flush(&mut self, device: u32, of: ConnectionId, slot: Slot) -> bool {
+        let tag = devices::tag(of.index, slot);
+        self.devices.submit(device, tag, Operation::Flush, &mut self.reactor)
+    }
+
     /// Notes that the connection begins a command with so many bytes of data.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.allowance = self.allowance.saturating_sub(bytes.max(limits::COMMAND_BYTES));

@@ -636,7 +636,7 @@ fn bytes_of(transfer: Transfer) -> usize {
 }
 
 /// A device's failure in the protocol's words.
-fn failure(failure: Failure) -> DeviceFailure {
+pub(super) fn failure(failure: Failure) -> DeviceFailure {
     match failure {
         Failure::OutOfRange => DeviceFailure::OutOfRange,
         Failure::ReadOnly => DeviceFailure::ReadOnly,

@@ -258,8 +258,12 @@ impl Group {
             any = true;
             let (index, slot) = devices::origin(done.tag);
             self.with(index, |connection, core| {
-                if let Role::Io(io) = &mut connection.role {
-                    io.handle_done(slot, done, &mut connection.transport);
+                match &mut connection.role {
+                    Role::Io(io) => io.handle_done(slot, done, &mut connection.transport),
+                    Role::Admin(admin) => {
+                        admin.handle_flushed(slot, done.result, &mut connection.transport, core);
+                    }
+                    _ => {}
                 }
                 connection.reap(core);
             });
@@ -434,9 +438,8 @@ impl Group {
                 });
             }
             Message::Protected { owner, command_id, status } => {
-                let event = ControllerEvent::WriteProtectDone { command_id, status };
                 self.with_admin(owner, |admin, transport, core| {
-                    admin.handle_event(event, transport, core);
+                    admin.handle_protected(command_id, status, transport, core);
                 });
             }
             Message::Publish { snapshot, round } => self.publish(snapshot, &round),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use weft_nvme::event::Event;
 use weft_nvme::feature::{FeatureId, WriteProtection, WriteProtectionState};
 use weft_nvme::log_page::LogPageId;
+use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, NvmOpcode, Status};
 use weft_target::Target;
 use weft_target::config::Config;
@@ -232,6 +233,29 @@ fn write_protection_reaches_every_queue() {
         for io in queues.iter_mut().chain(&mut others) {
             io.write(1, 0, 1, &bytes).succeeded();
         }
+    });
+}
+
+/// What was written before a namespace is protected is durable when that is answered; if it cannot
+/// be, the namespace is not protected.
+#[test]
+fn what_is_protected_is_flushed_first() {
+    let device = "fault:operation=flush,nth=1,effect=media-write:memory:1MiB";
+    reconfigured(&[device], |target, _| {
+        let (mut admin, mut queues) = host(target);
+        let bytes = pattern(BLOCK, 1);
+        let mut set = |state| {
+            let feature = FeatureId::NAMESPACE_WRITE_PROTECTION;
+            admin.set_feature(feature, 1, WriteProtection::new(state).0).status()
+        };
+        let failed = set(WriteProtectionState::WRITE_PROTECT);
+        assert_eq!(failed.code(), StatusCode::WRITE_FAULT);
+        for io in &mut queues {
+            io.write(1, 0, 1, &bytes).succeeded();
+        }
+        assert!(set(WriteProtectionState::WRITE_PROTECT).is_success(), "the second flush is done");
+        let protected = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
+        assert_eq!(queues[1].write(1, 0, 1, &bytes).status(), protected);
     });
 }
 
