@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use weft_backend::DeviceFactory;
-use weft_host::Controller;
+use weft_host::{Controller, TransportId};
 use weft_lab::{
     Job, Pattern, Polling, Rate, RunResult,
     pacer::Process,
@@ -22,6 +22,7 @@ use crate::{
     output::{self, Format, LiveLine},
     place::{self, Place},
     signals,
+    within::TargetWithin,
 };
 
 /// Options of `weft bench`. Names and meanings are fio's where fio has them.
@@ -40,6 +41,10 @@ pub(crate) struct Options {
     /// numjobs and rate-iops, like iodepth=256,bs=128k. A rate is not taken over.
     #[arg(long, value_name = "JOB", value_parser = beside)]
     beside: Option<Beside>,
+    /// Serve the device by a target within this process and reach it over loopback: what the
+    /// protocol costs without a network.
+    #[arg(long)]
+    loopback: bool,
     /// How to write the result; json is in fio's shape.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
@@ -224,13 +229,15 @@ pub(crate) struct Driven {
     pub(crate) name: String,
     pub(crate) factory: Arc<dyn DeviceFactory>,
     controller: Option<Controller>,
+    /// The target that serves it, if that is within this process.
+    within: Option<TargetWithin>,
 }
 
 impl Driven {
     /// A device of this machine.
     pub(crate) fn local(spec: &weft_backend::DeviceSpec) -> Result<Self, Failure> {
         let factory = place::build(spec).map_err(Failure::Because)?;
-        Ok(Self { name: spec.to_string(), factory, controller: None })
+        Ok(Self { name: spec.to_string(), factory, controller: None, within: None })
     }
 
     /// A namespace across the network.
@@ -244,16 +251,17 @@ impl Driven {
         let nsid = pick(&controller, nsid.or(options.address.nsid))?;
         let factory = Arc::new(controller.factory(nsid)?);
         let address = weft_host::TransportId { nsid: Some(nsid), ..options.address.clone() };
-        Ok(Self { name: address.to_string(), factory, controller: Some(controller) })
+        let controller = Some(controller);
+        Ok(Self { name: address.to_string(), factory, controller, within: None })
     }
 
     /// Lets go of it.
     pub(crate) fn close(self) -> Result<(), Failure> {
         drop(self.factory);
-        match self.controller {
-            Some(controller) => Ok(controller.disconnect()?),
-            None => Ok(()),
+        if let Some(controller) = self.controller {
+            controller.disconnect()?;
         }
+        self.within.map_or(Ok(()), TargetWithin::stop).map_err(Failure::Because)
     }
 }
 
@@ -318,20 +326,31 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 fn open(options: &Options, jobs: &[Job]) -> Result<Driven, Failure> {
     match options.connection.place()? {
-        Place::Local(spec) => Driven::local(&spec),
-        Place::Remote(id) => {
-            let mut host = options.connection.options_for(*id)?;
-            // Each copy needs a queue of its own, one the controller may refuse to give.
-            let copies: u32 = jobs.iter().map(|job| job.copies).sum();
-            host.nr_io_queues = host.nr_io_queues.max(u16::try_from(copies).unwrap_or(u16::MAX));
-            // A queue that is shorter than the depth would hide the depth that was asked for.
-            let depth = jobs.iter().map(|job| job.depth).max().unwrap_or(1);
-            let entries = u16::try_from(depth.saturating_add(1)).unwrap_or(u16::MAX);
-            host.queue_size = host.queue_size.max(entries.min(weft_host::QUEUE_SIZE_MAX));
-            host.reactor.driver = jobs.first().map_or(host.reactor.driver, |job| job.driver);
-            Driven::remote(&host, options.namespace.nsid())
+        Place::Local(spec) if options.loopback => {
+            let driver = jobs.first().map(|job| job.driver).unwrap_or_default();
+            let target = TargetWithin::serve(&spec, driver).map_err(Failure::Because)?;
+            let driven = remote(options, target.address().clone(), jobs)?;
+            Ok(Driven { name: format!("{spec} over loopback"), within: Some(target), ..driven })
         }
+        Place::Local(spec) => Driven::local(&spec),
+        Place::Remote(_) if options.loopback => Err(Failure::because(
+            "a loopback is within this process: give a device, like memory:1GiB --loopback",
+        )),
+        Place::Remote(id) => remote(options, *id, jobs),
     }
+}
+
+fn remote(options: &Options, id: TransportId, jobs: &[Job]) -> Result<Driven, Failure> {
+    let mut host = options.connection.options_for(id)?;
+    // Each copy needs a queue of its own, one the controller may refuse to give.
+    let copies: u32 = jobs.iter().map(|job| job.copies).sum();
+    host.nr_io_queues = host.nr_io_queues.max(u16::try_from(copies).unwrap_or(u16::MAX));
+    // A queue that is shorter than the depth would hide the depth that was asked for.
+    let depth = jobs.iter().map(|job| job.depth).max().unwrap_or(1);
+    let entries = u16::try_from(depth.saturating_add(1)).unwrap_or(u16::MAX);
+    host.queue_size = host.queue_size.max(entries.min(weft_host::QUEUE_SIZE_MAX));
+    host.reactor.driver = jobs.first().map_or(host.reactor.driver, |job| job.driver);
+    Driven::remote(&host, options.namespace.nsid())
 }
 
 fn report(options: &Options, name: &str, results: &[(&Job, &RunResult)]) -> Result<(), Failure> {

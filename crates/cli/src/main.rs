@@ -38,6 +38,7 @@ mod study;
 mod table;
 mod target;
 mod transfer;
+mod within;
 
 use std::process::ExitCode;
 

@@ -9,10 +9,11 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgMatches, Args};
 use weft_target::{
     Target,
-    config::{Config, IDLE_POLL_FOREVER, Limits, Listen},
+    config::{Config, IDLE_POLL_FOREVER, Limits, Listen, Transport},
 };
 
 use self::control::Control;
+pub(crate) use self::control::statistics;
 use crate::{
     bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
     failure::Failure,
@@ -224,6 +225,12 @@ fn configuration(options: &Options, matches: &ArgMatches) -> Result<Config, Fail
         None => flags::configuration(options, matches)?,
     };
     options.engine.amend(&mut config);
+    if config.ports.iter().any(|port| port.listen.transport == Transport::Loopback) {
+        return Err(Failure::because(
+            "nobody but this process could come to a loopback address; `weft bench --loopback` \
+             and studies have such targets within their own",
+        ));
+    }
     config.validate().map_err(Failure::because)?;
     Ok(config)
 }

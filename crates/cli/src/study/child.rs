@@ -1,4 +1,4 @@
-//! Targets in processes of their own, for studies.
+//! Targets in processes of their own, for studies; over loopback within this one.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -18,10 +18,12 @@ use weft_reactor::DriverKind;
 use weft_rpc::Address;
 use weft_target::config::identity;
 
+use crate::within::TargetWithin;
+
 /// How long a target may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Starts this same program as a target.
+/// Starts this same program as a target; over loopback there is no other process.
 #[derive(Debug, Default)]
 pub(super) struct Children {
     started: AtomicU32,
@@ -38,13 +40,16 @@ struct TargetProcess {
 
 impl Launcher for Children {
     fn launch(&self, order: &Order) -> Result<Box<dyn Launched>, String> {
-        let program = std::env::current_exe()
-            .map_err(|error| format!("cannot find this program: {error}"))?;
-        let nqn = identity::fresh_nqn();
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-study-{}-{number}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
-        let listen = listen(order.rdma)?;
+        if order.transport == Transport::Loopback {
+            return Ok(Box::new(TargetWithin::start(order)?.tell(socket)?));
+        }
+        let program = std::env::current_exe()
+            .map_err(|error| format!("cannot find this program: {error}"))?;
+        let nqn = identity::fresh_nqn();
+        let listen = listen(order.transport)?;
         let mut command = Command::new(program);
         command
             .args(["target", "--listen", &listen, "--output-format", "json"])
@@ -73,8 +78,7 @@ impl Launcher for Children {
         let (traddr, port) = listening(&mut process.child)?;
         let id = TransportId::tcp(&traddr, Some(port)).map_err(|error| error.to_string())?;
         let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
-        let transport = if order.rdma { Transport::Rdma } else { Transport::Tcp };
-        process.address = TransportId { transport, subnqn: Some(subnqn), ..id };
+        process.address = TransportId { transport: order.transport, subnqn: Some(subnqn), ..id };
         Ok(Box::new(process))
     }
 }
@@ -125,8 +129,8 @@ impl Drop for TargetProcess {
 }
 
 /// Where a target is to listen. An RDMA device has no loopback of its own.
-fn listen(rdma: bool) -> Result<String, String> {
-    if !rdma {
+fn listen(transport: Transport) -> Result<String, String> {
+    if transport != Transport::Rdma {
         return Ok("tcp://127.0.0.1:0".to_owned());
     }
     let address = environment::rdma_address().ok_or("there is no RDMA device with an address")?;

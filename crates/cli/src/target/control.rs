@@ -73,7 +73,8 @@ impl Control {
     }
 }
 
-fn statistics(watch: &Watch) -> Statistics {
+/// What a target's counters come to in the words of the control connection.
+pub(crate) fn statistics(watch: &Watch) -> Statistics {
     let threads = machine::threads("weft-group-");
     let group = |of: GroupStatistics| {
         let name = format!("weft-group-{}", of.group);

@@ -97,6 +97,16 @@ fn load_is_measured_over_the_network() {
 }
 
 #[test]
+fn load_is_measured_within_one_process() {
+    for driver in DRIVERS {
+        let load = ["bench", "memory:16MiB", "--loopback", "--driver", driver, "--numjobs", "2"];
+        let check = ["--rw", "randwrite", "--verify", "crc32c", "--bs", "16k", "--size", "4MiB"];
+        let human = weft(driver, [&load[..], &check].concat()).text();
+        assert!(human.contains("over loopback") && human.contains(" 0 wrong"), "{human}");
+    }
+}
+
+#[test]
 fn a_byte_that_flips_behind_the_target_is_found() {
     use std::os::unix::fs::FileExt;
     let folder = Folder::new("flip");
@@ -283,6 +293,9 @@ fn what_is_wrong_is_one_sentence() {
         (vec!["list", "memory:1GiB"], "not across the network"),
         (vec!["bench", "memory:1GiB", "--bs", "1000"], "device's block of 4096"),
         (vec!["bench", "file:/no/such/file"], "/no/such/file"),
+        (vec!["bench", "nvme-tcp://127.0.0.1:1/nqn.x", "--loopback"], "give a device"),
+        (vec!["bench", "nvme-loopback://127.0.0.1:1/nqn.x"], "refused"),
+        (vec!["target", "--null", "1GiB", "--listen", "loopback://127.0.0.1"], "nobody but this"),
         (vec!["log", "smartest", "-a", "127.0.0.1", "-n", NQN], "no log page"),
         (vec!["floor", "--cpus", "0"], "takes two"),
         (vec!["target", "--file", "/no/such/file"], "/no/such/file"),

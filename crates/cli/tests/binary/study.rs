@@ -336,6 +336,30 @@ fn several_targets_stand_beside_each_other() {
 }
 
 #[test]
+fn the_protocols_floor_is_measured_within_one_process() {
+    for driver in DRIVERS {
+        let folder = Folder::new(&format!("floor-{driver}"));
+        let out = folder.path("out");
+        let how = ["--local", "memory:8MiB", "--driver", driver, "--out", text(&out), "--quick"];
+        let words = [&["study", "run", "protocol-floor"], &SHORT[..], &how].concat();
+        weft(driver, words).text();
+        let records = records(&out);
+        assert_eq!(records.len(), 24);
+        let within = |record: &&Record| record.cell.contains("transport=loopback");
+        assert_eq!(records.iter().filter(within).count(), 8);
+        for record in records.iter().filter(within) {
+            assert_eq!(record.status, Status::Measured, "{}", record.cell);
+            assert_served(record);
+            let target = record.target.as_ref().expect("it tells its statistics");
+            assert_eq!(target.threads.len(), 1, "its own thread, though the process is one");
+            assert!(target.threads[0].user_s + target.threads[0].system_s > 0.0);
+        }
+        let targets = results::load(&out).expect("results").environment.targets;
+        assert!(targets.iter().any(|target| target.address.contains("in its process")));
+    }
+}
+
+#[test]
 fn nothing_of_others_is_destroyed_unless_it_is_named() {
     let folder = Folder::new("destroy");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\npattern = [\"randwrite\"]\n");
@@ -392,7 +416,7 @@ fn the_raw_link_is_a_study_too() {
 fn studies_are_listed_and_shown() {
     let list = weft("epoll", ["study", "list", "-o", "json"]).json();
     let list = list.as_array().expect("a list");
-    assert_eq!(list.len(), 27);
+    assert_eq!(list.len(), 28);
     assert!(list.iter().all(|study| study["cells"].as_u64() >= study["cells_here"].as_u64()));
     for study in list {
         let name = study["name"].as_str().expect("a name");

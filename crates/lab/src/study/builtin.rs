@@ -23,6 +23,7 @@ macro_rules! builtins {
 /// All of them: the first look, then document by document.
 pub const BUILTINS: &[Builtin] = builtins![
     "first-look",
+    "protocol-floor",
     "size-sweep",
     "core-sweep",
     "pattern-sweep",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weft_backend::DeviceSpec;
-use weft_host::TransportId;
+use weft_host::{Transport, TransportId};
 use weft_reactor::DriverKind;
 use weft_rpc::Address;
 
@@ -12,8 +12,8 @@ use weft_rpc::Address;
 pub struct Order {
     /// What it serves, as namespaces 1, 2 and so on of one subsystem.
     pub devices: Vec<DeviceSpec>,
-    /// Whether it is reached over RDMA, not TCP.
-    pub rdma: bool,
+    /// How it is reached. Over loopback it runs within this process.
+    pub transport: Transport,
     /// A poll group on each of these processors; empty: one, not pinned.
     pub cpus: Vec<usize>,
     /// How long it looks for commands before it sleeps, if that is not left to it.
@@ -24,7 +24,8 @@ pub struct Order {
 
 /// Starts targets.
 pub trait Launcher {
-    /// Starts one in a process of its own, on this machine, and waits until it listens.
+    /// Starts one on this machine, in a process of its own unless it is reached over loopback, and
+    /// waits until it listens.
     ///
     /// # Errors
     /// One sentence that says why it does not.

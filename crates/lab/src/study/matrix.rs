@@ -363,6 +363,10 @@ fn missing(
         "tcp-link" if plan.kind == Kind::Link => {
             return said("needs a probe at the link's other end, which this build does not have");
         }
+        "loopback" if !means.own_target => return said("there is no target"),
+        "loopback" if matches!(plan.kind, Kind::Interference | Kind::Link) => {
+            return said("over loopback all targets are one process, and there is no link");
+        }
         "tcp" if !means.own_target && means.targets.is_empty() => {
             return said("there is no target");
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
+use weft_host::Transport;
 use weft_reactor::DriverKind;
 
 use super::{
@@ -213,7 +214,11 @@ impl Setting<'_> {
         let idle_poll = integer(&cell.configuration, key::TARGET_IDLE_POLL_US);
         let order = |cpus: &Vec<usize>| Order {
             devices: vec![device.clone(); namespaces],
-            rdma: text(&cell.configuration, key::TRANSPORT) == "rdma",
+            transport: match text(&cell.configuration, key::TRANSPORT) {
+                "rdma" => Transport::Rdma,
+                "loopback" => Transport::Loopback,
+                _ => Transport::Tcp,
+            },
             cpus: cpus.clone(),
             idle_poll: idle_poll.map(Duration::from_micros),
             driver: self.driver,

@@ -82,19 +82,20 @@ fn what_is_missing_stays_in_with_its_reason() {
     let plan = plan(
         r#"
         [axes]
-        transport = ["local", "tcp", "tcp-link", "rdma"]
+        transport = ["local", "loopback", "tcp", "tcp-link", "rdma"]
         hosts = [1, 4]
         moderation = ["default", "off"]
         "#,
     );
     let matrix = expand(&plan, &means(2), &Configuration::new());
-    assert_eq!(matrix.len(), 16);
+    assert_eq!(matrix.len(), 20);
     let reason = |id: &str| {
         let cell = matrix.steps().flat_map(Step::cells).find(|cell| cell.id == id).expect(id);
         cell.missing.clone().unwrap_or_default()
     };
     assert_eq!(reason("hosts=1 moderation=default transport=local"), "");
     assert_eq!(reason("hosts=1 moderation=default transport=tcp"), "");
+    assert_eq!(reason("hosts=1 moderation=default transport=loopback"), "");
     assert!(reason("hosts=1 moderation=default transport=rdma").contains("RDMA"));
     assert!(reason("hosts=1 moderation=default transport=tcp-link").contains("--target"));
     assert!(reason("hosts=4 moderation=default transport=tcp").contains("4 hosts"));
@@ -148,6 +149,9 @@ fn interference_needs_references_and_pairs() {
     assert_eq!(sorted.len(), names.len(), "every cell has its own name");
     let Some(Step::Single(saturation)) = matrix.first[0].first() else { panic!("no saturation") };
     assert_eq!(integer(&saturation.configuration, key::DEPTH), Some(64));
+    let within = PAIRS.replace("\"tcp\"", "\"loopback\"");
+    let matrix = expand(&self::plan(&within), &means(2), &Configuration::new());
+    assert!(matrix.steps().all(|s| s.missing().is_some_and(|why| why.contains("one process"))));
     assert_eq!(text(&saturation.configuration, key::SHARED), "host");
 }
 

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
+use weft_host::Transport;
+
 use super::{FAILURES_MAX, Over, Runner};
 use crate::{
     cells::Estimate,
@@ -222,7 +224,11 @@ impl Runner<'_> {
                     continue;
                 }
                 Place::Own { target, .. } => Tested {
-                    address: "started for the study, on loopback".to_owned(),
+                    address: match scene.orders.get(*target).map(|order| order.transport) {
+                        Some(Transport::Loopback) => "started for the study, in its process",
+                        _ => "started for the study, on loopback",
+                    }
+                    .to_owned(),
                     device: device_of(scene, *target),
                     started_here: true,
                     identity: of.identity.clone(),

@@ -1,0 +1,110 @@
+//! Targets within this process, reached over loopback: what the protocol costs without a network.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use weft_backend::DeviceSpec;
+use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
+use weft_lab::study::launch::{Launched, Order};
+use weft_reactor::DriverKind;
+use weft_rpc::{Address, Methods, Server, statistics::GetStatistics};
+use weft_target::{
+    Target,
+    config::{Config, IDLE_POLL_DEFAULT, Listen, Namespace, Port, Subsystem, identity},
+};
+
+use crate::target::statistics;
+
+/// A target within this process.
+#[derive(Debug)]
+pub(crate) struct TargetWithin {
+    target: Option<Target>,
+    address: TransportId,
+}
+
+impl TargetWithin {
+    /// Starts a target of one thread that serves a device as namespace 1.
+    pub(crate) fn serve(device: &DeviceSpec, driver: DriverKind) -> Result<Self, String> {
+        Self::start(&Order {
+            devices: vec![device.clone()],
+            transport: Transport::Loopback,
+            cpus: Vec::new(),
+            idle_poll: None,
+            driver,
+        })
+    }
+
+    /// Starts a target that serves these devices as namespaces 1, 2 and so on.
+    pub(crate) fn start(order: &Order) -> Result<Self, String> {
+        let nqn = identity::fresh_nqn();
+        let mut subsystem = Subsystem::new(nqn.clone());
+        let namespaces = (1..).zip(&order.devices);
+        subsystem.namespaces =
+            namespaces.map(|(nsid, device)| Namespace::new(nsid, device.clone())).collect();
+        let listen = Listen::loopback(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let mut config = Config {
+            ports: vec![Port::new(1, listen)],
+            subsystems: vec![subsystem],
+            cpus: order.cpus.clone(),
+            idle_poll: order.idle_poll.unwrap_or(IDLE_POLL_DEFAULT),
+            driver: order.driver,
+            ..Config::default()
+        };
+        config.limits.queue_entries = QUEUE_SIZE_MAX;
+        config.validate().map_err(|error| error.to_string())?;
+        let target = Target::start(config).map_err(|error| error.to_string())?;
+        let at = target.addresses().values().next().ok_or("the target does not listen")?;
+        let id = TransportId::tcp(&at.ip().to_string(), Some(at.port()));
+        let id = id.map_err(|error| error.to_string())?;
+        let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
+        let address = TransportId { transport: Transport::Loopback, subnqn: Some(subnqn), ..id };
+        Ok(Self { target: Some(target), address })
+    }
+
+    /// How a host of this process reaches it.
+    pub(crate) const fn address(&self) -> &TransportId {
+        &self.address
+    }
+
+    /// Has it tell its statistics at a socket, as targets elsewhere do.
+    pub(crate) fn tell(self, socket: PathBuf) -> Result<Telling, String> {
+        let watch = self.target.as_ref().map(Target::watch).ok_or("the target has stopped")?;
+        let methods = Methods::new().with::<GetStatistics>(move |()| Ok(statistics(&watch)));
+        let server = Server::start(&Address::Unix(socket), methods)
+            .map_err(|error| format!("cannot listen for control: {error}"))?;
+        Ok(Telling { target: self, server })
+    }
+
+    /// Stops it in good order.
+    pub(crate) fn stop(mut self) -> Result<(), String> {
+        let stopped = self.target.take().map_or(Ok(()), Target::stop);
+        stopped.map_err(|error| error.to_string())
+    }
+}
+
+/// A target that tells its statistics.
+#[derive(Debug)]
+pub(crate) struct Telling {
+    target: TargetWithin,
+    server: Server,
+}
+
+impl Launched for Telling {
+    fn address(&self) -> &TransportId {
+        &self.target.address
+    }
+
+    fn control(&self) -> &Address {
+        self.server.address()
+    }
+
+    /// It ends with this process, and not before.
+    fn ended(&mut self) -> Option<String> {
+        None
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), String> {
+        let Self { target, server } = *self;
+        drop(server);
+        target.stop()
+    }
+}
