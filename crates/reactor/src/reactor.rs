@@ -204,8 +204,8 @@ impl Reactor {
         self.sources.push(source);
     }
 
-    /// Rings the bell whenever a descriptor may have become readable, as long as the reactor
-    /// lives. The reactor works on a duplicate.
+    /// Rings the bell whenever a descriptor may have become readable. The reactor works on a
+    /// duplicate, which it closes some time after the last other handle on the bell has gone.
     pub fn watch(&mut self, descriptor: BorrowedFd<'_>, bell: Bell) -> io::Result<()> {
         self.driver.watch(descriptor.try_clone_to_owned()?, bell)
     }

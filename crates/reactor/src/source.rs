@@ -37,7 +37,17 @@ impl Bell {
         self.rung.take()
     }
 
+    /// Whether it has been rung, which stays to be asked.
+    pub fn peek(&self) -> bool {
+        self.rung.get()
+    }
+
     pub(crate) fn ring(&self) {
         self.rung.set(true);
+    }
+
+    /// Whether nobody else has this bell.
+    pub(crate) fn is_deaf(&self) -> bool {
+        Rc::strong_count(&self.rung) == 1
     }
 }

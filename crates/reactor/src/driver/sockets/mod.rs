@@ -148,13 +148,23 @@ impl Sockets {
         Ok(self.table.insert(Socket { descriptor, watched: false, kind: Stream::fresh() }))
     }
 
-    /// Rings a bell with every edge of a descriptor's readiness.
+    /// Rings a bell with every edge of a descriptor's readiness. Those whose bell nobody hears any
+    /// more are closed.
     pub(crate) fn watch<P: Poller>(
         &mut self,
         poller: &mut P,
         descriptor: OwnedFd,
         bell: Bell,
     ) -> io::Result<()> {
+        let deaf = |socket: &Socket| matches!(&socket.kind, Kind::Watched(bell) if bell.is_deaf());
+        let unheard = |table: &Slab<Socket>| {
+            table.iter().find(|(_, socket)| deaf(socket)).map(|(key, _)| key)
+        };
+        while let Some(key) = unheard(&self.table) {
+            if let Some(socket) = self.table.remove(key) {
+                poller.unwatch(socket.descriptor.as_fd(), key);
+            }
+        }
         let kind = Kind::Watched(bell);
         let key = self.table.insert(Socket { descriptor, watched: true, kind });
         let Some(socket) = self.table.get(key) else { return Ok(()) };
