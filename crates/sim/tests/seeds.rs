@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weft_reactor::simulation::{NetworkConditions, Random, StorageConditions};
 use weft_sim::{Client, Rig, Via};
-use weft_transport::rdma::WorkStatus;
 use weft_transport::rdma::software::{Conditions, Fabric};
+use weft_transport::rdma::{DeviceFault, WorkStatus};
 
 /// Blocks of one client: few, so that requests meet on them.
 const BLOCKS: usize = 60;
@@ -91,6 +91,8 @@ fn accident(fabric: &Fabric, which: u64, random: &mut Random) {
         2..10 => drop(fabric.silence()),
         10..14 => fabric.remove_device(),
         14..18 => fabric.move_address(),
+        18..20 => fabric.fail(DeviceFault::QueuePair),
+        20..22 => fabric.fail(DeviceFault::Device),
         _ => fabric.fail_send(random.below(20), WorkStatus::REMOTE_OPERATION),
     }
 }

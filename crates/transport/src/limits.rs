@@ -48,6 +48,10 @@ pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// (`NVMET_QUEUE_SIZE`), and what adapters take at least several times over.
 pub const RDMA_QUEUE_ENTRIES_MAX: u16 = 1024;
 
+/// How often a listener whose RDMA device has gone looks for another: a reset takes an adapter some
+/// seconds, and hosts try to come back about as often.
+pub const RDMA_LISTEN_RETRY: Duration = Duration::from_secs(2);
+
 /// In-capsule data that an admin queue over RDMA takes: as much as over TCP, where the protocol
 /// wants it (`ADMIN_IN_CAPSULE_BYTES`).
 pub const RDMA_ADMIN_CAPSULE_BYTES: u32 = 8192;

@@ -61,23 +61,28 @@ impl Listener {
                 Inner::Loopback(loopback::Listener::listen(reactor, token, address)?)
             }
         };
-        let listener = Self { inner };
+        let mut listener = Self { inner };
         listener.go_on(reactor, token);
         Ok(listener)
     }
 
-    /// Takes in who comes again, after accepting has failed for want of a descriptor.
-    pub fn go_on(&self, reactor: &mut Reactor, token: Token) {
-        if let Inner::Tcp(listener) = self.inner {
-            reactor.submit(token, Operation::Accept { listener });
+    /// Takes in who comes again: after accepting has failed for want of a descriptor, and when a
+    /// timer of the listener's token says so, because its device has gone.
+    pub fn go_on(&mut self, reactor: &mut Reactor, token: Token) {
+        match &mut self.inner {
+            Inner::Tcp(listener) => {
+                reactor.submit(token, Operation::Accept { listener: *listener });
+            }
+            Inner::Rdma(listener) => listener.go_on(reactor),
+            Inner::Loopback(_) => {}
         }
     }
 
     /// The next host that asks for a queue.
-    pub fn next_incoming(&mut self) -> Option<Incoming> {
+    pub fn next_incoming(&mut self, reactor: &mut Reactor) -> Option<Incoming> {
         let inner = match &mut self.inner {
             Inner::Tcp(_) => return None,
-            Inner::Rdma(listener) => Asking::Rdma(listener.accept()?),
+            Inner::Rdma(listener) => Asking::Rdma(listener.accept(reactor)?),
             Inner::Loopback(listener) => Asking::Loopback(listener.accept()?),
         };
         Some(Incoming { inner })
@@ -87,7 +92,7 @@ impl Listener {
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         match &self.inner {
             Inner::Tcp(listener) => reactor.local_address(*listener),
-            Inner::Rdma(listener) => listener.local_address(),
+            Inner::Rdma(listener) => Ok(listener.local_address()),
             Inner::Loopback(listener) => Ok(listener.local_address()),
         }
     }

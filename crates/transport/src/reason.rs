@@ -6,7 +6,7 @@ use std::io;
 use weft_nvme::tcp::Fes;
 use weft_nvmf::tcp::Fault;
 
-use crate::rdma::WorkStatus;
+use crate::rdma::{DeviceFault, WorkStatus};
 
 /// Data came whose digest does not fit: the command failed in transport, and may be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub enum CloseReason {
     Refused(weft_nvmf::rdma::Problem),
     /// Work that was posted for the connection failed.
     Work(WorkStatus),
+    /// What the connection stands on has failed.
+    Device(DeviceFault),
     /// The RDMA device is going away.
     DeviceRemoved,
     /// The address has moved to another RDMA device.
@@ -75,6 +77,7 @@ impl fmt::Display for CloseReason {
             Self::Violation(what) => write!(formatter, "protocol error of the peer: {what}"),
             Self::Refused(problem) => write!(formatter, "{problem}"),
             Self::Work(status) => write!(formatter, "RDMA: {status}"),
+            Self::Device(fault) => write!(formatter, "RDMA: {fault}"),
             Self::DeviceRemoved => formatter.write_str("the RDMA device is going away"),
             Self::AddressChanged => {
                 formatter.write_str("the address has moved to another RDMA device")

@@ -274,8 +274,7 @@ impl TargetConnection {
     pub fn hoard(&mut self, now: Duration, patience: Duration) -> usize {
         match &mut self.inner {
             Inner::Tcp(connection) => connection.hoard(now, patience),
-            // The device moves the data, and gives a host up that does not.
-            Inner::Rdma(_) => 0,
+            Inner::Rdma(connection) => connection.hoard(now, patience),
             // Data moves when it is asked for, and nothing is held for a host.
             Inner::Loopback(_) => 0,
         }

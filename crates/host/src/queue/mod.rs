@@ -646,6 +646,7 @@ pub(crate) const fn side_of(reason: &CloseReason) -> Side {
         | CloseReason::Refused(_) => Side::Peer,
         CloseReason::HandshakeTimeout
         | CloseReason::Work(_)
+        | CloseReason::Device(_)
         | CloseReason::DeviceRemoved
         | CloseReason::AddressChanged
         | CloseReason::Io { .. } => Side::Io,

@@ -94,9 +94,13 @@ impl Listeners {
     }
 
     /// The next host that asks for a queue, and the port that it came to.
-    pub(crate) fn next_incoming(&mut self, index: usize) -> Option<(Incoming, u16)> {
+    pub(crate) fn next_incoming(
+        &mut self,
+        index: usize,
+        core: &mut Core,
+    ) -> Option<(Incoming, u16)> {
         let open = self.entries.get_mut(index)?.as_mut()?;
-        Some((open.listener.next_incoming()?, open.port_id))
+        Some((open.listener.next_incoming(&mut core.reactor)?, open.port_id))
     }
 
     fn addresses(&self, core: &Core) -> BTreeMap<u16, SocketAddr> {
@@ -134,7 +138,7 @@ impl Listeners {
 
     /// Accepts on: there is room again.
     pub(crate) fn go_on(&mut self, index: usize, core: &mut Core) {
-        if let Some(Some(open)) = self.entries.get(index) {
+        if let Some(Some(open)) = self.entries.get_mut(index) {
             open.listener.go_on(&mut core.reactor, token(index));
         }
     }

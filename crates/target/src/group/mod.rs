@@ -564,7 +564,9 @@ impl Group {
             // A stranger's descriptor is free at once. As each costs one of them and lets one
             // in, this comes to an end.
             Arriving::Incoming { index } => {
-                while let Some((incoming, port_id)) = self.listeners.next_incoming(index) {
+                while let Some((incoming, port_id)) =
+                    self.listeners.next_incoming(index, &mut self.core)
+                {
                     self.place(incoming, port_id);
                 }
             }

@@ -9,14 +9,16 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use weft_reactor::{BUFFER_BYTES_MAX, Bell, Buffer, Completion, Pool, Reactor, Source, Token};
 
 use super::verbs::{
-    Access, Attributes, CompletionQueue, Device, DeviceKind, Endpoint, Happened, Manager, Piece,
-    Provider, Region, WorkCompletion,
+    Access, Attributes, CompletionQueue, Device, DeviceEvent, DeviceFault, DeviceKind, Endpoint,
+    Happened, Manager, Piece, Provider, Region, WorkCompletion,
 };
+use crate::CloseReason;
 use crate::seats::{Seat, Seats};
 
 /// Completions taken from a queue at once.
@@ -92,6 +94,8 @@ struct Inner {
 struct Mail {
     work: Vec<WorkCompletion>,
     events: VecDeque<Happened>,
+    /// Why the connection cannot go on, if what it stands on has failed or goes away.
+    fault: Option<CloseReason>,
 }
 
 impl Engine {
@@ -118,14 +122,7 @@ impl Engine {
     fn open(reactor: &mut Reactor, role: Role) -> io::Result<Self> {
         let provider = reactor.attachment::<Provider>();
         let manager = provider.as_deref().unwrap_or(&Provider::System).open(reactor.waker())?;
-        let bell = match manager.descriptor() {
-            Some(descriptor) => {
-                let bell = Bell::new();
-                reactor.watch(descriptor, bell.clone())?;
-                Some(bell)
-            }
-            None => None,
-        };
+        let bell = watch(reactor, manager.descriptor())?;
         let inner = Inner {
             manager,
             bell,
@@ -172,12 +169,26 @@ impl Engine {
         self.inner.borrow_mut().seats.open(seat)?.events.pop_front()
     }
 
+    /// Why a connection cannot go on, if what it stands on has failed or goes away. Its work may
+    /// have been flushed for that before anybody could say so.
+    pub(crate) fn fault(&self, seat: Seat) -> Option<CloseReason> {
+        self.inner.borrow().seats.look(seat)?.fault
+    }
+
+    /// From now on, what comes for this key is this seat's.
+    pub(crate) fn set_key(&self, seat: Seat, key: u64) {
+        let mut inner = self.inner.borrow_mut();
+        inner.keys.retain(|_, taken| *taken != seat);
+        inner.keys.insert(key, seat);
+    }
+
     /// Whether the end of a connection is among what has not been taken.
     pub(crate) fn is_ending(&self, seat: Seat) -> bool {
         let ends =
             |event: &Happened| matches!(event, Happened::Disconnected | Happened::DeviceRemoved);
         let inner = self.inner.borrow();
-        inner.seats.look(seat).is_none_or(|mail| mail.events.iter().any(ends))
+        let over = |mail: &Mail| mail.fault.is_some() || mail.events.iter().any(ends);
+        inner.seats.look(seat).is_none_or(over)
     }
 
     /// This reactor's hold on the device that an endpoint is on.
@@ -196,21 +207,25 @@ impl Engine {
             return Ok(Rc::clone(hold));
         }
         let device = endpoint.open_device()?;
-        let bell = match device.descriptor() {
-            Some(descriptor) => {
-                let bell = Bell::new();
-                reactor.watch(descriptor, bell.clone())?;
-                Some(bell)
-            }
-            None => None,
-        };
+        let bell = watch(reactor, device.descriptor())?;
+        let event_bell = watch(reactor, device.event_descriptor())?;
         let access = inner.role.access(device.attributes().kind);
         let pool = reactor.pool().clone();
         let chunks = pool.capacity() / BUFFER_BYTES_MAX;
         let mut regions = Vec::new();
         regions.resize_with(chunks, || None);
-        let hold =
-            Hold { device, key, bell, access, regions, pool, queues: Vec::new(), removed: false };
+        let hold = Hold {
+            queues: Vec::new(),
+            regions,
+            device,
+            key,
+            bell,
+            event_bell,
+            access,
+            pool,
+            pairs: Vec::new(),
+            removed: false,
+        };
         let hold = Rc::new(RefCell::new(hold));
         inner.holds.push(Rc::clone(&hold));
         Ok(hold)
@@ -236,9 +251,24 @@ impl Inner {
             };
             // An event for nobody is dropped; a request among them is rejected with that.
             let Some(seat) = self.keys.get(&event.key).copied() else { continue };
+            let removed = matches!(event.happened, Happened::DeviceRemoved);
+            if removed {
+                self.remove_device_of(seat);
+            }
             if let Some(mail) = self.seats.deliver(seat, ready) {
+                if removed {
+                    mail.fault.get_or_insert(CloseReason::DeviceRemoved);
+                }
                 mail.events.push_back(event.happened);
             }
+        }
+    }
+
+    /// No new connection is to use the device that this one is on.
+    fn remove_device_of(&self, seat: Seat) {
+        for hold in &self.holds {
+            let mut hold = hold.borrow_mut();
+            hold.removed |= hold.pairs.iter().any(|pair| pair.seat == seat);
         }
     }
 
@@ -247,6 +277,9 @@ impl Inner {
         for index in 0..self.holds.len() {
             let Some(hold) = self.holds.get(index).map(Rc::clone) else { break };
             let mut hold = hold.borrow_mut();
+            while let Some(event) = hold.poll_event() {
+                self.handle_event(&mut hold, event, ready);
+            }
             hold.hear_bell();
             for queue in &mut hold.queues {
                 for _ in 0..BATCHES_PER_TURN {
@@ -268,6 +301,44 @@ impl Inner {
             }
         }
         self.scratch = scratch;
+    }
+
+    /// Tells the connections that something is about which the device says by itself.
+    fn handle_event(&mut self, hold: &mut Hold, event: DeviceEvent, ready: &mut Vec<Completion>) {
+        let name = &hold.device.attributes().name;
+        match event {
+            DeviceEvent::Port { port, active } => {
+                let what = if active { "is there" } else { "is not there any more" };
+                log::info!("RDMA device {name}: port {port} {what}");
+            }
+            DeviceEvent::Fatal => {
+                log::error!("RDMA device {name}: {}", DeviceFault::Device);
+                hold.removed = true;
+            }
+            DeviceEvent::CompletionQueue(_) => {
+                log::error!("RDMA device {name}: {}", DeviceFault::CompletionQueue);
+            }
+            DeviceEvent::QueuePair(..) => {}
+        }
+        let failed = hold.queues.iter().position(
+            |queue| matches!(event, DeviceEvent::CompletionQueue(key) if queue.inner.key() == key),
+        );
+        for pair in &hold.pairs {
+            let fault = match event {
+                DeviceEvent::QueuePair(number, fault) if number == pair.number => fault,
+                DeviceEvent::CompletionQueue(_) if failed == Some(pair.queue) => {
+                    DeviceFault::CompletionQueue
+                }
+                DeviceEvent::Fatal => DeviceFault::Device,
+                _ => continue,
+            };
+            if let Some(mail) = self.seats.deliver(pair.seat, ready) {
+                mail.fault.get_or_insert(CloseReason::Device(fault));
+            }
+        }
+        if let Some(queue) = failed.and_then(|failed| hold.queues.get_mut(failed)) {
+            queue.failed = true;
+        }
     }
 
     fn look(&mut self, ready: &mut Vec<Completion>) {
@@ -306,8 +377,12 @@ pub(crate) struct Hold {
     device: Device,
     key: u64,
     bell: Option<Bell>,
+    /// Rung when the device has something to say by itself.
+    event_bell: Option<Bell>,
     access: Access,
     pool: Pool,
+    /// The queue pairs that were made with it.
+    pairs: Vec<Made>,
     /// The device is going away: no new connection is to use it.
     removed: bool,
 }
@@ -318,6 +393,23 @@ struct Queue {
     /// Entries that no queue pair has been promised.
     free: u32,
     armed: bool,
+    /// It has failed: nothing new is to complete there.
+    failed: bool,
+}
+
+/// A queue pair, and whose it is.
+#[derive(Debug, Clone, Copy)]
+struct Made {
+    number: u32,
+    queue: usize,
+    seat: Seat,
+}
+
+impl Queue {
+    /// Whether so many entries can be reserved.
+    fn has(&self, entries: u32) -> bool {
+        self.free >= entries && !self.failed
+    }
 }
 
 /// Entries of one of a device's completion queues.
@@ -332,14 +424,9 @@ impl Hold {
         self.device.attributes()
     }
 
-    /// The device is going away.
-    pub(crate) fn set_removed(&mut self) {
-        self.removed = true;
-    }
-
     /// Reserves entries in a completion queue.
     pub(crate) fn lease(&mut self, entries: u32) -> io::Result<Lease> {
-        if let Some(queue) = self.queues.iter().position(|queue| queue.free >= entries) {
+        if let Some(queue) = self.queues.iter().position(|queue| queue.has(entries)) {
             self.queues[queue].free -= entries;
             return Ok(Lease { queue, entries });
         }
@@ -349,7 +436,7 @@ impl Hold {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let inner = self.device.create_completion_queue(size)?;
-        self.queues.push(Queue { inner, free: size - entries, armed: false });
+        self.queues.push(Queue { inner, free: size - entries, armed: false, failed: false });
         Ok(Lease { queue: self.queues.len() - 1, entries })
     }
 
@@ -358,6 +445,28 @@ impl Hold {
         if let Some(queue) = self.queues.get_mut(lease.queue) {
             queue.free = queue.free.saturating_add(lease.entries);
         }
+    }
+
+    /// Takes note of a queue pair that was made.
+    pub(crate) fn add_pair(&mut self, number: u32, lease: Lease, seat: Seat) {
+        self.pairs.push(Made { number, queue: lease.queue, seat });
+    }
+
+    /// Forgets a queue pair that is gone.
+    pub(crate) fn remove_pair(&mut self, seat: Seat) {
+        self.pairs.retain(|pair| pair.seat != seat);
+    }
+
+    fn poll_event(&mut self) -> Option<DeviceEvent> {
+        // All that came with one ring is taken at once; without a bell, whatever there is.
+        if self.event_bell.as_ref().is_some_and(|bell| !bell.peek()) {
+            return None;
+        }
+        let event = self.device.poll_event();
+        if event.is_none() {
+            let _ = self.event_bell.as_ref().map(Bell::take);
+        }
+        event
     }
 
     /// The device and the queue of a lease, to make a queue pair with.
@@ -416,6 +525,14 @@ impl Hold {
             }
         }
     }
+}
+
+/// A bell that rings with a descriptor, if there is one.
+fn watch(reactor: &mut Reactor, descriptor: Option<BorrowedFd<'_>>) -> io::Result<Option<Bell>> {
+    let Some(descriptor) = descriptor else { return Ok(None) };
+    let bell = Bell::new();
+    reactor.watch(descriptor, bell.clone())?;
+    Ok(Some(bell))
 }
 
 fn number(value: usize) -> io::Result<u64> {

@@ -283,6 +283,9 @@ impl Connection {
         }
         work.clear();
         self.work = work;
+        if let Some(fault) = engine.fault(seat) {
+            self.shut(reactor, fault);
+        }
         while let Some(happened) = engine.take_event(seat) {
             self.handle_happened(reactor, &happened);
         }
@@ -315,14 +318,7 @@ impl Connection {
                 CloseReason::from(&error)
             }
             Happened::Disconnected => CloseReason::PeerClosed,
-            Happened::DeviceRemoved => {
-                if let Stage::Connecting(pair) | Stage::Live(pair) | Stage::Closing(pair) =
-                    &self.stage
-                {
-                    pair.hold().borrow_mut().set_removed();
-                }
-                CloseReason::DeviceRemoved
-            }
+            Happened::DeviceRemoved => CloseReason::DeviceRemoved,
             Happened::AddressChanged => CloseReason::AddressChanged,
             Happened::AddressResolved | Happened::Requested { .. } => return,
         };

@@ -10,7 +10,7 @@ use weft_reactor::{Reactor, Token};
 
 use super::engine::{Engine, Role};
 use super::verbs::{self, Happened};
-use crate::limits::RDMA_QUEUE_ENTRIES_MAX;
+use crate::limits::{RDMA_LISTEN_RETRY, RDMA_QUEUE_ENTRIES_MAX};
 use crate::seats::Seat;
 
 /// Requests that wait to be looked at, at most.
@@ -20,7 +20,10 @@ const BACKLOG: u32 = 128;
 /// token.
 #[derive(Debug)]
 pub struct Listener {
-    inner: verbs::Listener,
+    /// There unless its device has gone.
+    inner: Option<verbs::Listener>,
+    address: SocketAddr,
+    token: Token,
     seat: Seat,
     engine: Engine,
 }
@@ -38,23 +41,58 @@ pub struct Incoming {
 }
 
 impl Listener {
-    /// Listens. Port 0 takes a free one.
+    /// Listens. Port 0 takes a free one, which stays the listener's when its device goes.
     pub fn listen(reactor: &mut Reactor, token: Token, address: SocketAddr) -> io::Result<Self> {
         let engine = Engine::of(reactor, Role::Target)?;
         let inner = engine.with_manager(|manager| manager.listen(address, BACKLOG))?;
         let seat = engine.take_seat(inner.key(), token)?;
-        Ok(Self { inner, seat, engine })
+        let address = inner.local_address()?;
+        Ok(Self { inner: Some(inner), address, token, seat, engine })
     }
 
     /// The address, with the port that was chosen.
-    pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.inner.local_address()
+    #[must_use]
+    pub fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Listens again if the device has gone, and in a while ([`weft_reactor::Outcome::Timer`] under
+    /// its token) once more if it has not come back.
+    pub fn go_on(&mut self, reactor: &mut Reactor) {
+        if self.inner.is_some() {
+            return;
+        }
+        match self.engine.with_manager(|manager| manager.listen(self.address, BACKLOG)) {
+            Ok(inner) => {
+                log::info!("rdma://{}: there is a device again", self.address);
+                self.engine.set_key(self.seat, inner.key());
+                self.inner = Some(inner);
+            }
+            Err(error) => {
+                log::debug!("rdma://{}: {error}", self.address);
+                let at = reactor.now().saturating_add(RDMA_LISTEN_RETRY);
+                reactor.set_timer(self.token, at);
+            }
+        }
+    }
+
+    /// The device goes away, and waits for all that was made with it to be given up.
+    fn lose_device(&mut self, reactor: &mut Reactor) {
+        if self.inner.take().is_some() {
+            let address = self.address;
+            log::warn!("rdma://{address}: the device goes away; nobody comes until one is there");
+            let at = reactor.now().saturating_add(RDMA_LISTEN_RETRY);
+            reactor.set_timer(self.token, at);
+        }
     }
 
     /// The next host that came. Those whose request makes no sense are told so and not shown.
-    pub fn accept(&mut self) -> Option<Incoming> {
+    pub fn accept(&mut self, reactor: &mut Reactor) -> Option<Incoming> {
         loop {
             let event = self.engine.take_event(self.seat)?;
+            if matches!(event, Happened::DeviceRemoved) {
+                self.lose_device(reactor);
+            }
             let Happened::Requested { incoming, parameters } = event else { continue };
             let (Ok(local), Ok(peer)) = (incoming.local_address(), incoming.peer_address()) else {
                 continue;

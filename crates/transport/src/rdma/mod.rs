@@ -3,6 +3,18 @@
 //! [`verbs`] is the seam to devices and the connection manager. An `engine` is what the
 //! connections of one reactor share: completion queues, registered memory, news. A `pair` is one
 //! queue pair with its books of what is posted; on it stand the two sides, `target` and `host`.
+//!
+//! # Memory
+//!
+//! The reactor's pool is what is registered, and nothing else: in pieces of the largest buffer,
+//! each when something in it is first named, once for each side and device, until the device goes.
+//! A request whose data lies in a buffer of the pool costs no copy and no registration. Data that
+//! lies elsewhere is copied into the pool first, which is what the host's blocking calls do: the
+//! pool is their bounce buffer. There is no registration cache; it would have to learn of every
+//! mapping that goes, and without that a device writes to memory that is somebody else's by then.
+//!
+//! Limits: a buffer is no longer than 4 MiB, all that is in flight fits into the pool, and
+//! RLIMIT_MEMLOCK has room for every piece that was ever in use.
 
 mod engine;
 pub(crate) mod host;
@@ -12,7 +24,7 @@ pub(crate) mod target;
 pub mod verbs;
 
 pub use listen::{Incoming, Listener};
-pub use verbs::{Attributes, DeviceKind, Provider, WorkStatus, software};
+pub use verbs::{Attributes, DeviceFault, DeviceKind, Provider, WorkStatus, software};
 
 use std::rc::Rc;
 
@@ -30,3 +42,6 @@ pub fn ensure_provider(reactor: &mut Reactor, provider: &Provider) {
         set_provider(reactor, provider.clone());
     }
 }
+
+#[cfg(test)]
+mod tests;

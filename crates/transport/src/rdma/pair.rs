@@ -122,6 +122,7 @@ impl Pair {
             None => Err(io::ErrorKind::NotFound.into()),
         };
         let limits = made.inspect_err(|_| held.release(lease))?;
+        held.add_pair(limits.number, lease, seat);
         drop(held);
         Ok(Self {
             endpoint: Some(endpoint),
@@ -153,6 +154,11 @@ impl Pair {
     /// Whether nothing is posted to the send queue.
     pub(crate) fn is_quiet(&self) -> bool {
         self.posted.is_empty()
+    }
+
+    /// Bytes of data that what is posted keeps.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.posted.iter().filter_map(|posted| posted.buffer.as_deref()).map(<[u8]>::len).sum()
     }
 
     /// The fixed part of a message that came.
@@ -276,8 +282,11 @@ impl Pair {
     ) -> Result<(), CloseReason> {
         if completion.status != WorkStatus::SUCCESS {
             return Err(match completion.status {
-                // What is posted is flushed when the other side has gone.
-                WorkStatus::FLUSHED => CloseReason::PeerClosed,
+                // What is posted is flushed when the other side has gone, or when the device says
+                // why.
+                WorkStatus::FLUSHED => {
+                    self.engine.fault(self.seat).unwrap_or(CloseReason::PeerClosed)
+                }
                 status => CloseReason::Work(status),
             });
         }
@@ -350,7 +359,9 @@ impl Drop for Pair {
         // What is in the completion queue for this queue pair finds nobody any more.
         self.endpoint = None;
         self.engine.leave(self.seat);
-        self.hold.borrow_mut().release(self.lease);
+        let mut hold = self.hold.borrow_mut();
+        hold.remove_pair(self.seat);
+        hold.release(self.lease);
     }
 }
 

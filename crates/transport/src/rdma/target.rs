@@ -84,6 +84,8 @@ pub(crate) struct Connection {
     answers: VecDeque<Answer>,
     events: VecDeque<Event>,
     work: Vec<WorkCompletion>,
+    /// When work last ended, or was posted while there was none.
+    moved_at: Duration,
     deadline: Deadline,
     waits_for_memory: bool,
     limits: Limits,
@@ -125,6 +127,7 @@ impl Connection {
             answers: VecDeque::with_capacity(entries.into()),
             events: VecDeque::with_capacity(entries.into()),
             work: Vec::new(),
+            moved_at: reactor.turn_time(),
             deadline: Deadline::new(Token::new(owner, tag << 2 | DEADLINE)),
             waits_for_memory: false,
             limits,
@@ -232,6 +235,18 @@ impl Connection {
         !self.is_open() || self.seat.as_ref().is_none_or(gone)
     }
 
+    /// Bytes that it holds for a host for which nothing has moved for so long. The device gives a
+    /// host up that does not answer, but not one that posts no receives for its responses.
+    pub(crate) fn hoard(&self, now: Duration, patience: Duration) -> usize {
+        let Some(pair) = self.pair.as_ref().filter(|pair| !pair.is_quiet()) else { return 0 };
+        if now.saturating_sub(self.moved_at) < patience {
+            return 0;
+        }
+        let fetching = self.slots.iter().filter_map(|state| state.buffer.as_deref());
+        let waiting = self.answers.iter().filter_map(|answer| answer.data.as_deref());
+        fetching.chain(waiting).map(<[u8]>::len).sum::<usize>() + pair.held_bytes()
+    }
+
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -298,6 +313,9 @@ impl Connection {
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        if self.pair.as_ref().is_some_and(Pair::is_quiet) {
+            self.moved_at = reactor.turn_time();
+        }
         if let Err(error) = self.put() {
             self.shut(reactor, CloseReason::from(&error));
         }
@@ -362,11 +380,17 @@ impl Connection {
         let Some((engine, seat)) = self.seat.clone() else { return };
         let mut work = std::mem::take(&mut self.work);
         engine.take_work(seat, &mut work);
+        if !work.is_empty() {
+            self.moved_at = reactor.turn_time();
+        }
         for completion in &work {
             self.handle_work(reactor, completion);
         }
         work.clear();
         self.work = work;
+        if let Some(fault) = engine.fault(seat) {
+            self.shut(reactor, fault);
+        }
         while let Some(happened) = engine.take_event(seat) {
             self.handle_happened(reactor, &happened);
         }
@@ -383,12 +407,7 @@ impl Connection {
                 return;
             }
             Happened::Disconnected => CloseReason::PeerClosed,
-            Happened::DeviceRemoved => {
-                if let Some(pair) = &self.pair {
-                    pair.hold().borrow_mut().set_removed();
-                }
-                CloseReason::DeviceRemoved
-            }
+            Happened::DeviceRemoved => CloseReason::DeviceRemoved,
             Happened::AddressChanged => CloseReason::AddressChanged,
             Happened::Failed { error, .. } => {
                 CloseReason::from(&io::Error::from_raw_os_error(*error))

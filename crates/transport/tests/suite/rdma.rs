@@ -1,14 +1,16 @@
 //! Hosts and a target over a device in memory: data moves, rules are kept, accidents end a
 //! connection and leave nothing behind.
 
+use std::time::Duration;
+
 use weft_nvme::rdma::RejectStatus;
 use weft_nvme::{Command, Status};
 use weft_nvmf::rdma::Problem;
-use weft_reactor::Reactor;
 use weft_reactor::simulation::{NetworkConditions, World};
+use weft_reactor::{BUFFER_BYTES_MAX, Reactor};
 use weft_transport::host::{Carrier, HostData, HostOptions};
 use weft_transport::rdma::software::{Census, Conditions, Fabric};
-use weft_transport::rdma::{DeviceKind, WorkStatus};
+use weft_transport::rdma::{DeviceFault, DeviceKind, WorkStatus};
 use weft_transport::{CloseReason, Slot};
 
 use crate::rig::{Behaviour, Ending, HANG, Rig, drivers, pattern};
@@ -249,6 +251,23 @@ fn nobody_listens() {
     close(&fabric, rig);
 }
 
+/// Tries to connect until that succeeds.
+fn reconnect(rig: &mut Rig) -> usize {
+    loop {
+        let host = rig.start(options());
+        rig.run("connected or not", |rig| {
+            rig.hosts[host].ready || rig.hosts[host].closed.is_some()
+        });
+        if rig.hosts[host].ready {
+            return host;
+        }
+        let later = rig.reactor.now() + Duration::from_millis(500);
+        while rig.reactor.now() < later {
+            rig.turn();
+        }
+    }
+}
+
 /// Lets commands be in flight in every state, then does something to the connection.
 fn accident(conditions: Conditions, what: impl FnOnce(&Fabric)) -> (CloseReason, Vec<CloseReason>) {
     let (fabric, mut rig) = rig(conditions);
@@ -280,8 +299,8 @@ fn accident(conditions: Conditions, what: impl FnOnce(&Fabric)) -> (CloseReason,
     let without = in_flight.iter().filter(|(_, buffer)| !buffer).count();
     assert_eq!(without, 10, "{in_flight:?}");
     let target = std::mem::take(&mut rig.target.closed);
-    // The same target takes the next connection.
-    let again = rig.connect(options());
+    // The same target takes the next connection, at once or as soon as its device is back.
+    let again = reconnect(&mut rig);
     exercise(&mut rig, again);
     close(&fabric, rig);
     (reason, target)
@@ -296,8 +315,150 @@ fn a_peer_that_vanishes_ends_the_connection() {
 #[test]
 fn a_device_that_goes_away_ends_the_connection() {
     let (host, target) = accident(Conditions::default(), Fabric::remove_device);
-    assert!(matches!(host, CloseReason::DeviceRemoved | CloseReason::PeerClosed), "{host}");
-    assert_eq!(target.len(), 1);
+    assert_eq!((host, target), (CloseReason::DeviceRemoved, vec![CloseReason::DeviceRemoved]));
+}
+
+#[test]
+fn what_a_device_says_has_failed_ends_its_connections() {
+    for fault in [
+        DeviceFault::QueuePair,
+        DeviceFault::Request,
+        DeviceFault::Access,
+        DeviceFault::CompletionQueue,
+        DeviceFault::Device,
+    ] {
+        for hold_reads in [false, true] {
+            let conditions = Conditions { hold_reads, ..Conditions::default() };
+            let (host, target) = accident(conditions, |fabric| fabric.fail(fault));
+            let reason = CloseReason::Device(fault);
+            assert!(host == reason && target == [reason], "{fault}: {host}, {target:?}");
+        }
+    }
+}
+
+#[test]
+fn a_port_that_comes_and_goes_ends_nothing() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    let host = rig.connect(options());
+    fabric.set_port(false);
+    exercise(&mut rig, host);
+    fabric.set_port(true);
+    exercise(&mut rig, host);
+    close(&fabric, rig);
+}
+
+/// What was made with a device that goes away is given back while the reactor lives, and those who
+/// listen are there again when it is.
+#[test]
+fn a_device_that_goes_away_takes_everything_along_and_may_come_back() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    let host = rig.connect(options());
+    exercise(&mut rig, host);
+    let before = fabric.census();
+    assert!(before.regions > 0 && before.domains == 2 && before.listeners == 1, "{before:?}");
+    fabric.set_absent(true);
+    fabric.remove_device();
+    assert_eq!(fabric.counts().receiver_not_ready, 0);
+    rig.run("all is given back", |_| fabric.census() == Census::default());
+    assert_eq!(rig.target.closed, [CloseReason::DeviceRemoved]);
+    let lost = rig.start(options());
+    rig.run("nothing leads there", |rig| {
+        rig.hosts[lost].take_events();
+        rig.hosts[lost].closed.is_some()
+    });
+    let away = rig.reactor.now();
+    while rig.reactor.now() < away + Duration::from_secs(60) {
+        rig.turn();
+    }
+    assert_eq!(fabric.census(), Census::default(), "trying costs nothing");
+    fabric.set_absent(false);
+    rig.run("listening again", |_| fabric.census().listeners == 1);
+    let again = rig.connect(options());
+    exercise(&mut rig, again);
+    close(&fabric, rig);
+}
+
+#[test]
+fn a_device_that_fails_is_given_back_and_opened_anew() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    for _ in 0..3 {
+        let host = rig.connect(options());
+        exercise(&mut rig, host);
+        fabric.fail(DeviceFault::Device);
+        rig.run("given back", |_| {
+            let census = fabric.census();
+            (census.domains, census.regions, census.completion_queues) == (0, 0, 0)
+        });
+        assert!(rig.hosts[host].closed.is_some());
+    }
+    close(&fabric, rig);
+}
+
+/// A host that takes nothing any more holds memory of the target's, which can be had back.
+#[test]
+fn what_a_host_holds_that_does_not_move_is_counted() {
+    const BYTES: usize = 65_536;
+    let (fabric, mut rig) = rig(Conditions::default());
+    let host = rig.connect(options());
+    let other = rig.connect(options());
+    exercise(&mut rig, host);
+    exercise(&mut rig, other);
+    let patience = Duration::from_secs(3);
+    let hoards = |rig: &mut Rig, now| -> Vec<usize> {
+        rig.target.connections.values_mut().map(|one| one.hoard(now, patience)).collect()
+    };
+    let idle = rig.reactor.now() + Duration::from_secs(3600);
+    assert_eq!(hoards(&mut rig, idle), [0, 0], "who has nothing to move holds nothing");
+    for key in 0..4 {
+        rig.hosts[host].read(&rig.reactor, key, BYTES);
+    }
+    for key in 10..12 {
+        rig.hosts[host].write(&rig.reactor, key, &pattern(key, BYTES));
+    }
+    rig.flush(host);
+    fabric.silence();
+    for _ in 0..3 {
+        rig.turn();
+    }
+    let now = rig.reactor.now();
+    assert_eq!(hoards(&mut rig, now), [0, 0], "it may still move");
+    assert_eq!(hoards(&mut rig, now + patience), [6 * BYTES, 0]);
+    let free = rig.reactor.pool().available();
+    let (_, stuck) = rig.target.connections.iter_mut().next().expect("it is there");
+    stuck.abort(&mut rig.reactor, CloseReason::Requested("it held memory"));
+    assert!(rig.reactor.pool().available() >= free + 6 * BYTES);
+    // It does not hear of that: its own patience ends it.
+    for index in [host, other] {
+        let own = &mut rig.hosts[index];
+        own.connection.close(&mut rig.reactor, CloseReason::Requested("silence"));
+        own.take_events();
+    }
+    rig.target.close_all(&mut rig.reactor);
+    close(&fabric, rig);
+}
+
+/// The pool is registered in pieces, each when something in it is first named. After that nothing
+/// is, however long the load lasts.
+#[test]
+fn nothing_is_registered_on_the_data_path() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    let host = rig.connect(options());
+    let pieces = (rig.reactor.pool().capacity() / BUFFER_BYTES_MAX) as u64;
+    exercise(&mut rig, host);
+    exercise(&mut rig, host);
+    let warm = fabric.counts().registrations;
+    assert!(warm > 0 && warm <= 2 * pieces, "each side has its own: {warm}");
+    for _ in 0..20 {
+        exercise(&mut rig, host);
+    }
+    assert_eq!(fabric.counts().registrations, warm);
+    // A second connection finds the memory registered.
+    let other = rig.connect(options());
+    exercise(&mut rig, other);
+    let counts = fabric.counts();
+    assert!(counts.registrations <= 2 * pieces, "{counts:?} with {pieces} pieces");
+    assert_eq!(fabric.census().regions as u64, counts.registrations, "and none was given back");
+    close(&fabric, rig);
 }
 
 #[test]

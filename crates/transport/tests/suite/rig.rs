@@ -155,7 +155,12 @@ impl Target {
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         let token = completion.token;
         if token.owner == LISTENER {
-            while let Some(incoming) = self.listener.as_mut().and_then(Listener::next_incoming) {
+            if let (Outcome::Timer, Some(listener)) = (&completion.outcome, &mut self.listener) {
+                listener.go_on(reactor, token);
+            }
+            while let Some(listener) = &mut self.listener
+                && let Some(incoming) = listener.next_incoming(reactor)
+            {
                 let limits = self.behaviour.limits;
                 let tag = self.next_tag;
                 self.next_tag += 1;

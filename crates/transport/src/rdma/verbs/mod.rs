@@ -22,8 +22,9 @@
 //! A look costs no system call: `CompletionQueue::poll`. Before its reactor sleeps, each queue
 //! is armed and polled once more; then the `Device::descriptor` becomes readable with the next
 //! completion, and `Device::take_events` makes it unreadable again. The manager's descriptor is
-//! non-blocking; `Manager::poll` is called until it has nothing more. A device without
-//! descriptors calls the reactor's waker instead.
+//! non-blocking; `Manager::poll` is called until it has nothing more. What a device says by itself
+//! is for whoever holds it: each hold on it hears all of it (`Device::poll_event`). A device
+//! without descriptors calls the reactor's waker instead.
 
 #![allow(unsafe_code)]
 
@@ -40,10 +41,10 @@ use weft_reactor::{Pool, Waker};
 
 pub use real::{Found, devices};
 pub(crate) use types::{
-    Access, Happened, ManagerEvent, Parameters, Piece, PostError, PrivateData, QueuePairLimits,
-    QueuePairOptions, ReceiveWork, SendOperation, SendWork, WorkCompletion,
+    Access, DeviceEvent, Happened, ManagerEvent, Parameters, Piece, PostError, PrivateData,
+    QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation, SendWork, WorkCompletion,
 };
-pub use types::{Attributes, DeviceKind, WorkStatus};
+pub use types::{Attributes, DeviceFault, DeviceKind, WorkStatus};
 
 /// Where devices come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -336,6 +337,23 @@ impl Device {
         }
     }
 
+    /// What becomes readable when the device has something to say by itself.
+    pub(crate) fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Real(device) => Some(device.event_descriptor()),
+            Self::Software(_) => None,
+        }
+    }
+
+    /// The next thing that the device says by itself; of the whole device, or of what was made
+    /// with any hold on it. Never blocks.
+    pub(crate) fn poll_event(&mut self) -> Option<DeviceEvent> {
+        match self {
+            Self::Real(device) => device.poll_event(),
+            Self::Software(device) => device.poll_event(),
+        }
+    }
+
     /// Registers `bytes` bytes of the pool from `offset` on.
     pub(crate) fn register(
         &self,
@@ -398,6 +416,14 @@ pub(crate) enum CompletionQueue {
 }
 
 impl CompletionQueue {
+    /// What its failure is told by.
+    pub(crate) fn key(&self) -> u64 {
+        match self {
+            Self::Real(queue) => queue.key(),
+            Self::Software(queue) => queue.key(),
+        }
+    }
+
     /// Appends up to `most` completions. Says how many there were.
     pub(crate) fn poll(
         &mut self,

@@ -204,6 +204,46 @@ impl fmt::Display for WorkStatus {
     }
 }
 
+/// What has failed of a device, as it says by itself and not in answer to any work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceFault {
+    /// A queue pair (`IBV_EVENT_QP_FATAL`).
+    QueuePair,
+    /// A queue pair, for the peer's request made no sense (`IBV_EVENT_QP_REQ_ERR`).
+    Request,
+    /// A queue pair, for the peer wanted to access what it may not (`IBV_EVENT_QP_ACCESS_ERR`).
+    Access,
+    /// A completion queue, and with it all its queue pairs (`IBV_EVENT_CQ_ERR`).
+    CompletionQueue,
+    /// The whole device (`IBV_EVENT_DEVICE_FATAL`).
+    Device,
+}
+
+impl fmt::Display for DeviceFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::QueuePair => "the queue pair has failed",
+            Self::Request => "the peer's request made no sense",
+            Self::Access => "the peer wanted to access memory that it may not",
+            Self::CompletionQueue => "a completion queue has failed",
+            Self::Device => "the device has failed",
+        })
+    }
+}
+
+/// Something that a device says by itself (`ibv_async_event`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeviceEvent {
+    /// The queue pair of this number has failed.
+    QueuePair(u32, DeviceFault),
+    /// The completion queue of this key has failed.
+    CompletionQueue(u64),
+    /// The device has failed: nothing on it works any more.
+    Fatal,
+    /// A port is there, or no longer. Connections over it live or die by their own time-outs.
+    Port { port: u8, active: bool },
+}
+
 /// Private data of the connection manager's messages.
 #[derive(Clone, Copy)]
 pub(crate) struct PrivateData {

@@ -6,7 +6,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// `struct ibv_context`, with the four operations that have no function of their own.
+/// `struct ibv_context`, with the four operations that have no function of their own, up to the
+/// descriptor of its asynchronous events.
 #[repr(C)]
 pub(super) struct Context {
     pub(super) device: *mut DeviceHandle,
@@ -16,6 +17,26 @@ pub(super) struct Context {
     between: [*mut c_void; 12],
     pub(super) post_send: unsafe extern "C" fn(*mut Pair, *mut Send, *mut *mut Send) -> c_int,
     pub(super) post_recv: unsafe extern "C" fn(*mut Pair, *mut Receive, *mut *mut Receive) -> c_int,
+    behind: [*mut c_void; 5],
+    cmd_fd: c_int,
+    pub(super) async_fd: c_int,
+}
+
+/// `struct ibv_async_event`. What it is about is a pointer or, for a port, a number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct AsyncEvent {
+    pub(super) element: AsyncElement,
+    pub(super) kind: u32,
+}
+
+/// What an asynchronous event is about.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) union AsyncElement {
+    pub(super) queue: *mut Queue,
+    pub(super) pair: *mut Pair,
+    pub(super) port: c_int,
 }
 
 /// `struct ibv_device`.
@@ -275,6 +296,17 @@ pub(super) mod event {
     pub(in super::super) const ADDRESS_CHANGE: u32 = 14;
 }
 
+/// `enum ibv_event_type`.
+pub(super) mod device_event {
+    pub(in super::super) const QUEUE_ERROR: u32 = 0;
+    pub(in super::super) const PAIR_FATAL: u32 = 1;
+    pub(in super::super) const PAIR_REQUEST_ERROR: u32 = 2;
+    pub(in super::super) const PAIR_ACCESS_ERROR: u32 = 3;
+    pub(in super::super) const DEVICE_FATAL: u32 = 8;
+    pub(in super::super) const PORT_ACTIVE: u32 = 9;
+    pub(in super::super) const PORT_ERROR: u32 = 10;
+}
+
 /// Declares the functions of both libraries and how they are found.
 macro_rules! functions {
     ($($library:ident: fn $name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
@@ -325,6 +357,8 @@ functions! {
     verbs: fn ibv_destroy_cq(*mut Queue) -> c_int;
     verbs: fn ibv_get_cq_event(*mut Channel, *mut *mut Queue, *mut *mut c_void) -> c_int;
     verbs: fn ibv_ack_cq_events(*mut Queue, u32);
+    verbs: fn ibv_get_async_event(*mut Context, *mut AsyncEvent) -> c_int;
+    verbs: fn ibv_ack_async_event(*mut AsyncEvent);
     manager: fn rdma_create_event_channel() -> *mut EventChannel;
     manager: fn rdma_destroy_event_channel(*mut EventChannel);
     manager: fn rdma_create_id(
@@ -372,6 +406,9 @@ mod tests {
             (offset_of!(Context, req_notify_cq), 104),
             (offset_of!(Context, post_send), 208),
             (offset_of!(Context, post_recv), 216),
+            (offset_of!(Context, async_fd), 268),
+            (size_of::<AsyncEvent>(), 16),
+            (offset_of!(AsyncEvent, kind), 8),
             (offset_of!(DeviceHandle, node_type), 16),
             (offset_of!(DeviceHandle, transport_type), 20),
             (offset_of!(DeviceLimits, vendor_id), 96),

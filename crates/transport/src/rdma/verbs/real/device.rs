@@ -11,9 +11,10 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use weft_reactor::Pool;
 
 use super::super::types::WorkStatus;
-use super::super::{Access, Attributes, DeviceKind, WorkCompletion};
+use super::super::{Access, Attributes, DeviceEvent, DeviceKind, WorkCompletion};
 use super::abi::{self, Functions, access, flag};
 use super::library::{done, explained, made, number};
+use super::news::News;
 
 /// Completions taken from a queue at once.
 const BATCH: usize = 64;
@@ -71,6 +72,7 @@ impl Drop for Domain {
 #[derive(Debug)]
 pub(crate) struct Device {
     domain: Rc<Domain>,
+    news: News,
     attributes: Attributes,
 }
 
@@ -81,7 +83,8 @@ impl Device {
         port: u8,
     ) -> io::Result<Self> {
         let attributes = attributes(functions, context, port)?;
-        Ok(Self { domain: Rc::new(Domain::open(functions, context)?), attributes })
+        let news = News::open(functions, context)?;
+        Ok(Self { domain: Rc::new(Domain::open(functions, context)?), news, attributes })
     }
 
     pub(super) fn domain(&self) -> &Rc<Domain> {
@@ -94,6 +97,14 @@ impl Device {
 
     pub(in super::super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.domain.descriptor()
+    }
+
+    pub(in super::super) fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.news.descriptor()
+    }
+
+    pub(in super::super) fn poll_event(&mut self) -> Option<DeviceEvent> {
+        self.news.poll()
     }
 
     pub(in super::super) fn take_events(&mut self) {
@@ -193,6 +204,10 @@ pub(crate) struct CompletionQueue {
 impl CompletionQueue {
     pub(super) fn queue(&self) -> &Rc<Queue> {
         &self.queue
+    }
+
+    pub(in super::super) fn key(&self) -> u64 {
+        self.queue.raw().addr() as u64
     }
 
     pub(in super::super) fn poll(

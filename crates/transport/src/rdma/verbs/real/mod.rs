@@ -10,6 +10,7 @@ mod device;
 mod endpoint;
 mod identifier;
 mod library;
+mod news;
 
 use std::io;
 use std::net::SocketAddr;
@@ -118,7 +119,8 @@ impl Manager {
             event::DISCONNECTED => Happened::Disconnected,
             event::DEVICE_REMOVAL => Happened::DeviceRemoved,
             event::ADDRESS_CHANGE => Happened::AddressChanged,
-            // The end of a connection's time in limbo, multicast, and what else may come.
+            // The end of a connection's time in limbo (by then it is gone), multicast, and what
+            // else may come.
             _ => return None,
         };
         Some(ManagerEvent { key: identifier::key(event.identifier), happened })

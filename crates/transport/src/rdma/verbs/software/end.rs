@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use super::state::State;
 use super::{
-    Access, Parameters, PostError, QueuePairOptions, ReceiveWork, SendWork, WorkCompletion,
-    WorkStatus,
+    Access, DeviceEvent, DeviceFault, Parameters, PostError, QueuePairOptions, ReceiveWork,
+    SendWork, WorkCompletion, WorkStatus,
 };
 use crate::rdma::verbs::{Happened, SendOperation};
 
@@ -62,6 +62,8 @@ pub(super) struct QueuePair {
     overlooks: bool,
     /// A message that was not noticed, and the key that it invalidates.
     overlooked: Option<(Vec<u8>, Option<u32>)>,
+    /// It does nothing any more, not even flush.
+    dead: bool,
     initiator_depth: u8,
     responder_resources: u8,
 }
@@ -103,6 +105,7 @@ impl QueuePair {
             failed: false,
             overlooks: false,
             overlooked: None,
+            dead: false,
             initiator_depth: 0,
             responder_resources: 0,
         }
@@ -116,6 +119,13 @@ impl QueuePair {
 
     pub(super) fn overlook_first(&mut self, overlooks: bool) {
         self.overlooks = overlooks;
+    }
+
+    /// From now on nothing that is posted ends. Says its number.
+    pub(super) fn die(&mut self) -> u32 {
+        self.dead = true;
+        self.failed = true;
+        self.number
     }
 
     pub(super) fn free_sends(&mut self, count: u32) {
@@ -170,6 +180,9 @@ impl State {
 
     /// Carries work out, or holds it.
     fn begin(&mut self, key: u64, work: &SendWork) {
+        if self.pair(key).is_ok_and(|pair| pair.dead) {
+            return;
+        }
         let is_read = matches!(work.operation, SendOperation::Read { .. });
         let silent = self.ends.get(&key).is_some_and(|end| end.silent);
         if (self.conditions.hold_reads && is_read || silent)
@@ -407,6 +420,7 @@ impl State {
             self.check_local(domain, piece.key, near, into)?;
             let far = Memory::of(address, piece.bytes);
             if let Err(status) = self.check_remote(remote_domain, remote, far, into) {
+                self.raise(peer, DeviceFault::Access);
                 self.fail(peer);
                 return Err(status);
             }
@@ -457,8 +471,19 @@ impl State {
         }
     }
 
+    /// The device says by itself that a queue pair has failed.
+    fn raise(&mut self, key: u64, fault: DeviceFault) {
+        if let Ok(pair) = self.pair(key) {
+            let event = DeviceEvent::QueuePair(pair.number, fault);
+            self.say(event);
+        }
+    }
+
     fn flush(&mut self, key: u64) {
         let Ok(pair) = self.pair(key) else { return };
+        if pair.dead {
+            return;
+        }
         let (number, queue) = (pair.number, pair.completions);
         let held = std::mem::take(&mut pair.held);
         let receives = std::mem::take(&mut pair.receives);
@@ -519,6 +544,9 @@ impl State {
             self.fail(key);
             self.tell(key, Happened::DeviceRemoved);
         }
+        self.remove_listeners();
+        // As the kernel says it to those who have opened the device.
+        self.say(DeviceEvent::Fatal);
     }
 
     pub(super) fn move_address(&mut self) {

@@ -22,8 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_reactor::{Pool, Waker};
 
 use super::{
-    Access, Attributes, DeviceKind, ManagerEvent, Parameters, PostError, PrivateData,
-    QueuePairLimits, QueuePairOptions, ReceiveWork, SendWork, WorkCompletion, WorkStatus,
+    Access, Attributes, DeviceEvent, DeviceFault, DeviceKind, ManagerEvent, Parameters, PostError,
+    PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendWork, WorkCompletion,
+    WorkStatus,
 };
 use state::{RegionState, State};
 
@@ -77,6 +78,8 @@ pub struct Census {
     pub listeners: usize,
     /// Queue pairs.
     pub queue_pairs: usize,
+    /// Holds on a device: protection domains.
+    pub domains: usize,
     /// Memory regions.
     pub regions: usize,
     /// Completion queues.
@@ -100,6 +103,8 @@ pub struct Counts {
     pub send_completions: u64,
     /// Messages that found no receive.
     pub receiver_not_ready: u64,
+    /// Memory regions that were registered.
+    pub registrations: u64,
 }
 
 /// Adapters joined by a network, all in memory. Clones are the same fabric.
@@ -160,7 +165,8 @@ impl Fabric {
         self.lock().silence()
     }
 
-    /// Whoever holds a connection hears that its device goes away, and its queue pairs fail.
+    /// Whoever holds a connection, or listens, hears that its device goes away, and its queue pairs
+    /// fail.
     pub fn remove_device(&self) {
         self.lock().remove_device();
     }
@@ -168,6 +174,22 @@ impl Fabric {
     /// Whoever holds a connection hears that its address has moved to another device.
     pub fn move_address(&self) {
         self.lock().move_address();
+    }
+
+    /// From now on (`true`) there is no device: nobody finds a way to an address, or can listen.
+    pub fn set_absent(&self, absent: bool) {
+        self.lock().absent = absent;
+    }
+
+    /// Something of the device fails by itself: every queue pair, every completion queue or all of
+    /// it. Who holds it hears of that and of nothing else: what was posted does not end.
+    pub fn fail(&self, fault: DeviceFault) {
+        self.lock().fail_by_itself(fault);
+    }
+
+    /// The device says that its port is there, or no longer.
+    pub fn set_port(&self, active: bool) {
+        self.lock().say(DeviceEvent::Port { port: 1, active });
     }
 
     /// The send-queue work that is posted after `skip` others fails with this status.
@@ -208,7 +230,7 @@ impl Manager {
         remote: SocketAddr,
         local: Option<SocketAddr>,
     ) -> io::Result<Endpoint> {
-        let key = self.fabric.lock().resolve(self.key, remote, local);
+        let key = self.fabric.lock().resolve(self.key, remote, local)?;
         Ok(Endpoint { fabric: self.fabric.clone(), key })
     }
 
@@ -309,7 +331,7 @@ impl Endpoint {
     pub(super) fn open_device(&self) -> io::Result<Device> {
         let mut state = self.fabric.lock();
         let waker = state.waker_of(self.key).ok_or(io::ErrorKind::NotConnected)?;
-        let domain = state.take_key();
+        let domain = state.hold_device(&waker);
         let attributes = state.conditions.attributes.clone();
         drop(state);
         Ok(Device { fabric: self.fabric.clone(), domain, waker, attributes })
@@ -382,6 +404,10 @@ impl Device {
         &self.attributes
     }
 
+    pub(super) fn poll_event(&mut self) -> Option<DeviceEvent> {
+        self.fabric.lock().poll_device(self.domain)
+    }
+
     pub(super) fn register(
         &self,
         pool: &Pool,
@@ -408,6 +434,12 @@ impl Device {
     pub(super) fn create_completion_queue(&self, entries: u32) -> io::Result<CompletionQueue> {
         let key = self.fabric.lock().add_completion_queue(entries, self.waker.clone())?;
         Ok(CompletionQueue { fabric: self.fabric.clone(), key })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.fabric.lock().devices.remove(&self.domain);
     }
 }
 
@@ -442,6 +474,10 @@ pub(crate) struct CompletionQueue {
 }
 
 impl CompletionQueue {
+    pub(super) fn key(&self) -> u64 {
+        self.key
+    }
+
     pub(super) fn poll(&mut self, most: usize, into: &mut Vec<WorkCompletion>) -> usize {
         self.fabric.lock().poll_completions(self.key, most, into)
     }
@@ -458,4 +494,4 @@ impl Drop for CompletionQueue {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,9 +9,9 @@ use weft_reactor::Waker;
 
 use super::end::{End, QueuePair, Stage};
 use super::{
-    Access, Census, Conditions, Counts, Fabric, Incoming, ManagerEvent, Parameters, PrivateData,
-    QueuePairLimits, QueuePairOptions, REJECT_BYTES, REPLY_BYTES, REQUEST_BYTES, WorkCompletion,
-    WorkStatus,
+    Access, Census, Conditions, Counts, DeviceEvent, DeviceFault, Fabric, Incoming, ManagerEvent,
+    Parameters, PrivateData, QueuePairLimits, QueuePairOptions, REJECT_BYTES, REPLY_BYTES,
+    REQUEST_BYTES, WorkCompletion, WorkStatus,
 };
 use crate::rdma::verbs::Happened;
 
@@ -22,6 +22,8 @@ const EPHEMERAL: u16 = 49_152;
 const NOBODY_LISTENS: i32 = 111;
 /// `ETIMEDOUT`.
 const TIMED_OUT: i32 = 110;
+/// `ENODEV`.
+const NO_DEVICE: i32 = 19;
 
 pub(super) struct State {
     pub(super) conditions: Conditions,
@@ -33,6 +35,8 @@ pub(super) struct State {
     pub(super) queues: BTreeMap<u64, QueueState>,
     pub(super) failing: Option<(u64, WorkStatus)>,
     pub(super) unreachable: bool,
+    pub(super) absent: bool,
+    pub(super) devices: BTreeMap<u64, HoldState>,
     next: u64,
     next_region: u32,
     next_port: u16,
@@ -43,11 +47,19 @@ pub(super) struct ManagerState {
     events: VecDeque<RawEvent>,
 }
 
+/// One reactor's hold on the device.
+pub(super) struct HoldState {
+    waker: Waker,
+    events: VecDeque<DeviceEvent>,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListenerState {
     pub(super) key: u64,
     manager: u64,
     backlog: u32,
+    /// Its device has gone: nobody comes any more.
+    removed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +119,8 @@ impl State {
             queues: BTreeMap::new(),
             failing: None,
             unreachable: false,
+            absent: false,
+            devices: BTreeMap::new(),
             next: 1,
             next_region: 0x100,
             next_port: EPHEMERAL,
@@ -118,6 +132,7 @@ impl State {
             endpoints: self.ends.len(),
             listeners: self.listeners.len(),
             queue_pairs: self.ends.values().filter(|end| end.queue_pair.is_some()).count(),
+            domains: self.devices.len(),
             regions: self.regions.len(),
             completion_queues: self.queues.len(),
         }
@@ -161,11 +176,14 @@ impl State {
         if address.port() == 0 {
             address.set_port(self.take_port());
         }
+        if self.absent {
+            return Err(io::Error::from_raw_os_error(NO_DEVICE));
+        }
         if self.listeners.contains_key(&address) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         let key = self.take_key();
-        self.listeners.insert(address, ListenerState { key, manager, backlog });
+        self.listeners.insert(address, ListenerState { key, manager, backlog, removed: false });
         Ok((key, address))
     }
 
@@ -180,20 +198,27 @@ impl State {
         manager: u64,
         remote: SocketAddr,
         local: Option<SocketAddr>,
-    ) -> u64 {
+    ) -> io::Result<u64> {
+        if self.absent {
+            return Err(io::Error::from_raw_os_error(NO_DEVICE));
+        }
         let key = self.take_key();
         let ip = local.map_or(remote.ip(), |local| local.ip());
         let local = SocketAddr::new(ip, self.take_port());
         self.ends.insert(key, End::new(manager, local, remote));
         self.tell(key, Happened::AddressResolved);
         self.tell(key, Happened::RouteResolved);
-        key
+        Ok(key)
     }
 
     fn listener(&self, address: SocketAddr) -> Option<ListenerState> {
         let wild = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());
         let wild_6 = SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), address.port());
-        [address, wild, wild_6].iter().find_map(|place| self.listeners.get(place)).copied()
+        [address, wild, wild_6]
+            .iter()
+            .find_map(|place| self.listeners.get(place))
+            .copied()
+            .filter(|found| !found.removed)
     }
 
     pub(super) fn connect(&mut self, key: u64, parameters: &Parameters) -> io::Result<()> {
@@ -341,6 +366,7 @@ impl State {
     }
 
     pub(super) fn add_region(&mut self, region: RegionState) -> u32 {
+        self.counts.registrations += 1;
         self.next_region = self.next_region.wrapping_add(0x101);
         self.regions.insert(self.next_region, region);
         self.next_region
@@ -397,6 +423,52 @@ impl State {
             queue.waker.wake();
         }
         true
+    }
+
+    pub(super) fn hold_device(&mut self, waker: &Waker) -> u64 {
+        let domain = self.take_key();
+        self.devices.insert(domain, HoldState { waker: waker.clone(), events: VecDeque::new() });
+        domain
+    }
+
+    pub(super) fn poll_device(&mut self, domain: u64) -> Option<DeviceEvent> {
+        self.devices.get_mut(&domain)?.events.pop_front()
+    }
+
+    /// The device says something, which everybody hears who holds it.
+    pub(super) fn say(&mut self, event: DeviceEvent) {
+        for hold in self.devices.values_mut() {
+            hold.events.push_back(event);
+            hold.waker.wake();
+        }
+    }
+
+    pub(super) fn fail_by_itself(&mut self, fault: DeviceFault) {
+        let pairs = self.ends.values_mut().filter_map(|end| end.queue_pair.as_mut());
+        let numbers: Vec<u32> = pairs.map(QueuePair::die).collect();
+        match fault {
+            DeviceFault::Device => self.say(DeviceEvent::Fatal),
+            DeviceFault::CompletionQueue => {
+                let queues: Vec<u64> = self.queues.keys().copied().collect();
+                queues.into_iter().for_each(|key| self.say(DeviceEvent::CompletionQueue(key)));
+            }
+            fault => {
+                let say = |number| self.say(DeviceEvent::QueuePair(number, fault));
+                numbers.into_iter().for_each(say);
+            }
+        }
+    }
+
+    /// Those who listen hear that their device goes away.
+    pub(super) fn remove_listeners(&mut self) {
+        for listener in self.listeners.values_mut().filter(|listener| !listener.removed) {
+            listener.removed = true;
+            if let Some(manager) = self.managers.get_mut(&listener.manager) {
+                let what = Raw::Told(Happened::DeviceRemoved);
+                manager.events.push_back(RawEvent { key: listener.key, what });
+                manager.waker.wake();
+            }
+        }
     }
 
     pub(super) fn arm(&mut self, key: u64) {

@@ -1,1 +1,338 @@
+//! The rules of the device in memory, and raw ends for tests of what lies above.
 
+use super::super::{Happened, Piece, SendOperation};
+use super::*;
+use crate::rdma::verbs;
+
+const REMOTE: Access = Access { local_write: true, remote_read: true, remote_write: true };
+const LOCAL: Access = Access { local_write: true, remote_read: false, remote_write: false };
+const PAGE: usize = 4096;
+
+/// One side: an endpoint with its device, queue and memory.
+pub(crate) struct Side {
+    endpoint: Endpoint,
+    queue: CompletionQueue,
+    device: Device,
+    region: Region,
+    pool: Pool,
+    /// The first four pages of the pool's memory, which the region is of.
+    pages: weft_reactor::Buffer,
+    manager: Manager,
+}
+
+impl Side {
+    pub(crate) fn new(
+        mut endpoint: Endpoint,
+        manager: Manager,
+        access: Access,
+        depth: u32,
+    ) -> Self {
+        let device = endpoint.open_device().unwrap();
+        let queue = device.create_completion_queue(16).unwrap();
+        let pool = Pool::new(1).unwrap();
+        let pages = pool.take(4 * PAGE).unwrap();
+        assert_eq!(pages.address(), pool.address());
+        let region = device.register(&pool, 0, 4 * PAGE, access).unwrap();
+        let options = QueuePairOptions { send_depth: depth, receive_depth: 4, inline_bytes: 64 };
+        endpoint.create_queue_pair(&device, &queue, options).unwrap();
+        Self { endpoint, queue, device, region, pool, pages, manager }
+    }
+
+    pub(crate) fn piece(&self, page: usize, bytes: u32) -> Piece {
+        let address = u64::try_from(self.pool.address() + page * PAGE).unwrap();
+        Piece { address, bytes, key: self.region.local_key() }
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        work: u64,
+        operation: SendOperation,
+        piece: Piece,
+    ) -> Result<(), PostError> {
+        let pieces = [piece, Piece::default()];
+        let send = SendWork { work, operation, pieces, signalled: true, inline: false };
+        self.endpoint.post_send(&[send])
+    }
+
+    /// One that has found its way to an address.
+    pub(crate) fn resolve(fabric: &Fabric, address: SocketAddr) -> Self {
+        let mut manager = fabric.open(waker());
+        let endpoint = manager.resolve(address, None).unwrap();
+        let mut side = Self::new(endpoint, manager, REMOTE, 8);
+        side.events();
+        side
+    }
+
+    pub(crate) fn connect(&mut self, parameters: &Parameters) {
+        self.endpoint.connect(parameters).unwrap();
+    }
+
+    /// The key that the other side reaches its memory by.
+    pub(crate) fn remote_key(&self) -> u32 {
+        self.region.remote_key()
+    }
+
+    pub(crate) fn completions(&mut self) -> Vec<WorkCompletion> {
+        let mut all = Vec::new();
+        self.queue.poll(64, &mut all);
+        all
+    }
+
+    /// Puts bytes at the beginning of a page.
+    pub(crate) fn write(&mut self, page: usize, bytes: &[u8]) {
+        self.pages[page * PAGE..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// What lies at the beginning of a page.
+    pub(crate) fn read(&self, page: usize, length: usize) -> Vec<u8> {
+        self.pages[page * PAGE..][..length].to_vec()
+    }
+
+    pub(crate) fn receive(&mut self, work: u64, piece: Piece) {
+        let pieces = [piece, Piece::default()];
+        self.endpoint.post_receive(&[ReceiveWork { work, pieces }]).unwrap();
+    }
+
+    fn done(&mut self) -> Vec<(u64, WorkStatus)> {
+        let mut all = Vec::new();
+        self.queue.poll(64, &mut all);
+        all.iter().map(|completion| (completion.work, completion.status)).collect()
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<&'static str> {
+        let name = |event: ManagerEvent| match event.happened {
+            Happened::Established { .. } => "established",
+            Happened::Disconnected => "disconnected",
+            Happened::Rejected { .. } => "rejected",
+            _ => "other",
+        };
+        std::iter::from_fn(|| self.manager.poll()).map(name).collect()
+    }
+}
+
+fn waker() -> Waker {
+    let world = weft_reactor::simulation::World::new(1, Default::default());
+    weft_reactor::Reactor::simulated(&world).waker()
+}
+
+fn parameters(responder_resources: u8, initiator_depth: u8) -> Parameters {
+    let private_data = PrivateData::new(b"hello");
+    Parameters { private_data, responder_resources, initiator_depth }
+}
+
+/// Two sides that are connected; the first may read up to `depth` at a time.
+fn pair(fabric: &Fabric, access: Access, depth: u8, sends: u32) -> (Side, Side) {
+    let mut passive = fabric.open(waker());
+    let address = "10.0.0.1:4420".parse().unwrap();
+    let _listener = passive.listen(address, 4).unwrap();
+    let mut active = fabric.open(waker());
+    let endpoint = active.resolve(address, None).unwrap();
+    let mut host = Side::new(endpoint, active, access, sends);
+    host.events();
+    host.endpoint.connect(&parameters(1, 0)).unwrap();
+    let event = passive.poll().unwrap();
+    let Happened::Requested { incoming: verbs::Incoming::Software(incoming), parameters: asked } =
+        event.happened
+    else {
+        panic!()
+    };
+    assert_eq!(&asked.private_data.bytes()[..6], b"hello\0");
+    assert_eq!((asked.private_data.bytes().len(), asked.initiator_depth), (REQUEST_BYTES, 1));
+    let endpoint = passive.adopt(incoming);
+    let mut target = Side::new(endpoint, passive, LOCAL, sends);
+    target.endpoint.accept(&parameters(0, depth)).unwrap();
+    assert_eq!((host.events(), target.events()), (vec!["established"], vec!["established"]));
+    (target, host)
+}
+
+#[test]
+fn a_message_needs_a_receive_that_has_room() {
+    let fabric = Fabric::default();
+    let (mut target, mut host) = pair(&fabric, REMOTE, 1, 8);
+    host.write(0, &[7; PAGE]);
+    let (there, here) = (target.piece(1, 100), host.piece(0, 100));
+    target.receive(5, there);
+    host.send(1, SendOperation::Send, here).unwrap();
+    assert_eq!(host.done(), [(1, WorkStatus::SUCCESS)]);
+    assert_eq!(target.done(), [(5, WorkStatus::SUCCESS)]);
+    host.send(2, SendOperation::Send, here).unwrap();
+    assert_eq!(host.done(), [(2, WorkStatus::RECEIVER_NOT_READY)]);
+    assert_eq!(fabric.counts().receiver_not_ready, 1);
+    // The queue pair has failed: nothing gets through any more.
+    target.receive(6, there);
+    host.send(3, SendOperation::Send, here).unwrap();
+    assert_eq!(host.done(), [(3, WorkStatus::FLUSHED)]);
+    let (mut target, mut host) = pair(&Fabric::default(), REMOTE, 1, 8);
+    let (short, long) = (target.piece(1, 10), host.piece(0, 11));
+    target.receive(5, short);
+    host.send(1, SendOperation::Send, long).unwrap();
+    assert_eq!(target.done(), [(5, WorkStatus::LOCAL_LENGTH)]);
+    assert_eq!(host.done(), [(1, WorkStatus::REMOTE_INVALID_REQUEST)]);
+}
+
+#[test]
+fn keys_rights_and_bounds_are_checked() {
+    let read_only = Access { remote_write: false, ..REMOTE };
+    let page = u64::try_from(PAGE).unwrap();
+    // Where, with which key's offset, how many bytes, whether it is read: and what comes of it.
+    for (start, key, bytes, reads, status) in [
+        (0, 0, 4096, true, WorkStatus::SUCCESS),
+        (3 * page, 0, 4096, true, WorkStatus::SUCCESS),
+        (3 * page + 1, 0, 4096, true, WorkStatus::REMOTE_ACCESS),
+        (0, 1, 4096, true, WorkStatus::REMOTE_ACCESS),
+        (0, 0, 16, false, WorkStatus::REMOTE_ACCESS),
+    ] {
+        let fabric = Fabric::default();
+        let (mut target, mut host) = pair(&fabric, read_only, 1, 8);
+        let address = host.piece(0, 1).address + start;
+        let key = host.region.remote_key() + key;
+        let operation = match reads {
+            true => SendOperation::Read { address, key },
+            false => SendOperation::Write { address, key },
+        };
+        let piece = target.piece(0, bytes);
+        target.send(9, operation, piece).unwrap();
+        assert_eq!(target.done(), [(9, status)]);
+        // Who was accessed in vain fails as well.
+        let here = host.piece(0, 1);
+        host.send(1, SendOperation::Send, here).unwrap();
+        let alive = status == WorkStatus::SUCCESS;
+        assert_eq!(host.done()[0].1 == WorkStatus::FLUSHED, !alive);
+    }
+    let (mut target, _host) = pair(&Fabric::default(), REMOTE, 1, 8);
+    let outside = Piece { bytes: 8192, ..target.piece(3, 0) };
+    target.send(1, SendOperation::Send, outside).unwrap();
+    assert_eq!(target.done(), [(1, WorkStatus::LOCAL_PROTECTION)]);
+}
+
+#[test]
+fn reads_are_agreed_on() {
+    for (depth, status) in
+        [(0, WorkStatus(2)), (1, WorkStatus::SUCCESS), (2, WorkStatus::REMOTE_INVALID_REQUEST)]
+    {
+        let (mut target, host) = pair(&Fabric::default(), REMOTE, depth, 8);
+        let (address, key) = (host.piece(0, 1).address, host.region.remote_key());
+        let piece = target.piece(0, 16);
+        target.send(1, SendOperation::Read { address, key }, piece).unwrap();
+        assert_eq!(target.done(), [(1, status)]);
+    }
+}
+
+#[test]
+fn a_send_queue_is_full_until_completions_are_polled() {
+    let (mut target, host) = pair(&Fabric::default(), REMOTE, 1, 2);
+    let (address, key) = (host.piece(0, 1).address, host.region.remote_key());
+    let (operation, piece) = (SendOperation::Write { address, key }, target.piece(0, 16));
+    for round in 0..3 {
+        target.send(2 * round, operation, piece).unwrap();
+        target.send(2 * round + 1, operation, piece).unwrap();
+        let error = target.send(99, operation, piece).unwrap_err();
+        assert_eq!((error.posted, error.error.kind()), (0, io::ErrorKind::OutOfMemory));
+        assert_eq!(target.done().len(), 2);
+    }
+}
+
+#[test]
+fn what_is_held_stays_in_order() {
+    let fabric = Fabric::new(Conditions { hold_reads: true, ..Conditions::default() });
+    let (mut target, mut host) = pair(&fabric, REMOTE, 1, 8);
+    let (address, key) = (host.piece(1, 1).address, host.region.remote_key());
+    let (there, piece) = (host.piece(0, 16), target.piece(0, 16));
+    host.receive(7, there);
+    target.send(1, SendOperation::Read { address, key }, piece).unwrap();
+    target.send(2, SendOperation::Send, piece).unwrap();
+    assert_eq!(host.done(), [], "nothing overtakes the READ");
+    let done = [(1, WorkStatus::SUCCESS), (2, WorkStatus::SUCCESS)];
+    assert_eq!(target.done(), done);
+    assert_eq!(host.done(), [(7, WorkStatus::SUCCESS)]);
+}
+
+#[test]
+fn an_invalidated_key_is_void() {
+    let (mut target, mut host) = pair(&Fabric::default(), REMOTE, 1, 8);
+    let (address, key) = (host.piece(1, 1).address, host.region.remote_key());
+    let (there, piece) = (host.piece(0, 16), target.piece(0, 16));
+    host.receive(7, there);
+    target.send(1, SendOperation::SendInvalidate { key }, piece).unwrap();
+    let mut all = Vec::new();
+    host.queue.poll(1, &mut all);
+    assert_eq!(all[0].invalidated, Some(key));
+    target.send(2, SendOperation::Write { address, key }, piece).unwrap();
+    let done = [(1, WorkStatus::SUCCESS), (2, WorkStatus::REMOTE_ACCESS)];
+    assert_eq!(target.done(), done);
+}
+
+#[test]
+fn who_accesses_what_it_may_not_is_told_of_by_the_device() {
+    let fabric = Fabric::default();
+    let (mut target, mut host) = pair(&fabric, LOCAL, 1, 8);
+    let (address, key) = (host.piece(0, 1).address, host.region.remote_key());
+    let piece = target.piece(0, 16);
+    target.send(1, SendOperation::Write { address, key }, piece).unwrap();
+    assert_eq!(target.done(), [(1, WorkStatus::REMOTE_ACCESS)]);
+    // Every hold on the device hears of it, and once.
+    let event = host.device.poll_event().unwrap();
+    assert!(matches!(event, DeviceEvent::QueuePair(_, DeviceFault::Access)), "{event:?}");
+    assert_eq!(target.device.poll_event(), Some(event));
+    assert_eq!((host.device.poll_event(), target.device.poll_event()), (None, None));
+}
+
+#[test]
+fn what_fails_by_itself_says_so_and_nothing_else() {
+    let queues = |event: &DeviceEvent| matches!(event, DeviceEvent::CompletionQueue(_));
+    let pairs = |event: &DeviceEvent| matches!(event, DeviceEvent::QueuePair(..));
+    for (fault, count, is_it) in [
+        (DeviceFault::QueuePair, 2, &pairs as &dyn Fn(&DeviceEvent) -> bool),
+        (DeviceFault::CompletionQueue, 2, &queues),
+        (DeviceFault::Device, 1, &|event| *event == DeviceEvent::Fatal),
+    ] {
+        let fabric = Fabric::default();
+        let (mut target, mut host) = pair(&fabric, REMOTE, 1, 8);
+        let (there, here) = (host.piece(0, 16), target.piece(0, 16));
+        host.receive(7, there);
+        fabric.fail(fault);
+        target.send(1, SendOperation::Send, here).unwrap();
+        assert_eq!((target.done(), host.done()), (vec![], vec![]), "nothing ends: {fault}");
+        let said: Vec<_> = std::iter::from_fn(|| host.device.poll_event()).collect();
+        assert!(said.len() == count && said.iter().all(is_it), "{said:?}");
+    }
+}
+
+#[test]
+fn everything_is_counted_and_given_back() {
+    let fabric = Fabric::default();
+    let (target, mut host) = pair(&fabric, REMOTE, 1, 8);
+    let there = host.piece(0, 16);
+    host.receive(7, there);
+    let census = Census {
+        endpoints: 2,
+        listeners: 0,
+        queue_pairs: 2,
+        domains: 2,
+        regions: 2,
+        completion_queues: 2,
+    };
+    assert_eq!(fabric.census(), census);
+    assert!(format!("{:?}", target.device).contains("Device"));
+    drop(target);
+    assert_eq!(host.events(), ["disconnected"]);
+    host.endpoint.disconnect().unwrap();
+    assert_eq!(host.done(), [(7, WorkStatus::FLUSHED)]);
+    drop(host);
+    assert_eq!(fabric.census(), Census::default());
+}
+
+#[test]
+fn who_is_not_taken_is_rejected() {
+    let fabric = Fabric::default();
+    let mut passive = fabric.open(waker());
+    let address = "10.0.0.1:4420".parse().unwrap();
+    let listener = passive.listen(address, 4).unwrap();
+    assert!(passive.listen(address, 4).is_err(), "somebody listens there");
+    let mut host = Side::resolve(&fabric, address);
+    host.connect(&parameters(1, 0));
+    drop(passive.poll().unwrap());
+    assert_eq!(host.events(), ["rejected"]);
+    drop((listener, host, passive));
+    assert_eq!(fabric.census(), Census::default());
+}

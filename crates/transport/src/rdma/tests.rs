@@ -1,0 +1,173 @@
+//! A host that is made of raw work requests against the target's side: what no host of ours does.
+
+use weft_nvme::sgl::Descriptor;
+use weft_nvme::wire::U16;
+use weft_nvme::{Command, Completion, FabricsType, Status, Wire};
+use weft_nvmf::rdma::Request;
+use weft_reactor::simulation::World;
+use weft_reactor::{Owner, Patience, Reactor, Token};
+
+use super::listen::Listener;
+use super::software::{Conditions, Fabric};
+use super::target::Connection;
+use super::verbs::software::tests::Side;
+use super::verbs::{Parameters, PrivateData, SendOperation};
+use crate::target::{Event, Limits};
+
+const LISTENER: Owner = Owner(1);
+const TARGET: Owner = Owner(2);
+const WRITE: u8 = 1;
+const READ: u8 = 2;
+/// A command that is refused before any of its data has moved.
+const REFUSE: u8 = 3;
+
+/// Where things lie in the host's memory: the capsule, the response, and the data.
+const CAPSULE: usize = 0;
+const RESPONSE: usize = 1;
+const DATA: usize = 2;
+
+struct Raw {
+    fabric: Fabric,
+    reactor: Reactor,
+    listener: Listener,
+    target: Connection,
+    host: Side,
+    next_id: u16,
+}
+
+impl Raw {
+    /// A connection up to an accepted Connect.
+    fn connect(conditions: Conditions) -> Self {
+        let fabric = Fabric::new(conditions);
+        let mut reactor = Reactor::simulated(&World::new(1, Default::default()));
+        super::set_provider(&mut reactor, super::Provider::Software(fabric.clone()));
+        let address = "10.0.0.1:4420".parse().unwrap();
+        let token = Token::new(LISTENER, 0);
+        let mut listener = Listener::listen(&mut reactor, token, address).unwrap();
+        let mut host = Side::resolve(&fabric, address);
+        let request = Request { queue_id: 1, entries: 4, host_receives: 4, controller_id: 1 };
+        let private_data = PrivateData::new(request.to_wire().bytes());
+        let parameters = Parameters { private_data, responder_resources: 4, initiator_depth: 0 };
+        host.connect(&parameters);
+        reactor.poll(Patience::NoWait, &mut Vec::new());
+        let incoming = listener.accept(&mut reactor).expect("a host came");
+        let target = Connection::accept(&mut reactor, TARGET, 0, incoming, Limits::default());
+        let mut raw = Self { fabric, reactor, listener, target, host, next_id: 0 };
+        assert_eq!(raw.host.events(), ["established"]);
+        let connect = Command::fabrics(FabricsType::CONNECT);
+        assert_eq!(raw.execute(connect), (Status::SUCCESS, None));
+        raw
+    }
+
+    /// Sends a command, lets the target answer it, and says with what, and which key of ours is
+    /// void now.
+    fn execute(&mut self, mut command: Command) -> (Status, Option<u32>) {
+        self.next_id += 1;
+        command.command_id = U16::new(self.next_id);
+        let response = self.host.piece(RESPONSE, 16);
+        self.host.receive(77, response);
+        let capsule = self.host.piece(CAPSULE, 64);
+        self.host.write(CAPSULE, command.bytes());
+        self.host.send(1, SendOperation::Send, capsule).unwrap();
+        for _ in 0..10 {
+            self.serve();
+        }
+        let done = self.host.completions().into_iter();
+        let done: Vec<_> = done.filter(|completion| completion.work == 77).collect();
+        let [response] = done[..] else { panic!("one response to each command: {done:?}") };
+        let completion = Completion::read(&self.host.read(RESPONSE, 16)).unwrap();
+        assert_eq!(completion.command_id.get(), self.next_id);
+        (completion.status(), response.invalidated)
+    }
+
+    /// One turn of the target.
+    fn serve(&mut self) {
+        let mut completions = Vec::new();
+        self.reactor.poll(Patience::NoWait, &mut completions);
+        for completion in completions.iter().filter(|one| one.token.owner == TARGET) {
+            self.target.handle(&mut self.reactor, completion);
+        }
+        while let Some(event) = self.target.poll_event() {
+            let done = |id| Completion::new(id, Status::SUCCESS);
+            match event {
+                Event::Command { slot, command, .. } => {
+                    let id = command.command_id.get();
+                    match command.opcode {
+                        WRITE => {
+                            let buffer = self.reactor.pool().take(4096).unwrap();
+                            self.target.receive(slot, buffer);
+                        }
+                        READ => {
+                            let mut buffer = self.reactor.pool().take(4096).unwrap();
+                            buffer.fill(0xa5);
+                            self.target.send(slot, buffer, done(id));
+                        }
+                        REFUSE => {
+                            let refused = done(id).with_status(Status::INVALID_FIELD);
+                            self.target.complete(slot, refused);
+                        }
+                        _ => {
+                            self.target.set_queue(4);
+                            self.target.complete(slot, done(id));
+                        }
+                    }
+                }
+                Event::Data { slot, buffer, .. } => {
+                    assert!(buffer.iter().all(|byte| *byte == 0x5a));
+                    self.target.complete(slot, done(self.next_id));
+                }
+                Event::Closed { reason } => panic!("{reason}"),
+            }
+        }
+        self.target.flush(&mut self.reactor);
+    }
+
+    /// A command whose data is a page of the host's, by a key that is to be invalidated or not.
+    fn keyed(&self, opcode: u8, invalidate: bool) -> Command {
+        let (address, key) = (self.host.piece(DATA, 1).address, self.host.remote_key());
+        let mut command = Command::fabrics(FabricsType::CONNECT);
+        command.opcode = opcode;
+        command.with_data_pointer(Descriptor::keyed(address, 4096, key, invalidate))
+    }
+}
+
+#[test]
+fn a_key_is_invalidated_with_the_response_if_the_host_asks_for_it() {
+    for opcode in [WRITE, READ, REFUSE] {
+        for hold_reads in [false, true] {
+            let mut raw = Raw::connect(Conditions { hold_reads, ..Conditions::default() });
+            raw.host.write(DATA, &[0x5a; 4096]);
+            let status = if opcode == REFUSE { Status::INVALID_FIELD } else { Status::SUCCESS };
+            let command = raw.keyed(opcode, false);
+            assert_eq!(raw.execute(command), (status, None), "nobody asked");
+            raw.host.write(DATA, &[0x5a; 4096]);
+            let command = raw.keyed(opcode, true);
+            let key = raw.host.remote_key();
+            assert_eq!(raw.execute(command), (status, Some(key)));
+            assert_eq!(raw.fabric.counts().invalidations, 1, "once");
+            // The data had moved before.
+            let moved = if opcode == READ { 0xa5 } else { 0x5a };
+            assert!(raw.host.read(DATA, 4096).iter().all(|byte| *byte == moved));
+            // A command without data has no key, and the one before is not invalidated again.
+            let mut flush = Command::fabrics(FabricsType::CONNECT);
+            flush.opcode = REFUSE;
+            assert_eq!(raw.execute(flush), (Status::INVALID_FIELD, None));
+            assert_eq!(raw.fabric.counts().invalidations, 1);
+        }
+    }
+}
+
+#[test]
+fn a_device_that_cannot_invalidate_answers_all_the_same() {
+    let mut conditions = Conditions::default();
+    conditions.attributes.send_with_invalidate = false;
+    let mut raw = Raw::connect(conditions);
+    raw.host.write(DATA, &[0x5a; 4096]);
+    for opcode in [WRITE, READ, WRITE] {
+        raw.host.write(DATA, &[0x5a; 4096]);
+        let command = raw.keyed(opcode, true);
+        assert_eq!(raw.execute(command), (Status::SUCCESS, None), "the key is good for more");
+    }
+    assert_eq!(raw.fabric.counts().invalidations, 0);
+    assert_eq!(raw.listener.local_address(), "10.0.0.1:4420".parse().unwrap());
+}
