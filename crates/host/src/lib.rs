@@ -54,6 +54,14 @@
 //! words by mailbox; a word carries the number of the association that it is about, so that a
 //! late one does no harm.
 //!
+//! # Memory
+//!
+//! A `BlockDevice` takes and gives buffers of its reactor's pool, and their bytes go to the socket
+//! or the adapter from where they lie. The blocking calls take any memory: they copy it into the
+//! pool of their own thread's reactor, or out of it, once for each direction and in pieces of
+//! 1 MiB. Over RDMA it is the pool that is registered with the adapter, once; no call registers
+//! the caller's memory.
+//!
 //! # Outages
 //!
 //! One lost connection, of whichever queue, is a lost controller: all connections are closed and

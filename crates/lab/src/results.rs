@@ -41,8 +41,8 @@ pub mod file {
 
 /// Names of the entries of a [`Configuration`] that plans use; a plan may add others.
 pub mod key {
-    /// `local`, `tcp` (on this machine or whatever leads to the target), `tcp-link` (over a link between
-    /// machines), `rdma`, `loopback` (within the process that drives the load).
+    /// `local`, `tcp` (on this machine or whatever leads to the target), `tcp-link` (over a link
+    /// between machines), `rdma`, `loopback` (within the process that drives the load).
     pub const TRANSPORT: &str = "transport";
     /// fio's word: `randread`.
     pub const PATTERN: &str = "pattern";
