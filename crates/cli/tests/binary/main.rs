@@ -1,6 +1,7 @@
 //! The binary as its users have it.
 
 mod control;
+mod faults;
 mod look;
 mod serve;
 mod study;

@@ -15,7 +15,7 @@ use weft_lab::results::{self, Mark, Record, Role, Status, number};
 use crate::weft::{DRIVERS, Folder, Target, command, text, weft};
 
 /// A study with these axes and settings.
-fn plan(folder: &Folder, body: &str) -> PathBuf {
+pub(crate) fn plan(folder: &Folder, body: &str) -> PathBuf {
     let path = folder.path("plan.toml");
     let head = "name = \"mine\"\ntitle = \"Mine\"\nquestion = \"What then?\"\n\
                 source = { document = \"weft\", figure = \"none\" }\n";
@@ -25,13 +25,13 @@ fn plan(folder: &Folder, body: &str) -> PathBuf {
 }
 
 /// Times that say nothing about the machine but let every cell see requests.
-const SHORT: [&str; 6] = ["--runtime", "60ms", "--ramp-time", "20ms", "--repeats", "1"];
+pub(crate) const SHORT: [&str; 6] = ["--runtime", "60ms", "--ramp-time", "20ms", "--repeats", "1"];
 
-fn records(directory: &Path) -> Vec<Record> {
+pub(crate) fn records(directory: &Path) -> Vec<Record> {
     results::load(directory).expect("results").records
 }
 
-fn lines(directory: &Path) -> usize {
+pub(crate) fn lines(directory: &Path) -> usize {
     let text = fs::read_to_string(directory.join(results::file::RECORDS)).unwrap_or_default();
     text.lines().count()
 }
@@ -174,10 +174,10 @@ fn a_known_delay_is_found_across_the_network() {
 }
 
 /// A study that is under way.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
-    fn start(words: &[&str]) -> Self {
+    pub(crate) fn start(words: &[&str]) -> Self {
         let mut command = command("epoll");
         command.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
         Self(command.spawn().expect("the binary"))

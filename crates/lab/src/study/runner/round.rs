@@ -71,8 +71,8 @@ impl Runner<'_> {
             record.started_at_ms = started_at_ms;
             record.command.clone_from(&command);
             record.together.clone_from(&together);
-            self.count(&record);
             self.write(record.clone())?;
+            self.count(&record);
             written.push(record);
         }
         self.done += 1;

@@ -1,0 +1,86 @@
+//! Studies that something goes wrong in.
+
+use std::{collections::BTreeSet, fs, process::Stdio};
+
+use weft_lab::results::{self, Record, Role, Status};
+
+use crate::study::{Running, SHORT, lines, plan, records};
+use crate::weft::{Folder, Target, command, text, weft};
+
+#[test]
+fn a_tenant_beside_whom_somebody_else_was_served_is_void() {
+    let folder = Folder::new("void");
+    let body = "kind = \"interference\"\n[axes]\nforeground = [\"l-app\"]\nload_percent = [50]\n\
+                [interference]\nshared = \"target\"\nbackground = { depth = 4 }\n\
+                [interference.foreground]\nl-app = { depth = 1 }\n";
+    let plan = plan(&folder, body);
+    let control = format!("unix:{}", folder.path("control").display());
+    let serves = ["--memory", "8MiB", "--memory", "8MiB", "--control", &control];
+    let target = Target::start("epoll", &serves);
+    let url = target.url(1);
+    let run = |name: &str| {
+        let out = folder.path(name);
+        let how = ["--target", &url, "--control", &control, "--out", text(&out)];
+        let how = [&how[..], &["--no-report", "--quick"]].concat();
+        let words = [&["study", "run", text(&plan)], &SHORT[..], &how].concat();
+        let ran = weft("epoll", words);
+        (ran.code, ran.stderr, records(&out))
+    };
+    let (code, said, alone) = run("alone");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(alone.len() > 1 && alone.iter().all(Record::is_measured));
+    let _intruder = Running::start(&["bench", &url, "--runtime", "600", "--quiet"]);
+    let (code, said, disturbed) = run("disturbed");
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(disturbed.len(), alone.len(), "{said}");
+    let judged: Vec<_> =
+        disturbed.iter().filter(|record| record.role != Role::Saturation).collect();
+    assert!(!judged.is_empty());
+    for record in judged {
+        let Status::Void { reason } = &record.status else { panic!("{:?}", record.status) };
+        assert!(reason.contains("which served"), "{reason}");
+        assert!(said.contains(&record.cell), "{said}");
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing_that_was_measured() {
+    let folder = Folder::new("full");
+    let body = "[axes]\ntransport = [\"local\"]\ndepth = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, \
+                13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]\n";
+    let plan = plan(&folder, body);
+    let small = folder.path("small");
+    fs::create_dir(&small).expect("a folder");
+    let out = folder.path("out");
+    // A disk of its own, for this process alone; what is on it is copied before it is gone.
+    let script = "mount -t tmpfs -o size=32k none \"$1\" || exit 99; at=$1; out=$2; shift 2; \
+                  \"$@\" --out \"$at/out\"; code=$?; cp -r \"$at/out\" \"$out\"; exit $code";
+    let weft_itself = command("epoll");
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.env("WEFT_DRIVER", "epoll").stdin(Stdio::null());
+    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    unshare.args([text(&small), text(&out)]).arg(weft_itself.get_program());
+    unshare.args(["study", "run", text(&plan)]).args(SHORT);
+    unshare.args(["--local", "null:1GiB", "--no-report", "--quick"]);
+    let ran = unshare.output().expect("unshare");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot be written: No space left on device"), "{said}");
+    assert!(said.contains("--resume"), "{said}");
+
+    let kept = records(&out);
+    assert!(!kept.is_empty() && kept.iter().all(Record::is_measured));
+    let missing = 24 - kept.len();
+    assert!(missing > 0 && said.contains(&format!("{missing} cells are missing")), "{said}");
+
+    let again = ["study", "run", "--resume", text(&out), "--no-report", "-o", "json"];
+    assert_eq!(weft("epoll", again).json()["measured"], 24);
+    assert_eq!(lines(&out), 24, "nothing is measured twice, and a cut line is gone");
+    let loaded = results::load(&out).expect("results");
+    let cells: BTreeSet<_> = loaded.records.iter().map(|record| &record.cell).collect();
+    assert_eq!(cells.len(), 24);
+    for record in &kept {
+        let same = loaded.records.iter().find(|other| other.cell == record.cell);
+        assert_eq!(same.map(Record::iops), Some(record.iops()), "what was there is as it was");
+    }
+}
