@@ -179,7 +179,18 @@ impl Browser {
 
     /// A picture of the whole page.
     pub(crate) async fn screenshot(&self, path: &Path) -> Result<()> {
-        let parameters = json!({ "format": "png", "captureBeyondViewport": true });
+        self.capture(json!({ "format": "png", "captureBeyondViewport": true }), path).await
+    }
+
+    /// A picture of what is in this box of the page: left, top, width and height.
+    pub(crate) async fn picture(&self, at: [f64; 4], path: &Path) -> Result<()> {
+        let [x, y, width, height] = at;
+        let clip = json!({ "x": x, "y": y, "width": width, "height": height, "scale": 1 });
+        let parameters = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+        self.capture(parameters, path).await
+    }
+
+    async fn capture(&self, parameters: Value, path: &Path) -> Result<()> {
         let answer = self.cdp("Page.captureScreenshot", parameters).await?;
         let data = answer["data"].as_str().context("a screenshot has no data")?;
         fs::write(path, STANDARD.decode(data)?)?;

@@ -49,7 +49,12 @@ pub(crate) async fn charts(browser: &Browser) -> Result<()> {
         )
         .await?;
     let charts = charts.as_array().context("a list of charts")?;
-    ensure!(!charts.is_empty(), "the page has no chart");
+    let wanted = "JSON.parse(document.getElementById('charts').textContent).length";
+    let wanted = browser.value(wanted).await?.as_u64().context("a count")?;
+    ensure!(wanted == charts.len() as u64, "{} charts of {wanted} are there", charts.len());
+    // A study may plot tables only; nothing at all is no report.
+    let figures = browser.value("document.querySelectorAll('figure').length").await?;
+    ensure!(figures.as_u64().is_some_and(|count| count > 0), "the page has no figure");
     for chart in charts {
         let title = &chart["title"];
         let count = chart["wanted"].as_array().map_or(0, Vec::len);

@@ -37,6 +37,9 @@ struct Options {
     /// Keep pictures of the pages here: phone and desktop, light and dark
     #[arg(long)]
     screenshots: Option<PathBuf>,
+    /// Keep a picture of each figure here, as a desktop shows it
+    #[arg(long)]
+    figures: Option<PathBuf>,
     /// Look at the report on these results instead of made-up ones
     #[arg(long = "results")]
     results: Vec<PathBuf>,
@@ -91,6 +94,11 @@ async fn look(options: &Options) -> Result<usize> {
             let path = folder.join(name);
             tally.check(&format!("{name}: pictures"), pictures(&browser, page, &path)).await;
         }
+        if let Some(folder) = &options.figures {
+            std::fs::create_dir_all(folder)?;
+            let path = folder.join(name);
+            tally.check(&format!("{name}: figures"), figures(&browser, page, &path)).await;
+        }
     }
     browser.close().await?;
     Ok(tally.failed)
@@ -127,12 +135,31 @@ async fn pictures(browser: &Browser, page: &Path, name: &Path) -> Result<()> {
     checks::system_is(browser, "light").await
 }
 
+/// Each figure by itself.
+async fn figures(browser: &Browser, page: &Path, name: &Path) -> Result<()> {
+    browser.open(page, 1000).await?;
+    checks::draw_all(browser).await?;
+    let boxes = browser
+        .script(
+            r#"return [...document.querySelectorAll("figure")].map((figure) => {
+                const box = figure.getBoundingClientRect();
+                return [box.x + scrollX, box.y + scrollY, box.width, box.height];
+            });"#,
+            Vec::new(),
+        )
+        .await?;
+    let boxes: Vec<[f64; 4]> = serde_json::from_value(boxes)?;
+    for (index, at) in boxes.into_iter().enumerate() {
+        let path = format!("{}-{}.png", name.display(), index + 1);
+        browser.picture(at, Path::new(&path)).await?;
+    }
+    Ok(())
+}
+
 /// Makes the pages; returns their names and where they are.
 fn pages(options: &Options, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     if !options.results.is_empty() {
-        let page = folder.join("results.html");
-        report(&options.weft, &options.results, &page)?;
-        return Ok(vec![("results".to_owned(), page)]);
+        return options.results.iter().map(|results| page_of(options, results, folder)).collect();
     }
     let mut pages = Vec::new();
     let wanted = |name: &str| options.filter.as_ref().is_none_or(|filter| name.contains(filter));
@@ -151,6 +178,15 @@ fn pages(options: &Options, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
         bail!("no page is called so");
     }
     Ok(pages)
+}
+
+/// The page of one directory of results, called as that is.
+fn page_of(options: &Options, results: &Path, folder: &Path) -> Result<(String, PathBuf)> {
+    let name = results.file_name().context("results are in a directory")?;
+    let name = name.to_string_lossy().into_owned();
+    let page = folder.join(format!("{name}.html"));
+    report(&options.weft, &[results.to_owned()], &page)?;
+    Ok((name, page))
 }
 
 fn report(weft: &Path, results: &[PathBuf], page: &Path) -> Result<()> {
