@@ -347,13 +347,16 @@ fn the_protocols_floor_is_measured_within_one_process() {
         assert_eq!(records.len(), 24);
         let within = |record: &&Record| record.cell.contains("transport=loopback");
         assert_eq!(records.iter().filter(within).count(), 8);
+        let mut used_s = 0.0;
         for record in records.iter().filter(within) {
             assert_eq!(record.status, Status::Measured, "{}", record.cell);
             assert_served(record);
             let target = record.target.as_ref().expect("it tells its statistics");
             assert_eq!(target.threads.len(), 1, "its own thread, though the process is one");
-            assert!(target.threads[0].user_s + target.threads[0].system_s > 0.0);
+            used_s += target.threads[0].user_s + target.threads[0].system_s;
         }
+        // A short cell may lie between two ticks of the kernel's clock; not all of them do.
+        assert!(used_s > 0.0);
         let targets = results::load(&out).expect("results").environment.targets;
         assert!(targets.iter().any(|target| target.address.contains("in its process")));
     }

@@ -346,6 +346,8 @@ impl Inner {
             self.look_at_manager(ready);
         }
         self.look_at_devices(ready);
+        // A device that is gone, and that nobody uses any more, waits to be let go of.
+        self.holds.retain(|hold| Rc::strong_count(hold) > 1 || !hold.borrow().removed);
     }
 }
 
@@ -360,8 +362,6 @@ impl Source for Engine {
             hold.borrow_mut().arm();
         }
         inner.look(ready);
-        // A device that is gone, and that nobody uses any more.
-        inner.holds.retain(|hold| Rc::strong_count(hold) > 1 || !hold.borrow().removed);
     }
 }
 

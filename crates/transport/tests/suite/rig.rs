@@ -428,7 +428,12 @@ impl Rig {
     /// One turn.
     pub fn turn(&mut self) {
         let until = self.reactor.now() + Duration::from_millis(20);
-        self.reactor.poll(Patience::Until(until), &mut self.completions);
+        self.turn_with(Patience::Until(until));
+    }
+
+    /// The same, as patient as this.
+    pub fn turn_with(&mut self, patience: Patience) {
+        self.reactor.poll(patience, &mut self.completions);
         for completion in std::mem::take(&mut self.completions) {
             if completion.token.owner == HOST {
                 let index = tag_of(completion.token) as usize;
