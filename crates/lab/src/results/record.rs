@@ -102,13 +102,14 @@ impl Record {
     /// Requests a second, both ways.
     #[must_use]
     pub fn iops(&self) -> f64 {
-        self.directions().map(Direction::iops).sum()
+        // Not from the sum's own beginning, which is -0.
+        self.directions().map(Direction::iops).fold(0.0, |sum, iops| sum + iops)
     }
 
     /// Bytes a second, both ways.
     #[must_use]
     pub fn bytes_per_second(&self) -> f64 {
-        self.directions().map(Direction::bytes_per_second).sum()
+        self.directions().map(Direction::bytes_per_second).fold(0.0, |sum, rate| sum + rate)
     }
 }
 
