@@ -23,7 +23,7 @@ pub const CLOSE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 /// How often a connection that found the pool empty looks again, when nothing else happens.
 pub const POOL_RETRY: Duration = Duration::from_millis(1);
 
-/// How long a host that may be overlooked (on soft-iWARP) has to speak before it is nudged.
+/// How long a first command that may be overlooked (on soft-iWARP) is waited for before a nudge.
 pub const FIRST_MESSAGE_PATIENCE: Duration = Duration::from_millis(250);
 
 /// A message that has grown beyond this is given up once its connection is quiet, in bytes:

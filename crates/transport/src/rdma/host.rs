@@ -20,6 +20,7 @@ use super::pair::{Ended, Pair, Sizes};
 use super::verbs::{Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion};
 use crate::deadline::Deadline;
 use crate::host::{Carrier, HostData, HostEvent, HostOptions, NotSubmitted};
+use crate::limits::FIRST_MESSAGE_PATIENCE;
 use crate::seats::Seat;
 use crate::slots::Slots;
 use crate::{CHORE, CloseReason, DEADLINE, KINDS, NEWS, Slot};
@@ -73,6 +74,8 @@ pub(crate) struct Connection {
     work: Vec<WorkCompletion>,
     ended: Vec<Ended>,
     deadline: Deadline,
+    /// The first command may be there without being noticed (on soft-iWARP), and has no response.
+    may_be_overlooked: bool,
     /// Why it ends, until that has been raised.
     reason: Option<CloseReason>,
 }
@@ -101,6 +104,7 @@ impl Connection {
             work: Vec::new(),
             ended: Vec::new(),
             deadline: Deadline::new(Token::new(owner, tag << 2 | DEADLINE)),
+            may_be_overlooked: false,
             reason: None,
         };
         match connection.resolve(reactor, address) {
@@ -219,7 +223,7 @@ impl Connection {
         match completion.token.tag & KINDS {
             NEWS => self.handle_news(reactor),
             DEADLINE => self.handle_deadline(reactor),
-            _ => {}
+            _ => self.nudge(reactor),
         }
         self.finish_close(reactor);
         self.settle();
@@ -374,12 +378,30 @@ impl Connection {
     fn established(&mut self, reactor: &mut Reactor) {
         match std::mem::replace(&mut self.stage, Stage::Shut) {
             Stage::Connecting(pair) => {
+                self.may_be_overlooked = pair.hold().borrow().attributes().soft_iwarp;
                 self.stage = Stage::Live(pair);
                 self.deadline.clear(reactor);
+                self.wait_to_nudge(reactor);
                 self.events.push_back(HostEvent::Ready { negotiated: None });
             }
             stage => self.stage = stage,
         }
+    }
+
+    /// Controllers that know of it help themselves: they have had their time first.
+    fn wait_to_nudge(&self, reactor: &mut Reactor) {
+        if self.may_be_overlooked {
+            let at = reactor.now().saturating_add(FIRST_MESSAGE_PATIENCE * 2);
+            reactor.set_timer(self.token(CHORE), at);
+        }
+    }
+
+    fn nudge(&mut self, reactor: &mut Reactor) {
+        let Stage::Live(pair) = &mut self.stage else { return };
+        if self.may_be_overlooked && pair.is_quiet() {
+            pair.push_nudge(SendOperation::Write { address: 0, key: 0 });
+        }
+        self.wait_to_nudge(reactor);
     }
 
     fn handle_work(&mut self, reactor: &mut Reactor, completion: &WorkCompletion) {
@@ -429,6 +451,7 @@ impl Connection {
         let response = Completion::read(pair.received(index))
             .map_err(|_| CloseReason::Violation("a response is cut off"))?;
         pair.push_receive(index, None).map_err(|error| CloseReason::from(&error))?;
+        self.may_be_overlooked = false;
         let found = self.slots.find(response.command_id.get());
         let state = found.and_then(|slot| Some((slot, self.slots.get_mut(slot)?)));
         let Some((slot, state)) = state.filter(|(_, state)| state.response.is_none()) else {
@@ -486,6 +509,8 @@ impl Connection {
 
     fn leave(&mut self, reactor: &mut Reactor) {
         self.deadline.clear(reactor);
+        self.may_be_overlooked = false;
+        reactor.clear_timer(self.token(CHORE));
         if let Some((engine, seat)) = self.engine.take() {
             engine.leave(seat);
         }

@@ -225,9 +225,9 @@ impl Pair {
         Ok(())
     }
 
-    /// Gathers a READ of nothing. Its answer makes the other messages be noticed that came before.
-    pub(crate) fn push_nudge(&mut self) {
-        let operation = SendOperation::Read { address: 0, key: 0 };
+    /// Gathers a READ or WRITE of nothing. The READ's answer makes this side notice messages that
+    /// came before, the WRITE makes the peer do so.
+    pub(crate) fn push_nudge(&mut self, operation: SendOperation) {
         self.push(operation, [Piece::default(); 2], false, true, None, None);
     }
 

@@ -435,7 +435,7 @@ impl Connection {
             && idle
             && pair.is_quiet()
         {
-            pair.push_nudge();
+            pair.push_nudge(SendOperation::Read { address: 0, key: 0 });
         }
         self.wait_to_nudge(reactor);
     }

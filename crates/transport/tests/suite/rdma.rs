@@ -126,6 +126,22 @@ fn soft_iwarp(hold_reads: bool) -> Conditions {
 }
 
 #[test]
+fn a_first_command_that_is_overlooked_is_noticed_after_a_nudge() {
+    let (fabric, mut by_target) = rig(soft_iwarp(false));
+    by_target.connect(options());
+    let counts = fabric.counts();
+    assert_eq!((counts.reads, counts.writes), (1, 0), "the target asks first");
+    close(&fabric, by_target);
+    let mut conditions = soft_iwarp(false);
+    conditions.attributes.responder_resources_max = 0;
+    let (fabric, mut by_host) = rig(conditions);
+    by_host.connect(options());
+    let counts = fabric.counts();
+    assert_eq!((counts.reads, counts.writes), (0, 1), "a target without READs is nudged");
+    close(&fabric, by_host);
+}
+
+#[test]
 fn a_read_that_is_overtaken_has_not_ended() {
     let (fabric, mut rig) = rig(soft_iwarp(true));
     let host = rig.connect(options());

@@ -295,7 +295,8 @@ impl State {
                     return Err(LOCAL_OPERATION);
                 }
                 self.counts.writes += 1;
-                self.transfer(key, peer, work, address, remote, false)
+                self.transfer(key, peer, work, address, remote, false)?;
+                self.notice(peer)
             }
         }
     }
