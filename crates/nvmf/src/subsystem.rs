@@ -272,16 +272,20 @@ pub struct Totals {
 /// What outlasts the views, controllers and queues of a subsystem: the counters of its SMART log.
 ///
 /// Each queue counts in words of its own ([`QueueShared`]); reading adds them up, and a queue
-/// that ends leaves its sum here. The lock is taken when a queue begins and when a log page is
-/// read, never by a command.
+/// that ends leaves its sum here. The lock is taken when a queue begins or ends and when a log
+/// page is read, never by a command.
 #[derive(Debug, Default)]
 pub struct SubsystemShared {
-    queues: Mutex<Vec<Weak<QueueShared>>>,
-    read_commands: AtomicU64,
-    write_commands: AtomicU64,
-    read_sectors: AtomicU64,
-    written_sectors: AtomicU64,
+    counted: Mutex<Counted>,
     associations_lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    queues: Vec<Weak<QueueShared>>,
+    /// How many of these have left their sum, and the sum of all that have.
+    retired: usize,
+    totals: Totals,
 }
 
 impl SubsystemShared {
@@ -294,16 +298,19 @@ impl SubsystemShared {
     /// What all queues did, those that have ended included.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let mut totals = Totals {
-            read_commands: self.read_commands.load(Ordering::Relaxed),
-            write_commands: self.write_commands.load(Ordering::Relaxed),
-            read_sectors: self.read_sectors.load(Ordering::Relaxed),
-            written_sectors: self.written_sectors.load(Ordering::Relaxed),
-        };
-        for queue in self.lock().iter().filter_map(Weak::upgrade) {
-            totals.add(queue.totals());
+        loop {
+            let counted = self.lock();
+            let queues: Vec<_> = counted.queues.iter().map(Weak::upgrade).collect();
+            let (mut totals, retired) = (counted.totals, counted.retired);
+            // If one of the queues here is the last handle on it, it retires when it is dropped.
+            drop(counted);
+            if queues.iter().filter(|queue| queue.is_none()).count() == retired {
+                queues.iter().flatten().for_each(|queue| totals.add(queue.totals()));
+                return totals;
+            }
+            // One has ended and is about to leave its sum, on another thread.
+            std::thread::yield_now();
         }
-        totals
     }
 
     /// Associations that ended without a shutdown: what SMART calls unsafe shutdowns.
@@ -317,22 +324,30 @@ impl SubsystemShared {
     }
 
     pub(crate) fn register(&self, queue: &Arc<QueueShared>) {
-        let mut queues = self.lock();
-        queues.retain(|queue| queue.strong_count() > 0);
-        queues.push(Arc::downgrade(queue));
+        let mut counted = self.lock();
+        if counted.retired > 0 {
+            let before = counted.queues.len();
+            let mut left = counted.retired;
+            // Not more than have left their sums; which of them is all the same.
+            counted.queues.retain(|queue| {
+                let goes = left > 0 && queue.strong_count() == 0;
+                left -= usize::from(goes);
+                !goes
+            });
+            counted.retired -= before - counted.queues.len();
+        }
+        counted.queues.push(Arc::downgrade(queue));
     }
 
     pub(crate) fn retire(&self, totals: Totals) {
-        self.read_commands.fetch_add(totals.read_commands, Ordering::Relaxed);
-        self.write_commands.fetch_add(totals.write_commands, Ordering::Relaxed);
-        self.read_sectors.fetch_add(totals.read_sectors, Ordering::Relaxed);
-        self.written_sectors.fetch_add(totals.written_sectors, Ordering::Relaxed);
+        let mut counted = self.lock();
+        counted.totals.add(totals);
+        counted.retired += 1;
     }
 
-    /// The list is whole after every statement that changes it, so a panic elsewhere that
-    /// poisoned the lock does not matter.
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<QueueShared>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nothing that is done under the lock can panic halfway.
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -429,6 +444,27 @@ mod tests {
         assert_eq!(exponent_bytes(255), u32::MAX);
     }
 
+    /// A queue that ends while its counters are being added up is counted, once.
+    #[test]
+    fn no_count_is_missed_while_a_queue_ends() {
+        let shared = SubsystemShared::new();
+        let queue = QueueShared::new(&shared);
+        queue.count_read(8);
+        let totals = std::thread::scope(|scope| {
+            let busy = shared.lock();
+            // Both come as far as they can while the lock is held.
+            let reading = scope.spawn(|| shared.totals());
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            let ending = scope.spawn(move || drop(queue));
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            drop(busy);
+            ending.join().unwrap();
+            reading.join().unwrap()
+        });
+        assert_eq!((totals.read_commands, totals.read_sectors), (1, 8));
+        assert_eq!(shared.totals(), totals);
+    }
+
     #[test]
     fn keep_alive_is_in_tenths_of_a_second() {
         let kas = |keep_alive_granularity_ms| {
@@ -460,6 +496,6 @@ mod tests {
         let next = QueueShared::new(&shared);
         next.count_read(1);
         assert_eq!(shared.totals().read_commands, 2);
-        assert_eq!(shared.lock().len(), 1, "the ended queue is forgotten");
+        assert_eq!(shared.lock().queues.len(), 1, "the ended queue is forgotten");
     }
 }
