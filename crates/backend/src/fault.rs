@@ -178,8 +178,13 @@ impl DeviceFactory for FaultFactory {
         self.inner.refresh()
     }
 
+    /// A flush like any other, but that a dropped one would never come back.
     fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
+        match self.rules.iter().find_map(|rule| rule.hit(&Operation::Flush)) {
+            None => self.inner.sync(),
+            Some(Effect::Fail(failure)) => Err(io::Error::other(failure.to_string())),
+            Some(Effect::Drop) => Err(io::ErrorKind::TimedOut.into()),
+        }
     }
 
     fn layers(&self) -> u8 {

@@ -133,7 +133,7 @@ fn flush_reaches_the_device_and_so_does_every_namespaces() {
     let path = file.path().display();
     let second = tempfile::NamedTempFile::new().expect("a file");
     let broken = format!(
-        "fault:operation=flush,effect=media-write:file:{},size=1MiB",
+        "fault:operation=flush,nth=1,times=2,effect=media-write:file:{},size=1MiB",
         second.path().display()
     );
     let sound = format!("file:{path},size=1MiB");

@@ -128,6 +128,39 @@ fn a_write_whose_data_comes_after_the_namespace_went_is_refused() {
     });
 }
 
+/// The same of a namespace that must no longer be written, or is no longer as long.
+#[test]
+fn a_write_whose_data_comes_too_late_is_refused() {
+    use crate::support::raw::Raw;
+    use weft_nvme::sgl::Descriptor;
+    use weft_nvme::tcp::DigestOptions;
+    reconfigured(&["memory:4MiB", "memory:4MiB"], |target, config| {
+        let (mut admin, controller) = Peer::admin(address(target));
+        let hello = Hello::io(controller, 1);
+        let mut raw = Raw::io(address(target), &hello, DigestOptions(0));
+        let begin = |nsid, block, raw: &mut Raw| {
+            let command = crate::support::peer::read_write(NvmOpcode::WRITE, nsid, block, 1)
+                .with_command_id(u16::try_from(nsid).expect("small"))
+                .with_data_pointer(Descriptor::transport(4096));
+            raw.command(command, &[]);
+            raw.receive().ready_to_transfer()
+        };
+        let requests = [begin(1, 0, &mut raw), begin(2, 1023, &mut raw)];
+        let state = WriteProtection::new(WriteProtectionState::WRITE_PROTECT);
+        admin.set_feature(FeatureId::NAMESPACE_WRITE_PROTECTION, 1, state.0).succeeded();
+        target.reload(with_devices(config, &["memory:4MiB", "memory:2MiB"])).expect("a reload");
+        let late =
+            [Status::NAMESPACE_WRITE_PROTECTED.with_dnr(), Status::LBA_OUT_OF_RANGE.with_dnr()];
+        for (request, status) in requests.into_iter().zip(late) {
+            let data = raw.data(&request, 0, &pattern(BLOCK, 1), true);
+            raw.send(&data);
+            assert_eq!(raw.receive().completion().status(), status);
+        }
+        let mut io = Peer::io(address(target), controller, 2);
+        assert_eq!(io.read(1, 0, 1, BLOCK).bytes(), [0; BLOCK], "nothing was written");
+    });
+}
+
 #[test]
 fn a_namespace_grows_and_shrinks_with_its_contents() {
     let file = tempfile::NamedTempFile::new().expect("a file");

@@ -51,6 +51,22 @@ fn what_is_under_way_is_finished_and_answered() {
     }
 }
 
+/// What hosts have written and not flushed is made durable by a clean stop, or it is said that it
+/// was not.
+#[test]
+fn devices_are_synced_at_the_end() {
+    for driver in drivers() {
+        let broken = "fault:operation=flush,effect=media-write:memory:1MiB";
+        let devices = ["memory:1MiB", broken];
+        let target = start(Config { driver: *driver, ..config(&devices) });
+        let (_admin, controller) = Peer::admin(address(&target));
+        let mut io = Peer::io(address(&target), controller, 1);
+        io.write(2, 0, 1, &pattern(BLOCK, 1)).succeeded();
+        let told = target.stop().expect_err("it could not be synced").to_string();
+        assert_eq!(told, "memory:1MiB could not be synced: media-write");
+    }
+}
+
 /// Peers that owe data, take no answers, or have said nothing yet.
 #[test]
 fn peers_that_stall_delay_the_end_only_so_long() {
