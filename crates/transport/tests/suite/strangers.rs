@@ -271,6 +271,48 @@ fn a_host_that_reads_nothing() {
     }
 }
 
+/// A host that goes on sending commands and takes no answers, never more at a time than its queue
+/// has room for: at some time no more are taken, so that it cannot fill the memory with answers.
+#[test]
+fn a_host_that_sends_without_end_and_reads_nothing() {
+    const BATCHES: usize = 400;
+    const BATCH: u16 = 50;
+    for reactor in drivers() {
+        let mut rig = Rig::new(reactor, Behaviour::default());
+        let bystander = rig.connect(HostOptions::default());
+        let (mut stranger, encoder) = Stranger::connected(&mut rig, DigestOptions(0));
+        let before = rig.target.commands;
+        let mut bytes = Vec::new();
+        for command_id in 0..BATCH {
+            let command = Command::new(READ)
+                .with_command_id(command_id)
+                .with_data_pointer(Descriptor::transport(4096));
+            encoder.put_command(&command, 0, &mut bytes);
+        }
+        let (mut taken, mut stood_still) = (0, 0);
+        for batch in 1..=BATCHES {
+            stranger.send(&bytes);
+            // Turns enough for all that can happen, in which others are served.
+            for _ in 0..3 {
+                rig.hosts[bystander].read(&rig.reactor, 3, 4096);
+                rig.finish(bystander);
+            }
+            let now = rig.target.commands - before - 3 * batch;
+            stood_still = if now == taken { stood_still + 1 } else { 0 };
+            if stood_still == 10 {
+                break;
+            }
+            taken = now;
+        }
+        assert!(taken > 0 && stood_still == 10, "it took {taken} and goes on");
+        assert!(taken < BATCHES * usize::from(BATCH), "it took them all");
+        assert!(rig.target.closed.is_empty(), "nothing is wrong with it");
+        drop(stranger);
+        rig.run("gone", |rig| rig.target.closed.len() == 1);
+        rig.close();
+    }
+}
+
 /// What waits for the pool holds nothing of it: a receive buffer, which is far larger than what is
 /// waited for, goes back first.
 #[test]
