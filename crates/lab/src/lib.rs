@@ -36,6 +36,8 @@ pub mod results;
 mod run;
 pub mod statistics;
 pub mod study;
+#[cfg(test)]
+mod testing;
 pub mod usage;
 pub mod verify;
 mod worker;

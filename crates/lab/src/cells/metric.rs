@@ -1,7 +1,7 @@
 //! What can be read off a cell.
 
 use super::{Cell, Cells, Estimate, Repeat};
-use crate::results::{Side, number};
+use crate::results::{Mark, Side, number};
 
 /// What a number counts, which decides how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +224,10 @@ impl Metric {
                     link if link > 0.0 => each(cell, |repeat| Some(repeat.bytes_per_second / link)),
                     _ => Reading::Unknown,
                 }
+            }
+            // Of a sum with an unknown part nothing is known.
+            "total-cpu" | "cpu-per-io" if cell.marks.contains(&Mark::TargetUnknown) => {
+                Reading::Unknown
             }
             name => each(cell, |repeat| simple(name, repeat)),
         }

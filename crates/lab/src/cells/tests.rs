@@ -1,1 +1,96 @@
+use super::*;
+use crate::{
+    results::{Direction, LatencyRecord, Thread, number},
+    testing::record,
+};
 
+fn busy(seconds: f64) -> Side {
+    let thread = Thread { user_s: seconds, ..Thread::default() };
+    Side { seconds: 1.0, threads: vec![thread], ..Side::default() }
+}
+
+fn metric(name: &str) -> Metric {
+    Metric::named(name).expect(name)
+}
+
+#[test]
+fn repeats_come_together_whatever_their_order() {
+    let mut third = record(Role::Plain, &[("depth", 1u64.into())], 300.0, 10);
+    third.repeat = 3;
+    let mut failed = third.clone();
+    (failed.repeat, failed.status) = (2, Status::Failed { reason: "gone".to_owned() });
+    let mut first = record(Role::Plain, &[("depth", 1u64.into())], 100.0, 10);
+    first.mark(Mark::Loopback);
+    let other = record(Role::Plain, &[("depth", 32u64.into())], 900.0, 10);
+    let cells = Cells::of(&[other, third, failed, first], &Environment::default());
+    assert_eq!(cells.cells.len(), 2);
+    let cell = &cells.cells[0];
+    let numbers: Vec<u32> = cell.repeats.iter().map(|repeat| repeat.number).collect();
+    assert_eq!((numbers, cell.missing.len()), (vec![1, 3], 1), "by depth, and by repeat");
+    assert_eq!(cell.marks, [Mark::Loopback]);
+    assert_eq!(metric("iops").read(&cells, cell).mean(), Some(200.0));
+    assert_eq!(cells.varied(Role::Plain), ["depth"]);
+}
+
+#[test]
+fn a_histogram_that_cannot_be_read_is_no_result() {
+    let mut bad = record(Role::Plain, &[], 100.0, 10);
+    let latency = LatencyRecord { count: 5, hdr_v2: "%".to_owned(), ..LatencyRecord::default() };
+    bad.read = Some(Direction { latency, ..bad.read.expect("reads") });
+    let cells = Cells::of(&[bad], &Environment::default());
+    assert!(!cells.cells[0].is_measured());
+    assert!(cells.cells[0].missing[0].reason().is_some_and(|why| why.contains("histogram")));
+}
+
+#[test]
+fn a_remote_cell_is_read_against_its_local_twin() {
+    let of = |transport: &str, depth: u64, iops| {
+        let depth = Value::from(depth);
+        record(Role::Plain, &[("transport", transport.into()), ("depth", depth)], iops, 10)
+    };
+    let mut tcp = of("tcp", 32, 300.0);
+    tcp.configuration.insert(key::TARGET_CORES.to_owned(), 1u64.into());
+    let records = [of("local", 1, 100.0), of("local", 32, 600.0), tcp];
+    let cells = Cells::of(&records, &Environment::default());
+    let remote = cells.cells.iter().find(|cell| cell.text("transport") == "tcp").expect("it");
+    let read = |name: &str| metric(name).read(&cells, remote).mean();
+    assert_eq!((read("share-of-local"), read("concurrency")), (Some(0.5), Some(3.0)));
+}
+
+#[test]
+fn a_foreground_is_read_against_itself_alone() {
+    let of = |role, load: Option<u64>, iops, us| {
+        let load = load.map(|load| (key::LOAD_PERCENT, Value::from(load)));
+        let settings = [(key::FOREGROUND, "l-app".into())];
+        record(role, &settings.into_iter().chain(load).collect::<Vec<_>>(), iops, us)
+    };
+    let mut background = of(Role::Background, Some(50), 400.0, 10);
+    background.values.insert(number::OFFERED_IOPS.to_owned(), 500.0);
+    let records =
+        [of(Role::Alone, None, 1000.0, 10), of(Role::Foreground, Some(50), 250.0, 40), background];
+    let cells = Cells::of(&records, &Environment::default());
+    let cell = cells.measured(Role::Foreground).next().expect("it");
+    let read = |name: &str| metric(name).read(&cells, cell).mean().expect(name);
+    assert!((read("latency-interference") - 4.0).abs() < 0.02);
+    assert_eq!((read("throughput-sustained"), read("background-reached")), (0.25, 0.8));
+}
+
+#[test]
+fn the_processors_of_both_sides_are_not_known_where_the_targets_are_not() {
+    let mut known = record(Role::Plain, &[("transport", "tcp".into())], 1000.0, 10);
+    (known.host, known.target) = (Some(busy(0.25)), Some(busy(0.5)));
+    let mut unknown = known.clone();
+    unknown.target = None;
+    unknown.mark(Mark::TargetUnknown);
+    let mut local = unknown.clone();
+    local.marks.clear();
+    let read = |record: &Record, name: &str| {
+        let cells = Cells::of(std::slice::from_ref(record), &Environment::default());
+        metric(name).read(&cells, &cells.cells[0]).mean()
+    };
+    assert_eq!(read(&known, "total-cpu"), Some(75.0));
+    assert_eq!(read(&known, "cpu-per-io"), Some(750_000.0));
+    assert_eq!(read(&unknown, "host-cpu"), Some(25.0), "this side is");
+    assert_eq!((read(&unknown, "total-cpu"), read(&unknown, "cpu-per-io")), (None, None));
+    assert_eq!(read(&local, "total-cpu"), Some(25.0), "there is no target");
+}

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     cells::{Cell, Cells, Metric, Unit, value_order},
-    results::{Mark, Role, Value, key},
+    results::{Mark, Role, Value, key, number},
     study::plan::{Kind, Plan},
 };
 
@@ -305,21 +305,45 @@ fn interference(cells: &Cells) -> Vec<String> {
             tenants.push(tenant);
         }
     }
-    let mut sentences: Vec<String> =
-        tenants.iter().filter_map(|tenant| of_tenant(cells, tenant)).collect();
-    let short = cells
-        .cells
-        .iter()
-        .filter(|cell| cell.role == Role::Background && cell.marks.contains(&Mark::BackgroundShort))
-        .filter_map(|cell| cell.number(key::LOAD_PERCENT))
-        .fold(f64::INFINITY, f64::min);
-    if short.is_finite() {
+    let mut sentences = Vec::new();
+    let shares = |cell: &Cell| cell.marks.contains(&Mark::SharedCores);
+    if let Some(cell) = cells.measured(Role::Foreground).find(|cell| shares(cell)) {
+        let (one, other) = match cell.text(key::SHARED) {
+            "host" => ("the host's core", "targets"),
+            _ => ("the target's core", "loads"),
+        };
         sentences.push(format!(
-            "From {short:.0} % on the background did not get what it asked for: a load that was \
-             not reached cannot interfere as it would have."
+            "There were too few processors to keep the tenants apart: their {other} shared one as \
+             well, so what follows is the interference of both, and not that of {one} alone."
         ));
     }
+    let reference = |cell: &Cell| {
+        cell.repeats.iter().find_map(|repeat| repeat.values.get(number::REFERENCE_IOPS)).copied()
+    };
+    if let Some(iops) = cells.measured(Role::Foreground).find_map(reference) {
+        let iops = units::show(Unit::Iops, iops);
+        sentences.push(format!("100 % of background stand for {iops} IOPS."));
+    }
+    sentences.extend(tenants.iter().filter_map(|tenant| of_tenant(cells, tenant)));
+    sentences.extend(tenants.iter().filter_map(|tenant| short_beside(cells, tenant)));
     sentences
+}
+
+/// From which load on the background beside a tenant fell short.
+fn short_beside(cells: &Cells, tenant: &str) -> Option<String> {
+    let short = cells
+        .measured(Role::Background)
+        .filter(|cell| cell.text(key::FOREGROUND) == tenant)
+        .filter(|cell| cell.marks.contains(&Mark::BackgroundShort))
+        .filter_map(|cell| cell.number(key::LOAD_PERCENT))
+        .fold(f64::INFINITY, f64::min);
+    short.is_finite().then(|| {
+        format!(
+            "Beside the {} the background did not get all that it asked for from {short:.0} % on: \
+             a load that was not reached cannot interfere as it would have.",
+            capital(tenant)
+        )
+    })
 }
 
 fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
@@ -350,6 +374,15 @@ fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
         number(*first),
         number(*last)
     );
+    // More load is expected to do more harm; where it does not, that is worth a word.
+    let worse = |one: f64, other: f64| if latency { one > other } else { one < other };
+    let worst = points
+        .iter()
+        .copied()
+        .reduce(|worst, point| if worse(point.1, worst.1) { point } else { worst })?;
+    if worst.0 < *last_load && (worst.1 / last - 1.0).abs() > CLOSE {
+        sentence += &format!(", and at its worst under {:.0} % ({})", worst.0, number(worst.1));
+    }
     let unharmed = points.iter().rposition(|(_, value)| !harmed(*value));
     match unharmed {
         None => sentence += "; at no load is it left as it was",

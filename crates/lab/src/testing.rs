@@ -1,0 +1,27 @@
+//! Records for tests.
+
+use crate::{
+    histogram::Latency,
+    results::{Configuration, Direction, LatencyRecord, Record, Role, Value},
+};
+
+/// What one second of reads came to, each of them after `us`.
+pub(crate) fn record(role: Role, settings: &[(&str, Value)], iops: f64, us: u64) -> Record {
+    let mut configuration = Configuration::new();
+    let mut cell = format!("{role:?}");
+    for (key, value) in settings {
+        configuration.insert((*key).to_owned(), value.clone());
+        cell += &format!(" {key}={value}");
+    }
+    let mut latency = Latency::new();
+    latency.record_times(us * 1000, 10_000);
+    let mut record = Record::new("made-up", &cell, role, configuration);
+    record.read = Some(Direction {
+        requests: iops.round() as u64,
+        bytes: 4096 * iops.round() as u64,
+        seconds: 1.0,
+        latency: LatencyRecord::of(&latency),
+        ..Direction::default()
+    });
+    record
+}
