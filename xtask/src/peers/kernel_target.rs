@@ -26,6 +26,7 @@ const STEPS: &[Step] = &[
     step("queues", queues),
     step("flipped_byte", flipped_byte),
     both("port_goes_and_comes", port_goes_and_comes),
+    step("studied", studied),
 ];
 
 const MIB: u64 = 1 << 20;
@@ -190,5 +191,40 @@ fn port_goes_and_comes(bench: &mut Bench) -> Result<()> {
     }
     let controllers = created(bench)? - before;
     ensure!(controllers >= 3, "{controllers} controllers: the host did not come again twice");
+    Ok(())
+}
+
+/// A study of a target that cannot be asked for its statistics ends with a report, and says of
+/// each remote cell that they are missing.
+fn studied(bench: &mut Bench) -> Result<()> {
+    let url = url(bench, 2);
+    let results = bench.folder.join("study");
+    let _ = fs::remove_dir_all(&results);
+    let out = results.display().to_string();
+    let given = ["--target", &url, "--yes-destroy", &url, "--local", "memory:64MiB"];
+    let how = ["first-look", "--quick", "--out", &out, "--output-format", "json"];
+    let said = text(&bench.weft(&[&["study", "run"], &how[..], &given].concat())?);
+    let outcome: serde_json::Value = serde_json::from_str(&said).context("the outcome")?;
+    for nothing in ["skipped", "void", "failed"] {
+        ensure!(outcome[nothing] == 0, "{nothing}: {}", outcome[nothing]);
+    }
+    let lines = fs::read_to_string(results.join("results.jsonl"))?;
+    let (mut local, mut remote) = (0, 0);
+    for line in lines.lines() {
+        let record: serde_json::Value = serde_json::from_str(line)?;
+        let cell = &record["cell"];
+        ensure!(record["status"]["is"] == "measured", "{cell}: {}", record["status"]);
+        let unknown = record["marks"].to_string().contains("target-unknown");
+        if record["configuration"]["transport"] == "local" {
+            local += 1;
+            ensure!(!unknown, "{cell} has no target");
+        } else {
+            remote += 1;
+            ensure!(unknown && record["target"].is_null(), "{cell}: whose statistics are these?");
+        }
+    }
+    ensure!(remote > 0 && local == remote, "{local} cells are local and {remote} remote");
+    let report = fs::read_to_string(results.join("report.html")).context("the report")?;
+    ensure!(report.contains("CPU is not known"), "the report does not say what is missing");
     Ok(())
 }
