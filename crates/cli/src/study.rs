@@ -59,6 +59,15 @@ pub(crate) struct FirstLook {
     how: run::How,
 }
 
+/// A study as this machine runs it by itself.
+fn plan_here(name: &str) -> Result<Plan, Failure> {
+    let mut plan = plan(name)?;
+    if means().rdma {
+        plan.with_rdma();
+    }
+    Ok(plan)
+}
+
 /// A built-in study by its name, or one from a file.
 fn plan(name: &str) -> Result<Plan, Failure> {
     if let Some(builtin) = builtin::find(name) {

@@ -32,7 +32,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let mut table = Table::new(&["NAME", "FROM", ">CELLS", ">HERE", ">TIME", ">QUICK", "TITLE"]);
     let mut all = Vec::new();
     for builtin in BUILTINS {
-        let plan = builtin.plan().map_err(Failure::because)?;
+        let plan = super::plan_here(builtin.name)?;
         let mut quick = plan.clone();
         quick.quicken();
         let expanded = |plan: &Plan| expand(plan, &means, &Configuration::new());

@@ -141,7 +141,8 @@ pub(super) fn first_look(how: &How) -> Result<(), Failure> {
 }
 
 fn begin(study: &str, how: &How) -> Result<(), Failure> {
-    let mut plan = super::plan(study)?;
+    let elsewhere = !how.target.is_empty();
+    let mut plan = if elsewhere { super::plan(study)? } else { super::plan_here(study)? };
     if plan.run.take().is_some_and(|run| run.quick) {
         return Err(Failure::because("this plan is that of a run; go on with it by --resume DIR"));
     }

@@ -32,7 +32,9 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
-    let mut plan = super::plan(&options.study)?;
+    // What is to be edited is the plan, not what becomes of it here.
+    let mut plan =
+        if options.toml { super::plan(&options.study)? } else { super::plan_here(&options.study)? };
     if options.quick {
         plan.quicken();
     }

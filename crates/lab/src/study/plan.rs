@@ -45,6 +45,9 @@ pub struct Plan {
     /// What a quick run does differently.
     #[serde(default)]
     pub quick: Quick,
+    /// What a machine with an RDMA device does differently.
+    #[serde(default, skip_serializing_if = "Rdma::is_empty")]
+    pub rdma: Rdma,
     /// Of [`Kind::Interference`]: who shares what with whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interference: Option<Interference>,
@@ -161,6 +164,21 @@ impl Default for Quick {
             repeats: 2,
             axes: BTreeMap::new(),
         }
+    }
+}
+
+/// What a machine with an RDMA device does differently: a study that is to be short has one more
+/// transport there, and less of something else.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rdma {
+    /// Axes with other values.
+    pub axes: BTreeMap<String, Vec<Value>>,
+}
+
+impl Rdma {
+    fn is_empty(&self) -> bool {
+        self.axes.is_empty()
     }
 }
 
@@ -316,16 +334,17 @@ impl std::error::Error for PlanError {}
 impl Plan {
     /// Takes what a quick run does differently.
     pub fn quicken(&mut self) {
-        for (key, values) in &self.quick.axes {
-            if let Some(axis) = self.axes.get_mut(key) {
-                axis.clone_from(values);
-            }
-        }
+        replace(&mut self.axes, &self.quick.axes);
         self.measure.runtime = self.quick.runtime;
         self.measure.ramp = self.quick.ramp;
         self.measure.repeats = self.quick.repeats;
         self.measure.repeats_max = self.quick.repeats;
         self.measure.settle = Duration::ZERO;
+    }
+
+    /// Takes what a machine with an RDMA device does differently.
+    pub fn with_rdma(&mut self) {
+        replace(&mut self.axes, &self.rdma.axes);
     }
 
     /// A value that is the same in every cell.
@@ -341,5 +360,14 @@ impl Plan {
         });
         let axis = self.axes.get(key).into_iter().flatten();
         axis.chain(self.fixed.get(key)).chain(loads.filter_map(move |load| load.get(key)))
+    }
+}
+
+/// Gives axes that there are other values.
+fn replace(axes: &mut BTreeMap<String, Vec<Value>>, others: &BTreeMap<String, Vec<Value>>) {
+    for (key, values) in others {
+        if let Some(axis) = axes.get_mut(key) {
+            axis.clone_from(values);
+        }
     }
 }

@@ -124,13 +124,22 @@ fn the_axes_are_those_of_the_documents() {
 
 #[test]
 fn the_first_look_is_short() {
-    let plan = plan("first-look");
-    let matrix = expand(&plan, &means(2), &Configuration::new());
-    assert!(matrix.len() <= 32);
-    let each = plan.measure.runtime + plan.measure.ramp;
-    assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (2, 2));
-    let all = each.as_secs_f64() * 2.0 * matrix.len() as f64;
-    assert!((60.0..=90.0).contains(&all), "{all} s");
+    for rdma in [false, true] {
+        let mut plan = plan("first-look");
+        let means = Means { rdma, ..means(2) };
+        if rdma {
+            plan.with_rdma();
+        }
+        let matrix = expand(&plan, &means, &Configuration::new());
+        let here = matrix.steps().filter(|step| step.missing().is_none()).count();
+        assert!(here == matrix.len() && here <= 32, "every transport that is there, and no other");
+        let each = plan.measure.runtime + plan.measure.ramp;
+        assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (2, 2));
+        let all = each.as_secs_f64() * 2.0 * here as f64;
+        assert!((60.0..=90.0).contains(&all), "{all} s");
+        let transports = plan.values(key::TRANSPORT).count();
+        assert_eq!(transports, if rdma { 3 } else { 2 });
+    }
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Plan {
         if self.source.document.is_empty() || self.source.figure.is_empty() {
             return fault("source names a document and its figure; `weft` and `none` are allowed");
         }
-        for axes in [&self.axes, &self.quick.axes] {
+        for axes in [&self.axes, &self.quick.axes, &self.rdma.axes] {
             for (key, values) in axes {
                 check_axis(key, values)?;
             }
@@ -86,8 +86,10 @@ impl Plan {
         if let Some(key) = self.axes.keys().find(|key| self.fixed.contains_key(*key)) {
             return fault(format!("{key} is both an axis and fixed"));
         }
-        if let Some(key) = self.quick.axes.keys().find(|key| !self.axes.contains_key(*key)) {
-            return fault(format!("quick.axes has {key}, which is no axis"));
+        for (section, axes) in [("quick", &self.quick.axes), ("rdma", &self.rdma.axes)] {
+            if let Some(key) = axes.keys().find(|key| !self.axes.contains_key(*key)) {
+                return fault(format!("{section}.axes has {key}, which is no axis"));
+            }
         }
         check_values(&self.fixed)?;
         let cells: usize = self.axes.values().map(Vec::len).product();
@@ -241,6 +243,8 @@ mod tests {
         runtime = "1s"
         [quick.axes]
         block_bytes = ["4k"]
+        [rdma.axes]
+        transport = ["local", "tcp", "rdma"]
         [[plot]]
         title = "IOPS"
         kind = "line"
@@ -265,6 +269,14 @@ mod tests {
         assert_eq!(plan.axes["transport"].len(), 2);
         assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (2, 2));
         assert!(plan.measure.settle.is_zero());
+    }
+
+    #[test]
+    fn a_machine_with_rdma_has_its_own_axes() {
+        let mut plan: Plan = GOOD.parse().expect("a plan");
+        plan.with_rdma();
+        assert_eq!(plan.axes["transport"], ["local", "tcp", "rdma"].map(Value::from));
+        assert_eq!(plan.axes["block_bytes"].len(), 2);
     }
 
     #[test]
@@ -293,7 +305,9 @@ mod tests {
             ),
             ("name = \"mine\"", "name = \"mine\"\nkind = \"saturation\"", "axis shared"),
             ("name = \"mine\"", "name = \"mine\"\nkind = \"interference\"", "who interferes"),
-            ("block_bytes = [\"4k\"]", "depth = [1]", "which is no axis"),
+            ("block_bytes = [\"4k\"]", "depth = [1]", "quick.axes has depth"),
+            ("\"tcp\", \"rdma\"]", "\"tcp\", \"smb\"]", "transport smb is not"),
+            ("[rdma.axes]", "[rdma.axes]\ndepth = [1]", "rdma.axes has depth"),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let text = GOOD.replacen(from, to, 1);

@@ -10,7 +10,7 @@ impl FromStr for Plan {
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
         let mut plan: Self = toml::from_str(text).map_err(|error| located(text, &error))?;
-        let axes = plan.axes.iter_mut().chain(&mut plan.quick.axes);
+        let axes = plan.axes.iter_mut().chain(&mut plan.quick.axes).chain(&mut plan.rdma.axes);
         for (key, values) in axes {
             values.iter_mut().try_for_each(|value| read(key, value))?;
         }
