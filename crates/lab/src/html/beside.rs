@@ -246,11 +246,18 @@ pub(super) fn summary(beside: &Beside) -> String {
     let differ = count(|verdict| matches!(verdict, Verdict::Differs(_)));
     let missing = count(|verdict| matches!(verdict, Verdict::Missing(_)));
     let ratio = rows.len() - alike - differ - missing;
-    let mut text = format!(
-        "Of {} published numbers {alike} have the same shape here (within a quarter), {differ} do \
-         not, {ratio} have only a ratio, and {missing} have no counterpart.",
-        rows.len()
-    );
+    let counts = [
+        (alike, "with the same shape here (within a quarter)"),
+        (differ, "with another one"),
+        (ratio, "with a ratio only"),
+        (missing, "without a counterpart"),
+    ];
+    let counts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    let mut text = format!("Published numbers: {}, {}.", rows.len(), counts.join(", "));
     for row in rows {
         if let Verdict::Differs(how) = &row.verdict {
             text += &format!(" {} ({}): {how}.", row.figure, row.what);

@@ -254,8 +254,13 @@ impl<'a> Group<'a> {
             let Some(x) = x.filter(|_| result.metric == theirs && pattern(result)) else {
                 continue;
             };
-            let name = match &result.transport {
-                Some(transport) => format!("{}, {transport}", result.source),
+            // Of tenants it is told by the depth which one a number is about.
+            let tenant = self.group.iter().find_map(|cell| {
+                let same = result.qd.is_some() && result.qd == cell.value(key::DEPTH)?.as_integer();
+                same.then(|| cell.text(key::FOREGROUND)).filter(|name| !name.is_empty())
+            });
+            let name = match tenant.or(result.transport.as_deref()) {
+                Some(whose) => format!("{}, {whose}", result.source),
                 None => result.source.clone(),
             };
             let text =

@@ -322,9 +322,12 @@ fn beside_paper(beside: &Beside, summary: &str, here: &str) -> Markup {
             details open[beside.rows.len() <= 8] {
                 summary { (beside.rows.len()) " published numbers" }
                 div .scroll tabindex="0" { table .papers {
-                    thead { tr { @for head in ["", "what", "theirs", "ours", "shape", ""] {
-                        th scope="col" { (head) }
-                    } } }
+                    thead { tr {
+                        @for (head, words) in [
+                            ("", true), ("what", true), ("theirs", false), ("ours", false),
+                            ("shape", true), ("", true),
+                        ] { th scope="col" .text[words] { (head) } }
+                    } }
                     tbody { @for row in &beside.rows { (beside_row(row)) } }
                 } }
             }

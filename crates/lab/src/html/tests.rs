@@ -51,6 +51,17 @@ fn interference_is_told_with_where_it_begins_and_where_it_is_worst() {
 }
 
 #[test]
+fn harm_by_the_least_load_is_told() {
+    let records = [
+        tenant(Role::Alone, "l-app", 0, 10_000.0, 100),
+        tenant(Role::Foreground, "l-app", 10, 2_000.0, 500),
+        tenant(Role::Foreground, "l-app", 90, 5_000.0, 200),
+    ];
+    let said = found("target-interference", &records);
+    assert!(said.contains("under 90 % 2.00 times: least load, most harm; at no load"), "{said}");
+}
+
+#[test]
 fn a_shared_second_processor_and_a_background_that_fell_short_are_told() {
     let mut records = tenants();
     let mut short = tenant(Role::Background, "t-app", 90, 400_000.0, 900);
@@ -101,6 +112,33 @@ fn the_knee_is_where_nine_tenths_are_reached() {
     let records = iops.map(|(depth, iops)| point("tcp", depth, iops, 10));
     let said = found("overhead-t-app", &records);
     assert!(said.contains("lies at depth 32 for"), "{said}");
+}
+
+#[test]
+fn published_numbers_stand_in_the_figure_of_their_tenant() {
+    let mut records = tenants();
+    for record in &mut records {
+        let depth =
+            if record.configuration[key::FOREGROUND] == "l-app".into() { 1u64 } else { 128 };
+        record.configuration.insert(key::DEPTH.to_owned(), depth.into());
+    }
+    let text = plan("target-interference").to_text().expect("a plan");
+    let section = Section::of(&Results {
+        directory: "made-up".into(),
+        records,
+        environment: Environment::default(),
+        plan: text,
+    });
+    let names = |chart: &serde_json::Value| -> Vec<String> {
+        let traces = chart["traces"].as_array().expect("traces").iter();
+        traces.map(|trace| trace["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let charts: Vec<Vec<String>> = section.charts().map(names).collect();
+    assert_eq!(charts[0], ["l-app", "t-app", "sivakumar2024, l-app"]);
+    assert!(charts.contains(&["l-app", "t-app", "sivakumar2024, t-app"].map(str::to_owned).into()));
+    let (_, summary) = section.beside.first().expect("what the paper says");
+    assert!(summary.starts_with("Published numbers: 8, "), "{summary}");
+    assert!(!summary.contains(" 0 "), "{summary}");
 }
 
 #[test]

@@ -100,7 +100,8 @@ pub(super) fn percent(share: f64) -> String {
     let value = 100.0 * share;
     match value.abs() {
         size if size >= 9.95 => format!("{value:.0} %"),
-        _ => format!("{value:.1} %"),
+        size if size >= 0.95 || size == 0.0 => format!("{value:.1} %"),
+        _ => format!("{value:.2} %"),
     }
 }
 

@@ -381,7 +381,10 @@ fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
         .copied()
         .reduce(|worst, point| if worse(point.1, worst.1) { point } else { worst })?;
     if worst.0 < *last_load && (worst.1 / last - 1.0).abs() > CLOSE {
-        sentence += &format!(", and at its worst under {:.0} % ({})", worst.0, number(worst.1));
+        sentence += &match worst.0 > *first_load {
+            true => format!(", and at its worst under {:.0} % ({})", worst.0, number(worst.1)),
+            false => ": least load, most harm".to_owned(),
+        };
     }
     let unharmed = points.iter().rposition(|(_, value)| !harmed(*value));
     match unharmed {
