@@ -15,10 +15,12 @@ pub(crate) fn record(role: Role, settings: &[(&str, Value)], iops: f64, us: u64)
     }
     let mut latency = Latency::new();
     latency.record_times(us * 1000, 10_000);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a whole number")]
+    let requests = iops.round() as u64;
     let mut record = Record::new("made-up", &cell, role, configuration);
     record.read = Some(Direction {
-        requests: iops.round() as u64,
-        bytes: 4096 * iops.round() as u64,
+        requests,
+        bytes: 4096 * requests,
         seconds: 1.0,
         latency: LatencyRecord::of(&latency),
         ..Direction::default()
