@@ -118,6 +118,21 @@ pub enum DeviceSpec {
 }
 
 impl DeviceSpec {
+    /// The same device for several processes of one owner, each of which may write to it.
+    #[must_use]
+    pub fn into_shared(mut self) -> Self {
+        match &mut self {
+            Self::Memory { .. } | Self::Null { .. } => {}
+            Self::File { shared, .. } | Self::Block { shared, .. } => *shared = true,
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => {
+                let whole =
+                    std::mem::replace(inner.as_mut(), Self::Null { bytes: 0, block_bytes: 0 });
+                **inner = whole.into_shared();
+            }
+        }
+        self
+    }
+
     /// Reads `SIZE[,block=BYTES]`.
     pub fn memory(text: &str) -> Result<Self, ParseSpecError> {
         let (bytes, block_bytes) = sized(text)?;

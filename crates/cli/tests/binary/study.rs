@@ -386,6 +386,29 @@ fn nothing_of_others_is_destroyed_unless_it_is_named() {
 }
 
 #[test]
+fn a_file_is_driven_locally_and_served_by_the_target_that_is_started() {
+    let folder = Folder::new("file");
+    let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 4]\n");
+    let disk = folder.path("disk.img");
+    fs::write(&disk, vec![0x5a; 1 << 20]).expect("a disk");
+    let run = |name: &str| {
+        let out = folder.path(name);
+        let how = ["--local", text(&disk), "--out", text(&out), "--no-report", "--quick"];
+        weft("epoll", [&["study", "run", text(&plan)], &SHORT[..], &how].concat())
+    };
+    run("out").text();
+    let measured = records(&folder.path("out"));
+    assert_eq!(measured.len(), 4);
+    assert!(measured.iter().all(Record::is_measured), "{measured:?}");
+    let others = fs::File::open(&disk).expect("the disk");
+    others.lock().expect("nobody has it");
+    let refused = run("in-use");
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("in use by another process"), "{}", refused.stderr);
+    assert!(!records(&folder.path("in-use")).iter().any(Record::is_measured));
+}
+
+#[test]
 fn fios_form_is_kept_where_it_is_wanted() {
     let folder = Folder::new("fio");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\ndepth = [1, 4]\n");

@@ -196,6 +196,7 @@ impl Runner<'_> {
 
     fn prepare(&mut self) -> Result<(), Over> {
         self.skip()?;
+        self.claim()?;
         if self.environment.link.is_empty() {
             self.observer.note("probing the raw link");
             match link::probe(&self.settings.means.cpus, LINK_PROBE) {
@@ -212,6 +213,15 @@ impl Runner<'_> {
             self.precondition(limit)?;
         }
         Ok(())
+    }
+
+    /// Load and targets share a file or block device among them; nobody else may have it.
+    fn claim(&mut self) -> Result<(), Over> {
+        let local = self.settings.local.clone().filter(|own| own.clone().into_shared() != *own);
+        match local.map(|own| own.build()) {
+            Some(Err(error)) => self.trouble(error.to_string()),
+            Some(Ok(_)) | None => Ok(()),
+        }
     }
 
     /// Writes down what cannot be run here.

@@ -226,8 +226,12 @@ impl Setting<'_> {
         roles.targets.iter().map(order).collect()
     }
 
-    /// What is driven, locally or by the target that is started.
+    /// What is driven, locally or by the target that is started; both have it open at once.
     fn device(&self, cell: &Cell) -> Result<DeviceSpec, String> {
+        self.own_device(cell).map(DeviceSpec::into_shared)
+    }
+
+    fn own_device(&self, cell: &Cell) -> Result<DeviceSpec, String> {
         if let Some(local) = self.local {
             return Ok(local.clone());
         }
