@@ -32,7 +32,9 @@ impl FromStr for Place {
         if DEVICE_KINDS.iter().any(|kind| text.starts_with(kind)) {
             return text.parse().map(Self::Local).map_err(|error| format!("{error}"));
         }
-        if text.starts_with('/') || text.starts_with("./") || text.starts_with("../") {
+        // `disk.img` is a path where there is such a file; `./disk.img` is one anyway.
+        let is_there = text.split(',').next().is_some_and(|path| Path::new(path).is_file());
+        if is_there || ["/", "./", "../"].iter().any(|start| text.starts_with(start)) {
             return local_path(text).map(Self::Local);
         }
         if let Some(kind) = ["memory", "null"].iter().find(|kind| text == **kind) {
@@ -43,7 +45,7 @@ impl FromStr for Place {
                 return format!("{text:?} is no address: {error}");
             }
             format!(
-                "{text:?} is neither an address ({error}) nor a device of this machine (try \
+                "{text:?} is neither an address nor a device or file of this machine (try \
                  nvme-tcp://HOST:4420/NQN?nsid=1, /dev/sdb, file:PATH or memory:1GiB)"
             )
         })
@@ -76,6 +78,9 @@ mod tests {
         };
         assert_eq!(local("memory:1GiB"), "memory:1GiB");
         assert_eq!(local("null:1TiB,block=512"), "null:1TiB,block=512");
+        // Tests run where the crate's manifest lies.
+        assert_eq!(local("Cargo.toml,block=512"), "file:Cargo.toml,block=512");
+        assert!("no-such.img".parse::<Place>().is_err_and(|error| error.contains("neither")));
         assert_eq!(local("/var/lib/disk.img"), "file:/var/lib/disk.img");
         assert_eq!(local("./disk.img,direct=off"), "file:./disk.img,direct=off");
         assert_eq!(local("block:/dev/sdb"), "block:/dev/sdb");

@@ -292,7 +292,7 @@ impl Session<'_> {
     fn complete_environment(&mut self) {
         let environment = &mut self.environment;
         environment.study.clone_from(&self.plan.name);
-        environment.command_line = std::env::args().collect();
+        environment.command_line = command_line();
         environment.weft_version = env!("CARGO_PKG_VERSION").to_owned();
         environment.seed = self.plan.run.as_ref().map_or(0, |run| run.seed);
         if environment.started_at_ms == 0 {
@@ -341,14 +341,14 @@ impl Session<'_> {
         if let Some(table) = summary::table(&results) {
             output::print(&table)?;
         }
-        let mut counts = vec![format!("{} repeats measured", outcome.measured)];
-        for (count, what) in [
-            (outcome.skipped, "cells cannot be run here"),
-            (outcome.void, "repeats void"),
-            (outcome.failed, "repeats failed"),
+        let mut counts = vec![format!("{} measured", several(outcome.measured, "repeat"))];
+        for (count, one, what) in [
+            (outcome.skipped, "cell", "cannot be run here"),
+            (outcome.void, "repeat", "void"),
+            (outcome.failed, "repeat", "failed"),
         ] {
             if count > 0 {
-                counts.push(format!("{count} {what}"));
+                counts.push(format!("{} {what}", several(count, one)));
             }
         }
         output::print(&format!("{}\n", counts.join(", ")))?;
@@ -367,7 +367,9 @@ impl Session<'_> {
             output::complain("weft study: it was stopped; what was measured is kept");
         }
         if !outcome.missing.is_empty() {
-            output::complain(&format!("weft study: {} cells are missing:", outcome.missing.len()));
+            let count = outcome.missing.len();
+            let are = if count == 1 { "is" } else { "are" };
+            output::complain(&format!("weft study: {} {are} missing:", several(count, "cell")));
             for missing in outcome.missing.iter().take(20) {
                 output::complain(&format!("  {missing}"));
             }
@@ -420,6 +422,22 @@ fn names(given: &[Given]) -> Vec<String> {
         if alone(place) { place.clone() } else { given.address.to_string() }
     };
     given.iter().zip(&places).map(name).collect()
+}
+
+/// How this program was called, wherever it lies.
+fn command_line() -> Vec<String> {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut()
+        && let Some(name) = Path::new(&*program).file_name()
+    {
+        *program = name.to_string_lossy().into_owned();
+    }
+    words
+}
+
+/// `1 cell`, `2 cells`.
+fn several(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn wall_ms() -> u64 {

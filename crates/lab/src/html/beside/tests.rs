@@ -1,1 +1,134 @@
+use super::{Row, Verdict, beside, summary};
+use crate::{
+    cells::Cells,
+    published::Published,
+    results::{Environment, Record, Role, Value, key},
+    study::{builtin, plan::Plan},
+    testing::record,
+};
 
+fn plan(name: &str) -> Plan {
+    builtin::find(name).expect(name).plan().expect(name)
+}
+
+/// A document with these results of a study.
+fn published(study: &str, results: &[&str]) -> Published {
+    let mut text =
+        "[source.paper]\ntitle = \"A paper\"\ntestbed = \"two hosts\"\nmethod = \"once\"\n"
+            .to_owned();
+    for result in results {
+        text += &format!(
+            "[[result]]\nsource = \"paper\"\nfigure = \"Fig 1\"\nstudy = \"{study}\"\n{result}\n"
+        );
+    }
+    toml::from_str(&text).expect("published numbers")
+}
+
+fn rows(study: &str, results: &[&str], records: &[Record]) -> Vec<Row> {
+    let cells = Cells::of(records, &Environment::default());
+    let documents = beside(&published(study, results), &cells, &plan(study));
+    assert_eq!(documents.len(), 1);
+    assert_eq!(documents[0].document, "A paper");
+    documents.into_iter().flat_map(|document| document.rows).collect()
+}
+
+fn point(transport: &str, pattern: &str, depth: u64, iops: f64) -> Record {
+    let settings = [
+        (key::TRANSPORT, Value::from(transport)),
+        (key::PATTERN, pattern.into()),
+        (key::BLOCK_BYTES, 4096u64.into()),
+        (key::DEPTH, depth.into()),
+    ];
+    record(Role::Plain, &settings, iops, 10)
+}
+
+const LOCAL: &str = "transport = \"local\"\npattern = \"randread\"\nbs_bytes = 4096\nqd = 1\n\
+                     metric = \"iops\"\nvalue = 100.0\nunit = \"KIOPS\"";
+
+fn remote(value: f64) -> String {
+    LOCAL.replace("\"local\"", "\"tcp\"").replace("100.0", &format!("{value:?}"))
+}
+
+#[test]
+fn a_remote_number_is_held_against_its_share_of_local() {
+    let records = [
+        point("local", "randread", 1, 2_000_000.0),
+        point("tcp", "randread", 1, 1_000_000.0),
+        // Other points are no counterpart.
+        point("tcp", "randwrite", 1, 10.0),
+        point("tcp", "randread", 8, 20.0),
+    ];
+    let found = rows("overhead-t-app", &[LOCAL, &remote(45.0)], &records);
+    assert!(matches!(found[0].verdict, Verdict::Ratio(_)), "{:?}", found[0].verdict);
+    assert_eq!(found[1].verdict, Verdict::Alike, "45 % and 50 % are alike: {:?}", found[1]);
+    assert_eq!(found[1].shape, "of local: theirs 45 %, ours 50 %");
+    let found = rows("overhead-t-app", &[LOCAL, &remote(10.0)], &records);
+    let Verdict::Differs(how) = &found[1].verdict else { panic!("{:?}", found[1]) };
+    assert_eq!(how, "theirs 10 %, ours 50 %");
+}
+
+#[test]
+fn one_that_gains_where_the_other_loses_is_told() {
+    let records =
+        [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];
+    let found = rows("overhead-t-app", &[LOCAL, &remote(130.0)], &records);
+    let Verdict::Differs(how) = &found[1].verdict else { panic!("{:?}", found[1]) };
+    assert!(how.starts_with("the other way round: "), "{how}");
+}
+
+#[test]
+fn what_was_not_measured_has_no_counterpart() {
+    let records = [point("local", "randread", 1, 1_000_000.0)];
+    let deep = LOCAL.replace("qd = 1", "qd = 77");
+    let odd = LOCAL.replace("\"local\"", "\"pigeon\"");
+    let found = rows("overhead-t-app", &[&remote(45.0), &deep, &odd], &records);
+    let reasons: Vec<&str> = found
+        .iter()
+        .map(|row| match &row.verdict {
+            Verdict::Missing(why) => why.as_str(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        reasons,
+        ["no such point here", "no such point here", "nothing here stands for pigeon"]
+    );
+    assert!(found.iter().all(|row| row.ours == "–"));
+}
+
+#[test]
+fn interference_is_that_of_its_tenant_and_load() {
+    let tenant = |role: Role, name: &str, load: Option<u64>, us: u64| {
+        let mut settings =
+            vec![(key::FOREGROUND, Value::from(name)), (key::SHARED, "target".into())];
+        settings.extend(load.map(|load| (key::LOAD_PERCENT, load.into())));
+        settings.push((key::DEPTH, if name == "l-app" { 1u64 } else { 128 }.into()));
+        record(role, &settings, 10_000.0, us)
+    };
+    let records = [
+        tenant(Role::Alone, "l-app", None, 100),
+        tenant(Role::Foreground, "l-app", Some(20), 200),
+        tenant(Role::Foreground, "l-app", Some(60), 900),
+        tenant(Role::Alone, "t-app", None, 100),
+        tenant(Role::Foreground, "t-app", Some(20), 800),
+    ];
+    let theirs = "qd = 1\nmetric = \"latency_interference\"\nvalue = 1.8\nunit = \"x\"\n\
+                  note = \"background load 20 % of target-core saturation\"";
+    let found = rows("target-interference", &[theirs], &records);
+    assert_eq!(found[0].verdict, Verdict::Alike, "2.0 of the L-app at 20 %: {:?}", found[0]);
+    let more = theirs.replace("20 %", "60 %");
+    let found = rows("target-interference", &[&more], &records);
+    assert!(matches!(found[0].verdict, Verdict::Differs(_)), "{:?}", found[0]);
+}
+
+#[test]
+fn the_summary_counts_what_the_rows_say() {
+    let records =
+        [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];
+    let cells = Cells::of(&records, &Environment::default());
+    let deep = LOCAL.replace("qd = 1", "qd = 77");
+    let results = [LOCAL, &remote(45.0), &remote(5.0), &deep];
+    let said = beside(&published("overhead-t-app", &results), &cells, &plan("overhead-t-app"));
+    let said = summary(&said[0]);
+    assert!(said.contains("4,") && said.matches('1').count() >= 4, "{said}");
+}
