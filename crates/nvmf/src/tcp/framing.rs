@@ -11,11 +11,10 @@
 //! pieces of data as they come, and an end with the verdict on the data digest.
 
 use weft_nvme::tcp::{
-    COMMON_HEADER_LENGTH, CapsuleCommand, CapsuleResponse, CommonHeader, DIGEST_LENGTH, Data,
-    Direction, Fes, HEADER_LENGTH_MAX, InitializeConnectionRequest, InitializeConnectionResponse,
-    Kind, ReadyToTransfer, TerminateRequest,
+    COMMON_HEADER_LENGTH, CapsuleResponse, CommonHeader, DIGEST_LENGTH, Data, Direction, Fes,
+    HEADER_LENGTH_MAX, Kind, ReadyToTransfer, TerminateRequest,
 };
-use weft_nvme::{Command, Completion, Wire};
+use weft_nvme::{Completion, Wire};
 
 use super::digest::{self, Digest};
 use super::fault::Fault;
@@ -28,12 +27,14 @@ const PDU_LENGTH: u32 = 4;
 const DATA_LENGTH: u32 = 16;
 
 /// A header whose every field has been checked on its own and against the others.
+///
+/// What is large stays with the parser: [`Framing::layout`] reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
-    /// ICReq.
-    Request(InitializeConnectionRequest),
-    /// ICResp.
-    Response(InitializeConnectionResponse),
+    /// ICReq, an [`weft_nvme::tcp::InitializeConnectionRequest`].
+    Request,
+    /// ICResp, an [`weft_nvme::tcp::InitializeConnectionResponse`].
+    Response,
     /// H2CTermReq or C2HTermReq.
     Terminate {
         /// Fatal Error Status (FES).
@@ -41,10 +42,8 @@ pub enum Header {
         /// Fatal Error Information (FEI).
         information: u32,
     },
-    /// CapsuleCmd.
+    /// CapsuleCmd, a [`weft_nvme::tcp::CapsuleCommand`].
     Command {
-        /// The submission queue entry.
-        command: Command,
         /// Bytes of in-capsule data.
         data_length: u32,
     },
@@ -182,48 +181,20 @@ impl Framing {
     ///
     /// Ask again until it says [`Progress::Starved`], with an empty input too: the end of a PDU
     /// may be due without another byte. After a fault nothing that it says means anything.
+    #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Progress<'a>, Fault> {
-        loop {
-            match self.state {
-                State::Start => {
-                    if input.is_empty() {
-                        return Ok(Progress::Starved);
-                    }
-                    self.filled = 0;
-                    self.state = State::Common;
-                }
-                State::Common => {
-                    if !self.collect(COMMON_HEADER_LENGTH, input) {
-                        return Ok(Progress::Starved);
-                    }
-                    self.state = State::Header(self.shape()?);
-                }
-                State::Header(shape) => {
-                    if !self.collect(shape.header_end, input) {
-                        return Ok(Progress::Starved);
-                    }
-                    return self.finish_header(shape).map(Progress::Header);
-                }
-                State::Padding { left } => {
-                    let skipped = left.min(input.len());
-                    *input = &input[skipped..];
-                    if skipped < left {
-                        self.state = State::Padding { left: left - skipped };
-                        return Ok(Progress::Starved);
-                    }
-                    self.state = State::Data;
-                }
-                State::Data => return Ok(self.next_piece(input)),
-                State::DataDigest { received, filled } => {
-                    if !self.collect_data_digest(received, filled, input) {
-                        return Ok(Progress::Starved);
-                    }
-                }
-                State::End { intact } => {
-                    self.state = State::Start;
-                    return Ok(Progress::End { intact });
-                }
+        match self.state {
+            State::Start if input.is_empty() => Ok(Progress::Starved),
+            State::Data => Ok(self.next_piece(input)),
+            State::End { intact } => {
+                self.state = State::Start;
+                Ok(Progress::End { intact })
             }
+            State::DataDigest { received, filled } => {
+                Ok(self.collect_data_digest(received, filled, input))
+            }
+            State::Start | State::Common | State::Header(_) => self.next_header(input),
+            State::Padding { left } => Ok(self.skip_padding(left, input)),
         }
     }
 
@@ -247,6 +218,11 @@ impl Framing {
         }
     }
 
+    /// The header of the latest PDU; of another kind than its own it makes no sense.
+    pub fn layout<T: Wire>(&self) -> Result<&T, Fault> {
+        view(&self.header)
+    }
+
     /// As much of the header of the current or the latest PDU as has come, for a termination
     /// request; without its digest.
     #[must_use]
@@ -256,6 +232,28 @@ impl Framing {
             _ => self.filled,
         };
         &self.header[..self.filled.min(length)]
+    }
+
+    /// Collects a header and checks it.
+    fn next_header<'a>(&mut self, input: &mut &'a [u8]) -> Result<Progress<'a>, Fault> {
+        let shape = match self.state {
+            State::Header(shape) => shape,
+            state => {
+                if matches!(state, State::Start) {
+                    self.filled = 0;
+                }
+                if !self.collect(COMMON_HEADER_LENGTH, input) {
+                    self.state = State::Common;
+                    return Ok(Progress::Starved);
+                }
+                self.shape()?
+            }
+        };
+        if !self.collect(shape.header_end, input) {
+            self.state = State::Header(shape);
+            return Ok(Progress::Starved);
+        }
+        self.finish_header(shape).map(Progress::Header)
     }
 
     /// Fills the header up to `wanted` bytes; false if there are not enough.
@@ -268,10 +266,22 @@ impl Framing {
         self.filled == wanted
     }
 
+    /// Skips up to PDO, and goes on with the data.
+    fn skip_padding<'a>(&mut self, left: usize, input: &mut &'a [u8]) -> Progress<'a> {
+        let skipped = left.min(input.len());
+        *input = &input[skipped..];
+        if skipped < left {
+            self.state = State::Padding { left: left - skipped };
+            return Progress::Starved;
+        }
+        self.state = State::Data;
+        self.next_piece(input)
+    }
+
     /// Checks the common header against what was agreed.
     fn shape(&self) -> Result<Shape, Fault> {
-        let common: CommonHeader = layout(&self.header)?;
-        let kind = Kind::check(&common)?;
+        let common: &CommonHeader = self.layout()?;
+        let kind = Kind::check(common)?;
         if kind.direction() != self.direction {
             return Err(Fault::field(PDU_TYPE, "PDU type is one that only this side sends"));
         }
@@ -364,47 +374,44 @@ impl Framing {
         }
     }
 
-    /// Fills the data digest; false if there are not enough bytes.
-    fn collect_data_digest(
+    /// Fills the data digest, and ends the PDU.
+    fn collect_data_digest<'a>(
         &mut self,
         mut received: [u8; DIGEST_LENGTH],
         filled: usize,
-        input: &mut &[u8],
-    ) -> bool {
+        input: &mut &'a [u8],
+    ) -> Progress<'a> {
         let taken = (DIGEST_LENGTH - filled).min(input.len());
         let (head, tail) = input.split_at(taken);
         received[filled..filled + taken].copy_from_slice(head);
         *input = tail;
         let filled = filled + taken;
-        let complete = filled == DIGEST_LENGTH;
-        self.state = if complete {
-            State::End { intact: self.digest.finish() == received }
-        } else {
-            State::DataDigest { received, filled }
-        };
-        complete
+        if filled < DIGEST_LENGTH {
+            self.state = State::DataDigest { received, filled };
+            return Progress::Starved;
+        }
+        self.state = State::Start;
+        Progress::End { intact: self.digest.finish() == received }
     }
 }
 
 /// Parses a header of which all bytes are there.
 fn parse(kind: Kind, bytes: &[u8], data_length: u32) -> Result<Header, Fault> {
     Ok(match kind {
-        Kind::InitializeConnectionRequest => Header::Request(layout(bytes)?),
-        Kind::InitializeConnectionResponse => Header::Response(layout(bytes)?),
+        Kind::InitializeConnectionRequest => Header::Request,
+        Kind::InitializeConnectionResponse => Header::Response,
         Kind::H2CTerminateRequest | Kind::C2HTerminateRequest => {
-            let request: TerminateRequest = layout(bytes)?;
+            let request: &TerminateRequest = view(bytes)?;
             Header::Terminate {
                 status: request.status(),
                 information: request.fatal_error_information.get(),
             }
         }
-        Kind::CapsuleCommand => {
-            Header::Command { command: layout::<CapsuleCommand>(bytes)?.command, data_length }
-        }
-        Kind::CapsuleResponse => Header::Completion(layout::<CapsuleResponse>(bytes)?.completion),
-        Kind::H2CData | Kind::C2HData => parse_data(&layout(bytes)?, data_length)?,
+        Kind::CapsuleCommand => Header::Command { data_length },
+        Kind::CapsuleResponse => Header::Completion(view::<CapsuleResponse>(bytes)?.completion),
+        Kind::H2CData | Kind::C2HData => parse_data(view(bytes)?, data_length)?,
         Kind::ReadyToTransfer => {
-            let request: ReadyToTransfer = layout(bytes)?;
+            let request: &ReadyToTransfer = view(bytes)?;
             Header::ReadyToTransfer {
                 command_id: request.command_id.get(),
                 transfer_tag: request.transfer_tag.get(),
@@ -433,7 +440,7 @@ fn parse_data(header: &Data, data_length: u32) -> Result<Header, Fault> {
     }))
 }
 
-/// A layout from the header buffer, which is as long as the longest of them.
-fn layout<T: Wire>(bytes: &[u8]) -> Result<T, Fault> {
-    T::read(bytes).map_err(|_| Fault::field(PDU_LENGTH, "header is truncated"))
+/// A layout in the header buffer, which is as long as the longest of them.
+fn view<T: Wire>(bytes: &[u8]) -> Result<&T, Fault> {
+    T::view(bytes).map_err(|_| Fault::field(PDU_LENGTH, "header is truncated"))
 }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use weft_nvme::command::Flags;
 use weft_nvme::sgl::Descriptor;
-use weft_nvme::tcp::{Direction, Fes, InitializeConnectionResponse, Kind};
+use weft_nvme::tcp::{Direction, Fes, Kind};
 use weft_nvme::wire::U16;
 use weft_nvme::{Command, Completion, Status, Wire};
 
@@ -372,27 +372,22 @@ impl Session {
                 self.current = Current::None;
                 Ok(Some(Received::Terminated { status, information }))
             }
-            (Phase::AwaitingResponse, Header::Response(response)) => {
-                self.handle_response(&response).map(Some)
-            }
+            (Phase::AwaitingResponse, Header::Response) => self.handle_response().map(Some),
             (Phase::AwaitingResponse, _) => Err(Fault::sequence("a PDU came before ICResp")),
-            (_, Header::Response(_)) => Err(Fault::sequence("a second ICResp came")),
+            (_, Header::Response) => Err(Fault::sequence("a second ICResp came")),
             (_, Header::Completion(completion)) => self.handle_completion(completion).map(Some),
             (_, Header::Data(data)) => self.handle_data_header(data).map(|()| None),
             (_, Header::ReadyToTransfer { command_id, transfer_tag, offset, length }) => self
                 .handle_ready_to_transfer(command_id, transfer_tag, offset, length)
                 .map(|()| None),
-            (_, Header::Request(_) | Header::Command { .. }) => {
+            (_, Header::Request | Header::Command { .. }) => {
                 Err(Fault::field(0, "PDU type is one that only this side sends"))
             }
         }
     }
 
-    fn handle_response<'a>(
-        &mut self,
-        response: &InitializeConnectionResponse,
-    ) -> Result<Received<'a>, Fault> {
-        let negotiated = self.config.terms.accept(response)?;
+    fn handle_response<'a>(&mut self) -> Result<Received<'a>, Fault> {
+        let negotiated = self.config.terms.accept(self.framing.layout()?)?;
         self.framing.set_parameters(Parameters {
             header_digest: negotiated.header_digest,
             data_digest: negotiated.data_digest,

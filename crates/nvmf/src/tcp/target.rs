@@ -11,7 +11,7 @@
 //!                                       last H2CData Receiving
 //! ```
 
-use weft_nvme::tcp::{Direction, Fes, InitializeConnectionRequest, Kind};
+use weft_nvme::tcp::{CapsuleCommand, Direction, Fes, Kind};
 use weft_nvme::{Command, Completion, Wire};
 
 use super::encode::{self, DataPdu, Encoder, Sink};
@@ -379,27 +379,19 @@ impl Session {
                 self.current = Current::None;
                 Ok(Some(Received::Terminated { status, information }))
             }
-            (Phase::AwaitingRequest, Header::Request(request)) => {
-                self.handle_request(&request, sink).map(Some)
-            }
+            (Phase::AwaitingRequest, Header::Request) => self.handle_request(sink).map(Some),
             (Phase::AwaitingRequest, _) => Err(Fault::sequence("a PDU came before ICReq")),
-            (_, Header::Request(_)) => Err(Fault::sequence("a second ICReq came")),
-            (_, Header::Command { command, data_length }) => {
-                self.handle_command(command, data_length).map(Some)
-            }
+            (_, Header::Request) => Err(Fault::sequence("a second ICReq came")),
+            (_, Header::Command { data_length }) => self.handle_command(data_length).map(Some),
             (_, Header::Data(data)) => self.handle_data_header(&data).map(|()| None),
-            (_, Header::Response(_) | Header::Completion(_) | Header::ReadyToTransfer { .. }) => {
+            (_, Header::Response | Header::Completion(_) | Header::ReadyToTransfer { .. }) => {
                 Err(Fault::field(0, "PDU type is one that only this side sends"))
             }
         }
     }
 
-    fn handle_request<'a>(
-        &mut self,
-        request: &InitializeConnectionRequest,
-        sink: &mut impl Sink,
-    ) -> Result<Received<'a>, Fault> {
-        let (response, negotiated) = self.config.terms.answer(request)?;
+    fn handle_request<'a>(&mut self, sink: &mut impl Sink) -> Result<Received<'a>, Fault> {
+        let (response, negotiated) = self.config.terms.answer(self.framing.layout()?)?;
         sink.put(response.bytes());
         self.framing.set_parameters(Parameters {
             header_digest: negotiated.header_digest,
@@ -416,11 +408,8 @@ impl Session {
         Ok(Received::Initialized(negotiated))
     }
 
-    fn handle_command<'a>(
-        &mut self,
-        command: Command,
-        data_length: u32,
-    ) -> Result<Received<'a>, Fault> {
+    fn handle_command<'a>(&mut self, data_length: u32) -> Result<Received<'a>, Fault> {
+        let command = self.framing.layout::<CapsuleCommand>()?.command;
         if data_length > self.config.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES) {
             return Err(Fault::limit("in-capsule data is longer than IOCCSZ allows"));
         }

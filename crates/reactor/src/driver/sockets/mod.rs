@@ -46,7 +46,8 @@ pub(crate) struct Sockets {
     connect_limits: Timers<Key>,
     pool: Pool,
     receive_bytes: usize,
-    /// A buffer that an attempt did not need, for the next attempt of the same turn.
+    /// A buffer that an attempt did not need, for the next attempt of the same turn, or of the
+    /// next one while the reactor spins.
     spare: Option<Buffer>,
 }
 
@@ -365,7 +366,10 @@ impl Sockets {
         if spins {
             self.try_hot(poller, now, ready);
         }
-        self.spare = None;
+        // A spinning reactor tries again at once, unless others may need the memory.
+        if !spins || self.pool.available() < self.pool.capacity() / 2 {
+            self.spare = None;
+        }
     }
 
     /// Takes an edge from the poller and does what it makes possible.
