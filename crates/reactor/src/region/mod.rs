@@ -31,6 +31,9 @@ const CAPACITY_BYTES: u64 = 1 << 40;
 const PIECE_BYTES: usize = 4096;
 /// What is fetched ahead of a request: the processor follows a run of lines by itself.
 const PREFETCH_BYTES: usize = 1024;
+/// What a read waits for in whole before it copies: of more, the processor follows the run of
+/// lines just as fast.
+const FETCH_BYTES_MAX: usize = 16 << 10;
 /// How often a busy block is looked at before the thread lets others run: its writer may have
 /// lost its CPU.
 const SPINS: u32 = 200;
@@ -128,6 +131,10 @@ impl SharedRegion {
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let inside = self.clip(offset, into.len());
         into[inside..].fill(0);
+        if (1..=FETCH_BYTES_MAX).contains(&inside) {
+            // SAFETY: so much of the mapping lies behind `offset` (`clip`).
+            unsafe { copy::fetch(self.pointer(offset), inside) };
+        }
         for segment in self.segments(offset, inside) {
             let part = &mut into[segment.at..segment.at + segment.len];
             self.read_consistently(segment.block, || {
