@@ -367,7 +367,7 @@ impl Sockets {
             self.try_hot(poller, now, ready);
         }
         // A spinning reactor tries again at once, unless others may need the memory.
-        if !spins || self.pool.available() < self.pool.capacity() / 2 {
+        if !spins || self.pool.is_short() {
             self.spare = None;
         }
     }
