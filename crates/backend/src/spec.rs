@@ -121,16 +121,16 @@ impl DeviceSpec {
     /// The same device for several processes of one owner, each of which may write to it.
     #[must_use]
     pub fn into_shared(mut self) -> Self {
-        match &mut self {
+        self.share();
+        self
+    }
+
+    fn share(&mut self) {
+        match self {
             Self::Memory { .. } | Self::Null { .. } => {}
             Self::File { shared, .. } | Self::Block { shared, .. } => *shared = true,
-            Self::Delay { inner, .. } | Self::Fault { inner, .. } => {
-                let whole =
-                    std::mem::replace(inner.as_mut(), Self::Null { bytes: 0, block_bytes: 0 });
-                **inner = whole.into_shared();
-            }
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.share(),
         }
-        self
     }
 
     /// Reads `SIZE[,block=BYTES]`.
