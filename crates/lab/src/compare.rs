@@ -253,6 +253,11 @@ impl Samples {
         let moved: Vec<f64> = self.first.iter().map(|value| value * factor).collect();
         rank(&moved, &self.second).p_smaller
     }
+
+    /// The same as of [`chances`], of these samples.
+    fn chances(&self, slow: f64, fast: f64) -> [f64; 4] {
+        [self.p_below(slow), self.p_above(fast), self.p_above(slow), self.p_below(fast)]
+    }
 }
 
 fn compared_cell(cell: &Cell, twin: &Cell, question: Question, asked: usize) -> ComparedCell {
@@ -289,40 +294,6 @@ fn compared(
     let level = (1.0 - question.confidence) / asked.max(1) as f64;
     let least = 1.0 / arrangements(first.len(), first.len() + second.len()) as f64;
     let (slow, fast) = factors(quantity, question);
-    let p = |ranking| -> [f64; 4] {
-        match ranking {
-            Ranking::Repeats => [
-                repeats.p_below(slow),
-                repeats.p_above(fast),
-                repeats.p_above(slow),
-                repeats.p_below(fast),
-            ],
-            Ranking::Windows => {
-                let windows = Samples { first: windows(cell), second: windows(twin) };
-                guarded(
-                    &repeats,
-                    (slow, fast),
-                    [
-                        windows.p_below(slow),
-                        windows.p_above(fast),
-                        windows.p_above(slow),
-                        windows.p_below(fast),
-                    ],
-                )
-            }
-            Ranking::Requests => {
-                let (slow, fast) = (1.0 / slow, 1.0 / fast);
-                let p = [
-                    requests(twin, cell, slow),
-                    1.0 - requests(twin, cell, fast),
-                    1.0 - requests(twin, cell, slow),
-                    requests(twin, cell, fast),
-                ];
-                guarded(&repeats, (1.0 / slow, 1.0 / fast), p)
-            }
-            Ranking::Nothing => [1.0; 4],
-        }
-    };
     let ranking = match quantity {
         _ if least <= level => Ranking::Repeats,
         Quantity::Iops if windows(cell).len().min(windows(twin).len()) >= WINDOWS_MIN => {
@@ -331,7 +302,8 @@ fn compared(
         Quantity::Latency => Ranking::Requests,
         Quantity::Iops | Quantity::P99 => Ranking::Nothing,
     };
-    let [p_slower, p_faster, p_not_slower, p_not_faster] = p(ranking);
+    let [p_slower, p_faster, p_not_slower, p_not_faster] =
+        chances(cell, twin, &repeats, ranking, (slow, fast));
     Some(Compared {
         quantity,
         first: first_mean,
@@ -346,6 +318,35 @@ fn compared(
         p_not_slower,
         p_not_faster,
     })
+}
+
+/// How likely such values are if the second set were not slower, not faster, slower and faster.
+fn chances(
+    cell: &Cell,
+    twin: &Cell,
+    repeats: &Samples,
+    ranking: Ranking,
+    (slow, fast): (f64, f64),
+) -> [f64; 4] {
+    match ranking {
+        Ranking::Repeats => repeats.chances(slow, fast),
+        Ranking::Windows => {
+            let windows = Samples { first: windows(cell), second: windows(twin) };
+            guarded(repeats, (slow, fast), windows.chances(slow, fast))
+        }
+        Ranking::Requests => {
+            // Times where the others are speeds.
+            let (longer, shorter) = (1.0 / slow, 1.0 / fast);
+            let p = [
+                requests(twin, cell, longer),
+                1.0 - requests(twin, cell, shorter),
+                1.0 - requests(twin, cell, longer),
+                requests(twin, cell, shorter),
+            ];
+            guarded(repeats, (slow, fast), p)
+        }
+        Ranking::Nothing => [1.0; 4],
+    }
 }
 
 /// What the first set's speeds are moved by, for slower and for faster.
