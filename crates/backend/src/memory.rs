@@ -55,7 +55,8 @@ impl DeviceFactory for MemoryFactory {
         Ok(Box::new(MemoryDevice {
             geometry: self.geometry(),
             shared: Arc::clone(&self.shared),
-            begun: VecDeque::with_capacity(AHEAD + 1),
+            begun: VecDeque::with_capacity(2 * TOGETHER),
+            fetched: 0,
             long: VecDeque::new(),
             timer: Token::new(owner, TIMER_TAG),
             done: VecDeque::new(),
@@ -93,8 +94,8 @@ impl DeviceFactory for MemoryFactory {
 }
 
 const PAGE_BYTES: u32 = 4096;
-/// How many requests are waiting for their memory at most: as many fetches are under way at once.
-const AHEAD: usize = 8;
+/// Requests whose memory is asked for together.
+const TOGETHER: usize = 8;
 const TIMER_TAG: u32 = DEVICE_TAGS - 1;
 /// How much is zeroed in a turn: some hundred microseconds.
 const ZERO_BYTES_PER_TURN: u64 = 4 << 20;
@@ -105,8 +106,10 @@ const DISCARD_BYTES_PER_TURN: u64 = 16 << 20;
 struct MemoryDevice {
     geometry: Geometry,
     shared: Arc<Shared>,
-    /// Requests whose memory is on its way into the cache.
+    /// Requests that wait for their memory, in the order in which they came.
     begun: VecDeque<Request>,
+    /// How many of these have had it asked for; it is on its way into the cache.
+    fetched: usize,
     /// Requests that are done piece by piece; the timer runs while there are any.
     long: VecDeque<Long>,
     timer: Token,
@@ -130,16 +133,46 @@ impl MemoryDevice {
     /// Memory of a large namespace is seldom in the cache, and waiting for it is most of what a
     /// small request costs: it is fetched while others are being taken on.
     fn begin(&mut self, reactor: &mut Reactor, request: Request) {
-        if let Operation::Read { block, into: buffer, .. }
-        | Operation::Write { block, from: buffer, .. } = &request.operation
-        {
-            self.shared.region.prefetch(self.geometry.offset_of(*block), buffer.len());
-        }
         self.begun.push_back(request);
-        if self.begun.len() > AHEAD
-            && let Some(first) = self.begun.pop_front()
-        {
-            self.execute(reactor, first);
+        if self.begun.len() - self.fetched == TOGETHER {
+            self.advance(reactor);
+        }
+    }
+
+    /// Asks for the memory of the requests that came since the last time, and carries out those
+    /// whose memory was asked for then, in turns: the processor takes a few fetches at once and
+    /// stands still at the next.
+    fn advance(&mut self, reactor: &mut Reactor) {
+        let ready = self.fetched;
+        let fresh = self.begun.len() - ready;
+        for request in self.begun.range(ready..) {
+            if let Some((offset, _)) = self.place(request) {
+                self.shared.region.find(offset);
+            }
+        }
+        for turn in 0..fresh.max(ready) {
+            // What was carried out is no longer in front of it.
+            let next = self.begun.get(ready.max(turn));
+            if let Some((offset, len)) = next.and_then(|request| self.place(request)) {
+                self.shared.region.prefetch(offset, len);
+            }
+            if turn < ready
+                && let Some(request) = self.begun.pop_front()
+            {
+                self.execute(reactor, request);
+            }
+        }
+        self.fetched = fresh;
+    }
+
+    /// Where a request reads or writes, and how much.
+    fn place(&self, request: &Request) -> Option<(u64, usize)> {
+        match &request.operation {
+            Operation::Read { block, into: buffer, .. }
+            | Operation::Write { block, from: buffer, .. } => {
+                Some((self.geometry.offset_of(*block), buffer.len()))
+            }
+            _ => None,
         }
     }
 
@@ -256,8 +289,8 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn flush(&mut self, reactor: &mut Reactor) {
-        while let Some(request) = self.begun.pop_front() {
-            self.execute(reactor, request);
+        while !self.begun.is_empty() {
+            self.advance(reactor);
         }
         self.geometry.blocks = self.shared.blocks.load(Ordering::Acquire);
     }
@@ -272,6 +305,7 @@ impl BlockDevice for MemoryDevice {
 
     fn close(&mut self, reactor: &mut Reactor) {
         self.closed = true;
+        self.fetched = 0;
         let gone = self.begun.drain(..).map(|request| request.refuse(Failure::Gone));
         self.done.extend(gone);
         if self.long.is_empty() {

@@ -30,31 +30,29 @@ fn tags(completions: &[Completion]) -> Vec<u64> {
     completions.iter().map(|completion| completion.tag).collect()
 }
 
-/// So many wait for their memory and no more; the flush is the latest time for all.
+/// So many wait for their memory together, while that of as many more is being asked for, and no
+/// more; the flush is the latest time for all.
 #[test]
 fn a_turns_requests_wait_for_each_others_memory_and_for_nothing_else() {
     let (mut reactor, mut device, _factory) = scene();
-    let ahead = u64::try_from(AHEAD).unwrap();
-    for tag in 0..ahead {
+    let together = u64::try_from(TOGETHER).unwrap();
+    for tag in 0..5 * together + 1 {
         let operation = read(&reactor, tag);
         device.submit(&mut reactor, Request { tag, operation });
-        assert!(device.poll_completion().is_none(), "{tag} was not waited for");
+        let full = tag % together == together - 1 && tag > together;
+        let expected = if full { tag + 1 - 2 * together..tag + 1 - together } else { 0..0 };
+        assert_eq!(tags(&done(&mut *device)), expected.collect::<Vec<_>>(), "after {tag}");
     }
-    for tag in ahead..3 * ahead {
-        let operation = read(&reactor, tag);
-        device.submit(&mut reactor, Request { tag, operation });
-        assert_eq!(tags(&done(&mut *device)), [tag - ahead], "the oldest makes room");
-    }
-    assert_eq!(device.in_flight(), AHEAD);
+    assert_eq!(device.in_flight(), TOGETHER + 1);
     device.flush(&mut reactor);
-    assert_eq!(tags(&done(&mut *device)), (2 * ahead..3 * ahead).collect::<Vec<_>>());
+    assert_eq!(tags(&done(&mut *device)), (4 * together..5 * together + 1).collect::<Vec<_>>());
     assert_eq!(device.in_flight(), 0);
 }
 
 /// Who writes and reads a block in one turn finds there what was written, in the order of asking.
 #[test]
 fn requests_of_a_turn_are_carried_out_in_their_order() {
-    for count in [1, 3, AHEAD, AHEAD + 1, 5 * AHEAD] {
+    for count in [1, 3, TOGETHER, TOGETHER + 1, 5 * TOGETHER] {
         let (mut reactor, mut device, _factory) = scene();
         let mut completions = Vec::new();
         for round in 0..count {

@@ -8,59 +8,24 @@
 //! done in relaxed atomic words.
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use by_string_instruction::{fetch, fill, load, prefetch, store};
+pub(super) use by_string_instruction::{fill, load, prefetch, store};
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use by_words::{fetch, fill, load, prefetch, store};
+pub(super) use by_words::{fill, load, prefetch, store};
 
 #[cfg(target_arch = "x86_64")]
 mod by_string_instruction {
     use std::arch::asm;
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
     const LINE_BYTES: usize = 64;
-    const RUNS: usize = 4;
 
-    /// Begins to fetch `len` bytes into the cache. Nothing is read in the language's sense: any
-    /// address will do.
+    /// Begins to fetch `len` bytes into the cache, its second level: what several requests wait for
+    /// does not fit into the first. Nothing is read in the language's sense: any address will do.
     #[inline]
     pub(in super::super) fn prefetch(from: *const u8, len: usize) {
         for at in (0..len).step_by(LINE_BYTES) {
             // SAFETY: a prefetch has no effect but on time, whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
-        }
-    }
-
-    /// Waits until all lines of a range of shared memory are in the cache, where a copy that
-    /// follows finds them: it asks for one line after the other, and four runs side by side have
-    /// more of them under way.
-    ///
-    /// # Safety
-    /// `from` must be valid for reads of `len` bytes (others may write them meanwhile).
-    pub(in super::super) unsafe fn fetch(from: *const u8, len: usize) {
-        let run = len / RUNS / LINE_BYTES * LINE_BYTES;
-        if run == 0 {
-            return;
-        }
-        // SAFETY: all that is read lies in the range; what it is goes nowhere.
-        unsafe {
-            asm!(
-                "2:",
-                "mov {word}, [{first}]",
-                "mov {word}, [{first} + {run}]",
-                "mov {word}, [{third}]",
-                "mov {word}, [{third} + {run}]",
-                "add {first}, {line}",
-                "add {third}, {line}",
-                "cmp {first}, {end}",
-                "jb 2b",
-                first = inout(reg) from => _,
-                third = inout(reg) from.wrapping_add(2 * run) => _,
-                run = in(reg) run,
-                end = in(reg) from.wrapping_add(run),
-                word = out(reg) _,
-                line = const LINE_BYTES,
-                options(nostack, readonly)
-            );
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(at).cast()) };
         }
     }
 
@@ -120,13 +85,6 @@ mod by_words {
     /// As its namesake on x86-64; here the processor is left to itself.
     #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "only the copies are tested"))]
     pub(in super::super) fn prefetch(_from: *const u8, _len: usize) {}
-
-    /// As its namesake on x86-64; here the processor is left to itself.
-    ///
-    /// # Safety
-    /// None is needed.
-    #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "only the copies are tested"))]
-    pub(in super::super) unsafe fn fetch(_from: *const u8, _len: usize) {}
 
     /// How many bytes lie before the first aligned word, and how many words follow.
     fn split(address: usize, len: usize) -> (usize, usize) {
@@ -220,27 +178,6 @@ mod tests {
                 assert_eq!(target[..start], source[..start]);
                 assert_eq!(target[start + len..], source[start + len..]);
             }
-        }
-    }
-
-    /// Nothing behind the range is touched, not even where it is no whole number of lines.
-    #[test]
-    #[cfg(target_arch = "x86_64")]
-    fn only_the_range_is_fetched() {
-        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-        const PAGE: usize = 4096;
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping, of which nobody knows; its second page is closed and the first
-        // is what is read.
-        unsafe {
-            let null = std::ptr::null_mut();
-            let page = rustix::mm::mmap_anonymous(null, 2 * PAGE, access, flags).unwrap();
-            let end = page.cast::<u8>().add(PAGE);
-            rustix::mm::mprotect(end.cast(), PAGE, MprotectFlags::empty()).unwrap();
-            for len in 0..=PAGE {
-                super::fetch(end.sub(len), len);
-            }
-            rustix::mm::munmap(page, 2 * PAGE).unwrap();
         }
     }
 

@@ -14,7 +14,7 @@
 //! is read all over would otherwise wait for page tables more than for its data. What is written
 //! here and there may so take up to 2 MiB for each place. For each chunk of 2 MiB one byte says
 //! whether it was ever written; a discard leaves the others alone, so that discarding a whole large
-//! region costs little, and the versions of blocks that nobody wrote take no memory.
+//! region costs little. Versions come in the same way, 2 MiB at a time at most.
 
 mod copy;
 
@@ -29,11 +29,8 @@ const CHUNK_BYTES: u64 = 2 << 20;
 const CAPACITY_BYTES: u64 = 1 << 40;
 /// What a comparison copies at once, to the stack.
 const PIECE_BYTES: usize = 4096;
-/// What is fetched ahead of a request: the processor follows a run of lines by itself.
-const PREFETCH_BYTES: usize = 1024;
-/// What a read waits for in whole before it copies: of more, the processor follows the run of
-/// lines just as fast.
-const FETCH_BYTES_MAX: usize = 16 << 10;
+/// What is fetched ahead of a request: the processor follows a longer run of lines by itself.
+const PREFETCH_BYTES: usize = 4096;
 /// How often a busy block is looked at before the thread lets others run: its writer may have
 /// lost its CPU.
 const SPINS: u32 = 200;
@@ -90,6 +87,7 @@ impl SharedRegion {
         let data = reserve(capacity)?;
         let versions = reserve(capacity / block_bytes * size_of::<AtomicU32>() as u64)?;
         data.prefer_huge_pages();
+        versions.prefer_huge_pages();
         Ok(Self {
             data,
             versions,
@@ -116,13 +114,22 @@ impl SharedRegion {
         self.capacity
     }
 
-    /// Has the processor fetch what a read or write of this range is going to touch first, so that
-    /// several such fetches are under way at once.
+    /// Has the processor look up where a read or write at `offset` begins. With memory all over
+    /// the place a fetch first waits for page tables, and only fetches that follow each other at
+    /// once wait together: call this for several requests, then [`prefetch`](Self::prefetch).
+    #[inline]
+    pub fn find(&self, offset: u64) {
+        if self.clip(offset, 1) > 0 {
+            copy::prefetch(std::ptr::from_ref(self.version(offset / self.block_bytes)).cast(), 1);
+            copy::prefetch(self.pointer(offset), 1);
+        }
+    }
+
+    /// Has the processor fetch what a read or write of this range is going to touch first.
     #[inline]
     pub fn prefetch(&self, offset: u64, len: usize) {
         let len = self.clip(offset, len.min(PREFETCH_BYTES));
         if len > 0 {
-            copy::prefetch(std::ptr::from_ref(self.version(offset / self.block_bytes)).cast(), 1);
             copy::prefetch(self.pointer(offset), len);
         }
     }
@@ -131,10 +138,6 @@ impl SharedRegion {
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let inside = self.clip(offset, into.len());
         into[inside..].fill(0);
-        if (1..=FETCH_BYTES_MAX).contains(&inside) {
-            // SAFETY: so much of the mapping lies behind `offset` (`clip`).
-            unsafe { copy::fetch(self.pointer(offset), inside) };
-        }
         for segment in self.segments(offset, inside) {
             let part = &mut into[segment.at..segment.at + segment.len];
             self.read_consistently(segment.block, || {
