@@ -16,7 +16,6 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::rc::Rc;
 
 /// The largest buffer: 4 MiB.
@@ -119,15 +118,7 @@ impl Pool {
             return None;
         };
         self.inner.handles[page as usize].set(1);
-        // SAFETY: the allocator yields blocks inside the mapping, which has that many pages.
-        let pointer = unsafe { self.inner.mapping.base().add(page as usize * PAGE_BYTES) };
-        Some(Buffer {
-            pool: Rc::clone(&self.inner),
-            pointer,
-            page,
-            len: u32::try_from(len).ok()?,
-            capacity: u32::try_from(PAGE_BYTES << order).ok()?,
-        })
+        Some(Buffer { pool: Rc::clone(&self.inner), page, extent: Extent::new(len, order) })
     }
 }
 
@@ -149,12 +140,36 @@ impl fmt::Debug for Pool {
 }
 
 /// A handle on bytes of a [`Pool`]; the block goes back with the last handle.
+///
+/// Two words long, so that it travels in registers: a command's buffer changes hands a dozen times.
 pub struct Buffer {
     pool: Rc<Inner>,
-    pointer: NonNull<u8>,
     page: u32,
-    len: u32,
-    capacity: u32,
+    extent: Extent,
+}
+
+/// How long a buffer is, and of which order its block.
+#[derive(Clone, Copy)]
+struct Extent(u32);
+
+/// Bits of an [`Extent`] for the length.
+const LEN_BITS: u32 = 24;
+const _: () = assert!(BUFFER_BYTES_MAX < 1 << LEN_BITS && ORDERS <= 1 << (32 - LEN_BITS));
+
+impl Extent {
+    #[allow(clippy::cast_possible_truncation, reason = "both are as small as asserted above")]
+    fn new(len: usize, order: usize) -> Self {
+        debug_assert!(len <= PAGE_BYTES << order && order < ORDERS);
+        Self(len as u32 | (order as u32) << LEN_BITS)
+    }
+
+    fn len(self) -> usize {
+        (self.0 & ((1 << LEN_BITS) - 1)) as usize
+    }
+
+    fn order(self) -> usize {
+        (self.0 >> LEN_BITS) as usize
+    }
 }
 
 impl Buffer {
@@ -173,7 +188,7 @@ impl Buffer {
 
     /// How many bytes there is room for.
     pub fn capacity(&self) -> usize {
-        self.capacity as usize
+        PAGE_BYTES << self.extent.order()
     }
 
     /// Makes the buffer `len` bytes long, within its capacity. Other handles keep their length.
@@ -182,18 +197,18 @@ impl Buffer {
     /// If `len` is larger than the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "a buffer cannot be longer than its capacity");
-        self.len = u32::try_from(len).expect("a capacity is at most 4 MiB");
+        self.extent = Extent::new(len, self.extent.order());
     }
 
     /// Gives the room beyond its length back to the pool, in whole blocks; the bytes stay where
     /// they are. Does nothing while the buffer is shared.
     pub fn shrink_to_fit(&mut self) {
         let Some(order) = order_of(self.len()) else { return };
-        if self.is_shared() || PAGE_BYTES << order >= self.capacity() {
+        if self.is_shared() || order >= self.extent.order() {
             return;
         }
         self.pool.buddy.borrow_mut().shrink(self.page, order);
-        self.capacity = u32::try_from(PAGE_BYTES << order).expect("less than before");
+        self.extent = Extent::new(self.len(), order);
     }
 
     /// The bytes, to be written.
@@ -206,17 +221,18 @@ impl Buffer {
         // initialised (anonymous pages read as zeroes). This is the only handle, and it is
         // borrowed mutably, so nobody else in the program reads or writes the block. The kernel
         // does so only while an operation owns the handle.
-        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len as usize) }
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.extent.len()) }
     }
 
     /// Where the bytes lie, as a number: for those who name them to a device.
     pub fn address(&self) -> usize {
-        self.pointer.as_ptr().expose_provenance()
+        self.pointer().expose_provenance()
     }
 
     /// Where the bytes lie, for the kernel.
     pub(crate) fn pointer(&self) -> *mut u8 {
-        self.pointer.as_ptr()
+        // SAFETY: the allocator yields blocks inside the mapping, which has that many pages.
+        unsafe { self.pool.mapping.base().as_ptr().add(self.page as usize * PAGE_BYTES) }
     }
 }
 
@@ -226,7 +242,7 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         // SAFETY: as in `bytes_mut`; writing needs the only handle, mutably borrowed or owned by
         // an operation, so while this borrow lives nobody writes.
-        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len as usize) }
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.extent.len()) }
     }
 }
 
@@ -262,7 +278,7 @@ impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("page", &self.page)
-            .field("len", &self.len)
+            .field("len", &self.extent.len())
             .field("shared", &self.is_shared())
             .finish()
     }

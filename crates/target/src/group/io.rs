@@ -340,8 +340,8 @@ impl Io {
             }
             (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
                 // What comes free may be for somebody else first.
-                let buffer = (!core.starved.is_held()).then(|| take_buffer(&device, core));
-                match buffer.flatten() {
+                let buffer = if core.starved.is_held() { None } else { take_buffer(&device, core) };
+                match buffer {
                     Some(buffer) => self.begin_with(slot, device, buffer, transport, core),
                     None => self.starve(slot, device, core),
                 }
