@@ -1,8 +1,9 @@
 //! The bounds of a turn, and where each number comes from.
 
-/// What a connection may begin in one turn, in bytes of data. What it has sent beyond that waits
-/// for the next turn: others are not kept waiting, and its answers begin to go out while the rest
-/// is worked on. Measured (docs/performance.md): half of it costs 128 KiB reads 5 to 14 % against
+/// What may begin in one turn, in bytes of data. What hosts have sent beyond that waits for the
+/// next turn: answers begin to go out while the rest is worked on, and what a turn moves stays in
+/// the cache until it is sent (with a bound for each connection four of depth 64 were slower by a
+/// sixth). Measured (docs/performance.md): half of it costs 128 KiB reads 5 to 14 % against
 /// no bound, and without one 512-byte reads of depth 128 fall to 0.6, as both ends work in turns.
 pub(crate) const TURN_BYTES: usize = 512 * 1024;
 

@@ -13,7 +13,6 @@ use super::core::{CONNECTIONS, Core, GATES};
 use super::io::Io;
 use super::message::{Arrival, ConnectionId, Route};
 use crate::directory::HostKey;
-use crate::limits;
 
 /// One connection.
 #[derive(Debug)]
@@ -26,8 +25,6 @@ pub(crate) struct Connection {
     pub(crate) touched: bool,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
-    /// What it may still begin in this turn; see [`Core::may_begin`].
-    allowance: usize,
     /// Its host's gate is held for it until its end has been dealt with.
     pub(crate) holds_gate: bool,
 }
@@ -130,8 +127,7 @@ impl Connection {
         role: Role,
         placed: bool,
     ) -> Self {
-        let allowance = limits::TURN_BYTES;
-        Self { id, route, transport, role, touched: false, placed, allowance, holds_gate: false }
+        Self { id, route, transport, role, touched: false, placed, holds_gate: false }
     }
 
     /// From now on its Connect waits for an answer.
@@ -142,18 +138,6 @@ impl Connection {
 
     /// Looks at what came in, as much of it as a turn may take.
     pub(crate) fn handle_events(&mut self, core: &mut Core) -> Fate {
-        core.allowance = self.allowance;
-        let fate = self.handle_events_allowed(core);
-        self.allowance = core.allowance;
-        fate
-    }
-
-    /// A new turn: it may begin as much as any other.
-    pub(crate) fn renew_allowance(&mut self) {
-        self.allowance = limits::TURN_BYTES;
-    }
-
-    fn handle_events_allowed(&mut self, core: &mut Core) -> Fate {
         while core.may_begin()
             && let Some(event) = self.transport.poll_event()
         {
@@ -316,8 +300,7 @@ impl Arrival {
         request: &ConnectRequest,
         core: &mut Core,
     ) -> Result<Self, Box<Connection>> {
-        let Connection { id, route, transport, role, touched, placed, allowance, holds_gate } =
-            connection;
+        let Connection { id, route, transport, role, touched, placed, holds_gate } = connection;
         match transport.detach(&mut core.reactor) {
             Ok(detached) => Ok(Self { detached, request: request.clone(), route }),
             Err(transport) => Err(Box::new(Connection {
@@ -327,7 +310,6 @@ impl Arrival {
                 role,
                 touched,
                 placed,
-                allowance,
                 holds_gate,
             })),
         }

@@ -42,7 +42,7 @@ pub(crate) struct Core {
     pub(crate) starved: Line,
     /// Surveys that this group has asked for.
     pub(crate) surveys: u64,
-    /// What the connection that is being looked at may still begin in this turn, in bytes.
+    /// What may still be begun in this turn, in bytes of data.
     pub(crate) allowance: usize,
     /// Take no new command: the target is about to stop.
     pub(crate) draining: bool,
@@ -55,12 +55,12 @@ impl Core {
         self.devices.submit(device, tag, Operation::Flush, &mut self.reactor)
     }
 
-    /// Notes that the connection begins a command with so many bytes of data.
+    /// Notes that a command with so many bytes of data begins.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.allowance = self.allowance.saturating_sub(bytes.max(limits::COMMAND_BYTES));
     }
 
-    /// Whether the connection may begin another command in this turn.
+    /// Whether another command may begin in this turn.
     pub(crate) fn may_begin(&self) -> bool {
         self.allowance > 0
     }

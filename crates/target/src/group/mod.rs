@@ -38,6 +38,7 @@ use self::listen::{Arriving, Listeners};
 use self::message::{Arrival, Route};
 use crate::config::Listen;
 use crate::directory::{Directory, HostKey};
+use crate::limits;
 use crate::round::Round;
 use crate::snapshot::Snapshot;
 use crate::statistics::Counters;
@@ -57,9 +58,13 @@ pub(crate) struct Group {
     listeners: Listeners,
     mailbox: Mailbox<Message>,
     completions: Vec<Completion>,
-    /// Connections to look at in this turn.
+    /// Connections to look at, in this order, and how many of them have been.
     touched: Vec<usize>,
-    /// The same list while it is being gone through.
+    seen: usize,
+    /// Those that had more than the last turn could take: they go behind what comes meanwhile, but
+    /// only once.
+    postponed: Vec<usize>,
+    /// The connections of a turn while it is being ended.
     looking: Vec<usize>,
     /// Who waits for the last command to be answered.
     drained: Option<Arc<Round>>,
@@ -98,6 +103,8 @@ impl Group {
             mailbox,
             completions: Vec::new(),
             touched: Vec::new(),
+            seen: 0,
+            postponed: Vec::new(),
             looking: Vec::new(),
             drained: None,
             misses: 0,
@@ -127,7 +134,8 @@ impl Group {
     /// One turn. `false`: the target has stopped and nothing is left.
     pub(crate) fn turn(&mut self, patience: Patience) -> bool {
         // What was left over from the last turn does not wait for anything.
-        let patience = if self.touched.is_empty() { patience } else { Patience::NoWait };
+        let rests = self.touched.is_empty() && self.postponed.is_empty();
+        let patience = if rests { patience } else { Patience::NoWait };
         let mut completions = std::mem::take(&mut self.completions);
         self.core.reactor.poll(patience, &mut completions);
         self.core.devices.counters().show_busy(self.core.reactor.idle_time());
@@ -138,6 +146,8 @@ impl Group {
         while let Some(message) = self.mailbox.take() {
             self.handle_message(message);
         }
+        self.touched.append(&mut self.postponed);
+        self.core.allowance = limits::TURN_BYTES;
         loop {
             self.look();
             self.retry_starved();
@@ -226,15 +236,16 @@ impl Group {
         }
     }
 
-    /// Handles events and finished requests until there are none.
+    /// Handles events, as many as a turn may take, and the requests that are finished.
     fn look(&mut self) {
-        let mut seen = 0;
         loop {
-            while let Some(index) = self.touched.get(seen).copied() {
-                seen += 1;
+            while self.core.may_begin()
+                && let Some(index) = self.touched.get(self.seen).copied()
+            {
+                self.seen += 1;
                 self.handle_events(index);
             }
-            if !self.finish_requests() && seen == self.touched.len() {
+            if !self.finish_requests() {
                 return;
             }
         }
@@ -296,6 +307,7 @@ impl Group {
     /// Sends what was answered, and clears away what is gone.
     fn finish_turn(&mut self) {
         std::mem::swap(&mut self.touched, &mut self.looking);
+        let seen = std::mem::take(&mut self.seen);
         for position in 0..self.looking.len() {
             let Some(index) = self.looking.get(position).copied() else { break };
             let Some(mut connection) = self.connections.take(index) else { continue };
@@ -305,10 +317,11 @@ impl Group {
                 self.core.directory.connection_gone();
                 continue;
             }
-            connection.renew_allowance();
             connection.transport.flush(&mut self.core.reactor);
             if connection.transport.has_events() {
-                self.touch(&mut connection);
+                connection.touched = true;
+                let list = if position < seen { &mut self.postponed } else { &mut self.touched };
+                list.push(index);
             }
             self.connections.put(connection);
         }

@@ -114,12 +114,16 @@ impl Scene {
         self.target.watch().read(self.world.now())[0].served[0].reads
     }
 
-    /// What was begun after each turn, from the first that begins anything to the last.
-    fn turns(&mut self) -> Vec<u64> {
+    /// Sends what was submitted; all of it is there before the target looks.
+    fn deliver(&mut self) {
         self.host_turn();
-        // All of it is there before the target looks.
         let (now, travel) = (self.world.now(), NetworkConditions::default().latency);
         while self.world.now() <= now + travel && self.world.advance() {}
+    }
+
+    /// What was begun after each turn, from the first that begins anything to the last.
+    fn turns(&mut self) -> Vec<u64> {
+        self.deliver();
         let before = self.begun();
         let mut turns = Vec::new();
         for _ in 0..1000 {
@@ -134,7 +138,12 @@ impl Scene {
 
     /// Answers that have come by queue, once nothing more comes.
     fn collect(&mut self) -> Vec<usize> {
-        for _ in 0..1000 {
+        self.collect_after(1000)
+    }
+
+    /// The same after so many turns of the target.
+    fn collect_after(&mut self, turns: usize) -> Vec<usize> {
+        for turn in 0..1000 {
             self.host_turn();
             for (queue, answers) in self.queues.iter_mut().zip(&mut self.answers) {
                 while let Some(event) = queue.poll_event() {
@@ -142,7 +151,9 @@ impl Scene {
                     *answers += 1;
                 }
             }
-            self.target.turn();
+            if turn < turns {
+                self.target.turn();
+            }
             self.world.advance();
         }
         self.answers.clone()
@@ -168,12 +179,32 @@ fn a_turn_begins_so_much_of_a_connection_and_no_more() {
     }
 }
 
-/// What is left of one connection does not keep another waiting.
+/// What is left of one connection goes behind what others want, and of all together a turn begins
+/// no more than of one.
 #[test]
 fn a_deep_queue_does_not_use_up_the_turn_of_others() {
     let mut scene = Scene::new(2);
-    scene.submit_reads(1, 120, 1);
-    scene.submit_reads(2, 3, 1);
-    assert_eq!(scene.turns(), [64 + 3, 120 + 3]);
-    assert_eq!(scene.collect(), [0, 120, 3]);
+    // The second is the first to be looked at.
+    scene.submit_reads(1, 3, 1);
+    scene.submit_reads(2, 127, 1);
+    scene.deliver();
+    assert_eq!(scene.collect_after(1), [0, 0, 64]);
+    assert_eq!(scene.collect_after(1), [0, 3, 64 + 61]);
+    assert_eq!(scene.collect(), [0, 3, 127]);
+}
+
+/// Deep queues take turns.
+#[test]
+fn what_is_left_goes_behind_others_only_once() {
+    let mut scene = Scene::new(3);
+    for queue in 1..=3 {
+        scene.submit_reads(queue, 120, 1);
+    }
+    scene.deliver();
+    for expected in [[0, 0, 64], [0, 64, 64], [64, 64, 64], [64, 72, 120], [80, 120, 120]] {
+        let mut answered = scene.collect_after(1);
+        answered.sort_unstable();
+        assert_eq!(answered[1..], expected);
+    }
+    assert_eq!(scene.collect(), [0, 120, 120, 120]);
 }
