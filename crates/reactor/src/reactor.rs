@@ -299,6 +299,7 @@ impl Reactor {
                 _ => false,
             };
         }
+        self.driver.rest();
         completions.append(&mut self.ready);
         self.note_deadline();
     }

@@ -217,6 +217,10 @@ impl<P: Poller> Driver for Kernel<P> {
         self.readiness = readiness;
         self.sockets.handle_deadlines(&mut self.poller, now, ready);
     }
+
+    fn rest(&mut self) {
+        self.sockets.rest();
+    }
 }
 
 fn earliest(first: Option<Duration>, second: Option<Duration>) -> Option<Duration> {

@@ -65,6 +65,9 @@ pub(crate) trait Driver: Debug {
     /// Carries on whatever can go on. Never blocks if something completed.
     fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<Completion>);
 
+    /// No further turn follows at once: gives back what was kept for it.
+    fn rest(&mut self) {}
+
     /// The earliest deadline of the reactor's timers changed. Only a driver that makes time
     /// itself needs to know.
     fn note_deadline(&mut self, _deadline: Option<Duration>) {}

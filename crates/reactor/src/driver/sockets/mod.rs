@@ -46,8 +46,8 @@ pub(crate) struct Sockets {
     connect_limits: Timers<Key>,
     pool: Pool,
     receive_bytes: usize,
-    /// A buffer that an attempt did not need, for the next attempt of the same turn, or of the
-    /// next one while the reactor spins.
+    /// A buffer that an attempt did not need, for the next one, until the reactor sleeps or its
+    /// user has something to do.
     spare: Option<Buffer>,
 }
 
@@ -366,10 +366,14 @@ impl Sockets {
         if spins {
             self.try_hot(poller, now, ready);
         }
-        // A spinning reactor tries again at once, unless others may need the memory.
-        if !spins || self.pool.is_short() {
+        if !spins {
             self.spare = None;
         }
+    }
+
+    /// Gives back what was kept for the next turn.
+    pub(crate) fn rest(&mut self) {
+        self.spare = None;
     }
 
     /// Takes an edge from the poller and does what it makes possible.
