@@ -452,6 +452,10 @@ impl Link {
                 self.watch(reactor);
             }
             message.clear();
+            // What has just been sent is in the cache, its memory's successor is not any more.
+            if self.outgoing.0.is_empty() {
+                std::mem::swap(&mut self.outgoing.0, &mut message);
+            }
             self.spare = Some(message);
         }
         match lost {
