@@ -78,11 +78,7 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
             Extent::All => &[Driver::Uring, Driver::Epoll],
             _ => &[Driver::Uring, Driver::EpollBriefly],
         };
-        if extent == Extent::All {
-            report.check("guest/siw", || {
-                guest::siw::prepare(&guest::Image::prepare(false)?).map(drop)
-            });
-        }
+        report.check("guest/siw", || guest::siw::prepare(&guest::Image::prepare(false)?).map(drop));
         peers::run(root, &mut report, drivers, None);
     }
     Ok(report.finish())

@@ -58,7 +58,7 @@ pub(crate) struct Group {
     listeners: Listeners,
     mailbox: Mailbox<Message>,
     completions: Vec<Completion>,
-    /// Connections to look at, in this order, and how many of them have been.
+    /// Connections to look at, in this order, and how many of them have been in this turn.
     touched: Vec<usize>,
     seen: usize,
     /// Those that had more than the last turn could take: they go behind what comes meanwhile, but
@@ -304,10 +304,11 @@ impl Group {
         }
     }
 
-    /// Sends what was answered, and clears away what is gone.
+    /// Sends what was answered, and clears away what is gone. Connections that were not looked at
+    /// stay in the list: going through all of a thousand in each turn would cost more than a turn.
     fn finish_turn(&mut self) {
-        std::mem::swap(&mut self.touched, &mut self.looking);
-        let seen = std::mem::take(&mut self.seen);
+        self.looking.extend(self.touched.drain(..self.seen));
+        self.seen = 0;
         for position in 0..self.looking.len() {
             let Some(index) = self.looking.get(position).copied() else { break };
             let Some(mut connection) = self.connections.take(index) else { continue };
@@ -320,8 +321,7 @@ impl Group {
             connection.transport.flush(&mut self.core.reactor);
             if connection.transport.has_events() {
                 connection.touched = true;
-                let list = if position < seen { &mut self.postponed } else { &mut self.touched };
-                list.push(index);
+                self.postponed.push(index);
             }
             self.connections.put(connection);
         }
