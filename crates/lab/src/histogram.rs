@@ -48,8 +48,12 @@ impl Latency {
         }
     }
 
-    /// Adds what another one holds.
+    /// Adds what another one holds. Nothing costs nothing: a thousand connections have two thousand
+    /// histograms of 200 KiB, and half of these are empty.
     pub fn add(&mut self, other: &Self) {
+        if other.count() == 0 {
+            return;
+        }
         if self.histogram.add(&other.histogram).is_err() {
             unreachable!("all have the same bounds");
         }
@@ -60,6 +64,9 @@ impl Latency {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
+        if self.count() == 0 {
+            return;
+        }
         self.histogram.reset();
         (self.sum_ns, self.min_ns, self.max_ns) = (0, u64::MAX, 0);
     }
