@@ -1,6 +1,7 @@
 //! Cases about having too little of something.
 
 use crate::harness::{Driver, any_address, assert_quiet, connection, outcome_of, token, wait_for};
+use std::fs::File;
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
@@ -32,6 +33,18 @@ fn with_few_descriptors(driver: &impl Driver) {
     let address = reactor.local_address(listener).unwrap();
     reactor.submit(token(1), Operation::Accept { listener });
     assert_quiet(&mut reactor, Duration::from_millis(5));
+    // Just enough for three: that there is no room for a fourth is no failure, nobody waits.
+    set_descriptor_limit(64).unwrap();
+    let mut others: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    others.truncate(others.len() - 6);
+    let few: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for completion in wait_for(&mut reactor, 3) {
+        assert!(matches!(completion.outcome, Outcome::Accepted { .. }), "{completion:?}");
+    }
+    assert!(File::open("/dev/null").is_err(), "there was room for more");
+    assert_quiet(&mut reactor, Duration::from_millis(20));
+    drop(others);
+    drop(few);
     // Room for the clients, but for their other ends only in part.
     set_descriptor_limit(256).unwrap();
     let room = 256 - descriptors_in_use().unwrap();

@@ -1,12 +1,13 @@
 //! Connections coming in and going out.
 
-use super::{Kind, Socket, Sockets, Stream};
+use super::{Kind, Socket, Sockets, Stream, polls};
 use crate::driver::kernel::Poller;
 use crate::limits::ACCEPTS_PER_TURN;
 use crate::operation::{Completion, Outcome, SocketId, Token};
 use crate::slab::Key;
 use crate::stream::{internet_address, suit_path, tcp_socket};
 use crate::system::monotonic_time;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use std::io;
@@ -32,6 +33,15 @@ impl Sockets {
             match rustix::net::acceptfrom_with(&socket.descriptor, flags) {
                 Ok((descriptor, peer)) => self.accepted(token, descriptor, peer, ready),
                 Err(Errno::AGAIN) => {
+                    listener.readable = false;
+                    self.ensure_watched(poller, key, ready);
+                    return;
+                }
+                // The kernel wants a descriptor before it looks: without one it says so even if
+                // nobody waits.
+                Err(Errno::MFILE | Errno::NFILE)
+                    if !polls(&socket.descriptor, PollFlags::IN | PollFlags::ERR) =>
+                {
                     listener.readable = false;
                     self.ensure_watched(poller, key, ready);
                     return;

@@ -190,10 +190,7 @@ impl Sockets {
     /// Whether nothing will follow what has been received so far, read or not.
     pub(crate) fn has_hung_up(&self, key: Key) -> bool {
         let Some(socket) = self.table.get(key) else { return true };
-        let mut descriptors = [PollFd::new(&socket.descriptor, PollFlags::RDHUP)];
-        let found = rustix::event::poll(&mut descriptors, Some(&Timespec::default()));
-        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        found.is_ok_and(|_| descriptors[0].revents().intersects(ended))
+        polls(&socket.descriptor, PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
     }
 
     /// Gives an idle stream's descriptor away.
@@ -541,4 +538,11 @@ fn refuse(token: Token, operation: Operation, error: Errno, ready: &mut Vec<Comp
 
 fn cancelled(buffer: Option<Buffer>, message: Option<Message>) -> Outcome {
     Outcome::Cancelled { buffer, message }
+}
+
+/// Whether any of these holds for a descriptor at this moment.
+fn polls(descriptor: &OwnedFd, any: PollFlags) -> bool {
+    let mut descriptors = [PollFd::new(descriptor, any)];
+    let found = rustix::event::poll(&mut descriptors, Some(&Timespec::default()));
+    found.is_ok_and(|_| descriptors[0].revents().intersects(any))
 }

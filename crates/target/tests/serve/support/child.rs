@@ -44,10 +44,8 @@ pub(crate) fn serve(config: Config) {
     println!("\n{MARK}{}", super::address(&target));
     for request in std::io::stdin().lines() {
         match request.expect("a request").as_str() {
-            "usage" => {
-                let cpu = weft_reactor::process_cpu_time().as_micros();
-                let descriptors = weft_reactor::descriptors_in_use().expect("a count");
-                println!("\n{MARK}{cpu} {} {descriptors}", resident_kib());
+            "cpu" => {
+                println!("\n{MARK}{}", weft_reactor::process_cpu_time().as_micros());
             }
             "groups" => {
                 let times = [0, 1].map(|group| thread_time(&format!("weft-group-{group}")));
@@ -90,16 +88,14 @@ impl ChildTarget {
         target
     }
 
-    /// What the child has used so far.
+    /// What the child has used so far. It may have no descriptor left to look for itself.
     pub(crate) fn usage(&mut self) -> Usage {
-        let answer = self.ask("usage");
-        let numbers: Vec<u64> =
-            answer.split_whitespace().map(|number| number.parse().expect("a number")).collect();
-        let [cpu, resident, descriptors] = numbers[..] else { panic!("{answer}") };
+        let cpu = self.ask("cpu").parse().expect("a number");
+        let process = format!("/proc/{}", self.child.id());
         Usage {
             cpu: Duration::from_micros(cpu),
-            resident_kib: usize::try_from(resident).expect("a size"),
-            descriptors: usize::try_from(descriptors).expect("a count"),
+            resident_kib: resident_kib(&process),
+            descriptors: std::fs::read_dir(process + "/fd").expect("its descriptors").count(),
         }
     }
 
@@ -156,9 +152,9 @@ fn thread_time(name: &str) -> u64 {
     panic!("no thread {name}");
 }
 
-/// Memory that this process has in use.
-fn resident_kib() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+/// Memory that a process has in use.
+fn resident_kib(process: &str) -> usize {
+    let status = std::fs::read_to_string(format!("{process}/status")).expect("a status");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
     line.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number")
 }
