@@ -5,7 +5,7 @@
 //!   state: nothing is installed and no root is needed;
 //! - [`image`] makes from them, once, what a boot needs (QEMU, kernel, initramfs, root file
 //!   system) and keeps it in the cache, under a lock and with a stamp;
-//! - [`siw`] compiles, where it is asked for, the one module that Debian leaves out;
+//! - [`siw`] compiles, where it is wanted, the one module that Debian leaves out;
 //! - [`machine`] boots it and runs commands in it, one after another, over one serial channel.
 //!
 //! Every tool that the preparation needs beside `apt-get` and `dpkg-deb` (zstd, xz, depmod,

@@ -112,10 +112,9 @@ pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: 
             if steps.is_empty() {
                 continue;
             }
-            if let Some(reason) = iwarp::missing(suite, &image) {
-                report.skip(suite.name, steps.len(), reason);
-            } else {
-                run_suite(root, report, &image, &weft, *driver, suite, &steps);
+            match iwarp::prepare(suite, &image) {
+                Ok(()) => run_suite(root, report, &image, &weft, *driver, suite, &steps),
+                Err(error) => lacks(report, suite.name, steps.len(), &format!("{error:#}")),
             }
         }
     }
@@ -161,11 +160,15 @@ fn run_suite(
 fn cannot(report: &mut Report, reason: &str) {
     let count = SUITES.iter().map(|suite| suite.steps.len()).sum();
     println!("!!! no guest can run here, so nothing was tried with real peers");
+    lacks(report, "peers", count, reason);
+}
+
+fn lacks(report: &mut Report, name: &str, count: usize, reason: &str) {
     if std::env::var("CI").is_ok_and(|value| value == "true") {
         println!("{reason}");
-        report.add_failure(&format!("peers: {reason}"));
+        report.add_failure(&format!("{name}: {reason}"));
     } else {
-        report.skip("peers", count, reason);
+        report.skip(name, count, reason);
     }
 }
 

@@ -4,7 +4,6 @@
 //! a binary that does not build.
 
 use crate::fuzz;
-use crate::guest;
 use crate::instructions;
 use crate::peers::{self, Driver};
 use crate::report::Report;
@@ -78,7 +77,6 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
             Extent::All => &[Driver::Uring, Driver::Epoll],
             _ => &[Driver::Uring, Driver::EpollBriefly],
         };
-        report.check("guest/siw", || guest::siw::prepare(&guest::Image::prepare(false)?).map(drop));
         peers::run(root, &mut report, drivers, None);
     }
     Ok(report.finish())

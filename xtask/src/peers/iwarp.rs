@@ -18,15 +18,16 @@ pub(super) const SUITE: Suite = Suite {
 /// All but the first, the study: it finds devices by their GID, which is no address of IP here.
 const STEPS: &[Step] = rdma::STEPS.split_at(1).1;
 
-/// Why this suite cannot run, where its module has not been prepared.
-pub(super) fn missing(suite: &Suite, image: &Image) -> Option<&'static str> {
-    let prepared = || siw::find(image).ok().flatten().is_some();
-    (suite.name == SUITE.name && !prepared())
-        .then_some("soft-iWARP is not prepared; `cargo xtask guest siw` does it")
+/// Makes the module that this suite needs; no other does.
+pub(super) fn prepare(suite: &Suite, image: &Image) -> Result<()> {
+    if suite.name == SUITE.name {
+        siw::prepare(image).context("soft-iWARP cannot be prepared")?;
+    }
+    Ok(())
 }
 
 fn setup(bench: &mut Bench) -> Result<()> {
-    let module = siw::find(&Image::prepare(false)?)?.context("siw is gone")?;
+    let module = siw::prepare(&Image::prepare(false)?)?;
     fs::copy(module, bench.folder.join("siw.ko"))?;
     fs::copy(&bench.weft, bench.folder.join("weft"))?;
     bench.guest("load").map(drop)
