@@ -76,11 +76,6 @@ impl Pool {
         self.take_order(order_of(len)?, len)
     }
 
-    /// Whether more than half of it is in use: time to hold no more than is needed.
-    pub fn is_short(&self) -> bool {
-        self.available() < self.capacity() / 2
-    }
-
     /// Keeps the last `bytes` for [`take_reserved`](Self::take_reserved).
     pub fn set_reserve(&self, bytes: usize) {
         self.inner.reserve.set(bytes);

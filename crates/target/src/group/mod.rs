@@ -64,8 +64,6 @@ pub(crate) struct Group {
     /// Those that had more than the last turn could take: they go behind what comes meanwhile, but
     /// only once.
     postponed: Vec<usize>,
-    /// The connections of a turn while it is being ended.
-    looking: Vec<usize>,
     /// Who waits for the last command to be answered.
     drained: Option<Arc<Round>>,
     /// The pool's misses as of the last look, and whether there is to be another.
@@ -105,7 +103,6 @@ impl Group {
             touched: Vec::new(),
             seen: 0,
             postponed: Vec::new(),
-            looking: Vec::new(),
             drained: None,
             misses: 0,
             watching: false,
@@ -307,10 +304,7 @@ impl Group {
     /// Sends what was answered, and clears away what is gone. Connections that were not looked at
     /// stay in the list: going through all of a thousand in each turn would cost more than a turn.
     fn finish_turn(&mut self) {
-        self.looking.extend(self.touched.drain(..self.seen));
-        self.seen = 0;
-        for position in 0..self.looking.len() {
-            let Some(index) = self.looking.get(position).copied() else { break };
+        for index in self.touched.drain(..std::mem::take(&mut self.seen)) {
             let Some(mut connection) = self.connections.take(index) else { continue };
             connection.touched = false;
             if connection.is_gone() {
@@ -325,7 +319,6 @@ impl Group {
             }
             self.connections.put(connection);
         }
-        self.looking.clear();
     }
 
     /// If memory was short in this turn, looks in a while for who holds it.

@@ -364,7 +364,7 @@ impl Sockets {
             self.try_hot(poller, now, ready);
         }
         if !spins {
-            self.spare = None;
+            self.rest();
         }
     }
 
@@ -421,7 +421,6 @@ impl Sockets {
                 }
             }
         }
-        self.spare = None;
     }
 
     fn try_hot<P: Poller>(&mut self, poller: &mut P, now: Duration, ready: &mut Vec<Completion>) {

@@ -156,7 +156,7 @@ impl Sockets {
 /// of small requests must not sit on all of it.
 pub(crate) fn fit(pool: &Pool, buffer: &mut Buffer, len: usize) {
     buffer.set_len(len);
-    if pool.is_short() {
+    if pool.available() < pool.capacity() / 2 {
         buffer.shrink_to_fit();
     }
 }
