@@ -177,25 +177,19 @@ impl MemoryDevice {
     }
 
     fn execute(&mut self, reactor: &mut Reactor, request: Request) {
-        let Request { tag, operation } = request;
-        match operation {
-            Operation::Read { block, mut into, .. } => {
-                self.shared.region.read(self.geometry.offset_of(block), into.bytes_mut());
-                self.done.push_back(Completion { tag, result: Ok(()), buffer: Some(into) });
-            }
-            Operation::Write { block, from, .. } => {
-                self.shared.region.write(self.geometry.offset_of(block), &from);
-                self.done.push_back(Completion { tag, result: Ok(()), buffer: Some(from) });
-            }
-            other => self.execute_rare(reactor, tag, other),
-        }
-    }
-
-    fn execute_rare(&mut self, reactor: &mut Reactor, tag: u64, mut operation: Operation) {
+        let Request { tag, mut operation } = request;
         let region = &self.shared.region;
         let geometry = &self.geometry;
         let matched = |same: bool| same.then_some(()).ok_or(Failure::Mismatch);
         let result = match &mut operation {
+            Operation::Read { block, into, .. } => {
+                region.read(geometry.offset_of(*block), into.bytes_mut());
+                Ok(())
+            }
+            Operation::Write { block, from, .. } => {
+                region.write(geometry.offset_of(*block), from);
+                Ok(())
+            }
             Operation::Compare { block, with, .. } => {
                 matched(region.compare(geometry.offset_of(*block), with))
             }
@@ -211,7 +205,6 @@ impl MemoryDevice {
                 return self.start(reactor, Long::new(tag, true, ranges));
             }
             Operation::Flush | Operation::Verify { .. } => Ok(()),
-            Operation::Read { .. } | Operation::Write { .. } => Err(Failure::Unsupported),
             Operation::WriteUncorrectable { .. } => Err(Failure::Unsupported),
         };
         self.done.push_back(Completion { tag, result, buffer: operation.into_buffer() });

@@ -265,16 +265,15 @@ impl Group {
         while let Some(done) = self.core.devices.poll_completion(now) {
             any = true;
             let (index, slot) = devices::origin(done.tag);
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            let (transport, core) = (&mut connection.transport, &mut self.core);
-            match &mut connection.role {
-                Role::Io(io) => io.handle_done(slot, done, transport),
-                Role::Admin(admin) => admin.handle_flushed(slot, done.result, transport, core),
-                _ => {}
-            }
-            connection.reap(core);
-            self.touch(&mut connection);
-            self.connections.put(connection);
+            self.with(index, |connection, core| {
+                let transport = &mut connection.transport;
+                match &mut connection.role {
+                    Role::Io(io) => io.handle_done(slot, done, transport),
+                    Role::Admin(admin) => admin.handle_flushed(slot, done.result, transport, core),
+                    _ => {}
+                }
+                connection.reap(core);
+            });
         }
         any
     }
