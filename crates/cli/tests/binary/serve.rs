@@ -2,7 +2,7 @@
 
 use std::{process::Stdio, time::Duration};
 
-use crate::weft::{DRIVERS, Folder, NQN, Target, pattern, text, weft, weft_with_stdin};
+use crate::weft::{DRIVERS, Folder, NQN, Target, command, pattern, text, weft, weft_with_stdin};
 use rustix::process::Signal;
 
 #[test]
@@ -245,6 +245,24 @@ fn a_file_is_served_and_read_again_on_sighup() {
     let line = target.wait_for_log("stays as it was");
     assert!(line.contains("target.toml:5: `memory`: unknown field"), "{line}");
     assert_eq!(sizes(), [Some(1 << 20), Some(1 << 30)]);
+    target.stop();
+}
+
+#[test]
+fn sighup_changes_nothing_that_was_not_changed() {
+    // Named by nobody, on a port of the kernel's choice: what a program that starts a target has.
+    let mut command = command("epoll");
+    command.args(["target", "--output-format", "json", "--stop-with-stdin"]);
+    command.args(["--listen", "tcp://127.0.0.1:0", "--memory", "1MiB"]);
+    let target = Target::spawn("epoll", command);
+    let data = pattern(4096);
+    let wrote = weft_with_stdin("epoll", &["write", &target.url(1)], &data);
+    assert_eq!(wrote.code, Some(0), "{}", wrote.stderr);
+    target.signal(Signal::HUP);
+    target.wait_for_log("read again");
+    let read = target.weft("read", 1, &["--data-size", "4096"]);
+    assert_eq!(read.code, Some(0), "{}", read.stderr);
+    assert!(read.stdout == data, "what was read is not what was written");
     target.stop();
 }
 

@@ -93,7 +93,14 @@ impl Target {
         if !words.iter().any(|word| ["--nqn", "--config"].contains(word)) {
             command.args(["--nqn", NQN]);
         }
-        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(words);
+        Self::spawn(driver, command)
+    }
+
+    /// Starts a target with this whole command, and waits until it serves.
+    #[track_caller]
+    pub(crate) fn spawn(driver: &'static str, mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary");
         let (line, log) = channel();
         let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
