@@ -133,6 +133,14 @@ impl MemoryDevice {
     /// Memory of a large namespace is seldom in the cache, and waiting for it is most of what a
     /// small request costs: it is fetched while others are being taken on.
     fn begin(&mut self, reactor: &mut Reactor, request: Request) {
+        // The first has nobody yet to wait together with; it may be the only one.
+        if self.begun.is_empty()
+            && let Some((offset, len)) = self.place(&request)
+        {
+            self.shared.region.find(offset);
+            self.shared.region.prefetch(offset, len);
+            self.fetched = 1;
+        }
         self.begun.push_back(request);
         if self.begun.len() - self.fetched == TOGETHER {
             self.advance(reactor);

@@ -137,7 +137,9 @@ impl SharedRegion {
     /// Reads at `offset`.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let inside = self.clip(offset, into.len());
-        into[inside..].fill(0);
+        if inside < into.len() {
+            into[inside..].fill(0);
+        }
         for segment in self.segments(offset, inside) {
             let part = &mut into[segment.at..segment.at + segment.len];
             self.read_consistently(segment.block, || {
