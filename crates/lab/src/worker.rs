@@ -103,6 +103,8 @@ struct Worker<'a> {
     /// How long it looked for something to do in turns of its own and found nothing.
     looked: Duration,
     window_from: Duration,
+    /// Latencies in this window, of all lanes.
+    latency: Latency,
 }
 
 /// How far the worker is.
@@ -141,6 +143,7 @@ impl<'a> Worker<'a> {
             used: Usage::default(),
             looked: Duration::ZERO,
             window_from: start,
+            latency: Latency::new(),
         }
         .probed()
     }
@@ -226,6 +229,7 @@ impl<'a> Worker<'a> {
         if self.stage == Stage::Ramp && now_ns >= self.count_from_ns {
             self.stage = Stage::Counting;
             self.before = self.usage();
+            self.latency.clear();
             for lane in &mut self.lanes {
                 lane.begin_counting(self.count_from_ns);
             }
@@ -258,7 +262,7 @@ impl<'a> Worker<'a> {
     fn turn(&mut self) -> u32 {
         let mut completed = 0;
         for lane in &mut self.lanes {
-            completed += lane.turn(&mut self.reactor);
+            completed += lane.turn(&mut self.reactor, &mut self.latency);
         }
         completed
     }
@@ -297,7 +301,7 @@ impl<'a> Worker<'a> {
             writes: 0,
             bytes: 0,
             lasted,
-            latency: Latency::new(),
+            latency: std::mem::take(&mut self.latency),
             faults: 0,
         };
         for lane in &mut self.lanes {

@@ -94,7 +94,6 @@ struct Books {
     requests: u64,
     window_requests: u64,
     latency: Latency,
-    window: Latency,
     completion: Option<Latency>,
     windows: Vec<f64>,
     window_from_ns: u64,
@@ -178,7 +177,7 @@ impl Lane {
         self.counting = self.stage == Stage::Run;
         self.count_from_ns = now_ns;
         for books in [&mut self.read, &mut self.write] {
-            books.restart(now_ns);
+            books.begin_window(now_ns);
         }
         self.depth_levels = [0; 7];
     }
@@ -191,17 +190,18 @@ impl Lane {
         }
     }
 
-    /// Takes what completed, starts what may start; how many completed at once.
+    /// Takes what completed, starts what may start; how many completed at once. All latencies go
+    /// into `window`, whose they are besides.
     #[inline]
-    pub(super) fn turn(&mut self, reactor: &mut Reactor) -> u32 {
-        self.take_completions(reactor);
+    pub(super) fn turn(&mut self, reactor: &mut Reactor, window: &mut Latency) -> u32 {
+        self.take_completions(reactor, window);
         match self.stage {
             Stage::Run => self.start_requests(reactor),
             Stage::ReadBack(unit) => self.start_read_back(reactor, unit),
             Stage::Idle | Stage::Drain | Stage::LastDrain | Stage::Done => {}
         }
         self.device.flush(reactor);
-        let completed = self.take_completions(reactor);
+        let completed = self.take_completions(reactor, window);
         if self.free.len() == self.slots.len() {
             self.step(reactor.now());
         }
@@ -263,7 +263,7 @@ impl Lane {
         self.result.error.as_deref()
     }
 
-    /// Ends a window: its numbers are added to `window` and to the lane's own.
+    /// Ends a window: its numbers are added to `window`, which has the latencies already.
     pub(super) fn end_window(&mut self, now_ns: u64, window: &mut Window) {
         window.faults += self.result.verify.faults;
         for (books, requests) in
@@ -271,10 +271,7 @@ impl Lane {
         {
             *requests += books.window_requests;
             window.bytes += books.window_requests * self.unit_bytes;
-            window.latency.add(&books.window);
-            if self.counting {
-                books.end_window(now_ns);
-            }
+            books.end_window(now_ns, self.counting);
         }
     }
 
@@ -432,20 +429,20 @@ impl Lane {
     }
 
     #[inline]
-    fn take_completions(&mut self, reactor: &mut Reactor) -> u32 {
+    fn take_completions(&mut self, reactor: &mut Reactor, window: &mut Latency) -> u32 {
         // What one turn brings ends at one time: looking at the clock costs as much as the rest.
         let mut now_ns = None;
         let mut completed = 0;
         while let Some(completion) = self.device.poll_completion() {
             let now_ns = *now_ns.get_or_insert_with(|| super::ns(reactor.now()));
-            self.complete(completion, now_ns);
+            self.complete(completion, now_ns, window);
             completed += 1;
         }
         completed
     }
 
     #[inline]
-    fn complete(&mut self, completion: Completion, now_ns: u64) {
+    fn complete(&mut self, completion: Completion, now_ns: u64, window: &mut Latency) {
         let Ok(number) = u32::try_from(completion.tag) else { return };
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
         slot.buffer = completion.buffer;
@@ -468,9 +465,10 @@ impl Lane {
         };
         let latency_ns = now_ns.saturating_sub(due_ns);
         books.window_requests += 1;
-        books.window.record(latency_ns);
+        window.record(latency_ns);
         if self.counting {
             books.requests += 1;
+            books.latency.record(latency_ns);
             if let Some(completion) = &mut books.completion {
                 completion.record(now_ns.saturating_sub(started_ns));
             }
@@ -546,37 +544,27 @@ impl Books {
             requests: 0,
             window_requests: 0,
             latency: Latency::new(),
-            window: Latency::new(),
             completion: open_loop.then(Latency::new),
             windows: Vec::with_capacity(windows.min(WINDOWS_MAX)),
             window_from_ns: 0,
         }
     }
 
-    /// Forgets what came before the count.
-    fn restart(&mut self, now_ns: u64) {
-        (self.requests, self.window_requests, self.window_from_ns) = (0, 0, now_ns);
-        self.latency.clear();
-        self.window.clear();
-        if let Some(completion) = &mut self.completion {
-            completion.clear();
-        }
+    fn begin_window(&mut self, now_ns: u64) {
+        (self.window_requests, self.window_from_ns) = (0, now_ns);
     }
 
-    fn end_window(&mut self, now_ns: u64) {
+    fn end_window(&mut self, now_ns: u64, counts: bool) {
         let lasted = Duration::from_nanos(now_ns.saturating_sub(self.window_from_ns));
         // What is left at the end of a run is no window.
-        if lasted >= WINDOW / 2 && self.windows.len() < WINDOWS_MAX {
+        if counts && lasted >= WINDOW / 2 && self.windows.len() < WINDOWS_MAX {
             self.windows.push(self.window_requests as f64 / lasted.as_secs_f64());
         }
-        self.latency.add(&self.window);
-        self.window.clear();
-        self.window_requests = 0;
-        self.window_from_ns = now_ns;
+        self.begin_window(now_ns);
     }
 
     fn close(&mut self, now_ns: u64, measured: Duration, unit_bytes: u64) -> DirectionResult {
-        self.end_window(now_ns);
+        self.end_window(now_ns, true);
         DirectionResult {
             requests: self.requests,
             bytes: self.requests * unit_bytes,
@@ -651,10 +639,10 @@ mod tests {
             pool_bytes_of_lane: 0,
         };
         let mut books = Books::new(false, &plan);
-        books.restart(1_000_000_000);
+        books.begin_window(1_000_000_000);
         books.window_requests = 50;
         books.requests = 50;
-        books.end_window(1_500_000_000);
+        books.end_window(1_500_000_000, true);
         books.window_requests = 1;
         books.requests += 1;
         let result = books.close(1_510_000_000, Duration::from_millis(510), 4096);
