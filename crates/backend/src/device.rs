@@ -17,6 +17,8 @@ pub const DEVICE_TAGS: u32 = 1 << 27;
 /// 2. `flush` once;
 /// 3. `poll_completion` until nothing is left (may be called at any other time too).
 ///
+/// A turn in which it was neither handed anything nor the reactor called may leave it out.
+///
 /// Every request gets exactly one [`Completion`], in no particular order; requests that overlap
 /// each other while both are in flight are executed in no particular order either.
 pub trait BlockDevice: fmt::Debug {

@@ -90,6 +90,10 @@ pub(crate) fn work(order: &Order<'_>) {
 struct Worker<'a> {
     reactor: Reactor,
     lanes: Vec<Lane>,
+    /// Which lanes are to be looked at in the next turn: most of a crowd have nothing new.
+    news: Vec<bool>,
+    /// Whether lanes wait for times of their own.
+    is_paced: bool,
     completions: Vec<Completion>,
     job: &'a Job,
     plan: &'a Plan,
@@ -130,6 +134,8 @@ impl<'a> Worker<'a> {
         let start = reactor.now();
         Self {
             reactor,
+            news: vec![true; lanes.len()],
+            is_paced: lanes.iter().any(Lane::is_paced),
             lanes,
             completions: Vec::with_capacity(256),
             job,
@@ -186,10 +192,6 @@ impl<'a> Worker<'a> {
             if self.lanes.iter().all(Lane::is_done) {
                 break;
             }
-            if self.is_stuck(now_ns) {
-                self.lanes.iter_mut().for_each(Lane::give_up);
-                break;
-            }
             // A device that completes at once leaves nothing to wait for.
             if completed > 0 && idle_turns < TURNS_WITHOUT_POLL {
                 idle_turns += 1;
@@ -203,6 +205,10 @@ impl<'a> Worker<'a> {
             }
             if self.dispatch() {
                 tell(News::Window(Box::new(self.window())));
+                if self.is_stuck(ns(self.reactor.now())) {
+                    self.lanes.iter_mut().for_each(Lane::give_up);
+                    break;
+                }
             }
         }
         self.end_counting();
@@ -218,6 +224,7 @@ impl<'a> Worker<'a> {
         for lane in &mut self.lanes {
             lane.start(start_ns);
         }
+        self.news.fill(true);
         self.reactor.set_timer(WINDOW_TIMER, self.start + WINDOW);
         if self.plan.runtime.is_some() {
             self.reactor.set_timer(END_TIMER, Duration::from_nanos(self.end_ns));
@@ -240,6 +247,7 @@ impl<'a> Worker<'a> {
             for lane in &mut self.lanes {
                 lane.end(now_ns);
             }
+            self.news.fill(true);
             self.stage = Stage::Over;
         }
         if self.stage == Stage::Counting && !self.lanes.iter().any(Lane::is_counting) {
@@ -258,11 +266,16 @@ impl<'a> Worker<'a> {
         Usage { idle: self.reactor.idle_time() + self.looked, ..Usage::of_this_thread() }
     }
 
-    /// One turn of every lane; how many requests completed at once.
+    /// One turn of every lane that has something to do; how many requests completed at once.
     fn turn(&mut self) -> u32 {
         let mut completed = 0;
-        for lane in &mut self.lanes {
-            completed += lane.turn(&mut self.reactor, &mut self.latency);
+        for (lane, has_news) in self.lanes.iter_mut().zip(&mut self.news) {
+            if *has_news || self.is_paced {
+                let at_once = lane.turn(&mut self.reactor, &mut self.latency);
+                // Nothing else comes of a lane with nothing in flight.
+                *has_news = at_once > 0 || !lane.is_busy();
+                completed += at_once;
+            }
         }
         completed
     }
@@ -276,9 +289,15 @@ impl<'a> Worker<'a> {
                 continue;
             }
             let lane = usize::try_from(completion.token.owner.0).ok();
-            if let Some(lane) = lane.and_then(|lane| self.lanes.get_mut(lane)) {
+            let lane = lane.and_then(|lane| self.lanes.get_mut(lane).zip(self.news.get_mut(lane)));
+            if let Some((lane, has_news)) = lane {
                 lane.handle(&mut self.reactor, completion);
+                *has_news = true;
             }
+        }
+        if self.reactor.was_called() {
+            // Devices look into their mailboxes when they are flushed.
+            self.news.fill(true);
         }
         if window_over {
             self.reactor.set_timer(WINDOW_TIMER, self.reactor.now() + WINDOW);
@@ -312,8 +331,8 @@ impl<'a> Worker<'a> {
 
     /// How long to wait when nothing completed at once.
     fn patience(&self) -> Patience {
-        let due_ns = self.lanes.iter().filter_map(Lane::due_ns).min();
-        if let Some(due_ns) = due_ns {
+        let due_ns = || self.lanes.iter().filter_map(Lane::due_ns).min();
+        if let Some(due_ns) = self.is_paced.then(due_ns).flatten() {
             // The end of the run is a time like any other.
             let due = Duration::from_nanos(due_ns.min(self.end_ns));
             // Who is to sleep leaves the processor to others until the last moment.
@@ -344,6 +363,7 @@ impl<'a> Worker<'a> {
         }
         while self.lanes.iter_mut().any(Lane::is_open) && self.reactor.now() < deadline {
             // Devices hear from others (a lost controller, say) when they are flushed.
+            self.news.fill(true);
             self.turn();
             let soon = self.reactor.now() + Duration::from_millis(10);
             self.reactor.poll(Patience::Until(soon.min(deadline)), &mut self.completions);

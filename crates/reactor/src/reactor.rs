@@ -56,6 +56,8 @@ pub struct Reactor {
     turn_time: Duration,
     last_event: Duration,
     idle_time: Duration,
+    /// Whether somebody called during the last poll.
+    called: bool,
 }
 
 impl Reactor {
@@ -92,6 +94,7 @@ impl Reactor {
             turn_time: now,
             last_event: now,
             idle_time: Duration::ZERO,
+            called: false,
         }
     }
 
@@ -248,7 +251,7 @@ impl Reactor {
     }
 
     /// Runs one turn and appends what completed. Returns with nothing when patience ends, and when
-    /// somebody called: look into the mailboxes after every poll.
+    /// somebody called: look into the mailboxes after every poll, or when [`Self::was_called`].
     pub fn poll(&mut self, patience: Patience, completions: &mut Vec<Completion>) {
         let mut now = self.driver.now();
         // Virtual time does not pass by spinning.
@@ -260,12 +263,12 @@ impl Reactor {
         loop {
             self.turn_time = now;
             self.fire_timers(now);
-            let called = self.waker.take_pending();
+            self.called = self.waker.take_pending();
             let fired = self.ready.len();
             self.look_at_sources(now);
             if asleep
                 && self.ready.is_empty()
-                && !called
+                && !self.called
                 && !is_over(patience, now)
                 && self.arm_sources()
             {
@@ -275,19 +278,19 @@ impl Reactor {
                 now = woken;
                 self.turn_time = now;
                 self.fire_timers(now);
-                let called = self.waker.take_pending();
+                self.called = self.waker.take_pending();
                 self.look_at_sources(now);
-                if called || !self.ready.is_empty() {
+                if self.called || !self.ready.is_empty() {
                     self.last_event = now;
                     break;
                 }
                 continue;
             }
             self.driver.turn(now, Wait::Look, &mut self.ready);
-            if called || self.ready.len() > fired {
+            if self.called || self.ready.len() > fired {
                 self.last_event = now;
             }
-            if called || !self.ready.is_empty() || is_over(patience, now) {
+            if self.called || !self.ready.is_empty() || is_over(patience, now) {
                 break;
             }
             std::hint::spin_loop();
@@ -302,6 +305,12 @@ impl Reactor {
         self.driver.rest();
         completions.append(&mut self.ready);
         self.note_deadline();
+    }
+
+    /// Whether somebody has put something into a mailbox, or woken this reactor otherwise, since
+    /// the poll before the last.
+    pub fn was_called(&self) -> bool {
+        self.called
     }
 
     fn look_at_sources(&mut self, now: Duration) {

@@ -214,6 +214,11 @@ impl Lane {
         self.device.handle(reactor, completion);
     }
 
+    /// Whether requests have times of their own to start at.
+    pub(super) fn is_paced(&self) -> bool {
+        self.pacer.is_open()
+    }
+
     /// When the next request is due, if the lane waits for that rather than for a completion.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let waits = self.stage == Stage::Run && !self.free.is_empty();
