@@ -24,6 +24,8 @@ pub(super) struct Lane {
     number: usize,
     device: Box<dyn BlockDevice>,
     sequence: Sequence,
+    /// Where the bytes come from that are written.
+    data: Random,
     pacer: Pacer,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -122,7 +124,8 @@ impl Lane {
         let pacer = job.rate.map_or(Pacer::Closed, |rate| {
             Pacer::open(rate.process, rate.iops, random(0x7061_6365))
         });
-        let slots = new_slots(job, reactor, &mut random(0x6461_7461))?;
+        let mut data = random(0x6461_7461);
+        let slots = new_slots(job, reactor, &mut data)?;
         let free = (0..job.depth).rev().collect();
         let check = job.verify.then(|| Check {
             seed: setup.run_seed,
@@ -134,6 +137,7 @@ impl Lane {
             number,
             device,
             sequence: Sequence::new(job.pattern, job.read_percent, plan.units, random(0)),
+            data,
             slots,
             free,
             drawn: None,
@@ -404,7 +408,12 @@ impl Lane {
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
         // A device may answer a write while the last of its data is still being sent; the buffer
         // is back in the pool soon after.
-        let another = || reactor.pool().take(usize::try_from(self.unit_bytes).unwrap_or(0));
+        let data = &mut self.data;
+        let another = || {
+            let mut buffer = reactor.pool().take(usize::try_from(self.unit_bytes).unwrap_or(0))?;
+            fill(&mut buffer, data);
+            Some(buffer)
+        };
         let Some(mut buffer) = slot.buffer.take().or_else(another) else {
             self.free.push(number);
             return self.fail("the device kept its buffers".to_owned());
@@ -451,6 +460,11 @@ impl Lane {
         let Ok(number) = u32::try_from(completion.tag) else { return };
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
         slot.buffer = completion.buffer;
+        if slot.purpose == Purpose::Probe
+            && let Some(buffer) = &mut slot.buffer
+        {
+            fill(buffer, &mut self.data);
+        }
         let (due_ns, started_ns, unit, purpose) =
             (slot.due_ns, slot.started_ns, slot.unit, slot.purpose);
         self.free.push(number);
@@ -581,7 +595,15 @@ impl Books {
     }
 }
 
-/// A buffer for each place of the queue, with bytes in it that do not compress.
+/// Bytes that do not compress.
+fn fill(buffer: &mut Buffer, random: &mut Random) {
+    for word in buffer.bytes_mut().chunks_mut(8) {
+        let bytes = random.word().to_le_bytes();
+        word.copy_from_slice(&bytes[..word.len()]);
+    }
+}
+
+/// A buffer for each place of the queue, with data in it.
 fn new_slots(job: &Job, reactor: &Reactor, random: &mut Random) -> Result<Vec<Slot>, String> {
     let mut slots = Vec::with_capacity(job.depth as usize);
     for _ in 0..job.depth {
@@ -589,10 +611,7 @@ fn new_slots(job: &Job, reactor: &Reactor, random: &mut Random) -> Result<Vec<Sl
             .pool()
             .take(job.block_bytes as usize)
             .ok_or("the buffer pool is too small for bs × iodepth")?;
-        for word in buffer.bytes_mut().chunks_mut(8) {
-            let bytes = random.word().to_le_bytes();
-            word.copy_from_slice(&bytes[..word.len()]);
-        }
+        fill(&mut buffer, random);
         slots.push(Slot {
             buffer: Some(buffer),
             due_ns: 0,
