@@ -9,7 +9,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgMatches, Args};
 use weft_target::{
     Target,
-    config::{Config, IDLE_POLL_FOREVER, Limits, Listen, Transport, identity},
+    config::{Config, IDLE_POLL_FOREVER, Limits, Listen, Transport},
 };
 
 use self::control::Control;
@@ -167,8 +167,8 @@ struct Engine {
 }
 
 pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure> {
-    let fresh_nqn = identity::fresh_nqn();
-    let configuration = || configuration(options, matches, &fresh_nqn);
+    let nqn = flags::nqn(options)?;
+    let configuration = || configuration(options, matches, &nqn);
     let config = configuration()?;
     let fault = |error| Failure::io("listen to", &"signals", &error);
     let (wish, wishes) = signals::wishes().map_err(fault)?;
@@ -214,13 +214,9 @@ fn control_address(text: &str) -> Result<weft_rpc::Address, String> {
     text.parse().map_err(|error: weft_rpc::ParseAddressError| error.to_string())
 }
 
-/// What is to be served, read anew each time. `fresh_nqn` is for a subsystem that has no name
-/// otherwise: the process has one such name, or a reload would put another subsystem in its place.
-fn configuration(
-    options: &Options,
-    matches: &ArgMatches,
-    fresh_nqn: &str,
-) -> Result<Config, Failure> {
+/// What is to be served, read anew each time. `nqn` is the name of the subsystem that is made of
+/// flags: with another after a reload, another subsystem would take its place.
+fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<Config, Failure> {
     let mut config = match &options.config {
         Some(path) => {
             let loaded = Config::load(path).map_err(Failure::because)?;
@@ -229,7 +225,7 @@ fn configuration(
             }
             loaded.config
         }
-        None => flags::configuration(options, matches, fresh_nqn)?,
+        None => flags::configuration(options, matches, nqn)?,
     };
     options.engine.amend(&mut config);
     if config.ports.iter().any(|port| port.listen.transport == Transport::Loopback) {

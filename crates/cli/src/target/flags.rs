@@ -12,11 +12,19 @@ use crate::failure::Failure;
 /// Where a target listens that is not told where.
 const LISTEN_DEFAULT: &str = "tcp://127.0.0.1:4420";
 
-/// The configuration that the flags describe.
+/// The name of the subsystem that the flags describe.
+pub(super) fn nqn(options: &Options) -> Result<String, Failure> {
+    match &options.subsystem.nqn {
+        Some(nqn) => Ok(nqn.clone()),
+        None => Ok(default_nqn(&ports(options)?)),
+    }
+}
+
+/// The configuration that the flags describe, with this name for the subsystem.
 pub(super) fn configuration(
     options: &Options,
     matches: &ArgMatches,
-    fresh_nqn: &str,
+    nqn: &str,
 ) -> Result<Config, Failure> {
     let ports = ports(options)?;
     let devices = in_order(matches)?;
@@ -26,10 +34,6 @@ pub(super) fn configuration(
         ));
     }
     let flags = &options.subsystem;
-    let nqn = match &flags.nqn {
-        Some(nqn) => nqn.clone(),
-        None => default_nqn(&ports).unwrap_or_else(|| fresh_nqn.to_owned()),
-    };
     let mut subsystem = Subsystem::new(nqn);
     subsystem.serial.clone_from(&flags.serial);
     if let Some(model) = &flags.model {
@@ -128,15 +132,19 @@ fn set_block_size(device: &mut DeviceSpec, bytes: u32) {
 }
 
 /// A name that stays for this machine and port, so that hosts find the same subsystem after a
-/// restart; none where the kernel chooses the port.
-fn default_nqn(ports: &[Port]) -> Option<String> {
-    let Port { listen: Listen { address, .. }, .. } = ports.first()?;
+/// restart; a new one where the kernel chooses the port.
+fn default_nqn(ports: &[Port]) -> String {
+    let port =
+        ports.first().map_or(0, |Port { listen: Listen { address, .. }, .. }| address.port());
     let machine = ["/etc/machine-id", "/proc/sys/kernel/hostname"]
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
         .map(|text| text.trim().to_owned())
-        .find(|text| !text.is_empty())?;
-    (address.port() != 0).then(|| identity::nqn(&machine, address.port()))
+        .find(|text| !text.is_empty());
+    match (machine, port) {
+        (Some(machine), 1..) => identity::nqn(&machine, port),
+        _ => identity::fresh_nqn(),
+    }
 }
 
 #[cfg(test)]
@@ -155,8 +163,9 @@ mod tests {
         let arguments = Arguments::from_arg_matches(&matches).map_err(|e| e.to_string())?;
         let Verb::Target(options) = arguments.verb else { panic!("another verb") };
         let matches = matches.subcommand_matches("target").expect("a verb");
-        super::super::configuration(&options, matches, "nqn.fresh").map_err(|failure| match failure
-        {
+        let config = super::nqn(&options)
+            .and_then(|nqn| super::super::configuration(&options, matches, &nqn));
+        config.map_err(|failure| match failure {
             Failure::Because(what) => what,
             other => panic!("{other:?}"),
         })
@@ -265,11 +274,9 @@ mod tests {
             let listen = format!("tcp://127.0.0.1:{port}").parse().expect("an address");
             default_nqn(&[Port::new(1, listen)])
         };
-        assert!(nqn(4420).is_some());
         assert_eq!(nqn(4420), nqn(4420));
         assert_ne!(nqn(4420), nqn(4421));
-        let words = "--memory 1M --listen tcp://127.0.0.1:0";
-        assert_eq!(parse(words).expect("a configuration").subsystems[0].nqn, "nqn.fresh");
+        assert_ne!(nqn(0), nqn(0), "the kernel's choice is another each time");
     }
 
     #[test]
