@@ -550,12 +550,12 @@ impl QueuePair {
     /// One timer, set only while there is something to watch, and moved only when it has to come
     /// sooner.
     fn set_timer(&mut self, reactor: &mut Reactor) {
-        let delay = if self.starved {
+        let delay = if self.state == State::Idle && self.link.is_some() {
+            self.connect_at.saturating_sub(reactor.turn_time())
+        } else if self.starved {
             limits::POOL_RETRY
         } else if self.ledger.has_delayed() {
             limits::RETRY_DELAY
-        } else if self.state == State::Idle && self.link.is_some() {
-            self.connect_at.saturating_sub(reactor.turn_time())
         } else if self.ledger.in_flight() > 0 || matches!(self.state, State::Handshake(_)) {
             self.shared.options.io_timeout / limits::TIMEOUT_PARTS
         } else {
