@@ -48,8 +48,8 @@ impl Latency {
         }
     }
 
-    /// Adds what another one holds. Nothing costs nothing: each job has four of 256 KiB, of which
-    /// two are empty when it only reads.
+    /// Adds what another one holds. Nothing costs nothing: each job has two of 256 KiB, of which
+    /// one is empty when it only reads.
     pub fn add(&mut self, other: &Self) {
         if other.count() == 0 {
             return;

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// study asks for more than 4096.
 pub const DEPTH_MAX: u32 = 4096;
 
-/// Most copies of a job: what a histogram each (about 300 KiB) makes of a GiB, with room.
+/// Most copies of a job: what two histograms each (of 256 KiB) make of half a GiB.
 pub const COPIES_MAX: u32 = 1024;
 
 /// Largest block of a job: the reactor's largest buffer.

@@ -24,8 +24,7 @@ pub(super) struct Lane {
     number: usize,
     device: Box<dyn BlockDevice>,
     sequence: Sequence,
-    /// Where the bytes come from that are written.
-    data: Random,
+    data: Data,
     pacer: Pacer,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -101,6 +100,15 @@ struct Books {
     window_from_ns: u64,
 }
 
+/// What is written where nobody verifies it: bytes that do not compress, and each time others.
+#[derive(Debug)]
+struct Data {
+    random: Random,
+    /// Twice as much as a request takes: it gets a piece from somewhere within. Random numbers
+    /// for each would cost as much as the rest of the request.
+    bytes: Vec<u8>,
+}
+
 /// Verification of a lane.
 #[derive(Debug)]
 struct Check {
@@ -124,7 +132,7 @@ impl Lane {
         let pacer = job.rate.map_or(Pacer::Closed, |rate| {
             Pacer::open(rate.process, rate.iops, random(0x7061_6365))
         });
-        let mut data = random(0x6461_7461);
+        let mut data = Data::new(job.block_bytes as usize, random(0x6461_7461));
         let slots = new_slots(job, reactor, &mut data)?;
         let free = (0..job.depth).rev().collect();
         let check = job.verify.then(|| Check {
@@ -198,6 +206,15 @@ impl Lane {
     /// into `window`, whose they are besides.
     #[inline]
     pub(super) fn turn(&mut self, reactor: &mut Reactor, window: &mut Latency) -> u32 {
+        let mut completed = self.go_on(reactor, window);
+        while !self.is_busy() && self.step(reactor.now()) {
+            completed += self.go_on(reactor, window);
+        }
+        completed
+    }
+
+    #[inline]
+    fn go_on(&mut self, reactor: &mut Reactor, window: &mut Latency) -> u32 {
         self.take_completions(reactor, window);
         match self.stage {
             Stage::Run => self.start_requests(reactor),
@@ -205,11 +222,7 @@ impl Lane {
             Stage::Idle | Stage::Drain | Stage::LastDrain | Stage::Done => {}
         }
         self.device.flush(reactor);
-        let completed = self.take_completions(reactor, window);
-        if self.free.len() == self.slots.len() {
-            self.step(reactor.now());
-        }
-        completed
+        self.take_completions(reactor, window)
     }
 
     /// A completion of the reactor for this lane's device.
@@ -241,10 +254,11 @@ impl Lane {
         self.stage == Stage::Done
     }
 
-    /// Whether the lane has waited for its last requests for too long.
+    /// Whether the lane has only to wait for requests, and has waited for too long.
     pub(super) fn is_stuck(&self, now_ns: u64, patience_ns: u64) -> bool {
-        matches!(self.stage, Stage::Drain | Stage::LastDrain)
-            && now_ns.saturating_sub(self.stage_since_ns) > patience_ns
+        let since_ns = self.stage_since_ns.max(self.last_completion_ns);
+        matches!(self.stage, Stage::Drain | Stage::ReadBack(_) | Stage::LastDrain)
+            && now_ns.saturating_sub(since_ns) > patience_ns
     }
 
     /// Ends a lane whose device does not answer any more.
@@ -298,8 +312,8 @@ impl Lane {
         self.stage_since_ns = now_ns;
     }
 
-    /// Nothing is in flight: the next stage, if this one is over.
-    fn step(&mut self, now: Duration) {
+    /// Nothing is in flight: the next stage, if this one is over. Whether it has something to do.
+    fn step(&mut self, now: Duration) -> bool {
         let now_ns = super::ns(now);
         match self.stage {
             Stage::Drain => {
@@ -313,8 +327,9 @@ impl Lane {
                 self.enter(next, now_ns);
             }
             Stage::LastDrain => self.enter(Stage::Done, now_ns),
-            Stage::Idle | Stage::Run | Stage::ReadBack(_) | Stage::Done => {}
+            Stage::Idle | Stage::Run | Stage::ReadBack(_) | Stage::Done => return false,
         }
+        matches!(self.stage, Stage::ReadBack(_))
     }
 
     fn start_requests(&mut self, reactor: &mut Reactor) {
@@ -408,12 +423,8 @@ impl Lane {
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
         // A device may answer a write while the last of its data is still being sent; the buffer
         // is back in the pool soon after.
-        let data = &mut self.data;
-        let another = || {
-            let mut buffer = reactor.pool().take(usize::try_from(self.unit_bytes).unwrap_or(0))?;
-            fill(&mut buffer, data);
-            Some(buffer)
-        };
+        let another = || reactor.pool().take(usize::try_from(self.unit_bytes).unwrap_or(0));
+        let is_filled = slot.buffer.is_some() && slot.purpose == Purpose::Write;
         let Some(mut buffer) = slot.buffer.take().or_else(another) else {
             self.free.push(number);
             return self.fail("the device kept its buffers".to_owned());
@@ -429,6 +440,8 @@ impl Lane {
                 let offset = block * self.block_bytes;
                 let identity = Identity { seed: check.seed, offset, generation };
                 verify::fill(buffer.bytes_mut(), identity);
+            } else if !is_filled {
+                self.data.fill(buffer.bytes_mut());
             }
             let durable = self.durable;
             Operation::Write { block, blocks: self.blocks, from: buffer, durable }
@@ -460,11 +473,6 @@ impl Lane {
         let Ok(number) = u32::try_from(completion.tag) else { return };
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
         slot.buffer = completion.buffer;
-        if slot.purpose == Purpose::Probe
-            && let Some(buffer) = &mut slot.buffer
-        {
-            fill(buffer, &mut self.data);
-        }
         let (due_ns, started_ns, unit, purpose) =
             (slot.due_ns, slot.started_ns, slot.unit, slot.purpose);
         self.free.push(number);
@@ -553,6 +561,23 @@ impl Purpose {
     }
 }
 
+impl Data {
+    fn new(unit_bytes: usize, mut random: Random) -> Self {
+        let words = std::iter::from_fn(|| Some(random.word().to_le_bytes()));
+        let bytes = words.take(2 * unit_bytes / 8).flatten().collect();
+        Self { random, bytes }
+    }
+
+    /// Fills a buffer of a request, after it held anything else.
+    fn fill(&mut self, buffer: &mut [u8]) {
+        let places = self.bytes.len().saturating_sub(buffer.len()) + 1;
+        let at = usize::try_from(self.random.below(places as u64)).unwrap_or(0);
+        if let Some(piece) = self.bytes.get(at..at + buffer.len()) {
+            buffer.copy_from_slice(piece);
+        }
+    }
+}
+
 impl Books {
     fn new(open_loop: bool, plan: &Plan) -> Self {
         // As many windows as the runtime has, so that none is made room for in between.
@@ -595,29 +620,21 @@ impl Books {
     }
 }
 
-/// Bytes that do not compress.
-fn fill(buffer: &mut Buffer, random: &mut Random) {
-    for word in buffer.bytes_mut().chunks_mut(8) {
-        let bytes = random.word().to_le_bytes();
-        word.copy_from_slice(&bytes[..word.len()]);
-    }
-}
-
-/// A buffer for each place of the queue, with data in it.
-fn new_slots(job: &Job, reactor: &Reactor, random: &mut Random) -> Result<Vec<Slot>, String> {
+/// A buffer for each place of the queue, with data to be written.
+fn new_slots(job: &Job, reactor: &Reactor, data: &mut Data) -> Result<Vec<Slot>, String> {
     let mut slots = Vec::with_capacity(job.depth as usize);
     for _ in 0..job.depth {
         let mut buffer = reactor
             .pool()
             .take(job.block_bytes as usize)
             .ok_or("the buffer pool is too small for bs × iodepth")?;
-        fill(&mut buffer, random);
+        data.fill(buffer.bytes_mut());
         slots.push(Slot {
             buffer: Some(buffer),
             due_ns: 0,
             started_ns: 0,
             unit: 0,
-            purpose: Purpose::Probe,
+            purpose: Purpose::Write,
         });
     }
     Ok(slots)
@@ -663,6 +680,10 @@ mod tests {
             pool_bytes_of_lane: 0,
         };
         let mut books = Books::new(false, &plan);
+        // What the ramp brought counts for nothing, and not for the next window either.
+        books.window_requests = 70;
+        books.end_window(900_000_000, false);
+        assert_eq!((books.window_requests, books.windows.len()), (0, 0));
         books.begin_window(1_000_000_000);
         books.window_requests = 50;
         books.requests = 50;
