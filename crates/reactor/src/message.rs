@@ -112,6 +112,14 @@ impl Message {
         self.inner.len - self.inner.sent
     }
 
+    /// What is unsent, if it is one piece.
+    pub(crate) fn last_piece(&self) -> Option<&[u8]> {
+        match self.inner.parts.get(self.inner.sent_parts..)? {
+            [part] => self.inner.part(part).get(self.inner.sent_offset..),
+            _ => None,
+        }
+    }
+
     /// The next unsent pieces, as many as fit in `slices`.
     pub(crate) fn gather<'a, 'b>(
         &'a self,
@@ -180,7 +188,10 @@ mod tests {
 
     fn unsent(message: &Message) -> Vec<u8> {
         let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
-        message.gather(&mut slices).iter().flat_map(|slice| slice.iter().copied()).collect()
+        let pieces = message.gather(&mut slices);
+        let only = if let [piece] = pieces { Some(&**piece) } else { None };
+        assert_eq!(message.last_piece(), only);
+        pieces.iter().flat_map(|slice| slice.iter().copied()).collect()
     }
 
     #[test]

@@ -179,15 +179,26 @@ pub(crate) fn take_largest(pool: &Pool, mut len: usize) -> Option<Buffer> {
 /// socket that has said so raises an edge when there is room again.
 fn send_all(descriptor: &OwnedFd, message: &mut Message) -> Result<(), Errno> {
     while message.unsent() > 0 {
-        let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
-        let pieces = message.gather(&mut slices);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let mut control = SendAncillaryBuffer::default();
-        match rustix::net::sendmsg(descriptor, pieces, &mut control, flags) {
+        let sent = match message.last_piece() {
+            Some(piece) => rustix::net::send(descriptor, piece, flags),
+            None => send_pieces(descriptor, message, flags),
+        };
+        match sent {
             Ok(count) => message.advance(count),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+fn send_pieces(
+    descriptor: &OwnedFd,
+    message: &Message,
+    flags: SendFlags,
+) -> rustix::io::Result<usize> {
+    let mut slices = [const { MaybeUninit::uninit() }; PIECES_MAX];
+    let pieces = message.gather(&mut slices);
+    rustix::net::sendmsg(descriptor, pieces, &mut SendAncillaryBuffer::default(), flags)
 }
