@@ -100,7 +100,8 @@ struct Books {
     window_from_ns: u64,
 }
 
-/// What is written where nobody verifies it: bytes that do not compress, and each time others.
+/// What is written where nobody verifies it: bytes that do not compress. A place of the queue
+/// writes the same ones again and again, unless it has read something in between.
 #[derive(Debug)]
 struct Data {
     random: Random,
