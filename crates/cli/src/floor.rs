@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use weft_backend::duration::exact;
 use weft_lab::{
     floor::{Crowd, Floor, FloorResult},
     report::human,
@@ -45,6 +46,10 @@ pub(crate) struct Options {
     /// Processors of server and client, like 0,1; the scheduler's choice if left out.
     #[arg(long, value_parser = cpus, value_name = "CPUS")]
     cpus: Option<Cpus>,
+    /// How long server and client compute between each receive and the send after it, like
+    /// 1us,600ns: what a target and a host of so much work can reach at best.
+    #[arg(long, default_value = "0,0", value_parser = think, value_name = "TIME,TIME")]
+    think: (Duration, Duration),
     /// How to write the result.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
@@ -77,7 +82,15 @@ fn floor(options: &Options) -> Result<Floor, Failure> {
         runtime: options.runtime,
         ramp: options.ramp_time,
         cpus,
+        think: options.think,
     })
+}
+
+fn think(text: &str) -> Result<(Duration, Duration), String> {
+    let Some((server, client)) = text.split_once(',') else {
+        return Err("it takes two times, the server's and the client's, like 1us,600ns".to_owned());
+    };
+    Ok((time(server)?, time(client)?))
 }
 
 fn percentile(result: &FloorResult, percentile: f64) -> String {
@@ -89,7 +102,7 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
     let rate = result.messages_per_second();
     let bytes = rate * (floor.request_bytes + floor.response_bytes) as f64;
     format!(
-        "tcp floor: request {} response {} depth {}{} {}\n  \
+        "tcp floor: request {} response {} depth {}{} {}{}\n  \
          {} messages/s, {:.1} MiB/s both ways\n  \
          latency: min {}, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n",
         floor.request_bytes,
@@ -97,6 +110,7 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
         floor.depth,
         options.connections.map(|number| format!(" connections {number}")).unwrap_or_default(),
         if floor.spin { "spinning" } else { "blocking" },
+        thinking(floor.think),
         human::count(rate),
         bytes / 1_048_576.0,
         human::time(result.latency.min_ns() as f64),
@@ -108,6 +122,17 @@ fn human(options: &Options, floor: &Floor, result: &FloorResult) -> String {
     )
 }
 
+fn thinking((server, client): (Duration, Duration)) -> String {
+    if server.is_zero() && client.is_zero() {
+        return String::new();
+    }
+    format!(" thinking {}, {}", exact(server), exact(client))
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn as_json(options: &Options, floor: &Floor, result: &FloorResult) -> serde_json::Value {
     json!({
         "request_bytes": floor.request_bytes,
@@ -115,6 +140,8 @@ fn as_json(options: &Options, floor: &Floor, result: &FloorResult) -> serde_json
         "iodepth": floor.depth,
         "connections": options.connections,
         "spin": floor.spin,
+        "server_think_ns": nanoseconds(floor.think.0),
+        "client_think_ns": nanoseconds(floor.think.1),
         "messages": result.messages,
         "messages_per_second": result.messages_per_second(),
         "latency_ns": {

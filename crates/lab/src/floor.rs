@@ -32,6 +32,9 @@ const BOTH_WAYS_BYTES_MAX: usize = 1 << 20;
 /// Largest message: the largest transfer of a command and its header.
 const MESSAGE_BYTES_MAX: usize = (4 << 20) + 4096;
 
+/// Well below what the other end takes for silence.
+const THINK_MAX: Duration = Duration::from_secs(1);
+
 /// A connection that says nothing for so long is broken.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
@@ -52,6 +55,9 @@ pub struct Floor {
     pub ramp: Duration,
     /// The processors of server and client.
     pub cpus: Option<(usize, usize)>,
+    /// How long server and client compute about what a receive has brought: the least that a
+    /// target and a host of so much work can reach.
+    pub think: (Duration, Duration),
 }
 
 /// What was measured.
@@ -107,6 +113,9 @@ impl Floor {
         if self.runtime.is_zero() {
             return fault("a runtime of 0 measures nothing");
         }
+        if self.think.0.max(self.think.1) > THINK_MAX {
+            return fault("neither end thinks for more than a second");
+        }
         let smaller = self.request_bytes.min(self.response_bytes);
         if smaller.saturating_mul(self.depth) > BOTH_WAYS_BYTES_MAX {
             return fault("requests and responses are both too large for this depth");
@@ -129,6 +138,7 @@ impl Floor {
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 Err(error) => return Err(error),
             };
+            think(self.think.0);
             have += bytes;
             let requests = have / self.request_bytes;
             have %= self.request_bytes;
@@ -161,6 +171,7 @@ impl Floor {
             if bytes == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
+            think(self.think.1);
             now = monotonic_time();
             have += bytes;
             let answered = have / self.response_bytes;
@@ -218,6 +229,15 @@ fn pair(listener: &TcpListener) -> io::Result<(TcpStream, TcpStream)> {
     Ok((client, listener.accept()?.0))
 }
 
+/// Keeps the processor busy with nothing that is in memory.
+fn think(time: Duration) {
+    if time.is_zero() {
+        return;
+    }
+    let until = monotonic_time() + time;
+    while monotonic_time() < until {}
+}
+
 fn retries(error: &io::Error, spin: bool) -> bool {
     error.kind() == ErrorKind::Interrupted || spin && error.kind() == ErrorKind::WouldBlock
 }
@@ -261,6 +281,7 @@ mod tests {
             runtime: Duration::from_millis(60),
             ramp: Duration::from_millis(10),
             cpus: None,
+            think: (Duration::ZERO, Duration::ZERO),
         }
     }
 
@@ -276,6 +297,15 @@ mod tests {
                 assert!(result.measured >= Duration::from_millis(60));
                 assert!(result.messages_per_second() > 0.0);
             }
+        }
+    }
+
+    #[test]
+    fn what_both_ends_think_is_part_of_the_latency() {
+        let think = (Duration::from_micros(300), Duration::from_micros(200));
+        for spin in [false, true] {
+            let result = Floor { think, ..floor(72, 4120, 1, spin) }.measure().expect("a result");
+            assert!(result.latency.min_ns() >= 500_000, "{}", result.latency.min_ns());
         }
     }
 
@@ -303,6 +333,7 @@ mod tests {
             floor(1, 1, 0, false),
             floor(65_536, 65_536, 32, false),
             Floor { runtime: Duration::ZERO, ..floor(1, 1, 1, false) },
+            Floor { think: (2 * THINK_MAX, THINK_MAX), ..floor(1, 1, 1, false) },
         ] {
             assert!(bad.measure().is_err(), "{bad:?}");
         }

@@ -54,4 +54,10 @@ fn the_floor_is_measured() {
     assert_eq!((&floor["request_bytes"], &floor["response_bytes"]), (&72.into(), &4120.into()));
     let human = weft("epoll", ["floor", "--runtime", "50ms", "--iodepth", "8"]).text();
     assert!(human.starts_with("tcp floor: request 72 response 4120 depth 8 blocking"), "{human}");
+    let words = ["floor", "--runtime", "50ms", "--ramp-time", "0", "--think", "200us,1us"];
+    let human = weft("epoll", words).text();
+    assert!(human.contains(" blocking thinking 200us, 1us\n"), "{human}");
+    let refused = weft("epoll", ["floor", "--think", "1us"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("two times"), "{}", refused.stderr);
 }

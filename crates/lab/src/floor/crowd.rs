@@ -22,6 +22,7 @@ use weft_reactor::{monotonic_time, raise_descriptor_limit};
 
 use super::{
     Floor, FloorResult, RECEIVE_BYTES, SEND_BYTES, SILENCE_MAX, account, joined, pair, retries,
+    think,
 };
 use crate::{histogram::Latency, usage::Usage};
 
@@ -84,6 +85,7 @@ impl Crowd {
                 let Some(end) = ends.ready(position) else { continue };
                 let gone = match end.receive(&mut received, floor.request_bytes) {
                     Ok(Some(requests)) => {
+                        think(floor.think.0);
                         let sent = end.send(&response, requests * floor.response_bytes, floor.spin);
                         is_gone(sent)?
                     }
@@ -122,6 +124,7 @@ impl Crowd {
                 let Some(end) = ends.ready(position) else { continue };
                 let answered = end.receive(&mut received, floor.response_bytes)?;
                 let answered = answered.ok_or(ErrorKind::UnexpectedEof)?;
+                think(floor.think.1);
                 now = monotonic_time();
                 let Some(sent) = sent.get_mut(end.number) else { continue };
                 let counts = now >= count_from;
@@ -270,6 +273,7 @@ mod tests {
             runtime: Duration::from_millis(60),
             ramp: Duration::from_millis(10),
             cpus: None,
+            think: (Duration::ZERO, Duration::ZERO),
         };
         Crowd { floor, connections }
     }
@@ -284,6 +288,15 @@ mod tests {
                 assert!(result.measured >= Duration::from_millis(60));
             }
         }
+    }
+
+    #[test]
+    fn what_both_ends_think_is_part_of_the_latency() {
+        let crowd = crowd(4, 1, false);
+        let think = (Duration::from_micros(300), Duration::from_micros(200));
+        let result = Crowd { floor: Floor { think, ..crowd.floor }, ..crowd }.measure();
+        let latency = result.expect("a result").latency;
+        assert!(latency.min_ns() >= 500_000, "{}", latency.min_ns());
     }
 
     #[test]

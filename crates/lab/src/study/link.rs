@@ -81,6 +81,7 @@ fn floor(
         runtime,
         ramp,
         cpus,
+        think: (Duration::ZERO, Duration::ZERO),
     }
 }
 
