@@ -28,6 +28,11 @@ pub trait BlockDevice: fmt::Debug {
     /// Takes a request on. Never fails: what is wrong with it comes as its completion.
     fn submit(&mut self, reactor: &mut Reactor, request: Request);
 
+    /// A read or write of these blocks is likely to come next; they may not even exist.
+    fn foresee(&mut self, block: u64, blocks: u32) {
+        let _ = (block, blocks);
+    }
+
     /// Takes a completion of the reactor whose token has this device's owner.
     fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion);
 

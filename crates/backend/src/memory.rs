@@ -57,6 +57,7 @@ impl DeviceFactory for MemoryFactory {
             shared: Arc::clone(&self.shared),
             begun: VecDeque::with_capacity(2 * TOGETHER),
             fetched: 0,
+            foreseen: None,
             long: VecDeque::new(),
             timer: Token::new(owner, TIMER_TAG),
             done: VecDeque::new(),
@@ -96,6 +97,9 @@ impl DeviceFactory for MemoryFactory {
 const PAGE_BYTES: u32 = 4096;
 /// Requests whose memory is asked for together.
 const TOGETHER: usize = 8;
+/// How much is asked for of a request that is foreseen. A processor takes so much at once; with
+/// more it stands still, and what it could do meanwhile is not done.
+const FORESEEN_BYTES: usize = 2048;
 const TIMER_TAG: u32 = DEVICE_TAGS - 1;
 /// How much is zeroed in a turn: some hundred microseconds.
 const ZERO_BYTES_PER_TURN: u64 = 4 << 20;
@@ -110,6 +114,8 @@ struct MemoryDevice {
     begun: VecDeque<Request>,
     /// How many of these have had it asked for; it is on its way into the cache.
     fetched: usize,
+    /// Where the next request is expected, whose first memory has been asked for.
+    foreseen: Option<u64>,
     /// Requests that are done piece by piece; the timer runs while there are any.
     long: VecDeque<Long>,
     timer: Token,
@@ -137,8 +143,14 @@ impl MemoryDevice {
         if self.begun.is_empty()
             && let Some((offset, len)) = self.place(&request)
         {
-            self.shared.region.find(offset);
-            self.shared.region.prefetch(offset, len);
+            if self.foreseen != Some(offset) {
+                self.shared.region.find(offset);
+                self.shared.region.prefetch(offset, len);
+            } else if len > FORESEEN_BYTES {
+                let rest = offset + FORESEEN_BYTES as u64;
+                self.shared.region.prefetch(rest, len - FORESEEN_BYTES);
+            }
+            self.foreseen = None;
             self.fetched = 1;
         }
         self.begun.push_back(request);
@@ -287,6 +299,16 @@ impl BlockDevice for MemoryDevice {
         match checked {
             Ok(()) => self.begin(reactor, request),
             Err(failure) => self.done.push_back(request.refuse(failure)),
+        }
+    }
+
+    fn foresee(&mut self, block: u64, blocks: u32) {
+        if self.begun.is_empty() && self.geometry.contains(block, blocks) {
+            let offset = self.geometry.offset_of(block);
+            let bytes = usize::try_from(self.geometry.bytes_of(blocks)).unwrap_or(usize::MAX);
+            self.shared.region.find(offset);
+            self.shared.region.prefetch(offset, bytes.min(FORESEEN_BYTES));
+            self.foreseen = Some(offset);
         }
     }
 

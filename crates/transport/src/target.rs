@@ -152,6 +152,16 @@ impl TargetConnection {
         Self { inner }
     }
 
+    /// The command that a completion for this connection seems to begin with: time to prepare for
+    /// it while it is being taken in. Nothing of it has been checked.
+    #[must_use]
+    pub fn glance<'a>(&self, completion: &'a weft_reactor::Completion) -> Option<&'a Command> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.glance(completion),
+            Inner::Rdma(_) | Inner::Loopback(_) => None,
+        }
+    }
+
     /// Takes a completion that is for this connection. Poll events afterwards.
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match &mut self.inner {

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_nvme::command::Fused as FusedField;
-use weft_nvme::nvm::DatasetRange;
+use weft_nvme::nvm::{DatasetRange, ReadWrite};
 use weft_nvme::{Command, Completion, FabricsType, NvmOpcode, Status, Wire};
 
 use crate::subsystem::{NamespaceView, SubsystemView};
@@ -184,6 +184,18 @@ impl IoQueue {
     #[must_use]
     pub fn namespaces(&self) -> &[NamespaceView] {
         &self.namespaces
+    }
+
+    /// What a command that has not been taken yet is going to read or write, if it is good: the
+    /// device, the first block and the number of blocks, none of them checked.
+    #[must_use]
+    pub fn glance(&self, command: &Command) -> Option<(u32, u64, u32)> {
+        if !matches!(command.nvm_opcode(), NvmOpcode::READ | NvmOpcode::WRITE) {
+            return None;
+        }
+        let namespace = self.namespace(command.namespace_id.get()).ok()?;
+        let place = ReadWrite::from_command(command);
+        Some((namespace.device, place.starting_block, place.block_count()))
     }
 
     /// Takes a command that arrived.

@@ -83,6 +83,19 @@ fn connect_is_answered_with_the_controller() {
 }
 
 #[test]
+fn a_glance_finds_the_place_and_takes_nothing() {
+    let queue = queue();
+    for opcode in [NvmOpcode::READ, NvmOpcode::WRITE] {
+        let there = queue.namespace(7).unwrap().device;
+        let command = read_write(opcode, 7, 1 << 40, 3);
+        assert_eq!(queue.glance(&command), Some((there, 1 << 40, 3)), "beyond the end, too");
+        assert_eq!(queue.glance(&read_write(opcode, 3, 0, 1)), None, "no such namespace");
+    }
+    assert_eq!(queue.glance(&read_write(NvmOpcode::COMPARE, 1, 0, 1)), None);
+    assert_eq!(queue.head.value(), 1);
+}
+
+#[test]
 fn the_head_goes_round() {
     let mut queue = queue();
     let unknown = Command::new(0x77u8);

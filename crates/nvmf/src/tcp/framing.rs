@@ -11,10 +11,10 @@
 //! pieces of data as they come, and an end with the verdict on the data digest.
 
 use weft_nvme::tcp::{
-    COMMON_HEADER_LENGTH, CapsuleResponse, CommonHeader, DIGEST_LENGTH, Data, Direction, Fes,
-    HEADER_LENGTH_MAX, Kind, ReadyToTransfer, TerminateRequest,
+    COMMON_HEADER_LENGTH, CapsuleCommand, CapsuleResponse, CommonHeader, DIGEST_LENGTH, Data,
+    Direction, Fes, HEADER_LENGTH_MAX, Kind, PduType, ReadyToTransfer, TerminateRequest,
 };
-use weft_nvme::{Completion, Wire};
+use weft_nvme::{Command, Completion, Wire};
 
 use super::digest::{self, Digest};
 use super::fault::Fault;
@@ -196,6 +196,15 @@ impl Framing {
             State::Start | State::Common | State::Header(_) => self.next_header(input),
             State::Padding { left } => Ok(self.skip_padding(left, input)),
         }
+    }
+
+    /// The command that this input begins with, if it does and is all there. Nothing is taken and
+    /// nothing has been checked.
+    #[must_use]
+    pub fn glance<'a>(&self, input: &'a [u8]) -> Option<&'a Command> {
+        let capsule = CapsuleCommand::view(input).ok()?;
+        let is_command = capsule.common.pdu_type == PduType::CAPSULE_COMMAND;
+        (is_command && matches!(self.state, State::Start)).then_some(&capsule.command)
     }
 
     /// Where the parser stands inside a PDU's data: bytes before, and bytes still to come.

@@ -217,6 +217,12 @@ impl Session {
         self.slots.len() - self.free.len()
     }
 
+    /// The command that this input begins with, as far as one can tell at a glance.
+    #[must_use]
+    pub fn glance<'a>(&self, input: &'a [u8]) -> Option<&'a Command> {
+        self.framing.glance(input)
+    }
+
     /// Takes input up to the next thing worth saying; what is to be sent goes to `sink`.
     ///
     /// Ask again until it says [`Received::Starved`]. After a fault or

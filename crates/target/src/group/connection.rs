@@ -136,6 +136,15 @@ impl Connection {
         self.role = Role::Connecting(Box::new(Connecting { slot, request, survey }));
     }
 
+    /// Has the device prepare for the command that a completion brings, before it is taken in.
+    pub(crate) fn foresee(&self, completion: &weft_reactor::Completion, core: &mut Core) {
+        if let Role::Io(io) = &self.role
+            && let Some(command) = self.transport.glance(completion)
+        {
+            io.foresee(command, core);
+        }
+    }
+
     /// Looks at what came in, as much of it as a turn may take.
     pub(crate) fn handle_events(&mut self, core: &mut Core) -> Fate {
         while core.may_begin()

@@ -21,6 +21,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Devices {
     handles: Vec<Option<Handle>>,
     active: Vec<usize>,
+    /// Requests have come since the last flush.
+    gathered: bool,
     counters: Counters,
 }
 
@@ -108,8 +110,16 @@ impl Devices {
         let Some(Some(handle)) = self.handles.get_mut(index) else { return false };
         self.counters.count(index, &operation);
         handle.device.submit(reactor, Request { tag, operation });
+        self.gathered = true;
         Self::activate(&mut self.active, handle, index);
         true
+    }
+
+    /// Tells a device of a read or write that is likely to come next.
+    pub(crate) fn foresee(&mut self, device: u32, block: u64, blocks: u32) {
+        if let Some(Some(handle)) = self.handles.get_mut(device as usize) {
+            handle.device.foresee(block, blocks);
+        }
     }
 
     /// Takes a completion of the reactor that is for a device.
@@ -141,11 +151,17 @@ impl Devices {
 
     /// What was gathered goes to the devices. Ask for completions afterwards.
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
+        self.gathered = false;
         for index in &self.active {
             if let Some(Some(handle)) = self.handles.get_mut(*index) {
                 handle.device.flush(reactor);
             }
         }
+    }
+
+    /// Whether requests wait for the next flush.
+    pub(crate) const fn have_gathered(&self) -> bool {
+        self.gathered
     }
 
     /// Ends a turn: there is nothing to be looked at until something happens.

@@ -125,6 +125,13 @@ impl Io {
         }
     }
 
+    /// Has the device prepare for a command that is about to come.
+    pub(super) fn foresee(&self, command: &Command, core: &mut Core) {
+        if let Some((device, block, blocks)) = self.queue.glance(command) {
+            core.devices.foresee(device, block, blocks);
+        }
+    }
+
     /// A device has done a request of this queue.
     pub(super) fn handle_done(&mut self, slot: Slot, done: Done, transport: &mut TargetConnection) {
         self.at_devices = self.at_devices.saturating_sub(1);

@@ -150,7 +150,7 @@ impl Group {
             self.retry_starved();
             self.core.devices.flush(&mut self.core.reactor);
             // What a flush has finished at once would else wait for the device's next event.
-            if !self.finish_requests() {
+            if !self.finish_requests() || !self.has_more() {
                 break;
             }
         }
@@ -175,6 +175,7 @@ impl Group {
             CONNECTIONS => {
                 let index = weft_transport::tag_of(token) as usize;
                 self.with(index, |connection, core| {
+                    connection.foresee(&completion, core);
                     connection.transport.handle(&mut core.reactor, completion);
                 });
             }
@@ -276,6 +277,13 @@ impl Group {
             });
         }
         any
+    }
+
+    /// Whether the requests that were finished last have left something to be done in this turn.
+    fn has_more(&self) -> bool {
+        self.seen < self.touched.len()
+            || !self.core.starved.is_empty()
+            || self.core.devices.have_gathered()
     }
 
     /// Gives memory that has come free to those who wait for it.

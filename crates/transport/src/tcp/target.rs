@@ -8,7 +8,7 @@ use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, Status};
 use weft_nvmf::tcp::target::{Received, Session};
 use weft_nvmf::tcp::{Fault, Negotiated, Sink};
-use weft_reactor::{Buffer, Owner, Reactor, SocketId, Stream};
+use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
 
 use super::link::{Happened, Input, Link};
 use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH, STALL_SHARE};
@@ -166,6 +166,18 @@ impl Connection {
         }
         let is_still = dribbles || self.link.is_silent(now, patience);
         self.link.stuck_bytes(now, patience) + if is_still { held } else { 0 }
+    }
+
+    pub(crate) fn glance<'a>(
+        &self,
+        completion: &'a weft_reactor::Completion,
+    ) -> Option<&'a Command> {
+        match &completion.outcome {
+            Outcome::Received { buffer, len } if self.stage == Stage::Ready => {
+                self.session.glance(buffer.get(..*len)?)
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {

@@ -210,6 +210,32 @@ fn vectors_are_read_however_they_are_cut() {
     }
 }
 
+/// Only a command that is all there at the start of a PDU is seen at a glance, and it is still
+/// read as if nobody had looked.
+#[test]
+fn a_glance_sees_whole_commands_and_takes_nothing() {
+    for vector in vectors() {
+        let is_command = matches!(vector.header, Header::Command { .. });
+        for cut in 0..vector.bytes.len() {
+            let mut framing = Framing::new(vector.direction);
+            framing.set_parameters(vector.parameters);
+            let (mut head, tail) = vector.bytes.split_at(cut);
+            let whole = is_command && head.len() >= 72;
+            let expected = whole.then(|| command().bytes().to_vec());
+            let seen = framing.glance(head).map(|command| command.bytes().to_vec());
+            assert_eq!(seen, expected, "{} cut at {cut}", vector.name);
+            while framing.next(&mut head).expect(vector.name) != Progress::Starved {}
+            let (next, command) = (&vector.bytes, command());
+            if is_command && cut > 0 {
+                assert_eq!(framing.glance(next), None, "{} from {cut} on", vector.name);
+                assert_eq!(framing.glance(tail), None, "{} from {cut} on", vector.name);
+            } else if is_command {
+                assert_eq!(framing.glance(tail), Some(&command), "{}", vector.name);
+            }
+        }
+    }
+}
+
 #[test]
 fn vectors_are_written() {
     for vector in vectors() {
