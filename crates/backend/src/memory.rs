@@ -97,9 +97,10 @@ impl DeviceFactory for MemoryFactory {
 const PAGE_BYTES: u32 = 4096;
 /// Requests whose memory is asked for together.
 const TOGETHER: usize = 8;
-/// How much is asked for of a request that is foreseen. A processor takes so much at once; with
-/// more it stands still, and what it could do meanwhile is not done.
-const FORESEEN_BYTES: usize = 2048;
+/// How much of a request's memory is asked for at once, which is done twice. A processor takes so
+/// much and goes on; with more it stands still until some of it has come. A longer run of lines it
+/// follows by itself.
+const FETCH_BYTES: usize = 2048;
 const TIMER_TAG: u32 = DEVICE_TAGS - 1;
 /// How much is zeroed in a turn: some hundred microseconds.
 const ZERO_BYTES_PER_TURN: u64 = 4 << 20;
@@ -143,14 +144,11 @@ impl MemoryDevice {
         if self.begun.is_empty()
             && let Some((offset, len)) = self.place(&request)
         {
-            if self.foreseen != Some(offset) {
+            if self.foreseen.take() != Some(offset) {
                 self.shared.region.find(offset);
-                self.shared.region.prefetch(offset, len);
-            } else if len > FORESEEN_BYTES {
-                let rest = offset + FORESEEN_BYTES as u64;
-                self.shared.region.prefetch(rest, len - FORESEEN_BYTES);
+                self.fetch(offset, len);
             }
-            self.foreseen = None;
+            self.fetch_more(offset, len);
             self.fetched = 1;
         }
         self.begun.push_back(request);
@@ -173,16 +171,30 @@ impl MemoryDevice {
         for turn in 0..fresh.max(ready) {
             // What was carried out is no longer in front of it.
             let next = self.begun.get(ready.max(turn));
-            if let Some((offset, len)) = next.and_then(|request| self.place(request)) {
-                self.shared.region.prefetch(offset, len);
+            let next = next.and_then(|request| self.place(request));
+            if let Some((offset, len)) = next {
+                self.fetch(offset, len);
             }
             if turn < ready
                 && let Some(request) = self.begun.pop_front()
             {
                 self.execute(reactor, request);
             }
+            if let Some((offset, len)) = next {
+                self.fetch_more(offset, len);
+            }
         }
         self.fetched = fresh;
+    }
+
+    fn fetch(&self, offset: u64, len: usize) {
+        self.shared.region.prefetch(offset, len.min(FETCH_BYTES));
+    }
+
+    fn fetch_more(&self, offset: u64, len: usize) {
+        if let Some(left) = len.checked_sub(FETCH_BYTES) {
+            self.fetch(offset + FETCH_BYTES as u64, left);
+        }
     }
 
     /// Where a request reads or writes, and how much.
@@ -307,7 +319,7 @@ impl BlockDevice for MemoryDevice {
             let offset = self.geometry.offset_of(block);
             let bytes = usize::try_from(self.geometry.bytes_of(blocks)).unwrap_or(usize::MAX);
             self.shared.region.find(offset);
-            self.shared.region.prefetch(offset, bytes.min(FORESEEN_BYTES));
+            self.fetch(offset, bytes);
             self.foreseen = Some(offset);
         }
     }

@@ -29,8 +29,6 @@ const CHUNK_BYTES: u64 = 2 << 20;
 const CAPACITY_BYTES: u64 = 1 << 40;
 /// What a comparison copies at once, to the stack.
 const PIECE_BYTES: usize = 4096;
-/// What is fetched ahead of a request: the processor follows a longer run of lines by itself.
-const PREFETCH_BYTES: usize = 4096;
 /// How often a busy block is looked at before the thread lets others run: its writer may have
 /// lost its CPU.
 const SPINS: u32 = 200;
@@ -125,10 +123,10 @@ impl SharedRegion {
         }
     }
 
-    /// Has the processor fetch what a read or write of this range is going to touch first.
+    /// Has the processor fetch this range, which is going to be read or written.
     #[inline]
     pub fn prefetch(&self, offset: u64, len: usize) {
-        let len = self.clip(offset, len.min(PREFETCH_BYTES));
+        let len = self.clip(offset, len);
         if len > 0 {
             copy::prefetch(self.pointer(offset), len);
         }
