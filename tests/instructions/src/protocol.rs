@@ -181,7 +181,8 @@ impl Pair {
             let received = self.target.handle_input(bytes, &mut self.to_host);
             match received.expect("a good host") {
                 Received::Starved => return,
-                Received::Command { slot, command, data_length } => {
+                Received::Command { slot, data_length } => {
+                    let command = *self.target.command().expect("it has just come");
                     self.begin(slot, &command, data_length);
                 }
                 Received::CapsuleEnd { slot, intact } | Received::TransferEnd { slot, intact } => {

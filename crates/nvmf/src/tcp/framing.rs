@@ -245,17 +245,21 @@ impl Framing {
 
     /// Collects a header and checks it.
     fn next_header<'a>(&mut self, input: &mut &'a [u8]) -> Result<Progress<'a>, Fault> {
-        let shape = match self.state {
-            State::Header(shape) => shape,
-            state => {
-                if matches!(state, State::Start) {
-                    self.filled = 0;
-                }
-                if !self.collect(COMMON_HEADER_LENGTH, input) {
-                    self.state = State::Common;
-                    return Ok(Progress::Starved);
-                }
-                self.shape()?
+        let known = match self.state {
+            State::Header(shape) => Some(shape),
+            State::Start => {
+                self.filled = 0;
+                // Mostly all of the header is there and good: then it is collected at once.
+                CommonHeader::view(input).ok().and_then(|common| self.shape(common).ok())
+            }
+            _ => None,
+        };
+        let shape = match known {
+            Some(shape) => shape,
+            None if self.collect(COMMON_HEADER_LENGTH, input) => self.shape(self.layout()?)?,
+            None => {
+                self.state = State::Common;
+                return Ok(Progress::Starved);
             }
         };
         if !self.collect(shape.header_end, input) {
@@ -288,8 +292,7 @@ impl Framing {
     }
 
     /// Checks the common header against what was agreed.
-    fn shape(&self) -> Result<Shape, Fault> {
-        let common: &CommonHeader = self.layout()?;
+    fn shape(&self, common: &CommonHeader) -> Result<Shape, Fault> {
         let kind = Kind::check(common)?;
         if kind.direction() != self.direction {
             return Err(Fault::field(PDU_TYPE, "PDU type is one that only this side sends"));

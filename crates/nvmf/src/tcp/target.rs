@@ -69,12 +69,11 @@ pub enum Received<'a> {
     Starved,
     /// ICReq; ICResp has been written to the sink.
     Initialized(Negotiated),
-    /// A command. If it has in-capsule data, pieces and [`Received::CapsuleEnd`] follow.
+    /// A command, which is [`Session::command`]. If it has in-capsule data, pieces and
+    /// [`Received::CapsuleEnd`] follow.
     Command {
         /// The command's slot, until [`Session::release`].
         slot: u16,
-        /// The submission queue entry.
-        command: Command,
         /// Bytes of in-capsule data.
         data_length: u32,
     },
@@ -215,6 +214,12 @@ impl Session {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// The submission queue entry of the latest [`Received::Command`], until more is taken.
+    #[must_use]
+    pub fn command(&self) -> Option<&Command> {
+        self.framing.layout().ok().map(|capsule: &CapsuleCommand| &capsule.command)
     }
 
     /// The command that this input begins with, as far as one can tell at a glance.
@@ -415,11 +420,10 @@ impl Session {
     }
 
     fn handle_command<'a>(&mut self, data_length: u32) -> Result<Received<'a>, Fault> {
-        let command = self.framing.layout::<CapsuleCommand>()?.command;
+        let command_id = self.framing.layout::<CapsuleCommand>()?.command.command_id.get();
         if data_length > self.config.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES) {
             return Err(Fault::limit("in-capsule data is longer than IOCCSZ allows"));
         }
-        let command_id = command.command_id.get();
         if self.command_ids.is_empty() {
             self.command_ids = vec![0; COMMAND_ID_WORDS];
         }
@@ -438,7 +442,7 @@ impl Session {
         entry.command_id = command_id;
         entry.phase = if data_length > 0 { SlotPhase::Capsule } else { SlotPhase::Owned };
         self.current = if data_length > 0 { Current::Capsule { slot } } else { Current::None };
-        Ok(Received::Command { slot, command, data_length })
+        Ok(Received::Command { slot, data_length })
     }
 
     fn handle_data_header(&mut self, data: &DataHeader) -> Result<(), Fault> {

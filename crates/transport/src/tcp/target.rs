@@ -379,8 +379,8 @@ impl Connection {
         match received {
             Received::Starved => {}
             Received::Initialized(_) => self.stage = Stage::Responding,
-            Received::Command { slot, command, data_length } => {
-                self.handle_command(reactor, slot, command, data_length);
+            Received::Command { slot, data_length } => {
+                self.handle_command(reactor, slot, data_length);
             }
             Received::Data { slot, offset, piece } => self.store(slot, offset, piece),
             Received::CapsuleEnd { slot, intact } => self.handle_capsule_end(slot, intact),
@@ -391,13 +391,8 @@ impl Connection {
         }
     }
 
-    fn handle_command(
-        &mut self,
-        reactor: &mut Reactor,
-        slot: u16,
-        command: Command,
-        data_length: u32,
-    ) {
+    fn handle_command(&mut self, reactor: &mut Reactor, slot: u16, data_length: u32) {
+        let Some(command) = self.session.command() else { return };
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
         state.in_flight = true;
         if data_length == 0 {
@@ -407,9 +402,10 @@ impl Connection {
                 }
                 _ => CapsuleData::None,
             };
-            return self.raise_command(slot, command, data);
+            self.events.push_back(Event::Command { slot: Slot(slot), command: *command, data });
+            return self.reach_connect();
         }
-        state.command = command;
+        state.command = *command;
         let bytes = usize::try_from(data_length).unwrap_or(usize::MAX);
         self.starved = Some(Starved { slot, bytes });
         self.retry(reactor);
@@ -448,7 +444,8 @@ impl Connection {
             Some(buffer) if intact => capsule_data(&command, buffer),
             _ => CapsuleData::Corrupt,
         };
-        self.raise_command(slot, command, data);
+        self.events.push_back(Event::Command { slot: Slot(slot), command, data });
+        self.reach_connect();
     }
 
     fn handle_transfer_end(&mut self, slot: u16, intact: bool) {
@@ -462,11 +459,6 @@ impl Connection {
             let result = if intact { Ok(()) } else { Err(DataDigestError) };
             self.events.push_back(Event::Data { slot, buffer, result });
         }
-    }
-
-    fn raise_command(&mut self, slot: u16, command: Command, data: CapsuleData) {
-        self.reach_connect();
-        self.events.push_back(Event::Command { slot: Slot(slot), command, data });
     }
 
     /// If what has come is the first command or the rest of it, the owner's answer comes next.

@@ -128,7 +128,8 @@ impl Pair {
             match received {
                 target::Received::Starved => return,
                 target::Received::Initialized(_) => {}
-                target::Received::Command { slot, command, data_length } => {
+                target::Received::Command { slot, data_length } => {
+                    let command = *self.target.command().expect("it has just come");
                     self.commands[usize::from(slot)] = command.command_id.get();
                     self.target_buffers[usize::from(slot)] = vec![0; data_length as usize];
                     if data_length == 0 {
