@@ -95,7 +95,7 @@ verified() {
     shift
     fio --filename="$device" --direct=1 --ioengine="${ENGINE:-io_uring}" --rw=randwrite \
         --verify=crc32c --verify_fatal=1 --verify_state_save=0 --output-format=json --output=/tmp/fio.json "$@" ||
-        { cat /tmp/fio.json; fail "fio $*"; }
+        { cat /tmp/fio.json; fail "fio $*: $(grep -E '"error"|^fio:' /tmp/fio.json | tr -s ' \n' ' ')"; }
     sed -i -n "/^{/,\$p" /tmp/fio.json # notes come first
     written=$(jq '[.jobs[] | select(.error == 0) | .write.io_bytes] | add' /tmp/fio.json)
     read_back=$(jq '[.jobs[].read.io_bytes] | add' /tmp/fio.json)
