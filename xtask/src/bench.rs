@@ -14,12 +14,15 @@ mod stage;
 use crate::test::{cargo, target_folder};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use experiment::Experiment;
+use experiment::{Experiment, Metric, Sample};
 use process::{Program, User};
 use results::Results;
 use stage::Stage;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Rounds at most for each that is to count.
+const TRIES: usize = 4;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -35,6 +38,11 @@ pub(crate) struct Options {
     /// How long each measurement counts
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+    /// Let only rounds count in which the machine was steady: what is measured first is measured
+    /// again at the end, and may differ by this share, like 0.15; other rounds are repeated, but
+    /// four times as many as asked for are the most
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    steady: Option<f64>,
     /// Another target to be measured, like nvme-tcp://127.0.0.1:4420/NQN?nsid=1; what its namespace
     /// holds is written over
     #[arg(long, value_name = "ADDRESS")]
@@ -89,23 +97,56 @@ fn measure(
     results: &mut Results,
 ) -> Result<()> {
     let rounds = options.rounds.max(experiment.rounds_min);
+    let most = if options.steady.is_some() { rounds * TRIES } else { rounds };
     stage.prepare(experiment)?;
     let mut samples = Vec::with_capacity(rounds);
-    for round in 0..rounds {
-        let mut steps: Vec<usize> = (0..experiment.steps.len()).collect();
-        if round % 2 == 1 {
-            steps.reverse();
+    for round in 0..most {
+        if samples.len() < rounds
+            && let Some(of_round) = measure_round(experiment, round, options, stage, results)?
+        {
+            samples.push(of_round);
         }
-        let mut of_round = vec![None; experiment.steps.len()];
-        for at in steps {
-            let step = &experiment.steps[at];
-            let sample = stage.take(experiment, step).context(step.label)?;
-            results.line(experiment, step, round, &sample)?;
-            of_round[at] = Some(sample);
-        }
-        samples.push(of_round.into_iter().flatten().collect());
+    }
+    if samples.is_empty() {
+        bail!("the machine was steady in none of {most} rounds");
     }
     results.add(experiment, &samples)
+}
+
+/// The samples of one round, in the order of the steps; none if the machine was not steady.
+fn measure_round(
+    experiment: &Experiment,
+    round: usize,
+    options: &Options,
+    stage: &mut Stage,
+    results: &mut Results,
+) -> Result<Option<Vec<Sample>>> {
+    let mut order: Vec<usize> = (0..experiment.steps.len()).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    let mut of_round = vec![Sample::new(); experiment.steps.len()];
+    for at in &order {
+        let step = &experiment.steps[*at];
+        let sample = stage.take(experiment, step).context(step.label)?;
+        results.line(experiment, step, round, &sample)?;
+        of_round[*at] = sample;
+    }
+    let first = &experiment.steps[order[0]];
+    let before = of_round[order[0]].get(&Metric::Iops).copied();
+    if let (Some(share), Some(before)) = (options.steady, before) {
+        let sample = stage.take(experiment, first).context(first.label)?;
+        let after = sample.get(&Metric::Iops).copied().unwrap_or(0.0);
+        if !results.judge(experiment, first, round, &sample, is_steady(before, after, share))? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(of_round))
+}
+
+/// Whether two figures of the same thing differ by no more than a share of the larger one.
+fn is_steady(before: f64, after: f64, share: f64) -> bool {
+    (before - after).abs() <= share * before.max(after)
 }
 
 fn chosen(options: &Options) -> Result<Vec<Experiment>> {
@@ -142,6 +183,13 @@ impl Options {
     }
 }
 
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
+        _ => Err("a share between 0 and 1, like 0.15".to_owned()),
+    }
+}
+
 fn two_cpus(text: &str) -> Result<(usize, usize), String> {
     let (target, load) = text.split_once(',').ok_or("two processors, like 0,1")?;
     let number = |text: &str| text.trim().parse::<usize>().map_err(|error| error.to_string());
@@ -152,6 +200,18 @@ fn two_cpus(text: &str) -> Result<(usize, usize), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_changed_is_not_steady() {
+        assert!(is_steady(100.0, 100.0, 0.0));
+        assert!(is_steady(100.0, 90.0, 0.1) && is_steady(90.0, 100.0, 0.1));
+        assert!(!is_steady(100.0, 89.0, 0.1) && !is_steady(89.0, 100.0, 0.1));
+        assert!(!is_steady(100.0, 0.0, 0.9), "nothing came the second time");
+        assert_eq!(share("0.15"), Ok(0.15));
+        for bad in ["1", "-0.1", "15 %", "nan", ""] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn two_processors_are_two() {

@@ -16,6 +16,9 @@ pub(crate) struct Results {
     rows: Vec<Shown>,
     missed: usize,
     failed: usize,
+    /// Rounds that were judged, and those of them that do not count.
+    judged: usize,
+    unsteady: usize,
 }
 
 /// A line of the table.
@@ -37,7 +40,7 @@ impl Results {
         let path = folder.join(format!("{}.jsonl", machine::seconds_since_1970()));
         let mut file = File::create(&path).with_context(|| path.display().to_string())?;
         writeln!(file, "{}", json!({ "environment": environment }))?;
-        Ok(Self { file, path, rows: Vec::new(), missed: 0, failed: 0 })
+        Ok(Self { file, path, rows: Vec::new(), missed: 0, failed: 0, judged: 0, unsteady: 0 })
     }
 
     /// Keeps one sample.
@@ -66,6 +69,30 @@ impl Results {
             .collect();
         println!("  {round} {:<16} {}", step.label, shown.join("  "));
         Ok(())
+    }
+
+    /// Keeps what the first step of a round brought at its end, and whether the round counts,
+    /// which it returns.
+    pub(crate) fn judge(
+        &mut self,
+        experiment: &Experiment,
+        step: &Step,
+        round: usize,
+        sample: &Sample,
+        steady: bool,
+    ) -> Result<bool> {
+        self.line(experiment, step, round, sample)?;
+        writeln!(
+            self.file,
+            "{}",
+            json!({ "row": experiment.name, "round": round, "steady": steady })
+        )?;
+        if !steady {
+            println!("  {round} does not count: the machine was not steady");
+        }
+        self.judged += 1;
+        self.unsteady += usize::from(!steady);
+        Ok(steady)
     }
 
     /// Works out the figures of an experiment.
@@ -115,6 +142,12 @@ impl Results {
             "medians of the rounds [least to most]; every sample is in {}",
             self.path.display()
         );
+        if self.judged > 0 {
+            println!(
+                "{} of {} rounds do not count, as the machine was not steady",
+                self.unsteady, self.judged
+            );
+        }
         println!("{} bars missed, {} rows not measured", self.missed, self.failed);
         Ok(self.missed == 0 && self.failed == 0)
     }
