@@ -21,8 +21,6 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Devices {
     handles: Vec<Option<Handle>>,
     active: Vec<usize>,
-    /// Requests have come since the last flush.
-    gathered: bool,
     counters: Counters,
 }
 
@@ -110,7 +108,6 @@ impl Devices {
         let Some(Some(handle)) = self.handles.get_mut(index) else { return false };
         self.counters.count(index, &operation);
         handle.device.submit(reactor, Request { tag, operation });
-        self.gathered = true;
         Self::activate(&mut self.active, handle, index);
         true
     }
@@ -151,7 +148,6 @@ impl Devices {
 
     /// What was gathered goes to the devices. Ask for completions afterwards.
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        self.gathered = false;
         for index in &self.active {
             if let Some(Some(handle)) = self.handles.get_mut(*index) {
                 handle.device.flush(reactor);
@@ -159,9 +155,11 @@ impl Devices {
         }
     }
 
-    /// Whether requests wait for the next flush.
-    pub(crate) const fn have_gathered(&self) -> bool {
-        self.gathered
+    /// Whether a device that was looked at in this turn has requests: some of them may have come
+    /// since its flush, or have waited for one that has ended with it.
+    pub(crate) fn are_busy(&self) -> bool {
+        let mut open = self.active.iter().filter_map(|index| self.handles.get(*index)?.as_ref());
+        open.any(|handle| handle.device.in_flight() > 0)
     }
 
     /// Ends a turn: there is nothing to be looked at until something happens.
@@ -353,7 +351,10 @@ mod tests {
         devices.replace(&[Some(factory)], &mut reactor).unwrap();
         let zero =
             Operation::WriteZeroes { block: 0, blocks: 1, deallocate: false, durable: false };
+        assert!(!devices.are_busy());
         assert!(devices.submit(0, 7, zero, &mut reactor));
+        devices.flush(&mut reactor);
+        assert!(devices.are_busy(), "what is still in flight after a flush may need another");
         devices.replace(&[None], &mut reactor).unwrap();
         devices.rest(&mut reactor);
         assert_eq!(*recorder.log.lock().unwrap(), ["write-zeroes"], "it is still under way");
@@ -361,6 +362,7 @@ mod tests {
         let handle = devices.handles[0].as_mut().unwrap();
         Devices::activate(&mut devices.active, handle, 0);
         assert_eq!(devices.poll_completion(Duration::ZERO).map(|done| done.tag), Some(7));
+        assert!(!devices.are_busy());
         for _ in 0..2 {
             assert!(devices.poll_completion(Duration::ZERO).is_none(), "that is nobody's");
             devices.rest(&mut reactor);

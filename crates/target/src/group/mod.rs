@@ -283,7 +283,7 @@ impl Group {
     fn has_more(&self) -> bool {
         self.seen < self.touched.len()
             || !self.core.starved.is_empty()
-            || self.core.devices.have_gathered()
+            || self.core.devices.are_busy()
     }
 
     /// Gives memory that has come free to those who wait for it.
