@@ -1,12 +1,16 @@
 //! Which pages are free: a binary buddy allocator that knows page numbers only.
 //!
-//! The block of each order that was given back last is kept as it is, for the next who wants one
-//! like it: a receive buffer that comes and goes every turn is not split and joined each time.
+//! Blocks that were given back last are kept as they are, for the next who wants one like them:
+//! the buffers of a turn's commands, and a receive buffer that comes and goes every turn, are not
+//! split and joined each time.
 
 /// Orders 0..=10: blocks of 1 to 1024 pages (4 KiB to 4 MiB).
 pub(super) const ORDERS: usize = 11;
 /// Pages of the largest block.
 pub(super) const CHUNK_PAGES: u32 = 1 << (ORDERS - 1);
+/// As many pages of an order are kept at most, or one block: what is kept must not make the next
+/// who wants a larger one touch memory that has never been used.
+const KEPT_PAGES: u32 = 64;
 
 const NONE: u32 = u32::MAX;
 /// State of a page that starts no block.
@@ -20,8 +24,10 @@ const ORDER_MASK: u8 = 0x0f;
 pub(super) struct Buddy {
     /// First free block of each order.
     heads: [u32; ORDERS],
-    /// A free block of each order that is not joined with its neighbours yet.
+    /// First free block of each order that is not joined with its neighbours yet.
     kept: [u32; ORDERS],
+    /// How many more of each order may be kept.
+    room: [u32; ORDERS],
     next: Box<[u32]>,
     previous: Box<[u32]>,
     /// What starts at each page.
@@ -36,6 +42,7 @@ impl Buddy {
         let mut buddy = Self {
             heads: [NONE; ORDERS],
             kept: [NONE; ORDERS],
+            room: std::array::from_fn(|order| (KEPT_PAGES >> order).max(1)),
             next: vec![NONE; pages].into_boxed_slice(),
             previous: vec![NONE; pages].into_boxed_slice(),
             state: vec![INSIDE; pages].into_boxed_slice(),
@@ -54,15 +61,10 @@ impl Buddy {
 
     /// Takes a block of 2^`order` pages; its first page.
     pub(super) fn take(&mut self, order: usize) -> Option<u32> {
-        let kept = std::mem::replace(&mut self.kept[order], NONE);
-        let page = if kept != NONE {
-            kept
-        } else {
-            self.split(order).or_else(|| {
-                self.join_kept();
-                self.split(order)
-            })?
-        };
+        let page = self.take_kept(order).or_else(|| self.split(order)).or_else(|| {
+            self.join_kept();
+            self.split(order)
+        })?;
         self.state[page as usize] = USED | tag(order);
         self.free_pages -= 1 << order;
         Some(page)
@@ -74,11 +76,14 @@ impl Buddy {
         assert!(state & USED != 0, "a block is given back that was not taken");
         let order = usize::from(state & ORDER_MASK);
         self.free_pages += 1 << order;
-        self.state[page as usize] = KEPT | tag(order);
-        let before = std::mem::replace(&mut self.kept[order], page);
-        if before != NONE {
+        if self.room[order] == 0
+            && let Some(before) = self.take_kept(order)
+        {
             self.join(before, order);
         }
+        self.room[order] -= 1;
+        self.state[page as usize] = KEPT | tag(order);
+        self.next[page as usize] = std::mem::replace(&mut self.kept[order], page);
     }
 
     /// Cuts a block that is in use down to 2^`order` pages.
@@ -109,10 +114,20 @@ impl Buddy {
         Some(page)
     }
 
+    /// The block of this order that was kept last.
+    fn take_kept(&mut self, order: usize) -> Option<u32> {
+        let page = self.kept[order];
+        if page == NONE {
+            return None;
+        }
+        self.kept[order] = self.next[page as usize];
+        self.room[order] += 1;
+        Some(page)
+    }
+
     fn join_kept(&mut self) {
         for order in 0..ORDERS {
-            let page = std::mem::replace(&mut self.kept[order], NONE);
-            if page != NONE {
+            while let Some(page) = self.take_kept(order) {
                 self.join(page, order);
             }
         }
@@ -191,6 +206,21 @@ mod tests {
         assert_eq!(buddy.take(3), Some(first));
         buddy.give(first);
         assert_eq!(buddy.take(ORDERS - 1), Some(0));
+    }
+
+    #[test]
+    fn as_many_are_kept_as_may_be() {
+        for (order, most) in [(0, 64), (3, 8), (6, 1), (ORDERS - 1, 1)] {
+            let mut buddy = Buddy::new(4);
+            let pages: Vec<_> = (0..most + 2).map_while(|_| buddy.take(order)).collect();
+            for page in &pages {
+                buddy.give(*page);
+            }
+            let kept = buddy.state.iter().filter(|state| **state == KEPT | tag(order));
+            assert_eq!(kept.count(), most, "of order {order}");
+            assert_eq!(buddy.take(order), pages.last().copied(), "the last comes first");
+            assert_eq!(buddy.free_pages(), 4 * CHUNK_PAGES - (1 << order));
+        }
     }
 
     #[test]
