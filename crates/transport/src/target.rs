@@ -18,13 +18,11 @@ use crate::{CloseReason, DataDigestError, Incoming, Slot, loopback, rdma};
 /// What a connection raises.
 #[derive(Debug)]
 pub enum Event {
-    /// A command, with all of its in-capsule data. Its slot is in flight until
-    /// [`TargetConnection::send`] or [`TargetConnection::complete`].
+    /// A command, with all of its in-capsule data: [`TargetConnection::command`] says which. Its
+    /// slot is in flight until [`TargetConnection::send`] or [`TargetConnection::complete`].
     Command {
         /// The command's slot.
         slot: Slot,
-        /// The submission queue entry.
-        command: Command,
         /// Its in-capsule data.
         data: CapsuleData,
     },
@@ -177,6 +175,15 @@ impl TargetConnection {
             Inner::Tcp(connection) => connection.poll_event(),
             Inner::Rdma(connection) => connection.poll_event(),
             Inner::Loopback(connection) => connection.poll_event(),
+        }
+    }
+
+    /// The submission queue entry of the command in a slot, while it is in flight.
+    pub fn command(&self, slot: Slot) -> Option<&Command> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.command(slot),
+            Inner::Rdma(connection) => connection.command(slot),
+            Inner::Loopback(connection) => connection.command(slot),
         }
     }
 

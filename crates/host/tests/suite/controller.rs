@@ -276,7 +276,9 @@ impl TestTarget {
             self.connections.get_mut(&tag).and_then(|own| own.inner.poll_event())
         {
             match event {
-                Event::Command { slot, command, data } => {
+                Event::Command { slot, data } => {
+                    let Some(connection) = self.connections.get(&tag) else { continue };
+                    let command = *connection.inner.command(slot).expect("it came");
                     self.command(reactor, tag, slot, command, data);
                 }
                 Event::Data { slot, buffer, result } => {

@@ -82,8 +82,10 @@ impl Admin {
         core: &mut Core,
     ) {
         match event {
-            Event::Command { slot, command, data } => {
-                self.handle_command(slot, command, data, transport, core);
+            Event::Command { slot, data } => {
+                if let Some(command) = transport.command(slot).copied() {
+                    self.handle_command(slot, command, data, transport, core);
+                }
             }
             Event::Data { slot, buffer, result } => {
                 self.handle_data(slot, &buffer, result, transport, core);

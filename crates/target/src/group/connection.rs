@@ -262,19 +262,19 @@ impl Connection {
 
     fn handle_stranger(&mut self, event: Event, core: &mut Core) -> Fate {
         match event {
-            Event::Command { slot, command, data } => match data {
-                CapsuleData::Inline(data) => self.connect(slot, command, &data, core),
-                CapsuleData::None => self.fetch_connect(slot, command, core),
-                CapsuleData::Corrupt => {
-                    let status = Status::TRANSIENT_TRANSPORT_ERROR;
-                    self.refuse(slot, &command, ConnectError::status(status));
-                    Fate::Stay
-                }
-                CapsuleData::Invalid(status) => {
-                    self.refuse(slot, &command, ConnectError::status(status));
-                    Fate::Stay
-                }
-            },
+            Event::Command { slot, data } => {
+                let Some(command) = self.transport.command(slot).copied() else {
+                    return Fate::Stay;
+                };
+                let status = match data {
+                    CapsuleData::Inline(data) => return self.connect(slot, command, &data, core),
+                    CapsuleData::None => return self.fetch_connect(slot, command, core),
+                    CapsuleData::Corrupt => Status::TRANSIENT_TRANSPORT_ERROR,
+                    CapsuleData::Invalid(status) => status,
+                };
+                self.refuse(slot, &command, ConnectError::status(status));
+                Fate::Stay
+            }
             Event::Data { slot, buffer, result } => {
                 self.fetched_connect(slot, buffer, result, core)
             }

@@ -44,7 +44,8 @@ pub(crate) struct Io {
     closed: bool,
 }
 
-/// How far the command in a slot has come.
+/// How far the command in a slot has come. What is rare lies in boxes: this changes with every
+/// command.
 #[derive(Debug, Default)]
 enum Work {
     /// No command, or one that is answered.
@@ -59,11 +60,11 @@ enum Work {
     /// Flushes of several devices; `status` is the first that was not a success.
     Flushing { command_id: u16, missing: usize, status: Status },
     /// The first half of a fused pair, perhaps with its data.
-    Held { command: Command, data: Option<Buffer> },
+    Held { command_id: u16, data: Option<Buffer> },
     /// The first half, which waits for its data or the second's.
-    First { compare: DeviceCommand, second: Slot, data: Option<Buffer> },
+    First { compare: Box<DeviceCommand>, second: Slot, data: Option<Buffer> },
     /// The second half, which waits for its data or the first's, or is at a device for both.
-    Second { write: DeviceCommand, first: Slot, data: Option<Buffer> },
+    Second { write: Box<DeviceCommand>, first: Slot, data: Option<Buffer> },
 }
 
 /// What became of another try to get a buffer.
@@ -115,8 +116,8 @@ impl Io {
         match event {
             // What was not begun before the target began to stop is left for the next one.
             Event::Command { .. } if core.draining => {}
-            Event::Command { slot, command, data } => {
-                self.handle_command(slot, command, data, transport, core);
+            Event::Command { slot, data } => {
+                self.handle_command(slot, data, transport, core);
             }
             Event::Data { slot, buffer, result } => {
                 self.handle_data(slot, buffer, result, transport, core);
@@ -266,28 +267,32 @@ impl Io {
     fn handle_command(
         &mut self,
         slot: Slot,
-        command: Command,
         data: CapsuleData,
         transport: &mut TargetConnection,
         core: &mut Core,
     ) {
+        let Some(command) = transport.command(slot) else { return };
         let data = match data {
-            CapsuleData::None => None,
-            CapsuleData::Inline(buffer) => Some(buffer),
-            CapsuleData::Corrupt => {
-                return self.reject(slot, &command, Status::TRANSIENT_TRANSPORT_ERROR, transport);
-            }
-            CapsuleData::Invalid(status) => {
-                return self.reject(slot, &command, status, transport);
+            CapsuleData::None => Ok(None),
+            CapsuleData::Inline(buffer) => Ok(Some(buffer)),
+            CapsuleData::Corrupt => Err(Status::TRANSIENT_TRANSPORT_ERROR),
+            CapsuleData::Invalid(status) => Err(status),
+        };
+        let data = match data {
+            Ok(data) => data,
+            Err(status) => {
+                let completion = self.queue.reject(command, status);
+                self.answer_late(transport);
+                return transport.complete(slot, completion);
             }
         };
-        let action = self.queue.handle_command(&command);
+        let action = self.queue.handle_command(command);
         self.answer_late(transport);
         match action {
             IoAction::Complete(completion) => transport.complete(slot, completion),
             IoAction::Device(device) => self.begin(slot, device, data, transport, core),
             IoAction::FlushAll { command_id } => self.flush_all(slot, command_id, transport, core),
-            IoAction::Held { .. } => self.put(slot, Work::Held { command, data }),
+            IoAction::Held { command_id } => self.put(slot, Work::Held { command_id, data }),
             IoAction::Fused { compare, write } => {
                 self.pair(slot, compare, write, data, transport, core);
             }
@@ -297,18 +302,6 @@ impl Io {
                 transport.close(&mut core.reactor, reason);
             }
         }
-    }
-
-    fn reject(
-        &mut self,
-        slot: Slot,
-        command: &Command,
-        status: Status,
-        transport: &mut TargetConnection,
-    ) {
-        let completion = self.queue.reject(command, status);
-        self.answer_late(transport);
-        transport.complete(slot, completion);
     }
 
     /// Answers a first half that the queue has given up.
@@ -512,8 +505,8 @@ impl Io {
         };
         let fetch_first = compare_data.is_none();
         let fetch_second = write_data.is_none();
-        self.put(first, Work::First { compare, second, data: compare_data });
-        self.put(second, Work::Second { write, first, data: write_data });
+        self.put(first, Work::First { compare: compare.into(), second, data: compare_data });
+        self.put(second, Work::Second { write: write.into(), first, data: write_data });
         for (slot, device, fetch) in [(first, compare, fetch_first), (second, write, fetch_second)]
         {
             if !fetch {
@@ -543,13 +536,14 @@ impl Io {
                 Work::First { compare, second, data: Some(compare_data) },
                 Work::Second { write, first, data: Some(write_data) },
             ) => {
+                let device = *write;
                 self.put(first, Work::First { compare, second, data: None });
                 self.put(second, Work::Second { write, first, data: None });
-                if let Err(status) = self.queue.recheck(&write) {
+                if let Err(status) = self.queue.recheck(&device) {
                     let failure = DeviceFailure::Remote(status);
                     return self.fail_pair(first, second, failure, transport);
                 }
-                let DeviceOperation::Write { block, blocks, durable } = write.operation else {
+                let DeviceOperation::Write { block, blocks, durable } = device.operation else {
                     return;
                 };
                 let operation = Operation::CompareAndWrite {
@@ -560,7 +554,7 @@ impl Io {
                     durable,
                 };
                 let tag = devices::tag(self.id.index, second);
-                if core.devices.submit(write.device, tag, operation, &mut core.reactor) {
+                if core.devices.submit(device.device, tag, operation, &mut core.reactor) {
                     self.at_devices += 1;
                 } else {
                     self.fail_pair(first, second, DeviceFailure::Gone, transport);
@@ -606,6 +600,7 @@ impl Io {
     }
 }
 
+const _: () = assert!(size_of::<Work>() <= 48);
 const TRANSIENT: Status = Status::TRANSIENT_TRANSPORT_ERROR;
 
 impl Work {
@@ -616,8 +611,7 @@ impl Work {
             Self::Starved(device) | Self::Fetching(device) | Self::AtDevice(device) => {
                 Some(device.command_id)
             }
-            Self::Flushing { command_id, .. } => Some(*command_id),
-            Self::Held { command, .. } => Some(command.command_id.get()),
+            Self::Flushing { command_id, .. } | Self::Held { command_id, .. } => Some(*command_id),
             Self::First { compare, .. } => Some(compare.command_id),
             Self::Second { write, .. } => Some(write.command_id),
         }

@@ -18,6 +18,7 @@ use crate::{CloseReason, DEADLINE, KINDS, NEWS, Slot};
 #[derive(Debug)]
 struct SlotState {
     in_flight: bool,
+    command: Command,
     /// The host's buffer, while there is one.
     data: Borrower,
 }
@@ -72,7 +73,8 @@ impl Connection {
             Ok((seat, address)) => {
                 connection.seat = Some(seat);
                 if let Some(Request { host, data, over }) = incoming.request.take() {
-                    let state = |data| SlotState { in_flight: false, data };
+                    let state =
+                        |data| SlotState { in_flight: false, command: Command::default(), data };
                     connection.slots = data.into_iter().map(state).collect();
                     connection.events.reserve(connection.slots.len());
                     connection.over = over;
@@ -107,6 +109,11 @@ impl Connection {
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    pub(crate) fn command(&self, slot: Slot) -> Option<&Command> {
+        let state = self.slots.get(slot.index())?;
+        state.in_flight.then_some(&state.command)
     }
 
     pub(crate) fn has_events(&self) -> bool {
@@ -218,8 +225,9 @@ impl Connection {
     fn raise(&mut self, slot: Slot, command: Command) {
         let Some(state) = self.slots.get_mut(slot.index()) else { return };
         if !std::mem::replace(&mut state.in_flight, true) {
+            state.command = command;
             self.in_flight += 1;
-            self.events.push_back(Event::Command { slot, command, data: CapsuleData::None });
+            self.events.push_back(Event::Command { slot, data: CapsuleData::None });
         }
     }
 

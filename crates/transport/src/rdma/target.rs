@@ -42,6 +42,7 @@ enum Stage {
 #[derive(Debug, Default)]
 struct SlotState {
     in_flight: bool,
+    command: Command,
     remote: Option<Remote>,
     /// Where its data goes.
     buffer: Option<Buffer>,
@@ -249,6 +250,11 @@ impl Connection {
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    pub(crate) fn command(&self, slot: Slot) -> Option<&Command> {
+        let state = self.slots.get(slot.index())?;
+        state.in_flight.then_some(&state.command)
     }
 
     pub(crate) fn has_events(&self) -> bool {
@@ -524,9 +530,9 @@ impl Connection {
         }
         self.free.pop();
         if let Some(state) = self.slots.get_mut(usize::from(slot)) {
-            *state = SlotState { in_flight: true, remote, ..SlotState::default() };
+            *state = SlotState { in_flight: true, command, remote, ..SlotState::default() };
         }
-        self.events.push_back(Event::Command { slot: Slot(slot), command, data: capsule });
+        self.events.push_back(Event::Command { slot: Slot(slot), data: capsule });
         Ok(true)
     }
 

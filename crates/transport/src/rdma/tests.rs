@@ -90,7 +90,8 @@ impl Raw {
         while let Some(event) = self.target.poll_event() {
             let done = |id| Completion::new(id, Status::SUCCESS);
             match event {
-                Event::Command { slot, command, .. } => {
+                Event::Command { slot, .. } => {
+                    let command = self.target.command(slot).unwrap();
                     let id = command.command_id.get();
                     match command.opcode {
                         WRITE => {

@@ -34,7 +34,6 @@ enum Stage {
 #[derive(Debug, Default)]
 struct SlotState {
     in_flight: bool,
-    /// The command, until all of its in-capsule data has come.
     command: Command,
     /// Where its data goes.
     buffer: Option<Buffer>,
@@ -182,6 +181,11 @@ impl Connection {
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    pub(crate) fn command(&self, slot: Slot) -> Option<&Command> {
+        let state = self.slots.get(slot.index())?;
+        state.in_flight.then_some(&state.command)
     }
 
     pub(crate) fn has_events(&self) -> bool {
@@ -395,17 +399,17 @@ impl Connection {
         let Some(command) = self.session.command() else { return };
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
         state.in_flight = true;
+        state.command = *command;
         if data_length == 0 {
-            let data = match command.data_pointer.location() {
+            let data = match state.command.data_pointer.location() {
                 Ok(Location::InCapsule { length, .. }) if length > 0 => {
                     CapsuleData::Invalid(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
                 }
                 _ => CapsuleData::None,
             };
-            self.events.push_back(Event::Command { slot: Slot(slot), command: *command, data });
+            self.events.push_back(Event::Command { slot: Slot(slot), data });
             return self.reach_connect();
         }
-        state.command = *command;
         let bytes = usize::try_from(data_length).unwrap_or(usize::MAX);
         self.starved = Some(Starved { slot, bytes });
         self.retry(reactor);
@@ -439,12 +443,11 @@ impl Connection {
 
     fn handle_capsule_end(&mut self, slot: u16, intact: bool) {
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
-        let command = state.command;
         let data = match state.buffer.take() {
-            Some(buffer) if intact => capsule_data(&command, buffer),
+            Some(buffer) if intact => capsule_data(&state.command, buffer),
             _ => CapsuleData::Corrupt,
         };
-        self.events.push_back(Event::Command { slot: Slot(slot), command, data });
+        self.events.push_back(Event::Command { slot: Slot(slot), data });
         self.reach_connect();
     }
 

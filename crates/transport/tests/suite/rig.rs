@@ -188,7 +188,8 @@ impl Target {
     fn keep(&mut self, reactor: &mut Reactor, tag: u32, mut connection: TargetConnection) {
         while let Some(event) = connection.poll_event() {
             match event {
-                Event::Command { slot, command, data } => {
+                Event::Command { slot, data } => {
+                    let command = *connection.command(slot).expect("it came");
                     self.commands += 1;
                     self.execute(reactor, tag, &mut connection, slot, &command, data);
                 }

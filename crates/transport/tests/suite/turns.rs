@@ -107,7 +107,7 @@ impl Ends {
 
     fn command(&mut self) -> (Slot, Command) {
         match self.target_event() {
-            Event::Command { slot, command, .. } => (slot, command),
+            Event::Command { slot, .. } => (slot, *self.target().command(slot).expect("it came")),
             other => panic!("{other:?}"),
         }
     }
@@ -190,7 +190,8 @@ fn a_connection_moves_to_another_reactor_with_connect() {
                 target.handle(&mut second, completion);
             }
             while let Some(event) = target.poll_event() {
-                let Event::Command { slot, command, .. } = event else { panic!("{event:?}") };
+                let Event::Command { slot, .. } = event else { panic!("{event:?}") };
+                let command = *target.command(slot).expect("it came");
                 let mut buffer = second.pool().take(50_000).expect("a buffer");
                 buffer.copy_from_slice(&pattern(5, 50_000));
                 target.send(slot, buffer, success(&command));
