@@ -141,12 +141,21 @@ struct Shape {
     data_length: u32,
 }
 
+/// A common header that was found good, and the shape that it stands for.
+type Known = ([u8; COMMON_HEADER_LENGTH], Shape);
+
+/// How many of these are kept: enough for PDUs that come in turns.
+const KNOWN: usize = 4;
+
 /// The parser of one direction of a connection.
 #[derive(Debug)]
 pub struct Framing {
     direction: Direction,
     parameters: Parameters,
     state: State,
+    /// The latest common header of each PDU type, mostly the same as the next. No two types of a
+    /// direction with which commands are carried out share a place.
+    known: [Option<Known>; KNOWN],
     header: [u8; HEADER_LENGTH_MAX],
     filled: usize,
     offset: u32,
@@ -163,6 +172,7 @@ impl Framing {
             direction,
             parameters: Parameters { header_digest: false, data_digest: false, alignment: 4 },
             state: State::Start,
+            known: [None; KNOWN],
             header: [0; HEADER_LENGTH_MAX],
             filled: 0,
             offset: 0,
@@ -175,6 +185,7 @@ impl Framing {
     /// From the next PDU on, they look like this.
     pub fn set_parameters(&mut self, parameters: Parameters) {
         self.parameters = parameters;
+        self.known = [None; KNOWN];
     }
 
     /// Takes input up to the next thing worth saying.
@@ -250,7 +261,7 @@ impl Framing {
             State::Start => {
                 self.filled = 0;
                 // Mostly all of the header is there and good: then it is collected at once.
-                CommonHeader::view(input).ok().and_then(|common| self.shape(common).ok())
+                self.expect(input)
             }
             _ => None,
         };
@@ -267,6 +278,20 @@ impl Framing {
             return Ok(Progress::Starved);
         }
         self.finish_header(shape).map(Progress::Header)
+    }
+
+    /// The shape of the PDU that the input begins with, if its common header is there and good.
+    fn expect(&mut self, input: &[u8]) -> Option<Shape> {
+        let bytes = input.first_chunk::<COMMON_HEADER_LENGTH>()?;
+        let place = usize::from(bytes[0] >> 1) % KNOWN;
+        if let Some((known, shape)) = &self.known[place]
+            && known == bytes
+        {
+            return Some(*shape);
+        }
+        let shape = self.shape(CommonHeader::view(bytes).ok()?).ok()?;
+        self.known[place] = Some((*bytes, shape));
+        Some(shape)
     }
 
     /// Fills the header up to `wanted` bytes; false if there are not enough.

@@ -53,14 +53,14 @@ impl<'a> Source<'a> {
 
 /// What a stream said, with neighbouring pieces of data put together.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+pub(super) enum Said {
     Header(Header),
     Data(Vec<u8>),
     End(bool),
     Fault(Fault),
 }
 
-fn listen(framing: &mut Framing, pieces: &[&[u8]]) -> Vec<Said> {
+pub(super) fn listen(framing: &mut Framing, pieces: &[&[u8]]) -> Vec<Said> {
     let mut said = Vec::new();
     for piece in pieces {
         let mut input = *piece;

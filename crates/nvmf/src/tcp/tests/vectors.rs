@@ -323,6 +323,37 @@ fn a_flipped_bit_is_found() {
     }
 }
 
+/// Common headers that were good are remembered: that must not show.
+#[test]
+fn a_parser_with_a_past_reads_like_a_new_one() {
+    let all = vectors();
+    for (before, vector) in all.iter().flat_map(|one| all.iter().map(move |other| (one, other))) {
+        if before.direction != vector.direction {
+            continue;
+        }
+        let flipped = (0..64).map(|bit: usize| {
+            let mut bytes = vector.bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            bytes
+        });
+        // What was good before may not be with other parameters.
+        for bytes in flipped.chain([vector.bytes.clone(), before.bytes.clone()]) {
+            let mut new = Framing::new(vector.direction);
+            new.set_parameters(vector.parameters);
+            let mut old = Framing::new(vector.direction);
+            old.set_parameters(before.parameters);
+            let past = fuzzing::listen(&mut old, &[&before.bytes]);
+            assert!(!past.iter().any(|said| matches!(said, fuzzing::Said::Fault(_))));
+            if before.parameters != vector.parameters {
+                old.set_parameters(vector.parameters);
+            }
+            let expected = fuzzing::listen(&mut new, &[&bytes]);
+            let found = fuzzing::listen(&mut old, &[&bytes]);
+            assert_eq!(found, expected, "{bytes:02x?} after {}", before.name);
+        }
+    }
+}
+
 #[test]
 fn direct_data_is_digested_like_any_other() {
     let all = vectors();
