@@ -3,9 +3,10 @@
 //! Such a copy may yield any mixture of old and new bytes; the version check around it decides
 //! whether it counts. But to the language a plain copy of memory that is being written is
 //! undefined behaviour, however it is checked afterwards. So the copy is not done by the language:
-//! on x86-64 it is `rep movsb`, of which the compiler knows nothing but that it reads and writes
-//! memory, and which the machine does as fast as any copy of what is in the cache. Elsewhere it is
-//! done in relaxed atomic words.
+//! on x86-64 it is machine code of which the compiler knows nothing but that it reads and writes
+//! memory: `rep movsb`, which the machine does as fast as any copy of what is in the cache, or
+//! loads and stores where there is so little that its beginning would take longest. Elsewhere it
+//! is done in relaxed atomic words.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use by_string_instruction::{fill, load, prefetch, store};
@@ -18,6 +19,8 @@ mod by_string_instruction {
     use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
     const LINE_BYTES: usize = 64;
+    /// Up to so many bytes are copied a line at a time.
+    const LINES_BYTES_MAX: usize = 1024;
 
     /// Begins to fetch `len` bytes into the cache, its second level: what several requests wait for
     /// does not fit into the first. Nothing is read in the language's sense: any address will do.
@@ -35,6 +38,10 @@ mod by_string_instruction {
     /// `from` must be valid for reads (others may write it meanwhile) and `to` for writes by us
     /// alone.
     pub(in super::super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
+        if (1..=LINES_BYTES_MAX).contains(&len) && len.is_multiple_of(LINE_BYTES) {
+            // SAFETY: the caller vouches for both ranges; there are whole lines, and some.
+            return unsafe { load_lines(from, to, len) };
+        }
         // SAFETY: the caller vouches for both ranges. The direction flag is clear between
         // statements, so the copy runs upwards; only the three registers change.
         unsafe {
@@ -44,6 +51,40 @@ mod by_string_instruction {
                 inout("rsi") from => _,
                 inout("rdi") to => _,
                 options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// As [`load`], for a multiple of a line's bytes that is not zero.
+    ///
+    /// # Safety
+    /// As for [`load`].
+    unsafe fn load_lines(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the caller vouches for both ranges, and a line of `len` is done in each round;
+        // these registers change, and flags.
+        unsafe {
+            asm!(
+                "2:",
+                "movups {a}, [{from}]",
+                "movups {b}, [{from} + 16]",
+                "movups {c}, [{from} + 32]",
+                "movups {d}, [{from} + 48]",
+                "movups [{to}], {a}",
+                "movups [{to} + 16], {b}",
+                "movups [{to} + 32], {c}",
+                "movups [{to} + 48], {d}",
+                "add {from}, 64",
+                "add {to}, 64",
+                "sub {left}, 64",
+                "jnz 2b",
+                from = inout(reg) from => _,
+                to = inout(reg) to => _,
+                left = inout(reg) len => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack)
             );
         }
     }
@@ -159,13 +200,15 @@ mod tests {
     type Copy = unsafe fn(*const u8, *mut u8, usize);
     type Fill = unsafe fn(*mut u8, usize);
 
-    /// At every alignment and length around the word size, nothing but the range changes.
+    /// At every alignment and length around the word size, and lengths around whole lines, nothing
+    /// but the range changes.
     fn check(load: Copy, store: Copy, fill: Fill) {
+        let lines = [63, 64, 65, 128, 500, 512, 1023, 1024, 1025, 1088];
         for start in 0..9 {
-            for len in 0..40 {
-                let source: Vec<u8> = (1..=64).collect();
+            for len in (0..40).chain(lines) {
+                let source: Vec<u8> = (1..=251).cycle().take(1200).collect();
                 for copy in [load, store] {
-                    let mut target = [0xee; 64];
+                    let mut target = [0xee; 1200];
                     // SAFETY: both ranges lie inside their vectors.
                     unsafe { copy(source[start..].as_ptr(), target[3..].as_mut_ptr(), len) };
                     assert_eq!(target[3..3 + len], source[start..start + len]);
