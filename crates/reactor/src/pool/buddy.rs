@@ -1,15 +1,15 @@
 //! Which pages are free: a binary buddy allocator that knows page numbers only.
 //!
-//! Blocks that were given back last are kept as they are, for the next who wants one like them:
-//! the buffers of a turn's commands, and a receive buffer that comes and goes every turn, are not
-//! split and joined each time.
+//! Some of the blocks of each order that are given back are kept as they are, for the next who
+//! wants one like them: the buffers of a turn's commands, and a receive buffer that comes and goes
+//! every turn, are not split and joined each time.
 
 /// Orders 0..=10: blocks of 1 to 1024 pages (4 KiB to 4 MiB).
 pub(super) const ORDERS: usize = 11;
 /// Pages of the largest block.
 pub(super) const CHUNK_PAGES: u32 = 1 << (ORDERS - 1);
-/// As many pages of an order are kept at most, or one block: what is kept must not make the next
-/// who wants a larger one touch memory that has never been used.
+/// As many pages of an order are kept at most, or one block. Who wants a larger block while these
+/// are apart may get memory that has never been touched: no more than this.
 const KEPT_PAGES: u32 = 64;
 
 const NONE: u32 = u32::MAX;

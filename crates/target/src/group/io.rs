@@ -44,8 +44,7 @@ pub(crate) struct Io {
     closed: bool,
 }
 
-/// How far the command in a slot has come. What is rare lies in boxes: this changes with every
-/// command.
+/// How far the command in a slot has come. This changes with every command, and is kept small.
 #[derive(Debug, Default)]
 enum Work {
     /// No command, or one that is answered.
@@ -62,9 +61,9 @@ enum Work {
     /// The first half of a fused pair, perhaps with its data.
     Held { command_id: u16, data: Option<Buffer> },
     /// The first half, which waits for its data or the second's.
-    First { compare: Box<DeviceCommand>, second: Slot, data: Option<Buffer> },
+    First { compare: DeviceCommand, second: Slot, data: Option<Buffer> },
     /// The second half, which waits for its data or the first's, or is at a device for both.
-    Second { write: Box<DeviceCommand>, first: Slot, data: Option<Buffer> },
+    Second { write: DeviceCommand, first: Slot, data: Option<Buffer> },
 }
 
 /// What became of another try to get a buffer.
@@ -505,8 +504,8 @@ impl Io {
         };
         let fetch_first = compare_data.is_none();
         let fetch_second = write_data.is_none();
-        self.put(first, Work::First { compare: compare.into(), second, data: compare_data });
-        self.put(second, Work::Second { write: write.into(), first, data: write_data });
+        self.put(first, Work::First { compare, second, data: compare_data });
+        self.put(second, Work::Second { write, first, data: write_data });
         for (slot, device, fetch) in [(first, compare, fetch_first), (second, write, fetch_second)]
         {
             if !fetch {
@@ -536,14 +535,13 @@ impl Io {
                 Work::First { compare, second, data: Some(compare_data) },
                 Work::Second { write, first, data: Some(write_data) },
             ) => {
-                let device = *write;
                 self.put(first, Work::First { compare, second, data: None });
                 self.put(second, Work::Second { write, first, data: None });
-                if let Err(status) = self.queue.recheck(&device) {
+                if let Err(status) = self.queue.recheck(&write) {
                     let failure = DeviceFailure::Remote(status);
                     return self.fail_pair(first, second, failure, transport);
                 }
-                let DeviceOperation::Write { block, blocks, durable } = device.operation else {
+                let DeviceOperation::Write { block, blocks, durable } = write.operation else {
                     return;
                 };
                 let operation = Operation::CompareAndWrite {
@@ -554,7 +552,7 @@ impl Io {
                     durable,
                 };
                 let tag = devices::tag(self.id.index, second);
-                if core.devices.submit(device.device, tag, operation, &mut core.reactor) {
+                if core.devices.submit(write.device, tag, operation, &mut core.reactor) {
                     self.at_devices += 1;
                 } else {
                     self.fail_pair(first, second, DeviceFailure::Gone, transport);
@@ -600,7 +598,7 @@ impl Io {
     }
 }
 
-const _: () = assert!(size_of::<Work>() <= 48);
+const _: () = assert!(size_of::<Work>() <= 64);
 const TRANSIENT: Status = Status::TRANSIENT_TRANSPORT_ERROR;
 
 impl Work {

@@ -80,6 +80,8 @@ pub(crate) struct DetachedConnection {
     stream: Stream,
     session: Session,
     limits: Limits,
+    /// Its Connect, which is in flight.
+    command: Command,
     input: Vec<u8>,
 }
 
@@ -107,9 +109,16 @@ impl Connection {
         }
         let Some(socket) = self.link.take_socket(reactor) else { return Err(self) };
         let input = self.link.input.as_ref().map(|input| input.bytes().to_vec());
+        let command = self.command(Slot(0)).copied().unwrap_or_default();
         let Self { session, limits, .. } = *self;
         let stream = reactor.take_stream(socket);
-        Ok(DetachedConnection { stream, session, limits, input: input.unwrap_or_default() })
+        Ok(DetachedConnection {
+            stream,
+            session,
+            limits,
+            command,
+            input: input.unwrap_or_default(),
+        })
     }
 
     pub(crate) fn attach(
@@ -118,12 +127,12 @@ impl Connection {
         tag: u32,
         detached: DetachedConnection,
     ) -> io::Result<Self> {
-        let DetachedConnection { stream, session, limits, input } = detached;
+        let DetachedConnection { stream, session, limits, command, input } = detached;
         let socket = reactor.add_stream(stream)?;
         let mut connection = Self::new(owner, tag, socket, session, limits);
         connection.link.input = (!input.is_empty()).then(|| Input::parked(input));
         connection.stage = Stage::Connecting;
-        connection.slots[0].in_flight = true;
+        connection.slots[0] = SlotState { in_flight: true, command, ..SlotState::default() };
         connection.link.set_deadline(reactor, limits.handshake_timeout);
         Ok(connection)
     }

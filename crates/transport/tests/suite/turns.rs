@@ -170,8 +170,10 @@ fn a_connection_moves_to_another_reactor_with_connect() {
         });
         let mut target = TargetConnection::attach(&mut second, TARGET, 7, moved).expect("room");
         assert_eq!(target.local_address(&second).expect("an address"), address);
+        assert_eq!(target.command(Slot(0)), Some(&connect));
         target.set_queue(32, true);
         target.complete(Slot(0), success(&connect));
+        assert_eq!(target.command(Slot(0)), None, "it is answered");
         target.flush(&mut second);
         assert!(matches!(ends.host_event(), HostEvent::Completed { .. }));
 
@@ -195,6 +197,7 @@ fn a_connection_moves_to_another_reactor_with_connect() {
                 let mut buffer = second.pool().take(50_000).expect("a buffer");
                 buffer.copy_from_slice(&pattern(5, 50_000));
                 target.send(slot, buffer, success(&command));
+                assert_eq!(target.command(slot), None, "it is answered");
             }
             target.flush(&mut second);
         };
