@@ -8,8 +8,8 @@
 pub(super) const ORDERS: usize = 11;
 /// Pages of the largest block.
 pub(super) const CHUNK_PAGES: u32 = 1 << (ORDERS - 1);
-/// As many pages of an order are kept at most, or one block. Who wants a larger block while these
-/// are apart may get memory that has never been touched: no more than this.
+/// As many pages of an order are kept at most, or one block: who wants a larger block while these
+/// are apart may get memory that has never been touched.
 const KEPT_PAGES: u32 = 64;
 
 const NONE: u32 = u32::MAX;
