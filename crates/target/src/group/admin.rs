@@ -34,8 +34,6 @@ pub(crate) struct Admin {
     protecting: BTreeMap<u16, u32>,
     /// The flushes of these, by the command's slot.
     flushing: BTreeMap<Slot, u16>,
-    /// Commands whose data is on its way.
-    fetching: BTreeMap<Slot, Command>,
     /// What the timer is set to.
     deadline: Option<Duration>,
     /// Why the connection is gone, if it is; the I/O queues may not be.
@@ -68,7 +66,6 @@ impl Admin {
             pending: BTreeMap::new(),
             protecting: BTreeMap::new(),
             flushing: BTreeMap::new(),
-            fetching: BTreeMap::new(),
             deadline: None,
             closed: None,
         }
@@ -372,7 +369,7 @@ impl Admin {
         transport: &mut TargetConnection,
         core: &mut Core,
     ) {
-        let Some(command) = self.fetching.remove(&slot) else { return };
+        let Some(command) = transport.command(slot).copied() else { return };
         match result {
             Ok(()) => self.execute(slot, command, data, true, transport, core),
             Err(DataDigestError) => {
@@ -417,10 +414,7 @@ impl Admin {
                     Err(status) => Err(status),
                 };
                 match wanted {
-                    Ok(buffer) => {
-                        self.fetching.insert(slot, command);
-                        transport.receive(slot, buffer);
-                    }
+                    Ok(buffer) => transport.receive(slot, buffer),
                     Err(status) => {
                         transport.complete(slot, self.controller.reject(&command, status));
                     }

@@ -29,8 +29,8 @@ impl Connection {
             core.admin_buffer(bytes as usize).ok_or(ConnectError::status(Status::INTERNAL_ERROR))
         });
         match (buffer, &mut self.role) {
-            (Ok(buffer), Role::Stranger { fetching: fetching @ None }) => {
-                *fetching = Some(command);
+            (Ok(buffer), Role::Stranger { fetching: fetching @ false }) => {
+                *fetching = true;
                 self.transport.receive(slot, buffer);
             }
             (Ok(_), _) => {
@@ -233,7 +233,7 @@ impl Connection {
         let (slot, command_id) = (connecting.slot, connecting.request.command_id);
         core.reactor.clear_timer(timer(GATES, self.id));
         self.transport.complete(slot, error.completion(command_id));
-        self.role = Role::Stranger { fetching: None };
+        self.role = Role::Stranger { fetching: false };
         if std::mem::take(&mut self.placed) {
             core.directory.unplace_queue(core.id);
         }

@@ -1,7 +1,7 @@
 //! One connection of a host, through its roles: a stranger, one that waits for its Connect to be
 //! answered, an admin queue or an I/O queue, and one whose last commands are still at a device.
 
-use weft_nvme::{Command, Status};
+use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
 use weft_reactor::{Buffer, Owner, Reactor, Token};
@@ -34,8 +34,8 @@ pub(crate) struct Connection {
 pub(crate) enum Role {
     /// Nobody yet: only Connect is taken.
     Stranger {
-        /// A Connect whose data is on its way.
-        fetching: Option<Command>,
+        /// The data of a Connect is on its way.
+        fetching: bool,
     },
     /// Its Connect waits for an answer.
     Connecting(Box<Connecting>),
@@ -86,7 +86,7 @@ impl Connection {
     ) -> Self {
         let transport =
             TargetConnection::accept(reactor, CONNECTIONS, transport_tag(id), socket, limits);
-        let role = Role::Stranger { fetching: None };
+        let role = Role::Stranger { fetching: false };
         Self::new(id, route, transport, role, false)
     }
 
@@ -101,7 +101,7 @@ impl Connection {
         let tag = transport_tag(id);
         let accept = TargetConnection::accept_incoming;
         let transport = accept(reactor, CONNECTIONS, tag, incoming, limits);
-        Self::new(id, route, transport, Role::Stranger { fetching: None }, true)
+        Self::new(id, route, transport, Role::Stranger { fetching: false }, true)
     }
 
     /// A connection that came from another group; its Connect is in slot 0.
@@ -114,7 +114,7 @@ impl Connection {
     ) -> std::io::Result<Self> {
         let transport =
             TargetConnection::attach(reactor, CONNECTIONS, transport_tag(id), detached)?;
-        let role = Role::Stranger { fetching: None };
+        let role = Role::Stranger { fetching: false };
         let mut connection = Self::new(id, route, transport, role, true);
         connection.begin_connecting(Slot(0), request);
         Ok(connection)
@@ -290,7 +290,8 @@ impl Connection {
         core: &mut Core,
     ) -> Fate {
         let Role::Stranger { fetching } = &mut self.role else { return Fate::Stay };
-        let Some(command) = fetching.take() else { return Fate::Stay };
+        *fetching = false;
+        let Some(command) = self.transport.command(slot).copied() else { return Fate::Stay };
         match result {
             Ok(()) => self.connect(slot, command, &buffer, core),
             Err(_) => {
