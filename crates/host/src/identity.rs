@@ -35,8 +35,8 @@ pub(crate) fn uuid_in(nqn: &Nqn) -> Option<[u8; 16]> {
 }
 
 fn from_uuid(uuid: Uuid) -> Identity {
-    let name = format!("{}{uuid}", Nqn::UUID_PREFIX);
-    Identity { nqn: name.parse().unwrap_or(Nqn::DISCOVERY), id: uuid.into_bytes() }
+    let id = uuid.into_bytes();
+    Identity { nqn: Nqn::from_uuid(id), id }
 }
 
 fn read_identity(nqn_file: &Path, id_file: &Path) -> Option<Identity> {

@@ -72,6 +72,26 @@ impl Nqn {
         Self { length: ascii.len() as u8, text }
     }
 
+    /// The name made from a UUID.
+    #[must_use]
+    pub fn from_uuid(uuid: [u8; 16]) -> Self {
+        let hexadecimal = |nibble: u8| match nibble {
+            0..=9 => b'0' + nibble,
+            _ => b'a' + nibble - 10,
+        };
+        let digits = uuid.into_iter().enumerate().flat_map(|(index, byte)| {
+            let hyphen = matches!(index, 4 | 6 | 8 | 10).then_some(b'-');
+            hyphen.into_iter().chain([hexadecimal(byte >> 4), hexadecimal(byte & 0xf)])
+        });
+        let mut name = Self { length: 0, text: [0; NQN_LENGTH_MAX] };
+        for (place, character) in name.text.iter_mut().zip(Self::UUID_PREFIX.bytes().chain(digits))
+        {
+            *place = character;
+            name.length += 1;
+        }
+        name
+    }
+
     /// The name that these bytes are, all of them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, InvalidNqn> {
         if bytes.is_empty() {
@@ -214,6 +234,13 @@ mod tests {
             assert_eq!(Nqn::from_field(&nqn.to_field()), Ok(nqn));
             assert_eq!(&nqn, text);
         }
+    }
+
+    #[test]
+    fn a_uuid_makes_a_name() {
+        let uuid = 0x0f01_fb42_9f7f_4856_b0b3_51e6_0b8d_e349_u128.to_be_bytes();
+        let name = "nqn.2014-08.org.nvmexpress:uuid:0f01fb42-9f7f-4856-b0b3-51e60b8de349";
+        assert_eq!(&Nqn::from_uuid(uuid), name);
     }
 
     #[test]

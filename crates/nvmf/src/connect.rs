@@ -16,6 +16,7 @@ use weft_nvme::fabrics::{
     ADMIN_QUEUE_ENTRIES_MIN, CONTROLLER_ID_DYNAMIC, CONTROLLER_ID_STATIC, Connect, ConnectData,
     InvalidParameter, RECORD_FORMAT,
 };
+use weft_nvme::nqn::InvalidNqn;
 use weft_nvme::{Command, Completion, FabricsType, Nqn, Status, Wire};
 
 use crate::subsystem::{ControllerModel, SubsystemView};
@@ -43,7 +44,7 @@ pub struct ConnectRequest {
     pub controller_id: u16,
     /// The subsystem's name.
     pub subsystem: Nqn,
-    /// The host's name.
+    /// The host's name: the one made from its identifier, if it gave none.
     pub host: Nqn,
 }
 
@@ -116,7 +117,12 @@ impl ConnectRequest {
         let data = ConnectData::view(data)
             .map_err(|_| ConnectError::status(Status::DATA_SGL_LENGTH_INVALID.with_dnr()))?;
         let subsystem = data.subsystem().map_err(|_| ConnectError::unknown_subsystem())?;
-        let host = data.host().map_err(|_| ConnectError::invalid(InvalidParameter::HOST_NQN))?;
+        let host = match data.host() {
+            // The Linux target asks for a name only if not every host is allowed, and SPDK's load
+            // generator gives none unless it is told to.
+            Err(InvalidNqn::Empty) => Nqn::from_uuid(data.host_id),
+            named => named.map_err(|_| ConnectError::invalid(InvalidParameter::HOST_NQN))?,
+        };
         let entries = connect.submission_queue_entries();
         let smallest = match connect.queue_id {
             0 => u32::from(ADMIN_QUEUE_ENTRIES_MIN),
@@ -361,6 +367,14 @@ mod tests {
         assert_eq!(refuse(&connect_command(0, 31), data.bytes()), (INVALID, 0x1_0200));
         data.host_nqn = [b'h'; 256];
         assert_eq!(refuse(&connect_command(0, 31), data.bytes()), (INVALID, 0x1_0200));
+    }
+
+    #[test]
+    fn a_host_without_a_name_goes_by_its_identifier() {
+        let mut data = connect_data(DYNAMIC);
+        data.host_nqn = [0; 256];
+        let parsed = ConnectRequest::parse(&connect_command(0, 31), data.bytes()).unwrap();
+        assert_eq!(parsed.host, Nqn::from_uuid(HOST_ID));
     }
 
     #[test]

@@ -196,11 +196,11 @@ impl TargetConnection {
         }
     }
 
-    /// Connect was accepted: how many commands may be in flight, and whether the queue uses SQ
-    /// flow control. To be called before Connect is completed.
-    pub fn set_queue(&mut self, depth: u16, sq_flow_control: bool) {
+    /// Connect was accepted: which queue it is, how many commands may be in flight, and whether the
+    /// queue uses SQ flow control. To be called before Connect is completed.
+    pub fn set_queue(&mut self, queue_id: u16, depth: u16, sq_flow_control: bool) {
         match &mut self.inner {
-            Inner::Tcp(connection) => connection.set_queue(depth, sq_flow_control),
+            Inner::Tcp(connection) => connection.set_queue(queue_id, depth, sq_flow_control),
             Inner::Rdma(connection) => connection.set_queue(depth),
             Inner::Loopback(connection) => connection.set_queue(),
         }

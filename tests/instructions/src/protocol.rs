@@ -127,7 +127,7 @@ impl Pair {
             to_host: Wire::default(),
             completed: 0,
         };
-        pair.target.set_queue(DEPTH, script.flow_control);
+        pair.target.set_queue(1, DEPTH, script.flow_control);
         pair.host.start(&mut pair.to_target);
         pair.serve();
         pair.finish();

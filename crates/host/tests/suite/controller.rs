@@ -461,7 +461,7 @@ impl TestTarget {
         connection.queue_id = connect.queue_id;
         let depth = u16::try_from(connect.submission_queue_entries() - 1).expect("a short queue");
         let flow_control = !connect.attributes.disable_flow_control();
-        connection.inner.set_queue(depth, flow_control);
+        connection.inner.set_queue(connect.queue_id, depth, flow_control);
         success().with_result(ConnectResult(0).with_controller_id(id).0.into())
     }
 

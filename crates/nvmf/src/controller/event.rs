@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use weft_nvme::event::Event;
 use weft_nvme::log_page::LogPageId;
+use weft_nvme::property::ShutdownNotification;
 use weft_nvme::{Command, Status};
 
 use super::Controller;
@@ -125,8 +126,11 @@ impl Controller {
         }
     }
 
-    /// Sends the events that are raised, as long as requests wait.
+    /// Sends the events that are raised, as long as requests wait; none after a shutdown.
     pub(super) fn deliver_events(&mut self) {
+        if self.configuration.shutdown_notification() != ShutdownNotification::NONE {
+            return;
+        }
         while let Some((request, event)) = self.events.next() {
             let completion = self.completion(request, Status::SUCCESS);
             self.complete_late(completion.with_dword0(event.0));

@@ -136,7 +136,10 @@ impl Controller {
         self.resetting = true;
         self.shutting_down = false;
         self.status = self.status.with_shutdown_status(ShutdownStatus::NORMAL_OPERATION);
-        self.give_up_waiting();
+        for command_id in self.events.take_requests() {
+            self.complete_late(self.completion(command_id, Status::ABORT_REQUESTED));
+        }
+        self.finish_all_aborts();
         self.features.reset(&self.view);
         self.shared.set_write_cache(true);
         self.events.reset();
@@ -144,11 +147,13 @@ impl Controller {
         self.end_queues(EndReason::Reset, now);
     }
 
-    /// SHN 0 to 1: a shutdown, normal or abrupt.
+    /// SHN 0 to 1: a shutdown, normal or abrupt. Asynchronous Event Requests that wait get no
+    /// answer any more, as with the Linux target: SPDK's host has given them up before it says
+    /// that it shuts down, and takes their identifiers for the commands that do it.
     fn shut_down(&mut self, now: Duration) {
         self.shutting_down = true;
         self.status = self.status.with_shutdown_status(ShutdownStatus::OCCURRING);
-        self.give_up_waiting();
+        self.finish_all_aborts();
         self.end_queues(EndReason::Shutdown, now);
     }
 
@@ -158,14 +163,6 @@ impl Controller {
             self.effects.push_back(Effect::EndQueues(reason));
         }
         self.finish_ending();
-    }
-
-    /// Answers the Asynchronous Event Requests that wait, and the Aborts.
-    fn give_up_waiting(&mut self) {
-        for command_id in self.events.take_requests() {
-            self.complete_late(self.completion(command_id, Status::ABORT_REQUESTED));
-        }
-        self.finish_all_aborts();
     }
 }
 

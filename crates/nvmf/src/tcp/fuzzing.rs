@@ -202,7 +202,10 @@ pub fn target_session(input: &[u8]) {
             3 | 4 => model.feed_data(&mut source),
             5 => model.act(&mut source),
             6 => model.feed_request(&mut source),
-            _ => model.session.set_queue(source.word() % 64, source.flag()),
+            _ => {
+                let queue_id = source.word() % 2;
+                model.session.set_queue(queue_id, source.word() % 64, source.flag());
+            }
         }
         model.reader.read();
         if !model.ended {

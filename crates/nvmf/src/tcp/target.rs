@@ -30,7 +30,7 @@ const CAPSULE_COMMAND_ID: u32 = 10;
 const DATA_COMMAND_ID: u32 = 8;
 const TRANSFER_TAG: u32 = 10;
 
-/// Words of the set of command identifiers in flight: a bit for each.
+/// Words of a set of command identifiers.
 const COMMAND_ID_WORDS: usize = (1 << 16) / 64;
 
 /// What a controller's side may be configured to.
@@ -170,7 +170,7 @@ pub struct Session {
     sq_flow_control: bool,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Empty until the first command.
+    /// The command identifiers in flight, if none may be used twice: a bit for each.
     command_ids: Vec<u64>,
     current: Current,
 }
@@ -195,13 +195,20 @@ impl Session {
         session
     }
 
-    /// After Connect: how many commands may be in flight, and whether the queue uses SQ flow
-    /// control (if it does not, a read's last C2HData stands for its completion as well).
+    /// After Connect: which queue it is, how many commands may be in flight, and whether the queue
+    /// uses SQ flow control (if it does not, a read's last C2HData stands for its completion as
+    /// well).
     ///
-    /// The number only grows, to [`SLOTS_MAX`] at most.
-    pub fn set_queue(&mut self, depth: u16, sq_flow_control: bool) {
+    /// The number only grows, to [`SLOTS_MAX`] at most. On an I/O queue a command identifier that
+    /// is in flight ends the session: a status would go to the wrong one of two commands that the
+    /// host cannot tell apart, and so would data. On the admin queue the controller has the say: a
+    /// host may have given up an Asynchronous Event Request that still waits.
+    pub fn set_queue(&mut self, queue_id: u16, depth: u16, sq_flow_control: bool) {
         self.sq_flow_control = sq_flow_control;
         self.add_slots(depth.min(SLOTS_MAX));
+        if queue_id != 0 {
+            self.command_ids.resize(COMMAND_ID_WORDS, 0);
+        }
     }
 
     /// What the handshake has agreed, once it has.
@@ -424,20 +431,16 @@ impl Session {
         if data_length > self.config.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES) {
             return Err(Fault::limit("in-capsule data is longer than IOCCSZ allows"));
         }
-        if self.command_ids.is_empty() {
-            self.command_ids = vec![0; COMMAND_ID_WORDS];
-        }
-        let word = &mut self.command_ids[usize::from(command_id / 64)];
-        let bit = 1 << (command_id % 64);
-        if *word & bit != 0 {
-            // A status would go to the wrong one of two commands that the host cannot tell
-            // apart, and so would data.
-            return Err(Fault::field(CAPSULE_COMMAND_ID, "command identifier is in flight"));
+        if let Some(word) = self.command_ids.get_mut(usize::from(command_id / 64)) {
+            let bit = 1 << (command_id % 64);
+            if *word & bit != 0 {
+                return Err(Fault::field(CAPSULE_COMMAND_ID, "command identifier is in flight"));
+            }
+            *word |= bit;
         }
         let Some(slot) = self.free.pop() else {
             return Err(Fault::sequence("more commands than the queue has entries"));
         };
-        *word |= bit;
         let entry = &mut self.slots[usize::from(slot)];
         entry.command_id = command_id;
         entry.phase = if data_length > 0 { SlotPhase::Capsule } else { SlotPhase::Owned };

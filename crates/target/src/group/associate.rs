@@ -151,7 +151,11 @@ impl Connection {
         let view = core.snapshot.view(&request.subsystem, self.route.port_id);
         match (result, view) {
             (Ok(grant), Some(view)) => {
-                self.transport.set_queue(depth(request.entries), request.flow_control);
+                self.transport.set_queue(
+                    request.queue_id,
+                    depth(request.entries),
+                    request.flow_control,
+                );
                 self.transport.complete(slot, grant.completion());
                 self.role = Role::Io(Box::new(Io::new(
                     self.id,
@@ -211,7 +215,7 @@ impl Connection {
         let controller = Controller::new(Arc::clone(&view), &request, controller_id, local, now);
         let keyed = self.transport.is_keyed();
         let controller = if keyed { controller.over_rdma() } else { controller };
-        self.transport.set_queue(depth(request.entries), request.flow_control);
+        self.transport.set_queue(request.queue_id, depth(request.entries), request.flow_control);
         self.transport.complete(slot, controller.connect_completion());
         log::info!(
             "{}: {} connected to {} as controller {controller_id}",

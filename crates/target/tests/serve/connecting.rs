@@ -1,6 +1,7 @@
 //! Who may connect, and what is said to those who may not.
 
-use weft_nvme::fabrics::InvalidParameter;
+use weft_nvme::fabrics::{ConnectData, InvalidParameter};
+use weft_nvme::property::Offset;
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::tcp::DigestOptions;
 use weft_nvme::{AdminOpcode, Command, Status, Wire};
@@ -273,6 +274,20 @@ fn ipv6_is_served_and_a_wildcard_takes_both() {
         assert!(io.read(1, 0, 8, 32768).bytes() == bytes);
     }
     target.stop().expect("a clean stop");
+}
+
+/// SPDK's load generator gives none unless it is told to.
+#[test]
+fn a_host_needs_no_name() {
+    on_each_driver(&config(&["memory:1MiB"]), |target| {
+        let mut raw = Raw::shaken_hands(address(target), DigestOptions(0), 1);
+        let hello = Hello::admin();
+        let nameless = ConnectData { host_nqn: [0; 256], ..hello.data() };
+        raw.command(hello.command().with_command_id(9), nameless.bytes());
+        let completion = raw.receive().completion();
+        assert!(completion.status().is_success(), "{}", completion.status());
+        assert_eq!(raw.property(9, Offset::CONTROLLER_STATUS), 0, "not enabled yet");
+    });
 }
 
 #[test]

@@ -220,8 +220,8 @@ impl Connection {
         self.settle();
     }
 
-    pub(crate) fn set_queue(&mut self, depth: u16, sq_flow_control: bool) {
-        self.session.set_queue(depth, sq_flow_control);
+    pub(crate) fn set_queue(&mut self, queue_id: u16, depth: u16, sq_flow_control: bool) {
+        self.session.set_queue(queue_id, depth, sq_flow_control);
         self.shallow = depth <= SHALLOW_QUEUE_DEPTH;
         self.stage = Stage::Ready;
         let depth = usize::from(depth);

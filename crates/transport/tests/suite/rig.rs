@@ -220,7 +220,7 @@ impl Target {
     ) {
         let done = Completion::new(command.command_id.get(), Status::SUCCESS);
         if command.is_fabrics() {
-            connection.set_queue(self.behaviour.depth, self.behaviour.flow_control);
+            connection.set_queue(1, self.behaviour.depth, self.behaviour.flow_control);
             return connection.complete(slot, done);
         }
         let transfer = match connection.transfer(command) {

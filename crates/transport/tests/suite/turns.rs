@@ -135,7 +135,7 @@ impl Ends {
 
     fn accept_connect(&mut self, depth: u16, flow_control: bool) {
         let (slot, command) = self.reach_connect();
-        self.target().set_queue(depth, flow_control);
+        self.target().set_queue(1, depth, flow_control);
         self.target().complete(slot, success(&command));
         assert!(matches!(self.host_event(), HostEvent::Completed { .. }));
     }
@@ -171,7 +171,7 @@ fn a_connection_moves_to_another_reactor_with_connect() {
         let mut target = TargetConnection::attach(&mut second, TARGET, 7, moved).expect("room");
         assert_eq!(target.local_address(&second).expect("an address"), address);
         assert_eq!(target.command(Slot(0)), Some(&connect));
-        target.set_queue(32, true);
+        target.set_queue(1, 32, true);
         target.complete(Slot(0), success(&connect));
         assert_eq!(target.command(Slot(0)), None, "it is answered");
         target.flush(&mut second);
@@ -247,7 +247,7 @@ fn connect_may_be_tried_again() {
         assert_eq!(completion.status(), Status::CONNECT_CONTROLLER_BUSY);
         ends.submit(Command::fabrics(FabricsType::CONNECT), HostData::None);
         let (slot, command) = ends.command();
-        ends.target().set_queue(4, true);
+        ends.target().set_queue(1, 4, true);
         ends.target().complete(slot, success(&command));
         assert!(matches!(ends.host_event(), HostEvent::Completed { .. }));
         ends.close();
@@ -267,7 +267,7 @@ fn the_owner_may_take_its_time_with_connect() {
             ends.turn();
         }
         assert!(ends.target_events.is_empty());
-        ends.target().set_queue(4, true);
+        ends.target().set_queue(1, 4, true);
         ends.target().complete(slot, success(&command));
         assert!(matches!(ends.host_event(), HostEvent::Completed { .. }));
         ends.close();

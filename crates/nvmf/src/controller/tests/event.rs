@@ -109,11 +109,14 @@ fn requests_are_limited_and_have_their_own_identifiers() {
 }
 
 #[test]
-fn shutdown_answers_the_requests() {
+fn requests_get_no_answer_after_a_shutdown_but_at_a_reset() {
     let mut controller = enabled();
     event_request(&mut controller, 1);
     event_request(&mut controller, 2);
     configure(&mut controller, with_shutdown(ShutdownNotification::NORMAL));
+    controller.replace_view(Arc::new(view(&[1])));
+    assert_eq!(late(&mut controller), [], "the host may have given them up");
+    configure(&mut controller, ControllerConfiguration(0));
     let aborted = Status::ABORT_REQUESTED;
     assert_eq!(late(&mut controller), [(1, aborted, 0), (2, aborted, 0)]);
 }

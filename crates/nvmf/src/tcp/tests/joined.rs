@@ -85,7 +85,7 @@ impl Pair {
             faults: Vec::new(),
         };
         pair.host.start(&mut pair.to_target);
-        pair.target.set_queue(DEPTH as u16, shape.flow_control);
+        pair.target.set_queue(1, DEPTH as u16, shape.flow_control);
         pair
     }
 
@@ -372,7 +372,7 @@ fn success_stands_for_a_completion_only_without_flow_control() {
         (false, 0, Status::INVALID_FIELD, false),
     ] {
         let mut session = target::Session::new(target::Config::default());
-        session.set_queue(2, flow_control);
+        session.set_queue(1, 2, flow_control);
         let completion = Completion::new(1, status).with_result(result);
         assert_eq!(session.success_suffices(&completion), expected);
     }

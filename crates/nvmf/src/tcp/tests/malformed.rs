@@ -30,12 +30,16 @@ fn host_terms(digests: bool) -> HostTerms {
     }
 }
 
-/// A target session behind its handshake, with room for four commands.
+/// A target session behind its handshake, an I/O queue with room for four commands.
 fn target_session(digests: bool) -> target::Session {
+    session_of_queue(1, digests)
+}
+
+fn session_of_queue(queue_id: u16, digests: bool) -> target::Session {
     let mut session = target::Session::new(target_config());
     let request = host_terms(digests).request();
     assert!(matches!(drive(&mut session, request.bytes()), Ok(Some(_))));
-    session.set_queue(4, true);
+    session.set_queue(queue_id, 4, true);
     session
 }
 
@@ -339,6 +343,12 @@ fn commands_beyond_what_is_allowed() {
     drive(&mut session, &capsule(0)).unwrap();
     let result = drive(&mut session, &capsule(0));
     assert_eq!(fault_of(result), (Fes::INVALID_HEADER_FIELD, 10), "identifier in flight");
+
+    // On the admin queue the controller decides.
+    let mut session = session_of_queue(0, false);
+    drive(&mut session, &capsule(0)).unwrap();
+    assert_eq!(drive(&mut session, &capsule(0)), Ok(Some("command")));
+    assert_eq!(session.in_flight(), 2);
 
     let mut session = target_session(false);
     for command_id in 0..4 {

@@ -14,8 +14,8 @@ use weft_nvmf::tcp::digest;
 
 use super::peer::{Hello, enabled};
 use super::{LONG, log, wait_until};
-use weft_nvme::fabrics::{PropertySet, PropertySize};
-use weft_nvme::property::Offset;
+use weft_nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
+use weft_nvme::property::{ControllerConfiguration, Offset};
 
 /// A socket, and what its connection has agreed to.
 #[derive(Debug)]
@@ -89,14 +89,33 @@ impl Raw {
     pub(crate) fn admin(address: SocketAddr) -> (Self, u16) {
         let mut raw = Self::shaken_hands(address, DigestOptions(0), 1);
         let controller = raw.connect(&Hello::admin());
-        let set = PropertySet::new(
-            Offset::CONTROLLER_CONFIGURATION,
-            PropertySize::Four,
-            u64::from(enabled().0),
-        );
-        raw.command(set.to_command().with_command_id(1), &[]);
-        assert!(raw.receive().completion().status().is_success());
+        raw.configure(1, enabled());
         (raw, controller)
+    }
+
+    /// Property Set of Controller Configuration.
+    #[track_caller]
+    pub(crate) fn configure(&mut self, command_id: u16, value: ControllerConfiguration) {
+        let offset = Offset::CONTROLLER_CONFIGURATION;
+        let set = PropertySet::new(offset, PropertySize::Four, value.0.into()).to_command();
+        self.succeeds(command_id, set);
+    }
+
+    /// Property Get of four bytes.
+    #[track_caller]
+    pub(crate) fn property(&mut self, command_id: u16, offset: Offset) -> u64 {
+        let get = PropertyGet::new(offset, PropertySize::Four).to_command();
+        self.succeeds(command_id, get).result.get()
+    }
+
+    /// Runs a command without data; the next that comes is its success.
+    #[track_caller]
+    fn succeeds(&mut self, command_id: u16, command: Command) -> Completion {
+        self.command(command.with_command_id(command_id), &[]);
+        let completion = self.receive().completion();
+        assert_eq!(completion.command_id.get(), command_id);
+        assert!(completion.status().is_success(), "{}", completion.status());
+        completion
     }
 
     /// An I/O queue.
