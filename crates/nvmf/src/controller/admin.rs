@@ -79,6 +79,7 @@ impl Controller {
         if self.ended {
             return Err(NOT_READY);
         }
+        self.events.note_identifier(command.command_id.get());
         match fabrics_type {
             FabricsType::PROPERTY_GET => self.property_get(command),
             FabricsType::PROPERTY_SET => self.property_set(command, now),

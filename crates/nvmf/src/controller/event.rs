@@ -9,7 +9,6 @@ use std::collections::{BTreeSet, VecDeque};
 
 use weft_nvme::event::Event;
 use weft_nvme::log_page::LogPageId;
-use weft_nvme::property::ShutdownNotification;
 use weft_nvme::{Command, Status};
 
 use super::Controller;
@@ -62,6 +61,17 @@ impl Events {
     pub(super) fn reset(&mut self) {
         self.raised.clear();
         self.masked.clear();
+    }
+
+    /// A command came with this identifier. If a request has it that waits, then the host has given
+    /// its requests up: none of them is answered any more.
+    ///
+    /// SPDK's host does so before it shuts a controller down or disables it, and an answer would
+    /// look to it like that of the command.
+    pub(super) fn note_identifier(&mut self, command_id: u16) {
+        if self.is_waiting(command_id) {
+            self.requests.clear();
+        }
     }
 
     /// Takes all requests that wait.
@@ -126,11 +136,8 @@ impl Controller {
         }
     }
 
-    /// Sends the events that are raised, as long as requests wait; none after a shutdown.
+    /// Sends the events that are raised, as long as requests wait.
     pub(super) fn deliver_events(&mut self) {
-        if self.configuration.shutdown_notification() != ShutdownNotification::NONE {
-            return;
-        }
         while let Some((request, event)) = self.events.next() {
             let completion = self.completion(request, Status::SUCCESS);
             self.complete_late(completion.with_dword0(event.0));

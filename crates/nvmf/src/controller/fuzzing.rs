@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_nvme::command::Flags;
-use weft_nvme::fabrics::{PropertySet, PropertySize};
+use weft_nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
 use weft_nvme::property::Offset;
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::{AdminOpcode, Command, Completion, Nqn, Status, Wire};
@@ -69,7 +69,8 @@ impl Harness {
     fn act(&mut self, input: &mut Input<'_>) {
         match input.byte() % 16 {
             0..=6 => self.submit(admin_command(input), input),
-            7 | 8 => self.configure(input),
+            7 => self.configure(input),
+            8 => self.give_up_requests(input),
             9 => self.attach(input),
             10 => self.detach(input),
             11 => self.pass_time(input),
@@ -112,6 +113,21 @@ impl Harness {
             }
             AdminReply::NeedData(_) => {}
         }
+    }
+
+    /// The host gives its event requests up and uses the identifier of one again.
+    fn give_up_requests(&mut self, input: &mut Input<'_>) {
+        let events = &self.controller.events;
+        let requests: Vec<u16> =
+            self.waiting.iter().copied().filter(|id| events.is_waiting(*id)).collect();
+        let Some(id) = requests.get(usize::from(input.byte()) % requests.len().max(1)) else {
+            return;
+        };
+        let get = PropertyGet::new(Offset::CONTROLLER_STATUS, PropertySize::Four);
+        let command = get.to_command().with_command_id(*id);
+        let reply = self.controller.handle_command(&command, &[], self.now);
+        assert!(matches!(reply, AdminReply::Complete(done) if done.command_id.get() == *id));
+        self.waiting.retain(|id| !requests.contains(id));
     }
 
     fn configure(&mut self, input: &mut Input<'_>) {

@@ -147,9 +147,8 @@ impl Controller {
         self.end_queues(EndReason::Reset, now);
     }
 
-    /// SHN 0 to 1: a shutdown, normal or abrupt. Asynchronous Event Requests that wait get no
-    /// answer any more, as with the Linux target: SPDK's host has given them up before it says
-    /// that it shuts down, and takes their identifiers for the commands that do it.
+    /// SHN 0 to 1: a shutdown, normal or abrupt. Asynchronous Event Requests go on waiting, as with
+    /// the Linux target: a host may have given them up.
     fn shut_down(&mut self, now: Duration) {
         self.shutting_down = true;
         self.status = self.status.with_shutdown_status(ShutdownStatus::OCCURRING);

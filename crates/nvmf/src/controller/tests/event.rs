@@ -114,11 +114,31 @@ fn requests_get_no_answer_after_a_shutdown_but_at_a_reset() {
     event_request(&mut controller, 1);
     event_request(&mut controller, 2);
     configure(&mut controller, with_shutdown(ShutdownNotification::NORMAL));
-    controller.replace_view(Arc::new(view(&[1])));
     assert_eq!(late(&mut controller), [], "the host may have given them up");
     configure(&mut controller, ControllerConfiguration(0));
     let aborted = Status::ABORT_REQUESTED;
     assert_eq!(late(&mut controller), [(1, aborted, 0), (2, aborted, 0)]);
+}
+
+/// What SPDK's host does before it shuts a controller down or disables it.
+#[test]
+fn requests_are_given_up_by_a_fabrics_command_with_the_identifier_of_one() {
+    for end in [with_shutdown(ShutdownNotification::NORMAL), ControllerConfiguration(0)] {
+        let mut controller = enabled();
+        event_request(&mut controller, CID - 1);
+        status(&mut controller);
+        event_request(&mut controller, 0);
+        status(&mut controller);
+        controller.replace_view(Arc::new(view(&[1])));
+        configure(&mut controller, end);
+        assert_eq!(late(&mut controller), []);
+        configure(&mut controller, ControllerConfiguration(0));
+        assert_eq!(late(&mut controller), []);
+        configure(&mut controller, ENABLE);
+        assert_eq!(event_request(&mut controller, 0), AdminReply::Pending);
+        controller.replace_view(Arc::new(view(&[1, 3])));
+        assert_eq!(late(&mut controller), [(0, Status::SUCCESS, NAMESPACES_CHANGED)]);
+    }
 }
 
 #[test]
