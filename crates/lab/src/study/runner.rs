@@ -245,7 +245,7 @@ impl Runner<'_> {
             }
         }
         if self.outcome.skipped > 0 {
-            let text = format!("{} cells cannot be run here", self.outcome.skipped);
+            let text = format!("cells that cannot be run here: {}", self.outcome.skipped);
             self.observer.note(&text);
         }
         Ok(())
