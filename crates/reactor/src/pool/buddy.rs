@@ -2,15 +2,22 @@
 //!
 //! Some of the blocks of each order that are given back are kept as they are, for the next who
 //! wants one like them: the buffers of a turn's commands, and a receive buffer that comes and goes
-//! every turn, are not split and joined each time.
+//! every turn, are not split and joined each time. Before memory is used that never was, they are
+//! joined after all. Of all others that are large enough the one at the lowest address is taken,
+//! not the smallest: what is in use stays together, and a pool that has worked for months has
+//! touched little more than it once needed at the same time.
+
+use super::numbers::Numbers;
 
 /// Orders 0..=10: blocks of 1 to 1024 pages (4 KiB to 4 MiB).
 pub(super) const ORDERS: usize = 11;
 /// Pages of the largest block.
 pub(super) const CHUNK_PAGES: u32 = 1 << (ORDERS - 1);
-/// As many pages of an order are kept at most, or one block: who wants a larger block while these
-/// are apart may get memory that has never been touched.
+/// As many pages of an order are kept at most, or one block.
 const KEPT_PAGES: u32 = 64;
+/// New memory is opened in pieces of so many pages, the size of a receive buffer: what is left of
+/// one is used as if it had been touched.
+const OPENED_PAGES: u32 = 64;
 
 const NONE: u32 = u32::MAX;
 /// State of a page that starts no block.
@@ -22,17 +29,21 @@ const ORDER_MASK: u8 = 0x0f;
 
 #[derive(Debug)]
 pub(super) struct Buddy {
-    /// First free block of each order.
-    heads: [u32; ORDERS],
-    /// First free block of each order that is not joined with its neighbours yet.
+    /// Free blocks of each order, by their number among all blocks of that order.
+    free: [Numbers; ORDERS],
+    /// The first page of the lowest of them.
+    lowest: [u32; ORDERS],
+    /// The free block of each order that was given back last and is not joined with its neighbours.
     kept: [u32; ORDERS],
+    /// The one before, where a kept block starts.
+    next: Box<[u32]>,
     /// How many more of each order may be kept.
     room: [u32; ORDERS],
-    next: Box<[u32]>,
-    previous: Box<[u32]>,
     /// What starts at each page.
     state: Box<[u8]>,
     free_pages: u32,
+    /// From this page on nothing was ever used.
+    opened: u32,
 }
 
 impl Buddy {
@@ -40,16 +51,16 @@ impl Buddy {
     pub(super) fn new(chunks: u32) -> Self {
         let pages = chunks as usize * CHUNK_PAGES as usize;
         let mut buddy = Self {
-            heads: [NONE; ORDERS],
+            free: std::array::from_fn(|order| Numbers::below(pages >> order)),
+            lowest: [NONE; ORDERS],
             kept: [NONE; ORDERS],
-            room: std::array::from_fn(|order| (KEPT_PAGES >> order).max(1)),
             next: vec![NONE; pages].into_boxed_slice(),
-            previous: vec![NONE; pages].into_boxed_slice(),
+            room: std::array::from_fn(|order| (KEPT_PAGES >> order).max(1)),
             state: vec![INSIDE; pages].into_boxed_slice(),
             free_pages: chunks * CHUNK_PAGES,
+            opened: 0,
         };
-        // Backwards, so that the lowest addresses are used first.
-        for chunk in (0..chunks).rev() {
+        for chunk in 0..chunks {
             buddy.link(chunk * CHUNK_PAGES, ORDERS - 1);
         }
         buddy
@@ -61,10 +72,14 @@ impl Buddy {
 
     /// Takes a block of 2^`order` pages; its first page.
     pub(super) fn take(&mut self, order: usize) -> Option<u32> {
-        let page = self.take_kept(order).or_else(|| self.split(order)).or_else(|| {
-            self.join_kept();
-            self.split(order)
-        })?;
+        let page = self
+            .take_kept(order)
+            .or_else(|| self.split(order, self.opened))
+            .or_else(|| {
+                self.join_kept();
+                self.split(order, self.opened)
+            })
+            .or_else(|| self.split(order, NONE))?;
         self.state[page as usize] = USED | tag(order);
         self.free_pages -= 1 << order;
         Some(page)
@@ -101,16 +116,21 @@ impl Buddy {
         self.state[page as usize] = USED | tag(order);
     }
 
-    /// Takes the smallest block out of the lists that is large enough, and puts what is too much
-    /// of it back.
-    fn split(&mut self, order: usize) -> Option<u32> {
-        let mut found = (order..ORDERS).find(|&order| self.heads[order] != NONE)?;
-        let page = self.heads[found];
+    /// Takes the lowest block that is large enough, if it starts below `end`, and puts what is too
+    /// much of it back.
+    fn split(&mut self, order: usize, end: u32) -> Option<u32> {
+        let mut found = (order..ORDERS).min_by_key(|&order| self.lowest[order])?;
+        let page = self.lowest[found];
+        if page >= end {
+            return None;
+        }
         self.unlink(page, found);
         while found > order {
             found -= 1;
             self.link(page + (1 << found), found);
         }
+        let end = (page + (1 << order)).next_multiple_of(OPENED_PAGES);
+        self.opened = self.opened.max(end);
         Some(page)
     }
 
@@ -125,6 +145,8 @@ impl Buddy {
         Some(page)
     }
 
+    /// Joins what is kept.
+    #[cold]
     fn join_kept(&mut self) {
         for order in 0..ORDERS {
             while let Some(page) = self.take_kept(order) {
@@ -133,7 +155,7 @@ impl Buddy {
         }
     }
 
-    /// Puts a block into the lists, joined with its free neighbours.
+    /// Makes a block free, joined with its free neighbours.
     fn join(&mut self, mut page: u32, mut order: usize) {
         self.state[page as usize] = INSIDE;
         while order < ORDERS - 1 {
@@ -149,29 +171,25 @@ impl Buddy {
     }
 
     fn link(&mut self, page: u32, order: usize) {
-        let head = self.heads[order];
-        self.next[page as usize] = head;
-        self.previous[page as usize] = NONE;
-        if head != NONE {
-            self.previous[head as usize] = page;
-        }
-        self.heads[order] = page;
+        self.free[order].insert(page as usize >> order);
+        self.lowest[order] = self.lowest[order].min(page);
         self.state[page as usize] = FREE | tag(order);
     }
 
     fn unlink(&mut self, page: u32, order: usize) {
-        let next = self.next[page as usize];
-        let previous = self.previous[page as usize];
-        if next != NONE {
-            self.previous[next as usize] = previous;
-        }
-        if previous == NONE {
-            self.heads[order] = next;
-        } else {
-            self.next[previous as usize] = next;
+        let free = &mut self.free[order];
+        free.remove(page as usize >> order);
+        if self.lowest[order] == page {
+            self.lowest[order] = free.lowest().map_or(NONE, |number| first_page(number, order));
         }
         self.state[page as usize] = INSIDE;
     }
+}
+
+/// Where the block of this number among all of an order starts.
+#[allow(clippy::cast_possible_truncation, reason = "pages are counted in 32 bits")]
+fn first_page(number: usize, order: usize) -> u32 {
+    (number << order) as u32
 }
 
 /// An order as a state's low bits.
@@ -221,6 +239,36 @@ mod tests {
             assert_eq!(buddy.take(order), pages.last().copied(), "the last comes first");
             assert_eq!(buddy.free_pages(), 4 * CHUNK_PAGES - (1 << order));
         }
+    }
+
+    /// Turns of receive buffers that are cut to what came, and of payloads of one page.
+    #[test]
+    fn nothing_new_is_opened_while_the_old_is_enough() {
+        let mut buddy = Buddy::new(4);
+        let mut seed = 1_u32;
+        let mut random = move |below: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % below
+        };
+        let mut opened = Vec::new();
+        for _ in 0..2000 {
+            let mut held: Vec<_> = (0..4)
+                .flat_map(|_| {
+                    let receive = buddy.take(6).unwrap();
+                    buddy.shrink(receive, random(5) as usize);
+                    let payloads = (0..random(16)).map(|_| buddy.take(0).unwrap());
+                    payloads.chain([receive]).collect::<Vec<_>>()
+                })
+                .collect();
+            while !held.is_empty() {
+                let count = u32::try_from(held.len()).unwrap();
+                buddy.give(held.swap_remove(random(count) as usize));
+            }
+            opened.push(buddy.opened / OPENED_PAGES);
+        }
+        // A turn holds four cut receive buffers of up to 16 pages, and 60 pages at most.
+        assert!(opened[1999] <= 5, "{} are open", opened[1999]);
+        assert_eq!(opened[100], opened[1999], "open after 100 turns, and after 2000");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod buddy;
 mod loan;
+mod numbers;
 
 pub use loan::{Borrower, Lender, loan};
 
