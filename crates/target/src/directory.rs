@@ -197,6 +197,11 @@ impl Directory {
         self.lock().gates.pass(host, connection).is_some()
     }
 
+    /// The connection waits no longer: its host has been answered, or has gone.
+    pub(crate) fn leave_gate(&self, host: &HostKey, connection: ConnectionId) {
+        self.lock().gates.leave(host, &connection);
+    }
+
     /// Every change under the lock is whole when it is let go, so a panic of another thread that
     /// poisoned it changes nothing.
     fn lock(&self) -> MutexGuard<'_, State> {

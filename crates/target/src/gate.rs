@@ -24,7 +24,7 @@ struct Gate<W> {
     waiting: Vec<W>,
 }
 
-impl<K: Ord + Clone, W> Gates<K, W> {
+impl<K: Ord + Clone, W: PartialEq> Gates<K, W> {
     pub(crate) fn new() -> Self {
         Self { gates: BTreeMap::new() }
     }
@@ -57,6 +57,13 @@ impl<K: Ord + Clone, W> Gates<K, W> {
             }
         }
     }
+
+    /// This one waits no longer.
+    pub(crate) fn leave(&mut self, key: &K, waiter: &W) {
+        if let Some(gate) = self.gates.get_mut(key) {
+            gate.waiting.retain(|other| other != waiter);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +86,20 @@ mod tests {
         assert!(gates.release(&"host").is_empty());
         assert_eq!(gates.pass(&"host", 3), None);
         assert_eq!(gates.release(&"host"), vec![1, 3]);
+        assert_eq!(gates.pass(&"host", 4), Some(4));
+    }
+
+    #[test]
+    fn who_gives_up_is_forgotten() {
+        let mut gates = Gates::new();
+        gates.hold(&"host");
+        assert_eq!(gates.pass(&"host", 1), None);
+        assert_eq!(gates.pass(&"host", 2), None);
+        gates.leave(&"host", &1);
+        gates.leave(&"host", &3);
+        gates.leave(&"other", &2);
+        assert_eq!(gates.release(&"host"), vec![2]);
+        gates.leave(&"host", &2);
         assert_eq!(gates.pass(&"host", 4), Some(4));
     }
 

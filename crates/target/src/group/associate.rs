@@ -128,9 +128,17 @@ impl Connection {
         }
     }
 
+    /// Does not wait for the host's earlier commands any more, if it did.
+    pub(super) fn leave_gate(&self, core: &Core) {
+        if let Role::Connecting(connecting) = &self.role {
+            core.directory.leave_gate(&HostKey::of(&connecting.request), self.id);
+        }
+    }
+
     /// The host's earlier commands are not done in time: it may try again.
     pub(crate) fn handle_gate_timeout(&mut self, core: &mut Core) {
         if matches!(&self.role, Role::Connecting(connecting) if connecting.request.queue_id == 0) {
+            self.leave_gate(core);
             let busy = ConnectError::status(Status::CONNECT_CONTROLLER_BUSY);
             self.answer_if_refused(Err(busy), core);
         }

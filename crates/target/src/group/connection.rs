@@ -227,6 +227,7 @@ impl Connection {
                 Some(io.host().clone())
             }
             Role::Stranger { .. } | Role::Connecting(_) => {
+                self.leave_gate(core);
                 core.reactor.clear_timer(timer(GATES, self.id));
                 self.role = Role::Gone;
                 None

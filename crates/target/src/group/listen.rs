@@ -22,6 +22,9 @@ const REST: Duration = Duration::from_millis(20);
 /// How long nothing more is said of a lack of room, however many do not get in.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// So many names of those who were strangers once may be kept.
+const STRANGERS_MIN: usize = 64;
+
 /// The listening sockets of a target; one group has them.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
@@ -168,9 +171,9 @@ impl Listeners {
         self.strangers.pop_front()
     }
 
-    /// Forgets those who are no strangers any more, when they may be many.
+    /// Forgets those who are no strangers any more, when they may be many: more than `most`.
     pub(crate) fn tidy(&mut self, most: usize, is_stranger: impl Fn(ConnectionId) -> bool) {
-        if self.strangers.len() > most {
+        if self.strangers.len() > most.max(STRANGERS_MIN) {
             self.strangers.retain(|id| is_stranger(*id));
         }
     }

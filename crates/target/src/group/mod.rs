@@ -619,8 +619,9 @@ impl Group {
         self.connections.put(Box::new(connection));
         self.listeners.remember(id);
         let connections = &self.connections;
-        self.listeners
-            .tidy(2 * most, |id| connections.get(id).is_some_and(Connection::is_stranger));
+        self.listeners.tidy(2 * connections.len(), |id| {
+            connections.get(id).is_some_and(Connection::is_stranger)
+        });
     }
 
     /// Chooses the group that is to hold a queue: once it is made it cannot move.
