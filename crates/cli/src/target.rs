@@ -9,7 +9,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgMatches, Args};
 use weft_target::{
     Target,
-    config::{Config, IDLE_POLL_FOREVER, Limits, Listen, Transport},
+    config::{Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, Transport},
 };
 
 use self::control::Control;
@@ -260,7 +260,13 @@ impl Engine {
         match self.polling {
             Some(PollingMode::Spin) => config.idle_poll = IDLE_POLL_FOREVER,
             Some(PollingMode::Sleep) => config.idle_poll = Duration::ZERO,
-            Some(PollingMode::Adaptive) | None => {}
+            // Whatever a file says of always or never.
+            Some(PollingMode::Adaptive) => {
+                if [IDLE_POLL_FOREVER, Duration::ZERO].contains(&config.idle_poll) {
+                    config.idle_poll = IDLE_POLL_DEFAULT;
+                }
+            }
+            None => {}
         }
         let limits: &mut Limits = &mut config.limits;
         set(&mut limits.queue_entries, self.queue_size);

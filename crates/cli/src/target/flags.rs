@@ -151,7 +151,7 @@ fn default_nqn(ports: &[Port]) -> String {
 mod tests {
     use super::*;
     use clap::{CommandFactory, FromArgMatches};
-    use weft_target::config::IDLE_POLL_FOREVER;
+    use weft_target::config::{IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER};
 
     use crate::arguments::{Arguments, Verb};
 
@@ -260,6 +260,7 @@ mod tests {
         let adaptive = "--polling adaptive --idle-poll 1ms";
         assert_eq!(idle_poll(adaptive), Duration::from_millis(1));
         assert_eq!(idle_poll("--polling adaptive"), idle_poll(""));
+        assert_eq!(idle_poll("--polling adaptive --idle-poll 0"), IDLE_POLL_DEFAULT);
     }
 
     #[test]
