@@ -75,7 +75,8 @@ pub(crate) struct Load {
     /// Requests in flight.
     #[arg(long, default_value_t = 1, value_name = "DEPTH")]
     iodepth: u32,
-    /// Copies of the job, each with its own thread and connection.
+    /// Copies of the job, each with its own connection; each with its own thread, or with --cpus
+    /// one thread for each processor.
     #[arg(long, default_value_t = 1, value_name = "JOBS")]
     numjobs: u32,
     /// How long to run: seconds, or a time such as 500ms. 10 s unless something else ends the job.
@@ -93,8 +94,8 @@ pub(crate) struct Load {
     /// End after so many bytes.
     #[arg(long, alias = "io_size", value_parser = size, value_name = "SIZE")]
     io_size: Option<u64>,
-    /// Start so many requests a second whatever becomes of them (open loop); latency then counts
-    /// from when each was due.
+    /// Start so many requests a second, in each copy, whatever becomes of them (open loop); latency
+    /// then counts from when each was due.
     #[arg(long, alias = "rate_iops", value_parser = rate, value_name = "IOPS")]
     rate_iops: Option<f64>,
     /// How they follow each other.

@@ -50,6 +50,10 @@ pub(crate) struct Options {
     /// 1us,600ns: what a target and a host of so much work can reach at best.
     #[arg(long, default_value = "0,0", value_parser = think, value_name = "TIME,TIME")]
     think: (Duration, Duration),
+    /// The congestion control of both ends, like reno; the system's choice if left out. weft
+    /// takes reno where both ends are on one machine.
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
     /// How to write the result.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
@@ -83,6 +87,7 @@ fn floor(options: &Options) -> Result<Floor, Failure> {
         ramp: options.ramp_time,
         cpus,
         think: options.think,
+        congestion: options.congestion.clone(),
     })
 }
 
@@ -142,6 +147,7 @@ fn as_json(options: &Options, floor: &Floor, result: &FloorResult) -> serde_json
         "spin": floor.spin,
         "server_think_ns": nanoseconds(floor.think.0),
         "client_think_ns": nanoseconds(floor.think.1),
+        "congestion": floor.congestion,
         "messages": result.messages,
         "messages_per_second": result.messages_per_second(),
         "latency_ns": {

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::sockopt::set_tcp_congestion;
 use weft_reactor::{monotonic_time, pin_current_thread};
 
 pub use self::crowd::Crowd;
@@ -58,6 +59,8 @@ pub struct Floor {
     /// How long server and client compute about what a receive has brought: the least that a
     /// target and a host of so much work can reach.
     pub think: (Duration, Duration),
+    /// The congestion control of both ends, by the kernel's name; the system's choice if `None`.
+    pub congestion: Option<String>,
 }
 
 /// What was measured.
@@ -95,9 +98,7 @@ impl Floor {
         thread::scope(|scope| {
             let server = scope.spawn(|| self.serve(server));
             let client = scope.spawn(|| self.drive(client));
-            let mut result = joined(client.join())?;
-            result.server = joined(server.join())?;
-            Ok(result)
+            both(joined(client.join()), joined(server.join()))
         })
     }
 
@@ -195,10 +196,18 @@ impl Floor {
     }
 
     fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
+        self.choose_congestion(stream)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(self.spin)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         stream.set_write_timeout(Some(SILENCE_MAX))
+    }
+
+    fn choose_congestion(&self, stream: &TcpStream) -> io::Result<()> {
+        let Some(name) = &self.congestion else { return Ok(()) };
+        set_tcp_congestion(stream, name).map_err(|error| {
+            io::Error::new(error.kind(), format!("the congestion control {name}: {error}"))
+        })
     }
 
     fn receive(&self, stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
@@ -221,6 +230,12 @@ impl Floor {
         }
         Ok(())
     }
+}
+
+/// What both ends came to. If the server failed, the client only saw the end of its connection.
+fn both(client: io::Result<FloorResult>, server: io::Result<Usage>) -> io::Result<FloorResult> {
+    let server = server?;
+    Ok(FloorResult { server, ..client? })
 }
 
 /// Both ends of a new connection.
@@ -282,6 +297,7 @@ mod tests {
             ramp: Duration::from_millis(10),
             cpus: None,
             think: (Duration::ZERO, Duration::ZERO),
+            congestion: None,
         }
     }
 
@@ -306,6 +322,36 @@ mod tests {
         for spin in [false, true] {
             let result = Floor { think, ..floor(72, 4120, 1, spin) }.measure().expect("a result");
             assert!(result.latency.min_ns() >= 500_000, "{}", result.latency.min_ns());
+        }
+    }
+
+    #[test]
+    fn the_congestion_control_is_the_one_that_was_named() {
+        let named = |name: &str| Some(name.to_owned());
+        let reno = Floor { congestion: named("reno"), ..floor(72, 4120, 1, false) };
+        let (client, server) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).unwrap();
+        for end in [&client, &server] {
+            reno.prepare(end).expect("every kernel has it");
+            let chosen = rustix::net::sockopt::tcp_congestion(end).unwrap();
+            assert_eq!(chosen.trim_end_matches('\0'), "reno");
+        }
+        let none = Floor { congestion: named("none-such"), ..reno };
+        for error in [
+            none.measure().expect_err("there is none").to_string(),
+            Crowd { floor: none, connections: 2 }.measure().expect_err("nor here").to_string(),
+        ] {
+            assert!(error.starts_with("the congestion control none-such: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_end_that_fails_says_why() {
+        for cpus in [(8191, 0), (0, 8191)] {
+            let alone = Floor { cpus: Some(cpus), ..floor(72, 4120, 1, false) };
+            let why = pin_current_thread(8191).expect_err("no such processor").to_string();
+            assert_eq!(alone.measure().expect_err("one end fails").to_string(), why);
+            let crowd = Crowd { floor: alone, connections: 2 };
+            assert_eq!(crowd.measure().expect_err("one end fails").to_string(), why);
         }
     }
 

@@ -21,8 +21,8 @@ use rustix::event::{
 use weft_reactor::{monotonic_time, raise_descriptor_limit};
 
 use super::{
-    Floor, FloorResult, RECEIVE_BYTES, SEND_BYTES, SILENCE_MAX, account, joined, pair, retries,
-    think,
+    Floor, FloorResult, RECEIVE_BYTES, SEND_BYTES, SILENCE_MAX, account, both, joined, pair,
+    retries, think,
 };
 use crate::{histogram::Latency, usage::Usage};
 
@@ -65,9 +65,7 @@ impl Crowd {
         thread::scope(|scope| {
             let server = scope.spawn(|| self.serve(servers));
             let client = scope.spawn(|| self.drive(clients));
-            let mut result = joined(client.join())?;
-            result.server = joined(server.join())?;
-            Ok(result)
+            both(joined(client.join()), joined(server.join()))
         })
     }
 
@@ -146,6 +144,7 @@ impl Crowd {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut ends = Vec::with_capacity(self.connections);
         for (number, stream) in streams.into_iter().enumerate() {
+            self.floor.choose_congestion(&stream)?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
             let data = EventData::new_u64(number as u64);
@@ -274,6 +273,7 @@ mod tests {
             ramp: Duration::from_millis(10),
             cpus: None,
             think: (Duration::ZERO, Duration::ZERO),
+            congestion: None,
         };
         Crowd { floor, connections }
     }

@@ -82,6 +82,7 @@ fn floor(
         ramp,
         cpus,
         think: (Duration::ZERO, Duration::ZERO),
+        congestion: None,
     }
 }
 
