@@ -61,7 +61,9 @@ mod tests {
     proptest! {
         #[test]
         fn the_lowest_is_found(
-            bound in prop_oneof![Just(1), Just(64), Just(65), Just(4096), Just(4097), 1..300_000_usize],
+            bound in prop_oneof![
+                Just(1), Just(64), Just(65), Just(4096), Just(4097), 1..300_000_usize
+            ],
             steps in proptest::collection::vec((any::<bool>(), any::<usize>()), 1..200),
         ) {
             let (mut numbers, mut model) = (Numbers::below(bound), BTreeSet::new());
