@@ -100,7 +100,9 @@ fn compare(root: &Path, counts: &Counts) -> Result<Verdict> {
 
 /// Whether a second queue makes commands dearer or cheaper.
 fn unlike(counts: &Counts) -> Option<String> {
-    let (two, one) = (counts.get(TWO_QUEUES.0)?, counts.get(TWO_QUEUES.1)?);
+    let (Some(two), Some(one)) = (counts.get(TWO_QUEUES.0), counts.get(TWO_QUEUES.1)) else {
+        return Some(format!("there is no script {} or {}", TWO_QUEUES.0, TWO_QUEUES.1));
+    };
     let difference = (two / one - 1.0).abs();
     (difference > TWO_QUEUES_MAX)
         .then(|| format!("{}: {two:.1} instructions, {one:.1} with one queue", TWO_QUEUES.0))
