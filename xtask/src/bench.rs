@@ -36,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// How long each measurement counts
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
     /// Let only rounds count in which the machine was steady: what is measured first is measured
     /// again at the end, and may differ by this share, like 0.15; other rounds are repeated, but
@@ -47,6 +47,10 @@ pub(crate) struct Options {
     /// holds is written over
     #[arg(long, value_name = "ADDRESS")]
     target: Option<String>,
+    /// The process of that target, which is stopped while the raw socket is measured: one that
+    /// polls without end would take half of the processor from it
+    #[arg(long, value_name = "PID", requires = "target")]
+    target_pid: Option<u32>,
     /// The target's processor and the load's
     #[arg(long, default_value = "0,1", value_parser = two_cpus)]
     cpus: (usize, usize),
@@ -54,7 +58,7 @@ pub(crate) struct Options {
     #[arg(long)]
     as_root: bool,
     /// Keep the load of the row `growth` up for so many seconds
-    #[arg(long, default_value_t = 30.0)]
+    #[arg(long, default_value_t = 30.0, value_parser = seconds)]
     soak: f64,
     /// Another binary than that of this tree
     #[arg(long, value_name = "FILE")]
@@ -164,7 +168,7 @@ fn chosen(options: &Options) -> Result<Vec<Experiment>> {
 /// The binary that is measured, built for speed.
 fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
     if let Some(path) = &options.binary {
-        return Ok(path.canonicalize()?);
+        return path.canonicalize().with_context(|| path.display().to_string());
     }
     cargo(root, &["build", "--release", "--package", "weft-cli"])?;
     let path = target_folder(root).join("release/weft");
@@ -173,12 +177,19 @@ fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
 
 impl Options {
     fn runtime(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds.clamp(0.05, 86_400.0))
+        Duration::from_secs_f64(self.seconds)
     }
 
     /// Before anything counts: connections are there and buffers have been touched.
     fn ramp(&self) -> Duration {
         (self.runtime() / 4).min(Duration::from_millis(500))
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.05..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds, from 0.05 to a million".to_owned()),
     }
 }
 
@@ -209,6 +220,14 @@ mod tests {
         assert_eq!(share("0.15"), Ok(0.15));
         for bad in ["1", "-0.1", "15 %", "nan", ""] {
             assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_some() {
+        assert_eq!(seconds("0.3"), Ok(0.3));
+        for bad in ["0", "-1", "nan", "inf", "1e7", "30s", ""] {
+            assert!(seconds(bad).is_err(), "{bad}");
         }
     }
 

@@ -24,8 +24,6 @@ pub(crate) struct TargetSpec {
     pub(crate) arguments: &'static [&'static str],
     /// Not pinned to the target's processor by itself, but confined to it from outside.
     pub(crate) confined: bool,
-    /// One that has served nobody before: it is started anew for every experiment.
-    pub(crate) fresh: bool,
 }
 
 /// What a target serves.
@@ -52,10 +50,10 @@ pub(crate) enum Action {
     Load(Load),
     /// What a target uses while so many connections are open and none says anything.
     Idle { target: usize, connections: usize },
-    /// What a target occupies with no connection, with idle ones, and with ones that were busy.
-    Memory { target: usize, connections: usize },
-    /// How much a target grows while it is busy.
-    Growth { target: usize },
+    /// What a new target occupies with no connection, with idle ones, and with ones that were busy.
+    Memory { connections: usize },
+    /// How much a new target grows while it is busy.
+    Growth,
     /// From the start of a process to the first block that was read from it.
     StartUp,
 }
@@ -68,6 +66,8 @@ pub(crate) struct Floor {
     pub(crate) depth: u32,
     pub(crate) connections: Option<u32>,
     pub(crate) spin: bool,
+    /// The system's choice if `None`.
+    pub(crate) congestion: Option<&'static str>,
 }
 
 /// A job of `weft bench`.
@@ -138,10 +138,7 @@ impl Experiment {
         let ours = |step: &Step| match &step.action {
             Action::Floor(_) => false,
             Action::Load(load) => load.target > 0,
-            Action::Idle { .. }
-            | Action::Memory { .. }
-            | Action::Growth { .. }
-            | Action::StartUp => true,
+            Action::Idle { .. } | Action::Memory { .. } | Action::Growth | Action::StartUp => true,
         };
         let device = self.targets.first().map(|target| target.device);
         matches!(device, Some(Device::Memory(_))) && !self.steps.iter().any(ours)
@@ -240,6 +237,7 @@ mod tests {
             depth: 1,
             connections: None,
             spin: true,
+            congestion: None,
         })
     }
 

@@ -123,6 +123,12 @@ impl Drop for Program {
     }
 }
 
+/// Sends a process a signal.
+pub(crate) fn signal(process: u32, signal: Signal) -> Result<()> {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw).context("no process")?;
+    kill_process(pid, signal).with_context(|| format!("process {process}"))
+}
+
 /// A process of the binary that runs beside this one. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -143,14 +149,12 @@ impl Running {
 
     /// Stops it where it stands: it keeps its connections and does nothing more.
     pub(crate) fn freeze(&self) -> Result<()> {
-        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no process")?;
-        Ok(kill_process(pid, Signal::STOP)?)
+        signal(self.id(), Signal::STOP)
     }
 
     /// Lets it go on.
     pub(crate) fn thaw(&self) -> Result<()> {
-        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no process")?;
-        Ok(kill_process(pid, Signal::CONT)?)
+        signal(self.id(), Signal::CONT)
     }
 
     /// Ends it at once.

@@ -16,6 +16,8 @@ const IN_CAPSULE_BYTES: u32 = 16 << 10;
 
 const MEMORY: Device = Device::Memory(4096);
 const RAW: &str = "raw";
+/// Raw sockets with the congestion control that weft takes between two ends on one machine.
+const RENO: &str = "raw with reno";
 const ON: &str = "flow control on";
 const OFF: &str = "flow control off";
 
@@ -26,12 +28,13 @@ const SPIN: &[&str] = &["--polling", "spin"];
 const SLEEP: &[&str] = &["--polling", "sleep"];
 
 /// As many queues as the largest crowd needs.
-const MANY_QUEUES: &[&str] = &["--io-queues", "1024"];
+pub(crate) const MANY_QUEUES: &[&str] = &["--io-queues", "1024"];
 
 /// All rows, those that share a target beside each other.
 pub(crate) fn all() -> Vec<Experiment> {
     let mut rows = throughput();
     rows.extend(latency());
+    rows.push(thousand());
     rows.extend(digests());
     rows.extend(crowds());
     rows.push(fairness());
@@ -81,15 +84,24 @@ fn throughput() -> Vec<Experiment> {
         let mut steps = vec![Step { label: RAW, action: floor(&load, None, true) }];
         steps.extend(both_ways(&load));
         let figures = [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::AtLeast(bar)));
-        rows.push(experiment(name, about, vec![target(device, &[])], steps, figures.into()));
+        let mut figures = Vec::from(figures);
+        if block_bytes > 4096 {
+            steps.push(floor_with_reno(&load));
+            figures.push(per_reno());
+        }
+        rows.push(experiment(name, about, vec![target(device, &[])], steps, figures));
     }
     for (name, about, block_bytes, depth, bar) in writes {
         let load = Load { depth, ..load("randwrite", block_bytes) };
-        let steps = vec![
+        let mut steps = vec![
             Step { label: RAW, action: floor(&load, None, true) },
-            Step { label: OFF, action: Action::Load(load) },
+            Step { label: OFF, action: Action::Load(load.clone()) },
         ];
-        let figures = vec![per_raw("", OFF, Metric::Iops, Bar::AtLeast(bar))];
+        let mut figures = vec![per_raw("", OFF, Metric::Iops, Bar::AtLeast(bar))];
+        if block_bytes > 4096 {
+            steps.push(floor_with_reno(&load));
+            figures.push(per_reno());
+        }
         rows.push(experiment(name, about, vec![target(MEMORY, &[])], steps, figures));
     }
     // Those of one target beside each other: memory has to be written before it is read.
@@ -147,6 +159,17 @@ fn latency() -> Vec<Experiment> {
     ]
 }
 
+/// As much on one connection as most queues hold.
+fn thousand() -> Experiment {
+    let load = Load { depth: 1000, ..load("randread", 4096) };
+    let mut steps = vec![Step { label: RAW, action: floor(&load, None, true) }];
+    steps.extend(both_ways(&load));
+    let figures = [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::None));
+    let about = "4 KiB random reads, depth 1000, memory";
+    let targets = vec![target(MEMORY, &["--queue-size", "1024"])];
+    experiment("randread-4k-1000-memory", about, targets, steps, figures.into())
+}
+
 /// Data digests: what they leave of the rate.
 fn digests() -> Vec<Experiment> {
     let rows = [
@@ -169,20 +192,26 @@ fn digests() -> Vec<Experiment> {
     ];
     let row = |(name, about, pattern, block_bytes, bar)| {
         let depth = if block_bytes > 4096 { 32 } else { 128 };
-        let without = Load { depth, ..load(pattern, block_bytes) };
-        let with = Load { arguments: &["--data-digest"], ..without.clone() };
-        let steps = vec![
-            Step { label: "without", action: Action::Load(without) },
-            Step { label: "with", action: Action::Load(with) },
-        ];
-        let per = Some(("without", Metric::Iops));
-        let figure = Figure {
-            label: "with ÷ without",
-            of: ("with", Metric::Iops),
-            per,
-            bar: Bar::AtLeast(bar),
-        };
-        experiment(name, about, vec![target(MEMORY, &[])], steps, vec![figure])
+        let ways: &[_] = if pattern == "randread" { &[true, false] } else { &[false] };
+        let (mut steps, mut figures) = (Vec::new(), Vec::new());
+        for flow_control in ways.iter().copied() {
+            let without = Load { depth, flow_control, ..load(pattern, block_bytes) };
+            let with = Load { arguments: &["--data-digest"], ..without.clone() };
+            let [bare, digests, label] = if flow_control {
+                [
+                    "without, flow control on",
+                    "with, flow control on",
+                    "with ÷ without, flow control on",
+                ]
+            } else {
+                ["without", "with", "with ÷ without"]
+            };
+            steps.push(Step { label: bare, action: Action::Load(without) });
+            steps.push(Step { label: digests, action: Action::Load(with) });
+            let (of, per) = ((digests, Metric::Iops), Some((bare, Metric::Iops)));
+            figures.push(Figure { label, of, per, bar: Bar::AtLeast(bar) });
+        }
+        experiment(name, about, vec![target(MEMORY, &[])], steps, figures)
     };
     rows.map(row).into()
 }
@@ -199,7 +228,9 @@ fn crowds() -> Vec<Experiment> {
     ];
     let row = |(name, about, copies, depth)| {
         let load = Load { depth, copies, ..load("randread", 4096) };
-        let mut steps = vec![Step { label: RAW, action: floor(&load, Some(copies), true) }];
+        // One connection is waited for by itself, which is faster than epoll.
+        let crowd = (copies > 1).then_some(copies);
+        let mut steps = vec![Step { label: RAW, action: floor(&load, crowd, true) }];
         steps.extend(both_ways(&load));
         let figures = [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::AtLeast(0.5)));
         experiment(name, about, vec![target(MEMORY, MANY_QUEUES)], steps, figures.into())
@@ -212,28 +243,43 @@ fn fairness() -> Experiment {
     const PACED: &[&str] = &["--rate-iops", "500", "--rate-process", "poisson"];
     const BOTH: &[&str] =
         &["--rate-iops", "500", "--rate-process", "poisson", "--beside", "iodepth=256"];
-    let shallow = Load { copies: 16, arguments: PACED, ..load("randread", 4096) };
-    let both = Load { arguments: BOTH, ..shallow.clone() };
-    let deep = Load { depth: 256, ..load("randread", 4096) };
-    let steps = vec![
-        Step { label: "shallow alone", action: Action::Load(shallow) },
-        Step { label: "deep alone", action: Action::Load(deep) },
-        Step { label: "both", action: Action::Load(both) },
+    let names = [
+        (
+            true,
+            ["shallow alone, on", "deep alone, on", "both, on"],
+            [
+                "p99 of the shallow ones, beside ÷ alone, flow control on",
+                "IOPS of the deep one, beside ÷ alone, flow control on",
+            ],
+        ),
+        (
+            false,
+            ["shallow alone", "deep alone", "both"],
+            ["p99 of the shallow ones, beside ÷ alone", "IOPS of the deep one, beside ÷ alone"],
+        ),
     ];
-    let figures = vec![
-        Figure {
-            label: "p99 of the shallow ones, beside ÷ alone",
-            of: ("both", Metric::P99Us),
-            per: Some(("shallow alone", Metric::P99Us)),
+    let (mut steps, mut figures) = (Vec::new(), Vec::new());
+    for (flow_control, [alone, deep_alone, beside], [tail, rate]) in names {
+        let one = Load { flow_control, ..load("randread", 4096) };
+        let shallow = Load { copies: 16, arguments: PACED, ..one.clone() };
+        let both = Load { arguments: BOTH, ..shallow.clone() };
+        let deep = Load { depth: 256, ..one };
+        steps.push(Step { label: alone, action: Action::Load(shallow) });
+        steps.push(Step { label: deep_alone, action: Action::Load(deep) });
+        steps.push(Step { label: beside, action: Action::Load(both) });
+        figures.push(Figure {
+            label: tail,
+            of: (beside, Metric::P99Us),
+            per: Some((alone, Metric::P99Us)),
             bar: Bar::AtMost(3.0),
-        },
-        Figure {
-            label: "IOPS of the deep one, beside ÷ alone",
-            of: ("both", Metric::BesideIops),
-            per: Some(("deep alone", Metric::Iops)),
+        });
+        figures.push(Figure {
+            label: rate,
+            of: (beside, Metric::BesideIops),
+            per: Some((deep_alone, Metric::Iops)),
             bar: Bar::AtLeast(0.9),
-        },
-    ];
+        });
+    }
     let about = "16 connections of depth 1 at 500 IOPS each beside one of depth 256";
     experiment("shallow-beside-deep", about, vec![target(MEMORY, MANY_QUEUES)], steps, figures)
 }
@@ -263,7 +309,6 @@ fn reactors() -> Experiment {
 
 /// What a target takes while it does little.
 fn standing() -> Vec<Experiment> {
-    let null = |fresh| TargetSpec { fresh, ..target(Device::Null, MANY_QUEUES) };
     let absolute = |label, step, metric, most| Figure {
         label,
         of: (step, metric),
@@ -275,15 +320,15 @@ fn standing() -> Vec<Experiment> {
         experiment(
             "idle",
             "CPU time of a target with 100 idle connections",
-            vec![null(false)],
+            vec![target(Device::Null, MANY_QUEUES)],
             one("idle", Action::Idle { target: 0, connections: 100 }),
             vec![absolute("% of a processor", "idle", Metric::CpuPercent, 1.0)],
         ),
         experiment(
             "memory",
             "memory of a target, and of 100 idle connections of depth 128",
-            vec![null(true)],
-            one("memory", Action::Memory { target: 0, connections: 100 }),
+            Vec::new(),
+            one("memory", Action::Memory { connections: 100 }),
             vec![
                 absolute("MiB without connections", "memory", Metric::ProcessMib, 30.0),
                 absolute(
@@ -297,9 +342,9 @@ fn standing() -> Vec<Experiment> {
         ),
         experiment(
             "growth",
-            "growth of a target under load (--soak 3600 for an hour)",
-            vec![null(true)],
-            one("growth", Action::Growth { target: 0 }),
+            "growth of a target under load after a tenth of the time (--soak 4000 for an hour)",
+            Vec::new(),
+            one("growth", Action::Growth),
             vec![absolute("KiB", "growth", Metric::GrowthKib, 256.0)],
         ),
         experiment(
@@ -323,7 +368,7 @@ fn experiment(
 }
 
 fn target(device: Device, arguments: &'static [&'static str]) -> TargetSpec {
-    TargetSpec { device, arguments, confined: false, fresh: false }
+    TargetSpec { device, arguments, confined: false }
 }
 
 fn load(pattern: &'static str, block_bytes: u32) -> Load {
@@ -356,7 +401,25 @@ fn floor(load: &Load, connections: Option<u32>, spin: bool) -> Action {
     } else {
         (CAPSULE_BYTES + HEADER_BYTES + data, HEADER_BYTES)
     };
-    Action::Floor(Floor { request_bytes, response_bytes, depth: load.depth, connections, spin })
+    let depth = load.depth;
+    let congestion = None;
+    Action::Floor(Floor { request_bytes, response_bytes, depth, connections, spin, congestion })
+}
+
+/// The same with `reno`, for messages so large that another congestion control may pace them.
+fn floor_with_reno(load: &Load) -> Step {
+    let action = match floor(load, None, true) {
+        Action::Floor(floor) => Action::Floor(Floor { congestion: Some("reno"), ..floor }),
+        other => other,
+    };
+    Step { label: RENO, action }
+}
+
+/// On equal terms; the bars are beside what the system has chosen.
+fn per_reno() -> Figure {
+    let metric = Metric::Iops;
+    let label = "flow control off, beside raw with reno";
+    Figure { label, of: (OFF, metric), per: Some((RENO, metric)), bar: Bar::None }
 }
 
 fn per_raw(label: &'static str, step: &'static str, metric: Metric, bar: Bar) -> Figure {

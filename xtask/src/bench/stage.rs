@@ -5,8 +5,10 @@ use super::experiment::{
     Action, Device, Experiment, Floor, Load, Metric, Sample, Step, TargetSpec,
 };
 use super::machine;
-use super::process::{Program, Running, Target};
+use super::process::{Program, Running, Target, signal};
+use super::rows::MANY_QUEUES;
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -24,6 +26,14 @@ const SETTLE: Duration = Duration::from_millis(2500);
 /// Connections of the soak, each as deep as [`SOAK_DEPTH`].
 const SOAK_CONNECTIONS: u32 = 16;
 const SOAK_DEPTH: u32 = 16;
+
+/// Before the soak counts, the target is stopped for so long, again and again.
+const STALL: Duration = Duration::from_millis(50);
+const BETWEEN_STALLS: Duration = Duration::from_millis(200);
+
+/// A target whose own needs are measured.
+const STANDING: TargetSpec =
+    TargetSpec { device: Device::Null, arguments: MANY_QUEUES, confined: false };
 
 /// Everything that runs.
 #[derive(Debug)]
@@ -43,7 +53,7 @@ impl<'a> Stage<'a> {
         if let Some(address) = self.options.target.clone() {
             return self.fill(&address);
         }
-        self.targets.retain(|(spec, _)| !spec.fresh && experiment.targets.contains(spec));
+        self.targets.retain(|(spec, _)| experiment.targets.contains(spec));
         for spec in &experiment.targets {
             if self.targets.iter().any(|(running, _)| running == spec) {
                 continue;
@@ -81,10 +91,8 @@ impl<'a> Stage<'a> {
             Action::Idle { target, connections } => {
                 self.idle(self.target(experiment, *target)?, *connections)?
             }
-            Action::Memory { target, connections } => {
-                self.memory(self.target(experiment, *target)?, *connections)?
-            }
-            Action::Growth { target } => self.growth(self.target(experiment, *target)?)?,
+            Action::Memory { connections } => self.memory(&self.start(&STANDING)?, *connections)?,
+            Action::Growth => self.growth(&self.start(&STANDING)?)?,
             Action::StartUp => self.start_up()?,
         };
         let after = machine::stolen_ticks();
@@ -99,10 +107,16 @@ impl<'a> Stage<'a> {
     /// Only this target may run: one that never sleeps would take half of the processor from
     /// whatever else is measured on it.
     fn let_run(&self, only: Option<&TargetSpec>) -> Result<()> {
+        if let Some(process) = self.options.target_pid {
+            signal(process, if only.is_some() { Signal::CONT } else { Signal::STOP })?;
+        }
         self.targets.iter().try_for_each(|(spec, target)| target.let_run(Some(spec) == only))
     }
 
     fn let_all_run(&self) -> Result<()> {
+        if let Some(process) = self.options.target_pid {
+            signal(process, Signal::CONT)?;
+        }
         self.targets.iter().try_for_each(|(_, target)| target.let_run(true))
     }
 
@@ -152,6 +166,9 @@ impl<'a> Stage<'a> {
         push("--cpus", format!("{server},{client}"));
         if let Some(connections) = floor.connections {
             push("--connections", connections.to_string());
+        }
+        if let Some(name) = floor.congestion {
+            push("--congestion", name.to_owned());
         }
         if floor.spin {
             arguments.push("--spin".to_owned());
@@ -288,9 +305,11 @@ impl<'a> Stage<'a> {
         ]))
     }
 
-    /// From the first tenth of the time to its end.
+    /// From the first tenth of the time to its end. In that tenth the target is kept from running
+    /// again and again and finds more waiting than it ever will later, so that memory which it
+    /// touches for the first time because of that is not taken for growth.
     fn growth(&self, target: &Target) -> Result<Sample> {
-        let soak = Duration::from_secs_f64(self.options.soak.clamp(1.0, 1e6));
+        let soak = Duration::from_secs_f64(self.options.soak);
         let load = Load {
             target: 0,
             pattern: "randrw",
@@ -301,11 +320,21 @@ impl<'a> Stage<'a> {
             arguments: &["--runtime", "1000000"],
             no_ramp: true,
         };
+        let sockets = machine::sockets(target.id())?;
         let running = Running::start(&self.program, &self.load_words(&target.address, &load))?;
-        std::thread::sleep(soak / 10);
+        target.wait_for_connections(sockets + SOAK_CONNECTIONS as usize)?;
+        let start = Instant::now();
+        while start.elapsed() < soak / 10 {
+            std::thread::sleep(BETWEEN_STALLS);
+            target.let_run(false)?;
+            std::thread::sleep(STALL);
+            target.let_run(true)?;
+        }
         let before = machine::resident_bytes(target.id())?;
         std::thread::sleep(soak - soak / 10);
         let after = machine::resident_bytes(target.id())?;
+        // A load that has ended meanwhile has left no connections.
+        target.wait_for_connections(sockets + SOAK_CONNECTIONS as usize)?;
         running.kill()?;
         let growth = (after as f64 - before as f64) / 1024.0;
         Ok(Sample::from([(Metric::GrowthKib, growth)]))
@@ -315,9 +344,7 @@ impl<'a> Stage<'a> {
     /// a block: the host's own start counts, too.
     fn start_up(&self) -> Result<Sample> {
         let start = Instant::now();
-        let spec =
-            TargetSpec { device: Device::Null, arguments: &[], confined: false, fresh: true };
-        let target = self.start(&spec)?;
+        let target = self.start(&TargetSpec { arguments: &[], ..STANDING })?;
         let arguments = words(&["read", &target.address, "--block-count", "1"]);
         let mut host = self.program.command(&arguments, None);
         let status = host.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
