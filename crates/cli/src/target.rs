@@ -261,12 +261,12 @@ impl Engine {
             Some(PollingMode::Spin) => config.idle_poll = IDLE_POLL_FOREVER,
             Some(PollingMode::Sleep) => config.idle_poll = Duration::ZERO,
             // Whatever a file says of always or never.
-            Some(PollingMode::Adaptive) => {
-                if [IDLE_POLL_FOREVER, Duration::ZERO].contains(&config.idle_poll) {
-                    config.idle_poll = IDLE_POLL_DEFAULT;
-                }
+            Some(PollingMode::Adaptive)
+                if [IDLE_POLL_FOREVER, Duration::ZERO].contains(&config.idle_poll) =>
+            {
+                config.idle_poll = IDLE_POLL_DEFAULT;
             }
-            None => {}
+            Some(PollingMode::Adaptive) | None => {}
         }
         let limits: &mut Limits = &mut config.limits;
         set(&mut limits.queue_entries, self.queue_size);
