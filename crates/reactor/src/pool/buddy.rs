@@ -116,12 +116,12 @@ impl Buddy {
         self.state[page as usize] = USED | tag(order);
     }
 
-    /// Takes the lowest block that is large enough, if it starts below `end`, and puts what is too
-    /// much of it back.
+    /// Takes 2^`order` pages off the lowest block that is large enough, if they end below `end`, and
+    /// puts the rest of it back.
     fn split(&mut self, order: usize, end: u32) -> Option<u32> {
         let mut found = (order..ORDERS).min_by_key(|&order| self.lowest[order])?;
         let page = self.lowest[found];
-        if page >= end {
+        if page == NONE || page + (1 << order) > end {
             return None;
         }
         self.unlink(page, found);
@@ -269,6 +269,17 @@ mod tests {
         // A turn holds four cut receive buffers of up to 16 pages, and 60 pages at most.
         assert!(opened[1999] <= 5, "{} are open", opened[1999]);
         assert_eq!(opened[100], opened[1999], "open after 100 turns, and after 2000");
+    }
+
+    #[test]
+    fn what_is_half_new_comes_after_what_is_kept() {
+        let mut buddy = Buddy::new(1);
+        let pages: Vec<_> = [0, 6, 6, 6, 6].map(|order| buddy.take(order).unwrap()).into();
+        assert_eq!((pages.as_slice(), buddy.opened), ([0, 64, 128, 192, 256].as_slice(), 320));
+        for place in [0, 1, 2, 4, 3] {
+            buddy.give(pages[place]);
+        }
+        assert_eq!((buddy.take(8), buddy.opened), (Some(0), 320));
     }
 
     #[test]
