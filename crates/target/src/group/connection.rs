@@ -209,6 +209,11 @@ impl Connection {
         matches!(self.role, Role::Stranger { .. })
     }
 
+    /// Whether it is one, or is one again if its Connect is refused.
+    pub(crate) fn may_be_stranger(&self) -> bool {
+        matches!(self.role, Role::Stranger { .. } | Role::Connecting(_))
+    }
+
     /// Whether nothing is left of it, so that its place can be given to another.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.role, Role::Gone)

@@ -171,10 +171,10 @@ impl Listeners {
         self.strangers.pop_front()
     }
 
-    /// Forgets those who are no strangers any more, when they may be many: more than `most`.
-    pub(crate) fn tidy(&mut self, most: usize, is_stranger: impl Fn(ConnectionId) -> bool) {
+    /// Forgets those who are none any more, when they may be many: more than `most`.
+    pub(crate) fn tidy(&mut self, most: usize, may_be: impl Fn(ConnectionId) -> bool) {
         if self.strangers.len() > most.max(STRANGERS_MIN) {
-            self.strangers.retain(|id| is_stranger(*id));
+            self.strangers.retain(|id| may_be(*id));
         }
     }
 

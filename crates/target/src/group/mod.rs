@@ -620,7 +620,7 @@ impl Group {
         self.listeners.remember(id);
         let connections = &self.connections;
         self.listeners.tidy(2 * connections.len(), |id| {
-            connections.get(id).is_some_and(Connection::is_stranger)
+            connections.get(id).is_some_and(Connection::may_be_stranger)
         });
     }
 
