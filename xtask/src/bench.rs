@@ -48,7 +48,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS")]
     target: Option<String>,
     /// The process of that target, which is stopped while the raw socket is measured: one that
-    /// polls without end would take half of the processor from it
+    /// polls without end would take half of the processor from it; if this run is interrupted,
+    /// let it go on with SIGCONT
     #[arg(long, value_name = "PID", requires = "target")]
     target_pid: Option<u32>,
     /// The target's processor and the load's

@@ -325,10 +325,10 @@ impl<'a> Stage<'a> {
         target.wait_for_connections(sockets + SOAK_CONNECTIONS as usize)?;
         let start = Instant::now();
         while start.elapsed() < soak / 10 {
-            std::thread::sleep(BETWEEN_STALLS);
             target.let_run(false)?;
             std::thread::sleep(STALL);
             target.let_run(true)?;
+            std::thread::sleep(BETWEEN_STALLS);
         }
         let before = machine::resident_bytes(target.id())?;
         std::thread::sleep(soak - soak / 10);
