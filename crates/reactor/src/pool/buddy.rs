@@ -116,8 +116,8 @@ impl Buddy {
         self.state[page as usize] = USED | tag(order);
     }
 
-    /// Takes 2^`order` pages off the lowest block that is large enough, if they end below `end`, and
-    /// puts the rest of it back.
+    /// Takes 2^`order` pages off the lowest block that is large enough, if they end at `end` or
+    /// before, and puts the rest of it back.
     fn split(&mut self, order: usize, end: u32) -> Option<u32> {
         let mut found = (order..ORDERS).min_by_key(|&order| self.lowest[order])?;
         let page = self.lowest[found];
