@@ -81,27 +81,18 @@ fn throughput() -> Vec<Experiment> {
     let mut rows = Vec::new();
     for (name, about, block_bytes, depth, device, bar) in reads {
         let load = Load { depth, ..load("randread", block_bytes) };
-        let mut steps = vec![Step { label: RAW, action: floor(&load, None, true) }];
-        steps.extend(both_ways(&load));
-        let figures = [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::AtLeast(bar)));
-        let mut figures = Vec::from(figures);
-        if block_bytes > 4096 {
-            steps.push(floor_with_reno(&load));
-            figures.push(per_reno());
-        }
+        let mut steps = beside_raw(&load, None, true);
+        let mut figures: Vec<_> =
+            [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::AtLeast(bar))).into();
+        add_equal_terms(&load, &mut steps, &mut figures);
         rows.push(experiment(name, about, vec![target(device, &[])], steps, figures));
     }
     for (name, about, block_bytes, depth, bar) in writes {
         let load = Load { depth, ..load("randwrite", block_bytes) };
-        let mut steps = vec![
-            Step { label: RAW, action: floor(&load, None, true) },
-            Step { label: OFF, action: Action::Load(load.clone()) },
-        ];
+        let mut steps =
+            vec![raw(&load, None, true), Step { label: OFF, action: Action::Load(load.clone()) }];
         let mut figures = vec![per_raw("", OFF, Metric::Iops, Bar::AtLeast(bar))];
-        if block_bytes > 4096 {
-            steps.push(floor_with_reno(&load));
-            figures.push(per_reno());
-        }
+        add_equal_terms(&load, &mut steps, &mut figures);
         rows.push(experiment(name, about, vec![target(MEMORY, &[])], steps, figures));
     }
     // Those of one target beside each other: memory has to be written before it is read.
@@ -118,11 +109,6 @@ fn latency() -> Vec<Experiment> {
     let read = Load { arguments: SPIN, ..load("randread", 4096) };
     let write = Load { arguments: SPIN, ..load("randwrite", 4096) };
     let asleep = Load { arguments: SLEEP, ..load("randread", 4096) };
-    let with_floor = |load: &Load, spin: bool| {
-        let mut steps = vec![Step { label: RAW, action: floor(load, None, spin) }];
-        steps.extend(both_ways(load));
-        steps
-    };
     let mean = |label, of| per_raw(label, of, Metric::MeanUs, Bar::AtMost(1.2));
     let p99 = |label, of| per_raw(label, of, Metric::P99Us, Bar::AtMost(1.3));
     let woken = |label| per_raw(label, label, Metric::MeanUs, Bar::AtMost(1.25));
@@ -131,7 +117,7 @@ fn latency() -> Vec<Experiment> {
             "randread-4k-1-polling",
             "4 KiB random reads, depth 1, both ends polling, memory",
             spinning(),
-            with_floor(&read, true),
+            beside_raw(&read, None, true),
             vec![
                 mean("mean, flow control on", ON),
                 mean("mean, flow control off", OFF),
@@ -143,17 +129,14 @@ fn latency() -> Vec<Experiment> {
             "randwrite-4k-1-polling",
             "4 KiB random writes, depth 1, both ends polling, memory",
             spinning(),
-            vec![
-                Step { label: RAW, action: floor(&write, None, true) },
-                Step { label: OFF, action: Action::Load(write) },
-            ],
+            vec![raw(&write, None, true), Step { label: OFF, action: Action::Load(write) }],
             vec![mean("mean", OFF), per_raw("p99", OFF, Metric::P99Us, Bar::None)],
         ),
         experiment(
             "randread-4k-1-sleeping",
             "4 KiB random reads, depth 1, both ends woken by interrupts, memory",
             vec![target(MEMORY, SLEEP)],
-            with_floor(&asleep, false),
+            beside_raw(&asleep, None, false),
             vec![woken(ON), woken(OFF)],
         ),
     ]
@@ -162,8 +145,7 @@ fn latency() -> Vec<Experiment> {
 /// As much on one connection as most queues hold.
 fn thousand() -> Experiment {
     let load = Load { depth: 1000, ..load("randread", 4096) };
-    let mut steps = vec![Step { label: RAW, action: floor(&load, None, true) }];
-    steps.extend(both_ways(&load));
+    let steps = beside_raw(&load, None, true);
     let figures = [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::None));
     let about = "4 KiB random reads, depth 1000, memory";
     let targets = vec![target(MEMORY, &["--queue-size", "1024"])];
@@ -230,8 +212,7 @@ fn crowds() -> Vec<Experiment> {
         let load = Load { depth, copies, ..load("randread", 4096) };
         // One connection is waited for by itself, which is faster than epoll.
         let crowd = (copies > 1).then_some(copies);
-        let mut steps = vec![Step { label: RAW, action: floor(&load, crowd, true) }];
-        steps.extend(both_ways(&load));
+        let steps = beside_raw(&load, crowd, true);
         let figures = [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::AtLeast(0.5)));
         experiment(name, about, vec![target(MEMORY, MANY_QUEUES)], steps, figures.into())
     };
@@ -389,15 +370,21 @@ fn load(pattern: &'static str, block_bytes: u32) -> Load {
     }
 }
 
-fn both_ways(load: &Load) -> [Step; 2] {
-    [(ON, true), (OFF, false)].map(|(label, flow_control)| Step {
-        label,
-        action: Action::Load(Load { flow_control, ..load.clone() }),
-    })
+/// The raw socket, and a load with flow control and without.
+fn beside_raw(load: &Load, connections: Option<u32>, spin: bool) -> Vec<Step> {
+    let of_load = |label, flow_control| {
+        let action = Action::Load(Load { flow_control, ..load.clone() });
+        Step { label, action }
+    };
+    vec![raw(load, connections, spin), of_load(ON, true), of_load(OFF, false)]
 }
 
 /// The raw socket with the messages of this load.
-fn floor(load: &Load, connections: Option<u32>, spin: bool) -> Action {
+fn raw(load: &Load, connections: Option<u32>, spin: bool) -> Step {
+    Step { label: RAW, action: Action::Floor(floor(load, connections, spin)) }
+}
+
+fn floor(load: &Load, connections: Option<u32>, spin: bool) -> Floor {
     let data = load.block_bytes;
     let (request_bytes, response_bytes) = if load.pattern.ends_with("read") {
         (CAPSULE_BYTES, HEADER_BYTES + data)
@@ -407,24 +394,23 @@ fn floor(load: &Load, connections: Option<u32>, spin: bool) -> Action {
         (CAPSULE_BYTES + HEADER_BYTES + data, HEADER_BYTES)
     };
     let depth = load.depth;
-    let congestion = None;
-    Action::Floor(Floor { request_bytes, response_bytes, depth, connections, spin, congestion })
+    Floor { request_bytes, response_bytes, depth, connections, spin, congestion: None }
 }
 
-/// The same with `reno`, for messages so large that another congestion control may pace them.
-fn floor_with_reno(load: &Load) -> Step {
-    let action = match floor(load, None, true) {
-        Action::Floor(floor) => Action::Floor(Floor { congestion: Some("reno"), ..floor }),
-        other => other,
-    };
-    Step { label: RENO, action }
-}
-
-/// On equal terms; the bars are beside what the system has chosen.
-fn per_reno() -> Figure {
-    let metric = Metric::Iops;
-    let label = "flow control off, beside raw with reno";
-    Figure { label, of: (OFF, metric), per: Some((RENO, metric)), bar: Bar::None }
+/// Messages so large that the system's congestion control may pace them are set beside `reno`, too;
+/// the bars are beside what the system has chosen.
+fn add_equal_terms(load: &Load, steps: &mut Vec<Step>, figures: &mut Vec<Figure>) {
+    if load.block_bytes <= 4096 {
+        return;
+    }
+    let floor = Floor { congestion: Some("reno"), ..floor(load, None, true) };
+    steps.push(Step { label: RENO, action: Action::Floor(floor) });
+    figures.push(Figure {
+        label: "flow control off, beside raw with reno",
+        of: (OFF, Metric::Iops),
+        per: Some((RENO, Metric::Iops)),
+        bar: Bar::None,
+    });
 }
 
 fn per_raw(label: &'static str, step: &'static str, metric: Metric, bar: Bar) -> Figure {
@@ -459,9 +445,9 @@ mod tests {
 
     #[test]
     fn the_raw_messages_are_those_of_the_protocol() {
-        let sizes = |pattern, block_bytes| match floor(&load(pattern, block_bytes), None, true) {
-            Action::Floor(floor) => (floor.request_bytes, floor.response_bytes),
-            other => panic!("{other:?}"),
+        let sizes = |pattern, block_bytes| {
+            let floor = floor(&load(pattern, block_bytes), None, true);
+            (floor.request_bytes, floor.response_bytes)
         };
         assert_eq!(sizes("randread", 4096), (72, 4120));
         assert_eq!(sizes("randread", 131_072), (72, 131_096));
