@@ -31,7 +31,7 @@ const ORDER_MASK: u8 = 0x0f;
 pub(super) struct Buddy {
     /// Free blocks of each order, by their number among all blocks of that order.
     free: [Numbers; ORDERS],
-    /// The first page of the lowest of them.
+    /// The first page of the lowest of them, at hand: who splits a block compares all orders.
     lowest: [u32; ORDERS],
     /// The free block of each order that was given back last and is not joined with its neighbours.
     kept: [u32; ORDERS],
