@@ -155,10 +155,12 @@ impl Controller {
     }
 
     pub(super) fn optional_nvm_commands(&self) -> OptionalNvmCommands {
-        let mut namespaces = self.view.namespaces.values();
+        let namespaces = &self.view.namespaces;
+        let write_uncorrectable = !namespaces.is_empty()
+            && namespaces.values().all(|namespace| namespace.capabilities.write_uncorrectable);
         OptionalNvmCommands(0)
             .with_compare(true)
-            .with_write_uncorrectable(namespaces.all(|n| n.capabilities.write_uncorrectable))
+            .with_write_uncorrectable(write_uncorrectable)
             .with_dataset_management(true)
             .with_write_zeroes(true)
             .with_save_and_select(true)

@@ -81,6 +81,14 @@ fn the_controller_structure() {
 }
 
 #[test]
+fn without_namespaces_write_uncorrectable_is_not_claimed() {
+    let mut controller = enabled_of(view(&[]));
+    let bytes = ask(&mut controller, Cns::CONTROLLER, 0);
+    let identified = identify::Controller::read(&bytes).expect("4096 bytes");
+    assert!(!identified.optional_nvm_commands().write_uncorrectable());
+}
+
+#[test]
 fn the_controller_structure_follows_the_view() {
     let mut subsystem = view(&[1, 3]);
     subsystem.controller_model = ControllerModel::Static;
