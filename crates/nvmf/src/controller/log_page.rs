@@ -166,13 +166,17 @@ impl Controller {
         }
     }
 
+    /// The page of the zoned command set is there because the Linux target has it and nvme-cli
+    /// asks for it; no I/O command of that set is supported.
     fn effects_page(&self, get: &GetLogPage) -> Result<Vec<u8>, Fault> {
-        if get.command_set != CommandSetId::NVM {
-            return Err(COMMAND_SET);
-        }
         let mut effects = CommandsSupportedAndEffects::none();
         for opcode in ADMIN_COMMANDS {
             effects.set_admin(opcode.0, CommandEffects::SUPPORTED);
+        }
+        match get.command_set {
+            CommandSetId::NVM => {}
+            CommandSetId::ZONED_NAMESPACE => return Ok(effects.bytes().to_vec()),
+            _ => return Err(COMMAND_SET),
         }
         for opcode in READING_COMMANDS {
             effects.set_io(opcode.0, CommandEffects::SUPPORTED);

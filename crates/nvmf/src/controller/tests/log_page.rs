@@ -212,9 +212,20 @@ fn effects_are_those_of_the_commands_that_there_are() {
         };
         assert_eq!(effects.io_effects(opcode), expected, "{}", NvmOpcode(opcode));
     }
-    let zoned = GetLogPage {
-        command_set: CommandSetId::ZONED_NAMESPACE,
-        ..GetLogPage::new(log_page, 0, 4096)
+}
+
+/// nvme-cli asks for the zoned command set, too, where CAP.CSS says that there may be several.
+#[test]
+fn the_zoned_command_set_has_an_effects_log_page_without_io_commands() {
+    let get = |command_set| GetLogPage {
+        command_set,
+        ..GetLogPage::new(LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS, 0, 4096)
     };
-    assert_eq!(refusal(&mut controller, zoned), Status::INVALID_FIELD.with_dnr());
+    let mut controller = enabled();
+    let nvm = data(&mut controller, get(CommandSetId::NVM).to_command(), 4096);
+    let zoned = data(&mut controller, get(CommandSetId::ZONED_NAMESPACE).to_command(), 4096);
+    assert_eq!(zoned[..1024], nvm[..1024], "the admin commands");
+    assert_eq!(zoned[1024..], [0; 3072]);
+    let key_value = refusal(&mut controller, get(CommandSetId::KEY_VALUE));
+    assert_eq!(key_value, Status::INVALID_FIELD.with_dnr());
 }
