@@ -17,12 +17,12 @@ use crate::group::ConnectionId;
 use crate::snapshot::Snapshot;
 use crate::statistics::GroupWords;
 
-/// A host as one subsystem knows it.
+/// A host as one subsystem knows it: by its name, since some hosts make a new Host Identifier for
+/// each Connect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HostKey {
     subsystem: String,
     host: String,
-    host_id: [u8; 16],
 }
 
 impl HostKey {
@@ -30,7 +30,6 @@ impl HostKey {
         Self {
             subsystem: request.subsystem.as_str().to_owned(),
             host: request.host.as_str().to_owned(),
-            host_id: request.host_id,
         }
     }
 }

@@ -414,9 +414,6 @@ impl Controller {
         if request.host != self.host {
             return Err(ConnectError::invalid(InvalidParameter::HOST_NQN));
         }
-        if request.host_id != self.host_id {
-            return Err(ConnectError::invalid(InvalidParameter::HOST_ID));
-        }
         let in_range = (1..=self.features.io_queues).contains(&request.queue_id);
         if self.view.discovery().is_some() || !in_range {
             return Err(ConnectError::invalid(InvalidParameter::QUEUE_ID));

@@ -87,8 +87,6 @@ fn an_io_queue_is_checked_on_every_group() {
             assert_eq!(refused(at, &elsewhere), (INVALID, controller_id));
             let stranger = Hello { host: OTHER_HOST.to_owned(), ..hello(1) };
             assert_eq!(refused(at, &stranger), (INVALID, InvalidParameter::HOST_NQN.0));
-            let stranger = Hello { host_id: [7; 16], ..hello(1) };
-            assert_eq!(refused(at, &stranger), (INVALID, InvalidParameter::HOST_ID.0));
         }
         let mut queues: Vec<_> = (1..=4).map(|id| Peer::io(at, controller, id)).collect();
         let twice = (Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0);

@@ -78,6 +78,26 @@ fn a_host_that_comes_back_waits_for_its_old_writes() {
     }
 }
 
+/// As with the Linux target, the Host Identifier of an I/O queue may be any.
+#[test]
+fn a_host_with_a_new_identifier_for_each_connect_is_served_and_waits_for_its_old_writes() {
+    let slow = format!("delay:write={}ms:memory:4MiB", SLOW.as_millis());
+    on_each_transport(&config_of_two_groups(&[&slow]), |target| {
+        let (admin, controller) = Peer::admin(address(target));
+        let hello = Hello { host_id: [2; 16], ..Hello::io(controller, 1) };
+        let mut io = Peer::io_as(address(target), &hello, HostOptions::default());
+        let write = io.begin_write(1, 0, 1, &pattern(BLOCK, 1));
+        assert!(!io.is_answered(write, Duration::from_millis(20)), "it has left");
+        drop(io);
+        drop(admin);
+        let hello = Hello { host_id: [3; 16], ..Hello::admin() };
+        let (mut back, slot) = coming_back(target, &hello);
+        assert!(!back.is_answered(slot, Duration::from_millis(50)), "it has to wait");
+        let (_admin, mut io) = finish(target, back, slot);
+        assert!(io.read(1, 0, 1, BLOCK).bytes() == pattern(BLOCK, 1), "it is done");
+    });
+}
+
 #[test]
 fn a_controller_that_is_shut_down_holds_its_hosts_gate_as_well() {
     use weft_nvme::property::ShutdownNotification;
