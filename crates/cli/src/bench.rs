@@ -75,8 +75,8 @@ pub(crate) struct Load {
     /// Requests in flight.
     #[arg(long, default_value_t = 1, value_name = "DEPTH")]
     iodepth: u32,
-    /// Copies of the job, each with its own connection; each with its own thread, or with --cpus
-    /// one thread for each processor.
+    /// Copies of the job, each with its own connection. They share threads: at most one for each
+    /// processor of --cpus, or of the machine.
     #[arg(long, default_value_t = 1, value_name = "JOBS")]
     numjobs: u32,
     /// How long to run: seconds, or a time such as 500ms. 10 s unless something else ends the job.

@@ -1,6 +1,6 @@
 //! What is to be done, in fio's words.
 
-use std::{fmt, time::Duration};
+use std::{fmt, thread, time::Duration};
 
 use weft_backend::Geometry;
 use weft_reactor::DriverKind;
@@ -42,8 +42,8 @@ pub struct Job {
     pub ramp: Duration,
     /// `rate_iops` and `rate_process`: an open loop.
     pub rate: Option<Rate>,
-    /// `cpus_allowed`: a worker on each of these, and the copies spread over them; none: a worker
-    /// for each copy, not pinned.
+    /// `cpus_allowed`: a worker on each of these, and the copies spread over them; none: workers
+    /// that are not pinned, as many as there are copies or processors, whichever is fewer.
     pub cpus: Vec<usize>,
     /// `randseed`.
     pub seed: u64,
@@ -175,11 +175,12 @@ impl Job {
         Ok(Plan { blocks, units, first_block, runtime, requests, pool_bytes_of_lane })
     }
 
-    /// How many workers the job's lanes run on.
+    /// How many workers the job's lanes run on: more polling threads than processors take each
+    /// other's time, so that lanes beyond the processors share threads.
     #[must_use]
     pub fn workers(&self) -> usize {
-        let copies = self.copies as usize;
-        if self.cpus.is_empty() { copies } else { copies.min(self.cpus.len()) }
+        let processors = if self.cpus.is_empty() { processors() } else { self.cpus.len() };
+        (self.copies as usize).min(processors)
     }
 
     fn end(&self, units: u64) -> (Option<Duration>, Option<u64>) {
@@ -234,6 +235,12 @@ impl Job {
         }
         Ok(())
     }
+}
+
+/// The processors that this process may use.
+#[must_use]
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// What in a job cannot be.
@@ -298,7 +305,7 @@ mod tests {
         let workers = |copies, cpus: &[usize]| {
             Job { copies, cpus: cpus.to_vec(), ..Job::default() }.workers()
         };
-        assert_eq!(workers(4, &[]), 4);
+        assert_eq!(workers(4, &[]), processors().min(4));
         assert_eq!(workers(4, &[0, 1]), 2);
         assert_eq!(workers(1, &[0, 1]), 1);
     }

@@ -2,7 +2,7 @@ use super::*;
 use std::sync::atomic::Ordering;
 
 use crate::{
-    job::{Polling, Rate},
+    job::{Polling, Rate, processors},
     limits::WINDOW,
     pacer::Process,
     pattern::Pattern,
@@ -42,12 +42,17 @@ fn every_request_is_counted_once() {
 }
 
 #[test]
-fn copies_run_on_workers_of_their_own_or_share_one() {
-    let alone = Job { copies: 3, ..counted(Pattern::RandRead, 1_000) };
+fn copies_beyond_the_processors_share_threads() {
+    let processors = processors();
+    let copies = 4 * processors;
+    let alone =
+        Job { copies: u32::try_from(copies).expect("few"), ..counted(Pattern::RandRead, 1_000) };
     let result = run_on(&device("null:1GiB"), &alone);
+    // A worker is a thread.
     let workers: Vec<usize> = result.lanes.iter().map(|(worker, _)| *worker).collect();
-    assert_eq!(workers, [0, 1, 2]);
-    assert_eq!(result.total().read.requests, 3_000);
+    let expected: Vec<usize> = (0..copies).map(|copy| copy % processors).collect();
+    assert_eq!(workers, expected);
+    assert_eq!(result.total().read.requests, 1_000 * copies as u64);
     let together = Job { cpus: vec![0], ..alone };
     let result = run_on(&device("memory:1MiB"), &together);
     assert!(result.lanes.iter().all(|(worker, lane)| *worker == 0 && lane.read.requests == 1_000));
