@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     address::Address,
-    codec::{ReadError, read_line},
+    codec::{ReadError, read_value},
     limits::{RESPONSE_BYTES_MAX, SEND_TIMEOUT},
     message::{Fault, Id, Request, Response, VERSION},
     method::Method,
@@ -22,7 +22,6 @@ use crate::{
 pub struct Client {
     reader: BufReader<Box<dyn Read + Send>>,
     writer: Box<dyn Write + Send>,
-    line: Vec<u8>,
     next: u64,
     broken: bool,
 }
@@ -81,7 +80,7 @@ impl Client {
 
     fn over(reader: Box<dyn Read + Send>, writer: Box<dyn Write + Send>) -> Self {
         let reader = BufReader::new(reader);
-        Self { reader, writer, line: Vec::new(), next: 1, broken: false }
+        Self { reader, writer, next: 1, broken: false }
     }
 
     /// Calls a method.
@@ -107,7 +106,7 @@ impl Client {
         let id = Id::Number(self.next.into());
         self.next += 1;
         let request = Request {
-            jsonrpc: VERSION.to_owned(),
+            jsonrpc: Some(VERSION.to_owned()),
             method: method.to_owned(),
             params,
             id: Some(id.clone()),
@@ -116,17 +115,18 @@ impl Client {
             serde_json::to_vec(&request).map_err(|error| CallError::Io(io::Error::other(error)))?;
         text.push(b'\n');
         self.writer.write_all(&text).and_then(|()| self.writer.flush()).map_err(CallError::Io)?;
-        read_line(&mut self.reader, &mut self.line, RESPONSE_BYTES_MAX).map_err(
-            |error| match error {
+        let response: Response =
+            read_value(&mut self.reader, RESPONSE_BYTES_MAX).map_err(|error| match error {
                 ReadError::Io(error) => CallError::Io(error),
-                ReadError::Ended | ReadError::Cut => {
+                ReadError::Closed => CallError::Io(io::ErrorKind::UnexpectedEof.into()),
+                ReadError::TooLong => CallError::Peer("is too long".to_owned()),
+                ReadError::Invalid(error) if error.is_eof() => {
                     CallError::Io(io::ErrorKind::UnexpectedEof.into())
                 }
-                ReadError::TooLong => CallError::Peer("is too long".to_owned()),
-            },
-        )?;
-        let response: Response = serde_json::from_slice(&self.line)
-            .map_err(|error| CallError::Peer(format!("is no response: {error}")))?;
+                ReadError::Invalid(error) => {
+                    CallError::Peer(format!("is no JSON-RPC response: {error}"))
+                }
+            })?;
         if response.id != id {
             return Err(CallError::Peer("is to something else".to_owned()));
         }

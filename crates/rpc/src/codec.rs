@@ -1,84 +1,82 @@
-//! Lines.
+//! JSON values on a stream of bytes.
 
-use std::io::{self, BufRead};
+use std::io::{self, Read};
 
-/// Why there is no line.
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+/// Why there is no value.
 #[derive(Debug)]
 pub enum ReadError {
-    /// The other side is gone; nothing was cut off.
-    Ended,
-    /// The other side is gone in the middle of a line.
-    Cut,
-    /// The line is longer than is allowed.
+    /// The peer closed the connection between two values.
+    Closed,
+    /// The value is not JSON, or not of the form that is expected.
+    Invalid(serde_json::Error),
+    /// The value is longer than is allowed.
     TooLong,
-    /// The connection failed.
+    /// The connection failed, or nothing came in time.
     Io(io::Error),
 }
 
-/// Reads a line into `line`, without its end.
+/// Reads one JSON value. An object or array ends at its last bracket, whatever follows it, so a
+/// peer need not end its request with a new line. After an error other than
+/// [`ReadError::Closed`] it is not known where the next value begins.
 ///
 /// # Errors
-/// There is none, or it is longer than `bytes_max`.
-pub fn read_line(
-    from: &mut impl BufRead,
-    line: &mut Vec<u8>,
-    bytes_max: usize,
-) -> Result<(), ReadError> {
-    line.clear();
-    loop {
-        let (taken, ended) = {
-            let there = match from.fill_buf() {
-                Ok(there) => there,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(ReadError::Io(error)),
-            };
-            if there.is_empty() {
-                return Err(if line.is_empty() { ReadError::Ended } else { ReadError::Cut });
-            }
-            let end = there.iter().position(|byte| *byte == b'\n');
-            let part = &there[..end.unwrap_or(there.len())];
-            if line.len() + part.len() > bytes_max {
-                return Err(ReadError::TooLong);
-            }
-            line.extend_from_slice(part);
-            (part.len() + usize::from(end.is_some()), end.is_some())
-        };
-        from.consume(taken);
-        if ended {
-            if line.last() == Some(&b'\r') {
-                line.pop();
-            }
-            return Ok(());
-        }
+/// There is no value, it is not valid, or it is longer than `bytes_max`.
+pub fn read_value<T: DeserializeOwned>(
+    from: &mut impl Read,
+    bytes_max: u64,
+) -> Result<T, ReadError> {
+    let mut limited = from.take(bytes_max);
+    let result = serde_json::Deserializer::from_reader(&mut limited).into_iter().next();
+    let too_long = limited.limit() == 0;
+    match result {
+        Some(Ok(value)) => Ok(value),
+        None if !too_long => Err(ReadError::Closed),
+        Some(Err(error)) if error.classify() == Category::Io => Err(ReadError::Io(error.into())),
+        Some(Err(error)) if !too_long || !error.is_eof() => Err(ReadError::Invalid(error)),
+        None | Some(Err(_)) => Err(ReadError::TooLong),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
     use std::io::BufReader;
 
     #[test]
-    fn lines_are_told_apart_however_they_come() {
-        let text = b"one\r\n\ntwo\nlast";
-        for capacity in 1..text.len() + 1 {
+    fn values_end_where_their_brackets_close_however_they_arrive() {
+        let text = b"{\"a\": \"}\"}{\n  \"b\": [1]\n}\r\n[]";
+        for capacity in 1..=text.len() {
             let mut from = BufReader::with_capacity(capacity, &text[..]);
-            let mut line = Vec::new();
-            for expected in ["one", "", "two"] {
-                read_line(&mut from, &mut line, 3 + 1).expect(expected);
-                assert_eq!(line, expected.as_bytes());
+            for expected in [json!({"a": "}"}), json!({"b": [1]}), json!([])] {
+                assert_eq!(read_value::<Value>(&mut from, 100).expect("a value"), expected);
             }
-            assert!(matches!(read_line(&mut from, &mut line, 8), Err(ReadError::Cut)));
+            assert!(matches!(read_value::<Value>(&mut from, 100), Err(ReadError::Closed)));
         }
-        assert!(matches!(read_line(&mut &b""[..], &mut Vec::new(), 1), Err(ReadError::Ended)));
     }
 
     #[test]
-    fn a_line_without_end_is_not_kept() {
-        let text = vec![b'x'; 100_000];
-        let mut line = Vec::new();
-        let outcome = read_line(&mut BufReader::new(&text[..]), &mut line, 1000);
-        assert!(matches!(outcome, Err(ReadError::TooLong)));
-        assert!(line.len() <= 1000);
+    fn a_value_is_not_read_beyond_its_limit() {
+        for text in [
+            vec![b' '; 100_000],
+            vec![b'['; 100_000],
+            [b"\"".to_vec(), vec![b'x'; 100_000]].concat(),
+        ] {
+            let mut from = &text[..];
+            let error = read_value::<Value>(&mut from, 100).expect_err("too long");
+            assert!(matches!(error, ReadError::TooLong), "{error:?}");
+            assert!(from.len() >= text.len() - 100);
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_cut_or_malformed_is_invalid() {
+        for text in ["{\"a\":", "{\"a\" 1}", "nonsense", "{\"a\": \"line\n\"}"] {
+            let error = read_value::<Value>(&mut text.as_bytes(), 100).expect_err("invalid");
+            assert!(matches!(error, ReadError::Invalid(_)), "{text}: {error:?}");
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! JSON-RPC 2.0 between a process and whoever controls or watches it.
 //!
-//! One line of JSON is one message, over a Unix socket or TCP. A [`Method`] is described once: its
-//! name, what it takes, what it answers; client and server both use that description.
+//! One JSON value is one message, over a Unix socket or TCP. A message ends where its value ends,
+//! as with SPDK, whose client sends no final new line; what is sent here ends with one. A
+//! [`Method`] is described once: its name, what it takes, what it answers; client and server both
+//! use that description.
 //!
 //! What it must never know: storage. It says what a process and its machine did ([`machine`]) and
 //! carries the counters that a target keeps ([`statistics`]); what is counted there are words to
@@ -25,7 +27,7 @@ pub mod statistics;
 
 pub use address::{Address, ParseAddressError};
 pub use client::{CallError, Client};
-pub use codec::{ReadError, read_line};
+pub use codec::{ReadError, read_value};
 pub use message::{Code, Fault, Id, Request, Response};
 pub use method::{Method, Methods};
 pub use server::Server;

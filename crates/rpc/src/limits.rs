@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Longest line that a server takes: a request is a method's name and a few parameters.
-pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Longest message that a server takes: a request is a method's name and a few parameters.
+pub const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// Longest line that a client takes: statistics of 1024 poll groups with 100 namespaces each.
-pub const RESPONSE_BYTES_MAX: usize = 32 << 20;
+/// Longest message that a client takes: statistics of 1024 poll groups with 100 namespaces each.
+pub const RESPONSE_BYTES_MAX: u64 = 32 << 20;
 
 /// Connections that a server has at a time; a person, a monitor and a study are three.
 pub const CONNECTIONS_MAX: usize = 32;

@@ -17,24 +17,20 @@ pub enum Id {
     Null,
 }
 
-/// A request; without `id` a notification, which is not answered.
+/// A request. Without `id`, or with null, it is a notification: only an error is answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// `2.0`.
-    pub jsonrpc: String,
+    /// `2.0`; may be left out, as SPDK allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jsonrpc: Option<String>,
     /// The method's name.
     pub method: String,
     /// What it takes.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub params: Value,
     /// What its answer will carry.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
-}
-
-/// An `id` that is there is one, even if it is null.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Id>, D::Error> {
-    Id::deserialize(deserializer).map(Some)
 }
 
 /// The protocol's version.
@@ -129,7 +125,7 @@ mod tests {
         let text = r#"{"jsonrpc": "2.0", "method": "update", "params": [1,2,3,4,5]}"#;
         assert_eq!(request(text).expect("a notification").id, None);
         let text = r#"{"jsonrpc": "2.0", "method": "x", "id": null}"#;
-        assert_eq!(request(text).expect("a request").id, Some(Id::Null));
+        assert_eq!(request(text).expect("a notification").id, None);
         let text = r#"{"jsonrpc": "2.0", "method": "x", "id": "a"}"#;
         assert_eq!(request(text).expect("a request").id, Some(Id::Text("a".to_owned())));
         for bad in [r#"{"jsonrpc": "2.0", "method": 1, "params": "bar"}"#, "[]", "1", "{}"] {

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::{
     address::Address,
-    codec::{ReadError, read_line},
+    codec::{ReadError, read_value},
     limits::{BATCH_MAX, CONNECTIONS_MAX, REQUEST_BYTES_MAX, SEND_TIMEOUT, SILENCE_MAX},
     message::{Code, Fault, Id, Request, Response, VERSION},
     method::Methods,
@@ -157,68 +157,64 @@ fn accept<S>(
     }
 }
 
-/// Answers until the other side is gone or says what cannot be followed.
+/// Answers until the peer has gone, or until it cannot be told where its next request begins.
 fn serve(methods: &Methods, reader: impl Read, mut writer: impl Write) {
     let mut reader = BufReader::new(reader);
-    let mut line = Vec::new();
     loop {
-        let (answer, go_on) = match read_line(&mut reader, &mut line, REQUEST_BYTES_MAX) {
-            Ok(()) if line.iter().all(u8::is_ascii_whitespace) => continue,
-            Ok(()) => (answer(methods, &line), true),
-            Err(ReadError::TooLong) => {
-                let fault = Fault::new(Code::INVALID_REQUEST, "the request is too long");
-                (to_value(&Response::new(Id::Null, Err(fault))), false)
-            }
-            Err(ReadError::Ended | ReadError::Cut | ReadError::Io(_)) => return,
+        let request = read_value(&mut reader, REQUEST_BYTES_MAX);
+        let is_broken = request.is_err();
+        let response = match request {
+            Ok(request) => respond(methods, request),
+            Err(ReadError::Invalid(error)) => refuse(Code::PARSE_ERROR, error),
+            Err(ReadError::TooLong) => refuse(Code::INVALID_REQUEST, "the request is too long"),
+            Err(ReadError::Closed | ReadError::Io(_)) => return,
         };
-        if let Some(answer) = answer {
-            let sent = writeln!(writer, "{answer}").and_then(|()| writer.flush());
-            if sent.is_err() {
-                return;
-            }
-        }
-        if !go_on {
+        let Some(response) = response else { continue };
+        // One write: a response that is written in pieces is sent in as many segments.
+        let sent = writer.write_all(format!("{response}\n").as_bytes());
+        if sent.and_then(|()| writer.flush()).is_err() || is_broken {
             return;
         }
     }
 }
 
-/// The answer to one line; nothing to a notification.
-fn answer(methods: &Methods, line: &[u8]) -> Option<Value> {
-    let invalid = |what: &str| {
-        let fault = Fault::new(Code::INVALID_REQUEST, what);
-        to_value(&Response::new(Id::Null, Err(fault)))
-    };
-    match serde_json::from_slice(line) {
-        Err(error) => {
-            let fault = Fault::new(Code::PARSE_ERROR, error);
-            to_value(&Response::new(Id::Null, Err(fault)))
+/// The response to one message; `None` to a notification.
+fn respond(methods: &Methods, message: Value) -> Option<Value> {
+    match message {
+        Value::Array(batch) if batch.is_empty() => {
+            refuse(Code::INVALID_REQUEST, "the batch is empty")
         }
-        Ok(Value::Array(batch)) if batch.is_empty() => invalid("the batch is empty"),
-        Ok(Value::Array(batch)) if batch.len() > BATCH_MAX => invalid("the batch is too long"),
-        Ok(Value::Array(batch)) => {
-            let answers: Vec<Value> =
-                batch.into_iter().filter_map(|request| answer_one(methods, request)).collect();
-            if answers.is_empty() { None } else { Some(Value::Array(answers)) }
+        Value::Array(batch) if batch.len() > BATCH_MAX => {
+            refuse(Code::INVALID_REQUEST, "the batch is too long")
         }
-        Ok(request) => answer_one(methods, request),
+        Value::Array(batch) => {
+            let responses: Vec<Value> =
+                batch.into_iter().filter_map(|request| respond_to_one(methods, request)).collect();
+            // An empty array would be taken for the beginning of a response.
+            if responses.is_empty() { None } else { Some(Value::Array(responses)) }
+        }
+        request => respond_to_one(methods, request),
     }
 }
 
-fn answer_one(methods: &Methods, request: Value) -> Option<Value> {
+fn respond_to_one(methods: &Methods, request: Value) -> Option<Value> {
     let request: Request = match serde_json::from_value(request) {
         Ok(request) => request,
-        Err(error) => {
-            let fault = Fault::new(Code::INVALID_REQUEST, error);
-            return to_value(&Response::new(Id::Null, Err(fault)));
-        }
+        Err(error) => return refuse(Code::INVALID_REQUEST, error),
     };
-    let outcome = if request.jsonrpc == VERSION {
-        methods.call(&request.method, request.params)
-    } else {
-        Err(Fault::new(Code::INVALID_REQUEST, "jsonrpc is not \"2.0\""))
+    let outcome = match request.jsonrpc.as_deref() {
+        None | Some(VERSION) => methods.call(&request.method, request.params),
+        Some(_) => Err(Fault::new(Code::INVALID_REQUEST, "jsonrpc is not \"2.0\"")),
     };
-    to_value(&Response::new(request.id?, outcome))
+    match (request.id, outcome) {
+        (None, Ok(_)) => None,
+        (id, outcome) => to_value(&Response::new(id.unwrap_or(Id::Null), outcome)),
+    }
+}
+
+/// An error that answers no request in particular.
+fn refuse(code: Code, what: impl std::fmt::Display) -> Option<Value> {
+    to_value(&Response::new(Id::Null, Err(Fault::new(code, what))))
 }
 
 fn to_value(response: &Response) -> Option<Value> {

@@ -94,7 +94,6 @@ fn what_is_wrong_is_told_with_its_code() {
 {"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}
 {"jsonrpc":"2.0","method":"add","params":[1],"id":2}
 {"jsonrpc":"2.0","method":"foobar","id":"1"}
-{"jsonrpc":"2.0","method":"foobar, "params": "bar", "baz]
 {"jsonrpc":"2.0","method":1,"params":"bar"}
 {"jsonrpc":"1.0","method":"nothing","id":1}
 {"jsonrpc":"2.0","method":"nothing"}
@@ -102,19 +101,28 @@ fn what_is_wrong_is_told_with_its_code() {
 []
 [1]
 [{"jsonrpc":"2.0","method":"nothing"}]
+{"method":"nothing","id":4}
+{"method":"nothing","id":null}
+{"method":"foobar"}
+{"jsonrpc":"2.0","method":"foobar, "params": "bar", "baz]
+{"jsonrpc":"2.0","method":"nothing","id":5}
 "#;
     let expected = [
         None,
         Some(-32602),
         Some(-32601),
+        Some(-32600),
+        Some(-32600),
+        None,
+        Some(-32600),
+        // The array of one number is answered with an array.
+        None,
+        None,
+        Some(-32601),
+        // The connection ends here: where the next request begins is not known.
         Some(-32700),
-        Some(-32600),
-        Some(-32600),
-        None,
-        Some(-32600),
-        None,
     ];
-    assert_eq!(codes(text), expected, "the array of one number is answered with an array");
+    assert_eq!(codes(text), expected);
 }
 
 #[test]
@@ -136,21 +144,52 @@ fn a_batch_is_answered_as_one() {
 
 #[test]
 fn a_request_without_end_is_refused() {
-    let mut text = vec![b' '; REQUEST_BYTES_MAX + 10];
+    let mut text = vec![b' '; usize::try_from(REQUEST_BYTES_MAX).expect("a size") + 10];
     text.extend_from_slice(b"\n{\"jsonrpc\":\"2.0\",\"method\":\"nothing\",\"id\":1}\n");
     assert_eq!(codes(&text), [Some(-32600)], "and the connection ends");
 }
 
 #[test]
-fn every_truncation_is_answered_or_ignored() {
+fn every_truncation_is_refused() {
     let whole = br#"{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}"#;
-    for length in 0..whole.len() {
-        assert!(said(&whole[..length]).is_empty(), "a cut line is no request");
-        let mut line = whole[..length].to_vec();
-        line.push(b'\n');
-        let expected: &[Option<i64>] = if length == 0 { &[] } else { &[Some(-32700)] };
-        assert_eq!(codes(&line), expected, "{length}");
+    assert_eq!(codes(&whole[..0]), []);
+    for length in 1..whole.len() {
+        assert_eq!(codes(&whole[..length]), [Some(-32700)], "{length}");
     }
+}
+
+#[test]
+fn a_request_of_many_lines_without_a_final_new_line_is_answered_at_once() {
+    let address = "tcp://127.0.0.1:0".parse().expect("an address");
+    let server = Server::start(&address, methods()).expect("a server");
+    let Address::Tcp(address) = server.address() else { unreachable!("it is TCP") };
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
+    for id in 1..=2 {
+        let request = json!({"jsonrpc": "2.0", "method": "add", "params": [1, 2], "id": id});
+        let text = serde_json::to_string_pretty(&request).expect("JSON");
+        stream.write_all(text.as_bytes()).expect("sent");
+        let response: Value = crate::read_value(&mut stream, 1000).expect("a response");
+        assert_eq!(response, json!({"jsonrpc": "2.0", "result": 3, "id": id}));
+    }
+}
+
+#[test]
+fn a_response_is_written_whole() {
+    struct Writes(Vec<usize>);
+    impl Write for Writes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(bytes.len());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut writes = Writes(Vec::new());
+    let request = br#"{"method":"nothing","id":1}"#;
+    serve(&methods(), &request[..], &mut writes);
+    assert_eq!(writes.0.len(), 1, "{:?}", writes.0);
 }
 
 #[test]
