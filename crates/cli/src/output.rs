@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
+use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -39,6 +40,18 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// So much of a text as a line of so many columns holds: one that wraps would scroll. 0 columns:
+/// not known, and taken for 80.
+fn cut(text: &str, columns: usize) -> String {
+    let columns = if columns == 0 { 80 } else { columns };
+    if text.chars().count() < columns {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(columns.saturating_sub(2)).collect();
+    short.push('…');
+    short
+}
+
 /// A line on a terminal that is written over again and again; nothing where there is no terminal.
 #[derive(Debug)]
 pub(crate) struct LiveLine {
@@ -55,8 +68,9 @@ impl LiveLine {
     /// Shows a text in place of the last one.
     pub(crate) fn show(&mut self, text: &str) {
         if self.terminal {
+            let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
             // Back to the start, and clear what is longer than the new text.
-            let _ = write!(io::stderr(), "\r{text}\x1b[K");
+            let _ = write!(io::stderr(), "\r{}\x1b[K", cut(text, columns));
             self.shown = true;
         }
     }
@@ -72,5 +86,22 @@ impl LiveLine {
 impl Drop for LiveLine {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_never_fills_its_last_column() {
+        let text = "run 4 s (37 %), 6 s left  1.23M IOPS  p99 12.34 µs  4820 MiB/s";
+        for columns in [1, 60, 80, 200] {
+            let shown = cut(text, columns);
+            assert!(shown.chars().count() <= columns, "{columns}: {shown}");
+            assert!(columns < 80 || shown == text, "{columns}: {shown}");
+        }
+        assert_eq!(cut(text, 60), "run 4 s (37 %), 6 s left  1.23M IOPS  p99 12.34 µs  4820 M…");
+        assert_eq!(cut(text, 0), text);
     }
 }

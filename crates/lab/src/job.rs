@@ -118,6 +118,8 @@ pub struct Plan {
     pub runtime: Option<Duration>,
     /// After how many requests to end.
     pub requests: Option<u64>,
+    /// How many blocks of each lane verification reads back at the end, at most.
+    pub read_back: u64,
     /// Pool of a worker that runs so many lanes.
     pub pool_bytes_of_lane: usize,
 }
@@ -172,7 +174,9 @@ impl Job {
         let first_block = (0..u64::from(self.copies)).map(|copy| first + copy * stride).collect();
         let (runtime, requests) = self.end(units);
         let pool_bytes_of_lane = self.buffer_bytes() * self.depth as usize;
-        Ok(Plan { blocks, units, first_block, runtime, requests, pool_bytes_of_lane })
+        let is_read_back = self.verify && self.pattern.writes();
+        let read_back = if is_read_back { requests.map_or(units, |n| n.min(units)) } else { 0 };
+        Ok(Plan { blocks, units, first_block, runtime, requests, read_back, pool_bytes_of_lane })
     }
 
     /// How many workers the job's lanes run on: more polling threads than processors take each

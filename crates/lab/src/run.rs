@@ -70,6 +70,9 @@ pub struct Progress {
     pub elapsed: Duration,
     /// How long the run takes, ramp included, if that is known.
     pub total: Option<Duration>,
+    /// How long it will go on, as far as can be said: by the time it may take, or by what is left
+    /// to do at the speed so far.
+    pub left: Option<Duration>,
     /// Reads a second.
     pub read_iops: f64,
     /// Writes a second.
@@ -223,7 +226,7 @@ fn gather(
     }
     drop(go);
     let total = setup.plan.runtime.map(|runtime| runtime + setup.job.ramp);
-    let mut gathering = Gathering { start, total, windows: vec![None; workers] };
+    let mut gathering = Gathering::new(setup, start, total, workers);
     let mut result = RunResult { driver, ..RunResult::default() };
     let mut gathered: Vec<(usize, usize, LaneResult)> = Vec::new();
     let mut done = 0;
@@ -241,6 +244,7 @@ fn gather(
             News::Window(window) => gathering.note(worker, *window, onlooker),
             News::Done(lanes, elapsed) => {
                 done += 1;
+                gathering.ended(worker, onlooker);
                 result.elapsed = result.elapsed.max(elapsed);
                 gathered.extend(lanes.into_iter().map(|(lane, result)| (lane, worker, result)));
             }
@@ -311,34 +315,64 @@ impl Moments {
     }
 }
 
-/// Windows of the workers, until all have told theirs.
+/// Windows of the workers, until all that still run have told theirs.
 struct Gathering {
     start: Duration,
     total: Option<Duration>,
+    /// How many steps the lanes that end with a number of requests have before them; none if a
+    /// lane has no such end.
+    steps: Option<u64>,
     windows: Vec<Option<Window>>,
+    running: Vec<bool>,
+    /// Steps that each worker has done.
+    done: Vec<u64>,
 }
 
 impl Gathering {
+    fn new(setup: &Setup<'_>, start: Duration, total: Option<Duration>, workers: usize) -> Self {
+        let lanes = (0..setup.lanes()).map(|lane| setup.part(lane).1);
+        let steps = lanes.map(|plan| Some(plan.requests? + plan.read_back)).sum();
+        let (windows, running) = (vec![None; workers], vec![true; workers]);
+        Self { start, total, steps, windows, running, done: vec![0; workers] }
+    }
+
     fn note(&mut self, worker: usize, window: Window, onlooker: &mut dyn Onlooker) {
-        if let Some(place) = self.windows.get_mut(worker) {
-            // A worker that tells a second time does not wait for one that ended.
-            let again = place.replace(window).is_some();
-            if !again && self.windows.iter().any(Option::is_none) {
-                return;
-            }
+        match self.windows.get_mut(worker) {
+            Some(Some(before)) => before.extend(window),
+            Some(place) => *place = Some(window),
+            None => return,
+        }
+        self.show(onlooker);
+    }
+
+    /// Nobody waits for a worker that has ended.
+    fn ended(&mut self, worker: usize, onlooker: &mut dyn Onlooker) {
+        if let Some(running) = self.running.get_mut(worker) {
+            *running = false;
+        }
+        self.show(onlooker);
+    }
+
+    fn show(&mut self, onlooker: &mut dyn Onlooker) {
+        let mut all = self.windows.iter().zip(&self.running);
+        let is_awaited = all.any(|(window, running)| window.is_none() && *running);
+        if is_awaited || self.windows.iter().all(Option::is_none) {
+            return;
         }
         let mut latency = Latency::new();
         let mut progress = Progress {
             phase: Phase::Check,
             elapsed: monotonic_time().saturating_sub(self.start),
             total: self.total,
+            left: None,
             read_iops: 0.0,
             write_iops: 0.0,
             bytes_per_second: 0.0,
             p99_ns: None,
             faults: 0,
         };
-        for window in self.windows.iter_mut().filter_map(Option::take) {
+        for (window, done) in self.windows.iter_mut().zip(&mut self.done) {
+            let Some(window) = window.take() else { continue };
             let seconds = window.lasted.as_secs_f64().max(1e-6);
             progress.phase = progress.phase.min(window.phase);
             progress.read_iops += window.reads as f64 / seconds;
@@ -346,9 +380,22 @@ impl Gathering {
             progress.bytes_per_second += window.bytes as f64 / seconds;
             progress.faults += window.faults;
             latency.add(&window.latency);
+            *done = window.steps;
         }
         progress.p99_ns = latency.percentile_ns(99.0);
+        progress.left = self.left(progress.elapsed);
         onlooker.progress(&progress);
+    }
+
+    /// The end that comes first.
+    fn left(&self, elapsed: Duration) -> Option<Duration> {
+        let done = self.done.iter().sum::<u64>();
+        let by_steps = self
+            .steps
+            .filter(|_| done > 0)
+            .map(|steps| elapsed.mul_f64(steps.saturating_sub(done) as f64 / done as f64));
+        let by_time = self.total.map(|total| total.saturating_sub(elapsed));
+        [by_steps, by_time].into_iter().flatten().min()
     }
 }
 

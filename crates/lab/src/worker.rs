@@ -47,7 +47,23 @@ pub(crate) struct Window {
     pub(crate) bytes: u64,
     pub(crate) lasted: Duration,
     pub(crate) latency: Latency,
+    /// Blocks that verification has found wrong since the start.
     pub(crate) faults: u64,
+    /// How many steps have been done since the start, of lanes that know how many there are.
+    pub(crate) steps: u64,
+}
+
+impl Window {
+    /// What came after it, before it was shown.
+    pub(crate) fn extend(&mut self, later: Self) {
+        self.phase = later.phase;
+        self.reads += later.reads;
+        self.writes += later.writes;
+        self.bytes += later.bytes;
+        self.lasted += later.lasted;
+        self.latency.add(&later.latency);
+        (self.faults, self.steps) = (later.faults, later.steps);
+    }
 }
 
 /// What one worker is to do.
@@ -187,7 +203,9 @@ impl<'a> Worker<'a> {
             if let Some(since) = nothing_since.take() {
                 self.looked += now.saturating_sub(since);
             }
-            self.advance(now_ns);
+            if let Some(last) = self.advance(now_ns) {
+                tell(News::Window(Box::new(last)));
+            }
             let completed = self.turn();
             if self.lanes.iter().all(Lane::is_done) {
                 break;
@@ -212,7 +230,6 @@ impl<'a> Worker<'a> {
             }
         }
         self.end_counting();
-        tell(News::Window(Box::new(self.window())));
     }
 
     fn begin(&mut self, start_ns: u64) {
@@ -231,8 +248,10 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Notices that the ramp or the runtime is over.
-    fn advance(&mut self, now_ns: u64) {
+    /// Notices that the ramp or the runtime is over; the last window that counts, if that is long
+    /// enough to say something.
+    fn advance(&mut self, now_ns: u64) -> Option<Window> {
+        let mut last = None;
         if self.stage == Stage::Ramp && now_ns >= self.count_from_ns {
             self.stage = Stage::Counting;
             self.before = self.usage();
@@ -240,9 +259,16 @@ impl<'a> Worker<'a> {
             for lane in &mut self.lanes {
                 lane.begin_counting(self.count_from_ns);
             }
+            // Windows begin anew, so that none is of both.
+            self.window_from = Duration::from_nanos(self.count_from_ns);
+            self.reactor.set_timer(WINDOW_TIMER, self.window_from + WINDOW);
         }
         if self.stage != Stage::Over && (now_ns >= self.end_ns || self.stop.load(Ordering::Relaxed))
         {
+            let lasted = now_ns.saturating_sub(ns(self.window_from));
+            if self.stage == Stage::Counting && lasted >= ns(WINDOW / 2) {
+                last = Some(self.window());
+            }
             self.end_counting();
             for lane in &mut self.lanes {
                 lane.end(now_ns);
@@ -253,6 +279,7 @@ impl<'a> Worker<'a> {
         if self.stage == Stage::Counting && !self.lanes.iter().any(Lane::is_counting) {
             self.end_counting();
         }
+        last
     }
 
     fn end_counting(&mut self) {
@@ -322,6 +349,7 @@ impl<'a> Worker<'a> {
             lasted,
             latency: std::mem::take(&mut self.latency),
             faults: 0,
+            steps: 0,
         };
         for lane in &mut self.lanes {
             lane.end_window(ns(now), &mut window);

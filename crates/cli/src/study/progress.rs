@@ -52,11 +52,13 @@ impl Observer for Shown {
         }
         let iops = human::count(progress.read_iops + progress.write_iops);
         let p99 = progress.p99_ns.map(|ns| format!(", p99 {}", human::time(ns as f64)));
+        // The cell's name comes last: it is what a narrow terminal may cut off.
         self.live.show(&format!(
-            "{} {what}: {iops} IOPS{}{}",
-            place(position),
-            p99.unwrap_or_default(),
+            "cell {} of {}{}: {iops} IOPS{}: {what}",
+            position.done + 1,
+            position.all,
             left(position.left),
+            p99.unwrap_or_default(),
         ));
     }
 

@@ -1,6 +1,6 @@
 //! Results as text.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 use crate::{
     histogram::Latency,
@@ -55,29 +55,42 @@ pub fn result(job: &Job, device: &str, result: &RunResult) -> String {
     text
 }
 
-/// The live line.
+/// The progress line, most important things first: what a narrow terminal cuts off is the rest.
 #[must_use]
 pub fn progress(progress: &Progress) -> String {
     let mut text = match progress.phase {
-        Phase::Ramp => "ramp  ".to_owned(),
-        Phase::Run => "run   ".to_owned(),
+        Phase::Ramp => "ramp ".to_owned(),
+        Phase::Run => "run ".to_owned(),
         Phase::Check => "check ".to_owned(),
     };
-    let seconds = progress.elapsed.as_secs();
-    let _ = match progress.total {
-        Some(total) => write!(text, "{seconds:>4}/{} s", total.as_secs()),
-        None => write!(text, "{seconds:>4} s"),
-    };
-    let iops = progress.read_iops + progress.write_iops;
-    let rate = progress.bytes_per_second / MIB;
-    let _ = write!(text, "  {} IOPS  {rate:.1} MiB/s", count(iops));
-    if let Some(p99_ns) = progress.p99_ns {
-        let _ = write!(text, "  p99 {}", time(p99_ns as f64));
+    let _ = write!(text, "{}", seconds(progress.elapsed));
+    if let Some(left) = progress.left {
+        let share = progress.elapsed.as_secs_f64() / (progress.elapsed + left).as_secs_f64();
+        let _ = write!(text, " ({:.0} %), {} left", 100.0 * share, seconds(left));
     }
     if progress.faults > 0 {
         let _ = write!(text, "  {} WRONG BLOCKS", progress.faults);
     }
+    let iops = progress.read_iops + progress.write_iops;
+    let _ = write!(text, "  {} IOPS", count(iops));
+    if let Some(p99_ns) = progress.p99_ns {
+        let _ = write!(text, "  p99 {}", time(p99_ns as f64));
+    }
+    let _ = write!(text, "  {} MiB/s", count(progress.bytes_per_second / MIB));
+    if progress.read_iops > 0.0 && progress.write_iops > 0.0 {
+        let (reads, writes) = (count(progress.read_iops), count(progress.write_iops));
+        let _ = write!(text, "  {reads} reads, {writes} writes a second");
+    }
     text
+}
+
+/// A time of the progress line: to the second, longer ones to the minute.
+fn seconds(time: Duration) -> String {
+    match time.as_secs_f64().round() {
+        s if s < 100.0 => format!("{s:.0} s"),
+        s if s < 6_000.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3_600.0),
+    }
 }
 
 /// A number of things a second: `987`, `12.3k`, `4.56M`.
@@ -188,7 +201,6 @@ pub(crate) fn cpu_percent(total: &LaneResult, workers: usize) -> (f64, f64) {
 mod tests {
     use super::*;
     use crate::verify::VerifyResult;
-    use std::time::Duration;
 
     fn run(requests: u64) -> RunResult {
         let mut latency = Latency::new();
@@ -236,18 +248,28 @@ mod tests {
     }
 
     #[test]
-    fn the_live_line_is_short() {
-        let line = progress(&Progress {
+    fn the_progress_line_says_what_is_done_and_left_in_60_columns() {
+        let mut seen = Progress {
             phase: Phase::Run,
             elapsed: Duration::from_millis(3_700),
             total: Some(Duration::from_secs(10)),
+            left: Some(Duration::from_millis(6_300)),
             read_iops: 1_234_000.0,
             write_iops: 0.0,
             bytes_per_second: 4096.0 * 1_234_000.0,
             p99_ns: Some(12_340),
             faults: 0,
-        });
-        assert_eq!(line, "run      3/10 s  1.23M IOPS  4820.3 MiB/s  p99 12.34 µs");
+        };
+        let line = progress(&seen);
+        assert_eq!(line, "run 4 s (37 %), 6 s left  1.23M IOPS  p99 12.34 µs  4820 MiB/s");
+        (seen.left, seen.write_iops) = (None, 12_300.0);
+        let line = progress(&seen);
+        assert!(line.starts_with("run 4 s  1.25M IOPS  p99 12.34 µs"), "{line}");
+        assert!(line.ends_with("1.23M reads, 12.3k writes a second"), "{line}");
+        seen.faults = 2;
+        assert!(progress(&seen).starts_with("run 4 s  2 WRONG BLOCKS  1.25M IOPS"));
+        let hours = [(99, "99 s"), (3_600, "60 min"), (7_200, "2.0 h")];
+        assert!(hours.iter().all(|(s, text)| seconds(Duration::from_secs(*s)) == *text));
     }
 
     #[test]

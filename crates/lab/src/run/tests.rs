@@ -318,3 +318,46 @@ fn what_is_written_does_not_compress() {
         assert_eq!(full as u64, written, "{pattern}");
     }
 }
+
+/// All that is shown of an open loop on a device of a known delay must be its rate.
+#[test]
+fn every_window_that_is_shown_is_true() {
+    let rate = 2_000.0;
+    let job = Job {
+        rate: Some(Rate { iops: rate, process: Process::Fixed }),
+        ramp: Duration::from_millis(700),
+        runtime: Some(Duration::from_millis(1_350)),
+        depth: 64,
+        copies: 2,
+        ..Job::default()
+    };
+    let mut seen = Vec::new();
+    let factory = device("delay:read=2ms:null:1GiB");
+    run(&job, &factory, &AtomicBool::new(false), &mut |progress| seen.push(progress.clone()))
+        .expect("a run");
+    // The ramp's only window, then 500, 500 and the last 350 ms.
+    assert_eq!(seen.len(), 4, "{seen:?}");
+    for progress in &seen {
+        let share = progress.read_iops / (2.0 * rate);
+        assert!((0.9..1.1).contains(&share), "{share}: {progress:?}");
+        let left = progress.left.expect("a run of a known time").as_secs_f64();
+        assert!((left + progress.elapsed.as_secs_f64() - 2.05).abs() < 0.1, "{progress:?}");
+    }
+}
+
+#[test]
+fn what_is_left_of_a_number_of_requests_is_said() {
+    let rate = Some(Rate { iops: 200.0, process: Process::Fixed });
+    let job = Job { rate, ..counted(Pattern::Write, 320) };
+    let mut seen = Vec::new();
+    run(&job, &device("memory:4MiB"), &AtomicBool::new(false), &mut |progress| {
+        seen.push((progress.elapsed, progress.left.expect("a known number")));
+    })
+    .expect("a run");
+    // 320 writes at 200 a second.
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    for (elapsed, left) in seen {
+        let total = (elapsed + left).as_secs_f64();
+        assert!((1.28..1.92).contains(&total), "{total}");
+    }
+}

@@ -38,6 +38,9 @@ pub(super) struct Lane {
     /// Requests of the pattern that were started, and after how many the lane ends.
     started: u64,
     requests: u64,
+    /// Blocks that were read back after them, and how many may be.
+    read_back: u64,
+    steps_after: u64,
     /// Requests that were drawn, verification's own among them.
     draws: u64,
     stage: Stage,
@@ -93,7 +96,10 @@ enum Purpose {
 #[derive(Debug)]
 struct Books {
     requests: u64,
+    /// Of the window whose rate is kept.
     window_requests: u64,
+    /// Of the window of the progress line, which goes on when counting ends.
+    progress_requests: u64,
     latency: Latency,
     completion: Option<Latency>,
     windows: Vec<f64>,
@@ -158,6 +164,8 @@ impl Lane {
             started: 0,
             draws: 0,
             requests: plan.requests.unwrap_or(u64::MAX),
+            read_back: 0,
+            steps_after: plan.read_back,
             stage: Stage::Idle,
             stage_since_ns: 0,
             counting: false,
@@ -190,6 +198,7 @@ impl Lane {
         self.counting = self.stage == Stage::Run;
         self.count_from_ns = now_ns;
         for books in [&mut self.read, &mut self.write] {
+            books.progress_requests = 0;
             books.begin_window(now_ns);
         }
         self.depth_levels = [0; 7];
@@ -290,13 +299,25 @@ impl Lane {
     /// Ends a window: its numbers are added to `window`, which has the latencies already.
     pub(super) fn end_window(&mut self, now_ns: u64, window: &mut Window) {
         window.faults += self.result.verify.faults;
+        window.steps += self.steps_done();
         for (books, requests) in
             [(&mut self.read, &mut window.reads), (&mut self.write, &mut window.writes)]
         {
-            *requests += books.window_requests;
-            window.bytes += books.window_requests * self.unit_bytes;
+            let completed = std::mem::take(&mut books.progress_requests);
+            *requests += completed;
+            window.bytes += completed * self.unit_bytes;
             books.end_window(now_ns, self.counting);
         }
+    }
+
+    /// How far a lane has come that ends with a number of requests: these, and the blocks that are
+    /// read back after them.
+    fn steps_done(&self) -> u64 {
+        let read_back = match self.stage {
+            Stage::LastDrain | Stage::Done => self.steps_after,
+            Stage::Idle | Stage::Run | Stage::Drain | Stage::ReadBack(_) => self.read_back,
+        };
+        self.started + read_back
     }
 
     /// What the lane did; `usage` is its worker's.
@@ -405,6 +426,7 @@ impl Lane {
                 return;
             };
             next = unit + 1;
+            self.read_back += 1;
             self.free.pop();
             self.submit(reactor, slot, Purpose::ReadBack, unit, now_ns, now_ns);
         }
@@ -489,10 +511,15 @@ impl Lane {
         let books = match purpose {
             Purpose::Read => &mut self.read,
             Purpose::Write => &mut self.write,
-            Purpose::Probe | Purpose::ReadBack => return,
+            Purpose::ReadBack => {
+                self.read.progress_requests += 1;
+                return;
+            }
+            Purpose::Probe => return,
         };
         let latency_ns = now_ns.saturating_sub(due_ns);
         books.window_requests += 1;
+        books.progress_requests += 1;
         window.record(latency_ns);
         if self.counting {
             books.requests += 1;
@@ -588,6 +615,7 @@ impl Books {
         Self {
             requests: 0,
             window_requests: 0,
+            progress_requests: 0,
             latency: Latency::new(),
             completion: open_loop.then(Latency::new),
             windows: Vec::with_capacity(windows.min(WINDOWS_MAX)),
@@ -678,6 +706,7 @@ mod tests {
             first_block: vec![0],
             runtime: Some(Duration::from_secs(2)),
             requests: None,
+            read_back: 0,
             pool_bytes_of_lane: 0,
         };
         let mut books = Books::new(false, &plan);
