@@ -269,6 +269,8 @@ pub(crate) mod test_support {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::test_support::{HOST_ID, connect_command, connect_data, request};
     use super::*;
     use crate::subsystem::test_support::{HOST, SUBSYSTEM, nqn, view};
@@ -405,7 +407,7 @@ mod tests {
         assert_eq!(other.check_admin(&subsystem), Err(ConnectError::unknown_subsystem()));
         let discovery = ConnectRequest { subsystem: Nqn::DISCOVERY, ..good.clone() };
         assert_eq!(discovery.check_admin(&subsystem), Err(ConnectError::unknown_subsystem()));
-        subsystem.allowed_hosts = Some(vec![nqn("nqn.somebody")]);
+        subsystem.allowed_hosts = Some(Arc::new([nqn("nqn.somebody")].into()));
         let error = good.check_admin(&subsystem).unwrap_err();
         assert_eq!(error, ConnectError::status(Status::CONNECT_INVALID_HOST.with_dnr()));
     }

@@ -1,10 +1,12 @@
 //! What a discovery controller shows: where subsystems can be reached, for whom.
 //!
-//! A [`DiscoveryView`] names every way into every subsystem. A host sees those of subsystems that
-//! allow it, with an address that it can reach: where a listener has a wildcard address, the
-//! host is shown the address that it came to itself.
+//! A [`DiscoveryView`] has an entry for every subsystem at every port. A [`DiscoveryLog`] has those
+//! of subsystems that allow its host, with an address that the host can reach: for a listener with
+//! a wildcard address, the address that the host itself came to.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use weft_nvme::fabrics::CONTROLLER_ID_DYNAMIC;
 use weft_nvme::log_page::{
@@ -13,6 +15,9 @@ use weft_nvme::log_page::{
 };
 use weft_nvme::wire::U16;
 use weft_nvme::{Nqn, Wire};
+
+/// Bytes of the log page's header, and of each entry.
+const RECORD_BYTES: usize = 1024;
 
 /// What all discovery controllers of a target show; replaced as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -43,7 +48,7 @@ pub struct DiscoveryEntry {
     /// Entries of the longest admin queue.
     pub admin_queue_entries: u16,
     /// The hosts that see it; `None` for every host.
-    pub allowed_hosts: Option<Vec<Nqn>>,
+    pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
 }
 
 /// What is to be found at an entry's address.
@@ -127,42 +132,63 @@ impl DiscoveryEntry {
     }
 }
 
-impl DiscoveryView {
-    /// The entries that `host` sees when it came to `local_address`, each with its address; no
-    /// two say the same.
+/// The Discovery log page of one generation for a host that came to one address.
+///
+/// Which entries the host sees is found once; a part of the page is made when it is asked for.
+#[derive(Debug)]
+pub struct DiscoveryLog {
+    view: Arc<DiscoveryView>,
+    local_address: IpAddr,
+    /// Indices of the entries that the host sees.
+    entries: Vec<usize>,
+}
+
+impl DiscoveryLog {
+    /// The log page that `host` sees when it came to `local_address`. Of entries that name one
+    /// subsystem at one address it has the first.
     #[must_use]
-    pub fn entries_for(&self, host: &Nqn, local_address: IpAddr) -> Vec<(&DiscoveryEntry, IpAddr)> {
-        let mut shown: Vec<(&DiscoveryEntry, IpAddr)> = Vec::new();
-        for entry in self.entries.iter().filter(|entry| entry.is_visible_to(host)) {
-            let Some(address) = entry.address_for(local_address) else { continue };
-            let known = shown.iter().any(|(other, at)| {
-                *at == address
-                    && other.port == entry.port
-                    && other.transport == entry.transport
-                    && other.subsystem == entry.subsystem
-            });
-            if !known {
-                shown.push((entry, address));
-            }
-        }
-        shown
+    pub fn new(view: Arc<DiscoveryView>, host: &Nqn, local_address: IpAddr) -> Self {
+        let mut known = BTreeSet::new();
+        let mut is_shown = |entry: &DiscoveryEntry| {
+            #[cfg(test)]
+            tests::count_entry();
+            entry.is_visible_to(host)
+                && entry.address_for(local_address).is_some_and(|address| {
+                    known.insert((entry.subsystem, entry.transport, address, entry.port))
+                })
+        };
+        let shown = view.entries.iter().enumerate().filter(|(_, entry)| is_shown(entry));
+        let entries = shown.map(|(index, _)| index).collect();
+        Self { view, local_address, entries }
     }
 
-    /// `length` bytes from `offset` of the Discovery log page that `host` sees when it came to
-    /// `local_address`; zeros behind its end. `None` if it ends before `offset`.
+    /// `length` bytes from `offset`; zeros behind its end. `None` if it ends before `offset`.
     #[must_use]
-    pub fn log_page(
-        &self,
-        host: &Nqn,
-        local_address: IpAddr,
-        offset: u64,
-        length: usize,
-    ) -> Option<Vec<u8>> {
-        let shown = self.entries_for(host, local_address);
-        let header = DiscoveryHeader::new(self.generation, shown.len() as u64);
-        let mut page = header.bytes().to_vec();
-        page.extend(shown.iter().flat_map(|(entry, at)| entry.to_wire(*at).bytes().to_vec()));
-        window(&page, offset, length)
+    pub fn part(&self, offset: u64, length: usize) -> Option<Vec<u8>> {
+        let offset = usize::try_from(offset).ok()?;
+        let end = offset.saturating_add(length).div_ceil(RECORD_BYTES).min(self.entries.len() + 1);
+        if offset > RECORD_BYTES * (self.entries.len() + 1) {
+            return None;
+        }
+        let mut records = Vec::new();
+        for record in offset / RECORD_BYTES..end {
+            match record.checked_sub(1) {
+                None => {
+                    let count = self.entries.len() as u64;
+                    let header = DiscoveryHeader::new(self.view.generation, count);
+                    records.extend_from_slice(header.bytes());
+                }
+                Some(index) => records.extend_from_slice(self.entry(index)?.bytes()),
+            }
+        }
+        window(&records, (offset % RECORD_BYTES) as u64, length)
+    }
+
+    fn entry(&self, index: usize) -> Option<log_page::DiscoveryEntry> {
+        #[cfg(test)]
+        tests::count_entry();
+        let entry = self.view.entries.get(*self.entries.get(index)?)?;
+        Some(entry.to_wire(entry.address_for(self.local_address)?))
     }
 }
 
@@ -174,10 +200,26 @@ pub(crate) fn window(page: &[u8], offset: u64, length: usize) -> Option<Vec<u8>>
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::subsystem::test_support::{HOST, SUBSYSTEM, nqn};
     use weft_nvme::log_page::DiscoveryEntry as Wired;
+
+    thread_local! {
+        /// Entries that were looked at or encoded on this thread.
+        static ENTRIES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count_entry() {
+        ENTRIES.set(ENTRIES.get() + 1);
+    }
+
+    /// How many entries were looked at or encoded so far on this thread.
+    pub(crate) fn counted_entries() -> usize {
+        ENTRIES.get()
+    }
 
     fn address(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -210,12 +252,12 @@ mod tests {
     fn a_host_sees_what_allows_it_and_once() {
         let host = nqn(HOST);
         let hidden = DiscoveryEntry {
-            allowed_hosts: Some(vec![nqn("nqn.other")]),
+            allowed_hosts: Some(Arc::new([nqn("nqn.other")].into())),
             subsystem: nqn("nqn.hidden"),
             ..entry("192.0.2.1")
         };
         let named = DiscoveryEntry {
-            allowed_hosts: Some(vec![host]),
+            allowed_hosts: Some(Arc::new([host].into())),
             subsystem: nqn("nqn.named"),
             ..entry("192.0.2.1")
         };
@@ -230,17 +272,19 @@ mod tests {
                 DiscoveryEntry { port: 4421, ..entry("::") },
             ],
         };
-        let seen: Vec<_> = view
-            .entries_for(&host, address("192.0.2.1"))
-            .into_iter()
-            .map(|(entry, at)| (entry.subsystem, at.to_string(), entry.port))
-            .collect();
-        let at = |name: Nqn, port| (name, "192.0.2.1".to_owned(), port);
-        assert_eq!(
-            seen,
-            [at(nqn(SUBSYSTEM), 4420), at(named.subsystem, 4420), at(nqn(SUBSYSTEM), 4421)]
-        );
-        assert_eq!(view.entries_for(&nqn("nqn.other"), address("192.0.2.1")).len(), 3);
+        let view = Arc::new(view);
+        let of = |host| DiscoveryLog::new(Arc::clone(&view), &host, address("192.0.2.1"));
+        let page = of(host).part(0, 4096).expect("a page");
+        assert_eq!(page[8], 3);
+        let names = [nqn(SUBSYSTEM), named.subsystem, nqn(SUBSYSTEM)];
+        for (index, (name, port)) in names.into_iter().zip(["4420 ", "4420 ", "4421 "]).enumerate()
+        {
+            let entry = parsed(&page, index);
+            assert_eq!(entry.subsystem(), Ok(name));
+            assert!(entry.address.0.starts_with(b"192.0.2.1 "));
+            assert!(entry.service_id.0.starts_with(port.as_bytes()));
+        }
+        assert_eq!(of(nqn("nqn.other")).part(0, 1024).expect("a header")[8], 3);
     }
 
     fn parsed(page: &[u8], index: usize) -> Wired {
@@ -264,7 +308,8 @@ mod tests {
                 ),
             ],
         };
-        let page = view.log_page(&host, local, 0, 4096).expect("a page");
+        let log = DiscoveryLog::new(Arc::new(view), &host, local);
+        let page = log.part(0, 4096).expect("a page");
         assert_eq!(page[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(page[8..20], [3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let own = parsed(&page, 0);
@@ -292,16 +337,17 @@ mod tests {
         let host = nqn(HOST);
         let local = address("192.0.2.1");
         let view = DiscoveryView { generation: 5, entries: vec![entry("0.0.0.0")] };
-        let whole = view.log_page(&host, local, 0, 2048).expect("a page");
+        let log = DiscoveryLog::new(Arc::new(view), &host, local);
+        let whole = log.part(0, 2048).expect("a page");
         for (offset, length) in [(0, 16), (8, 8), (1020, 1028), (2044, 4), (2048, 0)] {
-            let part = view.log_page(&host, local, offset, length).expect("a part");
+            let part = log.part(offset, length).expect("a part");
             let from = usize::try_from(offset).expect("small");
             assert_eq!(part, whole[from..from + length]);
         }
-        let behind = view.log_page(&host, local, 2044, 12).expect("a part");
+        let behind = log.part(2044, 12).expect("a part");
         assert_eq!(behind[4..], [0; 8]);
-        for offset in [2049, 2052, u64::MAX] {
-            assert_eq!(view.log_page(&host, local, offset, 4), None);
+        for offset in [2049, 2052, 3072, u64::MAX] {
+            assert_eq!(log.part(offset, 4), None);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! ([`crate::queue::IoQueue::replace_view`]). The one thing in it that lives on is
 //! [`SubsystemShared`]: counters that outlast controllers, and that no view decides anything by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -35,7 +35,7 @@ pub struct SubsystemView {
     /// The active namespaces by their identifier.
     pub namespaces: BTreeMap<u32, NamespaceView>,
     /// The hosts that may connect; `None` allows every host.
-    pub allowed_hosts: Option<Vec<Nqn>>,
+    pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
     /// Who chooses a controller's identifier.
     pub controller_model: ControllerModel,
     /// How much of everything.
@@ -427,9 +427,9 @@ mod tests {
     fn hosts_are_allowed_by_name() {
         let mut view = view(&[1]);
         assert!(view.allows(&nqn(HOST)));
-        view.allowed_hosts = Some(vec![]);
+        view.allowed_hosts = Some(Arc::default());
         assert!(!view.allows(&nqn(HOST)));
-        view.allowed_hosts = Some(vec![nqn("other"), nqn(HOST)]);
+        view.allowed_hosts = Some(Arc::new([nqn("other"), nqn(HOST)].into()));
         assert!(view.allows(&nqn(HOST)));
         assert!(!view.allows(&nqn("nqn.2014-08.org.nvmexpress:uuid:hos")));
     }

@@ -205,7 +205,8 @@ impl Catalogue {
                 .allowed_hosts
                 .as_ref()
                 .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
-                .transpose()?,
+                .transpose()?
+                .map(Arc::new),
             controller_model: match subsystem.controller_ids.model {
                 config::ControllerModel::Dynamic => ControllerModel::Dynamic,
                 config::ControllerModel::Static => ControllerModel::Static,

@@ -179,7 +179,7 @@ impl Harness {
     fn replace_view(&mut self, input: &mut Input<'_>) {
         let mut view = make_view(self.is_discovery, input.byte());
         if input.byte().is_multiple_of(32) {
-            view.allowed_hosts = Some(Vec::new());
+            view.allowed_hosts = Some(Arc::default());
         }
         for queue in self.queues.values_mut() {
             queue.replace_view(&view);

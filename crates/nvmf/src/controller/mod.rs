@@ -33,6 +33,7 @@ use weft_nvme::property::{ControllerConfiguration, ControllerStatus, ShutdownSta
 use weft_nvme::{Command, Completion, Nqn, Status};
 
 use crate::connect::{ConnectError, ConnectRequest};
+use crate::discovery::DiscoveryLog;
 use crate::queue::{ControllerShared, ErrorRecord, Fault, Head, QueueGrant, QueueShared};
 use crate::subsystem::SubsystemView;
 
@@ -166,6 +167,8 @@ pub struct Controller {
     features: feature::Features,
     events: event::Events,
     changed_namespaces: event::ChangedNamespaces,
+    /// Of the present view, once the host has asked for it.
+    discovery_log: Option<DiscoveryLog>,
     aborts: Vec<abort::Pending>,
     /// Set Features commands that wait for [`ControllerEvent::WriteProtectDone`].
     protecting: Vec<u16>,
@@ -220,6 +223,7 @@ impl Controller {
             features,
             events: event::Events::default(),
             changed_namespaces: event::ChangedNamespaces::default(),
+            discovery_log: None,
             aborts: Vec::new(),
             protecting: Vec::new(),
             queues: BTreeMap::new(),
@@ -398,6 +402,7 @@ impl Controller {
     /// controller if its host is no longer allowed.
     pub fn replace_view(&mut self, view: Arc<SubsystemView>) {
         let old = std::mem::replace(&mut self.view, view);
+        self.discovery_log = None;
         if !self.view.allows(&self.host) {
             return self.end(EndReason::HostNotAllowed);
         }

@@ -5,6 +5,7 @@ use weft_nvme::log_page::{DiscoveryEntry as Wired, GetLogPage, LogPageId};
 use weft_nvme::{AdminOpcode, Wire};
 
 use super::*;
+use crate::discovery::tests::counted_entries;
 use crate::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use crate::subsystem::SubsystemKind;
 use crate::subsystem::test_support::{HOST, SUBSYSTEM, nqn};
@@ -21,7 +22,7 @@ fn entries() -> Vec<DiscoveryEntry> {
     let wildcard = "0.0.0.0".parse().expect("an address");
     let visible = DiscoveryEntry::tcp(EntryKind::Nvm, nqn(SUBSYSTEM), wildcard, 4420);
     let hidden = DiscoveryEntry {
-        allowed_hosts: Some(vec![nqn("nqn.other")]),
+        allowed_hosts: Some(Arc::new([nqn("nqn.other")].into())),
         ..DiscoveryEntry::tcp(EntryKind::Nvm, nqn("nqn.hidden"), wildcard, 4420)
     };
     vec![visible, hidden]
@@ -101,6 +102,29 @@ fn a_host_finds_what_it_may_connect_to() {
     let beyond = GetLogPage::new(LOG, 2052, 4).to_command();
     let beyond = beyond.with_data_pointer(Descriptor::transport(4));
     assert_eq!(refused(&mut controller, &beyond), Status::INVALID_FIELD.with_dnr());
+}
+
+/// What a long log page costs grows with its length, and a part of it costs what is in that part.
+#[test]
+fn a_long_log_page_is_not_made_anew_for_each_part() {
+    const SUBSYSTEMS: usize = 1024;
+    const PORTS: u16 = 4;
+    const ENTRIES: usize = SUBSYSTEMS * PORTS as usize;
+    let address = "192.0.2.1".parse().expect("an address");
+    let entries = (0..PORTS).flat_map(|port| {
+        (0..SUBSYSTEMS).map(move |index| {
+            let name = nqn(&format!("nqn.subsystem{index}"));
+            DiscoveryEntry::tcp(EntryKind::Nvm, name, address, 4420 + port)
+        })
+    });
+    let mut controller = enabled_discovery();
+    controller.replace_view(Arc::new(discovery_view(8, entries.collect())));
+    let before = counted_entries();
+    for offset in (0..1024 * (ENTRIES as u64 + 1)).step_by(4096) {
+        let part = data(&mut controller, GetLogPage::new(LOG, offset, 4096).to_command(), 4096);
+        assert_eq!(part.len(), 4096);
+    }
+    assert_eq!(counted_entries() - before, 2 * ENTRIES, "each is chosen once and encoded once");
 }
 
 #[test]

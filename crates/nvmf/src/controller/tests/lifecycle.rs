@@ -275,10 +275,10 @@ fn a_failed_controller_says_so_and_ends() {
 fn a_host_that_is_no_longer_allowed_is_shown_out() {
     let mut controller = enabled();
     let mut new = view(&[1, 3]);
-    new.allowed_hosts = Some(vec![*controller.host()]);
+    new.allowed_hosts = Some(Arc::new([*controller.host()].into()));
     controller.replace_view(Arc::new(new.clone()));
     assert_eq!(effects(&mut controller), []);
-    new.allowed_hosts = Some(vec![]);
+    new.allowed_hosts = Some(Arc::default());
     controller.replace_view(Arc::new(new));
     assert_eq!(effects(&mut controller), gone(EndReason::HostNotAllowed));
 }

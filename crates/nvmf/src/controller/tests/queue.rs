@@ -103,7 +103,7 @@ fn queues_come_while_the_controller_is_ready() {
 fn a_host_that_is_no_longer_allowed_gets_no_queue() {
     let mut view = view(&[1]);
     let mut controller = enabled_of(view.clone());
-    view.allowed_hosts = Some(vec![]);
+    view.allowed_hosts = Some(Arc::default());
     controller.view = Arc::new(view);
     let refused = (Status::CONNECT_INVALID_HOST.with_dnr(), 0);
     assert_eq!(turned_away(&mut controller, &good(1)), refused);
