@@ -24,7 +24,9 @@ pub(crate) mod target;
 pub mod verbs;
 
 pub use listen::{Incoming, Listener};
-pub use verbs::{Attributes, DeviceFault, DeviceKind, Provider, WorkStatus, software};
+#[cfg(feature = "software")]
+pub use verbs::software;
+pub use verbs::{Attributes, DeviceFault, DeviceKind, Provider, WorkStatus};
 
 use std::rc::Rc;
 

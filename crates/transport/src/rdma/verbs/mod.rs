@@ -1,8 +1,9 @@
 //! The verbs and the connection manager, as far as NVMe over RDMA needs them.
 //!
 //! Two implementations stand behind each type: the libraries of this machine, loaded at run time
-//! (`real`), and a device in memory ([`software`]) that obeys the same rules and is stricter
-//! about them. What lies above cannot tell which one it has.
+//! (`real`), and a device in memory (`software`, behind a feature that only tests and the simulator
+//! turn on) that obeys the same rules and is stricter about them. What lies above cannot tell which
+//! one it has.
 //!
 //! # Who owns what
 //!
@@ -29,6 +30,7 @@
 #![allow(unsafe_code)]
 
 mod real;
+#[cfg(feature = "software")]
 pub mod software;
 mod types;
 
@@ -41,10 +43,61 @@ use weft_reactor::{Pool, Waker};
 
 pub use real::{Found, devices};
 pub(crate) use types::{
-    Access, DeviceEvent, Happened, ManagerEvent, Parameters, Piece, PostError, PrivateData,
-    QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation, SendWork, WorkCompletion,
+    Access, DeviceEvent, Happened, ManagerEvent, NotRegistered, Parameters, Piece, PostError,
+    PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation, SendWork,
+    WorkCompletion,
 };
 pub use types::{Attributes, DeviceFault, DeviceKind, WorkStatus};
+
+/// Does the same with either implementation; what that makes becomes a type of this module.
+macro_rules! either {
+    ($this:expr, $inner:ident => $result:expr) => {
+        match $this {
+            Self::Real($inner) => $result,
+            #[cfg(feature = "software")]
+            Self::Software($inner) => $result,
+        }
+    };
+    ($this:expr, $inner:ident => $result:expr, makes $made:ident) => {
+        match $this {
+            Self::Real($inner) => $result.map($made::Real),
+            #[cfg(feature = "software")]
+            Self::Software($inner) => $result.map($made::Software),
+        }
+    };
+}
+
+/// Declares types that are one or the other implementation's of the same name.
+macro_rules! either_types {
+    ($($(#[$attribute:meta])* $name:ident;)*) => {$(
+        $(#[$attribute])*
+        #[derive(Debug)]
+        pub(crate) enum $name {
+            Real(real::$name),
+            #[cfg(feature = "software")]
+            Software(software::$name),
+        }
+    )*};
+}
+
+either_types! {
+    /// One reactor's way to the connection manager.
+    Manager;
+    /// An address that is listened on, until it is dropped.
+    Listener;
+    /// Somebody who wants to connect, on the way to the reactor that is to take it. Dropped, it is
+    /// rejected without a word.
+    Incoming;
+    /// One connection: an identifier of the connection manager and, once made, its queue pair.
+    /// Dropped, both are gone, and nothing completes any more.
+    Endpoint;
+    /// One reactor's hold on an adapter.
+    Device;
+    /// Registered memory, until it is dropped.
+    Region;
+    /// Where work completes.
+    CompletionQueue;
+}
 
 /// Where devices come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +106,7 @@ pub enum Provider {
     #[default]
     System,
     /// Made up in memory.
+    #[cfg(feature = "software")]
     Software(software::Fabric),
 }
 
@@ -65,36 +119,25 @@ impl Provider {
 
     /// A reactor's way to the connection manager. The waker is called where there is no
     /// descriptor to watch.
+    #[cfg_attr(not(feature = "software"), expect(unused_variables))]
     pub(crate) fn open(&self, waker: Waker) -> io::Result<Manager> {
         match self {
             Self::System => real::Manager::open().map(Manager::Real),
+            #[cfg(feature = "software")]
             Self::Software(fabric) => Ok(Manager::Software(fabric.open(waker))),
         }
     }
 }
 
-/// One reactor's way to the connection manager.
-#[derive(Debug)]
-pub(crate) enum Manager {
-    Real(real::Manager),
-    Software(software::Manager),
-}
-
 impl Manager {
     /// What becomes readable when there are events.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Real(manager) => Some(manager.descriptor()),
-            Self::Software(_) => None,
-        }
+        either!(self, manager => manager.descriptor())
     }
 
     /// Listens. Port 0 takes a free one.
     pub(crate) fn listen(&mut self, address: SocketAddr, backlog: u32) -> io::Result<Listener> {
-        match self {
-            Self::Real(manager) => manager.listen(address, backlog).map(Listener::Real),
-            Self::Software(manager) => manager.listen(address, backlog).map(Listener::Software),
-        }
+        either!(self, manager => manager.listen(address, backlog), makes Listener)
     }
 
     /// Begins to look for the way to an address. `AddressResolved` follows, then `RouteResolved`
@@ -105,10 +148,7 @@ impl Manager {
         local: Option<SocketAddr>,
         timeout: Duration,
     ) -> io::Result<Endpoint> {
-        match self {
-            Self::Real(manager) => manager.resolve(remote, local, timeout).map(Endpoint::Real),
-            Self::Software(manager) => manager.resolve(remote, local).map(Endpoint::Software),
-        }
+        either!(self, manager => manager.resolve(remote, local, timeout), makes Endpoint)
     }
 
     /// Takes a request over, perhaps from another reactor's manager. From now on its events come
@@ -118,113 +158,65 @@ impl Manager {
             (Self::Real(manager), Incoming::Real(incoming)) => {
                 manager.adopt(incoming).map(Endpoint::Real)
             }
+            #[cfg(feature = "software")]
             (Self::Software(manager), Incoming::Software(incoming)) => {
                 Ok(Endpoint::Software(manager.adopt(incoming)))
             }
-            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "a request of another provider")),
+            #[cfg(feature = "software")]
+            _ => Err(of_another_provider()),
         }
     }
 
     /// The next event, if there is one. Never blocks.
     pub(crate) fn poll(&mut self) -> io::Result<Option<ManagerEvent>> {
-        match self {
-            Self::Real(manager) => manager.poll(),
-            Self::Software(manager) => Ok(manager.poll()),
-        }
+        either!(self, manager => manager.poll())
     }
-}
-
-/// An address that is listened on, until it is dropped.
-#[derive(Debug)]
-pub(crate) enum Listener {
-    Real(real::Listener),
-    Software(software::Listener),
 }
 
 impl Listener {
     /// What its events carry.
     pub(crate) fn key(&self) -> u64 {
-        match self {
-            Self::Real(listener) => listener.key(),
-            Self::Software(listener) => listener.key(),
-        }
+        either!(self, listener => listener.key())
     }
 
     /// The address, with the port that was chosen.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
-        match self {
-            Self::Real(listener) => listener.local_address(),
-            Self::Software(listener) => Ok(listener.local_address()),
-        }
+        either!(self, listener => listener.local_address())
     }
-}
-
-/// Somebody who wants to connect, on the way to the reactor that is to take it. Dropped, it is
-/// rejected without a word.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    Real(real::Incoming),
-    Software(software::Incoming),
 }
 
 impl Incoming {
     /// Rejects the request, with private data.
     pub(crate) fn reject(self, private_data: &[u8]) {
-        match self {
-            Self::Real(incoming) => incoming.reject(private_data),
-            Self::Software(incoming) => incoming.reject(private_data),
-        }
+        either!(self, incoming => incoming.reject(private_data));
     }
 
     /// The address that the peer came to.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
-        match self {
-            Self::Real(incoming) => incoming.local_address(),
-            Self::Software(incoming) => Ok(incoming.local_address()),
-        }
+        either!(self, incoming => incoming.local_address())
     }
 
     /// The address that the peer came from.
     pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
-        match self {
-            Self::Real(incoming) => incoming.peer_address(),
-            Self::Software(incoming) => Ok(incoming.peer_address()),
-        }
+        either!(self, incoming => incoming.peer_address())
     }
-}
-
-/// One connection: an identifier of the connection manager and, once made, its queue pair.
-/// Dropped, both are gone, and nothing completes any more.
-#[derive(Debug)]
-pub(crate) enum Endpoint {
-    Real(real::Endpoint),
-    Software(software::Endpoint),
 }
 
 impl Endpoint {
     /// What its events carry.
     pub(crate) fn key(&self) -> u64 {
-        match self {
-            Self::Real(endpoint) => endpoint.key(),
-            Self::Software(endpoint) => endpoint.key(),
-        }
+        either!(self, endpoint => endpoint.key())
     }
 
     /// Which device it is on; the same number for the same adapter. `None` until its address is
     /// resolved.
     pub(crate) fn device_key(&self) -> Option<u64> {
-        match self {
-            Self::Real(endpoint) => endpoint.device_key(),
-            Self::Software(endpoint) => endpoint.device_key(),
-        }
+        either!(self, endpoint => endpoint.device_key())
     }
 
     /// A new hold on the device it is on, for this reactor.
     pub(crate) fn open_device(&self) -> io::Result<Device> {
-        match self {
-            Self::Real(endpoint) => endpoint.open_device().map(Device::Real),
-            Self::Software(endpoint) => endpoint.open_device().map(Device::Software),
-        }
+        either!(self, endpoint => endpoint.open_device(), makes Device)
     }
 
     /// Makes the queue pair; once.
@@ -238,120 +230,79 @@ impl Endpoint {
             (Self::Real(endpoint), Device::Real(device), CompletionQueue::Real(completions)) => {
                 endpoint.create_queue_pair(device, completions, options)
             }
+            #[cfg(feature = "software")]
             (
                 Self::Software(endpoint),
                 Device::Software(device),
                 CompletionQueue::Software(completions),
             ) => endpoint.create_queue_pair(device, completions, options),
-            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "a device of another provider")),
+            #[cfg(feature = "software")]
+            _ => Err(of_another_provider()),
         }
     }
 
     /// Asks the peer for the connection. `Established`, `Rejected` or `Failed` follows.
     pub(crate) fn connect(&mut self, parameters: &Parameters) -> io::Result<()> {
-        match self {
-            Self::Real(endpoint) => endpoint.connect(parameters),
-            Self::Software(endpoint) => endpoint.connect(parameters),
-        }
+        either!(self, endpoint => endpoint.connect(parameters))
     }
 
     /// Accepts the peer's request. `Established` or `Failed` follows; a receive may complete
     /// before that.
     pub(crate) fn accept(&mut self, parameters: &Parameters) -> io::Result<()> {
-        match self {
-            Self::Real(endpoint) => endpoint.accept(parameters),
-            Self::Software(endpoint) => endpoint.accept(parameters),
-        }
+        either!(self, endpoint => endpoint.accept(parameters))
     }
 
     /// Rejects the peer's request after it was adopted.
     pub(crate) fn reject(&mut self, private_data: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Real(endpoint) => endpoint.reject(private_data),
-            Self::Software(endpoint) => endpoint.reject(private_data),
-        }
+        either!(self, endpoint => endpoint.reject(private_data))
     }
 
     /// Ends the connection: what is posted completes as flushed, and `Disconnected` follows.
     pub(crate) fn disconnect(&mut self) -> io::Result<()> {
-        match self {
-            Self::Real(endpoint) => endpoint.disconnect(),
-            Self::Software(endpoint) => endpoint.disconnect(),
-        }
+        either!(self, endpoint => endpoint.disconnect())
     }
 
     /// Posts a chain to the send queue and rings the doorbell once.
     pub(crate) fn post_send(&mut self, chain: &[SendWork]) -> Result<(), PostError> {
-        match self {
-            Self::Real(endpoint) => endpoint.post_send(chain),
-            Self::Software(endpoint) => endpoint.post_send(chain),
-        }
+        either!(self, endpoint => endpoint.post_send(chain))
     }
 
     /// Posts a chain to the receive queue.
     pub(crate) fn post_receive(&mut self, chain: &[ReceiveWork]) -> Result<(), PostError> {
-        match self {
-            Self::Real(endpoint) => endpoint.post_receive(chain),
-            Self::Software(endpoint) => endpoint.post_receive(chain),
-        }
+        either!(self, endpoint => endpoint.post_receive(chain))
     }
 
     /// The address of this end.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
-        match self {
-            Self::Real(endpoint) => endpoint.local_address(),
-            Self::Software(endpoint) => endpoint.local_address(),
-        }
+        either!(self, endpoint => endpoint.local_address())
     }
-}
-
-/// One reactor's hold on an adapter.
-#[derive(Debug)]
-pub(crate) enum Device {
-    Real(real::Device),
-    Software(software::Device),
 }
 
 impl Device {
     /// What the device can do.
     pub(crate) fn attributes(&self) -> &Attributes {
-        match self {
-            Self::Real(device) => device.attributes(),
-            Self::Software(device) => device.attributes(),
-        }
+        either!(self, device => device.attributes())
     }
 
     /// What becomes readable when an armed queue has a completion.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Real(device) => Some(device.descriptor()),
-            Self::Software(_) => None,
-        }
+        either!(self, device => device.descriptor())
     }
 
     /// Takes the completion channel's events, so that the descriptor is no longer readable.
     pub(crate) fn take_events(&mut self) {
-        match self {
-            Self::Real(device) => device.take_events(),
-            Self::Software(_) => {}
-        }
+        either!(self, device => device.take_events());
     }
 
     /// What becomes readable when the device has something to say by itself.
     pub(crate) fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Real(device) => Some(device.event_descriptor()),
-            Self::Software(_) => None,
-        }
+        either!(self, device => device.event_descriptor())
     }
 
     /// The next thing that the device says by itself; of the whole device, or of what was made
     /// with any hold on it. Never blocks.
     pub(crate) fn poll_event(&mut self) -> Option<DeviceEvent> {
-        match self {
-            Self::Real(device) => device.poll_event(),
-            Self::Software(device) => device.poll_event(),
-        }
+        either!(self, device => device.poll_event())
     }
 
     /// Registers `bytes` bytes of the pool from `offset` on.
@@ -362,66 +313,31 @@ impl Device {
         bytes: usize,
         access: Access,
     ) -> io::Result<Region> {
-        match self {
-            Self::Real(device) => device.register(pool, offset, bytes, access).map(Region::Real),
-            Self::Software(device) => {
-                device.register(pool, offset, bytes, access).map(Region::Software)
-            }
-        }
+        either!(self, device => device.register(pool, offset, bytes, access), makes Region)
     }
 
     /// A completion queue on this device's channel.
     pub(crate) fn create_completion_queue(&self, entries: u32) -> io::Result<CompletionQueue> {
-        match self {
-            Self::Real(device) => {
-                device.create_completion_queue(entries).map(CompletionQueue::Real)
-            }
-            Self::Software(device) => {
-                device.create_completion_queue(entries).map(CompletionQueue::Software)
-            }
-        }
+        either!(self, device => device.create_completion_queue(entries), makes CompletionQueue)
     }
-}
-
-/// Registered memory, until it is dropped.
-#[derive(Debug)]
-pub(crate) enum Region {
-    Real(real::Region),
-    Software(software::Region),
 }
 
 impl Region {
     /// The key for this side's work requests.
     pub(crate) fn local_key(&self) -> u32 {
-        match self {
-            Self::Real(region) => region.local_key(),
-            Self::Software(region) => region.local_key(),
-        }
+        either!(self, region => region.local_key())
     }
 
     /// The key for the peer's work requests.
     pub(crate) fn remote_key(&self) -> u32 {
-        match self {
-            Self::Real(region) => region.remote_key(),
-            Self::Software(region) => region.remote_key(),
-        }
+        either!(self, region => region.remote_key())
     }
-}
-
-/// Where work completes.
-#[derive(Debug)]
-pub(crate) enum CompletionQueue {
-    Real(real::CompletionQueue),
-    Software(software::CompletionQueue),
 }
 
 impl CompletionQueue {
     /// What its failure is told by.
     pub(crate) fn key(&self) -> u64 {
-        match self {
-            Self::Real(queue) => queue.key(),
-            Self::Software(queue) => queue.key(),
-        }
+        either!(self, queue => queue.key())
     }
 
     /// Appends up to `most` completions. Says how many there were.
@@ -430,21 +346,17 @@ impl CompletionQueue {
         most: usize,
         into: &mut Vec<WorkCompletion>,
     ) -> io::Result<usize> {
-        match self {
-            Self::Real(queue) => queue.poll(most, into),
-            Self::Software(queue) => Ok(queue.poll(most, into)),
-        }
+        either!(self, queue => queue.poll(most, into))
     }
 
     /// The next completion makes the device's descriptor readable (or calls the waker). What is
     /// there already does not: poll once more after this.
     pub(crate) fn arm(&mut self) -> io::Result<()> {
-        match self {
-            Self::Real(queue) => queue.arm(),
-            Self::Software(queue) => {
-                queue.arm();
-                Ok(())
-            }
-        }
+        either!(self, queue => queue.arm())
     }
+}
+
+#[cfg(feature = "software")]
+fn of_another_provider() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "it is of another provider")
 }

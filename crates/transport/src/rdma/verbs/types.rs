@@ -1,6 +1,7 @@
 //! Plain types of the verbs, the same over every device.
 
 use std::fmt;
+use std::io;
 
 /// Bytes of private data that a message of the connection manager can carry to us, at most.
 pub(crate) const PRIVATE_DATA_BYTES: usize = 255;
@@ -71,6 +72,33 @@ pub(crate) struct Access {
     /// The peer may write to it.
     pub(crate) remote_write: bool,
 }
+
+/// Memory that could not be registered with a device.
+#[derive(Debug)]
+pub(crate) struct NotRegistered {
+    pub(crate) device: String,
+    pub(crate) bytes: usize,
+    pub(crate) error: io::Error,
+}
+
+impl From<NotRegistered> for io::Error {
+    fn from(failed: NotRegistered) -> Self {
+        Self::new(failed.error.kind(), failed)
+    }
+}
+
+impl fmt::Display for NotRegistered {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} bytes cannot be registered with {} (is RLIMIT_MEMLOCK, `ulimit -l`, large \
+             enough?): {}",
+            self.bytes, self.device, self.error
+        )
+    }
+}
+
+impl std::error::Error for NotRegistered {}
 
 /// A piece of registered local memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -340,5 +368,5 @@ pub(crate) struct PostError {
     /// How many of the chain were.
     pub(crate) posted: usize,
     /// Why the next one was not.
-    pub(crate) error: std::io::Error,
+    pub(crate) error: io::Error,
 }

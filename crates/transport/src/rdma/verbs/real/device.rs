@@ -11,7 +11,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use weft_reactor::Pool;
 
 use super::super::types::WorkStatus;
-use super::super::{Access, Attributes, DeviceEvent, DeviceKind, WorkCompletion};
+use super::super::{Access, Attributes, DeviceEvent, DeviceKind, NotRegistered, WorkCompletion};
 use super::abi::{self, Functions, access, flag};
 use super::library::{done, explained, made, number};
 use super::news::News;
@@ -95,12 +95,12 @@ impl Device {
         &self.attributes
     }
 
-    pub(in super::super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.domain.descriptor()
+    pub(in super::super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.domain.descriptor())
     }
 
-    pub(in super::super) fn event_descriptor(&self) -> BorrowedFd<'_> {
-        self.news.descriptor()
+    pub(in super::super) fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.news.descriptor())
     }
 
     pub(in super::super) fn poll_event(&mut self) -> Option<DeviceEvent> {
@@ -146,14 +146,8 @@ impl Device {
         // SAFETY: the range lies in the pool's mapping, which the region keeps alive. What the
         // device writes there are bytes of buffers that nobody reads until the work completes.
         let raw = made(unsafe { register(self.domain.raw(), address, bytes, flags) });
-        let raw = raw.map_err(|error| {
-            let what = format!(
-                "{bytes} bytes cannot be registered with {} (is RLIMIT_MEMLOCK, `ulimit -l`, large \
-                 enough?)",
-                self.attributes.name
-            );
-            explained(&error, &what)
-        })?;
+        let device = || self.attributes.name.clone();
+        let raw = raw.map_err(|error| NotRegistered { device: device(), bytes, error })?;
         Ok(Region { raw, domain: Rc::clone(&self.domain), _pool: pool.clone() })
     }
 

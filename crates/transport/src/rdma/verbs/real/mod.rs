@@ -36,8 +36,8 @@ impl Manager {
         Ok(Self { channel: Channel::open()? })
     }
 
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.channel.descriptor()
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.channel.descriptor())
     }
 
     pub(super) fn listen(&mut self, address: SocketAddr, backlog: u32) -> io::Result<Listener> {

@@ -17,14 +17,16 @@ mod state;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use weft_reactor::{Pool, Waker};
 
 use super::{
-    Access, Attributes, DeviceEvent, DeviceFault, DeviceKind, ManagerEvent, Parameters, PostError,
-    PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendWork, WorkCompletion,
-    WorkStatus,
+    Access, Attributes, DeviceEvent, DeviceFault, DeviceKind, ManagerEvent, NotRegistered,
+    Parameters, PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendWork,
+    WorkCompletion, WorkStatus,
 };
 use state::{RegionState, State};
 
@@ -197,6 +199,11 @@ impl Fabric {
         self.lock().failing = Some((skip, status));
     }
 
+    /// Registered memory is at most this many bytes from now on, as under RLIMIT_MEMLOCK.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.lock().memory_limit = bytes;
+    }
+
     /// From now on (`true`) connection requests get no answer, as from a machine that is off.
     pub fn set_unreachable(&self, unreachable: bool) {
         self.lock().unreachable = unreachable;
@@ -220,6 +227,10 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     pub(super) fn listen(&mut self, address: SocketAddr, backlog: u32) -> io::Result<Listener> {
         let (key, address) = self.fabric.lock().listen(self.key, address, backlog)?;
         Ok(Listener { fabric: self.fabric.clone(), key, address })
@@ -229,6 +240,7 @@ impl Manager {
         &mut self,
         remote: SocketAddr,
         local: Option<SocketAddr>,
+        _timeout: Duration,
     ) -> io::Result<Endpoint> {
         let key = self.fabric.lock().resolve(self.key, remote, local)?;
         Ok(Endpoint { fabric: self.fabric.clone(), key })
@@ -240,16 +252,16 @@ impl Manager {
         Endpoint { fabric: self.fabric.clone(), key }
     }
 
-    pub(super) fn poll(&mut self) -> Option<ManagerEvent> {
+    pub(super) fn poll(&mut self) -> io::Result<Option<ManagerEvent>> {
         // Events may hold requests, which take the lock when they are dropped.
-        let raw = self.fabric.lock().poll_manager(self.key)?;
-        Some(raw.cook(&self.fabric))
+        let raw = self.fabric.lock().poll_manager(self.key);
+        Ok(raw.map(|raw| raw.cook(&self.fabric)))
     }
 }
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        while self.poll().is_some() {}
+        while let Ok(Some(_)) = self.poll() {}
         self.fabric.lock().managers.remove(&self.key);
     }
 }
@@ -266,8 +278,8 @@ impl Listener {
         self.key
     }
 
-    pub(super) fn local_address(&self) -> SocketAddr {
-        self.address
+    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
     }
 }
 
@@ -294,12 +306,12 @@ impl Incoming {
         }
     }
 
-    pub(super) fn local_address(&self) -> SocketAddr {
-        self.local
+    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(self.local)
     }
 
-    pub(super) fn peer_address(&self) -> SocketAddr {
-        self.peer
+    pub(super) fn peer_address(&self) -> io::Result<SocketAddr> {
+        Ok(self.peer)
     }
 }
 
@@ -404,6 +416,16 @@ impl Device {
         &self.attributes
     }
 
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    pub(super) fn take_events(&mut self) {}
+
+    pub(super) fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     pub(super) fn poll_event(&mut self) -> Option<DeviceEvent> {
         self.fabric.lock().poll_device(self.domain)
     }
@@ -427,7 +449,9 @@ impl Device {
             access,
             valid: true,
         };
-        let key = self.fabric.lock().add_region(region);
+        let key = self.fabric.lock().add_region(region).map_err(|error| {
+            io::Error::from(NotRegistered { device: self.attributes.name.clone(), bytes, error })
+        })?;
         Ok(Region { fabric: self.fabric.clone(), key, _pool: pool.clone() })
     }
 
@@ -478,12 +502,17 @@ impl CompletionQueue {
         self.key
     }
 
-    pub(super) fn poll(&mut self, most: usize, into: &mut Vec<WorkCompletion>) -> usize {
-        self.fabric.lock().poll_completions(self.key, most, into)
+    pub(super) fn poll(
+        &mut self,
+        most: usize,
+        into: &mut Vec<WorkCompletion>,
+    ) -> io::Result<usize> {
+        Ok(self.fabric.lock().poll_completions(self.key, most, into))
     }
 
-    pub(super) fn arm(&mut self) {
+    pub(super) fn arm(&mut self) -> io::Result<()> {
         self.fabric.lock().arm(self.key);
+        Ok(())
     }
 }
 

@@ -36,6 +36,7 @@ pub(super) struct State {
     pub(super) failing: Option<(u64, WorkStatus)>,
     pub(super) unreachable: bool,
     pub(super) absent: bool,
+    pub(super) memory_limit: u64,
     pub(super) devices: BTreeMap<u64, HoldState>,
     next: u64,
     next_region: u32,
@@ -120,6 +121,7 @@ impl State {
             failing: None,
             unreachable: false,
             absent: false,
+            memory_limit: u64::MAX,
             devices: BTreeMap::new(),
             next: 1,
             next_region: 0x100,
@@ -365,11 +367,15 @@ impl State {
         }
     }
 
-    pub(super) fn add_region(&mut self, region: RegionState) -> u32 {
+    pub(super) fn add_region(&mut self, region: RegionState) -> io::Result<u32> {
+        let registered: u64 = self.regions.values().map(|region| region.bytes).sum();
+        if registered.saturating_add(region.bytes) > self.memory_limit {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         self.counts.registrations += 1;
         self.next_region = self.next_region.wrapping_add(0x101);
         self.regions.insert(self.next_region, region);
-        self.next_region
+        Ok(self.next_region)
     }
 
     pub(super) fn add_completion_queue(&mut self, entries: u32, waker: Waker) -> io::Result<u64> {

@@ -57,7 +57,7 @@ impl Side {
     /// One that has found its way to an address.
     pub(crate) fn resolve(fabric: &Fabric, address: SocketAddr) -> Self {
         let mut manager = fabric.open(waker());
-        let endpoint = manager.resolve(address, None).unwrap();
+        let endpoint = manager.resolve(address, None, Duration::ZERO).unwrap();
         let mut side = Self::new(endpoint, manager, REMOTE, 8);
         side.events();
         side
@@ -74,7 +74,7 @@ impl Side {
 
     pub(crate) fn completions(&mut self) -> Vec<WorkCompletion> {
         let mut all = Vec::new();
-        self.queue.poll(64, &mut all);
+        self.queue.poll(64, &mut all).unwrap();
         all
     }
 
@@ -95,7 +95,7 @@ impl Side {
 
     fn done(&mut self) -> Vec<(u64, WorkStatus)> {
         let mut all = Vec::new();
-        self.queue.poll(64, &mut all);
+        self.queue.poll(64, &mut all).unwrap();
         all.iter().map(|completion| (completion.work, completion.status)).collect()
     }
 
@@ -106,7 +106,7 @@ impl Side {
             Happened::Rejected { .. } => "rejected",
             _ => "other",
         };
-        std::iter::from_fn(|| self.manager.poll()).map(name).collect()
+        std::iter::from_fn(|| self.manager.poll().unwrap()).map(name).collect()
     }
 }
 
@@ -126,11 +126,11 @@ fn pair(fabric: &Fabric, access: Access, depth: u8, sends: u32) -> (Side, Side) 
     let address = "10.0.0.1:4420".parse().unwrap();
     let _listener = passive.listen(address, 4).unwrap();
     let mut active = fabric.open(waker());
-    let endpoint = active.resolve(address, None).unwrap();
+    let endpoint = active.resolve(address, None, Duration::ZERO).unwrap();
     let mut host = Side::new(endpoint, active, access, sends);
     host.events();
     host.endpoint.connect(&parameters(1, 0)).unwrap();
-    let event = passive.poll().unwrap();
+    let event = passive.poll().unwrap().unwrap();
     let Happened::Requested { incoming: verbs::Incoming::Software(incoming), parameters: asked } =
         event.happened
     else {
@@ -255,7 +255,7 @@ fn an_invalidated_key_is_void() {
     host.receive(7, there);
     target.send(1, SendOperation::SendInvalidate { key }, piece).unwrap();
     let mut all = Vec::new();
-    host.queue.poll(1, &mut all);
+    host.queue.poll(1, &mut all).unwrap();
     assert_eq!(all[0].invalidated, Some(key));
     target.send(2, SendOperation::Write { address, key }, piece).unwrap();
     let done = [(1, WorkStatus::SUCCESS), (2, WorkStatus::REMOTE_ACCESS)];
@@ -331,7 +331,7 @@ fn who_is_not_taken_is_rejected() {
     assert!(passive.listen(address, 4).is_err(), "somebody listens there");
     let mut host = Side::resolve(&fabric, address);
     host.connect(&parameters(1, 0));
-    drop(passive.poll().unwrap());
+    drop(passive.poll().unwrap().unwrap());
     assert_eq!(host.events(), ["rejected"]);
     drop((listener, host, passive));
     assert_eq!(fabric.census(), Census::default());
