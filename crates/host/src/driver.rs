@@ -15,7 +15,7 @@ use weft_nvmf::host::{
     Action, AdminCommand, AdminData, Association, ControllerKind, Event, Problem, Side, Transport,
 };
 use weft_reactor::{Mailbox, Outcome, Owner, Postbox, Reactor, Token};
-use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, NotSubmitted};
 use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
 
@@ -401,8 +401,14 @@ impl ControllerDriver {
                     }
                 }
             };
-            let Ok(slot) = connection.inner.submit(next.command, data) else { return };
-            connection.put_tag(slot, next.tag);
+            match connection.inner.submit(next.command, data) {
+                Ok(slot) => connection.put_tag(slot, next.tag),
+                // The connection ends with that: its owner decides when to try again.
+                Err(NotSubmitted { why: Some(why), .. }) => {
+                    return connection.inner.close(reactor, why);
+                }
+                Err(_) => return,
+            }
             self.backlog.pop_front();
         }
     }

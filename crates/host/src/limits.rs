@@ -41,8 +41,15 @@ pub(crate) const EVENTS_MAX: usize = 1024;
 /// needs to come back with the next request.
 pub(crate) const SPIN_GRACE: Duration = Duration::from_micros(50);
 
+/// Times that a queue tries again, after [`POOL_RETRY`] and then twice as long each time, to use
+/// memory that could not be registered with an RDMA device: four seconds.
+pub(crate) const REGISTRATION_RETRIES: u32 = 12;
+
 /// Most bytes of data of one admin command.
 pub(crate) const ADMIN_DATA_MAX: u32 = 1 << 20;
+
+/// Error number of a request whose memory could not be registered (`ENOMEM`).
+pub(crate) const ERROR_NO_MEMORY: i32 = 12;
 
 /// Error number of a transfer that came back broken (`EBADMSG`).
 pub(crate) const ERROR_BROKEN: i32 = 74;

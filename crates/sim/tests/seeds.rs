@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use weft_backend::{Failure, Operation, Request};
+use weft_reactor::BUFFER_BYTES_MAX;
 use weft_reactor::simulation::{NetworkConditions, Random, StorageConditions};
 use weft_sim::{Client, Rig, Via};
 use weft_transport::rdma::software::{Conditions, Fabric};
@@ -105,6 +107,32 @@ fn a_calm_fabric_loses_nothing_at_all() {
         let run = run_rdma(seed, "memory:4MiB", conditions, true, 300);
         assert_eq!(run.lost, 0);
     }
+}
+
+#[test]
+fn a_request_whose_memory_cannot_be_registered_fails_in_the_end() {
+    let fabric = Fabric::default();
+    let mut rig = Rig::over(Via::Rdma(fabric.clone()), 9, "memory:4MiB", 1, 1, 1);
+    rig.run_until("nothing is left to do at this moment", |_| true);
+    fabric.set_memory_limit(0);
+    let begun = rig.world.now();
+    let (reactor, device) = rig.device(0, 0);
+    // All of a piece that nobody has used before.
+    let mut into = reactor.pool().take(BUFFER_BYTES_MAX).expect("a buffer");
+    into.set_len(4096);
+    let operation = Operation::Read { block: 0, blocks: 1, into };
+    device.submit(reactor, Request { tag: 1, operation });
+    let completion = loop {
+        rig.step();
+        if let Some(completion) = rig.finished(0).pop() {
+            break completion;
+        }
+        assert!(rig.world.now() - begun < Duration::from_secs(60), "it is tried for ever");
+    };
+    assert_eq!(completion.result, Err(Failure::Device(12)), "ENOMEM");
+    assert!(rig.world.now() - begun > Duration::from_secs(1), "it was tried again");
+    drop(completion);
+    rig.finish();
 }
 
 #[test]

@@ -63,11 +63,20 @@ pub enum HostData {
     FromController(Buffer),
 }
 
-/// A command that could not be submitted: no slot is free, or the connection is not ready.
+/// A command that could not be submitted.
 #[derive(Debug)]
 pub struct NotSubmitted {
     /// The data that was given.
     pub data: HostData,
+    /// What is wrong with this side; `None`: no slot is free or the connection is not ready, which
+    /// may change by itself.
+    pub why: Option<CloseReason>,
+}
+
+impl From<HostData> for NotSubmitted {
+    fn from(data: HostData) -> Self {
+        Self { data, why: None }
+    }
 }
 
 /// What carries a connection.

@@ -6,6 +6,7 @@ use std::io;
 use weft_nvme::tcp::Fes;
 use weft_nvmf::tcp::Fault;
 
+use crate::rdma::verbs::NotRegistered;
 use crate::rdma::{DeviceFault, WorkStatus};
 
 /// Data came whose digest does not fit: the command failed in transport, and may be tried again.
@@ -48,6 +49,8 @@ pub enum CloseReason {
     DeviceRemoved,
     /// The address has moved to another RDMA device.
     AddressChanged,
+    /// Memory could not be registered with the RDMA device.
+    NotRegistered,
     /// The peer did not get as far as an accepted Connect (on the host: ICResp) in time.
     HandshakeTimeout,
     /// Sending, receiving or connecting failed.
@@ -61,7 +64,10 @@ pub enum CloseReason {
 
 impl From<&io::Error> for CloseReason {
     fn from(error: &io::Error) -> Self {
-        Self::Io { kind: error.kind(), code: error.raw_os_error() }
+        match error.get_ref() {
+            Some(inner) if inner.is::<NotRegistered>() => Self::NotRegistered,
+            _ => Self::Io { kind: error.kind(), code: error.raw_os_error() },
+        }
     }
 }
 
@@ -82,6 +88,10 @@ impl fmt::Display for CloseReason {
             Self::AddressChanged => {
                 formatter.write_str("the address has moved to another RDMA device")
             }
+            Self::NotRegistered => formatter.write_str(
+                "memory cannot be registered with the RDMA device: is RLIMIT_MEMLOCK \
+                 (`ulimit -l`) large enough?",
+            ),
             Self::HandshakeTimeout => formatter.write_str("the peer did not connect in time"),
             Self::Io { code: Some(code), .. } => {
                 write!(formatter, "{}", io::Error::from_raw_os_error(*code))

@@ -221,6 +221,7 @@ pub(super) fn failure_of(fault: Fault) -> Failure {
         Fault::PathLost => Failure::PathLost,
         Fault::Broken => Failure::Device(limits::ERROR_BROKEN),
         Fault::Gone => Failure::Gone,
+        Fault::NoMemory => Failure::Device(limits::ERROR_NO_MEMORY),
         Fault::TooLarge => Failure::Unsupported,
     }
 }

@@ -30,7 +30,9 @@ use weft_nvmf::host::{
     connect_queue,
 };
 use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Reactor, Token};
-use weft_transport::host::{Carrier, HostConnection, HostData, HostEvent, HostOptions};
+use weft_transport::host::{
+    Carrier, HostConnection, HostData, HostEvent, HostOptions, NotSubmitted,
+};
 use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
 
@@ -78,6 +80,10 @@ pub(crate) struct QueuePair {
     completions: VecDeque<Completion>,
     /// Whether the pool had no buffer for what is to go out.
     starved: bool,
+    /// How often in a row memory could not be registered with the transport's device.
+    refusals: u32,
+    /// When to try it again at the earliest.
+    retry_at: Duration,
     /// When to connect at the earliest, and how often it was put off.
     connect_at: Duration,
     put_off: u8,
@@ -118,6 +124,8 @@ impl QueuePair {
             memories: Vec::with_capacity(capacity),
             completions: VecDeque::with_capacity(capacity),
             starved: false,
+            refusals: 0,
+            retry_at: Duration::ZERO,
             connect_at: Duration::ZERO,
             put_off: 0,
             handshake_since: Duration::ZERO,
@@ -322,9 +330,12 @@ impl QueuePair {
             return;
         };
         buffer.bytes_mut().copy_from_slice(&bytes);
-        if let Ok(slot) = connection.submit(command, HostData::ToController(buffer)) {
-            self.state = State::Handshake(Some(slot));
-            self.handshake_since = reactor.turn_time();
+        match connection.submit(command, HostData::ToController(buffer)) {
+            Ok(slot) => {
+                self.state = State::Handshake(Some(slot));
+                self.handshake_since = reactor.turn_time();
+            }
+            Err(NotSubmitted { why, .. }) => self.wait(reactor, why),
         }
     }
 
@@ -454,6 +465,7 @@ impl QueuePair {
         if problem.is_final() {
             let fault = match &problem {
                 Problem::Refused { status, .. } => Fault::Status(*status),
+                Problem::Impossible(_) => Fault::NoMemory,
                 _ => Fault::Gone,
             };
             log::warn!("{}: {problem}", self.shared.options.address);
@@ -482,11 +494,15 @@ impl QueuePair {
     fn pump(&mut self, reactor: &mut Reactor) {
         self.note_look();
         let Some(connection) = &mut self.connection else { return };
+        if reactor.turn_time() < self.retry_at {
+            return;
+        }
         self.starved = false;
         if !self.ledger.has_waiting() {
             return;
         }
         let epoch = epoch(reactor.turn_time(), self.shared.options.io_timeout);
+        let mut refused = None;
         while let Some(issue) = self.ledger.next(connection.free_slots()) {
             let sent = match issue {
                 Issue::Single(part) => {
@@ -499,30 +515,49 @@ impl QueuePair {
                     let pool = reactor.pool();
                     let commands = memory.command(&first, pool).zip(memory.command(&second, pool));
                     match commands {
-                        // Two slots are free and the buffers are the request's own, so both go.
                         Some((one, two)) => {
-                            send(connection, &mut self.ledger, memory, &first, Some(one), epoch)
-                                && send(
-                                    connection,
-                                    &mut self.ledger,
-                                    memory,
-                                    &second,
-                                    Some(two),
-                                    epoch,
-                                )
+                            let ledger = &mut self.ledger;
+                            let sent = send(connection, ledger, memory, &first, Some(one), epoch);
+                            let two = Some(two);
+                            if sent.is_ok()
+                                && send(connection, ledger, memory, &second, two, epoch).is_err()
+                            {
+                                // The first has not left yet, and must not leave alone.
+                                let why = "there is no memory for the second of two fused commands";
+                                connection.close(reactor, CloseReason::Requested(why));
+                                return;
+                            }
+                            sent
                         }
                         None => {
                             self.ledger.put_back(second.id);
                             self.ledger.put_back(first.id);
-                            false
+                            Err(None)
                         }
                     }
                 }
             };
-            if !sent {
-                self.starved = true;
+            if let Err(why) = sent {
+                refused = Some(why);
                 break;
             }
+            self.refusals = 0;
+        }
+        if let Some(why) = refused {
+            self.wait(reactor, why);
+        }
+    }
+
+    /// What is to go out waits for memory. If that cannot be registered it waits longer each time,
+    /// and in the end the queue is given up: another connection would meet the same.
+    fn wait(&mut self, reactor: &mut Reactor, why: Option<CloseReason>) {
+        self.starved = true;
+        let Some(why) = why else { return };
+        let delay = limits::POOL_RETRY.saturating_mul(1 << self.refusals);
+        self.retry_at = reactor.turn_time().saturating_add(delay);
+        self.refusals += 1;
+        if self.refusals >= limits::REGISTRATION_RETRIES {
+            self.lose(reactor, Problem::Impossible(why.to_string()));
         }
     }
 
@@ -553,7 +588,7 @@ impl QueuePair {
         let delay = if self.state == State::Idle && self.link.is_some() {
             self.connect_at.saturating_sub(reactor.turn_time())
         } else if self.starved {
-            limits::POOL_RETRY
+            self.retry_at.saturating_sub(reactor.turn_time()).max(limits::POOL_RETRY)
         } else if self.ledger.has_delayed() {
             limits::RETRY_DELAY
         } else if self.ledger.in_flight() > 0 || matches!(self.state, State::Handshake(_)) {
@@ -575,7 +610,8 @@ impl Drop for QueuePair {
     }
 }
 
-/// Sends one part; false if it has to wait, in which case it is back in the books.
+/// Sends one part. If it has to wait it is back in the books, and the error is what is wrong with
+/// this side, if anything is.
 fn send(
     connection: &mut HostConnection,
     ledger: &mut Ledger,
@@ -583,15 +619,15 @@ fn send(
     part: &Part,
     command: Option<(weft_nvme::Command, HostData)>,
     epoch: u32,
-) -> bool {
+) -> Result<(), Option<CloseReason>> {
     let Some((command, data)) = command else {
         ledger.put_back(part.id);
-        return false;
+        return Err(None);
     };
     match connection.submit(command, data) {
         Ok(slot) => {
             ledger.submitted(part.id, slot.0, epoch);
-            true
+            Ok(())
         }
         Err(refused) => {
             if let HostData::FromController(buffer) | HostData::ToController(buffer) = refused.data
@@ -599,7 +635,7 @@ fn send(
                 memory.take_back_whole(part, Some(buffer));
             }
             ledger.put_back(part.id);
-            false
+            Err(refused.why)
         }
     }
 }
@@ -639,7 +675,9 @@ pub(crate) fn host_options(shared: &Shared) -> HostOptions {
 /// Whose doing it was that a connection ended.
 pub(crate) const fn side_of(reason: &CloseReason) -> Side {
     match reason {
-        CloseReason::Requested(_) | CloseReason::PeerTerminated { .. } => Side::Local,
+        CloseReason::Requested(_)
+        | CloseReason::PeerTerminated { .. }
+        | CloseReason::NotRegistered => Side::Local,
         CloseReason::PeerClosed
         | CloseReason::Protocol(_)
         | CloseReason::Violation(_)

@@ -123,6 +123,8 @@ pub enum Fault {
     Broken,
     /// The namespace or the controller is gone for good.
     Gone,
+    /// This side has no memory that the transport can use.
+    NoMemory,
     /// The request is larger than can be done in one command, and cannot be split.
     TooLarge,
 }

@@ -130,10 +130,10 @@ impl Connection {
         let next = self.slots.next().filter(|_| self.target.is_some());
         let lender = next.and_then(|slot| self.lenders.get_mut(usize::from(slot)));
         let (Some(length), Some(lender)) = (length, lender) else {
-            return Err(NotSubmitted { data });
+            return Err(data.into());
         };
         let Some((slot, command_id)) = self.slots.begin(fill) else {
-            return Err(NotSubmitted { data });
+            return Err(data.into());
         };
         match data {
             HostData::None => {}

@@ -33,8 +33,6 @@ enum Stage {
     Connecting(Box<Pair>),
     /// Commands may be submitted.
     Live(Box<Pair>),
-    /// What is queued goes out, then it ends.
-    Closing(Box<Pair>),
     /// Nothing is left. Also while one of the others is being worked on.
     Shut,
 }
@@ -160,16 +158,16 @@ impl Connection {
         command: Command,
         data: HostData,
     ) -> Result<Slot, NotSubmitted> {
-        let Stage::Live(pair) = &self.stage else { return Err(NotSubmitted { data }) };
+        let Stage::Live(pair) = &self.stage else { return Err(data.into()) };
         if self.slots.free() == 0 {
-            return Err(NotSubmitted { data });
+            return Err(data.into());
         }
         let buffer = match &data {
             HostData::None => None,
             HostData::ToController(buffer) | HostData::FromController(buffer) => Some(buffer),
         };
         let Some(length) = buffer.map_or(Some(0), |buffer| u32::try_from(buffer.len()).ok()) else {
-            return Err(NotSubmitted { data });
+            return Err(data.into());
         };
         let to_controller = matches!(data, HostData::ToController(_));
         let inside = to_controller && length > 0 && length <= self.in_capsule_bytes;
@@ -184,8 +182,8 @@ impl Connection {
         let pointer = match pointer {
             Ok(pointer) => pointer,
             Err(error) => {
-                log::warn!("a buffer cannot be registered with the RDMA device: {error}");
-                return Err(NotSubmitted { data });
+                log::debug!("{error}");
+                return Err(NotSubmitted { data, why: Some(CloseReason::from(&error)) });
             }
         };
         let expected = if to_controller { 0 } else { length };
@@ -196,7 +194,7 @@ impl Connection {
         match self.enter(command, pointer, buffer, inside, expected) {
             Some(slot) => Ok(Slot(slot)),
             // There was a place above.
-            None => Err(NotSubmitted { data: HostData::None }),
+            None => Err(HostData::None.into()),
         }
     }
 
@@ -225,16 +223,13 @@ impl Connection {
             DEADLINE => self.handle_deadline(reactor),
             _ => self.nudge(reactor),
         }
-        self.finish_close(reactor);
         self.settle();
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        let result = match &mut self.stage {
-            Stage::Live(pair) | Stage::Closing(pair) => put(pair, &mut self.capsules),
-            _ => Ok(()),
-        };
-        if let Err(error) = result {
+        if let Stage::Live(pair) = &mut self.stage
+            && let Err(error) = put(pair, &mut self.capsules)
+        {
             self.shut(reactor, CloseReason::from(&error));
             // The owner looks for events after a completion.
             reactor.set_timer(self.token(CHORE), reactor.now());
@@ -242,21 +237,8 @@ impl Connection {
     }
 
     pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
-        match std::mem::replace(&mut self.stage, Stage::Shut) {
-            Stage::Live(pair) => {
-                self.stage = Stage::Closing(pair);
-                self.reason = Some(reason);
-                self.deadline.set(reactor, self.options.close_timeout);
-                self.flush(reactor);
-            }
-            Stage::Shut => return,
-            stage @ Stage::Closing(_) => self.stage = stage,
-            stage => {
-                self.stage = stage;
-                self.shut(reactor, reason);
-            }
-        }
-        self.finish_close(reactor);
+        // What a response is due for is given up, and without that nothing is left to do.
+        self.shut(reactor, reason);
         self.settle();
     }
 
@@ -407,7 +389,7 @@ impl Connection {
     fn handle_work(&mut self, reactor: &mut Reactor, completion: &WorkCompletion) {
         let mut ended = std::mem::take(&mut self.ended);
         let pair = match &mut self.stage {
-            Stage::Connecting(pair) | Stage::Live(pair) | Stage::Closing(pair) => pair,
+            Stage::Connecting(pair) | Stage::Live(pair) => pair,
             Stage::Resolving(_) | Stage::Shut => return,
         };
         let mut outcome = pair.handle(completion, |one| ended.push(one));
@@ -442,7 +424,7 @@ impl Connection {
 
     fn handle_response(&mut self, index: u32, bytes: u32) -> Result<(), CloseReason> {
         let pair = match &mut self.stage {
-            Stage::Connecting(pair) | Stage::Live(pair) | Stage::Closing(pair) => pair,
+            Stage::Connecting(pair) | Stage::Live(pair) => pair,
             Stage::Resolving(_) | Stage::Shut => return Ok(()),
         };
         if usize::try_from(bytes).is_ok_and(|bytes| bytes != Completion::SIZE) {
@@ -473,17 +455,7 @@ impl Connection {
         self.events.push_back(HostEvent::Completed { slot, completion, buffer, received });
     }
 
-    /// Ends a connection that is being closed, once what was queued has gone out.
-    fn finish_close(&mut self, reactor: &mut Reactor) {
-        if let Stage::Closing(pair) = &self.stage
-            && pair.is_quiet()
-            && self.capsules.is_empty()
-        {
-            self.shut(reactor, CloseReason::PeerClosed);
-        }
-    }
-
-    /// Ends the connection now. If it was being closed, the reason is that one.
+    /// Ends the connection now.
     fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         let slots = &mut self.slots;
         let give_back = |slot: u16, buffer: Buffer| {
@@ -494,7 +466,7 @@ impl Connection {
         match std::mem::replace(&mut self.stage, Stage::Shut) {
             Stage::Shut => return,
             Stage::Resolving(endpoint) => drop(endpoint),
-            Stage::Connecting(pair) | Stage::Live(pair) | Stage::Closing(pair) => {
+            Stage::Connecting(pair) | Stage::Live(pair) => {
                 pair.end(give_back);
             }
         }

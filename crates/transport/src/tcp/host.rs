@@ -113,11 +113,11 @@ impl Connection {
         data: HostData,
     ) -> Result<Slot, NotSubmitted> {
         let Some(described) = describe(&data).filter(|_| self.link.is_open()) else {
-            return Err(NotSubmitted { data });
+            return Err(data.into());
         };
         let outgoing = &mut self.link.outgoing;
         let Some(submitted) = self.session.submit(command, described, outgoing) else {
-            return Err(NotSubmitted { data });
+            return Err(data.into());
         };
         let buffer = match data {
             HostData::None => None,

@@ -13,7 +13,7 @@ use weft_transport::rdma::software::{Census, Conditions, Fabric};
 use weft_transport::rdma::{DeviceFault, DeviceKind, WorkStatus};
 use weft_transport::{CloseReason, Slot};
 
-use crate::rig::{Behaviour, Ending, HANG, Rig, drivers, pattern};
+use crate::rig::{Behaviour, Ending, HANG, READ, Rig, drivers, pattern};
 
 const LENGTHS: [usize; 9] = [1, 512, 4096, 8192, 8193, 16_384, 65_536, 131_072, 1 << 20];
 
@@ -476,6 +476,48 @@ fn nothing_is_registered_on_the_data_path() {
     let counts = fabric.counts();
     assert!(counts.registrations <= 2 * pieces, "{counts:?} with {pieces} pieces");
     assert_eq!(fabric.census().regions as u64, counts.registrations, "and none was given back");
+    close(&fabric, rig);
+}
+
+/// What has not been posted when the host closes is the host's to send again, or not.
+#[test]
+fn commands_that_were_given_up_are_not_posted() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    let host = rig.connect(options());
+    rig.hosts[host].connection.set_in_capsule_bytes(4096);
+    let before = rig.target.commands;
+    rig.hosts[host].write(&rig.reactor, 1, &pattern(1, 512));
+    rig.hosts[host].write(&rig.reactor, 2, &pattern(2, 16_384));
+    close(&fabric, rig_that_closed(rig, before));
+}
+
+fn rig_that_closed(mut rig: Rig, commands: usize) -> Rig {
+    rig.close_hosts();
+    let (_, in_flight) = rig.hosts[0].closed.clone().expect("closed");
+    assert!(in_flight.len() == 2 && in_flight.iter().all(|(_, buffer)| *buffer));
+    assert_eq!((rig.target.commands, rig.target.stored.len()), (commands, 0));
+    rig
+}
+
+#[test]
+fn memory_that_cannot_be_registered_is_named() {
+    let (fabric, mut rig) = rig(Conditions::default());
+    let host = rig.connect(options());
+    // A buffer in memory that nobody has named before.
+    let first = rig.reactor.pool().take(BUFFER_BYTES_MAX).expect("a buffer");
+    let buffer = rig.reactor.pool().take(BUFFER_BYTES_MAX).expect("a buffer");
+    drop(first);
+    fabric.set_memory_limit(0);
+    let connection = &mut rig.hosts[host].connection;
+    let refused = connection.submit(Command::new(READ), HostData::FromController(buffer));
+    let refused = refused.expect_err("no more memory can be registered");
+    assert_eq!(refused.why, Some(CloseReason::NotRegistered));
+    assert!(CloseReason::NotRegistered.to_string().contains("RLIMIT_MEMLOCK"));
+    let HostData::FromController(buffer) = refused.data else { panic!("{:?}", refused.data) };
+    fabric.set_memory_limit(u64::MAX);
+    let slot = connection.submit(Command::new(READ), HostData::FromController(buffer));
+    let slot = slot.expect("there is memory again");
+    assert!(rig.finish(host).contains_key(&slot));
     close(&fabric, rig);
 }
 
