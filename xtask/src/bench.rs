@@ -4,6 +4,7 @@
 //! another run: what is compared is run alternately, and the median of the rounds' ratios counts.
 //! The target is a process of its own on one processor, the load another one on a second.
 
+mod against;
 mod experiment;
 mod machine;
 mod process;
@@ -64,6 +65,10 @@ pub(crate) struct Options {
     /// Another binary than that of this tree
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Another build to be measured in turns with this one: its binary. Only loads are measured
+    /// then, and a row fails if the whole 95 % interval of its ratio is below 0.97
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "steady"])]
+    against: Option<PathBuf>,
 }
 
 /// Measures; false if a bar was not reached.
@@ -75,11 +80,18 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
         }
         return Ok(true);
     }
-    let program = Program::install(&binary(root, options)?, User::choose(options.as_root))?;
+    let user = User::choose(options.as_root);
+    let program = Program::install(&binary(root, options)?, user, "this")?;
     let folder = target_folder(root).join("bench");
     let mut results = Results::create(&folder, &machine::environment(root, options, &program))?;
     for warning in machine::warnings(options.cpus) {
         println!("{warning}");
+    }
+    if let Some(other) = &options.against {
+        let other = other.canonicalize().with_context(|| other.display().to_string())?;
+        let builds = [program, Program::install(&other, user, "against")?];
+        against::run(options, &experiments, builds, &mut results)?;
+        return results.finish();
     }
     let mut stage = Stage::new(program, options);
     for experiment in &experiments {
@@ -133,7 +145,7 @@ fn measure_round(
     for at in &order {
         let step = &experiment.steps[*at];
         let sample = stage.take(experiment, step).context(step.label)?;
-        results.line(experiment, step, round, &sample)?;
+        results.line(experiment, step.label, round, &sample)?;
         of_round[*at] = sample;
     }
     let first = &experiment.steps[order[0]];

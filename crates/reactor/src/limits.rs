@@ -9,18 +9,13 @@ pub(crate) const BACKLOG: i32 = 4096;
 /// Connections accepted from one listener in one turn, so that a storm does not starve the rest.
 pub(crate) const ACCEPTS_PER_TURN: usize = 64;
 
-/// Sockets that a spinning reactor tries without asking the kernel which are ready. A try that
-/// finds nothing costs about 0.2 µs: a turn is delayed by 3 µs at most.
-pub(crate) const HOT_SOCKETS: usize = 16;
-
-/// How long after its last bytes a socket counts as hot. At 1 ms many shallow connections were
-/// tried in vain beside deep ones: 16 of depth 16 were slower by a tenth.
+/// How long after its last bytes a socket counts as hot.
 pub(crate) const HOT_TIME: Duration = Duration::from_micros(200);
 
 /// How long after its last news a source counts as hot, as sockets do.
 pub(crate) const HOT_SOURCE_TIME: Duration = Duration::from_millis(1);
 
-/// How long a spinning reactor with hot sockets may leave the others unlooked at. A look costs
+/// How long a spinning reactor with one hot socket may leave the others unlooked at. A look costs
 /// about 0.3 µs, so this bounds its share at 2 % and the delay of a cold socket at 20 µs.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_micros(20);
 

@@ -63,12 +63,12 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Puts the binary where the user may run it.
-    pub(crate) fn install(binary: &Path, user: User) -> Result<Self> {
+    /// Puts the binary where the user may run it, into a folder with `name` in its own.
+    pub(crate) fn install(binary: &Path, user: User, name: &str) -> Result<Self> {
         if user == User::Caller {
             return Ok(Self { path: binary.to_owned(), user, folder: None });
         }
-        let folder = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("weft-bench-{}-{name}", std::process::id()));
         fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let path = folder.join("weft");
         let everybody = fs::Permissions::from_mode(0o755);
@@ -236,6 +236,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         // Its standard input ends: it stops in good order, if it can.
+        let _ = self.let_run(true);
         drop(self.running.child.stdin.take());
         let deadline = Instant::now() + PATIENCE;
         while let Ok(None) = self.running.child.try_wait() {

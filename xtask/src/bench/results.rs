@@ -1,5 +1,6 @@
 //! Every sample as a line of JSON, and at the end a table.
 
+use super::against::{Interval, LEAST};
 use super::experiment::{Experiment, Figure, Metric, Sample, Spread, Step};
 use super::machine;
 use anyhow::{Context, Result};
@@ -47,7 +48,7 @@ impl Results {
     pub(crate) fn line(
         &mut self,
         experiment: &Experiment,
-        step: &Step,
+        step: &str,
         round: usize,
         sample: &Sample,
     ) -> Result<()> {
@@ -55,7 +56,7 @@ impl Results {
             sample.iter().map(|(metric, value)| (metric.name().to_owned(), json!(value))).collect();
         let line = json!({
             "row": experiment.name,
-            "step": step.label,
+            "step": step,
             "round": round,
             "time": machine::seconds_since_1970(),
             "load_average": machine::load_average(),
@@ -67,7 +68,7 @@ impl Results {
             .filter(|(metric, _)| **metric != Metric::StolenPercent)
             .map(|(metric, value)| format!("{} {}", metric.name(), short(*value)))
             .collect();
-        println!("  {round} {:<16} {}", step.label, shown.join("  "));
+        println!("  {round} {step:<16} {}", shown.join("  "));
         Ok(())
     }
 
@@ -81,7 +82,7 @@ impl Results {
         sample: &Sample,
         steady: bool,
     ) -> Result<bool> {
-        self.line(experiment, step, round, sample)?;
+        self.line(experiment, step.label, round, sample)?;
         writeln!(
             self.file,
             "{}",
@@ -119,6 +120,49 @@ impl Results {
         Ok(())
     }
 
+    /// Sets two builds side by side: pairs of samples, this one's and the other's.
+    pub(crate) fn compare(
+        &mut self,
+        experiment: &Experiment,
+        step: &str,
+        metric: Metric,
+        pairs: &[[Sample; 2]],
+    ) -> Result<()> {
+        let of = |build: usize| pairs.iter().map(move |pair| pair[build].get(&metric).copied());
+        let ratios = of(0).zip(of(1)).filter_map(|(this, other)| {
+            let (this, other) = (this.filter(|it| *it > 0.0)?, other.filter(|it| *it > 0.0)?);
+            // Above 1 this one is faster.
+            Some(if metric == Metric::MeanUs { other / this } else { this / other })
+        });
+        let interval = Interval::of(ratios.collect());
+        let holds = interval.map(Interval::holds);
+        self.missed += usize::from(holds == Some(false));
+        self.failed += usize::from(holds.is_none());
+        let line = json!({
+            "row": experiment.name,
+            "figure": step,
+            "median": interval.map(|it| it.median),
+            "low": interval.map(|it| it.low),
+            "high": interval.map(|it| it.high),
+            "rounds": interval.map_or(0, |it| it.count),
+            "reached": holds,
+        });
+        writeln!(self.file, "{line}")?;
+        let median = |build| Spread::of(of(build).flatten()).map_or(0.0, |spread| spread.median);
+        let (this, other) = (short(median(0)), short(median(1)));
+        self.rows.push(Shown {
+            row: experiment.name.to_owned(),
+            what: step.to_owned(),
+            absolute: format!("{this} / {other} {}", metric.name()),
+            value: interval.map_or("–".to_owned(), |it| {
+                format!("{} [{} to {}]", short(it.median), short(it.low), short(it.high))
+            }),
+            bar: format!("≥ {LEAST}"),
+            verdict: holds.map_or("not measured", |it| if it { "reached" } else { "MISSED" }),
+        });
+        Ok(())
+    }
+
     /// Takes note that an experiment came to nothing.
     pub(crate) fn fail(&mut self, experiment: &Experiment, why: &str) -> Result<()> {
         println!("  {why}");
@@ -139,7 +183,8 @@ impl Results {
     pub(crate) fn finish(self) -> Result<bool> {
         println!("\n{}", table(&self.rows));
         println!(
-            "medians of the rounds [least to most]; every sample is in {}",
+            "medians of the rounds [least to most, or of two builds their 95 % interval]; every \
+             sample is in {}",
             self.path.display()
         );
         if self.judged > 0 {

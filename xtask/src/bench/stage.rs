@@ -79,13 +79,13 @@ impl<'a> Stage<'a> {
             Action::Floor(floor) => {
                 self.let_run(None)?;
                 let sample = self.floor(floor);
-                self.let_all_run()?;
+                self.let_all_run(true)?;
                 sample?
             }
             Action::Load(load) => {
                 self.let_run(experiment.targets.get(load.target))?;
                 let sample = self.load(experiment, load);
-                self.let_all_run()?;
+                self.let_all_run(true)?;
                 sample?
             }
             Action::Idle { target, connections } => {
@@ -113,11 +113,11 @@ impl<'a> Stage<'a> {
         self.targets.iter().try_for_each(|(spec, target)| target.let_run(Some(spec) == only))
     }
 
-    fn let_all_run(&self) -> Result<()> {
+    pub(crate) fn let_all_run(&self, may_run: bool) -> Result<()> {
         if let Some(process) = self.options.target_pid {
-            signal(process, Signal::CONT)?;
+            signal(process, if may_run { Signal::CONT } else { Signal::STOP })?;
         }
-        self.targets.iter().try_for_each(|(_, target)| target.let_run(true))
+        self.targets.iter().try_for_each(|(_, target)| target.let_run(may_run))
     }
 
     fn start(&self, spec: &TargetSpec) -> Result<Target> {

@@ -83,10 +83,11 @@ impl<P: Poller> Kernel<P> {
         }
     }
 
-    /// Whether this turn has to ask the kernel. While hot sockets are tried directly, the others
-    /// wait for at most a [`LOOK_INTERVAL`].
+    /// Whether this turn has to ask the kernel. While the only hot socket is tried directly, the
+    /// others wait for at most a [`LOOK_INTERVAL`].
     fn is_look_due(&mut self, now: Duration) -> bool {
-        !(self.sockets.has_hot() || self.is_hot_elsewhere)
+        self.sockets.are_several_hot(now)
+            || !(self.sockets.is_one_hot(now) || self.is_hot_elsewhere)
             || now.saturating_sub(self.last_look) >= LOOK_INTERVAL
             || self.poller.has_news()
     }
@@ -227,5 +228,163 @@ fn earliest(first: Option<Duration>, second: Option<Duration>) -> Option<Duratio
     match (first, second) {
         (Some(first), Some(second)) => Some(first.min(second)),
         (first, second) => first.or(second),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::HOT_TIME;
+    use crate::operation::{Outcome, Owner};
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    /// A poller that reports what a test puts into it and counts how often it is asked.
+    #[derive(Debug, Default)]
+    struct Reports {
+        readable: Vec<Key>,
+        looks: usize,
+    }
+
+    impl Poller for Reports {
+        const NAME: &'static str = "reports";
+
+        fn watch(&mut self, _descriptor: BorrowedFd<'_>, _key: Key) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn unwatch(&mut self, _descriptor: BorrowedFd<'_>, _key: Key) {}
+
+        fn submit_file(&mut self, _operation: FileOperation, _ready: &mut Vec<Completion>) {}
+
+        fn cancel_file(&mut self, _token: Token, _ready: &mut Vec<Completion>) {}
+
+        fn has_news(&mut self) -> bool {
+            false
+        }
+
+        fn look(
+            &mut self,
+            _now: Duration,
+            _wait: Wait,
+            readiness: &mut Vec<Ready>,
+            _ready: &mut Vec<Completion>,
+        ) {
+            self.looks += 1;
+            readiness.extend(self.readable.drain(..).map(|key| Ready {
+                key,
+                readable: true,
+                writable: true,
+                ended: false,
+                is_watched: true,
+            }));
+        }
+    }
+
+    /// Streams on each of which a receive is pending, and their peers.
+    struct Streams {
+        kernel: Kernel<Reports>,
+        sockets: Vec<SocketId>,
+        peers: Vec<UnixStream>,
+    }
+
+    impl Streams {
+        /// All of them are watched, and none is hot.
+        fn new(count: u32) -> Self {
+            let pool = Pool::new(1).unwrap();
+            let kernel = Kernel::new(Reports::default(), &Config::default(), &pool);
+            let mut this = Self { kernel, sockets: Vec::new(), peers: Vec::new() };
+            for number in 0..count {
+                let (near, far) = UnixStream::pair().unwrap();
+                let stream = Stream::from(OwnedFd::from(near));
+                this.sockets.push(this.kernel.add_stream(stream).unwrap());
+                this.peers.push(far);
+                this.receive(number);
+            }
+            assert!(this.turn(Duration::ZERO).is_empty());
+            this
+        }
+
+        fn receive(&mut self, number: u32) {
+            let socket = self.sockets[number as usize];
+            let token = Token::new(Owner(0), number);
+            self.kernel.submit(token, Operation::Receive { socket }, &mut Vec::new());
+        }
+
+        fn write(&mut self, number: usize) {
+            self.peers[number].write_all(b"bytes").unwrap();
+        }
+
+        fn report(&mut self, number: usize) {
+            self.kernel.poller.readable.push(self.sockets[number].0);
+        }
+
+        /// Those that have received something in this turn; they receive again.
+        fn turn(&mut self, now: Duration) -> Vec<u32> {
+            let mut ready = Vec::new();
+            self.kernel.turn(now, Wait::Look, &mut ready);
+            let received = ready.into_iter().map(|completion| {
+                assert!(matches!(completion.outcome, Outcome::Received { len: 5, .. }));
+                completion.token.tag
+            });
+            let numbers: Vec<u32> = received.collect();
+            numbers.iter().for_each(|number| self.receive(*number));
+            numbers
+        }
+    }
+
+    #[test]
+    fn of_several_hot_streams_none_is_tried_that_was_not_reported() {
+        let mut streams = Streams::new(16);
+        let mut now = HOT_TIME * 10;
+        for number in 0..16 {
+            streams.write(number);
+            streams.report(number);
+        }
+        assert_eq!(streams.turn(now).len(), 16);
+        for round in 0..16 {
+            now += Duration::from_micros(1);
+            streams.write(round);
+            let looks = streams.kernel.poller.looks;
+            assert!(streams.turn(now).is_empty(), "tried without a report in round {round}");
+            streams.report(round);
+            assert_eq!(streams.turn(now), [round as u32]);
+            assert_eq!(streams.kernel.poller.looks, looks + 2, "each turn asks the poller");
+        }
+    }
+
+    #[test]
+    fn the_only_hot_stream_is_tried_without_a_report() {
+        let mut streams = Streams::new(2);
+        let mut now = HOT_TIME * 10;
+        streams.write(0);
+        streams.report(0);
+        assert_eq!(streams.turn(now), [0]);
+        let looks = streams.kernel.poller.looks;
+        for _ in 0..10 {
+            now += Duration::from_micros(1);
+            streams.write(0);
+            assert_eq!(streams.turn(now), [0]);
+        }
+        assert_eq!(streams.kernel.poller.looks, looks, "nobody was asked");
+        // The other one has bytes: from then on both wait for a report, until it has been quiet.
+        streams.write(1);
+        now += LOOK_INTERVAL;
+        streams.report(1);
+        assert_eq!(streams.turn(now), [1]);
+        streams.write(0);
+        assert!(streams.turn(now).is_empty());
+        streams.report(0);
+        assert_eq!(streams.turn(now), [0]);
+        let quiet_from = now;
+        while now < quiet_from + HOT_TIME {
+            streams.write(0);
+            assert!(streams.turn(now).is_empty());
+            streams.report(0);
+            assert_eq!(streams.turn(now), [0]);
+            now += HOT_TIME / 4;
+        }
+        streams.write(0);
+        assert_eq!(streams.turn(now), [0], "alone again");
     }
 }

@@ -6,8 +6,10 @@
 //! the next edge. A stream is watched from the first attempt that failed; idle ones cost nothing
 //! but their watch.
 //!
-//! Streams that had bytes lately are *hot*: a spinning reactor tries them directly, whatever the
-//! bit says, and asks the poller only now and then.
+//! A stream that had bytes lately is *hot*. While only one is, a spinning reactor tries it
+//! directly, whatever the bit says, and asks the poller only now and then. While several are, it
+//! asks the poller in each turn: a receive that finds nothing takes the socket's lock and its cache
+//! lines from the processor that is delivering to it, and with many streams most would find nothing.
 
 mod connections;
 mod streams;
@@ -15,7 +17,7 @@ mod streams;
 pub(crate) use streams::{fit, take_largest};
 
 use crate::driver::kernel::{Poller, Ready};
-use crate::limits::{BACKLOG, HOT_SOCKETS, RECEIVE_BYTES_MIN};
+use crate::limits::{BACKLOG, HOT_TIME, RECEIVE_BYTES_MIN};
 use crate::message::Message;
 use crate::operation::{Completion, Operation, Outcome, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
@@ -42,13 +44,34 @@ pub(crate) struct Sockets {
     /// Receives that found the pool empty.
     starved: Vec<Key>,
     scratch: Vec<Key>,
-    hot: Vec<Key>,
+    hot: Hot,
     connect_limits: Timers<Key>,
     pool: Pool,
     receive_bytes: usize,
     /// A buffer that an attempt did not need, for the next one, until the reactor sleeps or its
     /// user has something to do.
     spare: Option<Buffer>,
+}
+
+/// Which streams are hot: the last one that had bytes, until when, and until when there are others.
+#[derive(Debug, Default)]
+struct Hot {
+    last: Option<Key>,
+    until: Duration,
+    several_until: Duration,
+}
+
+impl Hot {
+    fn had_bytes(&mut self, key: Key, now: Duration) {
+        if self.last != Some(key) && now < self.until {
+            self.several_until = now + HOT_TIME;
+        }
+        (self.last, self.until) = (Some(key), now + HOT_TIME);
+    }
+
+    fn only_one(&self, now: Duration) -> Option<Key> {
+        self.last.filter(|_| self.several_until <= now && now < self.until)
+    }
 }
 
 #[derive(Debug)]
@@ -82,8 +105,6 @@ struct Stream {
     writable: bool,
     /// Nothing follows what is there: `readable` stays set, for no edge will come.
     ended: bool,
-    hot: bool,
-    hot_until: Duration,
     receive: Option<Receive>,
     send: Option<Send>,
 }
@@ -107,8 +128,6 @@ impl Stream {
             readable: true,
             writable: true,
             ended: false,
-            hot: false,
-            hot_until: Duration::ZERO,
             receive: None,
             send: None,
         })
@@ -123,7 +142,7 @@ impl Sockets {
             runnable: Vec::new(),
             starved: Vec::new(),
             scratch: Vec::new(),
-            hot: Vec::with_capacity(HOT_SOCKETS),
+            hot: Hot::default(),
             connect_limits: Timers::new(),
             pool,
             receive_bytes: receive_bytes.clamp(RECEIVE_BYTES_MIN, BUFFER_BYTES_MAX),
@@ -335,13 +354,18 @@ impl Sockets {
         !self.runnable.is_empty()
     }
 
-    /// Whether there are sockets that are to be tried directly.
-    pub(crate) fn has_hot(&self) -> bool {
-        !self.hot.is_empty()
+    /// Whether a stream is to be tried directly.
+    pub(crate) fn is_one_hot(&self, now: Duration) -> bool {
+        self.hot.only_one(now).is_some()
+    }
+
+    /// Whether several streams are hot.
+    pub(crate) fn are_several_hot(&self, now: Duration) -> bool {
+        now < self.hot.several_until
     }
 
     /// Tries what is likely to succeed: new receives, receives for which there is memory again
-    /// and, when spinning, the hot sockets.
+    /// and, when spinning, the only hot stream.
     pub(crate) fn carry_on<P: Poller>(
         &mut self,
         poller: &mut P,
@@ -352,16 +376,18 @@ impl Sockets {
         if !self.starved.is_empty() {
             self.runnable.append(&mut self.starved);
         }
+        let direct = self.hot.only_one(now).filter(|_| spins);
         if !self.runnable.is_empty() {
             let mut keys = std::mem::take(&mut self.scratch);
             std::mem::swap(&mut keys, &mut self.runnable);
-            for key in keys.drain(..) {
-                self.try_input(poller, key, now, spins, ready);
+            // Not twice in one turn.
+            for key in keys.drain(..).filter(|key| direct != Some(*key)) {
+                self.try_input(poller, key, now, ready);
             }
             self.scratch = keys;
         }
-        if spins {
-            self.try_hot(poller, now, ready);
+        if let Some(key) = direct {
+            self.try_receive(poller, key, now, ready);
         }
         if !spins {
             self.rest();
@@ -423,44 +449,15 @@ impl Sockets {
         }
     }
 
-    fn try_hot<P: Poller>(&mut self, poller: &mut P, now: Duration, ready: &mut Vec<Completion>) {
-        let mut position = 0;
-        while let Some(&key) = self.hot.get(position) {
-            let stream = match self.table.get_mut(key) {
-                Some(Socket { kind: Kind::Stream(stream), .. }) => stream,
-                _ => {
-                    self.hot.swap_remove(position);
-                    continue;
-                }
-            };
-            // One last time if it is likely to succeed: nobody else tries a hot socket.
-            let is_over = stream.hot_until < now;
-            if is_over {
-                stream.hot = false;
-                self.hot.swap_remove(position);
-            }
-            if stream.receive.is_some() && (!is_over || stream.readable) {
-                self.try_receive(poller, key, now, ready);
-            }
-            if is_over {
-                continue;
-            }
-            position += 1;
-        }
-    }
-
     fn try_input<P: Poller>(
         &mut self,
         poller: &mut P,
         key: Key,
         now: Duration,
-        spins: bool,
         ready: &mut Vec<Completion>,
     ) {
         match self.table.get(key).map(|socket| &socket.kind) {
             Some(Kind::Listener(_)) => self.try_accept(poller, key, ready),
-            // Not twice in one turn.
-            Some(Kind::Stream(stream)) if spins && stream.hot => {}
             Some(Kind::Stream(_)) => self.try_receive(poller, key, now, ready),
             Some(Kind::Connecting { .. } | Kind::Watched(_)) | None => {}
         }

@@ -2,7 +2,7 @@
 
 use super::{Kind, Receive, Send, Socket, Sockets, refuse};
 use crate::driver::kernel::Poller;
-use crate::limits::{HOT_SOCKETS, HOT_TIME, RECEIVE_BYTES_MIN};
+use crate::limits::RECEIVE_BYTES_MIN;
 use crate::message::{Message, PIECES_MAX};
 use crate::operation::{Completion, Operation, Outcome, SocketId, Token};
 use crate::pool::{Buffer, Pool};
@@ -80,11 +80,7 @@ impl Sockets {
         // Less than was asked for means that the kernel has no more, and the next bytes come with
         // an edge; but not after the end, and not if nobody watches for it yet.
         stream.readable = stream.ended || !*watched || result == Ok(wanted);
-        stream.hot_until = now + HOT_TIME;
-        if !stream.hot && self.hot.len() < HOT_SOCKETS {
-            stream.hot = true;
-            self.hot.push(key);
-        }
+        self.hot.had_bytes(key, now);
         let Some(receive) = stream.receive.take() else { return };
         let outcome = match (result, receive.into) {
             (Ok(len), Some((buffer, _))) => Outcome::ReceivedInto { buffer, len },
