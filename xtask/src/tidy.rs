@@ -43,6 +43,9 @@ const UNSAFE: &[&str] = &["crates/reactor/", "crates/transport/src/rdma/verbs"];
 /// Who may read a clock. The binary and these tasks measure people's time, not the protocol's.
 const CLOCKS: &[&str] = &["crates/reactor/", "crates/cli/", "tests/", "xtask/"];
 
+/// The feature that fuzz harnesses are behind, and the modules that hold them.
+const FUZZING: &str = "fuzzing";
+
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
@@ -103,6 +106,10 @@ fn layering(metadata: &Value) -> Vec<String> {
             if !allowed.contains(&to.as_str()) && !for_tests {
                 faults.push(format!("{name}: may not depend on {to}"));
             }
+            let mut features = dependency["features"].as_array().into_iter().flatten();
+            if dependency["kind"] != "dev" && features.any(|feature| feature == FUZZING) {
+                faults.push(format!("{name}: its product has the fuzz harnesses of {to}"));
+            }
         }
     }
     faults
@@ -150,6 +157,13 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
             }
         }
     }
+    for (at, line) in source.code.iter().enumerate().filter(|(_, line)| is_harness(line)) {
+        let attribute = at.checked_sub(1).and_then(|before| source.text.get(before));
+        let behind = |text: &String| text.contains(&format!("feature = \"{FUZZING}\""));
+        if !attribute.is_some_and(behind) {
+            fault(at, format!("{}: behind the feature {FUZZING}", line.trim()));
+        }
+    }
     for (at, line) in source.text.iter().enumerate() {
         if line.chars().count() > COLUMNS_MAX {
             fault(at, format!("more than {COLUMNS_MAX} columns"));
@@ -169,6 +183,11 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
         }
     }
     check_crate_root(source, faults);
+}
+
+/// Whether this line declares a module of fuzz harnesses.
+fn is_harness(line: &str) -> bool {
+    source::has_word(line, "mod") && source::has_word(line, FUZZING)
 }
 
 /// A crate opens with an essay, and the wire types need no operating system.
@@ -214,6 +233,20 @@ mod tests {
         assert_eq!(layering(&tests), [""; 0]);
         let up = workspace("weft-target", &[("weft-lab", Some("dev"))]);
         assert_eq!(layering(&up), ["target: may not depend on lab"]);
+    }
+
+    #[test]
+    fn no_product_has_the_fuzz_harnesses() {
+        let with = |kind: Option<&str>| {
+            let dependency = json!({ "name": "weft-nvmf", "kind": kind, "features": ["fuzzing"] });
+            json!({ "packages": [{ "name": "weft-target", "dependencies": [dependency] }] })
+        };
+        assert_eq!(layering(&with(Some("dev"))), [""; 0]);
+        assert_eq!(layering(&with(None)), ["target: its product has the fuzz harnesses of nvmf"]);
+        let module = "pub mod fuzzing;\n";
+        assert_eq!(faults_of("crates/nvmf/src/a.rs", module).len(), 1);
+        let behind = format!("#[cfg(any(test, feature = \"fuzzing\"))]\n{module}");
+        assert_eq!(faults_of("crates/nvmf/src/a.rs", &behind), [""; 0]);
     }
 
     fn faults_of(path: &str, text: &str) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! What a discovery controller shows: where subsystems can be reached, for whom.
 //!
-//! A [`DiscoveryView`] has an entry for every subsystem at every port. A [`DiscoveryLog`] has those
+//! A [`DiscoveryView`] has an entry for every subsystem at every port. A [`DiscoveryLogPage`] has those
 //! of subsystems that allow its host, with an address that the host can reach: for a listener with
 //! a wildcard address, the address that the host itself came to.
 
@@ -136,14 +136,14 @@ impl DiscoveryEntry {
 ///
 /// Which entries the host sees is found once; a part of the page is made when it is asked for.
 #[derive(Debug)]
-pub struct DiscoveryLog {
+pub struct DiscoveryLogPage {
     view: Arc<DiscoveryView>,
     local_address: IpAddr,
     /// Indices of the entries that the host sees.
     entries: Vec<usize>,
 }
 
-impl DiscoveryLog {
+impl DiscoveryLogPage {
     /// The log page that `host` sees when it came to `local_address`. Of entries that name one
     /// subsystem at one address it has the first.
     #[must_use]
@@ -273,7 +273,7 @@ pub(crate) mod tests {
             ],
         };
         let view = Arc::new(view);
-        let of = |host| DiscoveryLog::new(Arc::clone(&view), &host, address("192.0.2.1"));
+        let of = |host| DiscoveryLogPage::new(Arc::clone(&view), &host, address("192.0.2.1"));
         let page = of(host).part(0, 4096).expect("a page");
         assert_eq!(page[8], 3);
         let names = [nqn(SUBSYSTEM), named.subsystem, nqn(SUBSYSTEM)];
@@ -308,7 +308,7 @@ pub(crate) mod tests {
                 ),
             ],
         };
-        let log = DiscoveryLog::new(Arc::new(view), &host, local);
+        let log = DiscoveryLogPage::new(Arc::new(view), &host, local);
         let page = log.part(0, 4096).expect("a page");
         assert_eq!(page[..8], [8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(page[8..20], [3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -337,7 +337,7 @@ pub(crate) mod tests {
         let host = nqn(HOST);
         let local = address("192.0.2.1");
         let view = DiscoveryView { generation: 5, entries: vec![entry("0.0.0.0")] };
-        let log = DiscoveryLog::new(Arc::new(view), &host, local);
+        let log = DiscoveryLogPage::new(Arc::new(view), &host, local);
         let whole = log.part(0, 2048).expect("a page");
         for (offset, length) in [(0, 16), (8, 8), (1020, 1028), (2044, 4), (2048, 0)] {
             let part = log.part(offset, length).expect("a part");

@@ -17,7 +17,7 @@ use weft_nvme::{AdminOpcode, Command, NvmOpcode, Status, Wire};
 use super::Controller;
 use super::admin::{Outcome, check_data_to_host, fault};
 use super::feature::COMPOSITE_TEMPERATURE_K;
-use crate::discovery::{DiscoveryLog, window};
+use crate::discovery::{DiscoveryLogPage, window};
 use crate::queue::{ERROR_ENTRIES, ErrorRecord, Fault};
 
 /// The log pages of an I/O controller.
@@ -96,8 +96,9 @@ impl Controller {
         let length = self.check_part(command, &get)?;
         let part = match self.view.discovery() {
             Some(view) if get.log_page == LogPageId::DISCOVERY => {
-                let make = || DiscoveryLog::new(Arc::clone(view), &self.host, self.local_address);
-                self.discovery_log.get_or_insert_with(make).part(get.offset, length)
+                let make =
+                    || DiscoveryLogPage::new(Arc::clone(view), &self.host, self.local_address);
+                self.discovery_log_page.get_or_insert_with(make).part(get.offset, length)
             }
             _ => {
                 let page = SupportedLogPages::new(&SUPPORTED_BY_DISCOVERY);

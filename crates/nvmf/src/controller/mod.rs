@@ -17,6 +17,7 @@ mod abort;
 mod admin;
 mod event;
 mod feature;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod identify;
 mod keep_alive;
@@ -33,7 +34,7 @@ use weft_nvme::property::{ControllerConfiguration, ControllerStatus, ShutdownSta
 use weft_nvme::{Command, Completion, Nqn, Status};
 
 use crate::connect::{ConnectError, ConnectRequest};
-use crate::discovery::DiscoveryLog;
+use crate::discovery::DiscoveryLogPage;
 use crate::queue::{ControllerShared, ErrorRecord, Fault, Head, QueueGrant, QueueShared};
 use crate::subsystem::SubsystemView;
 
@@ -168,7 +169,7 @@ pub struct Controller {
     events: event::Events,
     changed_namespaces: event::ChangedNamespaces,
     /// Of the present view, once the host has asked for it.
-    discovery_log: Option<DiscoveryLog>,
+    discovery_log_page: Option<DiscoveryLogPage>,
     aborts: Vec<abort::Pending>,
     /// Set Features commands that wait for [`ControllerEvent::WriteProtectDone`].
     protecting: Vec<u16>,
@@ -223,7 +224,7 @@ impl Controller {
             features,
             events: event::Events::default(),
             changed_namespaces: event::ChangedNamespaces::default(),
-            discovery_log: None,
+            discovery_log_page: None,
             aborts: Vec::new(),
             protecting: Vec::new(),
             queues: BTreeMap::new(),
@@ -402,7 +403,7 @@ impl Controller {
     /// controller if its host is no longer allowed.
     pub fn replace_view(&mut self, view: Arc<SubsystemView>) {
         let old = std::mem::replace(&mut self.view, view);
-        self.discovery_log = None;
+        self.discovery_log_page = None;
         if !self.view.allows(&self.host) {
             return self.end(EndReason::HostNotAllowed);
         }

@@ -20,6 +20,7 @@ mod admin_queue;
 pub mod association;
 pub mod discovery;
 pub mod event;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod initialise;
 pub mod keep_alive;

@@ -12,6 +12,7 @@
 
 mod check;
 mod device;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod shared;
 

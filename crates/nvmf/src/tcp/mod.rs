@@ -48,6 +48,7 @@ pub mod digest;
 pub mod encode;
 pub mod fault;
 pub mod framing;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod handshake;
 pub mod host;

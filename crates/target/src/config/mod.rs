@@ -8,6 +8,7 @@
 mod address;
 pub mod cpus;
 mod error;
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod identity;
 mod ids;
