@@ -284,6 +284,35 @@ impl TargetConnection {
         }
     }
 
+    /// Bytes of in-capsule data for which there is no memory. The connection takes nothing in until
+    /// [`TargetConnection::provide`] gives it a buffer of this length.
+    #[must_use]
+    pub fn wanted(&self) -> Option<usize> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.wanted(),
+            Inner::Rdma(connection) => connection.wanted(),
+            Inner::Loopback(_) => None,
+        }
+    }
+
+    /// A buffer as [`TargetConnection::wanted`] has said. Poll events afterwards.
+    pub fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.provide(reactor, buffer),
+            Inner::Rdma(connection) => connection.provide(reactor, buffer),
+            Inner::Loopback(_) => {}
+        }
+    }
+
+    /// Bytes of answers that were copied out of the pool's buffers and are not sent yet.
+    #[must_use]
+    pub fn copied_bytes(&self) -> usize {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.copied_bytes(),
+            Inner::Rdma(_) | Inner::Loopback(_) => 0,
+        }
+    }
+
     /// Bytes of the pool that wait for the host, which has not moved for so long: it neither sends
     /// the data that it was asked for nor takes what it is sent. One that sends hardly any of it
     /// is found when it is asked for the second time, after at least that long.

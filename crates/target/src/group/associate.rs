@@ -26,7 +26,9 @@ impl Connection {
             Err(error) => Err(error),
         };
         let buffer = wanted.and_then(|bytes| {
-            core.admin_buffer(bytes as usize).ok_or(ConnectError::status(Status::INTERNAL_ERROR))
+            core.admission
+                .take_admin(bytes as usize)
+                .ok_or(ConnectError::status(Status::INTERNAL_ERROR))
         });
         match (buffer, &mut self.role) {
             (Ok(buffer), Role::Stranger { fetching: fetching @ false }) => {

@@ -17,6 +17,7 @@ use weft_reactor::Buffer;
 use weft_transport::target::{CapsuleData, Event, TargetConnection};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
+use super::admission::Outcome;
 use super::core::Core;
 use super::devices;
 use super::message::{ConnectionId, Message};
@@ -35,8 +36,6 @@ pub(crate) struct Io {
     work: Vec<Work>,
     /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
     starved: VecDeque<Slot>,
-    /// The queue is in the group's line of those who wait.
-    in_line: bool,
     /// Requests that devices have.
     at_devices: usize,
     /// Slots that hold work, whether or not a device has it.
@@ -66,17 +65,6 @@ enum Work {
     Second { write: DeviceCommand, first: Slot, data: Option<Buffer> },
 }
 
-/// What became of another try to get a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Retry {
-    /// A command has one, and others of the queue may still wait.
-    Served { has_more: bool },
-    /// There is none.
-    Starved,
-    /// None of the queue's commands waits.
-    Nobody,
-}
-
 impl Io {
     pub(super) fn new(
         id: ConnectionId,
@@ -98,7 +86,6 @@ impl Io {
             host,
             work,
             starved: VecDeque::new(),
-            in_line: false,
             at_devices: 0,
             busy: 0,
             closed: false,
@@ -236,31 +223,28 @@ impl Io {
     }
 
     /// The command that has waited longest for a buffer tries again.
-    pub(super) fn retry(&mut self, transport: &mut TargetConnection, core: &mut Core) -> Retry {
+    pub(super) fn retry(&mut self, transport: &mut TargetConnection, core: &mut Core) -> Outcome {
         while let Some(slot) = self.starved.front().copied() {
             let Some(Work::Starved(device)) = self.work.get(slot.index()) else {
                 self.starved.pop_front();
                 continue;
             };
             let device = *device;
-            let Some(buffer) = take_buffer(&device, core) else { return Retry::Starved };
+            let bytes = bytes_of(device.transfer);
+            let Some(buffer) = core.admission.grant(bytes) else { return Outcome::Refused };
             self.starved.pop_front();
             self.take(slot);
             self.begin_with(slot, device, buffer, transport, core);
-            self.in_line = !self.starved.is_empty();
-            return Retry::Served { has_more: self.in_line };
+            return Outcome::Served { has_more: !self.starved.is_empty() };
         }
-        self.in_line = false;
-        Retry::Nobody
+        Outcome::Nobody
     }
 
     /// A command waits until there is a buffer for it.
     fn starve(&mut self, slot: Slot, device: DeviceCommand, core: &mut Core) {
         self.put(slot, Work::Starved(device));
         self.starved.push_back(slot);
-        if !std::mem::replace(&mut self.in_line, true) {
-            core.starved.join(self.id.index);
-        }
+        core.admission.wait(self.id.index, core.reactor.turn_time());
     }
 
     fn handle_command(
@@ -338,9 +322,7 @@ impl Io {
                 transport.complete(slot, self.queue.fail(&device, status));
             }
             (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
-                // What comes free may be for somebody else first.
-                let buffer = if core.starved.is_held() { None } else { take_buffer(&device, core) };
-                match buffer {
+                match core.admission.take(bytes_of(device.transfer)) {
                     Some(buffer) => self.begin_with(slot, device, buffer, transport, core),
                     None => self.starve(slot, device, core),
                 }
@@ -421,7 +403,7 @@ impl Io {
                 return transport.complete(slot, completion);
             }
         };
-        core.spend(bytes_of(device.transfer));
+        core.admission.spend(bytes_of(device.transfer));
         let tag = devices::tag(self.id.index, slot);
         if core.devices.submit(device.device, tag, operation, &mut core.reactor) {
             self.at_devices += 1;
@@ -511,7 +493,7 @@ impl Io {
             if !fetch {
                 continue;
             }
-            match take_buffer(&device, core) {
+            match core.admission.take_reserved(bytes_of(device.transfer)) {
                 Some(buffer) => transport.receive(slot, buffer),
                 None => {
                     let failure = DeviceFailure::Internal;
@@ -612,16 +594,6 @@ impl Work {
             Self::Flushing { command_id, .. } | Self::Held { command_id, .. } => Some(*command_id),
             Self::First { compare, .. } => Some(compare.command_id),
             Self::Second { write, .. } => Some(write.command_id),
-        }
-    }
-}
-
-/// A buffer as long as the command's data.
-fn take_buffer(device: &DeviceCommand, core: &Core) -> Option<Buffer> {
-    match device.transfer {
-        Transfer::None => None,
-        Transfer::ToHost(bytes) | Transfer::FromHost(bytes) => {
-            core.reactor.pool().take(bytes as usize)
         }
     }
 }

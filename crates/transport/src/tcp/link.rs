@@ -21,7 +21,9 @@ use weft_reactor::{
 
 use crate::CloseReason;
 use crate::deadline::Deadline;
-use crate::limits::{GATHER_BYTES, IDLE_MESSAGE_BYTES, IDLE_TIME};
+use crate::limits::{
+    COPIED_BYTES_MAX, GATHER_BYTES, IDLE_MESSAGE_BYTES, IDLE_TIME, UNSENT_BYTES_MAX,
+};
 
 /// What a token's low two bits say.
 const RECEIVE: u32 = 0;
@@ -129,7 +131,7 @@ impl Sink for Outgoing {
 impl Outgoing {
     /// Payload behind its header: copied if it is small, gathered if it is not.
     pub(crate) fn payload(&mut self, buffer: &Buffer, start: usize, end: usize) {
-        if end - start < GATHER_BYTES {
+        if end - start < GATHER_BYTES && self.0.copied() < COPIED_BYTES_MAX {
             self.0.bytes(&buffer[start..end]);
         } else {
             self.0.buffer(buffer.share(), start..end);
@@ -146,8 +148,10 @@ pub(crate) struct Link {
     pub(crate) outgoing: Outgoing,
     spare: Option<Message>,
     sending: bool,
-    /// Bytes of the send that is under way, and when it or the one before it got on.
+    /// Bytes of the send that is under way, how many of them were copied, and when it or the one
+    /// before it got on.
     sending_bytes: usize,
+    sending_copied: usize,
     sent_at: Duration,
     /// When something came last.
     received_at: Duration,
@@ -178,6 +182,7 @@ impl Link {
             spare: None,
             sending: false,
             sending_bytes: 0,
+            sending_copied: 0,
             sent_at: Duration::ZERO,
             received_at: Duration::ZERO,
             received: 0,
@@ -217,6 +222,16 @@ impl Link {
     pub(crate) fn stuck_bytes(&self, now: Duration, patience: Duration) -> usize {
         let is_stuck = self.sending && now.saturating_sub(self.sent_at) >= patience;
         if is_stuck { self.sending_bytes + self.outgoing.0.len() } else { 0 }
+    }
+
+    /// Whether the peer does not take what is being sent, and enough waits behind that.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        self.sending && self.outgoing.0.len() >= UNSENT_BYTES_MAX
+    }
+
+    /// Bytes that were copied to be sent, and are not sent.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.sending_copied + self.outgoing.0.copied()
     }
 
     /// Whether nothing has come for so long.
@@ -278,6 +293,7 @@ impl Link {
         let message = std::mem::replace(&mut self.outgoing.0, next);
         self.sending = true;
         self.sending_bytes = message.len();
+        self.sending_copied = message.copied();
         self.sent_at = reactor.turn_time();
         self.sends = self.sends.wrapping_add(1);
         reactor.submit(self.token(SEND), Operation::Send { socket, message });
@@ -439,6 +455,7 @@ impl Link {
 
     fn handle_send(&mut self, reactor: &mut Reactor, outcome: Outcome) -> Happened {
         self.sending = false;
+        self.sending_copied = 0;
         let (message, lost) = match outcome {
             Outcome::Sent { message } => (Some(message), None),
             Outcome::Failed { error, message, .. } => (message, Some(CloseReason::from(&error))),

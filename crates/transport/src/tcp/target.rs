@@ -188,8 +188,9 @@ impl Connection {
         }
     }
 
+    /// What the host has sent waits while it does not take the answers to what it sent before.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        if self.is_backed_up() { None } else { self.events.pop_front() }
     }
 
     pub(crate) fn command(&self, slot: Slot) -> Option<&Command> {
@@ -198,7 +199,23 @@ impl Connection {
     }
 
     pub(crate) fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.events.is_empty() && !self.is_backed_up()
+    }
+
+    /// Bytes of in-capsule data for which there is no memory; the connection stands still.
+    pub(crate) fn wanted(&self) -> Option<usize> {
+        self.starved.map(|starved| starved.bytes).filter(|_| self.link.is_open())
+    }
+
+    /// Memory for that.
+    pub(crate) fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
+        self.fill(buffer);
+        self.process(reactor);
+        self.settle();
+    }
+
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.link.copied_bytes()
     }
 
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
@@ -344,11 +361,11 @@ impl Connection {
             || !self.link.is_open()
     }
 
-    /// Whether the host takes no answers but sends commands all the same. To a host, a command
-    /// whose answer it has not read is still in flight: one that keeps to the depth of its queue
-    /// never gets here, and one that does not cannot fill the memory with answers.
+    /// Whether the host takes no answers. To a host, a command whose answer it has not read is
+    /// still in flight: one that keeps to the depth of its queue has no more of them than that,
+    /// and one that does not cannot fill the memory with answers.
     fn is_backed_up(&self) -> bool {
-        self.unsent > self.slots.len()
+        (self.unsent > self.slots.len() || self.link.is_backed_up()) && self.link.is_open()
     }
 
     /// Takes in what has been received, until it is used up or something must come first.
@@ -360,9 +377,6 @@ impl Connection {
             self.link.input = Some(input.park());
             self.retry(reactor);
             self.advance(reactor);
-        }
-        if self.starved.is_some() {
-            self.link.set_chore(reactor, POOL_RETRY);
         }
         if self.is_backed_up()
             && let Some(input) = self.link.input.take()
@@ -424,18 +438,27 @@ impl Connection {
         self.retry(reactor);
     }
 
-    /// Tries to get the buffer that a command is starved of.
+    /// Tries to get the buffer that a command is starved of. If there is none, it waits until the
+    /// owner provides one.
     fn retry(&mut self, reactor: &mut Reactor) {
-        let Some(Starved { slot, bytes }) = self.starved else { return };
-        let pool = reactor.pool();
+        let Some(Starved { bytes, .. }) = self.starved else { return };
+        if let Some(buffer) = reactor.pool().take(bytes) {
+            return self.fill(buffer);
+        }
         // While the connection waits for memory it reads nothing. If it has commands whose data
         // is to come, they hold memory that somebody else may be waiting for in the same way.
-        let owes = || self.slots.iter().any(|state| state.buffer.is_some());
-        let reserved = || (self.shallow || owes()).then(|| pool.take_reserved(bytes)).flatten();
-        let buffer = pool.take(bytes).or_else(reserved);
-        if let (Some(buffer), Some(state)) = (buffer, self.slots.get_mut(usize::from(slot))) {
+        if self.shallow || self.slots.iter().any(|state| state.buffer.is_some()) {
+            match reactor.pool().take_reserved(bytes) {
+                Some(buffer) => self.fill(buffer),
+                None => self.link.set_chore(reactor, POOL_RETRY),
+            }
+        }
+    }
+
+    fn fill(&mut self, buffer: Buffer) {
+        let Some(Starved { slot, .. }) = self.starved.take() else { return };
+        if let Some(state) = self.slots.get_mut(usize::from(slot)) {
             state.buffer = Some(buffer);
-            self.starved = None;
         }
     }
 
