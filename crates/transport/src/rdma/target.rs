@@ -225,19 +225,19 @@ impl Connection {
         pair.post()
     }
 
-    pub(crate) fn local_address(&self) -> SocketAddr {
-        self.local
+    pub(crate) fn local_address(&self, _: &Reactor) -> io::Result<SocketAddr> {
+        Ok(self.local)
     }
 
-    pub(crate) fn peer_address(&self) -> SocketAddr {
-        self.peer
+    pub(crate) fn peer_address(&self, _: &Reactor) -> io::Result<SocketAddr> {
+        Ok(self.peer)
     }
 
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    pub(crate) fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self, _: &Reactor) -> bool {
         let gone = |(engine, seat): &(Engine, Seat)| engine.is_ending(*seat);
         !self.is_open() || self.seat.as_ref().is_none_or(gone)
     }
@@ -277,12 +277,12 @@ impl Connection {
         self.provided = None;
     }
 
-    pub(crate) fn set_queue(&mut self, reactor_depth: u16) {
+    pub(crate) fn set_queue(&mut self, _: u16, depth: u16, _: bool) {
         self.has_queue = true;
-        self.shallow = reactor_depth <= SHALLOW_QUEUE_DEPTH;
+        self.shallow = depth <= SHALLOW_QUEUE_DEPTH;
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         if self.stage == Stage::Shut {
             return;
         }

@@ -12,6 +12,7 @@
 //! is closed; the connection is finished once its operations have come back.
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use weft_nvmf::tcp::Sink;
@@ -42,7 +43,7 @@ pub(crate) enum Happened {
     /// There is input.
     Input,
     /// Data has come straight into a command's buffer.
-    Direct { slot: u16, buffer: Buffer, start: usize, len: usize },
+    Direct(Direct),
     /// What was sent last has been handed to the kernel.
     Sent,
     /// The deadline has passed.
@@ -51,6 +52,14 @@ pub(crate) enum Happened {
     Chore,
     /// The connection is lost.
     Lost(CloseReason),
+}
+
+/// Part of a command's buffer, for data that is received straight into it.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    pub(crate) slot: u16,
+    pub(crate) buffer: Buffer,
+    pub(crate) range: Range<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,18 +277,11 @@ impl Link {
         reactor.submit(self.token(RECEIVE), Operation::Receive { socket });
     }
 
-    /// Receives up to `len` bytes at `start` of a command's buffer.
-    pub(crate) fn receive_into(
-        &mut self,
-        reactor: &mut Reactor,
-        slot: u16,
-        buffer: Buffer,
-        start: usize,
-        len: usize,
-    ) {
+    /// Receives as much as comes of part of a command's buffer.
+    pub(crate) fn receive_into(&mut self, reactor: &mut Reactor, direct: Direct) {
         let Some(socket) = self.socket else { return };
-        self.receiving = Receiving::Direct { slot, start, held: buffer.len() };
-        let range = start..start + len;
+        let Direct { slot, buffer, range } = direct;
+        self.receiving = Receiving::Direct { slot, start: range.start, held: buffer.len() };
         reactor.submit(self.token(RECEIVE), Operation::ReceiveInto { socket, buffer, range });
     }
 
@@ -403,7 +405,7 @@ impl Link {
             (Outcome::ReceivedInto { buffer, len }, Receiving::Direct { slot, start, .. })
                 if len > 0 =>
             {
-                Happened::Direct { slot, buffer, start, len }
+                Happened::Direct(Direct { slot, buffer, range: start..start + len })
             }
             (Outcome::ReceivedInto { buffer, .. }, _) => {
                 self.keep(receiving, Some(buffer));

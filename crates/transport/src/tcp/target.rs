@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::sgl::Location;
@@ -10,7 +11,7 @@ use weft_nvmf::tcp::target::{Received, Session};
 use weft_nvmf::tcp::{Fault, Negotiated, Sink};
 use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
 
-use super::link::{Happened, Input, Link};
+use super::link::{Direct, Happened, Input, Link};
 use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH, STALL_SHARE};
 use crate::target::{CapsuleData, Event, Limits};
 use crate::{CloseReason, DataDigestError, Slot};
@@ -137,8 +138,12 @@ impl Connection {
         Ok(connection)
     }
 
-    pub(crate) fn socket(&self) -> io::Result<SocketId> {
-        self.link.socket()
+    pub(crate) fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
+        reactor.local_address(self.link.socket()?)
+    }
+
+    pub(crate) fn peer_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
+        reactor.peer_address(self.link.socket()?)
     }
 
     pub(crate) fn is_ending(&self, reactor: &Reactor) -> bool {
@@ -222,8 +227,8 @@ impl Connection {
         match self.link.handle(reactor, completion) {
             Happened::Nothing | Happened::Connected => {}
             Happened::Input => self.process(reactor),
-            Happened::Direct { slot, buffer, start, len } => {
-                self.handle_direct(slot, buffer, start, len);
+            Happened::Direct(direct) => {
+                self.handle_direct(direct);
                 self.process(reactor);
             }
             Happened::Sent => self.handle_sent(reactor),
@@ -278,7 +283,15 @@ impl Connection {
         while start < total {
             let end = total.min(start.saturating_add(most));
             let last = end == total;
-            self.put_data(slot, &buffer, start, end, last, last && success);
+            // A buffer has at most 4 MiB.
+            let offset = u32::try_from(start).unwrap_or(u32::MAX);
+            let length = u32::try_from(end - start).unwrap_or(u32::MAX);
+            let outgoing = &mut self.link.outgoing;
+            self.session.put_data(slot.0, offset, length, last, last && success, outgoing);
+            outgoing.payload(&buffer, start, end);
+            if let Some(digest) = self.session.data_digest(&buffer[start..end]) {
+                outgoing.put(&digest);
+            }
             start = end;
         }
         if total > 0 && success {
@@ -317,9 +330,7 @@ impl Connection {
             return self.link.set_chore(reactor, Duration::ZERO);
         }
         match self.direct() {
-            Some((slot, buffer, start, len)) => {
-                self.link.receive_into(reactor, slot, buffer, start, len);
-            }
+            Some(direct) => self.link.receive_into(reactor, direct),
             None => self.link.receive(reactor),
         }
     }
@@ -504,8 +515,8 @@ impl Connection {
     }
 
     /// Data has come straight into the buffer of a command.
-    fn handle_direct(&mut self, slot: u16, buffer: Buffer, start: usize, len: usize) {
-        self.session.handle_direct(buffer.get(start..start + len).unwrap_or_default());
+    fn handle_direct(&mut self, Direct { slot, buffer, range }: Direct) {
+        self.session.handle_direct(buffer.get(range).unwrap_or_default());
         if let Some(state) = self.slots.get_mut(usize::from(slot))
             && state.late.is_none()
         {
@@ -514,7 +525,7 @@ impl Connection {
     }
 
     /// The buffer and range to receive the rest of a PDU's data into, if that pays.
-    fn direct(&mut self) -> Option<(u16, Buffer, usize, usize)> {
+    fn direct(&mut self) -> Option<Direct> {
         let (slot, offset, remaining) = self.session.direct()?;
         let start = usize::try_from(offset).ok()?;
         let len = usize::try_from(remaining).ok()?;
@@ -523,7 +534,7 @@ impl Connection {
         }
         let state = self.slots.get_mut(usize::from(slot))?;
         let buffer = state.buffer.take_if(|buffer| start + len <= buffer.len())?;
-        Some((slot, buffer, start, len))
+        Some(Direct { slot, buffer, range: start..start + len })
     }
 
     fn handle_sent(&mut self, reactor: &mut Reactor) {
@@ -538,26 +549,6 @@ impl Connection {
             Stage::Ready => {}
             Stage::Connecting => self.link.set_deadline(reactor, self.limits.handshake_timeout),
             _ => self.begin_close(reactor, CloseReason::HandshakeTimeout, false),
-        }
-    }
-
-    fn put_data(
-        &mut self,
-        slot: Slot,
-        buffer: &Buffer,
-        start: usize,
-        end: usize,
-        last: bool,
-        success: bool,
-    ) {
-        // A buffer has at most 4 MiB.
-        let offset = u32::try_from(start).unwrap_or(u32::MAX);
-        let length = u32::try_from(end - start).unwrap_or(u32::MAX);
-        let outgoing = &mut self.link.outgoing;
-        self.session.put_data(slot.0, offset, length, last, success, outgoing);
-        outgoing.payload(buffer, start, end);
-        if let Some(digest) = self.session.data_digest(&buffer[start..end]) {
-            outgoing.put(&digest);
         }
     }
 
