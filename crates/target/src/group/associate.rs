@@ -167,14 +167,8 @@ impl Connection {
                     request.flow_control,
                 );
                 self.transport.complete(slot, grant.completion());
-                self.role = Role::Io(Box::new(Io::new(
-                    self.id,
-                    *grant,
-                    &view,
-                    self.route.port_id,
-                    owner,
-                    HostKey::of(&request),
-                )));
+                let host = HostKey::of(&request);
+                self.role = Role::Io(Box::new(Io::new(self, *grant, &view, owner, host)));
             }
             (Ok(grant), None) => {
                 abandon(owner, Ok(grant), core);

@@ -10,7 +10,7 @@ use weft_transport::{CloseReason, Incoming, Slot};
 
 use super::admin::Admin;
 use super::admission::Outcome;
-use super::core::{CONNECTIONS, Core, GATES};
+use super::core::{CONNECTIONS, Context, Core, GATES};
 use super::io::Io;
 use super::message::{Arrival, ConnectionId, Route};
 use crate::directory::HostKey;
@@ -160,7 +160,7 @@ impl Connection {
     /// Tries to get the memory that it has waited for longest.
     pub(crate) fn retry(&mut self, core: &mut Core) -> Outcome {
         let of_commands = match &mut self.role {
-            Role::Io(io) => io.retry(&mut self.transport, core),
+            Role::Io(io) => io.retry(&mut Context { transport: &mut self.transport, core }),
             _ => Outcome::Nobody,
         };
         match (of_commands, self.transport.wanted()) {
@@ -193,7 +193,9 @@ impl Connection {
                     }
                 }
                 Role::Admin(admin) => admin.handle(event, &mut self.transport, core),
-                Role::Io(io) => io.handle(event, &mut self.transport, core),
+                Role::Io(io) => {
+                    io.handle(event, &mut Context { transport: &mut self.transport, core });
+                }
                 // A host that sends commands before its Connect is answered breaks the protocol.
                 Role::Connecting(_) => {
                     self.close(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weft_backend::Operation;
 use weft_reactor::{Owner, Postbox, Reactor};
 use weft_transport::Slot;
+use weft_transport::target::TargetConnection;
 
 use super::admission::Admission;
 use super::devices::{self, Devices};
@@ -40,6 +41,12 @@ pub(crate) struct Core {
     pub(crate) surveys: u64,
     /// Take no new command: the target is about to stop.
     pub(crate) draining: bool,
+}
+
+/// What a connection's role works with: the connection itself, and what all of them share.
+pub(crate) struct Context<'a> {
+    pub(crate) transport: &'a mut TargetConnection,
+    pub(crate) core: &'a mut Core,
 }
 
 impl Core {
