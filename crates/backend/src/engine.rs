@@ -569,8 +569,11 @@ fn shorten(buffer: &mut Buffer, left: u64) {
     }
 }
 
+/// A scratch buffer, a small one from the reserve if need be: the request has begun, and those who
+/// wait for memory may be waiting for what it holds.
 fn take_scratch(reactor: &Reactor, bytes: u64, block_bytes: u32) -> Option<Buffer> {
     let smallest = SCRATCH_BYTES_MIN.max(u64::from(block_bytes)).min(bytes);
-    let sizes = [bytes.min(SCRATCH_BYTES_MAX), smallest];
-    sizes.into_iter().find_map(|bytes| reactor.pool().take(usize::try_from(bytes).ok()?))
+    let pool = reactor.pool();
+    let large = pool.take(usize::try_from(bytes.min(SCRATCH_BYTES_MAX)).ok()?);
+    large.or_else(|| pool.take_reserved(usize::try_from(smallest).ok()?))
 }

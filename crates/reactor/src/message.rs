@@ -78,6 +78,11 @@ impl Message {
         self.inner.len
     }
 
+    /// Bytes in all that were copied into it.
+    pub fn copied(&self) -> usize {
+        self.inner.arena.len()
+    }
+
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.inner.len == 0

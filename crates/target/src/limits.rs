@@ -10,3 +10,10 @@ pub(crate) const TURN_BYTES: usize = 512 * 1024;
 /// What a command counts as at least: small ones take time, too. So a turn begins 64 of them;
 /// twice as many and half as many were both slower.
 pub(crate) const COMMAND_BYTES: usize = 8 * 1024;
+
+/// How often the first of those who wait for memory may be passed over before nobody else is
+/// served: as often as a queue of the usual depth has commands.
+pub(crate) const PASSED_OVER_MAX: u32 = 128;
+
+/// How many of those who wait for memory are tried at a time.
+pub(crate) const TRIES_MAX: usize = 64;

@@ -178,106 +178,64 @@ impl HostConnection {
 
     /// Takes a completion that is for this connection. Poll events afterwards.
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.handle(reactor, completion),
-            Inner::Rdma(connection) => connection.handle(reactor, &completion),
-            Inner::Loopback(connection) => connection.handle(reactor, &completion),
-        }
+        each!(&mut self.inner, connection => connection.handle(reactor, completion))
     }
 
     /// The next event, oldest first.
     pub fn poll_event(&mut self) -> Option<HostEvent> {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.poll_event(),
-            Inner::Rdma(connection) => connection.poll_event(),
-            Inner::Loopback(connection) => connection.poll_event(),
-        }
+        each!(&mut self.inner, connection => connection.poll_event())
     }
 
     /// Commands that can be submitted now.
     #[must_use]
     pub fn free_slots(&self) -> usize {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.free_slots(),
-            Inner::Rdma(connection) => connection.free_slots(),
-            Inner::Loopback(connection) => connection.free_slots(),
-        }
+        each!(&self.inner, connection => connection.free_slots())
     }
 
     /// Commands in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.in_flight(),
-            Inner::Rdma(connection) => connection.in_flight(),
-            Inner::Loopback(connection) => connection.in_flight(),
-        }
+        each!(&self.inner, connection => connection.in_flight())
     }
 
     /// Submits a command. Its command identifier, PSDT and data pointer are filled in here.
     pub fn submit(&mut self, command: Command, data: HostData) -> Result<Slot, NotSubmitted> {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.submit(command, data),
-            Inner::Rdma(connection) => connection.submit(command, data),
-            Inner::Loopback(connection) => connection.submit(command, data),
-        }
+        each!(&mut self.inner, connection => connection.submit(command, data))
     }
 
     /// The command identifier of a command in flight, as an Abort needs it.
     #[must_use]
     pub fn command_id(&self, slot: Slot) -> Option<u16> {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.command_id(slot),
-            Inner::Rdma(connection) => connection.command_id(slot),
-            Inner::Loopback(connection) => connection.command_id(slot),
-        }
+        each!(&self.inner, connection => connection.command_id(slot))
     }
 
     /// Data up to this length goes within the capsule from now on (from IOCCSZ), where the
     /// transport has anything to gain by it.
     pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.set_in_capsule_bytes(bytes),
-            Inner::Rdma(connection) => connection.set_in_capsule_bytes(bytes),
-            Inner::Loopback(_) => {}
-        }
+        each!(&mut self.inner, connection => connection.set_in_capsule_bytes(bytes))
     }
 
     /// Sends all that was queued in this turn, and receives on.
     pub fn flush(&mut self, reactor: &mut Reactor) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.flush(reactor),
-            Inner::Rdma(connection) => connection.flush(reactor),
-            Inner::Loopback(connection) => connection.flush(),
-        }
+        each!(&mut self.inner, connection => connection.flush(reactor))
     }
 
     /// Closes the connection: in good order if no command is in flight, or else at once and so that
     /// nothing of what is still on its way reaches the controller. Poll events afterwards;
     /// [`HostEvent::Closed`] may take a while.
     pub fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.close(reactor, reason),
-            Inner::Rdma(connection) => connection.close(reactor, reason),
-            Inner::Loopback(connection) => connection.close(reactor, reason),
-        }
+        each!(&mut self.inner, connection => connection.close(reactor, reason))
     }
 
     /// The address that the connection comes from.
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
-        match &self.inner {
-            Inner::Tcp(connection) => reactor.local_address(connection.socket()?),
-            Inner::Rdma(connection) => connection.local_address(),
-            Inner::Loopback(connection) => connection.local_address(),
-        }
+        each!(&self.inner, connection => connection.local_address(reactor))
     }
 
     /// What the handshake has agreed, once it has.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.negotiated(),
-            Inner::Rdma(_) | Inner::Loopback(_) => None,
-        }
+        let Inner::Tcp(connection) = &self.inner else { return None };
+        connection.negotiated()
     }
 }

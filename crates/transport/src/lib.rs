@@ -29,6 +29,17 @@
 //! * Nothing is allocated for a command once a connection is warm.
 //! * A connection that is idle holds no payload memory.
 
+/// Calls the same function of whichever transport's connection there is.
+macro_rules! each {
+    ($inner:expr, $connection:ident => $call:expr) => {
+        match $inner {
+            Inner::Tcp($connection) => $call,
+            Inner::Rdma($connection) => $call,
+            Inner::Loopback($connection) => $call,
+        }
+    };
+}
+
 mod deadline;
 pub mod host;
 pub mod limits;

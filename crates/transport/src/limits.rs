@@ -8,6 +8,15 @@ use std::time::Duration;
 /// 8 to 11 % for four and more, whose copies do not stay in the cache; of 8 KiB by a sixth.
 pub const GATHER_BYTES: usize = 4 * 1024;
 
+/// Of payload that is to be sent, no more than this is copied; the rest is gathered, so that it
+/// stays in the pool, where it is bounded. As much as a turn copies of 64 answers.
+pub const COPIED_BYTES_MAX: usize = 256 * 1024;
+
+/// When this much waits to be sent until the peer takes what is being sent, its next commands wait,
+/// too: they would only hold memory. Twice what a target begins in a turn, so that there is always
+/// something to go on with.
+pub const UNSENT_BYTES_MAX: usize = 1024 * 1024;
+
 /// When a PDU's data has at least this much to come, it is received straight into the command's
 /// buffer; what is shorter is received along with what follows it, and copied.
 pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;
@@ -21,7 +30,7 @@ pub const HANDSHAKE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// before the connection is closed regardless.
 pub const CLOSE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 
-/// How often a connection that found the pool empty looks again, when nothing else happens.
+/// How often a connection that may use the pool's reserve looks again when that is empty, too.
 pub const POOL_RETRY: Duration = Duration::from_millis(1);
 
 /// How long a first command that may be overlooked (on soft-iWARP) is waited for before a nudge.
@@ -56,3 +65,6 @@ pub const RDMA_LISTEN_RETRY: Duration = Duration::from_secs(2);
 /// In-capsule data that an admin queue over RDMA takes: as much as over TCP, where the protocol
 /// wants it (`ADMIN_IN_CAPSULE_BYTES`).
 pub const RDMA_ADMIN_CAPSULE_BYTES: u32 = 8192;
+
+/// The part of the pool that rooms for capsules leave alone, as a fraction.
+pub const RESERVE_SHARE: usize = 16;

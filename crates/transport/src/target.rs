@@ -154,134 +154,101 @@ impl TargetConnection {
     /// it while it is being taken in. Nothing of it has been checked.
     #[must_use]
     pub fn glance<'a>(&self, completion: &'a weft_reactor::Completion) -> Option<&'a Command> {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.glance(completion),
-            Inner::Rdma(_) | Inner::Loopback(_) => None,
-        }
+        let Inner::Tcp(connection) = &self.inner else { return None };
+        connection.glance(completion)
     }
 
     /// Takes a completion that is for this connection. Poll events afterwards.
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.handle(reactor, completion),
-            Inner::Rdma(connection) => connection.handle(reactor, &completion),
-            Inner::Loopback(connection) => connection.handle(reactor, &completion),
-        }
+        each!(&mut self.inner, connection => connection.handle(reactor, completion))
     }
 
     /// The next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.poll_event(),
-            Inner::Rdma(connection) => connection.poll_event(),
-            Inner::Loopback(connection) => connection.poll_event(),
-        }
+        each!(&mut self.inner, connection => connection.poll_event())
     }
 
     /// The submission queue entry of the command in a slot, while it is in flight.
     pub fn command(&self, slot: Slot) -> Option<&Command> {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.command(slot),
-            Inner::Rdma(connection) => connection.command(slot),
-            Inner::Loopback(connection) => connection.command(slot),
-        }
+        each!(&self.inner, connection => connection.command(slot))
     }
 
     /// Whether [`TargetConnection::poll_event`] has something.
     pub fn has_events(&self) -> bool {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.has_events(),
-            Inner::Rdma(connection) => connection.has_events(),
-            Inner::Loopback(connection) => connection.has_events(),
-        }
+        each!(&self.inner, connection => connection.has_events())
     }
 
     /// Connect was accepted: which queue it is, how many commands may be in flight, and whether the
     /// queue uses SQ flow control. To be called before Connect is completed.
     pub fn set_queue(&mut self, queue_id: u16, depth: u16, sq_flow_control: bool) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.set_queue(queue_id, depth, sq_flow_control),
-            Inner::Rdma(connection) => connection.set_queue(depth),
-            Inner::Loopback(connection) => connection.set_queue(),
-        }
+        each!(&mut self.inner, connection => connection.set_queue(queue_id, depth, sq_flow_control))
     }
 
     /// Where the data of a command lies that came on this connection, or the status that it is to
     /// be completed with because this transport has no such data pointers.
     pub fn transfer(&self, command: &Command) -> Result<Transfer, Status> {
-        match &self.inner {
-            // Over RDMA the data pointer has been brought to the same two forms.
-            Inner::Tcp(_) | Inner::Rdma(_) | Inner::Loopback(_) => {
-                match command.data_pointer.location() {
-                    Ok(Location::InCapsule { offset: 0, length }) => {
-                        Ok(Transfer { bytes: length, in_capsule: true })
-                    }
-                    Ok(Location::InCapsule { .. }) => Err(Status::SGL_OFFSET_INVALID.with_dnr()),
-                    Ok(Location::Transport { length }) => {
-                        Ok(Transfer { bytes: length, in_capsule: false })
-                    }
-                    Ok(_) | Err(_) => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr()),
-                }
+        // Over RDMA the data pointer has been brought to the same two forms.
+        match command.data_pointer.location() {
+            Ok(Location::InCapsule { offset: 0, length }) => {
+                Ok(Transfer { bytes: length, in_capsule: true })
             }
+            Ok(Location::InCapsule { .. }) => Err(Status::SGL_OFFSET_INVALID.with_dnr()),
+            Ok(Location::Transport { length }) => Ok(Transfer { bytes: length, in_capsule: false }),
+            Ok(_) | Err(_) => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr()),
         }
     }
 
     /// Fetches the first `buffer.len()` bytes of a command's data from the host; [`Event::Data`]
     /// answers. The buffer must not be shared.
     pub fn receive(&mut self, slot: Slot, buffer: Buffer) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.receive(slot, buffer),
-            Inner::Rdma(connection) => connection.receive(slot, buffer),
-            Inner::Loopback(connection) => connection.receive(slot, buffer),
-        }
+        each!(&mut self.inner, connection => connection.receive(slot, buffer))
     }
 
     /// Sends data to the host and completes the command. The slot is free.
     pub fn send(&mut self, slot: Slot, buffer: Buffer, completion: Completion) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.send(slot, buffer, completion),
-            Inner::Rdma(connection) => connection.send(slot, buffer, completion),
-            Inner::Loopback(connection) => connection.send(slot, &buffer, completion),
-        }
+        each!(&mut self.inner, connection => connection.send(slot, buffer, completion))
     }
 
     /// Completes the command. The slot is free. If data that was asked for is still on its way,
     /// the completion waits for it (the host has been told to send it) and drops it.
     pub fn complete(&mut self, slot: Slot, completion: Completion) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.complete(slot, completion),
-            Inner::Rdma(connection) => connection.complete(slot, completion),
-            Inner::Loopback(connection) => connection.complete(slot, completion),
-        }
+        each!(&mut self.inner, connection => connection.complete(slot, completion))
     }
 
     /// Sends all that was queued in this turn, and receives on.
     pub fn flush(&mut self, reactor: &mut Reactor) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.flush(reactor),
-            Inner::Rdma(connection) => connection.flush(reactor),
-            Inner::Loopback(connection) => connection.flush(reactor),
-        }
+        each!(&mut self.inner, connection => connection.flush(reactor))
     }
 
     /// Closes the connection once what is queued has gone out, or has not for
     /// [`Limits::close_timeout`]. Poll events afterwards; [`Event::Closed`] may take a while.
     pub fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.close(reactor, reason),
-            Inner::Rdma(connection) => connection.close(reactor, reason),
-            Inner::Loopback(connection) => connection.shut(reactor, reason),
-        }
+        each!(&mut self.inner, connection => connection.close(reactor, reason))
     }
 
     /// Closes the connection at once, also one that is being closed already: its descriptor is
     /// needed. Poll events afterwards.
     pub fn abort(&mut self, reactor: &mut Reactor, reason: CloseReason) {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.abort(reactor, reason),
-            Inner::Rdma(connection) => connection.abort(reactor, reason),
-            Inner::Loopback(connection) => connection.shut(reactor, reason),
-        }
+        each!(&mut self.inner, connection => connection.abort(reactor, reason))
+    }
+
+    /// Bytes of in-capsule data for which there is no memory. The connection takes nothing in until
+    /// [`TargetConnection::provide`] gives it a buffer of this length.
+    #[must_use]
+    pub fn wanted(&self) -> Option<usize> {
+        each!(&self.inner, connection => connection.wanted())
+    }
+
+    /// A buffer as [`TargetConnection::wanted`] has said. Poll events afterwards.
+    pub fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
+        each!(&mut self.inner, connection => connection.provide(reactor, buffer))
+    }
+
+    /// Bytes of answers that were copied out of the pool's buffers and are not sent yet.
+    #[must_use]
+    pub fn copied_bytes(&self) -> usize {
+        let Inner::Tcp(connection) = &self.inner else { return 0 };
+        connection.copied_bytes()
     }
 
     /// Bytes of the pool that wait for the host, which has not moved for so long: it neither sends
@@ -289,23 +256,14 @@ impl TargetConnection {
     /// is found when it is asked for the second time, after at least that long.
     #[must_use]
     pub fn hoard(&mut self, now: Duration, patience: Duration) -> usize {
-        match &mut self.inner {
-            Inner::Tcp(connection) => connection.hoard(now, patience),
-            Inner::Rdma(connection) => connection.hoard(now, patience),
-            // Data moves when it is asked for, and nothing is held for a host.
-            Inner::Loopback(_) => 0,
-        }
+        each!(&mut self.inner, connection => connection.hoard(now, patience))
     }
 
     /// Whether the connection is about to end, or the host has ended it already: what it sent
     /// before that may not have been received yet.
     #[must_use]
     pub fn is_ending(&self, reactor: &Reactor) -> bool {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.is_ending(reactor),
-            Inner::Rdma(connection) => connection.is_ending(),
-            Inner::Loopback(connection) => connection.is_ending(),
-        }
+        each!(&self.inner, connection => connection.is_ending(reactor))
     }
 
     /// Takes the connection off this reactor, to another that is to own its queue. Possible while
@@ -339,20 +297,12 @@ impl TargetConnection {
 
     /// The address that the host came to.
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
-        match &self.inner {
-            Inner::Tcp(connection) => reactor.local_address(connection.socket()?),
-            Inner::Rdma(connection) => Ok(connection.local_address()),
-            Inner::Loopback(connection) => Ok(connection.local_address()),
-        }
+        each!(&self.inner, connection => connection.local_address(reactor))
     }
 
     /// The address that the host came from.
     pub fn peer_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
-        match &self.inner {
-            Inner::Tcp(connection) => reactor.peer_address(connection.socket()?),
-            Inner::Rdma(connection) => Ok(connection.peer_address()),
-            Inner::Loopback(connection) => Ok(connection.peer_address()),
-        }
+        each!(&self.inner, connection => connection.peer_address(reactor))
     }
 
     /// Whether the connection could move to another reactor before its Connect is answered.
@@ -370,19 +320,13 @@ impl TargetConnection {
     /// What the handshake has agreed, once it has; but over TCP there is nothing to agree.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.negotiated(),
-            Inner::Rdma(_) | Inner::Loopback(_) => None,
-        }
+        let Inner::Tcp(connection) = &self.inner else { return None };
+        connection.negotiated()
     }
 
     /// Commands in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        match &self.inner {
-            Inner::Tcp(connection) => connection.in_flight(),
-            Inner::Rdma(connection) => connection.in_flight(),
-            Inner::Loopback(connection) => connection.in_flight(),
-        }
+        each!(&self.inner, connection => connection.in_flight())
     }
 }

@@ -63,12 +63,7 @@ impl Pool {
     /// A buffer of exactly `len` bytes (at most [`BUFFER_BYTES_MAX`]), unless that would cut into
     /// the reserve. Its contents are undefined but initialised.
     pub fn take(&self, len: usize) -> Option<Buffer> {
-        let order = order_of(len)?;
-        if self.available() < self.inner.reserve.get().saturating_add(PAGE_BYTES << order) {
-            self.miss();
-            return None;
-        }
-        self.take_order(order, len)
+        self.take_leaving(self.inner.reserve.get(), len)
     }
 
     /// As [`take`](Self::take), but may use the reserve: for those who must go on when bulk
@@ -77,7 +72,17 @@ impl Pool {
         self.take_order(order_of(len)?, len)
     }
 
-    /// Keeps the last `bytes` for [`take_reserved`](Self::take_reserved).
+    /// As [`take`](Self::take), with a reserve of one's own.
+    pub fn take_leaving(&self, reserve: usize, len: usize) -> Option<Buffer> {
+        let order = order_of(len)?;
+        if self.available() < reserve.saturating_add(PAGE_BYTES << order) {
+            self.miss();
+            return None;
+        }
+        self.take_order(order, len)
+    }
+
+    /// Keeps the last `bytes` for [`take_reserved`](Self::take_reserved); `usize::MAX` keeps all.
     pub fn set_reserve(&self, bytes: usize) {
         self.inner.reserve.set(bytes);
     }

@@ -410,7 +410,9 @@ impl Admin {
                     Ok(transfer) if transfer.bytes < bytes => {
                         Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
                     }
-                    Ok(_) => core.admin_buffer(bytes as usize).ok_or(Status::INTERNAL_ERROR),
+                    Ok(_) => {
+                        core.admission.take_admin(bytes as usize).ok_or(Status::INTERNAL_ERROR)
+                    }
                     Err(status) => Err(status),
                 };
                 match wanted {
@@ -425,7 +427,7 @@ impl Admin {
 }
 
 fn buffer_of(bytes: &[u8], core: &Core) -> Option<Buffer> {
-    let mut buffer = core.admin_buffer(bytes.len())?;
+    let mut buffer = core.admission.take_admin(bytes.len())?;
     buffer.bytes_mut().copy_from_slice(bytes);
     Some(buffer)
 }

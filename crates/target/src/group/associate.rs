@@ -26,7 +26,9 @@ impl Connection {
             Err(error) => Err(error),
         };
         let buffer = wanted.and_then(|bytes| {
-            core.admin_buffer(bytes as usize).ok_or(ConnectError::status(Status::INTERNAL_ERROR))
+            core.admission
+                .take_admin(bytes as usize)
+                .ok_or(ConnectError::status(Status::INTERNAL_ERROR))
         });
         match (buffer, &mut self.role) {
             (Ok(buffer), Role::Stranger { fetching: fetching @ false }) => {
@@ -165,14 +167,8 @@ impl Connection {
                     request.flow_control,
                 );
                 self.transport.complete(slot, grant.completion());
-                self.role = Role::Io(Box::new(Io::new(
-                    self.id,
-                    *grant,
-                    &view,
-                    self.route.port_id,
-                    owner,
-                    HostKey::of(&request),
-                )));
+                let host = HostKey::of(&request);
+                self.role = Role::Io(Box::new(Io::new(self, *grant, &view, owner, host)));
             }
             (Ok(grant), None) => {
                 abandon(owner, Ok(grant), core);

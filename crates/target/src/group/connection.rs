@@ -9,7 +9,8 @@ use weft_transport::target::{CapsuleData, Detached, Event, Limits, TargetConnect
 use weft_transport::{CloseReason, Incoming, Slot};
 
 use super::admin::Admin;
-use super::core::{CONNECTIONS, Core, GATES};
+use super::admission::Outcome;
+use super::core::{CONNECTIONS, Context, Core, GATES};
 use super::io::Io;
 use super::message::{Arrival, ConnectionId, Route};
 use crate::directory::HostKey;
@@ -25,6 +26,8 @@ pub(crate) struct Connection {
     pub(crate) touched: bool,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
+    /// Bytes of answers that it had copied when they were last counted.
+    pub(crate) copied: usize,
     /// Its host's gate is held for it until its end has been dealt with.
     pub(crate) holds_gate: bool,
 }
@@ -127,7 +130,7 @@ impl Connection {
         role: Role,
         placed: bool,
     ) -> Self {
-        Self { id, route, transport, role, touched: false, placed, holds_gate: false }
+        Self { id, route, transport, role, touched: false, placed, copied: 0, holds_gate: false }
     }
 
     /// From now on its Connect waits for an answer.
@@ -137,7 +140,7 @@ impl Connection {
     }
 
     /// Has the device prepare for the command that a completion brings, before it is taken in.
-    pub(crate) fn foresee(&self, completion: &weft_reactor::Completion, core: &mut Core) {
+    fn foresee(&self, completion: &weft_reactor::Completion, core: &mut Core) {
         if let Role::Io(io) = &self.role
             && let Some(command) = self.transport.glance(completion)
         {
@@ -145,9 +148,37 @@ impl Connection {
         }
     }
 
+    /// Takes what came for the connection.
+    pub(crate) fn handle(&mut self, completion: weft_reactor::Completion, core: &mut Core) {
+        self.foresee(&completion, core);
+        self.transport.handle(&mut core.reactor, completion);
+        if self.transport.wanted().is_some() {
+            core.admission.wait(self.id.index, core.reactor.turn_time());
+        }
+    }
+
+    /// Tries to get the memory that it has waited for longest.
+    pub(crate) fn retry(&mut self, core: &mut Core) -> Outcome {
+        let of_commands = match &mut self.role {
+            Role::Io(io) => io.retry(&mut Context { transport: &mut self.transport, core }),
+            _ => Outcome::Nobody,
+        };
+        match (of_commands, self.transport.wanted()) {
+            (Outcome::Served { has_more }, wanted) => {
+                Outcome::Served { has_more: has_more || wanted.is_some() }
+            }
+            (Outcome::Nobody, Some(bytes)) => {
+                let Some(buffer) = core.admission.grant(bytes) else { return Outcome::Refused };
+                self.transport.provide(&mut core.reactor, buffer);
+                Outcome::Served { has_more: self.transport.wanted().is_some() }
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
     /// Looks at what came in, as much of it as a turn may take.
     pub(crate) fn handle_events(&mut self, core: &mut Core) -> Fate {
-        while core.may_begin()
+        while core.admission.may_begin()
             && let Some(event) = self.transport.poll_event()
         {
             if let Event::Closed { reason } = event {
@@ -162,7 +193,9 @@ impl Connection {
                     }
                 }
                 Role::Admin(admin) => admin.handle(event, &mut self.transport, core),
-                Role::Io(io) => io.handle(event, &mut self.transport, core),
+                Role::Io(io) => {
+                    io.handle(event, &mut Context { transport: &mut self.transport, core });
+                }
                 // A host that sends commands before its Connect is answered breaks the protocol.
                 Role::Connecting(_) => {
                     self.close(
@@ -316,7 +349,8 @@ impl Arrival {
         request: &ConnectRequest,
         core: &mut Core,
     ) -> Result<Self, Box<Connection>> {
-        let Connection { id, route, transport, role, touched, placed, holds_gate } = connection;
+        let Connection { id, route, transport, role, touched, placed, copied, holds_gate } =
+            connection;
         match transport.detach(&mut core.reactor) {
             Ok(detached) => Ok(Self { detached, request: request.clone(), route }),
             Err(transport) => Err(Box::new(Connection {
@@ -326,6 +360,7 @@ impl Arrival {
                 role,
                 touched,
                 placed,
+                copied,
                 holds_gate,
             })),
         }

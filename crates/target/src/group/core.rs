@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use weft_backend::Operation;
-use weft_reactor::{Buffer, Owner, Postbox, Reactor};
+use weft_reactor::{Owner, Postbox, Reactor};
 use weft_transport::Slot;
+use weft_transport::target::TargetConnection;
 
+use super::admission::Admission;
 use super::devices::{self, Devices};
-use super::line::Line;
 use super::message::{ConnectionId, Message};
 use crate::directory::{Directory, HostKey};
-use crate::limits;
 use crate::snapshot::Snapshot;
 
 /// Completions for listeners and their timers.
@@ -26,9 +26,6 @@ pub(crate) const HOARDERS: Owner = Owner(4);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
 
-/// Data of the protocol up to this length may come from the reserve: all but the longest log pages.
-const RESERVED_BYTES: usize = 16 << 10;
-
 /// One group's reactor, devices and ways to the other groups.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -38,14 +35,18 @@ pub(crate) struct Core {
     pub(crate) directory: Arc<Directory>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) devices: Devices,
-    /// Who has commands that wait for a buffer.
-    pub(crate) starved: Line,
+    /// What may begin.
+    pub(crate) admission: Admission,
     /// Surveys that this group has asked for.
     pub(crate) surveys: u64,
-    /// What may still be begun in this turn, in bytes of data.
-    pub(crate) allowance: usize,
     /// Take no new command: the target is about to stop.
     pub(crate) draining: bool,
+}
+
+/// What a connection's role works with: the connection itself, and what all of them share.
+pub(crate) struct Context<'a> {
+    pub(crate) transport: &'a mut TargetConnection,
+    pub(crate) core: &'a mut Core,
 }
 
 impl Core {
@@ -53,16 +54,6 @@ impl Core {
     pub(crate) fn flush(&mut self, device: u32, of: ConnectionId, slot: Slot) -> bool {
         let tag = devices::tag(of.index, slot);
         self.devices.submit(device, tag, Operation::Flush, &mut self.reactor)
-    }
-
-    /// Notes that a command with so many bytes of data begins.
-    pub(crate) fn spend(&mut self, bytes: usize) {
-        self.allowance = self.allowance.saturating_sub(bytes.max(limits::COMMAND_BYTES));
-    }
-
-    /// Whether another command may begin in this turn.
-    pub(crate) fn may_begin(&self) -> bool {
-        self.allowance > 0
     }
 
     /// Sends a message to the group that holds a connection.
@@ -77,11 +68,5 @@ impl Core {
         for connection in self.directory.release_gate(host) {
             self.post(connection, Message::Proceed { connection });
         }
-    }
-
-    /// A buffer for data of the protocol itself; small ones come from the reserve if need be.
-    pub(crate) fn admin_buffer(&self, bytes: usize) -> Option<Buffer> {
-        let pool = self.reactor.pool();
-        if bytes <= RESERVED_BYTES { pool.take_reserved(bytes) } else { pool.take(bytes) }
     }
 }

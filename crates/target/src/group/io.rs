@@ -17,7 +17,9 @@ use weft_reactor::Buffer;
 use weft_transport::target::{CapsuleData, Event, TargetConnection};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
-use super::core::Core;
+use super::admission::Outcome;
+use super::connection::Connection;
+use super::core::{Context, Core};
 use super::devices;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
@@ -35,8 +37,6 @@ pub(crate) struct Io {
     work: Vec<Work>,
     /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
     starved: VecDeque<Slot>,
-    /// The queue is in the group's line of those who wait.
-    in_line: bool,
     /// Requests that devices have.
     at_devices: usize,
     /// Slots that hold work, whether or not a device has it.
@@ -66,23 +66,11 @@ enum Work {
     Second { write: DeviceCommand, first: Slot, data: Option<Buffer> },
 }
 
-/// What became of another try to get a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Retry {
-    /// A command has one, and others of the queue may still wait.
-    Served { has_more: bool },
-    /// There is none.
-    Starved,
-    /// None of the queue's commands waits.
-    Nobody,
-}
-
 impl Io {
     pub(super) fn new(
-        id: ConnectionId,
+        connection: &Connection,
         grant: QueueGrant,
         view: &SubsystemView,
-        port_id: u16,
         owner: ConnectionId,
         host: HostKey,
     ) -> Self {
@@ -90,15 +78,14 @@ impl Io {
         work.resize_with(grant.entries as usize, Work::default);
         let queue = IoQueue::new(grant, view);
         Self {
-            id,
+            id: connection.id,
             queue,
             subsystem: view.nqn,
-            port_id,
+            port_id: connection.route.port_id,
             owner,
             host,
             work,
             starved: VecDeque::new(),
-            in_line: false,
             at_devices: 0,
             busy: 0,
             closed: false,
@@ -106,20 +93,15 @@ impl Io {
     }
 
     /// Takes what came on the connection.
-    pub(super) fn handle(
-        &mut self,
-        event: Event,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) {
+    pub(super) fn handle(&mut self, event: Event, context: &mut Context<'_>) {
         match event {
             // What was not begun before the target began to stop is left for the next one.
-            Event::Command { .. } if core.draining => {}
+            Event::Command { .. } if context.core.draining => {}
             Event::Command { slot, data } => {
-                self.handle_command(slot, data, transport, core);
+                self.handle_command(slot, data, context);
             }
             Event::Data { slot, buffer, result } => {
-                self.handle_data(slot, buffer, result, transport, core);
+                self.handle_data(slot, buffer, result, context);
             }
             Event::Closed { .. } => {}
         }
@@ -236,41 +218,32 @@ impl Io {
     }
 
     /// The command that has waited longest for a buffer tries again.
-    pub(super) fn retry(&mut self, transport: &mut TargetConnection, core: &mut Core) -> Retry {
+    pub(super) fn retry(&mut self, context: &mut Context<'_>) -> Outcome {
         while let Some(slot) = self.starved.front().copied() {
             let Some(Work::Starved(device)) = self.work.get(slot.index()) else {
                 self.starved.pop_front();
                 continue;
             };
             let device = *device;
-            let Some(buffer) = take_buffer(&device, core) else { return Retry::Starved };
+            let bytes = bytes_of(device.transfer);
+            let Some(buffer) = context.core.admission.grant(bytes) else { return Outcome::Refused };
             self.starved.pop_front();
             self.take(slot);
-            self.begin_with(slot, device, buffer, transport, core);
-            self.in_line = !self.starved.is_empty();
-            return Retry::Served { has_more: self.in_line };
+            self.begin_with(slot, device, buffer, context);
+            return Outcome::Served { has_more: !self.starved.is_empty() };
         }
-        self.in_line = false;
-        Retry::Nobody
+        Outcome::Nobody
     }
 
     /// A command waits until there is a buffer for it.
     fn starve(&mut self, slot: Slot, device: DeviceCommand, core: &mut Core) {
         self.put(slot, Work::Starved(device));
         self.starved.push_back(slot);
-        if !std::mem::replace(&mut self.in_line, true) {
-            core.starved.join(self.id.index);
-        }
+        core.admission.wait(self.id.index, core.reactor.turn_time());
     }
 
-    fn handle_command(
-        &mut self,
-        slot: Slot,
-        data: CapsuleData,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) {
-        let Some(command) = transport.command(slot) else { return };
+    fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
+        let Some(command) = context.transport.command(slot) else { return };
         let data = match data {
             CapsuleData::None => Ok(None),
             CapsuleData::Inline(buffer) => Ok(Some(buffer)),
@@ -281,24 +254,24 @@ impl Io {
             Ok(data) => data,
             Err(status) => {
                 let completion = self.queue.reject(command, status);
-                self.answer_late(transport);
-                return transport.complete(slot, completion);
+                self.answer_late(context.transport);
+                return context.transport.complete(slot, completion);
             }
         };
         let action = self.queue.handle_command(command);
-        self.answer_late(transport);
+        self.answer_late(context.transport);
         match action {
-            IoAction::Complete(completion) => transport.complete(slot, completion),
-            IoAction::Device(device) => self.begin(slot, device, data, transport, core),
-            IoAction::FlushAll { command_id } => self.flush_all(slot, command_id, transport, core),
+            IoAction::Complete(completion) => context.transport.complete(slot, completion),
+            IoAction::Device(device) => self.begin(slot, device, data, context),
+            IoAction::FlushAll { command_id } => self.flush_all(slot, command_id, context),
             IoAction::Held { command_id } => self.put(slot, Work::Held { command_id, data }),
             IoAction::Fused { compare, write } => {
-                self.pair(slot, compare, write, data, transport, core);
+                self.pair(slot, compare, write, data, context);
             }
             IoAction::Disconnect(completion) => {
-                transport.complete(slot, completion);
+                context.transport.complete(slot, completion);
                 let reason = CloseReason::Requested("the host disconnected the queue");
-                transport.close(&mut core.reactor, reason);
+                context.transport.close(&mut context.core.reactor, reason);
             }
         }
     }
@@ -325,24 +298,21 @@ impl Io {
         slot: Slot,
         device: DeviceCommand,
         data: Option<Buffer>,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        context: &mut Context<'_>,
     ) {
         match (device.transfer, data) {
-            (Transfer::None, _) => self.submit(slot, device, None, transport, core),
+            (Transfer::None, _) => self.submit(slot, device, None, context),
             (Transfer::FromHost(_), Some(data)) => {
-                self.submit(slot, device, Some(data), transport, core);
+                self.submit(slot, device, Some(data), context);
             }
             (Transfer::ToHost(_), Some(_)) => {
                 let status = Status::INVALID_FIELD.with_dnr();
-                transport.complete(slot, self.queue.fail(&device, status));
+                context.transport.complete(slot, self.queue.fail(&device, status));
             }
             (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
-                // What comes free may be for somebody else first.
-                let buffer = if core.starved.is_held() { None } else { take_buffer(&device, core) };
-                match buffer {
-                    Some(buffer) => self.begin_with(slot, device, buffer, transport, core),
-                    None => self.starve(slot, device, core),
+                match context.core.admission.take(bytes_of(device.transfer)) {
+                    Some(buffer) => self.begin_with(slot, device, buffer, context),
+                    None => self.starve(slot, device, context.core),
                 }
             }
         }
@@ -354,14 +324,13 @@ impl Io {
         slot: Slot,
         device: DeviceCommand,
         buffer: Buffer,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        context: &mut Context<'_>,
     ) {
         if let Transfer::FromHost(_) = device.transfer {
             self.put(slot, Work::Fetching(device));
-            transport.receive(slot, buffer);
+            context.transport.receive(slot, buffer);
         } else {
-            self.submit(slot, device, Some(buffer), transport, core);
+            self.submit(slot, device, Some(buffer), context);
         }
     }
 
@@ -370,33 +339,32 @@ impl Io {
         slot: Slot,
         buffer: Buffer,
         result: Result<(), DataDigestError>,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        context: &mut Context<'_>,
     ) {
         match (self.take(slot), result) {
             (Work::Fetching(device), Ok(())) => match self.queue.recheck(&device) {
-                Ok(()) => self.submit(slot, device, Some(buffer), transport, core),
-                Err(status) => transport.complete(slot, self.queue.fail(&device, status)),
+                Ok(()) => self.submit(slot, device, Some(buffer), context),
+                Err(status) => context.transport.complete(slot, self.queue.fail(&device, status)),
             },
             (Work::Fetching(device), Err(DataDigestError)) => {
                 let status = Status::TRANSIENT_TRANSPORT_ERROR;
-                transport.complete(slot, self.queue.fail(&device, status));
+                context.transport.complete(slot, self.queue.fail(&device, status));
             }
             (Work::First { compare, second, .. }, Ok(())) => {
                 self.put(slot, Work::First { compare, second, data: Some(buffer) });
-                self.submit_pair(slot, second, transport, core);
+                self.submit_pair(slot, second, context);
             }
             (Work::Second { write, first, .. }, Ok(())) => {
                 self.put(slot, Work::Second { write, first, data: Some(buffer) });
-                self.submit_pair(first, slot, transport, core);
+                self.submit_pair(first, slot, context);
             }
             (work @ Work::First { second, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
-                self.fail_pair(slot, second, DeviceFailure::Remote(TRANSIENT), transport);
+                self.fail_pair(slot, second, DeviceFailure::Remote(TRANSIENT), context.transport);
             }
             (work @ Work::Second { first, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
-                self.fail_pair(first, slot, DeviceFailure::Remote(TRANSIENT), transport);
+                self.fail_pair(first, slot, DeviceFailure::Remote(TRANSIENT), context.transport);
             }
             (other, _) => self.put(slot, other),
         }
@@ -408,8 +376,7 @@ impl Io {
         slot: Slot,
         device: DeviceCommand,
         data: Option<Buffer>,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        context: &mut Context<'_>,
     ) {
         let operation = match self.operation(&device, data) {
             Ok(operation) => operation,
@@ -418,17 +385,17 @@ impl Io {
                     true => self.queue.complete(device.command_id, status),
                     false => self.queue.fail(&device, status),
                 };
-                return transport.complete(slot, completion);
+                return context.transport.complete(slot, completion);
             }
         };
-        core.spend(bytes_of(device.transfer));
+        context.core.admission.spend(bytes_of(device.transfer));
         let tag = devices::tag(self.id.index, slot);
-        if core.devices.submit(device.device, tag, operation, &mut core.reactor) {
+        if context.core.devices.submit(device.device, tag, operation, &mut context.core.reactor) {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));
         } else {
             let completion = self.queue.complete_device(&device, Err(DeviceFailure::Gone));
-            transport.complete(slot, completion);
+            context.transport.complete(slot, completion);
         }
     }
 
@@ -463,23 +430,21 @@ impl Io {
         })
     }
 
-    fn flush_all(
-        &mut self,
-        slot: Slot,
-        command_id: u16,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) {
+    fn flush_all(&mut self, slot: Slot, command_id: u16, context: &mut Context<'_>) {
         let tag = devices::tag(self.id.index, slot);
         let mut missing = 0;
         for namespace in self.queue.namespaces() {
-            let submitted =
-                core.devices.submit(namespace.device, tag, Operation::Flush, &mut core.reactor);
+            let submitted = context.core.devices.submit(
+                namespace.device,
+                tag,
+                Operation::Flush,
+                &mut context.core.reactor,
+            );
             missing += usize::from(submitted);
         }
         self.at_devices += missing;
         if missing == 0 {
-            transport.complete(slot, self.queue.complete(command_id, Status::SUCCESS));
+            context.transport.complete(slot, self.queue.complete(command_id, Status::SUCCESS));
         } else {
             self.put(slot, Work::Flushing { command_id, missing, status: Status::SUCCESS });
         }
@@ -492,8 +457,7 @@ impl Io {
         compare: DeviceCommand,
         write: DeviceCommand,
         write_data: Option<Buffer>,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        context: &mut Context<'_>,
     ) {
         let held = self.work.iter().position(|work| work.command_id() == Some(compare.command_id));
         let first = held.and_then(|slot| u16::try_from(slot).ok()).map(Slot);
@@ -511,24 +475,18 @@ impl Io {
             if !fetch {
                 continue;
             }
-            match take_buffer(&device, core) {
-                Some(buffer) => transport.receive(slot, buffer),
+            match context.core.admission.take_reserved(bytes_of(device.transfer)) {
+                Some(buffer) => context.transport.receive(slot, buffer),
                 None => {
                     let failure = DeviceFailure::Internal;
-                    return self.fail_pair(first, second, failure, transport);
+                    return self.fail_pair(first, second, failure, context.transport);
                 }
             }
         }
-        self.submit_pair(first, second, transport, core);
+        self.submit_pair(first, second, context);
     }
 
-    fn submit_pair(
-        &mut self,
-        first: Slot,
-        second: Slot,
-        transport: &mut TargetConnection,
-        core: &mut Core,
-    ) {
+    fn submit_pair(&mut self, first: Slot, second: Slot, context: &mut Context<'_>) {
         let (one, two) = (self.take(first), self.take(second));
         match (one, two) {
             (
@@ -539,7 +497,7 @@ impl Io {
                 self.put(second, Work::Second { write, first, data: None });
                 if let Err(status) = self.queue.recheck(&write) {
                     let failure = DeviceFailure::Remote(status);
-                    return self.fail_pair(first, second, failure, transport);
+                    return self.fail_pair(first, second, failure, context.transport);
                 }
                 let DeviceOperation::Write { block, blocks, durable } = write.operation else {
                     return;
@@ -552,10 +510,15 @@ impl Io {
                     durable,
                 };
                 let tag = devices::tag(self.id.index, second);
-                if core.devices.submit(write.device, tag, operation, &mut core.reactor) {
+                if context.core.devices.submit(
+                    write.device,
+                    tag,
+                    operation,
+                    &mut context.core.reactor,
+                ) {
                     self.at_devices += 1;
                 } else {
-                    self.fail_pair(first, second, DeviceFailure::Gone, transport);
+                    self.fail_pair(first, second, DeviceFailure::Gone, context.transport);
                 }
             }
             (one, two) => {
@@ -612,16 +575,6 @@ impl Work {
             Self::Flushing { command_id, .. } | Self::Held { command_id, .. } => Some(*command_id),
             Self::First { compare, .. } => Some(compare.command_id),
             Self::Second { write, .. } => Some(write.command_id),
-        }
-    }
-}
-
-/// A buffer as long as the command's data.
-fn take_buffer(device: &DeviceCommand, core: &Core) -> Option<Buffer> {
-    match device.transfer {
-        Transfer::None => None,
-        Transfer::ToHost(bytes) | Transfer::FromHost(bytes) => {
-            core.reactor.pool().take(bytes as usize)
         }
     }
 }

@@ -6,13 +6,13 @@
 //! path) and the devices' own shared state.
 
 mod admin;
+mod admission;
 mod associate;
 mod connection;
 mod connections;
 mod core;
 mod devices;
 mod io;
-mod line;
 mod listen;
 mod message;
 
@@ -28,27 +28,18 @@ use weft_transport::{CloseReason, Incoming, Slot};
 pub(crate) use self::message::{ConnectionId, Message};
 
 use self::admin::Admin;
+use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Fate, Role};
 use self::connections::Connections;
 use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, HOARDERS, LISTENERS};
 use self::devices::Devices;
-use self::io::Retry;
-use self::line::Line;
 use self::listen::{Arriving, Listeners};
 use self::message::{Arrival, Route};
 use crate::config::Listen;
 use crate::directory::{Directory, HostKey};
-use crate::limits;
 use crate::round::Round;
 use crate::snapshot::Snapshot;
 use crate::statistics::Counters;
-
-/// The part of the buffer pool that bulk transfers leave alone, as a fraction: what the protocol
-/// itself moves must go on when they have taken the rest, or nobody's would.
-const RESERVE_SHARE: usize = 16;
-
-/// The reserve need not be more than this: four of the longest transfers.
-const RESERVE_BYTES_MAX: usize = 16 << 20;
 
 /// One thread's share of the target.
 #[derive(Debug)]
@@ -66,8 +57,7 @@ pub(crate) struct Group {
     postponed: Vec<usize>,
     /// Who waits for the last command to be answered.
     drained: Option<Arc<Round>>,
-    /// The pool's misses as of the last look, and whether there is to be another.
-    misses: u64,
+    /// Memory was short, and in a while somebody looks for who holds it.
     watching: bool,
     stopping: bool,
 }
@@ -83,6 +73,7 @@ impl Group {
     ) -> Result<Self, weft_backend::OpenError> {
         let snapshot = directory.snapshot();
         let directory_words = directory.words_of(id);
+        let admission = Admission::new(reactor.pool().clone());
         let mut group = Self {
             core: Core {
                 id,
@@ -91,9 +82,8 @@ impl Group {
                 directory,
                 snapshot: Arc::clone(&snapshot),
                 devices: Devices::new(Counters::new(directory_words)),
-                starved: Line::default(),
+                admission,
                 surveys: 0,
-                allowance: 0,
                 draining: false,
             },
             connections: Connections::default(),
@@ -104,13 +94,10 @@ impl Group {
             seen: 0,
             postponed: Vec::new(),
             drained: None,
-            misses: 0,
             watching: false,
             stopping: false,
         };
         let core = &mut group.core;
-        let pool = core.reactor.pool();
-        pool.set_reserve((pool.capacity() / RESERVE_SHARE).min(RESERVE_BYTES_MAX));
         core.devices.replace(&snapshot.devices, &mut core.reactor)?;
         Ok(group)
     }
@@ -131,7 +118,8 @@ impl Group {
     /// One turn. `false`: the target has stopped and nothing is left.
     pub(crate) fn turn(&mut self, patience: Patience) -> bool {
         // What was left over from the last turn does not wait for anything.
-        let rests = self.touched.is_empty() && self.postponed.is_empty();
+        let rests =
+            self.touched.is_empty() && self.postponed.is_empty() && !self.core.admission.has_more();
         let patience = if rests { patience } else { Patience::NoWait };
         let mut completions = std::mem::take(&mut self.completions);
         self.core.reactor.poll(patience, &mut completions);
@@ -144,10 +132,10 @@ impl Group {
             self.handle_message(message);
         }
         self.touched.append(&mut self.postponed);
-        self.core.allowance = limits::TURN_BYTES;
+        self.core.admission.begin_turn();
         loop {
             self.look();
-            self.retry_starved();
+            self.serve_waiting();
             self.core.devices.flush(&mut self.core.reactor);
             // What a flush has finished at once would else wait for the device's next event.
             if !self.finish_requests() || !self.has_more() {
@@ -174,10 +162,7 @@ impl Group {
         match token.owner {
             CONNECTIONS => {
                 let index = weft_transport::tag_of(token) as usize;
-                self.with(index, |connection, core| {
-                    connection.foresee(&completion, core);
-                    connection.transport.handle(&mut core.reactor, completion);
-                });
+                self.with(index, |connection, core| connection.handle(completion, core));
             }
             owner if owner.0 >= DEVICES => {
                 self.core.devices.handle(completion, &mut self.core.reactor);
@@ -237,7 +222,7 @@ impl Group {
     /// Handles events, as many as a turn may take, and the requests that are finished.
     fn look(&mut self) {
         loop {
-            while self.core.may_begin()
+            while self.core.admission.may_begin()
                 && let Some(index) = self.touched.get(self.seen).copied()
             {
                 self.seen += 1;
@@ -282,28 +267,22 @@ impl Group {
     /// Whether the requests that were finished last have left something to be done in this turn.
     fn has_more(&self) -> bool {
         self.seen < self.touched.len()
-            || !self.core.starved.is_empty()
+            || self.core.admission.waits_since().is_some()
             || self.core.devices.are_busy()
     }
 
     /// Gives memory that has come free to those who wait for it.
-    fn retry_starved(&mut self) {
-        let mut position = 0;
-        while let Some(index) = self.core.starved.at(position) {
-            let mut outcome = Retry::Nobody;
+    fn serve_waiting(&mut self) {
+        self.core.admission.begin_tries();
+        while let Some(index) = self.core.admission.next_try() {
+            let mut outcome = Outcome::Nobody;
             self.with_quietly(index, |connection, core| {
-                if let Role::Io(io) = &mut connection.role {
-                    outcome = io.retry(&mut connection.transport, core);
-                }
-                matches!(outcome, Retry::Served { .. })
+                outcome = connection.retry(core);
+                matches!(outcome, Outcome::Served { .. })
             });
-            match outcome {
-                Retry::Served { has_more } => {
-                    self.core.starved.served(position, has_more);
-                    self.look();
-                }
-                Retry::Starved => position += 1,
-                Retry::Nobody => drop(self.core.starved.leave(position)),
+            self.core.admission.end_try(outcome, self.core.reactor.turn_time());
+            if let Outcome::Served { .. } = outcome {
+                self.look();
             }
         }
     }
@@ -314,12 +293,15 @@ impl Group {
         for index in self.touched.drain(..std::mem::take(&mut self.seen)) {
             let Some(mut connection) = self.connections.take(index) else { continue };
             connection.touched = false;
+            connection.transport.flush(&mut self.core.reactor);
+            let copied = connection.transport.copied_bytes();
+            let before = std::mem::replace(&mut connection.copied, copied);
+            self.core.admission.recount_copied(before, copied);
             if connection.is_gone() {
                 self.connections.free(connection.id);
                 self.core.directory.connection_gone();
                 continue;
             }
-            connection.transport.flush(&mut self.core.reactor);
             if connection.transport.has_events() {
                 connection.touched = true;
                 self.postponed.push(index);
@@ -330,11 +312,9 @@ impl Group {
 
     /// If memory was short in this turn, looks in a while for who holds it.
     fn watch_memory(&mut self) {
-        let misses = self.core.reactor.pool().misses();
-        if misses == self.misses || self.watching {
+        if self.watching || !self.core.admission.was_short() {
             return;
         }
-        self.misses = misses;
         self.watching = true;
         let patience = self.core.snapshot.limits.stall_timeout;
         let at = self.core.reactor.turn_time().saturating_add(patience);
@@ -345,20 +325,22 @@ impl Group {
     /// that the others wait for is that it moves.
     fn end_hoarder(&mut self) {
         self.watching = false;
-        let misses = self.core.reactor.pool().misses();
-        if misses == self.misses && self.core.starved.is_empty() {
+        // The others try again in this turn, and if they miss there is another look.
+        let waits_since = self.core.admission.waits_since();
+        if !self.core.admission.was_short() && waits_since.is_none() {
             return;
         }
-        // The others try again in this turn, and if they miss there is another look.
-        self.misses = misses;
         let (now, patience) =
             (self.core.reactor.turn_time(), self.core.snapshot.limits.stall_timeout);
         let Some(index) = self.connections.largest(|one| one.transport.hoard(now, patience)) else {
             return;
         };
+        let waited = now.saturating_sub(waits_since.unwrap_or(now));
         self.with(index, |connection, core| {
             let peer = connection.route.peer;
-            log::warn!("{peer}: it holds memory without moving while others wait for some");
+            log::warn!(
+                "{peer}: it holds memory without moving, for which others have waited {waited:?}"
+            );
             let reason = CloseReason::Requested("it held memory that others waited for");
             connection.transport.abort(&mut core.reactor, reason);
         });
@@ -377,8 +359,10 @@ impl Group {
             // Not the connection's first command: it cannot move and is answered here.
             _ => return self.keep(connection, slot, request, group),
         };
+        let copied = connection.copied;
         match Arrival::pack(*connection, &request, &mut self.core) {
             Ok(arrival) => {
+                self.core.admission.recount_copied(copied, 0);
                 post.post(Message::Adopt(Box::new(arrival)));
                 self.connections.free(id);
             }

@@ -348,6 +348,53 @@ fn a_host_that_takes_no_answers_is_no_longer_listened_to() {
     }
 }
 
+/// Answers that are copied behind their headers count, too: queues as deep as may be, whose host
+/// never reads.
+#[test]
+fn small_answers_that_nobody_takes_are_bounded() {
+    const NAME: &str = "flood::small_answers_that_nobody_takes_are_bounded";
+    const QUEUES: u16 = 4;
+    if child::is_child_of(NAME) {
+        return child::serve(config(&["memory:16MiB", "memory:16MiB,block=512"]));
+    }
+    for driver in driver_names() {
+        let mut target = ChildTarget::of(NAME, driver, None);
+        let at = target.address;
+        let (mut admin, mut io) = good_host(at);
+        let (_second, controller) = Peer::admin(at);
+        let before = target.usage();
+        let deaf: Vec<_> = (1..=QUEUES)
+            .map(|id| {
+                let hello = Hello { entries: 1024, ..Hello::io(controller, id) };
+                Raw::io(at, &hello, DigestOptions(0))
+            })
+            .collect();
+        for raw in &deaf {
+            raw.stream().set_write_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+            for round in 0..500_u16 {
+                let mut capsules = Vec::new();
+                for id in 0..64 {
+                    let read = read_write(NvmOpcode::READ, 2, 0, 7)
+                        .with_command_id(round * 64 + id)
+                        .with_data_pointer(Descriptor::transport(7 * 512));
+                    capsules.extend(raw.capsule(read, &[]));
+                }
+                if raw.stream().write_all(&capsules).is_err() {
+                    break;
+                }
+                // No more than the queue has entries are on their way at a time.
+                assert!(admin.controller_status().ready());
+            }
+        }
+        use_queue(&mut io);
+        let grown = target.usage().resident_kib.saturating_sub(before.resident_kib) / 1024;
+        eprintln!("{driver}: {QUEUES} deaf queues of 1023: {grown} MiB more");
+        assert!(2 * grown < 5 * usize::from(QUEUES), "{grown} MiB for {QUEUES} deaf queues");
+        drop(deaf);
+        target.stop();
+    }
+}
+
 /// The children say so when they cannot go on, and whoever waits for them hears it.
 #[test]
 fn a_child_that_stops_closes_its_connections() {

@@ -1,11 +1,12 @@
 //! Less memory than hosts could use at once: everything is done all the same, one after another.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::command::{Flags, Fused};
 use weft_nvme::sgl::Descriptor;
-use weft_nvme::tcp::DigestOptions;
+use weft_nvme::tcp::{DigestOptions, PduType, ReadyToTransfer};
 use weft_nvme::{AdminOpcode, Command, NvmOpcode};
 use weft_target::config::Config;
 use weft_transport::host::{HostData, HostOptions};
@@ -210,6 +211,174 @@ fn small_commands_do_not_wait_behind_a_large_one() {
         greedy.send(&pdu);
         assert_eq!(modest.receive().data.len(), 4096);
         assert_eq!(modest.receive().completion().command_id.get(), 1);
+    });
+}
+
+/// A connection whose writes hold memory until their data is sent.
+struct Holder {
+    raw: Raw,
+    requests: VecDeque<ReadyToTransfer>,
+}
+
+const HELD: usize = 64 << 10;
+
+impl Holder {
+    /// Begins `count` writes and takes what they ask for.
+    fn new(at: SocketAddr, hello: &Hello, count: u16) -> Self {
+        let mut holder =
+            Self { raw: Raw::io(at, hello, DigestOptions(0)), requests: VecDeque::new() };
+        (0..count).for_each(|id| holder.write(id));
+        for _ in 0..count {
+            holder.requests.push_back(holder.raw.receive().ready_to_transfer());
+        }
+        holder
+    }
+
+    fn write(&mut self, id: u16) {
+        let write = read_write(NvmOpcode::WRITE, 1, 0, 16)
+            .with_command_id(id)
+            .with_data_pointer(Descriptor::transport(64 << 10));
+        self.raw.command(write, &[]);
+    }
+
+    /// Ends the oldest write that was asked for its data; its identifier.
+    fn finish_one(&mut self) -> Option<u16> {
+        let request = self.requests.pop_front()?;
+        let data = self.raw.data(&request, 0, &pattern(HELD, 1), true);
+        self.raw.send(&data);
+        loop {
+            let pdu = self.raw.receive();
+            if pdu.common.pdu_type == PduType::CAPSULE_RESPONSE {
+                return Some(pdu.completion().command_id.get());
+            }
+            self.requests.push_back(pdu.ready_to_transfer());
+        }
+    }
+}
+
+/// Whether something can be received without waiting.
+fn is_readable(raw: &Raw) -> bool {
+    raw.stream().set_nonblocking(true).expect("a mode");
+    let peeked = raw.stream().peek(&mut [0]);
+    raw.stream().set_nonblocking(false).expect("a mode");
+    peeked.is_ok()
+}
+
+/// All memory but the reserve is held by writes of 64 KiB, and a read of 1 MiB waits.
+fn large_read_waits(at: SocketAddr, controller: u16) -> (Vec<Holder>, Raw) {
+    let holders = (1..=4).map(|id| Holder::new(at, &Hello::io(controller, id), 60)).collect();
+    let mut large = Raw::io(at, &Hello::io(controller, 5), DigestOptions(0));
+    let read =
+        read_write(NvmOpcode::READ, 1, 0, 256).with_data_pointer(Descriptor::transport(1 << 20));
+    large.command(read.with_command_id(1), &[]);
+    let flush = Command::new(NvmOpcode::FLUSH).with_namespace_id(1).with_command_id(2);
+    large.command(flush, &[]);
+    assert_eq!(large.receive().completion().command_id.get(), 2, "the read waits");
+    (holders, large)
+}
+
+fn with_small_pool_and_patience() -> Config {
+    let mut config = with_small_pool(config(&["memory:16MiB"]));
+    config.limits.stall_timeout = Duration::from_secs(600);
+    config
+}
+
+/// As soon as a small command ends another takes its place: the large one is served all the same.
+#[test]
+fn small_commands_do_not_keep_a_large_one_waiting_for_ever() {
+    on_each_driver(&with_small_pool_and_patience(), |target| {
+        let at = address(target);
+        let (_admin, controller) = Peer::admin(at);
+        let (mut holders, mut large) = large_read_waits(at, controller);
+        let mut ended = 0;
+        while !is_readable(&large) {
+            assert!(ended < 1000, "{ended} small writes were served, the large read was not");
+            let mut any = false;
+            for holder in &mut holders {
+                if let Some(id) = holder.finish_one() {
+                    holder.write(id);
+                    (ended, any) = (ended + 1, true);
+                }
+            }
+            if !any {
+                break;
+            }
+        }
+        assert_eq!(large.receive().data.len(), MEGABYTE);
+        assert_eq!(large.receive().completion().command_id.get(), 1);
+        // Those that had to wait meanwhile are served, too.
+        for holder in &mut holders {
+            for _ in 0..60 {
+                if holder.requests.is_empty() {
+                    holder.requests.push_back(holder.raw.receive().ready_to_transfer());
+                }
+                holder.finish_one().expect("a write");
+            }
+        }
+    });
+}
+
+/// Data in capsules takes its turn with the data of other commands.
+#[test]
+fn data_in_capsules_does_not_keep_a_large_command_waiting_for_ever() {
+    on_each_driver(&with_small_pool_and_patience(), |target| {
+        let at = address(target);
+        let (_admin, controller) = Peer::admin(at);
+        let (mut holders, mut large) = large_read_waits(at, controller);
+        // Room for small ones, and not for the large one.
+        holders[0].finish_one().expect("a write");
+        let mut small = Raw::io(at, &Hello::io(controller, 6), DigestOptions(0));
+        let mut probe = Raw::io(at, &Hello::io(controller, 7), DigestOptions(0));
+        let flush = Command::new(NvmOpcode::FLUSH).with_namespace_id(1);
+        let mut is_served = || {
+            small.command(read_write(NvmOpcode::WRITE, 1, 0, 1), &pattern(BLOCK, 1));
+            for _ in 0..100 {
+                if is_readable(&small) {
+                    small.receive().completion();
+                    return true;
+                }
+                probe.command(flush, &[]);
+                probe.receive().completion();
+            }
+            false
+        };
+        let served = (0..300).take_while(|_| is_served()).count();
+        assert!(served < 300, "{served} small writes were served, the large read was not");
+        for holder in &mut holders {
+            while holder.finish_one().is_some() {}
+        }
+        assert_eq!(large.receive().data.len(), MEGABYTE);
+        assert_eq!(small.receive().completion().command_id.get(), 0);
+    });
+}
+
+/// What a device needs for commands that have begun is not kept for commands that wait: these wait
+/// for what the others hold.
+#[test]
+fn compares_that_hold_all_memory_are_done() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let on_file = format!("file:{},size=16MiB", file.path().display());
+    on_each_driver(&with_small_pool(config(&[&on_file])), |target| {
+        let at = address(target);
+        let (_admin, controller) = Peer::admin(at);
+        let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+        for id in 0..127 {
+            let compare = read_write(NvmOpcode::COMPARE, 1, 0, 32)
+                .with_command_id(id)
+                .with_data_pointer(Descriptor::transport(128 << 10));
+            raw.command(compare, &[]);
+        }
+        let mut done = 0;
+        while done < 127 {
+            let pdu = raw.receive();
+            if pdu.common.pdu_type == PduType::CAPSULE_RESPONSE {
+                assert!(pdu.completion().status().is_success());
+                done += 1;
+            } else {
+                let data = raw.data(&pdu.ready_to_transfer(), 0, &[0; 128 << 10], true);
+                raw.send(&data);
+            }
+        }
     });
 }
 

@@ -96,7 +96,7 @@ impl Connection {
         Ok(())
     }
 
-    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_address(&self, _: &Reactor) -> io::Result<SocketAddr> {
         self.local.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
@@ -147,7 +147,7 @@ impl Connection {
         Ok(Slot(slot))
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match completion.token.tag & KINDS {
             NEWS => self.handle_news(reactor),
             DEADLINE if self.deadline.take_due(reactor) => {
@@ -158,7 +158,10 @@ impl Connection {
         self.settle();
     }
 
-    pub(crate) fn flush(&mut self) {
+    /// Data does not travel: there is nothing to gain by a capsule's.
+    pub(crate) fn set_in_capsule_bytes(&mut self, _: u32) {}
+
+    pub(crate) fn flush(&mut self, _: &mut Reactor) {
         if let Some(target) = &self.target {
             self.gathered.send(target);
         }

@@ -1,9 +1,11 @@
 //! The target's side: data is fetched and sent by a copy from or to the host's buffer, at once.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use weft_nvme::{Command, Completion};
 use weft_reactor::{Borrower, Buffer, Owner, Reactor, Token};
@@ -91,19 +93,19 @@ impl Connection {
         connection
     }
 
-    pub(crate) fn local_address(&self) -> SocketAddr {
-        self.local
+    pub(crate) fn local_address(&self, _: &Reactor) -> io::Result<SocketAddr> {
+        Ok(self.local)
     }
 
-    pub(crate) fn peer_address(&self) -> SocketAddr {
-        self.peer
+    pub(crate) fn peer_address(&self, _: &Reactor) -> io::Result<SocketAddr> {
+        Ok(self.peer)
     }
 
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    pub(crate) fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self, _: &Reactor) -> bool {
         self.seat.is_none() || self.over.load(Ordering::Acquire)
     }
 
@@ -120,11 +122,22 @@ impl Connection {
         !self.events.is_empty()
     }
 
-    pub(crate) fn set_queue(&mut self) {
+    /// Data moves when it is asked for: nothing is held for a host, and nothing waits for memory.
+    pub(crate) fn hoard(&mut self, _: Duration, _: Duration) -> usize {
+        0
+    }
+
+    pub(crate) fn wanted(&self) -> Option<usize> {
+        None
+    }
+
+    pub(crate) fn provide(&mut self, _: &mut Reactor, _: Buffer) {}
+
+    pub(crate) fn set_queue(&mut self, _: u16, _: u16, _: bool) {
         self.has_queue = true;
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match completion.token.tag & KINDS {
             NEWS => self.handle_news(reactor),
             DEADLINE => self.handle_deadline(reactor),
@@ -143,11 +156,11 @@ impl Connection {
         }
     }
 
-    pub(crate) fn send(&mut self, slot: Slot, buffer: &Buffer, completion: Completion) {
+    pub(crate) fn send(&mut self, slot: Slot, buffer: Buffer, completion: Completion) {
         let state = self.slots.get_mut(slot.index()).filter(|_| self.seat.is_some());
         let Some(state) = state else { return };
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
-        match state.data.write(buffer) {
+        match state.data.write(&buffer) {
             Some(()) => self.answer(slot, completion, length),
             None if buffer.is_empty() => self.answer(slot, completion, 0),
             // It has given the connection up.
@@ -179,12 +192,16 @@ impl Connection {
             self.gathered.send(host);
         }
         if let Some(reason) = self.broken.take() {
-            self.shut(reactor, reason);
+            self.close(reactor, reason);
         }
     }
 
+    pub(crate) fn abort(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+        self.close(reactor, reason);
+    }
+
     /// Ends the connection. What was answered goes out first, which takes no time.
-    pub(crate) fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
+    pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         let Some(seat) = self.seat.take() else { return };
         self.hub.leave(seat);
         self.deadline.clear(reactor);
@@ -211,7 +228,7 @@ impl Connection {
                     }
                     self.gathered.keep(words);
                 }
-                Letter::Ended => self.shut(reactor, CloseReason::PeerClosed),
+                Letter::Ended => self.close(reactor, CloseReason::PeerClosed),
                 Letter::Request(_) | Letter::Accepted(_) | Letter::Refused => {}
             }
         }
@@ -236,7 +253,7 @@ impl Connection {
             return;
         }
         if self.in_flight == 0 {
-            return self.shut(reactor, CloseReason::HandshakeTimeout);
+            return self.close(reactor, CloseReason::HandshakeTimeout);
         }
         // The owner has Connect, and takes its time.
         self.deadline.set(reactor, self.limits.handshake_timeout);

@@ -129,7 +129,7 @@ impl Connection {
         Ok(endpoint)
     }
 
-    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_address(&self, _: &Reactor) -> io::Result<SocketAddr> {
         self.local.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
@@ -217,7 +217,7 @@ impl Connection {
         Some(slot)
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match completion.token.tag & KINDS {
             NEWS => self.handle_news(reactor),
             DEADLINE => self.handle_deadline(reactor),

@@ -21,7 +21,8 @@ use super::pair::{Ended, Pair, Sizes};
 use super::verbs::{Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion};
 use crate::deadline::Deadline;
 use crate::limits::{
-    FIRST_MESSAGE_PATIENCE, POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, SHALLOW_QUEUE_DEPTH,
+    FIRST_MESSAGE_PATIENCE, POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, RESERVE_SHARE,
+    SHALLOW_QUEUE_DEPTH,
 };
 use crate::seats::Seat;
 use crate::target::{CapsuleData, Event, Limits};
@@ -89,6 +90,8 @@ pub(crate) struct Connection {
     moved_at: Duration,
     deadline: Deadline,
     waits_for_memory: bool,
+    /// A buffer for the data of the first of those.
+    provided: Option<Buffer>,
     limits: Limits,
     local: SocketAddr,
     peer: SocketAddr,
@@ -131,6 +134,7 @@ impl Connection {
             moved_at: reactor.turn_time(),
             deadline: Deadline::new(Token::new(owner, tag << 2 | DEADLINE)),
             waits_for_memory: false,
+            provided: None,
             limits,
             local,
             peer,
@@ -199,8 +203,10 @@ impl Connection {
         self.initiator_depth = initiator_depth.min(attributes.initiator_depth_max).into();
         self.can_invalidate = attributes.send_with_invalidate;
         self.may_overlook = attributes.soft_iwarp && self.initiator_depth > 0;
+        // A new queue does not wait for memory as commands do: it has its room or is refused.
+        let reserve = reactor.pool().capacity() / RESERVE_SHARE;
         for _ in 0..entries {
-            let buffer = reactor.pool().take(self.capsule_bytes);
+            let buffer = reactor.pool().take_leaving(reserve, self.capsule_bytes);
             self.inside.push(Some(buffer.ok_or(io::ErrorKind::OutOfMemory)?));
         }
         let descriptors = u32::try_from(REMOTE_DESCRIPTORS_MAX).unwrap_or(u32::MAX);
@@ -219,19 +225,19 @@ impl Connection {
         pair.post()
     }
 
-    pub(crate) fn local_address(&self) -> SocketAddr {
-        self.local
+    pub(crate) fn local_address(&self, _: &Reactor) -> io::Result<SocketAddr> {
+        Ok(self.local)
     }
 
-    pub(crate) fn peer_address(&self) -> SocketAddr {
-        self.peer
+    pub(crate) fn peer_address(&self, _: &Reactor) -> io::Result<SocketAddr> {
+        Ok(self.peer)
     }
 
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    pub(crate) fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self, _: &Reactor) -> bool {
         let gone = |(engine, seat): &(Engine, Seat)| engine.is_ending(*seat);
         !self.is_open() || self.seat.as_ref().is_none_or(gone)
     }
@@ -261,12 +267,22 @@ impl Connection {
         !self.events.is_empty()
     }
 
-    pub(crate) fn set_queue(&mut self, reactor_depth: u16) {
-        self.has_queue = true;
-        self.shallow = reactor_depth <= SHALLOW_QUEUE_DEPTH;
+    pub(crate) fn wanted(&self) -> Option<usize> {
+        (self.stage == Stage::Live && !self.arrived.is_empty()).then_some(self.capsule_bytes)
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: &weft_reactor::Completion) {
+    pub(crate) fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
+        self.provided = Some(buffer);
+        self.look_at_capsules(reactor);
+        self.provided = None;
+    }
+
+    pub(crate) fn set_queue(&mut self, _: u16, depth: u16, _: bool) {
+        self.has_queue = true;
+        self.shallow = depth <= SHALLOW_QUEUE_DEPTH;
+    }
+
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         if self.stage == Stage::Shut {
             return;
         }
@@ -325,7 +341,8 @@ impl Connection {
         if let Err(error) = self.put() {
             self.shut(reactor, CloseReason::from(&error));
         }
-        if !self.arrived.is_empty() && !std::mem::replace(&mut self.waits_for_memory, true) {
+        let waits = self.shallow && !self.arrived.is_empty();
+        if waits && !std::mem::replace(&mut self.waits_for_memory, true) {
             let at = reactor.now().saturating_add(POOL_RETRY);
             reactor.set_timer(self.token(CHORE), at);
         }
@@ -516,7 +533,11 @@ impl Connection {
             }
             Ok(Data::InCapsule { length }) => {
                 let room = self.capsule_bytes;
-                let taken = if self.shallow { pool.take_reserved(room) } else { pool.take(room) };
+                let taken = self.provided.take();
+                let taken = taken.or_else(|| match self.shallow {
+                    true => pool.take_reserved(room),
+                    false => pool.take(room),
+                });
                 let Some(fresh) = taken else { return Ok(false) };
                 let Some(mut buffer) = place.replace(fresh) else { return Ok(true) };
                 buffer.set_len(usize::try_from(length).unwrap_or(0).min(in_capsule));

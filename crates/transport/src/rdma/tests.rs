@@ -84,7 +84,7 @@ impl Raw {
     fn serve(&mut self) {
         let mut completions = Vec::new();
         self.reactor.poll(Patience::NoWait, &mut completions);
-        for completion in completions.iter().filter(|one| one.token.owner == TARGET) {
+        for completion in completions.into_iter().filter(|one| one.token.owner == TARGET) {
             self.target.handle(&mut self.reactor, completion);
         }
         while let Some(event) = self.target.poll_event() {
@@ -108,7 +108,7 @@ impl Raw {
                             self.target.complete(slot, refused);
                         }
                         _ => {
-                            self.target.set_queue(4);
+                            self.target.set_queue(1, 4, true);
                             self.target.complete(slot, done(id));
                         }
                     }

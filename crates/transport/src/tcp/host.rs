@@ -8,9 +8,9 @@ use weft_nvme::{Command, Completion};
 use weft_nvmf::tcp::handshake::HostTerms;
 use weft_nvmf::tcp::host::{Config, Data, Received, Session, Transfer};
 use weft_nvmf::tcp::{Fault, Negotiated, Sink};
-use weft_reactor::{Buffer, Operation, Owner, Reactor, SocketId};
+use weft_reactor::{Buffer, Operation, Owner, Reactor};
 
-use super::link::{Happened, Input, Link};
+use super::link::{Direct, Happened, Input, Link};
 use crate::host::{HostData, HostEvent, HostOptions, NotSubmitted};
 use crate::limits::DIRECT_RECEIVE_BYTES;
 use crate::{CloseReason, DataDigestError, Slot};
@@ -56,8 +56,8 @@ impl Connection {
         Self { link, session, buffers, events, options, reason: None }
     }
 
-    pub(crate) fn socket(&self) -> io::Result<SocketId> {
-        self.link.socket()
+    pub(crate) fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
+        reactor.local_address(self.link.socket()?)
     }
 
     pub(crate) fn negotiated(&self) -> Option<&Negotiated> {
@@ -92,8 +92,8 @@ impl Connection {
                 self.flush(reactor);
             }
             Happened::Input => self.process(reactor),
-            Happened::Direct { slot, buffer, start, len } => {
-                self.session.handle_direct(buffer.get(start..start + len).unwrap_or_default());
+            Happened::Direct(Direct { slot, buffer, range }) => {
+                self.session.handle_direct(buffer.get(range).unwrap_or_default());
                 self.put_back(slot, buffer);
                 self.process(reactor);
             }
@@ -147,9 +147,7 @@ impl Connection {
             return;
         }
         match self.direct() {
-            Some((slot, buffer, start, len)) => {
-                self.link.receive_into(reactor, slot, buffer, start, len);
-            }
+            Some(direct) => self.link.receive_into(reactor, direct),
             None => self.link.receive(reactor),
         }
     }
@@ -217,7 +215,7 @@ impl Connection {
     }
 
     /// The buffer and range to receive the rest of a PDU's data into, if that pays.
-    fn direct(&mut self) -> Option<(u16, Buffer, usize, usize)> {
+    fn direct(&mut self) -> Option<Direct> {
         let (slot, offset, remaining) = self.session.direct()?;
         let start = usize::try_from(offset).ok()?;
         let len = usize::try_from(remaining).ok()?;
@@ -226,7 +224,7 @@ impl Connection {
         }
         let place = self.buffers.get_mut(usize::from(slot))?;
         let buffer = place.take_if(|buffer| start + len <= buffer.len())?;
-        Some((slot, buffer, start, len))
+        Some(Direct { slot, buffer, range: start..start + len })
     }
 
     /// H2CData for all that an R2T asks for.

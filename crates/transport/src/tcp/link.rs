@@ -12,6 +12,7 @@
 //! is closed; the connection is finished once its operations have come back.
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use weft_nvmf::tcp::Sink;
@@ -21,7 +22,9 @@ use weft_reactor::{
 
 use crate::CloseReason;
 use crate::deadline::Deadline;
-use crate::limits::{GATHER_BYTES, IDLE_MESSAGE_BYTES, IDLE_TIME};
+use crate::limits::{
+    COPIED_BYTES_MAX, GATHER_BYTES, IDLE_MESSAGE_BYTES, IDLE_TIME, UNSENT_BYTES_MAX,
+};
 
 /// What a token's low two bits say.
 const RECEIVE: u32 = 0;
@@ -40,7 +43,7 @@ pub(crate) enum Happened {
     /// There is input.
     Input,
     /// Data has come straight into a command's buffer.
-    Direct { slot: u16, buffer: Buffer, start: usize, len: usize },
+    Direct(Direct),
     /// What was sent last has been handed to the kernel.
     Sent,
     /// The deadline has passed.
@@ -49,6 +52,14 @@ pub(crate) enum Happened {
     Chore,
     /// The connection is lost.
     Lost(CloseReason),
+}
+
+/// Part of a command's buffer, for data that is received straight into it.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    pub(crate) slot: u16,
+    pub(crate) buffer: Buffer,
+    pub(crate) range: Range<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +140,7 @@ impl Sink for Outgoing {
 impl Outgoing {
     /// Payload behind its header: copied if it is small, gathered if it is not.
     pub(crate) fn payload(&mut self, buffer: &Buffer, start: usize, end: usize) {
-        if end - start < GATHER_BYTES {
+        if end - start < GATHER_BYTES && self.0.copied() < COPIED_BYTES_MAX {
             self.0.bytes(&buffer[start..end]);
         } else {
             self.0.buffer(buffer.share(), start..end);
@@ -146,8 +157,10 @@ pub(crate) struct Link {
     pub(crate) outgoing: Outgoing,
     spare: Option<Message>,
     sending: bool,
-    /// Bytes of the send that is under way, and when it or the one before it got on.
+    /// Bytes of the send that is under way, how many of them were copied, and when it or the one
+    /// before it got on.
     sending_bytes: usize,
+    sending_copied: usize,
     sent_at: Duration,
     /// When something came last.
     received_at: Duration,
@@ -178,6 +191,7 @@ impl Link {
             spare: None,
             sending: false,
             sending_bytes: 0,
+            sending_copied: 0,
             sent_at: Duration::ZERO,
             received_at: Duration::ZERO,
             received: 0,
@@ -219,6 +233,16 @@ impl Link {
         if is_stuck { self.sending_bytes + self.outgoing.0.len() } else { 0 }
     }
 
+    /// Whether the peer does not take what is being sent, and enough waits behind that.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        self.sending && self.outgoing.0.len() >= UNSENT_BYTES_MAX
+    }
+
+    /// Bytes that were copied to be sent, and are not sent.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.sending_copied + self.outgoing.0.copied()
+    }
+
     /// Whether nothing has come for so long.
     pub(crate) fn is_silent(&self, now: Duration, patience: Duration) -> bool {
         now.saturating_sub(self.received_at) >= patience
@@ -253,18 +277,11 @@ impl Link {
         reactor.submit(self.token(RECEIVE), Operation::Receive { socket });
     }
 
-    /// Receives up to `len` bytes at `start` of a command's buffer.
-    pub(crate) fn receive_into(
-        &mut self,
-        reactor: &mut Reactor,
-        slot: u16,
-        buffer: Buffer,
-        start: usize,
-        len: usize,
-    ) {
+    /// Receives as much as comes of part of a command's buffer.
+    pub(crate) fn receive_into(&mut self, reactor: &mut Reactor, direct: Direct) {
         let Some(socket) = self.socket else { return };
-        self.receiving = Receiving::Direct { slot, start, held: buffer.len() };
-        let range = start..start + len;
+        let Direct { slot, buffer, range } = direct;
+        self.receiving = Receiving::Direct { slot, start: range.start, held: buffer.len() };
         reactor.submit(self.token(RECEIVE), Operation::ReceiveInto { socket, buffer, range });
     }
 
@@ -278,6 +295,7 @@ impl Link {
         let message = std::mem::replace(&mut self.outgoing.0, next);
         self.sending = true;
         self.sending_bytes = message.len();
+        self.sending_copied = message.copied();
         self.sent_at = reactor.turn_time();
         self.sends = self.sends.wrapping_add(1);
         reactor.submit(self.token(SEND), Operation::Send { socket, message });
@@ -387,7 +405,7 @@ impl Link {
             (Outcome::ReceivedInto { buffer, len }, Receiving::Direct { slot, start, .. })
                 if len > 0 =>
             {
-                Happened::Direct { slot, buffer, start, len }
+                Happened::Direct(Direct { slot, buffer, range: start..start + len })
             }
             (Outcome::ReceivedInto { buffer, .. }, _) => {
                 self.keep(receiving, Some(buffer));
@@ -439,6 +457,7 @@ impl Link {
 
     fn handle_send(&mut self, reactor: &mut Reactor, outcome: Outcome) -> Happened {
         self.sending = false;
+        self.sending_copied = 0;
         let (message, lost) = match outcome {
             Outcome::Sent { message } => (Some(message), None),
             Outcome::Failed { error, message, .. } => (message, Some(CloseReason::from(&error))),

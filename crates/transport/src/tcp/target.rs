@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::sgl::Location;
@@ -10,7 +11,7 @@ use weft_nvmf::tcp::target::{Received, Session};
 use weft_nvmf::tcp::{Fault, Negotiated, Sink};
 use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
 
-use super::link::{Happened, Input, Link};
+use super::link::{Direct, Happened, Input, Link};
 use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH, STALL_SHARE};
 use crate::target::{CapsuleData, Event, Limits};
 use crate::{CloseReason, DataDigestError, Slot};
@@ -137,8 +138,12 @@ impl Connection {
         Ok(connection)
     }
 
-    pub(crate) fn socket(&self) -> io::Result<SocketId> {
-        self.link.socket()
+    pub(crate) fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
+        reactor.local_address(self.link.socket()?)
+    }
+
+    pub(crate) fn peer_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
+        reactor.peer_address(self.link.socket()?)
     }
 
     pub(crate) fn is_ending(&self, reactor: &Reactor) -> bool {
@@ -188,8 +193,9 @@ impl Connection {
         }
     }
 
+    /// What the host has sent waits while it does not take the answers to what it sent before.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        if self.is_backed_up() { None } else { self.events.pop_front() }
     }
 
     pub(crate) fn command(&self, slot: Slot) -> Option<&Command> {
@@ -198,15 +204,31 @@ impl Connection {
     }
 
     pub(crate) fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.events.is_empty() && !self.is_backed_up()
+    }
+
+    /// Bytes of in-capsule data for which there is no memory; the connection stands still.
+    pub(crate) fn wanted(&self) -> Option<usize> {
+        self.starved.map(|starved| starved.bytes).filter(|_| self.link.is_open())
+    }
+
+    /// Memory for that.
+    pub(crate) fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
+        self.fill(buffer);
+        self.process(reactor);
+        self.settle();
+    }
+
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.link.copied_bytes()
     }
 
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match self.link.handle(reactor, completion) {
             Happened::Nothing | Happened::Connected => {}
             Happened::Input => self.process(reactor),
-            Happened::Direct { slot, buffer, start, len } => {
-                self.handle_direct(slot, buffer, start, len);
+            Happened::Direct(direct) => {
+                self.handle_direct(direct);
                 self.process(reactor);
             }
             Happened::Sent => self.handle_sent(reactor),
@@ -261,7 +283,15 @@ impl Connection {
         while start < total {
             let end = total.min(start.saturating_add(most));
             let last = end == total;
-            self.put_data(slot, &buffer, start, end, last, last && success);
+            // A buffer has at most 4 MiB.
+            let offset = u32::try_from(start).unwrap_or(u32::MAX);
+            let length = u32::try_from(end - start).unwrap_or(u32::MAX);
+            let outgoing = &mut self.link.outgoing;
+            self.session.put_data(slot.0, offset, length, last, last && success, outgoing);
+            outgoing.payload(&buffer, start, end);
+            if let Some(digest) = self.session.data_digest(&buffer[start..end]) {
+                outgoing.put(&digest);
+            }
             start = end;
         }
         if total > 0 && success {
@@ -300,9 +330,7 @@ impl Connection {
             return self.link.set_chore(reactor, Duration::ZERO);
         }
         match self.direct() {
-            Some((slot, buffer, start, len)) => {
-                self.link.receive_into(reactor, slot, buffer, start, len);
-            }
+            Some(direct) => self.link.receive_into(reactor, direct),
             None => self.link.receive(reactor),
         }
     }
@@ -344,11 +372,11 @@ impl Connection {
             || !self.link.is_open()
     }
 
-    /// Whether the host takes no answers but sends commands all the same. To a host, a command
-    /// whose answer it has not read is still in flight: one that keeps to the depth of its queue
-    /// never gets here, and one that does not cannot fill the memory with answers.
+    /// Whether the host takes no answers. To a host, a command whose answer it has not read is
+    /// still in flight: one that keeps to the depth of its queue has no more of them than that,
+    /// and one that does not cannot fill the memory with answers.
     fn is_backed_up(&self) -> bool {
-        self.unsent > self.slots.len()
+        (self.unsent > self.slots.len() || self.link.is_backed_up()) && self.link.is_open()
     }
 
     /// Takes in what has been received, until it is used up or something must come first.
@@ -360,9 +388,6 @@ impl Connection {
             self.link.input = Some(input.park());
             self.retry(reactor);
             self.advance(reactor);
-        }
-        if self.starved.is_some() {
-            self.link.set_chore(reactor, POOL_RETRY);
         }
         if self.is_backed_up()
             && let Some(input) = self.link.input.take()
@@ -424,18 +449,27 @@ impl Connection {
         self.retry(reactor);
     }
 
-    /// Tries to get the buffer that a command is starved of.
+    /// Tries to get the buffer that a command is starved of. If there is none, it waits until the
+    /// owner provides one.
     fn retry(&mut self, reactor: &mut Reactor) {
-        let Some(Starved { slot, bytes }) = self.starved else { return };
-        let pool = reactor.pool();
+        let Some(Starved { bytes, .. }) = self.starved else { return };
+        if let Some(buffer) = reactor.pool().take(bytes) {
+            return self.fill(buffer);
+        }
         // While the connection waits for memory it reads nothing. If it has commands whose data
         // is to come, they hold memory that somebody else may be waiting for in the same way.
-        let owes = || self.slots.iter().any(|state| state.buffer.is_some());
-        let reserved = || (self.shallow || owes()).then(|| pool.take_reserved(bytes)).flatten();
-        let buffer = pool.take(bytes).or_else(reserved);
-        if let (Some(buffer), Some(state)) = (buffer, self.slots.get_mut(usize::from(slot))) {
+        if self.shallow || self.slots.iter().any(|state| state.buffer.is_some()) {
+            match reactor.pool().take_reserved(bytes) {
+                Some(buffer) => self.fill(buffer),
+                None => self.link.set_chore(reactor, POOL_RETRY),
+            }
+        }
+    }
+
+    fn fill(&mut self, buffer: Buffer) {
+        let Some(Starved { slot, .. }) = self.starved.take() else { return };
+        if let Some(state) = self.slots.get_mut(usize::from(slot)) {
             state.buffer = Some(buffer);
-            self.starved = None;
         }
     }
 
@@ -481,8 +515,8 @@ impl Connection {
     }
 
     /// Data has come straight into the buffer of a command.
-    fn handle_direct(&mut self, slot: u16, buffer: Buffer, start: usize, len: usize) {
-        self.session.handle_direct(buffer.get(start..start + len).unwrap_or_default());
+    fn handle_direct(&mut self, Direct { slot, buffer, range }: Direct) {
+        self.session.handle_direct(buffer.get(range).unwrap_or_default());
         if let Some(state) = self.slots.get_mut(usize::from(slot))
             && state.late.is_none()
         {
@@ -491,7 +525,7 @@ impl Connection {
     }
 
     /// The buffer and range to receive the rest of a PDU's data into, if that pays.
-    fn direct(&mut self) -> Option<(u16, Buffer, usize, usize)> {
+    fn direct(&mut self) -> Option<Direct> {
         let (slot, offset, remaining) = self.session.direct()?;
         let start = usize::try_from(offset).ok()?;
         let len = usize::try_from(remaining).ok()?;
@@ -500,7 +534,7 @@ impl Connection {
         }
         let state = self.slots.get_mut(usize::from(slot))?;
         let buffer = state.buffer.take_if(|buffer| start + len <= buffer.len())?;
-        Some((slot, buffer, start, len))
+        Some(Direct { slot, buffer, range: start..start + len })
     }
 
     fn handle_sent(&mut self, reactor: &mut Reactor) {
@@ -515,26 +549,6 @@ impl Connection {
             Stage::Ready => {}
             Stage::Connecting => self.link.set_deadline(reactor, self.limits.handshake_timeout),
             _ => self.begin_close(reactor, CloseReason::HandshakeTimeout, false),
-        }
-    }
-
-    fn put_data(
-        &mut self,
-        slot: Slot,
-        buffer: &Buffer,
-        start: usize,
-        end: usize,
-        last: bool,
-        success: bool,
-    ) {
-        // A buffer has at most 4 MiB.
-        let offset = u32::try_from(start).unwrap_or(u32::MAX);
-        let length = u32::try_from(end - start).unwrap_or(u32::MAX);
-        let outgoing = &mut self.link.outgoing;
-        self.session.put_data(slot.0, offset, length, last, success, outgoing);
-        outgoing.payload(buffer, start, end);
-        if let Some(digest) = self.session.data_digest(&buffer[start..end]) {
-            outgoing.put(&digest);
         }
     }
 

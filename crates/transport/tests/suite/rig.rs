@@ -209,6 +209,20 @@ impl Target {
         self.connections.insert(tag, connection);
     }
 
+    /// Gives connections that wait for memory some, if there is any.
+    fn provide(&mut self, reactor: &mut Reactor) {
+        let waits = |one: (&u32, &TargetConnection)| one.1.wanted().map(|bytes| (*one.0, bytes));
+        let waiting: Vec<_> = self.connections.iter().filter_map(waits).collect();
+        for (tag, bytes) in waiting {
+            if let Some(buffer) = reactor.pool().take(bytes)
+                && let Some(mut connection) = self.connections.remove(&tag)
+            {
+                connection.provide(reactor, buffer);
+                self.keep(reactor, tag, connection);
+            }
+        }
+    }
+
     fn execute(
         &mut self,
         reactor: &mut Reactor,
@@ -443,6 +457,7 @@ impl Rig {
                 self.target.handle(&mut self.reactor, completion);
             }
         }
+        self.target.provide(&mut self.reactor);
     }
 
     /// Turns until `done`.

@@ -1,0 +1,386 @@
+//! What may begin in a group: one place that knows how much memory is left, who waits for some and
+//! since when, and how much a turn may still begin.
+//!
+//! While nobody waits, a command's buffer and room for the data in its capsule come straight from
+//! the pool. From the moment that a connection waits, [`Pool::take`] yields nothing: all that comes
+//! free goes to the connections that wait, each in its turn, and what comes meanwhile waits behind
+//! them. One that cannot be served yet is passed over, as others may need less; but after
+//! [`PASSED_OVER_MAX`] times all that comes free is kept for it.
+//!
+//! The last part of the pool is a reserve: for admin and Fabrics commands, for fused pairs (half a
+//! pair must not wait for the other's memory), and for connections that hold memory which cannot
+//! be filled before they go on. Small answers are copied behind their headers and give their
+//! buffer back; until they are sent they count as if they had not.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use weft_reactor::{Buffer, Pool};
+
+use crate::limits::{COMMAND_BYTES, PASSED_OVER_MAX, TRIES_MAX, TURN_BYTES};
+
+/// The reserve's part of the pool, as a fraction: what the protocol itself moves must go on when
+/// bulk transfers have taken the rest, or nobody's would.
+const RESERVE_SHARE: usize = 16;
+
+/// The reserve need not be more than this: four of the longest transfers.
+const RESERVE_BYTES_MAX: usize = 16 << 20;
+
+/// Data of the protocol up to this length may come from the reserve: all but the longest log pages.
+const RESERVED_BYTES: usize = 16 << 10;
+
+/// What may begin in a group.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    pool: Pool,
+    reserve: usize,
+    /// Bytes of answers that were copied and are not sent.
+    copied: usize,
+    waiting: VecDeque<Waiter>,
+    /// Whether the connection at an index is among them.
+    waits: Vec<bool>,
+    /// How often somebody was served before the first, since it has been the first.
+    passed_over: u32,
+    /// Who is tried next.
+    position: usize,
+    /// What may still begin in this turn, in bytes of data.
+    allowance: usize,
+    /// The pool's misses as of the last look.
+    misses: u64,
+}
+
+/// A connection that waits for memory.
+#[derive(Debug)]
+struct Waiter {
+    index: usize,
+    since: Duration,
+}
+
+/// What became of another try to get memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A command has a buffer, and others of the connection may still wait.
+    Served { has_more: bool },
+    /// There is none for it.
+    Refused,
+    /// The connection does not wait any more.
+    Nobody,
+}
+
+impl Admission {
+    pub(crate) fn new(pool: Pool) -> Self {
+        let reserve = (pool.capacity() / RESERVE_SHARE).min(RESERVE_BYTES_MAX);
+        let admission = Self {
+            pool,
+            reserve,
+            copied: 0,
+            waiting: VecDeque::new(),
+            waits: Vec::new(),
+            passed_over: 0,
+            position: 0,
+            allowance: 0,
+            misses: 0,
+        };
+        admission.set_reserve();
+        admission
+    }
+
+    /// A buffer for a new command, if there is memory and nobody waits for some.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Buffer> {
+        self.pool.take(bytes)
+    }
+
+    /// A buffer for one that must not wait.
+    pub(crate) fn take_reserved(&self, bytes: usize) -> Option<Buffer> {
+        self.pool.take_reserved(bytes)
+    }
+
+    /// A buffer for data of the protocol itself, if there is one.
+    pub(crate) fn take_admin(&self, bytes: usize) -> Option<Buffer> {
+        if bytes <= RESERVED_BYTES { self.take_reserved(bytes) } else { self.grant(bytes) }
+    }
+
+    /// A connection begins to wait, unless it does already.
+    pub(crate) fn wait(&mut self, index: usize, now: Duration) {
+        if self.waits.len() <= index {
+            self.waits.resize(index + 1, false);
+        }
+        if let Some(waits) = self.waits.get_mut(index)
+            && !std::mem::replace(waits, true)
+        {
+            self.waiting.push_back(Waiter { index, since: now });
+            self.set_reserve();
+        }
+    }
+
+    /// Begins to try those who wait, longest first.
+    pub(crate) fn begin_tries(&mut self) {
+        self.position = 0;
+    }
+
+    /// The connection whose turn it is to ask for a [`grant`](Self::grant), if anybody's; what
+    /// became of it is for [`end_try`](Self::end_try).
+    pub(crate) fn next_try(&self) -> Option<usize> {
+        let is_first_only = self.passed_over >= PASSED_OVER_MAX;
+        let tries = if is_first_only { 1 } else { TRIES_MAX };
+        let waiter = self.waiting.get(self.position).filter(|_| self.position < tries);
+        waiter.filter(|_| self.may_begin()).map(|waiter| waiter.index)
+    }
+
+    /// A buffer for the connection whose turn it is.
+    pub(crate) fn grant(&self, bytes: usize) -> Option<Buffer> {
+        self.pool.take_leaving(self.reserve.saturating_add(self.copied), bytes)
+    }
+
+    /// What became of the connection whose turn it was. If more of it waits, that waits behind the
+    /// others.
+    pub(crate) fn end_try(&mut self, outcome: Outcome, now: Duration) {
+        if outcome == Outcome::Refused {
+            self.position += 1;
+            return;
+        }
+        let Some(waiter) = self.waiting.remove(self.position) else { return };
+        match outcome {
+            _ if self.position == 0 => self.passed_over = 0,
+            Outcome::Served { .. } => self.passed_over += 1,
+            _ => {}
+        }
+        if let Some(waits) = self.waits.get_mut(waiter.index) {
+            *waits = false;
+        }
+        if outcome == (Outcome::Served { has_more: true }) {
+            self.wait(waiter.index, now);
+        }
+        self.set_reserve();
+    }
+
+    /// Since when the first has waited, if anybody waits.
+    pub(crate) fn waits_since(&self) -> Option<Duration> {
+        self.waiting.front().map(|waiter| waiter.since)
+    }
+
+    /// Whether some wait although there may be memory for them: the turn's allowance is used up.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.may_begin() && !self.waiting.is_empty()
+    }
+
+    /// Whether there was no memory for somebody since this was last asked.
+    pub(crate) fn was_short(&mut self) -> bool {
+        let misses = self.pool.misses();
+        std::mem::replace(&mut self.misses, misses) != misses
+    }
+
+    /// A connection has copied answers: `before` when this was last said, `now` now.
+    pub(crate) fn recount_copied(&mut self, before: usize, now: usize) {
+        if before != now {
+            self.copied = self.copied.saturating_sub(before) + now;
+            self.set_reserve();
+        }
+    }
+
+    /// A turn begins.
+    pub(crate) fn begin_turn(&mut self) {
+        self.allowance = TURN_BYTES;
+    }
+
+    /// Notes that a command with so many bytes of data begins.
+    pub(crate) fn spend(&mut self, bytes: usize) {
+        self.allowance = self.allowance.saturating_sub(bytes.max(COMMAND_BYTES));
+    }
+
+    /// Whether another command may begin in this turn.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.allowance > 0
+    }
+
+    fn set_reserve(&self) {
+        let is_free = self.waiting.is_empty();
+        let reserve = self.reserve.saturating_add(self.copied);
+        self.pool.set_reserve(if is_free { reserve } else { usize::MAX });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Duration = Duration::ZERO;
+    const SERVED: Outcome = Outcome::Served { has_more: false };
+    const POOL: usize = 16 << 20;
+
+    fn admission() -> Admission {
+        let mut admission = Admission::new(Pool::new(POOL).unwrap());
+        admission.begin_turn();
+        admission
+    }
+
+    /// Tries everybody; those that `outcome` says are served have no more.
+    fn tries(admission: &mut Admission, mut outcome: impl FnMut(usize) -> Outcome) -> Vec<usize> {
+        let mut tried = Vec::new();
+        admission.begin_tries();
+        while let Some(index) = admission.next_try() {
+            tried.push(index);
+            admission.end_try(outcome(index), NOW);
+        }
+        tried
+    }
+
+    #[test]
+    fn nobody_takes_memory_past_those_who_wait() {
+        let mut admission = admission();
+        let first = admission.take(4096).unwrap();
+        admission.wait(3, NOW);
+        assert!(admission.take(4096).is_none() && admission.pool.take(4096).is_none());
+        assert!(admission.grant(4096).is_some());
+        assert!(admission.take_reserved(4096).is_some() && admission.take_admin(4096).is_some());
+        assert_eq!(tries(&mut admission, |_| SERVED), [3]);
+        assert!(admission.waits_since().is_none());
+        assert!(admission.take(4096).is_some());
+        drop(first);
+    }
+
+    #[test]
+    fn each_has_its_turn() {
+        let mut admission = admission();
+        (1..=3).for_each(|index| admission.wait(index, NOW));
+        // It waits already.
+        admission.wait(1, NOW);
+        let mut more = true;
+        let served = |_| Outcome::Served { has_more: std::mem::take(&mut more) };
+        assert_eq!(tries(&mut admission, served), [1, 2, 3, 1]);
+        assert!(tries(&mut admission, |_| SERVED).is_empty());
+    }
+
+    #[test]
+    fn the_first_is_not_passed_over_for_ever() {
+        let mut admission = admission();
+        (1..=3).for_each(|index| admission.wait(index, NOW));
+        let mut passed = 0;
+        let mut outcome = |index| match index {
+            2 if passed < 1000 => {
+                passed += 1;
+                Outcome::Served { has_more: true }
+            }
+            _ => Outcome::Refused,
+        };
+        while tries(&mut admission, &mut outcome).len() > 1 {}
+        assert_eq!(passed, PASSED_OVER_MAX);
+        assert_eq!(tries(&mut admission, |_| Outcome::Refused), [1], "nobody else is tried");
+        assert_eq!(tries(&mut admission, |_| SERVED), [1, 3, 2]);
+    }
+
+    #[test]
+    fn a_turn_begins_only_so_much() {
+        let mut admission = admission();
+        assert!(admission.may_begin() && !admission.has_more());
+        admission.wait(1, NOW);
+        admission.spend(TURN_BYTES - 1);
+        assert!(admission.may_begin() && !admission.has_more());
+        admission.spend(1);
+        assert!(!admission.may_begin() && admission.has_more());
+        assert!(tries(&mut admission, |_| SERVED).is_empty(), "in the next turn");
+        admission.begin_turn();
+        assert_eq!(tries(&mut admission, |_| SERVED), [1]);
+    }
+
+    #[test]
+    fn copied_answers_count_until_they_are_sent() {
+        let mut admission = admission();
+        let most = |admission: &Admission| {
+            let taken: Vec<_> = std::iter::from_fn(|| admission.take(256 << 10)).collect();
+            taken.len()
+        };
+        assert_eq!(most(&admission), 60);
+        admission.recount_copied(0, 1 << 20);
+        admission.recount_copied(0, 1 << 20);
+        assert_eq!(most(&admission), 52);
+        admission.wait(1, NOW);
+        let taken: Vec<_> = std::iter::from_fn(|| admission.grant(256 << 10)).collect();
+        assert_eq!(taken.len(), 52);
+        drop(taken);
+        assert_eq!(tries(&mut admission, |_| Outcome::Nobody), [1]);
+        admission.recount_copied(1 << 20, 1000);
+        admission.recount_copied(1 << 20, 0);
+        admission.recount_copied(1000, 0);
+        assert_eq!(most(&admission), 60);
+    }
+
+    /// A connection of the simulation: what its commands ask for, oldest first, and after how many
+    /// commands of others each may be late.
+    #[derive(Default)]
+    struct Asks {
+        sizes: VecDeque<usize>,
+        /// Commands that others have had served since this connection began to wait.
+        passed: usize,
+        /// How many there may be.
+        bound: usize,
+    }
+
+    proptest! {
+        /// Connections ask for buffers of every size; what was served ends in any order, but ends.
+        #[test]
+        fn nobody_waits_for_ever(
+            steps in proptest::collection::vec((0..8_usize, 0..11_u32, any::<u16>()), 1..2000)
+        ) {
+            let mut admission = admission();
+            let mut asks: Vec<Asks> = (0..8).map(|_| Asks::default()).collect();
+            let mut held: Vec<Buffer> = Vec::new();
+            let mut steps = steps.into_iter();
+            loop {
+                let step = steps.next();
+                if let Some((index, order, _)) = step {
+                    let bytes = 4096 << order;
+                    match admission.take(bytes) {
+                        Some(buffer) => {
+                            prop_assert!(asks.iter().all(|one| one.sizes.is_empty()), "past others");
+                            held.push(buffer);
+                        }
+                        None => {
+                            if asks[index].sizes.is_empty() {
+                                let ahead = admission.waiting.len();
+                                asks[index].bound = (ahead + 1) * (PASSED_OVER_MAX as usize + 1);
+                            }
+                            asks[index].sizes.push_back(bytes);
+                            admission.wait(index, NOW);
+                        }
+                    }
+                }
+                // What has begun ends: one command in most steps, all of them in the end.
+                match step {
+                    Some((_, _, pick)) if pick % 8 == 0 || held.is_empty() => {}
+                    Some((_, _, pick)) => drop(held.swap_remove(usize::from(pick) % held.len())),
+                    None if held.is_empty() => break,
+                    None => drop(held.pop()),
+                }
+                admission.begin_turn();
+                admission.begin_tries();
+                while let Some(index) = admission.next_try() {
+                    let outcome = match asks[index].sizes.front() {
+                        None => Outcome::Nobody,
+                        Some(bytes) => match admission.grant(*bytes) {
+                            None => Outcome::Refused,
+                            Some(buffer) => {
+                                held.push(buffer);
+                                asks[index].sizes.pop_front();
+                                Outcome::Served { has_more: !asks[index].sizes.is_empty() }
+                            }
+                        },
+                    };
+                    let ahead = admission.waiting.len() - 1;
+                    admission.end_try(outcome, NOW);
+                    if let Outcome::Served { .. } = outcome {
+                        asks.iter_mut().for_each(|one| one.passed += 1);
+                        asks[index].passed = 0;
+                        asks[index].bound = (ahead + 1) * (PASSED_OVER_MAX as usize + 1);
+                    }
+                    for one in asks.iter_mut().filter(|one| one.sizes.is_empty()) {
+                        one.passed = 0;
+                    }
+                    prop_assert!(asks.iter().all(|one| one.passed <= one.bound), "for too long");
+                }
+            }
+            prop_assert!(asks.iter().all(|one| one.sizes.is_empty()), "not all were served");
+        }
+    }
+}
