@@ -26,7 +26,7 @@ pub struct BlockFactory {
     direct: bool,
     read_only: bool,
     shared: Arc<Shared>,
-    _claim: Arc<Claim>,
+    _claim: Claim,
 }
 
 impl BlockFactory {

@@ -16,7 +16,10 @@ use std::{
     fs::File,
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::Path,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     thread,
 };
 
@@ -26,14 +29,23 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(20);
 
 /// What is locked by this process.
-static CLAIMS: Mutex<Vec<Weak<Claim>>> = Mutex::new(Vec::new());
+static LOCKS: Mutex<Vec<Weak<Lock>>> = Mutex::new(Vec::new());
 
-/// A file that others are kept out of until the last handle on this is gone.
+/// A file that others are kept out of while it is claimed.
 #[derive(Debug)]
 pub(crate) struct Claim {
+    lock: Arc<Lock>,
+    shared: bool,
+}
+
+/// The lock that all claims of a file stand on.
+#[derive(Debug)]
+struct Lock {
     /// Holds the lock.
     file: Arc<File>,
     what: Identity,
+    /// Claims that are not shared. It changes while [`LOCKS`] is held.
+    exclusive: AtomicUsize,
 }
 
 /// Which file, whatever path led to it.
@@ -43,30 +55,50 @@ enum Identity {
     Block { device: u64 },
 }
 
-/// Claims an open file, together with everybody in this process who has claimed it.
-pub(crate) fn claim(path: &Path, file: &Arc<File>, shared: bool) -> Result<Arc<Claim>, OpenError> {
+/// Claims an open file, together with everybody in this process who has claimed it: exclusively
+/// while one of them wants it so.
+pub(crate) fn claim(path: &Path, file: &Arc<File>, shared: bool) -> Result<Claim, OpenError> {
     let what = identity(file).map_err(|error| OpenError::system("look at", path, error))?;
-    let mut claims = CLAIMS.lock().unwrap_or_else(PoisonError::into_inner);
-    claims.retain(|claim| claim.strong_count() > 0);
-    let known = claims.iter().filter_map(Weak::upgrade).find(|claim| claim.what == what);
-    let claim = known.unwrap_or_else(|| {
-        let claim = Arc::new(Claim { file: Arc::clone(file), what });
-        claims.push(Arc::downgrade(&claim));
-        claim
+    let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    locks.retain(|lock| lock.strong_count() > 0);
+    let known = locks.iter().filter_map(Weak::upgrade).find(|lock| lock.what == what);
+    let is_known = known.is_some();
+    let lock = known.unwrap_or_else(|| {
+        let exclusive = AtomicUsize::new(0);
+        let lock = Arc::new(Lock { file: Arc::clone(file), what, exclusive });
+        locks.push(Arc::downgrade(&lock));
+        lock
     });
-    match lock(&claim.file, shared) {
-        Ok(()) => Ok(claim),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::Invalid(format!(
-            "{} is in use by another process, perhaps another target (if both are meant to have \
-             it, give it the option `shared` in both)",
-            path.display()
-        ))),
-        Err(error) => {
-            log::warn!(
-                "{} cannot be locked ({error}): see to it that no other process writes to it",
+    let is_exclusive = lock.exclusive.load(Relaxed) > 0;
+    match if is_exclusive { Ok(()) } else { take(&lock.file, shared) } {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            // The kernel gives up the lock that was there before it tries another kind.
+            if is_known {
+                let _ = take(&lock.file, true);
+            }
+            return Err(OpenError::Invalid(format!(
+                "{} is in use by another process, perhaps another target (if both are meant to \
+                 have it, give it the option `shared` in both)",
                 path.display()
-            );
-            Ok(claim)
+            )));
+        }
+        Err(error) => log::warn!(
+            "{} cannot be locked ({error}): see to it that no other process writes to it",
+            path.display()
+        ),
+    }
+    lock.exclusive.fetch_add(usize::from(!shared), Relaxed);
+    Ok(Claim { lock, shared })
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_last = !self.shared && self.lock.exclusive.fetch_sub(1, Relaxed) == 1;
+        if was_last && Arc::strong_count(&self.lock) > 1 {
+            // Those that are left share it.
+            let _ = take(&self.lock.file, true);
         }
     }
 }
@@ -79,7 +111,7 @@ fn identity(file: &File) -> std::io::Result<Identity> {
     })
 }
 
-fn lock(file: &File, shared: bool) -> Result<(), Errno> {
+fn take(file: &File, shared: bool) -> Result<(), Errno> {
     let operation = match shared {
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,
@@ -143,5 +175,25 @@ mod tests {
         assert!(other.try_lock().is_err());
         drop(claimed);
         other.try_lock().unwrap();
+    }
+
+    #[test]
+    fn a_shared_claim_leaves_this_processs_exclusive_lock() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path();
+        let other = as_another(path);
+        let exclusive = claim(path, &open(path), false).unwrap();
+        let shared = claim(path, &open(path), true).expect("the same process");
+        assert!(other.try_lock_shared().is_err(), "it is locked exclusively still");
+        drop(exclusive);
+        assert!(other.try_lock().is_err());
+        other.try_lock_shared().expect("only the shared claim is left");
+        assert!(claim(path, &open(path), false).is_err(), "others read it");
+        other.unlock().unwrap();
+        assert!(other.try_lock().is_err(), "the shared claim still stands");
+        let again = claim(path, &open(path), false).expect("nobody else has it");
+        assert!(other.try_lock_shared().is_err());
+        drop((shared, again));
+        other.try_lock().expect("it is free");
     }
 }

@@ -53,7 +53,7 @@ pub struct FileFactory {
     direct: bool,
     read_only: bool,
     shared: Arc<Shared>,
-    _claim: Arc<Claim>,
+    _claim: Claim,
 }
 
 impl FileFactory {

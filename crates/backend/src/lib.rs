@@ -50,4 +50,4 @@ pub use failure::{Direction, Failure, ParseFailureError};
 pub use fault::{Effect, FaultRule};
 pub use geometry::{Capabilities, Geometry, is_block_size};
 pub use request::{Completion, Operation, OperationKind, Request};
-pub use spec::{BLOCK_BYTES_DEFAULT, DeviceSpec, ParseSpecError};
+pub use spec::{BLOCK_BYTES_DEFAULT, DeviceSpec, ParseSpecError, nearest, split_path};

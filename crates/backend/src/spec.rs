@@ -16,7 +16,8 @@
 //! around them `delay:read=50us,write=1ms:DEVICE` and `fault:RULE;RULE…:DEVICE` with rules such as
 //! `operation=write,nth=3,effect=media-write`. Options follow after commas: `block=512` (bytes),
 //! and of a file `size=1GiB` (create it, or let it grow to that), `direct=on|off`, `read-only`; and
-//! `shared` of what other processes may write to, too.
+//! `shared` of what other processes may write to, too. A comma that belongs to a path is written
+//! twice: `file:/a,,b.img,read-only`.
 
 use crate::{
     DeviceFactory, Effect, FaultRule, OpenError, OperationKind,
@@ -147,17 +148,17 @@ impl DeviceSpec {
 
     /// Reads `PATH[,size=SIZE][,block=BYTES][,direct=on|off][,read-only][,shared]`.
     pub fn file(text: &str) -> Result<Self, ParseSpecError> {
-        let keys = ["size", "block", "direct", "read-only", "shared"];
-        let (path, options) = path_and_options(text, &keys)?;
+        let (path, options) = checked_path(text)?;
         let (mut create_bytes, mut block_bytes, mut direct) = (None, None, None);
         let (mut read_only, mut shared) = (false, false);
-        for (key, value) in options {
+        for (key, value) in pairs(options) {
             match key {
                 "size" => create_bytes = Some(size(value)?),
                 "block" => block_bytes = Some(block_size(value)?),
                 "direct" => direct = Some(switch(value)?),
+                "read-only" => read_only = switch(value)?,
                 "shared" => shared = switch(value)?,
-                _ => read_only = switch(value)?,
+                _ => return Err(unknown(key, "size, block, direct, read-only, shared")),
             }
         }
         Ok(Self::File { path, create_bytes, block_bytes, direct, read_only, shared })
@@ -165,12 +166,13 @@ impl DeviceSpec {
 
     /// Reads `PATH[,read-only][,shared]`.
     pub fn block(text: &str) -> Result<Self, ParseSpecError> {
-        let (path, options) = path_and_options(text, &["read-only", "shared"])?;
+        let (path, options) = checked_path(text)?;
         let (mut read_only, mut shared) = (false, false);
-        for (key, value) in options {
+        for (key, value) in pairs(options) {
             match key {
+                "read-only" => read_only = switch(value)?,
                 "shared" => shared = switch(value)?,
-                _ => read_only = switch(value)?,
+                _ => return Err(unknown(key, "read-only, shared")),
             }
         }
         Ok(Self::Block { path, read_only, shared })
@@ -229,7 +231,7 @@ impl fmt::Display for DeviceSpec {
             Self::Memory { bytes, block_bytes } => sized(f, "memory", *bytes, *block_bytes),
             Self::Null { bytes, block_bytes } => sized(f, "null", *bytes, *block_bytes),
             Self::File { path, create_bytes, block_bytes, direct, read_only, shared } => {
-                write!(f, "file:{}", path.display())?;
+                write!(f, "file:{}", with_commas_twice(path))?;
                 if let Some(bytes) = create_bytes {
                     write!(f, ",size={}", bytes::exact(*bytes))?;
                 }
@@ -243,7 +245,7 @@ impl fmt::Display for DeviceSpec {
                 f.write_str(if *shared { ",shared" } else { "" })
             }
             Self::Block { path, read_only, shared } => {
-                write!(f, "block:{}", path.display())?;
+                write!(f, "block:{}", with_commas_twice(path))?;
                 f.write_str(if *read_only { ",read-only" } else { "" })?;
                 f.write_str(if *shared { ",shared" } else { "" })
             }
@@ -345,28 +347,30 @@ fn sized(text: &str) -> Result<(u64, u32), ParseSpecError> {
     Ok((bytes, block_bytes))
 }
 
-type PathAndOptions<'a> = (PathBuf, Vec<(&'a str, &'a str)>);
-
-/// A path may hold commas: only what ends the text and is an option is one.
-fn path_and_options<'a>(
-    text: &'a str,
-    keys: &[&str],
-) -> Result<PathAndOptions<'a>, ParseSpecError> {
-    let mut path = text;
-    let mut options = Vec::new();
-    while let Some((rest, option)) = path.rsplit_once(',') {
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        if !keys.contains(&key) {
-            break;
-        }
-        options.push((key, value));
-        path = rest;
+/// A path and the options behind it. A comma that belongs to the path is written twice.
+pub fn split_path(text: &str) -> (PathBuf, &str) {
+    let mut path = String::new();
+    let mut rest = text;
+    while let Some((part, behind)) = rest.split_once(',') {
+        path.push_str(part);
+        let Some(behind) = behind.strip_prefix(',') else { return (path.into(), behind) };
+        path.push(',');
+        rest = behind;
     }
-    if path.is_empty() {
+    path.push_str(rest);
+    (path.into(), "")
+}
+
+fn checked_path(text: &str) -> Result<(PathBuf, &str), ParseSpecError> {
+    let (path, options) = split_path(text);
+    if path.as_os_str().is_empty() {
         return Err(ParseSpecError("a path is missing".to_owned()));
     }
-    options.reverse();
-    Ok((PathBuf::from(path), options))
+    Ok((path, options))
+}
+
+fn with_commas_twice(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
 }
 
 fn fault_rule(text: &str) -> Result<FaultRule, ParseSpecError> {
@@ -418,7 +422,31 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn unknown(key: &str, known: &str) -> ParseSpecError {
-    ParseSpecError(format!("{key:?} is no option here (there are {known})"))
+    let meant = nearest(key, known.split(", "))
+        .map_or(String::new(), |known| format!(", did you mean {known}?"));
+    let comma = if known.contains("shared") { "; a comma in a path is written \",,\"" } else { "" };
+    ParseSpecError(format!("{key:?} is no option here{meant} (there are {known}{comma})"))
+}
+
+/// The known word from which an unknown one differs least, if that is by less than half.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let edits = known.into_iter().map(|known| (edits(word, known), known));
+    edits.filter(|(edits, known)| 2 * edits < known.len()).min().map(|(_, known)| known)
+}
+
+/// How many characters have to be put in, taken out or replaced (Levenshtein's distance).
+fn edits(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (above, mine) in from.chars().enumerate() {
+        let mut diagonal = above;
+        row[0] = above + 1;
+        for (at, theirs) in to.chars().enumerate() {
+            let replaced = diagonal + usize::from(mine != theirs);
+            diagonal = row[at + 1];
+            row[at + 1] = replaced.min(diagonal + 1).min(row[at] + 1);
+        }
+    }
+    row[row.len() - 1]
 }
 
 fn size(text: &str) -> Result<u64, ParseSpecError> {
@@ -458,14 +486,14 @@ mod tests {
         let small = DeviceSpec::Null { bytes: 1 << 40, block_bytes: 512 };
         assert_eq!(DeviceSpec::null("1TiB,block=512"), Ok(small));
         let file = DeviceSpec::File {
-            path: "/a,b=c,x".into(),
+            path: "/a,b=c,x,".into(),
             create_bytes: Some(512 << 20),
             block_bytes: Some(4096),
             direct: Some(false),
             read_only: true,
             shared: true,
         };
-        let text = "/a,b=c,x,size=512M,block=4k,direct=off,read-only,shared";
+        let text = "/a,,b=c,,x,,,size=512M,block=4k,direct=off,read-only,shared";
         assert_eq!(DeviceSpec::file(text), Ok(file));
         let block = DeviceSpec::Block { path: "/dev/sdb".into(), read_only: false, shared: true };
         assert_eq!(DeviceSpec::block("/dev/sdb,shared"), Ok(block.clone()));
@@ -528,6 +556,24 @@ mod tests {
         }
         let deep = "delay::".repeat(100_000) + "memory:1G";
         assert!(parse(&deep).is_err());
+    }
+
+    #[test]
+    fn an_unknown_option_is_told_with_the_nearest() {
+        for (text, told) in [
+            ("file:/x,readonly,size=1M", "\"readonly\" is no option here, did you mean read-only?"),
+            ("file:/x,sized=1M", "did you mean size?"),
+            ("file:/x,ro", "\"ro\" is no option here (there are size, block, direct, read-only"),
+            ("file:/a,b.img", "a comma in a path is written \",,\""),
+            ("block:/dev/sdb,share", "did you mean shared?"),
+            ("memory:1G,blocks=512", "did you mean block?"),
+            ("delay:reads=1ms:memory:1G", "did you mean read?"),
+            ("fault:operations=read:memory:1G", "did you mean operation?"),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+        assert_eq!((edits("", "abc"), edits("abc", ""), edits("kitten", "sitting")), (3, 3, 3));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! `weft bench`.
 
 use std::{
-    path::PathBuf,
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -18,6 +20,7 @@ use weft_reactor::DriverKind;
 
 use crate::{
     connection::{Connection, NamespaceChoice, pick},
+    destroy,
     failure::Failure,
     output::{self, Format, LiveLine},
     place::{self, Place},
@@ -51,6 +54,10 @@ pub(crate) struct Options {
     /// Write the JSON to this file as well.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// The data there may be destroyed: a file or block device of this machine that the job writes
+    /// to, by its name. What this run creates, and a namespace across the network, need it not.
+    #[arg(long, value_name = "PATH")]
+    yes_destroy: Vec<String>,
     /// No live line.
     #[arg(long)]
     quiet: bool,
@@ -294,6 +301,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let first = options.load.job();
     let second = options.beside.map(|beside| beside.job(&first));
     let jobs: Vec<Job> = std::iter::once(first).chain(second).collect();
+    let output = options.output.as_deref().map(Output::open).transpose()?;
     let driven = open(options, &jobs)?;
     // A thousand connections are more descriptors than some are given; what is missing then is told
     // by the connection that cannot be had.
@@ -316,8 +324,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     live.clear();
     let results = results.map_err(|error| Failure::Because(format!("{}: {error}", driven.name)))?;
     let results: Vec<(&Job, &RunResult)> = jobs.iter().zip(&results).collect();
-    report(options, &driven.name, &results)?;
+    report(options, &driven.name, &results, output)?;
     let closed = driven.close();
+    if results.iter().any(|(_, result)| result.interrupted) {
+        return Err(Failure::Exit(signals::INTERRUPTED));
+    }
     if let Some((_, failed)) = results.iter().find(|(_, result)| result.failed()) {
         output::complain(&format!("weft bench: {}", fault(failed)));
         return Err(Failure::Told);
@@ -326,7 +337,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 fn open(options: &Options, jobs: &[Job]) -> Result<Driven, Failure> {
-    match options.connection.place()? {
+    let place = options.connection.place()?;
+    if let Place::Local(spec) = &place
+        && jobs.iter().any(|job| job.pattern.writes())
+    {
+        destroy::allow("job", destroy::existing(spec).as_slice(), &options.yes_destroy)?;
+    }
+    match place {
         Place::Local(spec) if options.loopback => {
             let driver = jobs.first().map(|job| job.driver).unwrap_or_default();
             let target = TargetWithin::serve(&spec, driver).map_err(Failure::Because)?;
@@ -354,19 +371,44 @@ fn remote(options: &Options, id: TransportId, jobs: &[Job]) -> Result<Driven, Fa
     Driven::remote(&host, options.namespace.nsid())
 }
 
-fn report(options: &Options, name: &str, results: &[(&Job, &RunResult)]) -> Result<(), Failure> {
-    let json = || fio::reports(results, name, time_of_day());
-    if let Some(path) = &options.output {
-        let text = format!("{:#}\n", json());
-        std::fs::write(path, text)
-            .map_err(|error| Failure::io("write", &path.display(), &error))?;
-    }
-    match options.output_format {
+fn report(
+    options: &Options,
+    name: &str,
+    results: &[(&Job, &RunResult)],
+    output: Option<Output>,
+) -> Result<(), Failure> {
+    let json = fio::reports(results, name, time_of_day());
+    let printed = match options.output_format {
         Format::Human => {
             let texts = results.iter().map(|(job, result)| human::result(job, name, result));
             output::print(&texts.collect::<String>())
         }
-        Format::Json => output::print_json(&json()),
+        Format::Json => output::print_json(&json),
+    };
+    output.map_or(Ok(()), |output| output.write(&format!("{json:#}\n")))?;
+    printed
+}
+
+/// The file of `--output`: opened before the run, so that one that cannot be written ends the run
+/// before it begins. What it held stays until there is a result.
+struct Output<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Output<'a> {
+    fn open(path: &'a Path) -> Result<Self, Failure> {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| Failure::io("write", &path.display(), &error))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(mut self, text: &str) -> Result<(), Failure> {
+        let is_file = self.file.metadata().is_ok_and(|found| found.is_file());
+        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        emptied
+            .and_then(|()| self.file.write_all(text.as_bytes()))
+            .map_err(|error| Failure::io("write", &self.path.display(), &error))
     }
 }
 

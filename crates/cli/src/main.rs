@@ -20,6 +20,7 @@ mod arguments;
 mod bench;
 mod compare;
 mod connection;
+mod destroy;
 mod discover;
 mod failure;
 mod fields;

@@ -33,9 +33,9 @@ impl FromStr for Place {
             return text.parse().map(Self::Local).map_err(|error| format!("{error}"));
         }
         // `disk.img` is a path where there is such a file; `./disk.img` is one anyway.
-        let is_there = text.split(',').next().is_some_and(|path| Path::new(path).is_file());
-        if is_there || ["/", "./", "../"].iter().any(|start| text.starts_with(start)) {
-            return local_path(text).map(Self::Local);
+        let (path, _) = weft_backend::split_path(text);
+        if path.is_file() || ["/", "./", "../"].iter().any(|start| text.starts_with(start)) {
+            return local_path(text, &path).map(Self::Local);
         }
         if let Some(kind) = ["memory", "null"].iter().find(|kind| text == **kind) {
             return Err(format!("{text:?} needs a size, like {kind}:1GiB"));
@@ -53,12 +53,14 @@ impl FromStr for Place {
 }
 
 /// A path with options leads to a block device or to a file, whichever is there.
-fn local_path(text: &str) -> Result<DeviceSpec, String> {
+fn local_path(text: &str, path: &Path) -> Result<DeviceSpec, String> {
     use std::os::unix::fs::FileTypeExt;
-    let file = DeviceSpec::file(text).map_err(|error| error.to_string())?;
-    let path = file.path().unwrap_or(Path::new(text));
+    if path.extension().is_some_and(|extension| extension == "fio") {
+        return Err(format!("{text} is a job file, not a device (use file:{text} if it is one)"));
+    }
     let block = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-    if block { DeviceSpec::block(text).map_err(|error| error.to_string()) } else { Ok(file) }
+    let parsed = if block { DeviceSpec::block(text) } else { DeviceSpec::file(text) };
+    parsed.map_err(|error| error.to_string())
 }
 
 /// A local device, opened.

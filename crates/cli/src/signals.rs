@@ -17,7 +17,7 @@ use signal_hook::{
 };
 
 /// The exit code of a program that a signal ended early, as shells count it.
-const INTERRUPTED: i32 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// What somebody wants of a program that serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) fn wishes() -> io::Result<(Sender<Wish>, Receiver<Wish>)> {
         for signal in signals.forever() {
             let wanted = if signal == SIGHUP { Wish::Reload } else { Wish::Stop };
             if wanted == Wish::Stop && std::mem::replace(&mut stopping, true) {
-                std::process::exit(INTERRUPTED);
+                std::process::exit(INTERRUPTED.into());
             }
             if wish.send(wanted).is_err() {
                 return;
@@ -65,7 +65,7 @@ pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The order matters: the first signal must not find the flag raised by itself.
-        flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
+        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)

@@ -1,7 +1,6 @@
 //! `weft study`: experiments as data, run here or against targets elsewhere.
 
 mod child;
-mod destroy;
 mod list;
 mod progress;
 mod run;

@@ -48,5 +48,10 @@ pub const SPIN_BEFORE_DUE: Duration = Duration::from_micros(60);
 /// How long requests in flight may take after the end before the run is given up as stuck.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How much longer than the slowest request requests may take after the end before those end that
+/// no device works on: that wait for the connection to a lost controller, say. A controller takes
+/// less than that to come back where it comes back at once.
+pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// A percentile is resolved if so many samples lie beyond it.
 pub const SAMPLES_BEYOND: f64 = 10.0;

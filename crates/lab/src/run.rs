@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::AtomicBool,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread,
@@ -176,7 +176,7 @@ pub fn run_beside(
     let second = Some((beside, &plan_beside));
     let mut result = run_planned((job, &plan), second, factory, stop, &mut Windows(observe))?;
     let lanes = result.lanes.split_off(job.copies as usize);
-    let beside = RunResult { lanes, driver: result.driver, elapsed: result.elapsed };
+    let beside = RunResult { lanes, ..result };
     Ok((result, beside))
 }
 
@@ -251,6 +251,7 @@ fn gather(
         }
     }
     moments.end(onlooker);
+    result.interrupted = setup.stop.load(Ordering::Relaxed);
     gathered.sort_by_key(|(lane, _, _)| *lane);
     result.lanes = gathered.into_iter().map(|(_, worker, result)| (worker, result)).collect();
     Ok(result)

@@ -160,6 +160,8 @@ pub struct RunResult {
     pub elapsed: Duration,
     /// The driver that the reactors used.
     pub driver: &'static str,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
 }
 
 impl RunResult {

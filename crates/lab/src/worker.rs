@@ -18,7 +18,10 @@ use self::lane::Lane;
 use crate::{
     histogram::Latency,
     job::{Job, Plan, Polling},
-    limits::{DRAIN_TIMEOUT, POOL_BYTES_SPARE, SPIN_BEFORE_DUE, TURNS_WITHOUT_POLL, WINDOW},
+    limits::{
+        DRAIN_TIMEOUT, POOL_BYTES_SPARE, RECONNECT_TIMEOUT, SPIN_BEFORE_DUE, TURNS_WITHOUT_POLL,
+        WINDOW,
+    },
     run::{Phase, Setup},
     statistics::LaneResult,
     usage::Usage,
@@ -223,10 +226,12 @@ impl<'a> Worker<'a> {
             }
             if self.dispatch() {
                 tell(News::Window(Box::new(self.window())));
-                if self.is_stuck(ns(self.reactor.now())) {
+                let now_ns = ns(self.reactor.now());
+                if self.lanes.iter().any(|lane| lane.is_stuck(now_ns, ns(DRAIN_TIMEOUT))) {
                     self.lanes.iter_mut().for_each(Lane::give_up);
                     break;
                 }
+                self.close_stuck(now_ns);
             }
         }
         self.end_counting();
@@ -379,8 +384,15 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn is_stuck(&self, now_ns: u64) -> bool {
-        self.lanes.iter().any(|lane| lane.is_stuck(now_ns, ns(DRAIN_TIMEOUT)))
+    /// Closes the devices of lanes that wait for too long: the requests that such a device does
+    /// not work on end then.
+    fn close_stuck(&mut self, now_ns: u64) {
+        for (lane, has_news) in self.lanes.iter_mut().zip(&mut self.news) {
+            if lane.is_stuck(now_ns, ns(RECONNECT_TIMEOUT) + lane.slowest_ns()) {
+                lane.close(&mut self.reactor);
+                *has_news = true;
+            }
+        }
     }
 
     /// Closes the devices and waits, within reason, for what they still hold.

@@ -22,9 +22,10 @@ use weft_lab::{
     },
 };
 
-use super::{child::Children, destroy, progress::Shown, summary};
+use super::{child::Children, progress::Shown, summary};
 use crate::{
     bench::{Driver, time, time_of_day},
+    destroy,
     failure::Failure,
     output::{self, Format},
     place::Place,
@@ -248,7 +249,7 @@ impl Session<'_> {
         let precondition = self.how.precondition || self.plan.precondition && local.is_some();
         if expand(&self.plan, &means, &only).steps().any(|step| step.missing().is_none()) {
             let at_risk = destroy::at_risk(&self.plan, precondition, local.as_ref(), &given);
-            destroy::allow(&at_risk, &self.how.yes_destroy)?;
+            destroy::allow("study", &at_risk, &self.how.yes_destroy)?;
         }
         let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
         let mut store = Store::open(&self.directory)

@@ -6,7 +6,8 @@ use serde_json::Value;
 #[test]
 fn local_devices_are_driven_on_both_drivers() {
     let folder = Folder::new("local");
-    let file = format!("file:{},size=4MiB", text(&folder.path("disk.img")));
+    let path = folder.path("disk.img");
+    let file = format!("file:{},size=4MiB", text(&path));
     for driver in DRIVERS {
         for device in ["memory:4MiB", "null:1TiB,block=512", &file] {
             let load = ["--rw", "randread", "--iodepth", "4", "--io-size", "1MiB"];
@@ -17,6 +18,7 @@ fn local_devices_are_driven_on_both_drivers() {
             assert_eq!(read["total_ios"], 256);
         }
         let verify = ["bench", &file, "--rw", "randwrite", "--verify", "crc32c", "--iodepth", "8"];
+        let verify = [&verify[..], &["--yes-destroy", text(&path)]].concat();
         assert!(weft(driver, verify).text().contains(" 0 wrong"));
     }
 }

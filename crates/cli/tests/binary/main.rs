@@ -3,6 +3,7 @@
 mod control;
 mod faults;
 mod look;
+mod safety;
 mod serve;
 mod study;
 mod weft;

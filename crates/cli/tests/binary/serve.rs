@@ -460,7 +460,8 @@ fn bench_is_stopped_by_ctrl_c_and_still_reports() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, Signal::INT).expect("the process is there");
     let output = child.wait_with_output().expect("the binary");
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.status.code(), Some(130));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(report["jobs"][0]["read"]["total_ios"].as_u64() > Some(0));
+    assert_eq!(report["jobs"][0]["weft_interrupted"], true);
 }

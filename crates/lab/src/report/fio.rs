@@ -110,6 +110,9 @@ fn entry(
             });
             fields.insert("weft_verify".to_owned(), verify);
         }
+        if result.interrupted {
+            fields.insert("weft_interrupted".to_owned(), json!(true));
+        }
         fields.insert("weft_driver".to_owned(), json!(result.driver));
     }
     entry

@@ -49,6 +49,12 @@ pub fn result(job: &Job, device: &str, result: &RunResult) -> String {
             line(format_args!("    and {more} more"));
         }
     }
+    if result.interrupted {
+        let seconds = result.elapsed.as_secs_f64();
+        line(format_args!(
+            "  interrupted after {seconds:.1} s: this is what was measured until then"
+        ));
+    }
     if let Some(error) = &total.error {
         line(format_args!("  error : {error}"));
     }

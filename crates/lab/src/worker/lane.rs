@@ -271,6 +271,12 @@ impl Lane {
             && now_ns.saturating_sub(since_ns) > patience_ns
     }
 
+    /// The longest that a request took while it counted.
+    pub(super) fn slowest_ns(&self) -> u64 {
+        let of = |result: &DirectionResult| result.latency.max_ns();
+        of(&self.result.read).max(of(&self.result.write))
+    }
+
     /// Ends a lane whose device does not answer any more.
     pub(super) fn give_up(&mut self) {
         let stuck = self.slots.len() - self.free.len();

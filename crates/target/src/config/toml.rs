@@ -381,7 +381,10 @@ impl NamespaceKeys {
 
 /// What the TOML reader found, in our form: its line, the key on that line, its message.
 fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
-    let message = error.message().trim().replace('\n', ", ");
+    let mut message = error.message().trim().replace('\n', ", ");
+    if let Some(known) = nearest_field(&message) {
+        message = format!("{message}; did you mean `{known}`?");
+    }
     let span = error.span().filter(|span| span.start <= text.len());
     let Some(span) = span else {
         return ConfigError::new("", message).remedy("docs/config.toml shows every key");
@@ -393,6 +396,12 @@ fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
     ConfigError::new(key, message)
         .remedy("docs/config.toml shows every key")
         .on_line(Some(line_at(text, start)))
+}
+
+/// The nearest of the fields that a message about an unknown one lists.
+fn nearest_field(message: &str) -> Option<&str> {
+    let mut quoted = message.strip_prefix("unknown field `")?.split('`').step_by(2);
+    weft_backend::nearest(quoted.next()?, quoted)
 }
 
 fn line_at(text: &str, offset: usize) -> usize {

@@ -1,4 +1,4 @@
-//! Data that is not ours is destroyed only by those who said so, by its name.
+//! Data that this program did not create is destroyed only if the user named it.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -12,7 +12,7 @@ use weft_lab::{
 use crate::{failure::Failure, output};
 
 /// What a study would destroy: the names under which it was given.
-pub(super) fn at_risk(
+pub(crate) fn at_risk(
     plan: &Plan,
     precondition: bool,
     local: Option<&DeviceSpec>,
@@ -21,9 +21,16 @@ pub(super) fn at_risk(
     if !precondition && !writes(plan) {
         return Vec::new();
     }
-    let path = local.and_then(DeviceSpec::path).filter(|path| path.exists());
-    let device = path.map(|path| path.display().to_string());
-    device.into_iter().chain(given.iter().map(|given| given.address.to_string())).collect()
+    local
+        .and_then(existing)
+        .into_iter()
+        .chain(given.iter().map(|given| given.address.to_string()))
+        .collect()
+}
+
+/// The path of a device of this machine that was there before this program used it.
+pub(crate) fn existing(device: &DeviceSpec) -> Option<String> {
+    device.path().filter(|path| path.exists()).map(|path| path.display().to_string())
 }
 
 /// Whether any of its cells writes.
@@ -35,19 +42,19 @@ fn writes(plan: &Plan) -> bool {
 }
 
 /// Goes on if everything at risk was named, by option or, on a terminal, now.
-pub(super) fn allow(at_risk: &[String], named: &[String]) -> Result<(), Failure> {
+pub(crate) fn allow(who: &str, at_risk: &[String], named: &[String]) -> Result<(), Failure> {
     for what in at_risk {
         if named.contains(what) {
             continue;
         }
         if !io::stdin().is_terminal() {
             return Err(Failure::Because(format!(
-                "this study writes to {what} and destroys what is there; if that is meant, say \
+                "this {who} writes to {what} and destroys what is there; if that is meant, say \
                  --yes-destroy {what}"
             )));
         }
         output::complain(&format!(
-            "This study writes to {what} and destroys what is there.\nType its name to go on:"
+            "This {who} writes to {what} and destroys what is there.\nType its name to go on:"
         ));
         let mut line = String::new();
         io::stdin()
@@ -99,7 +106,7 @@ mod tests {
     #[test]
     fn what_was_named_is_allowed() {
         let disk = "/dev/sdx".to_owned();
-        assert!(allow(&[], &[]).is_ok());
-        assert!(allow(std::slice::from_ref(&disk), std::slice::from_ref(&disk)).is_ok());
+        assert!(allow("study", &[], &[]).is_ok());
+        assert!(allow("study", std::slice::from_ref(&disk), std::slice::from_ref(&disk)).is_ok());
     }
 }

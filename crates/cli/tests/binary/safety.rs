@@ -1,0 +1,148 @@
+//! What a measurement must not do: destroy what nobody named, lose its result, outlast its target.
+
+use std::{fs, path::Path, process::Stdio};
+
+use rustix::process::Signal;
+
+use crate::weft::{Folder, Target, command, text, weft};
+
+/// A megabyte that somebody still needs.
+fn precious(folder: &Folder, name: &str) -> std::path::PathBuf {
+    folder.write(name, vec![0x5a; 1 << 20])
+}
+
+fn is_untouched(path: &Path) -> bool {
+    fs::read(path).expect("the file").iter().all(|byte| *byte == 0x5a)
+}
+
+#[test]
+fn bench_writes_to_no_file_that_was_not_named() {
+    let folder = Folder::new("named");
+    let disk = precious(&folder, "disk.img");
+    let name = text(&disk);
+    let delayed = format!("delay:write=1us:file:{name}");
+    for load in [
+        &[name, "--rw", "write"][..],
+        &[name, "--rw", "randwrite", "--verify", "crc32c"],
+        &[name, "--rw", "rw", "--loopback"],
+        &[name, "--rw", "read", "--beside", "rw=randrw"],
+        &[&delayed, "--rw", "randwrite"],
+        &[name, "--rw", "write", "--yes-destroy", "/dev/null"],
+    ] {
+        let words = [&["bench"], load, &["--io-size", "64KiB", "--quiet"]].concat();
+        let fault = weft("epoll", &words).fault();
+        assert!(fault.contains(&format!("--yes-destroy {name}")), "{words:?}: {fault}");
+        assert!(is_untouched(&disk), "{words:?}");
+    }
+    let load = ["--rw", "write", "--io-size", "64KiB", "--quiet"];
+    weft(
+        "epoll",
+        [&["bench", name, "--rw", "read", "--io-size", "64KiB"][..], &["--quiet"]].concat(),
+    )
+    .text();
+    weft("epoll", [&["bench", name, "--yes-destroy", name], &load[..]].concat()).text();
+    assert!(!is_untouched(&disk));
+    let fresh = format!("{},size=1MiB", text(&folder.path("fresh.img")));
+    weft("epoll", [&["bench", &fresh], &load[..]].concat()).text();
+}
+
+#[test]
+fn a_job_file_is_no_device() {
+    let folder = Folder::new("job-file");
+    let job = precious(&folder, "nightly.fio");
+    let name = text(&job);
+    for named in [&["--yes-destroy", name][..], &[]] {
+        let load = ["bench", name, "--rw", "randwrite", "--io-size", "64KiB", "--quiet"];
+        let fault = weft("epoll", [&load[..], named].concat()).fault();
+        assert!(fault.contains("job file"), "{fault}");
+        assert!(is_untouched(&job));
+    }
+}
+
+#[test]
+fn a_misspelt_option_makes_no_file() {
+    let folder = Folder::new("misspelt");
+    let disk = precious(&folder, "disk.img");
+    let there = || fs::read_dir(folder.path("")).expect("the folder").count();
+    let spec = format!("{},readonly,size=1MiB", text(&disk));
+    let device = format!("file:{spec}");
+    let toml = "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n\
+                [[subsystem.namespace]]\n";
+    let in_text = folder.write("text.toml", format!("{toml}device = \"{device}\"\n"));
+    let path = format!("{toml}file = \"{}\"\nreadonly = true\n", text(&disk));
+    let in_key = folder.write("key.toml", path);
+    let before = there();
+    for words in [
+        &["target", "--file", &spec][..],
+        &["target", "--device", &device],
+        &["target", "--config", text(&in_text)],
+        &["target", "--config", text(&in_key)],
+        &["bench", &device],
+        &["bench", &spec],
+        &["study", "run", "size-sweep", "--local", &device, "--out", text(&folder.path("out"))],
+    ] {
+        let mut said = weft("epoll", words).stderr;
+        said.retain(|character| character != '`');
+        assert!(said.contains("readonly") && said.contains("did you mean read-only"), "{said}");
+        assert_eq!(there(), before, "{words:?}");
+    }
+    assert!(is_untouched(&disk));
+}
+
+#[test]
+fn a_comma_in_a_path_is_written_twice() {
+    let folder = Folder::new("comma");
+    let disk = precious(&folder, "a,b.img");
+    let once = weft("epoll", ["bench", text(&disk)]).fault();
+    assert!(once.contains("\"b.img\"") && once.contains("\",,\""), "{once}");
+    let twice = text(&disk).replace(',', ",,");
+    for device in [twice.clone(), format!("file:{twice},read-only")] {
+        weft("epoll", ["bench", &device, "--io-size", "64KiB", "--quiet"]).text();
+    }
+    assert!(is_untouched(&disk));
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_told_before_the_run() {
+    let folder = Folder::new("unwritable");
+    let disk = folder.path("disk.img");
+    let device = format!("file:{},size=1MiB", text(&disk));
+    let output = folder.path("missing/result.json");
+    let load = ["bench", &device, "--rw", "write", "--io-size", "64KiB", "--quiet"];
+    let fault = weft("epoll", [&load[..], &["--output", text(&output)]].concat()).fault();
+    assert!(fault.contains(text(&output)), "{fault}");
+    assert!(!disk.exists(), "nothing had begun");
+    // What an earlier run has left is there until there is something in its place.
+    let kept = folder.write("result.json", "earlier\n");
+    let none = ["bench", "file:/no/such/file", "--output", text(&kept)];
+    weft("epoll", none).fault();
+    assert_eq!(fs::read_to_string(&kept).expect("the result"), "earlier\n");
+    weft("epoll", [&load[..], &["--output", text(&kept)]].concat()).text();
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(&kept).expect("a result")).expect("JSON");
+    assert_eq!(json["jobs"][0]["write"]["io_bytes"], 64 << 10);
+    let full = weft("epoll", ["bench", "null:1GiB", "--io-size", "64KiB", "--output", "/dev/full"]);
+    assert_eq!(full.code, Some(1));
+    let shown = String::from_utf8_lossy(&full.stdout);
+    assert!(full.stderr.contains("/dev/full") && shown.contains("read  :"), "{shown}");
+}
+
+#[test]
+fn a_bench_ends_with_its_target() {
+    for (depth, more) in [("1", &[][..]), ("32", &["--rw", "randwrite", "--verify", "crc32c"])] {
+        let target = Target::start("epoll", &["--memory", "16MiB"]);
+        let url = target.url(1);
+        let mut words = vec!["bench", &url, "--runtime", "2", "--iodepth", depth, "--quiet"];
+        words.extend(more);
+        let child = command("epoll").args(&words).stderr(Stdio::piped()).spawn();
+        let child = child.expect("the binary");
+        let reads =
+            || target.weft("log", 1, &["smart", "-o", "json"]).json()["host_read_commands"].clone();
+        while reads() == 0 {}
+        target.signal(Signal::KILL);
+        let ended = child.wait_with_output().expect("its end");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains("failed: gone"), "{said}");
+    }
+}
