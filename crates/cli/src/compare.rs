@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weft_lab::{
-    compare::{self, Answer, Compared, Comparison, Quantity, Question, Ranking},
+    compare::{self, Answer, Compared, Comparison, Parameters, Quantity, Ranking},
     report::human as shown,
     results,
 };
@@ -58,8 +58,8 @@ fn percent(text: &str) -> Result<f64, String> {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let load = |path: &Path| results::load(path).map_err(Failure::because);
     let (first, second) = (load(&options.first)?, load(&options.second)?);
-    let question = Question { margin: options.margin, confidence: options.confidence };
-    let comparison = compare::compare(&first, &second, question);
+    let parameters = Parameters { margin: options.margin, confidence: options.confidence };
+    let comparison = compare::compare(&first, &second, parameters);
     if comparison.cells.is_empty() {
         return Err(Failure::because("the two sets have no cell in common that has a result"));
     }

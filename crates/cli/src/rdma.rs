@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Why a device cannot be used, if it cannot.
-fn trouble(found: &io::Result<Found>) -> Option<String> {
+fn unusable_reason(found: &io::Result<Found>) -> Option<String> {
     match found {
         Err(error) => Some(format!("cannot be opened: {error}")),
         Ok(found) if !found.active => Some("its port is down".to_owned()),
@@ -58,7 +58,8 @@ fn human(devices: &[(String, io::Result<Found>)]) -> String {
     let columns = ["device", "kind", ">queue depth", ">reads", "invalidates", "usable"];
     let mut table = Table::new(&columns);
     for (name, found) in devices {
-        let usable = trouble(found).map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"));
+        let usable =
+            unusable_reason(found).map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"));
         let mut row = vec![name.clone()];
         match found {
             Ok(Found { attributes, .. }) => row.extend([
@@ -80,8 +81,8 @@ fn as_json(devices: &[(String, io::Result<Found>)]) -> Value {
         let attributes = found.as_ref().ok().map(|found| &found.attributes);
         json!({
             "device": name,
-            "usable": trouble(found).is_none(),
-            "trouble": trouble(found),
+            "usable": unusable_reason(found).is_none(),
+            "trouble": unusable_reason(found),
             "kind": attributes.map(|it| it.kind.to_string()),
             "queue_depth_max": attributes.map(|it| it.queue_depth_max),
             "queue_pairs_max": attributes.map(|it| it.queue_pairs_max),

@@ -13,7 +13,7 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use weft_lab::{
     environment,
-    study::{builtin, matrix::Means, plan::Plan},
+    study::{builtin, matrix::Capabilities, plan::Plan},
 };
 
 use crate::failure::Failure;
@@ -62,7 +62,7 @@ pub(crate) struct FirstLook {
 /// A study as this machine runs it by itself.
 fn plan_here(name: &str) -> Result<Plan, Failure> {
     let mut plan = plan(name)?;
-    if means().rdma {
+    if capabilities().rdma {
         plan.with_rdma();
     }
     Ok(plan)
@@ -85,11 +85,11 @@ fn plan(name: &str) -> Result<Plan, Failure> {
 }
 
 /// What there is to run studies with, when nothing is given.
-fn means() -> Means {
-    Means {
+fn capabilities() -> Capabilities {
+    Capabilities {
         cpus: environment::cpus(),
         own_target: true,
         rdma: environment::rdma_address().is_some(),
-        ..Means::default()
+        ..Capabilities::default()
     }
 }

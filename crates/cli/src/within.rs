@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use weft_backend::DeviceSpec;
 use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
-use weft_lab::study::launch::{Launched, Order};
+use weft_lab::study::launch::{StartedTarget, TargetSpec};
 use weft_reactor::DriverKind;
 use weft_rpc::{Address, Methods, Server, statistics::GetStatistics};
 use weft_target::{
@@ -24,7 +24,7 @@ pub(crate) struct TargetWithin {
 impl TargetWithin {
     /// Starts a target of one thread that serves a device as namespace 1.
     pub(crate) fn serve(device: &DeviceSpec, driver: DriverKind) -> Result<Self, String> {
-        Self::start(&Order {
+        Self::start(&TargetSpec {
             devices: vec![device.clone()],
             transport: Transport::Loopback,
             cpus: Vec::new(),
@@ -34,19 +34,19 @@ impl TargetWithin {
     }
 
     /// Starts a target that serves these devices as namespaces 1, 2 and so on.
-    pub(crate) fn start(order: &Order) -> Result<Self, String> {
+    pub(crate) fn start(spec: &TargetSpec) -> Result<Self, String> {
         let nqn = identity::fresh_nqn();
         let mut subsystem = Subsystem::new(nqn.clone());
-        let namespaces = (1..).zip(&order.devices);
+        let namespaces = (1..).zip(&spec.devices);
         subsystem.namespaces =
             namespaces.map(|(nsid, device)| Namespace::new(nsid, device.clone())).collect();
         let listen = Listen::loopback(SocketAddr::from(([127, 0, 0, 1], 0)));
         let mut config = Config {
             ports: vec![Port::new(1, listen)],
             subsystems: vec![subsystem],
-            cpus: order.cpus.clone(),
-            idle_poll: order.idle_poll.unwrap_or(IDLE_POLL_DEFAULT),
-            driver: order.driver,
+            cpus: spec.cpus.clone(),
+            idle_poll: spec.idle_poll.unwrap_or(IDLE_POLL_DEFAULT),
+            driver: spec.driver,
             ..Config::default()
         };
         config.limits.queue_entries = QUEUE_SIZE_MAX;
@@ -66,12 +66,12 @@ impl TargetWithin {
     }
 
     /// Has it tell its statistics at a socket, as targets elsewhere do.
-    pub(crate) fn tell(self, socket: PathBuf) -> Result<Telling, String> {
+    pub(crate) fn with_control(self, socket: PathBuf) -> Result<ControlledTarget, String> {
         let watch = self.target.as_ref().map(Target::watch).ok_or("the target has stopped")?;
         let methods = Methods::new().with::<GetStatistics>(move |()| Ok(statistics(&watch)));
         let server = Server::start(&Address::Unix(socket), methods)
             .map_err(|error| format!("cannot listen for control: {error}"))?;
-        Ok(Telling { target: self, server })
+        Ok(ControlledTarget { target: self, server })
     }
 
     /// Stops it in good order.
@@ -83,12 +83,12 @@ impl TargetWithin {
 
 /// A target that tells its statistics.
 #[derive(Debug)]
-pub(crate) struct Telling {
+pub(crate) struct ControlledTarget {
     target: TargetWithin,
     server: Server,
 }
 
-impl Launched for Telling {
+impl StartedTarget for ControlledTarget {
     fn address(&self) -> &TransportId {
         &self.target.address
     }

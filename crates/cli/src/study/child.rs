@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
 use weft_lab::environment;
-use weft_lab::study::launch::{Launched, Launcher, Order};
+use weft_lab::study::launch::{Launcher, StartedTarget, TargetSpec};
 use weft_reactor::DriverKind;
 use weft_rpc::Address;
 use weft_target::config::identity;
@@ -39,32 +39,32 @@ struct TargetProcess {
 }
 
 impl Launcher for Children {
-    fn launch(&self, order: &Order) -> Result<Box<dyn Launched>, String> {
+    fn launch(&self, spec: &TargetSpec) -> Result<Box<dyn StartedTarget>, String> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-study-{}-{number}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
-        if order.transport == Transport::Loopback {
-            return Ok(Box::new(TargetWithin::start(order)?.tell(socket)?));
+        if spec.transport == Transport::Loopback {
+            return Ok(Box::new(TargetWithin::start(spec)?.with_control(socket)?));
         }
         let program = std::env::current_exe()
             .map_err(|error| format!("cannot find this program: {error}"))?;
         let nqn = identity::fresh_nqn();
-        let listen = listen(order.transport)?;
+        let listen = listen(spec.transport)?;
         let mut command = Command::new(program);
         command
             .args(["target", "--listen", &listen, "--output-format", "json"])
             .args(["--stop-with-stdin", "--nqn", &nqn])
             .args(["--queue-size", &QUEUE_SIZE_MAX.to_string()])
             .args(["--control", &format!("unix:{}", socket.display())])
-            .args(["--driver", driver_name(order.driver)]);
-        for device in &order.devices {
+            .args(["--driver", driver_name(spec.driver)]);
+        for device in &spec.devices {
             command.args(["--device", &device.to_string()]);
         }
-        if !order.cpus.is_empty() {
-            let cpus: Vec<String> = order.cpus.iter().map(ToString::to_string).collect();
+        if !spec.cpus.is_empty() {
+            let cpus: Vec<String> = spec.cpus.iter().map(ToString::to_string).collect();
             command.args(["--cpus", &cpus.join(",")]);
         }
-        if let Some(idle_poll) = order.idle_poll {
+        if let Some(idle_poll) = spec.idle_poll {
             command.args(["--idle-poll", &weft_backend::duration::exact(idle_poll)]);
         }
         command.env("WEFT_LOG", std::env::var("WEFT_LOG").unwrap_or_else(|_| "warn".to_owned()));
@@ -78,12 +78,12 @@ impl Launcher for Children {
         let (traddr, port) = listening(&mut process.child)?;
         let id = TransportId::tcp(&traddr, Some(port)).map_err(|error| error.to_string())?;
         let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
-        process.address = TransportId { transport: order.transport, subnqn: Some(subnqn), ..id };
+        process.address = TransportId { transport: spec.transport, subnqn: Some(subnqn), ..id };
         Ok(Box::new(process))
     }
 }
 
-impl Launched for TargetProcess {
+impl StartedTarget for TargetProcess {
     fn address(&self) -> &TransportId {
         &self.address
     }

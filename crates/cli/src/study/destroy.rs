@@ -6,7 +6,7 @@ use weft_backend::DeviceSpec;
 use weft_lab::{
     Pattern,
     results::key,
-    study::{launch::Given, plan::Plan},
+    study::{launch::GivenTarget, plan::Plan},
 };
 
 use crate::{failure::Failure, output};
@@ -16,7 +16,7 @@ pub(super) fn at_risk(
     plan: &Plan,
     precondition: bool,
     local: Option<&DeviceSpec>,
-    given: &[Given],
+    given: &[GivenTarget],
 ) -> Vec<String> {
     if !precondition && !writes(plan) {
         return Vec::new();
@@ -76,7 +76,7 @@ mod tests {
         std::fs::write(&file, "precious").expect("a file");
         let name = file.display().to_string();
         let spec = DeviceSpec::file(&name).expect("a device");
-        let given = [Given {
+        let given = [GivenTarget {
             address: "nvme-tcp://192.0.2.1:4420/nqn.x".parse().expect("an address"),
             control: None,
         }];

@@ -28,14 +28,14 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
-    let means = super::means();
+    let capabilities = super::capabilities();
     let mut table = Table::new(&["NAME", "FROM", ">CELLS", ">HERE", ">TIME", ">QUICK", "TITLE"]);
     let mut all = Vec::new();
     for builtin in BUILTINS {
         let plan = super::plan_here(builtin.name)?;
         let mut quick = plan.clone();
         quick.quicken();
-        let expanded = |plan: &Plan| expand(plan, &means, &Configuration::new());
+        let expanded = |plan: &Plan| expand(plan, &capabilities, &Configuration::new());
         let (matrix, quick_matrix) = (expanded(&plan), expanded(&quick));
         let (whole, short) = (time(&plan.measure, &matrix), time(&quick.measure, &quick_matrix));
         let here = runnable(&matrix);

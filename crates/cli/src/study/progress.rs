@@ -6,7 +6,7 @@ use weft_lab::{
     Progress,
     report::human,
     results::{Record, Status},
-    study::observe::{Observer, Position},
+    study::observe::{Position, StudyObserver},
 };
 
 use super::list::about;
@@ -39,7 +39,7 @@ impl Shown {
     }
 }
 
-impl Observer for Shown {
+impl StudyObserver for Shown {
     fn begins(&mut self, position: &Position, what: &str) {
         if !self.quiet {
             self.live.show(&format!("{} {what}", place(position)));

@@ -14,11 +14,11 @@ use weft_lab::{
     random::split_mix,
     results::{self, Configuration, Environment, Store, Value, key},
     study::{
-        launch::Given,
-        matrix::{Means, expand},
+        deployment::DEVICE_BYTES,
+        launch::GivenTarget,
+        matrix::{Capabilities, expand},
         plan::{Kind, Plan, Run},
         runner::{self, Outcome, Settings},
-        scene::DEVICE_BYTES,
     },
 };
 
@@ -154,9 +154,9 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
             directory.display()
         )));
     }
-    let remake = how.remake(study, &plan);
+    let rerun_command = how.rerun_command(study, &plan);
     let environment = environment::this_machine();
-    Session { plan, how, directory, remake, environment }.run()
+    Session { plan, how, directory, rerun_command, environment }.run()
 }
 
 fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
@@ -165,10 +165,10 @@ fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
         .plan
         .parse()
         .map_err(|error| Failure::Because(format!("{}: {error}", directory.display())))?;
-    let remake = format!("weft study run --resume {}", directory.display());
+    let rerun_command = format!("weft study run --resume {}", directory.display());
     // What was known of the machine and its link is what the records there were measured with.
     let environment = before.environment;
-    Session { plan, how, directory: directory.to_owned(), remake, environment }.run()
+    Session { plan, how, directory: directory.to_owned(), rerun_command, environment }.run()
 }
 
 impl How {
@@ -213,7 +213,7 @@ impl How {
     }
 
     /// The command that runs this study, but for the cells.
-    fn remake(&self, study: &str, plan: &Plan) -> String {
+    fn rerun_command(&self, study: &str, plan: &Plan) -> String {
         let mut words = vec![format!("weft study run {study}")];
         if self.quick {
             words.push("--quick".to_owned());
@@ -236,17 +236,17 @@ struct Session<'a> {
     plan: Plan,
     how: &'a How,
     directory: PathBuf,
-    remake: String,
+    rerun_command: String,
     environment: Environment,
 }
 
 impl Session<'_> {
     fn run(mut self) -> Result<(), Failure> {
         let (local, given) = self.devices()?;
-        let means = means(&given);
+        let capabilities = capabilities(&given);
         let only = self.plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
         let precondition = self.how.precondition || self.plan.precondition && local.is_some();
-        if expand(&self.plan, &means, &only).steps().any(|step| step.missing().is_none()) {
+        if expand(&self.plan, &capabilities, &only).steps().any(|step| step.missing().is_none()) {
             let at_risk = destroy::at_risk(&self.plan, precondition, local.as_ref(), &given);
             destroy::allow(&at_risk, &self.how.yes_destroy)?;
         }
@@ -256,13 +256,13 @@ impl Session<'_> {
         self.complete_environment();
         let settings = Settings {
             plan: &self.plan,
-            means: &means,
+            capabilities: &capabilities,
             local,
             given,
             driver: self.how.driver.into(),
             precondition: precondition.then_some(self.how.precondition_limit),
             fio: self.how.fio_json,
-            remake: self.remake.clone(),
+            rerun_command: self.rerun_command.clone(),
             wall_ms: &wall_ms,
             environment: self.environment.clone(),
         };
@@ -275,7 +275,7 @@ impl Session<'_> {
     }
 
     /// The devices and targets of the plan's run.
-    fn devices(&self) -> Result<(Option<DeviceSpec>, Vec<Given>), Failure> {
+    fn devices(&self) -> Result<(Option<DeviceSpec>, Vec<GivenTarget>), Failure> {
         let run = self.plan.run.clone().unwrap_or_default();
         let device = Some(run.local).filter(|text| !text.is_empty());
         let device = device.map(|text| local(&text)).transpose().map_err(Failure::Because)?;
@@ -284,7 +284,7 @@ impl Session<'_> {
         for text in &run.targets {
             let address = target(text).map_err(Failure::Because)?;
             let control = controls.next().map(|text| control(text)).transpose();
-            given.push(Given { address, control: control.map_err(Failure::Because)? });
+            given.push(GivenTarget { address, control: control.map_err(Failure::Because)? });
         }
         Ok((device, given))
     }
@@ -326,10 +326,10 @@ impl Session<'_> {
                 "failed": outcome.failed,
                 "missing": outcome.missing,
                 "interrupted": outcome.interrupted,
-                "trouble": outcome.trouble,
+                "trouble": outcome.error,
             }))?,
         }
-        if outcome.interrupted || outcome.trouble.is_some() || !outcome.missing.is_empty() {
+        if outcome.interrupted || outcome.error.is_some() || !outcome.missing.is_empty() {
             self.complain(outcome);
             return Err(unwritten.unwrap_or(Failure::Told));
         }
@@ -360,8 +360,8 @@ impl Session<'_> {
     }
 
     fn complain(&self, outcome: &Outcome) {
-        if let Some(trouble) = &outcome.trouble {
-            output::complain(&format!("weft study: {trouble}"));
+        if let Some(error) = &outcome.error {
+            output::complain(&format!("weft study: {error}"));
         }
         if outcome.interrupted {
             output::complain("weft study: it was stopped; what was measured is kept");
@@ -399,17 +399,21 @@ fn tell_apart(plan: &mut Plan, targets: usize) -> Result<(), Failure> {
 }
 
 /// What there is to run a study with, targets that were given included.
-fn means(given: &[Given]) -> Means {
-    let elsewhere = |given: &Given| {
+fn capabilities(given: &[GivenTarget]) -> Capabilities {
+    let elsewhere = |given: &GivenTarget| {
         !given.address.traddr.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
             && given.address.traddr != "localhost"
     };
-    Means { targets: names(given), target_elsewhere: given.iter().any(elsewhere), ..super::means() }
+    Capabilities {
+        targets: names(given),
+        target_elsewhere: given.iter().any(elsewhere),
+        ..super::capabilities()
+    }
 }
 
 /// A name for each target: where it is, and the whole address if that is not enough.
-fn names(given: &[Given]) -> Vec<String> {
-    let place = |given: &Given| {
+fn names(given: &[GivenTarget]) -> Vec<String> {
+    let place = |given: &GivenTarget| {
         let address = &given.address;
         match address.trsvcid {
             Some(port) => format!("{}:{port}", address.traddr),
@@ -418,7 +422,7 @@ fn names(given: &[Given]) -> Vec<String> {
     };
     let places: Vec<String> = given.iter().map(place).collect();
     let alone = |name: &String| places.iter().filter(|other| *other == name).count() == 1;
-    let name = |(given, place): (&Given, &String)| {
+    let name = |(given, place): (&GivenTarget, &String)| {
         if alone(place) { place.clone() } else { given.address.to_string() }
     };
     given.iter().zip(&places).map(name).collect()
@@ -517,11 +521,11 @@ mod tests {
         assert_eq!(target(url).expect("a target").nsid, Some(2));
         assert!(local(url).is_err_and(|error| error.contains("--target")));
         assert!(target("memory:1GiB").is_err_and(|error| error.contains("--local")));
-        let given = |url: &str| Given { address: target(url).expect(url), control: None };
-        assert!(means(&[given(url)]).target_elsewhere);
-        let here = means(&[given("nvme-tcp://127.0.0.1:4420/nqn.2014-08.org.x:y")]);
+        let given = |url: &str| GivenTarget { address: target(url).expect(url), control: None };
+        assert!(capabilities(&[given(url)]).target_elsewhere);
+        let here = capabilities(&[given("nvme-tcp://127.0.0.1:4420/nqn.2014-08.org.x:y")]);
         assert!(here.targets == ["127.0.0.1:4420"] && !here.target_elsewhere);
-        assert!(means(&[]).targets.is_empty());
+        assert!(capabilities(&[]).targets.is_empty());
         let two =
             [given("nvme-tcp://192.0.2.1:4420/nqn.x"), given("nvme-tcp://192.0.2.1:4421/nqn.x")];
         assert_eq!(names(&two), ["192.0.2.1:4420", "192.0.2.1:4421"]);

@@ -41,7 +41,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     if options.toml {
         return output::print(&plan.to_text().map_err(Failure::because)?);
     }
-    let matrix = expand(&plan, &super::means(), &Configuration::new());
+    let matrix = expand(&plan, &super::capabilities(), &Configuration::new());
     let mut text = described(&plan, &matrix);
     if options.cells {
         text += "\nCells\n";
