@@ -21,13 +21,13 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List this machine's RDMA devices: what they can do, and why one cannot be used.
+    /// List this machine's RDMA devices, what they support, and why one cannot be used.
     Devices(Devices),
 }
 
 #[derive(Debug, Args)]
 struct Devices {
-    /// How to write the result.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
@@ -38,14 +38,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match options.output_format {
         Format::Human if devices.is_empty() => output::print(
             "this machine has no RDMA device; `rdma link add rxe0 type rxe netdev eth0` makes one \
-             of a network device (soft-RoCE)\n",
+             of a network interface (soft-RoCE)\n",
         ),
         Format::Human => output::print(&human(&devices)),
         Format::Json => output::print_json(&as_json(&devices)),
     }
 }
 
-/// Why a device cannot be used, if it cannot.
+/// Why a device cannot be used, if so.
 fn unusable_reason(found: &io::Result<Found>) -> Option<String> {
     match found {
         Err(error) => Some(format!("cannot be opened: {error}")),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_says_why() {
+    fn unusable_devices_are_listed_with_the_reason() {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         let devices = [
             ("rxe0".to_owned(), Ok(found(true))),

@@ -1,4 +1,4 @@
-//! Targets within this process, reached over loopback: what the protocol costs without a network.
+//! Targets within this process, reached over loopback.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -22,7 +22,7 @@ pub(crate) struct TargetWithin {
 }
 
 impl TargetWithin {
-    /// Starts a target of one thread that serves a device as namespace 1.
+    /// Starts a target with one poll group that serves a device as namespace 1.
     pub(crate) fn serve(device: &DeviceSpec, driver: DriverKind) -> Result<Self, String> {
         Self::start(&TargetSpec {
             devices: vec![device.clone()],
@@ -52,7 +52,7 @@ impl TargetWithin {
         config.limits.queue_entries = QUEUE_SIZE_MAX;
         config.validate().map_err(|error| error.to_string())?;
         let target = Target::start(config).map_err(|error| error.to_string())?;
-        let at = target.addresses().values().next().ok_or("the target does not listen")?;
+        let at = target.addresses().values().next().ok_or("the target has no listener")?;
         let id = TransportId::tcp(&at.ip().to_string(), Some(at.port()));
         let id = id.map_err(|error| error.to_string())?;
         let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
@@ -60,28 +60,28 @@ impl TargetWithin {
         Ok(Self { target: Some(target), address })
     }
 
-    /// How a host of this process reaches it.
+    /// Its address, for a host of this process.
     pub(crate) const fn address(&self) -> &TransportId {
         &self.address
     }
 
-    /// Has it tell its statistics at a socket, as targets elsewhere do.
+    /// Adds a control socket for statistics, as other targets have one.
     pub(crate) fn with_control(self, socket: PathBuf) -> Result<ControlledTarget, String> {
         let watch = self.target.as_ref().map(Target::watch).ok_or("the target has stopped")?;
         let methods = Methods::new().with::<GetStatistics>(move |()| Ok(statistics(&watch)));
         let server = Server::start(&Address::Unix(socket), methods)
-            .map_err(|error| format!("cannot listen for control: {error}"))?;
+            .map_err(|error| format!("cannot listen on the control socket: {error}"))?;
         Ok(ControlledTarget { target: self, server })
     }
 
-    /// Stops it in good order.
+    /// Stops it cleanly.
     pub(crate) fn stop(mut self) -> Result<(), String> {
         let stopped = self.target.take().map_or(Ok(()), Target::stop);
         stopped.map_err(|error| error.to_string())
     }
 }
 
-/// A target that tells its statistics.
+/// A target with a control socket.
 #[derive(Debug)]
 pub(crate) struct ControlledTarget {
     target: TargetWithin,
@@ -97,7 +97,7 @@ impl StartedTarget for ControlledTarget {
         self.server.address()
     }
 
-    /// It ends with this process, and not before.
+    /// It does not end before this process.
     fn ended(&mut self) -> Option<String> {
         None
     }

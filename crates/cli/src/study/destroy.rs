@@ -1,4 +1,4 @@
-//! Data that is not ours is destroyed only by those who said so, by its name.
+//! Asks for permission before data is overwritten.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -11,7 +11,7 @@ use weft_lab::{
 
 use crate::{failure::Failure, output};
 
-/// What a study would destroy: the names under which it was given.
+/// The given devices and targets that a study would overwrite, as they were given.
 pub(super) fn at_risk(
     plan: &Plan,
     precondition: bool,
@@ -34,7 +34,7 @@ fn writes(plan: &Plan) -> bool {
         .any(Pattern::writes)
 }
 
-/// Goes on if everything at risk was named, by option or, on a terminal, now.
+/// Succeeds if every device was named, by option or now on a terminal.
 pub(super) fn allow(at_risk: &[String], named: &[String]) -> Result<(), Failure> {
     for what in at_risk {
         if named.contains(what) {
@@ -42,12 +42,12 @@ pub(super) fn allow(at_risk: &[String], named: &[String]) -> Result<(), Failure>
         }
         if !io::stdin().is_terminal() {
             return Err(Failure::Because(format!(
-                "this study writes to {what} and destroys what is there; if that is meant, say \
+                "this study overwrites {what}; to allow that, use \
                  --yes-destroy {what}"
             )));
         }
         output::complain(&format!(
-            "This study writes to {what} and destroys what is there.\nType its name to go on:"
+            "This study overwrites {what} and destroys its data.\nType its name to continue:"
         ));
         let mut line = String::new();
         io::stdin()
@@ -55,7 +55,7 @@ pub(super) fn allow(at_risk: &[String], named: &[String]) -> Result<(), Failure>
             .read_line(&mut line)
             .map_err(|error| Failure::io("read from", &"the terminal", &error))?;
         if line.trim() != what {
-            return Err(Failure::because("nothing was touched"));
+            return Err(Failure::because("nothing was changed"));
         }
     }
     Ok(())
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_written_and_not_ours_is_at_risk() {
+    fn only_given_devices_that_are_written_are_at_risk() {
         let file = std::env::temp_dir().join(format!("weft-destroy-{}", std::process::id()));
         std::fs::write(&file, "precious").expect("a file");
         let name = file.display().to_string();
@@ -92,12 +92,12 @@ mod tests {
         std::fs::remove_file(&file).expect("the file");
         assert!(
             of("pattern-sweep", false, Some(&spec)).is_empty(),
-            "what is not there is not lost"
+            "a file that does not exist is not at risk"
         );
     }
 
     #[test]
-    fn what_was_named_is_allowed() {
+    fn named_devices_are_allowed() {
         let disk = "/dev/sdx".to_owned();
         assert!(allow(&[], &[]).is_ok());
         assert!(allow(std::slice::from_ref(&disk), std::slice::from_ref(&disk)).is_ok());
