@@ -90,7 +90,7 @@ pub(crate) fn of_controller(picture: &ControllerPicture) -> Vec<Field> {
             identify.io_command_capsule_16b.get(),
             format!("{} of data in a capsule", bytes::humane(picture.in_capsule_bytes.into())),
         ),
-        format!("{} of data in a capsule", bytes::humane(picture.in_capsule_bytes.into())),
+        plain("iorcsz", identify.io_response_capsule_16b.get()),
         plain("icdoff", identify.in_capsule_data_offset_16b.get()),
         code("fcatt", identify.fabrics_attributes.0),
         plain("msdbd", identify.maximum_sgl_descriptors),

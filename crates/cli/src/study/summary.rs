@@ -76,6 +76,7 @@ fn row(cell: &str, records: &[&Record]) -> Vec<String> {
 const fn short(mark: Mark) -> &'static str {
     match mark {
         Mark::SharedCores => "shared cores",
+        Mark::LoadLimited => "load-limited",
         Mark::NotSettled => "not steady",
         Mark::NotAwaited => "steadiness unchecked",
         Mark::GeneratorFull => "generator saturated",
