@@ -1,4 +1,4 @@
-# weft's target inside the guest, on a block device whose counters say what reached it, and the
+# weft's target inside the guest, on a block device whose counters show its requests, and the
 # kernel's host beside it: one function a step. The device is a loop over a file in memory: it
 # has a volatile write cache and no FUA, so that a durable write shows as a flush.
 . /share/lib.sh
@@ -39,7 +39,7 @@ counter() {
     awk "{ print \$$1 }" /sys/block/loop0/stat
 }
 
-# rises N LEAST COMMAND...: a field rises by at least so many over a command
+# rises N LEAST COMMAND...: a field rises by at least LEAST during a command
 rises() {
     local field=$1 least=$2 before after
     shift 2
@@ -57,7 +57,7 @@ flush() {
     device=$(namespace 1)
     five() { for _ in 1 2 3 4 5; do nvme flush "$device" -n 1; done; }
     rises 16 5 five
-    # What was not asked to be durable is not flushed.
+    # A write without FUA is not flushed.
     local before
     before=$(counter 16)
     dd if=/dev/zero of="$device" bs=4k count=64 oflag=direct status=none
@@ -108,7 +108,7 @@ data() {
     kernel_is_content
 }
 
-# Where io_uring is forbidden the epoll driver serves, and says so once.
+# Where io_uring is forbidden the target uses the epoll driver, and logs that once.
 forbidden() {
     echo 2 >/proc/sys/kernel/io_uring_disabled
     ENGINE=libaio data -u WEFT_DRIVER

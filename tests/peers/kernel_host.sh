@@ -1,6 +1,6 @@
 # The Linux kernel's host (and nvme-cli, fio, ext4) against weft's target: one function a step.
 # Namespace 1 is 64 MiB of memory with blocks of 512 bytes, namespace 2 a file of 96 MiB with
-# blocks of 4096. What a step needs done outside the guest, the driver does between two functions.
+# blocks of 4096. Between two functions the driver does what a step needs outside the guest.
 . /share/lib.sh
 
 MEMORY_BYTES=$((64 << 20))
@@ -30,7 +30,7 @@ connect_all() {
     kernel_is_content
 }
 
-# A discovery controller that stays: keep-alive and async events on a discovery subsystem.
+# A persistent discovery controller: keep-alive and async events on a discovery subsystem.
 persistent_discovery() {
     fresh
     nvme discover -t tcp -a "$ADDRESS" -s "$PORT" --persistent --keep-alive-tmo=5
@@ -79,7 +79,7 @@ identify() {
     kernel_is_content
 }
 
-# Identities do not change when a host comes again.
+# Identities do not change when a host reconnects.
 identity() {
     fresh
     connect
@@ -110,7 +110,7 @@ logs() {
     grep -q -i write /tmp/effects
     nvme changed-ns-list-log "$controller"
     nvme error-log "$controller" -e 4
-    # An error on purpose leaves its entry: a read beyond the end.
+    # A failed command (a read beyond the end) has an entry.
     if nvme read "$device" -s $((MEMORY_BYTES / 512)) -c 0 -z 512 >/dev/null 2>/tmp/error; then
         fail "a read beyond the end succeeded"
     fi
@@ -168,7 +168,7 @@ commands() {
     nvme dsm "$device" -n 1 --ad --slbs=8,16 --blocks=8,8
     nvme read "$device" -s 8 -c 7 -z 4096 -d /tmp/back
     cmp -n 4096 /tmp/back /dev/zero
-    # A command that nobody knows fails, and the connection stays.
+    # An unknown command fails, and the connection stays.
     if nvme io-passthru "$device" -o 0x7f -n 1 2>/tmp/error; then
         fail "an unknown command succeeded"
     fi
@@ -356,7 +356,7 @@ two_hosts() {
     for policy in /sys/class/nvme-subsystem/*/iopolicy; do echo round-robin >"$policy"; done
     expect paths "$(ls -d /sys/class/nvme/nvme*/nvme*c*n* | wc -l)" 4
     verified "$device" --size=8M --bs=4k --iodepth=64 --name=both
-    # One leaves, the other notices nothing.
+    # One disconnects; the other is not affected.
     nvme disconnect -d "$(controllers | head -1)"
     verified "$device" --size=2M --bs=4k --iodepth=16 --name=one
     disconnect
@@ -381,7 +381,7 @@ reset() {
     disconnect
 }
 
-# The target dies and comes back under load; between these the driver kills and restarts it.
+# The target is killed and restarted under load, by the driver between these functions.
 start_load() {
     fresh
     connect --reconnect-delay=1 --ctrl-loss-tmo=120
@@ -407,7 +407,7 @@ end_load() {
     disconnect
 }
 
-# Of a host that falls silent the target must not keep the controller; afterwards it comes back.
+# The target ends the controller of a host that sends nothing; later the host reconnects.
 silence() {
     fresh
     connect --keep-alive-tmo=4 --reconnect-delay=1 --ctrl-loss-tmo=120
@@ -416,7 +416,7 @@ silence() {
     ip link set eth0 down
 }
 
-voice() {
+recovered() {
     ip link set eth0 up
     ip route replace default via 10.0.2.2
     local controller
@@ -427,19 +427,19 @@ voice() {
     disconnect
 }
 
-# A host that the subsystem does not know, and one that it does.
-stranger() {
+# A host that the subsystem does not allow, and one that it does.
+refused_host() {
     fresh
-    if connect 2>/tmp/error; then fail "a stranger got in"; fi
+    if connect 2>/tmp/error; then fail "a host that is not allowed has connected"; fi
     cat /tmp/error
     dmesg | grep -i 'nvme'
     dmesg | grep -q 'Connect for subsystem .* is not allowed'
 }
 
-friend() {
+allowed_host() {
     fresh
     local id=11111111-2222-4333-8444-000000000003
-    connect --hostnqn=nqn.2026-01.io.weft:friend --hostid=$id
+    connect --hostnqn=nqn.2026-01.io.weft:allowed --hostid=$id
     namespace 1
     disconnect
 }

@@ -1,6 +1,6 @@
 # The Linux kernel's target (nvmet) for weft's host: one function a step. Namespace 1 is 64 MiB of
 # memory with blocks of 512 bytes, namespace 2 a file of 64 MiB with blocks of 4096. The driver
-# runs `weft` outside and compares what it read and wrote with what lies here.
+# runs `weft` outside and compares what it read and wrote with the data here.
 . /share/lib.sh
 
 NVMET=$CONFIGFS/nvmet
@@ -40,7 +40,7 @@ serve_namespace() {
     echo 1 >"$namespace/enable"
 }
 
-# The target goes away: its controllers end and its port is closed.
+# Removes the port: controllers end.
 stop_port() {
     rm "$NVMET/ports/1/subsystems/$NQN"
 }
@@ -58,7 +58,7 @@ backing() {
     case $1 in 1) echo /dev/nullb0 ;; 2) echo /tmp/file ;; esac
 }
 
-# sum NSID OFFSET LENGTH: the check sum of what lies there
+# sum NSID OFFSET LENGTH: the checksum of that range
 sum() {
     sync
     dd if="$(backing "$1")" bs=512 skip=$(($2 / 512)) count=$(($3 / 512)) status=none | md5sum |
@@ -76,7 +76,7 @@ sum_of() {
     md5sum <"/share/$1" | cut -d' ' -f1
 }
 
-# flip NSID OFFSET: one byte of what lies there becomes another
+# flip NSID OFFSET: changes the byte at that offset
 flip() {
     local byte
     sync

@@ -1,5 +1,5 @@
 # For the scripts that run in the guest. The driver (xtask/src/peers) sets ADDRESS, PORT and NQN;
-# a script of another transport than TCP says so in TRANSPORT.
+# a script for another transport than TCP sets TRANSPORT.
 
 CONFIGFS=/sys/kernel/config
 
@@ -8,12 +8,12 @@ fail() {
     exit 1
 }
 
-# expect NAME ACTUAL EXPECTED: the two are the same text.
+# expect NAME ACTUAL EXPECTED: fails if the texts differ.
 expect() {
     [ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"
 }
 
-# within SECONDS COMMAND...: the command succeeds before the time is over.
+# within SECONDS COMMAND...: retries the command until it succeeds, for at most that time.
 within() {
     local end=$((SECONDS + $1))
     shift
@@ -32,7 +32,7 @@ disconnect() {
     nvme disconnect -n "$NQN"
 }
 
-# Ends all that an earlier step has left behind.
+# Removes what an earlier step has left.
 fresh() {
     grep -q ' /mnt ' /proc/mounts && umount /mnt
     ip link set eth0 up
@@ -50,7 +50,7 @@ controllers() {
     return 0
 }
 
-# find_namespace NSID: the block device of a namespace of $NQN, where there is one
+# find_namespace NSID: the block device of a namespace of $NQN, if it exists
 find_namespace() {
     local subsystem path
     for subsystem in /sys/class/nvme-subsystem/*; do
@@ -103,8 +103,8 @@ verified() {
     echo "$(jq '.jobs | length' /tmp/fio.json) jobs wrote and verified $written bytes on $device"
 }
 
-# Nothing in the kernel's log that a good peer would not cause. A keep-alive command that is on its
-# way when its controller is removed fails with it, and is told of: not of interest.
+# Fails if the kernel's log has messages that a correct peer does not cause. A keep-alive command
+# that is in flight when its controller is removed fails with it and is logged: that is ignored.
 kernel_is_content() {
     local complaint='WARNING|BUG|Call Trace|identifiers changed|I/O error|digest error|invalid|'
     complaint+='unexpected|bad |failed|not supported|duplicate|globally|timeout'

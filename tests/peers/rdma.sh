@@ -1,4 +1,4 @@
-# RDMA over soft-RoCE (or what KIND says), all inside the guest: one function a step. Namespace 1 of
+# RDMA over soft-RoCE (or KIND), all inside the guest: one function a step. Namespace 1 of
 # weft's target is 64 MiB of memory with blocks of 512 bytes, namespace 2 the same with blocks of 4096.
 . /share/lib.sh
 
@@ -50,7 +50,7 @@ END
     within 20 grep -q 'nvme connect' /share/target.log
 }
 
-# begin: a step with a target of its own
+# begin: starts a step with a new target
 begin() {
     fresh
     [ -e /tmp/target.pid ] && kill -KILL "$(cat /tmp/target.pid)" 2>/dev/null && sleep 1
@@ -127,7 +127,7 @@ kernel_host_filesystem() {
     kernel_is_content
 }
 
-# bench URL BLOCK-BYTES DEPTH: writes with a check sum in each block and reads them back
+# bench URL BLOCK-BYTES DEPTH: writes blocks with checksums and reads them back
 bench() {
     /share/weft bench "$1" --rw randwrite --bs "$2" --iodepth "$3" --verify crc32c --size 4MiB \
         --runtime 1 --ramp-time 0 | tee /tmp/bench
@@ -165,7 +165,7 @@ both_ends() {
     stop
 }
 
-# A study of what there is here: local, TCP and RDMA, with its report
+# A study of local, TCP and RDMA, with its report
 study() {
     fresh
     rm -rf /share/study
@@ -191,7 +191,7 @@ end_load() {
     is_live "$(controllers)"
 }
 
-# The target falls silent for longer than the keep-alive timeout, and speaks again.
+# The target is suspended for longer than the keep-alive timeout, and continues.
 silent_target() {
     begin
     connect --keep-alive-tmo=4 --reconnect-delay=1 --ctrl-loss-tmo=120
@@ -211,8 +211,8 @@ silent_target() {
     stop
 }
 
-# The target dies under load and comes again with nothing in its memory: what fio verifies after
-# that it has written after that, so only what was in flight is written again.
+# The target is killed under load and restarted with empty memory: fio then verifies only what it
+# has written since, and only requests in flight are written again.
 killed_under_load() {
     begin
     connect --reconnect-delay=1 --ctrl-loss-tmo=120 --keep-alive-tmo=5
@@ -234,7 +234,7 @@ killed_under_load() {
     stop
 }
 
-# resources: queue pairs, identifiers and the rest that the device has given out
+# resources: queue pairs, identifiers and other objects of the device
 resources() {
     rdma resource show | sed -n "s/.*${KIND}0: //p"
 }
@@ -246,7 +246,7 @@ field() {
 
 nothing_is_left_behind() {
     local empty pairs identifiers i
-    # What the kernel's host takes for itself, it keeps from its first connection on.
+    # The kernel's host keeps some objects from its first connection on.
     begin
     connect >/dev/null
     namespace 1 >/dev/null
@@ -281,9 +281,9 @@ link() {
     [ $KIND = rxe ] || ip link set lo "$1"
 }
 
-# The device is down for longer than the keep-alive timeout: the target gives the controller up. The
+# The link is down for longer than the keep-alive timeout: the target ends the controller. The
 # last step, because soft-RoCE of this kernel makes no connection again after that, to Linux' own
-# target neither. Over soft-iWARP the host comes back.
+# target neither. Over soft-iWARP the host reconnects.
 link_goes() {
     begin
     connect --keep-alive-tmo=4 --reconnect-delay=1 --ctrl-loss-tmo=120

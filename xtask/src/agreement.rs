@@ -1,9 +1,8 @@
-//! `cargo xtask agreement`: whether the load generator is to be believed.
+//! `cargo xtask agreement`: checks the load generator.
 //!
-//! Three questions, each answered by running it against what is known: what it costs by itself (a
-//! device that does nothing), whether it finds a delay that a wrapper adds, and whether it says
-//! about a file what fio says. Against fio the runs alternate, and beside each pair fio runs once
-//! more, against itself: what differs there is the machine's doing.
+//! Three checks: the cost of the generator itself (with a device that does nothing), a known
+//! delay that a wrapper adds, and the agreement with fio on a file. Runs of weft and fio alternate,
+//! and each pair has a second run of fio: the difference of the two is the machine's variation.
 
 mod fio;
 mod judge;
@@ -17,33 +16,33 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What one processor is to do on a device that does nothing.
+/// Least IOPS of one processor with a device that does nothing.
 const IOPS_MIN: f64 = 3e6;
 
-/// Delays that are to be found, in microseconds.
+/// Delays to be measured, in microseconds.
 const DELAYS_US: [u32; 3] = [50, 200, 2000];
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Pairs of runs, ours beside fio's, at each depth
+    /// Pairs of runs of weft and fio, at each depth
     #[arg(long, default_value_t = 10)]
     pairs: usize,
-    /// How long each run counts
+    /// Measured time of each run
     #[arg(long, default_value_t = 2)]
     seconds: u32,
-    /// Depths
+    /// Queue depths
     #[arg(long, value_delimiter = ',', default_values_t = [1, 32])]
     depths: Vec<u32>,
-    /// The processor that everything runs on
+    /// The processor of all runs
     #[arg(long, default_value_t = 1)]
     cpu: usize,
-    /// The file that is read; it is made if it is not there
+    /// The file to read; it is created if it does not exist
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Size of a file that is made, in MiB
+    /// Size of a created file, in MiB
     #[arg(long, default_value_t = 1024)]
     mebibytes: usize,
-    /// Another binary than that of this tree
+    /// Another binary than this tree's
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// Only the comparison with fio
@@ -51,7 +50,7 @@ pub(crate) struct Options {
     fio_only: bool,
 }
 
-/// Measures; false if something does not agree.
+/// Runs the checks; false if one fails.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
     let program = Program::new(binary(root, options)?, options.cpu);
     program.check()?;
@@ -62,7 +61,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
     }
     let file = file(root, options)?;
     for depth in &options.depths {
-        println!("==> beside fio, depth {depth}: {} pairs", options.pairs);
+        println!("==> compared with fio, depth {depth}: {} pairs", options.pairs);
         verdicts.extend(beside_fio(&program, options, &file, *depth)?);
     }
     println!();
@@ -70,7 +69,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
     Ok(verdicts.iter().all(Verdict::holds))
 }
 
-/// What the generator does where the device does nothing.
+/// The rate of the generator with a device that does nothing.
 fn cost(program: &Program, options: &Options) -> Result<Verdict> {
     let seconds = options.seconds;
     let measured = program.ours("null:1TiB", 32, "spin", seconds)?;
@@ -78,8 +77,8 @@ fn cost(program: &Program, options: &Options) -> Result<Verdict> {
     Ok(Verdict::at_least("IOPS of one processor, null device", measured.iops, IOPS_MIN))
 }
 
-/// Whether a known delay is found: no percentile is less than it, and half of all requests find
-/// not much more (they also find what a timer is late by).
+/// Whether a known delay is measured: no percentile is shorter, and the median not much longer
+/// (it includes the lateness of a timer).
 fn delays(program: &Program) -> Result<Vec<Verdict>> {
     let of = |delay_us: &u32| {
         let device = format!("delay:read={delay_us}us:memory:64MiB");
@@ -88,7 +87,7 @@ fn delays(program: &Program) -> Result<Vec<Verdict>> {
         let measured = program.ours(&device, 1, "spin", seconds)?;
         let delay_us = f64::from(*delay_us);
         println!(
-            "==> delay of {delay_us} µs: least {:.1}, p50 {:.1}, p99 {:.1} µs",
+            "==> delay of {delay_us} µs: min {:.1}, p50 {:.1}, p99 {:.1} µs",
             measured.least_us, measured.p50_us, measured.p99_us
         );
         Ok(Verdict::delay(delay_us, &measured))
@@ -105,11 +104,11 @@ fn beside_fio(
     let path = file.to_str().context("the file's name is no text")?;
     let ours = || program.ours(&format!("file:{path},direct=on"), depth, "sleep", options.seconds);
     let fio = || program.fio(path, depth, options.seconds);
-    // Whoever comes first after a pause is at no advantage then.
+    // So that the first run after a pause has no advantage.
     fio()?;
     let mut pairs = Vec::new();
     for round in 0..options.pairs {
-        // fio, ours and fio in turn; every other round begins with ours.
+        // fio, weft and fio in turn; every other round begins with weft.
         let pair = if round % 2 == 0 {
             let (fio, ours, again) = (fio()?, ours()?, fio()?);
             Pair { ours, fio, again }
@@ -131,7 +130,7 @@ fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
     Ok(target_folder(root).join("release/weft"))
 }
 
-/// The file, written from end to end: a hole is read without the disk.
+/// The file, written from end to end, since the disk does not read holes.
 fn file(root: &Path, options: &Options) -> Result<PathBuf> {
     let path = options.file.clone().unwrap_or_else(|| target_folder(root).join("agreement.img"));
     let bytes = options.mebibytes << 20;
@@ -142,7 +141,7 @@ fn file(root: &Path, options: &Options) -> Result<PathBuf> {
         }
     }
     if bytes == 0 {
-        bail!("a file of no bytes cannot be read");
+        bail!("--mebibytes must be at least 1");
     }
     let mut file = File::create(&path).with_context(|| path.display().to_string())?;
     let block: Vec<u8> = (0..1 << 20).map(|n: u32| n.to_le_bytes()[0] ^ 0x5a).collect();

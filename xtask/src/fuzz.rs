@@ -1,8 +1,8 @@
 //! The fuzz targets in `fuzz/`, built with coverage and run by libFuzzer.
 //!
-//! The compiler's stable flags are enough for coverage, so neither a nightly compiler nor
-//! cargo-fuzz is needed, only a C++ compiler for libFuzzer. The same harness functions run as
-//! property tests under `cargo test`, where not even that is there.
+//! The flags of a stable compiler suffice for coverage, so that only a C++ compiler is needed for
+//! libFuzzer, not a nightly compiler or cargo-fuzz. The same harness functions also run as
+//! property tests under `cargo test`.
 
 use crate::report::Report;
 use crate::test::target_folder;
@@ -11,17 +11,17 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What cargo-fuzz tells the compiler, without the sanitizer: our crates are safe code.
+/// The flags that cargo-fuzz passes to the compiler, without the sanitizer.
 const FLAGS: &str = "--cfg fuzzing -Cdebug-assertions -Cpasses=sancov-module -Ccodegen-units=1 \
      -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
      -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Named, so that the flags are not for build scripts and macros.
+/// Given explicitly, so that the flags do not apply to build scripts and macros.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// Fuzzes one target for so many seconds, beginning with what earlier runs have found.
+/// Fuzzes one target for so many seconds, starting with the corpus of earlier runs.
 pub(crate) fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
     build(root)?;
     let folder = target_folder(root).join("fuzz");
@@ -44,13 +44,13 @@ pub(crate) fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {target}"))?;
     let said = fs::read_to_string(&log).unwrap_or_default();
     if !status.success() {
-        bail!("{said}\n{target}: {status}; the input that did it is in {}", artifacts.display());
+        bail!("{said}\n{target}: {status}; the failing input is in {}", artifacts.display());
     }
     println!("{target}: {}", said.lines().last().unwrap_or_default());
     Ok(())
 }
 
-/// Runs every target for a while, or says why not.
+/// Runs every target for some time, or reports why it cannot.
 pub(crate) fn all(root: &Path, report: &mut Report, seconds: u64) {
     let targets = match targets(root) {
         Ok(targets) => targets,

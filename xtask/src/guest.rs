@@ -1,16 +1,16 @@
-//! A real Linux kernel as an ordinary process, for the tests that need one as their peer.
+//! A Linux kernel in a virtual machine, for tests that need one as their peer.
 //!
-//! Four parts, each of which knows only those before it:
-//! - [`apt`] takes packages from the archive that this machine's own apt uses, with private
-//!   state: nothing is installed and no root is needed;
-//! - [`image`] makes from them, once, what a boot needs (QEMU, kernel, initramfs, root file
-//!   system) and keeps it in the cache, under a lock and with a stamp;
-//! - [`siw`] compiles, where it is wanted, the one module that Debian leaves out;
+//! Four parts, each of which uses only those before it:
+//! - [`apt`] downloads packages from the archive that this machine's apt is configured for, with
+//!   private state: nothing is installed and no root is needed;
+//! - [`image`] builds from them, once, what a boot needs (QEMU, kernel, initramfs, root file
+//!   system) and keeps it in a cache with a lock and a stamp;
+//! - [`siw`] compiles on demand the one module that Debian does not build;
 //! - [`machine`] boots it and runs commands in it, one after another, over one serial channel.
 //!
 //! Every tool that the preparation needs beside `apt-get` and `dpkg-deb` (zstd, xz, depmod,
-//! mkfs.ext4, QEMU) is among the unpacked packages and runs from there with its own loader
-//! and libraries. So a bare Debian is enough, and its age does not matter.
+//! mkfs.ext4, QEMU) is among the unpacked packages and runs with its own loader and libraries. Any
+//! version of Debian therefore suffices.
 
 pub(crate) mod apt;
 pub(crate) mod cpio;
@@ -26,7 +26,7 @@ use std::process::Command;
 pub(crate) use image::Image;
 pub(crate) use machine::{Exit, Guest, Options};
 
-/// Where the prepared guest is kept between runs, outside the clone.
+/// The cache of the prepared guest, outside the repository.
 pub(crate) fn cache_folder() -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os("WEFT_GUEST_CACHE") {
         return Ok(std::path::absolute(PathBuf::from(folder))?);
@@ -37,7 +37,7 @@ pub(crate) fn cache_folder() -> Result<PathBuf> {
     Ok(base.context("set WEFT_GUEST_CACHE: there is no HOME")?.join("weft/guest"))
 }
 
-/// Runs `command` and returns its output, or an error that shows what it said.
+/// Runs `command` and returns its output, or an error that contains its messages.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let result = command.output().with_context(|| format!("cannot start {name}"))?;
@@ -49,7 +49,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     Ok(result.stdout)
 }
 
-/// One line of progress of the preparation.
+/// Prints a line of progress.
 pub(crate) fn say(message: &str) {
     eprintln!("guest: {message}");
 }

@@ -1,10 +1,10 @@
-//! `cargo xtask instructions`: what the protocol costs, in instructions, against what is recorded.
+//! `cargo xtask instructions`: counts the instructions of the protocol, and compares with a record.
 //!
-//! A count does not depend on how busy the machine is, so a command that became dearer is found
-//! by a test. Each script of `tests/instructions` runs twice under callgrind, for few commands and
-//! for many: the difference is the price of the commands alone. The same compiler gives the same
+//! Counts do not depend on the machine's load, so a command that became more expensive is found by
+//! a test. Each script of `tests/instructions` runs twice under callgrind, with few and with many
+//! commands: the difference is the cost of the commands alone. The same compiler gives the same
 //! count to a fraction of an instruction; another compiler gives another, so the record names its
-//! own and is not held against any other.
+//! compiler and is not compared with the counts of others.
 
 use crate::packages;
 use crate::report::Report;
@@ -16,9 +16,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const RECORD: &str = "tests/instructions/recorded.json";
-/// A growth beyond this share is a fault, unless it is recorded.
+/// A larger growth is a fault, unless it is recorded.
 const GROWTH_MAX: f64 = 0.02;
-/// Two queues share nothing, so a command costs on either what it costs on one.
+/// Two queues share nothing, so a command costs the same on both.
 const TWO_QUEUES: (&str, &str) = ("read-4k-two-queues", "read-4k");
 const TWO_QUEUES_MAX: f64 = 0.03;
 const FEW: u32 = 256;
@@ -27,7 +27,7 @@ const MANY: u32 = 1280;
 /// Instructions for one command, by script.
 type Counts = BTreeMap<String, f64>;
 
-/// Compares, or records what is counted now; false if something became dearer.
+/// Compares, or records the current counts; false if a count has grown.
 pub(crate) fn run(root: &Path, record: bool) -> Result<bool> {
     let counts = count(root)?;
     if record {
@@ -56,15 +56,15 @@ pub(crate) fn test(root: &Path, report: &mut Report) {
     }
 }
 
-/// What the comparison came to.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 struct Verdict {
     faults: Vec<String>,
-    /// Why the record says nothing here.
+    /// Why the record cannot be compared.
     incomparable: Option<String>,
 }
 
-/// Holds what was counted against the record and prints both.
+/// Compares counts with the record and prints both.
 fn compare(root: &Path, counts: &Counts) -> Result<Verdict> {
     let text = std::fs::read_to_string(root.join(RECORD)).context(RECORD)?;
     let recorded: Value = serde_json::from_str(&text).context(RECORD)?;
@@ -72,8 +72,8 @@ fn compare(root: &Path, counts: &Counts) -> Result<Verdict> {
     let (theirs, ours) = (recorded["compiler"].as_str().unwrap_or("none"), compiler()?);
     if theirs != ours {
         verdict.incomparable = Some(format!(
-            "this is {ours} and the record was made by {theirs}: \
-             `cargo xtask instructions --record` with the new one, before anything is changed"
+            "this is {ours}, and the record was made with {theirs}: run \
+             `cargo xtask instructions --record` with the new one before anything is changed"
         ));
     }
     println!("{:<24} {:>12} {:>12} {:>8}", "script", "now", "recorded", "");
@@ -89,8 +89,8 @@ fn compare(root: &Path, counts: &Counts) -> Result<Verdict> {
         println!("{name:<24} {now:>12.1} {before:>12} {change:>8}");
         if verdict.incomparable.is_none() && growth.is_none_or(|growth| growth > GROWTH_MAX) {
             verdict.faults.push(format!(
-                "{name}: {now:.1} instructions for a command, {before} recorded; if it has to be \
-                 so, `cargo xtask instructions --record` and say why in the commit"
+                "{name}: {now:.1} instructions for a command, {before} recorded; if that is \
+                 intended, run `cargo xtask instructions --record` and say why in the commit"
             ));
         }
     }
@@ -98,7 +98,7 @@ fn compare(root: &Path, counts: &Counts) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Whether a second queue makes commands dearer or cheaper.
+/// Whether a second queue changes the cost of commands.
 fn unlike(counts: &Counts) -> Option<String> {
     let (two, one) = (counts.get(TWO_QUEUES.0)?, counts.get(TWO_QUEUES.1)?);
     let difference = (two / one - 1.0).abs();
@@ -132,7 +132,7 @@ fn collect(program: &Path, name: &str, commands: u32) -> Result<u64> {
     if !output.status.success() {
         bail!("{name}: {}: {said}", output.status);
     }
-    collected(&said).with_context(|| format!("{name}: callgrind said nothing: {said}"))
+    collected(&said).with_context(|| format!("{name}: no count from callgrind: {said}"))
 }
 
 /// The number in callgrind's line "==123== Collected : 456".
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn callgrinds_count_is_found() {
+    fn callgrinds_count_is_parsed() {
         let said = "==7== Events    : Ir\n==7== Collected : 1234\n==7==\n";
         assert_eq!(collected(said), Some(1234));
         assert_eq!(collected("==7== Collected : many"), None);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_a_fault_and_so_is_what_was_never_recorded() {
+    fn growth_and_missing_records_are_faults() {
         let compiler = compiler().expect("a compiler");
         let record = json!({"name": "growth", "compiler": compiler,
             "instructions_per_command": {"a": 100.0, "b": 100.0}});
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn another_compilers_record_says_nothing_and_that_is_told() {
+    fn the_record_of_another_compiler_is_not_compared() {
         let record = json!({"name": "other", "compiler": "rustc 0.1",
             "instructions_per_command": {"a": 1.0}});
         let root = folder(&record);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn two_queues_cost_what_one_does() {
+    fn two_queues_cost_the_same_as_one() {
         assert!(unlike(&counts(&[(TWO_QUEUES.0, 102.0), (TWO_QUEUES.1, 100.0)])).is_none());
         assert!(unlike(&counts(&[(TWO_QUEUES.0, 104.0), (TWO_QUEUES.1, 100.0)])).is_some());
     }

@@ -1,4 +1,4 @@
-//! What developers do with this repository, in one place: `cargo xtask --help`.
+//! Developers' tasks of this repository: `cargo xtask --help`.
 
 mod agreement;
 mod bench;
@@ -21,40 +21,40 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "The tasks of weft's developers")]
+#[command(name = "cargo xtask", about = "Developers' tasks of weft")]
 enum Task {
-    /// Run all tests; the first time this downloads and prepares a Linux guest
+    /// Run all tests; the first run downloads and prepares a Linux guest
     Test {
-        /// Leave out the tests with real peers, which boot guests, and those in a browser
+        /// Leave out tests with real peers, which boot guests, and tests in a browser
         #[arg(long)]
         quick: bool,
-        /// Take the time for the slower ones, too
+        /// Include the slower tests
         #[arg(long, conflicts_with = "quick")]
         all: bool,
     },
-    /// Measure the target against the raw socket, row by row of docs/performance.md
+    /// Measure the target against plain TCP, row by row of docs/performance.md
     Bench(bench::Options),
-    /// Check the load generator: its own cost, known delays, and fio on the same file
+    /// Check the load generator: its own cost, known delays, and agreement with fio
     Agreement(agreement::Options),
-    /// Count the protocol's instructions and compare them with what is recorded
+    /// Count the protocol's instructions and compare them with the record
     Instructions {
         /// Record them instead
         #[arg(long)]
         record: bool,
     },
-    /// Check the rules that neither compiler nor clippy know
+    /// Check the rules that neither compiler nor clippy check
     Tidy,
-    /// Run the tests with real peers alone
+    /// Run only the tests with real peers
     Peers {
-        /// Only steps whose name (suite/step) contains this
+        /// Only steps whose name (suite/step) contains this text
         filter: Option<String>,
-        /// The reactor's driver on our side
+        /// The reactor's driver of weft
         #[arg(long, default_value = "uring", value_parser = ["uring", "epoll"])]
         driver: String,
     },
-    /// Open report pages in a browser alone
+    /// Run only the tests of report pages in a browser
     Page {
-        /// For the program that does it: `--help` says what
+        /// Arguments of the test program; --help lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -64,16 +64,16 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// A real Linux kernel in a throw-away virtual machine
+    /// Run a Linux kernel in a temporary virtual machine
     #[command(subcommand)]
     Guest(GuestTask),
 }
 
 #[derive(Debug, Subcommand)]
 enum GuestTask {
-    /// Prepare QEMU, kernel and root file system (cached; every other command does it, too)
+    /// Prepare QEMU, kernel and root file system (cached; other commands do it on demand)
     Build {
-        /// Make them anew, from the newest packages
+        /// Build them anew, from the newest packages
         #[arg(long)]
         force: bool,
     },
@@ -81,24 +81,24 @@ enum GuestTask {
     Siw,
     /// Boot, run one command as root, and exit with its status
     ///
-    /// 124: out of time; 125: the guest died; 126: it could not be started.
+    /// 124: timeout; 125: the guest ended; 126: it could not be started.
     Run {
         #[command(flatten)]
         options: GuestOptions,
         /// NAME=VALUE for the command's environment
         #[arg(long)]
         env: Vec<String>,
-        /// End the command after so many seconds
+        /// End the command after this many seconds
         #[arg(long, default_value_t = 600)]
         timeout: u64,
-        /// Save what the kernel wrote to its console here
+        /// Save the kernel's console output here
         #[arg(long)]
         console: Option<PathBuf>,
-        /// A line for bash
+        /// A bash command line
         #[arg(required = true, last = true)]
         command: Vec<String>,
     },
-    /// The same with a shell on this terminal
+    /// Boot and run a shell on this terminal
     Shell {
         #[command(flatten)]
         options: GuestOptions,
@@ -107,10 +107,10 @@ enum GuestTask {
 
 #[derive(Debug, Args)]
 struct GuestOptions {
-    /// A folder to be /share in the guest, read-write
+    /// A folder to be mounted as /share in the guest, read-write
     #[arg(long)]
     share: Option<PathBuf>,
-    /// OUTSIDE:INSIDE, a port of 127.0.0.1 that leads to one of the guest's
+    /// OUTSIDE:INSIDE, a port of 127.0.0.1 that is forwarded to the guest
     #[arg(long, value_parser = port_pair)]
     forward: Vec<(u16, u16)>,
     /// Load a kernel module
@@ -215,7 +215,7 @@ fn guest_task(task: GuestTask) -> Result<ExitCode> {
             Ok(match exit {
                 Exit::Status(status) => ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)),
                 Exit::TimedOut | Exit::Died => {
-                    eprintln!("{}xtask: the guest is gone: {exit:?}", guest.console());
+                    eprintln!("{}xtask: the guest has ended: {exit:?}", guest.console());
                     ExitCode::from(if exit == Exit::TimedOut { 124 } else { 125 })
                 }
             })

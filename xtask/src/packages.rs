@@ -1,12 +1,12 @@
-//! Programs of the distribution that a stage cannot do without.
+//! Programs of the distribution that a stage needs.
 //!
-//! Where one is missing it is installed, which takes root; without it the stage fails and says
-//! what to install. It is never skipped: what was not run is not tested.
+//! A missing program is installed, which needs root; without root the stage fails and says what to
+//! install. A stage is never skipped for a missing program.
 
 use anyhow::{Context, Result, bail};
 use std::process::{Command, Stdio};
 
-/// Sees to it that the programs are there, each given with the Debian package that holds it.
+/// Makes sure that programs are installed, each given with its Debian package.
 pub(crate) fn need(what_for: &str, programs: &[(&str, &'static str)]) -> Result<()> {
     let missing = || -> Vec<&str> {
         let missing = programs.iter().filter(|(program, _)| !found(program));
@@ -18,13 +18,13 @@ pub(crate) fn need(what_for: &str, programs: &[(&str, &'static str)]) -> Result<
     }
     let install = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     if !rustix::process::geteuid().is_root() || !found("apt-get") {
-        bail!("{what_for}, and it is not here: install it (as root: {install})");
+        bail!("{what_for}, which is not installed (as root: {install})");
     }
-    // The lists may be older than the archive.
+    // The package lists may be outdated.
     apt_get(&["update"])?;
     apt_get(&[&["install", "--yes", "--no-install-recommends"], packages.as_slice()].concat())?;
     let missing = missing();
-    if missing.is_empty() { Ok(()) } else { bail!("{install} brought no {}", missing.join(", ")) }
+    if missing.is_empty() { Ok(()) } else { bail!("{install} lacks {}", missing.join(", ")) }
 }
 
 fn found(program: &str) -> bool {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_needs_no_installing() {
+    fn installed_programs_need_no_installation() {
         assert!(need("a shell runs", &[("sh", "no-such-package")]).is_ok());
     }
 }

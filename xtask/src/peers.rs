@@ -1,10 +1,10 @@
 //! Tests with real peers: the Linux kernel's host and target, nvme-cli, fio and ext4 in a guest,
-//! against the binary `weft` outside (and, where block devices are wanted, inside).
+//! against the binary `weft` outside (and inside, where block devices are needed).
 //!
-//! A suite boots one guest and runs its steps in order. A step is a Rust function that has
-//! things done inside (a function of a script in `tests/peers`, which is the guest's shared
-//! folder) and outside (start, signal and kill the target, look at its files). Every step
-//! starts from a clean guest, so that one failure does not hide the next.
+//! A suite boots one guest and runs its steps in order. A step is a Rust function that calls
+//! functions of a script in `tests/peers` inside the guest, and starts, signals and kills the
+//! target and checks its files outside. Every step starts from a clean guest, so that one failure
+//! does not hide the next.
 
 mod bench;
 mod block;
@@ -21,26 +21,26 @@ use anyhow::Result;
 use bench::Bench;
 use std::path::Path;
 
-/// One thing that is tried with a peer.
+/// One test with a peer.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     name: &'static str,
     run: fn(&mut Bench) -> Result<()>,
-    /// Whether it depends on the reactor's driver and is quick enough to run on both.
+    /// Whether it depends on the reactor's driver and is quick enough for both.
     both: bool,
 }
 
-/// A step that is run on both drivers only with `--all`.
+/// A step that runs with both drivers only with `--all`.
 const fn step(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
     Step { name, run, both: false }
 }
 
-/// A step that is always run on both drivers.
+/// A step that always runs with both drivers.
 const fn both(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
     Step { name, run, both: true }
 }
 
-/// Steps that share one boot of a guest.
+/// Steps that share a guest.
 #[derive(Debug)]
 struct Suite {
     name: &'static str,
@@ -48,7 +48,7 @@ struct Suite {
     script: &'static str,
     /// Modules that the guest loads.
     modules: &'static [&'static str],
-    /// Makes what all steps need.
+    /// Prepares what all steps need.
     setup: fn(&mut Bench) -> Result<()>,
     steps: &'static [Step],
 }
@@ -56,12 +56,12 @@ struct Suite {
 const SUITES: &[&Suite] =
     &[&kernel_host::SUITE, &kernel_target::SUITE, &block::SUITE, &rdma::SUITE, &iwarp::SUITE];
 
-/// Which driver of the reactor our side uses.
+/// The reactor's driver of weft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Driver {
     Uring,
     Epoll,
-    /// Epoll, and only the steps that are quick.
+    /// Epoll, and only the quick steps.
     EpollBriefly,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn has_step(name: &str) -> bool {
     SUITES.iter().any(|s| s.name == suite && s.steps.iter().any(|s| s.name == step))
 }
 
-/// Runs the suites on each of `drivers`; with a `filter`, only the steps whose name has it.
+/// Runs the suites with each of `drivers`; with a `filter`, only the steps whose name contains it.
 pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: Option<&str>) {
     let image = match Image::prepare(false) {
         Ok(image) => image,
@@ -92,7 +92,7 @@ pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: 
         if crate::guest::machine::has_kvm() {
             "on KVM"
         } else {
-            "emulated (no KVM with kvm_intel or kvm_amd here)"
+            "emulated (no KVM with kvm_intel or kvm_amd)"
         }
     );
     let mut weft = None;
@@ -132,7 +132,7 @@ fn run_suite(
     report.announce(&format!("{} over {}", suite.name, driver.name()));
     let mut steps = steps.iter();
     let mut left = steps.len();
-    // A guest that dies takes its step with it; the next steps get a new one.
+    // If the guest ends during a step, the next steps get a new one.
     while left > 0 {
         let bench = Bench::boot(root, image, weft, driver.name(), suite.script, suite.modules);
         let mut bench = match bench {
@@ -156,10 +156,10 @@ fn run_suite(
     }
 }
 
-/// A machine without guests skips these tests and says so; where CI runs, that is a failure.
+/// Skips these tests where no guest can run; on CI that is a failure.
 fn cannot(report: &mut Report, reason: &str) {
     let count = SUITES.iter().map(|suite| suite.steps.len()).sum();
-    println!("!!! no guest can run here, so nothing was tried with real peers");
+    println!("!!! no guest can run here: the tests with real peers are skipped");
     lacks(report, "peers", count, reason);
 }
 
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_is_found_by_its_full_name_and_has_one_of_its_own() {
+    fn every_step_has_a_unique_full_name() {
         assert!(has_step("kernel_host/discover"));
         assert!(!has_step("kernel_host/nonsense") && !has_step("discover"));
         for suite in SUITES {

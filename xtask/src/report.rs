@@ -1,4 +1,4 @@
-//! What was run, how it went and how long it took; its last line is for machines and people.
+//! The results of a run of the tests, with a summary as last line.
 
 use anyhow::Result;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ pub(crate) struct Report {
     passed: usize,
     failed: usize,
     skipped: usize,
-    /// What a reader who sees only the end needs to know.
+    /// Failures and skips, repeated at the end.
     notes: Vec<String>,
     start: Instant,
 }
@@ -20,7 +20,7 @@ impl Report {
         Self { passed: 0, failed: 0, skipped: 0, notes: Vec::new(), start }
     }
 
-    /// Announces a stage whose parts are counted one by one.
+    /// Announces a stage whose checks are counted one by one.
     pub(crate) fn announce(&self, name: &str) {
         println!("==> {name} ({})", minutes(self.start.elapsed()));
     }
@@ -52,13 +52,13 @@ impl Report {
         self.notes.push(format!("SKIP {name}: {reason}"));
     }
 
-    /// Adds what a test harness counted.
+    /// Adds the counts of a test harness.
     pub(crate) fn add(&mut self, passed: usize, ignored: usize) {
         self.passed += passed;
         self.skipped += ignored;
     }
 
-    /// Adds a test that failed under a test harness.
+    /// Adds a test that failed in a test harness.
     pub(crate) fn add_failure(&mut self, name: &str) {
         self.failed += 1;
         self.notes.push(format!("FAIL {name}"));

@@ -1,8 +1,7 @@
 //! The report page in a browser.
 //!
-//! Chromium and its driver are the distribution's. Where they are missing they are installed, which
-//! takes root; without it the stage fails and says what to install. It is never skipped: a page
-//! that nobody opened is not tested.
+//! Chromium and its driver are the distribution's. If they are missing they are installed, which
+//! needs root; without root the stage fails and says what to install. It is never skipped.
 
 use crate::packages;
 use crate::report::Report;
@@ -30,7 +29,7 @@ fn build(root: &Path) -> Result<()> {
     test::cargo(root, &["build", "--package", "report-page"])
 }
 
-/// Runs the checks; each says in a line of its own how it went.
+/// Runs the checks; each prints one line with its result.
 fn look(root: &Path, report: &mut Report, arguments: &[String]) -> Result<()> {
     let weft = test::build_binary(root)?;
     let program = test::target_folder(root).join("debug/report-page");
@@ -53,6 +52,6 @@ fn look(root: &Path, report: &mut Report, arguments: &[String]) -> Result<()> {
     if !status.success() && failed == 0 {
         bail!("{status}");
     }
-    // A program that checks nothing has not passed.
-    if passed == 0 { bail!("nothing was checked") } else { Ok(()) }
+    // A program without checks has not passed.
+    if passed == 0 { bail!("there were no checks") } else { Ok(()) }
 }

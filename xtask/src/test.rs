@@ -1,7 +1,7 @@
-//! `cargo xtask test`: everything that must hold, from the cheap to the dear.
+//! `cargo xtask test`: all tests, the quick ones first.
 //!
-//! A stage that fails does not keep the next from running, except that nothing is run against
-//! a binary that does not build.
+//! A stage that fails does not prevent the next, except that nothing runs a binary that does not
+//! build.
 
 use crate::fuzz;
 use crate::instructions;
@@ -21,14 +21,14 @@ pub(crate) enum Extent {
     Quick,
     /// What CI runs.
     Normal,
-    /// With what takes longer, too.
+    /// With the slower tests.
     All,
 }
 
 /// The packages whose tests open sockets and files and so depend on the reactor's driver.
 const DRIVEN: &[&str] = &["backend", "transport", "target", "host", "lab", "cli"];
 
-/// How long each fuzz target runs where there is time.
+/// How long each fuzz target runs with `--all`.
 const FUZZ_SECONDS: u64 = 60;
 
 /// Runs the tests; false if any failed.
@@ -63,7 +63,7 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
 
     instructions::test(root, &mut report);
 
-    // A moment of each harness is among the tests of the crates.
+    // Each harness also runs briefly among the tests of the crates.
     if extent == Extent::All {
         report.announce("fuzz targets");
         fuzz::all(root, &mut report, FUZZ_SECONDS);
@@ -82,8 +82,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     Ok(report.finish())
 }
 
-/// Builds the binary for the tests that run it and returns its path; or the path that
-/// `WEFT_BINARY` gives, to test another build.
+/// Builds the binary for the tests that run it and returns its path; or the path in
+/// `WEFT_BINARY`, for the test of another build.
 pub(crate) fn build_binary(root: &Path) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WEFT_BINARY") {
         return Ok(Path::new(&path).canonicalize()?);
@@ -99,7 +99,7 @@ pub(crate) fn target_folder(root: &Path) -> PathBuf {
     root.join(folder)
 }
 
-/// Runs cargo and lets it speak for itself.
+/// Runs cargo with its output on this terminal.
 pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
     let status = cargo_command(root).args(arguments).status().context("cannot start cargo")?;
     if !status.success() {
@@ -114,7 +114,7 @@ fn cargo_command(root: &Path) -> Command {
     command
 }
 
-/// Runs `cargo test`, shows all but the tests that pass, and counts what the harness reports.
+/// Runs `cargo test`, prints all but the tests that pass, and adds up the harness' counts.
 fn cargo_test(
     root: &Path,
     report: &mut Report,
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_harness_own_counts_are_read() {
+    fn the_counts_of_the_harness_are_parsed() {
         let line =
             "ok. 13 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s";
         assert_eq!(count(line, "passed"), 13);

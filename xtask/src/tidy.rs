@@ -1,9 +1,8 @@
 //! The rules of this repository that neither the compiler nor clippy can enforce.
 //!
-//! One module holds what a Rust source file looks like without its comments and strings
-//! ([`source`]); here are the rules: what may depend on what, who may say `unsafe` and who may
-//! read a clock, how large things may get, what must not be left behind, and that every test
-//! that the conformance matrix names exists.
+//! [`source`] is a Rust source file without comments and strings; the rules are here: dependencies
+//! between crates, `unsafe`, clocks, sizes, leftovers, and that every test exists that the
+//! conformance matrix names.
 
 mod matrix;
 mod source;
@@ -15,8 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What each package may depend on. Development dependencies are freer: tests may join what
-/// the product keeps apart, but even they do not reach up to `lab` and `cli`.
+/// What each package may depend on. Development dependencies may join what the product keeps
+/// apart, but they may not include `lab` and `cli`.
 const LAYERS: &[(&str, &[&str])] = &[
     ("nvme", &[]),
     ("nvmf", &["nvme"]),
@@ -34,13 +33,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The packages at the top, which nothing may depend on, not even for its tests.
+/// The top packages, on which nothing may depend, not even for tests.
 const TOP: &[&str] = &["lab", "cli"];
 
-/// Who may say `unsafe`: the reactor (its whole manifest allows it) and the RDMA verbs module.
+/// Where `unsafe` is allowed: the reactor (in its manifest) and the RDMA verbs module.
 const UNSAFE: &[&str] = &["crates/reactor/", "crates/transport/src/rdma/verbs"];
 
-/// Who may read a clock. The binary and these tasks measure people's time, not the protocol's.
+/// Where clocks may be read. The binary and these tasks do not measure the protocol's time.
 const CLOCKS: &[&str] = &["crates/reactor/", "crates/cli/", "tests/", "xtask/"];
 
 /// The feature that fuzz harnesses are behind, and the modules that hold them.
@@ -50,12 +49,12 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
-/// What must not be left behind, and what to do instead.
+/// Leftovers, and what to do instead.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("todo!", "finish it"),
     ("unimplemented!", "finish it"),
     ("dbg!", "remove it"),
-    ("#[ignore", "a test that does not run is none"),
+    ("#[ignore", "remove it: a test has to run"),
     ("allow(dead_code", "remove what is not used"),
     ("allow(unused", "remove what is not used"),
 ];
@@ -88,7 +87,7 @@ fn metadata(root: &Path) -> Result<Value> {
     serde_json::from_slice(&text).context("cargo metadata is not JSON")
 }
 
-/// Holds the dependencies among our own packages against [`LAYERS`].
+/// Checks the dependencies between the packages against [`LAYERS`].
 fn layering(metadata: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     let ours = |value: &Value| -> Option<String> {
@@ -97,7 +96,7 @@ fn layering(metadata: &Value) -> Vec<String> {
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let Some(name) = ours(package) else { continue };
         let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
-            faults.push(format!("{name}: a new package needs a row in the table of layers"));
+            faults.push(format!("{name}: a new package needs an entry in LAYERS"));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
@@ -125,7 +124,7 @@ fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
         for entry in entries {
             let entry = entry?;
             let path = folder.join(entry.file_name());
-            // A build folder says so; a folder that is only called `target` is a crate of ours.
+            // A build folder has a marker file; a folder `target` without it is a crate.
             let is_build = root.join(&path).join("CACHEDIR.TAG").exists();
             if entry.file_type()?.is_dir() && !is_build {
                 folders.push(path);
@@ -145,11 +144,11 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
     };
     for (at, line) in source.code.iter().enumerate() {
         if !within(UNSAFE) && source::has_word(line, "unsafe") {
-            fault(at, "only the reactor and the verbs module say unsafe".into());
+            fault(at, "`unsafe` is allowed only in the reactor and the verbs module".into());
         }
         let reads_clock = ["Instant", "SystemTime"].iter().any(|w| source::has_word(line, w));
         if reads_clock && !within(CLOCKS) && !source.is_test[at] {
-            fault(at, "only the reactor reads a clock: take `now` as an argument".into());
+            fault(at, "clocks may be read only in the reactor: take `now` as an argument".into());
         }
         for (text, instead) in FORBIDDEN {
             if line.contains(text) {
@@ -171,7 +170,7 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
     }
     let length = source.is_test.iter().filter(|is_test| !**is_test).count();
     if length > FILE_LINES_MAX {
-        fault(0, format!("{length} lines without tests; {FILE_LINES_MAX} are enough for a file"));
+        fault(0, format!("{length} lines without tests; the limit of a file is {FILE_LINES_MAX}"));
     }
     for function in source.functions() {
         if function.lines > FUNCTION_LINES_MAX && !source.is_test[function.start] {
@@ -190,17 +189,17 @@ fn is_harness(line: &str) -> bool {
     source::has_word(line, "mod") && source::has_word(line, FUZZING)
 }
 
-/// A crate opens with an essay, and the wire types need no operating system.
+/// A crate root has a module comment, and the wire types are no_std.
 fn check_crate_root(source: &Source, faults: &mut Vec<String>) {
     if !source.path.starts_with("crates/") || !source.path.ends_with("/src/lib.rs") {
         return;
     }
     if !source.text.first().is_some_and(|line| line.starts_with("//!")) {
-        faults.push(format!("{}: opens with what the crate is (//!)", source.path));
+        faults.push(format!("{}: needs a comment (//!) that describes the crate", source.path));
     }
     let no_std = source.code.iter().any(|line| line.contains("no_std"));
     if source.path == "crates/nvme/src/lib.rs" && !no_std {
-        faults.push(format!("{}: is no_std", source.path));
+        faults.push(format!("{}: must be no_std", source.path));
     }
 }
 
@@ -223,12 +222,12 @@ mod tests {
         assert_eq!(layering(&up), ["nvmf: may not depend on target"]);
         let side = workspace("weft-lab", &[("weft-target", None)]);
         assert_eq!(layering(&side), ["lab: may not depend on target"]);
-        let stranger = workspace("weft-new", &[]);
-        assert_eq!(layering(&stranger).len(), 1);
+        let unknown = workspace("weft-new", &[]);
+        assert_eq!(layering(&unknown).len(), 1);
     }
 
     #[test]
-    fn tests_may_join_target_and_host_but_not_reach_up_to_lab() {
+    fn tests_may_use_target_and_host_but_not_lab() {
         let tests = workspace("weft-target", &[("weft-host", Some("dev"))]);
         assert_eq!(layering(&tests), [""; 0]);
         let up = workspace("weft-target", &[("weft-lab", Some("dev"))]);
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_and_clocks_stay_in_their_places() {
+    fn unsafe_and_clocks_are_found_outside_their_places() {
         let code = "fn f() { unsafe { g() } let t = Instant::now(); }\n";
         assert_eq!(faults_of("crates/host/src/a.rs", code).len(), 2);
         assert_eq!(faults_of("crates/reactor/src/a.rs", code).len(), 0);
@@ -266,13 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_left_behind_is_found_even_in_tests() {
+    fn leftovers_are_found_even_in_tests() {
         let code = "#[cfg(test)]\nmod tests {\n    #[ignore]\n    fn f() { todo!() }\n}\n";
         assert_eq!(faults_of("crates/host/src/a.rs", code).len(), 2);
     }
 
     #[test]
-    fn long_functions_and_files_are_found_but_tests_do_not_count() {
+    fn long_functions_and_files_are_found_without_tests() {
         let function = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(71));
         assert_eq!(faults_of("crates/host/src/a.rs", &function).len(), 1);
         let tests = format!("#[cfg(test)]\nmod tests {{\n{function}{}}}\n", "// x\n".repeat(900));
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn this_repository_follows_its_own_table() {
+    fn this_repository_satisfies_the_layers() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
         assert_eq!(layering(&metadata(root).expect("metadata")), [""; 0]);
     }

@@ -1,51 +1,51 @@
-//! The verbs.
+//! The subcommands.
 
 use clap::{Parser, Subcommand};
 
-/// NVMe over Fabrics in user space, and the laboratory that measures it.
+/// NVMe over Fabrics target and host in user space, with a load generator and benchmark studies.
 #[derive(Debug, Parser)]
 #[command(name = "weft", version, propagate_version = true, arg_required_else_help = true)]
 pub(crate) struct Arguments {
-    /// Say more about what happens; twice for much more.
+    /// Log more; twice: much more.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
-/// A verb.
+/// A subcommand.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Serve namespaces to hosts.
     Target(Box<crate::target::Options>),
-    /// Ask a discovery controller which subsystems there are.
+    /// Show the subsystems that a discovery controller reports.
     Discover(crate::discover::Options),
-    /// Show what a controller or a namespace says about itself.
+    /// Show the Identify data of a controller or a namespace.
     Identify(crate::identify::Options),
-    /// List the namespaces of a subsystem, or of all that a discovery controller knows.
+    /// List the namespaces of a subsystem, or of all subsystems of a discovery controller.
     List(crate::list::Options),
     /// Read blocks of a namespace.
     Read(crate::transfer::Options),
     /// Write blocks of a namespace.
     Write(crate::transfer::Options),
-    /// Make a namespace's completed writes durable.
+    /// Flush a namespace: make its completed writes durable.
     Flush(crate::flush::Options),
     /// Show a log page of a controller.
     Log(crate::log_page::Options),
-    /// Drive load and measure it, in fio's words.
+    /// Generate load and measure it, with fio's options.
     Bench(Box<crate::bench::Options>),
-    /// Measure what TCP on this machine costs by itself.
+    /// Measure plain TCP on this machine: the lower bound for NVMe over TCP.
     Floor(crate::floor::Options),
-    /// List, show and run studies: experiments as data.
+    /// List, show and run studies: experiments defined as data.
     Study(crate::study::Options),
-    /// Show what this machine has for RDMA.
+    /// Show the RDMA devices of this machine.
     Rdma(crate::rdma::Options),
-    /// Make a page to look at from results.
+    /// Write an HTML report of results.
     Report(crate::report::Options),
-    /// What a memory device costs over TCP here, beside the same device locally: a study of a
-    /// minute, and its report.
+    /// Compare a memory device over TCP on this machine with the same device locally: a study of
+    /// about a minute, and its report.
     FirstLook(Box<crate::study::FirstLook>),
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_definition_is_valid() {
         Arguments::command().debug_assert();
     }
 }

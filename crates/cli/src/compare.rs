@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weft_lab::{
-    compare::{self, Answer, Compared, Comparison, Quantity, Question, Ranking},
+    compare::{self, Answer, Compared, Comparison, Parameters, Quantity, Ranking},
     report::human as shown,
     results,
 };
@@ -15,34 +15,34 @@ use crate::{
     table::Table,
 };
 
-/// Exit codes beside 0 (not slower) and 1 (it could not be compared).
+/// Exit codes other than 0 (not slower) and 1 (the comparison failed).
 const SLOWER: u8 = 3;
 const INCOMPLETE: u8 = 4;
 
 /// Options of `weft study compare`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0, nothing is slower by more than the margin with confidence; \
-                        3, something is; 4, nothing is, but cells of the first set have no result \
-                        in the second; 1, the sets cannot be read or have no cell in common."
+    after_help = "Exit codes: 0: nothing is slower by more than the margin, with confidence; \
+                        3: something is; 4: nothing is, but cells of the first set have no result \
+                        in the second; 1: the sets cannot be read or have no cell in common."
 )]
 pub(crate) struct Options {
-    /// A directory of results: what was.
+    /// The directory of the first set of results (the baseline).
     #[arg(value_name = "DIR_A")]
     first: PathBuf,
-    /// Another one: what is now.
+    /// The directory of the second set.
     #[arg(value_name = "DIR_B")]
     second: PathBuf,
-    /// By how many percent slower is slower.
+    /// The smallest slow-down in percent that counts as slower.
     #[arg(long, default_value = "5", value_parser = percent, value_name = "PERCENT")]
     margin: f64,
-    /// With how many percent of confidence.
+    /// The confidence level in percent.
     #[arg(long, default_value = "95", value_parser = percent, value_name = "PERCENT")]
     confidence: f64,
-    /// Show all cells, not only those in which something changed.
+    /// Show all cells, not only those that changed.
     #[arg(long)]
     all: bool,
-    /// How to write the result.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
@@ -58,8 +58,8 @@ fn percent(text: &str) -> Result<f64, String> {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let load = |path: &Path| results::load(path).map_err(Failure::because);
     let (first, second) = (load(&options.first)?, load(&options.second)?);
-    let question = Question { margin: options.margin, confidence: options.confidence };
-    let comparison = compare::compare(&first, &second, question);
+    let parameters = Parameters { margin: options.margin, confidence: options.confidence };
+    let comparison = compare::compare(&first, &second, parameters);
     if comparison.cells.is_empty() {
         return Err(Failure::because("the two sets have no cell in common that has a result"));
     }
@@ -82,7 +82,7 @@ fn json(comparison: &Comparison) -> Result<serde_json::Value, Failure> {
 fn human(comparison: &Comparison, all: bool) -> String {
     let mut text = String::new();
     for difference in &comparison.differences {
-        text += &format!("not alike: {difference}\n");
+        text += &format!("different conditions: {difference}\n");
     }
     let changed =
         |compared: &Compared| all || matches!(compared.answer, Answer::Slower | Answer::Faster);
@@ -92,9 +92,9 @@ fn human(comparison: &Comparison, all: bool) -> String {
         ">first",
         ">second",
         ">change",
-        "answer",
+        "result",
         ">p slower",
-        ">noticed from",
+        ">detectable from",
         "ranked",
     ]);
     let mut rows = 0;
@@ -153,7 +153,7 @@ const fn answer(answer: Answer) -> &'static str {
     }
 }
 
-/// How often each answer was given, and how much could have been noticed at all.
+/// The number of each result, and the sensitivity of the comparison.
 fn totals(comparison: &Comparison) -> String {
     let margin = 100.0 * comparison.margin;
     let count = |wanted: Answer| {
@@ -161,7 +161,7 @@ fn totals(comparison: &Comparison) -> String {
     };
     let mut text = format!(
         "{} cells: {} slower, {} faster, {} the same, {} undecided (by {margin} % or more, with {} \
-         % confidence, p as Holm has it)\n",
+         % confidence, p adjusted by Holm's method)\n",
         comparison.cells.len(),
         count(Answer::Slower),
         count(Answer::Faster),
@@ -177,14 +177,14 @@ fn totals(comparison: &Comparison) -> String {
     noticed.sort_by(f64::total_cmp);
     text += &match noticed.get(noticed.len() / 2) {
         Some(middle) => format!(
-            "power: in the middle cell IOPS had to fall by {:.0} % to be noticed in 4 of 5 cases; \
-             {} of {} cells could not tell\n",
+            "sensitivity: in the median cell a fall of IOPS by {:.0} % is detected with \
+             probability 0.8; {} of {} cells cannot detect any\n",
             100.0 * middle,
             comparison.cells.len() - noticed.len(),
             comparison.cells.len(),
         ),
         None => {
-            "power: none of the cells could have told by itself; measure more repeats\n".to_owned()
+            "sensitivity: no cell can detect a change by itself; measure more repeats\n".to_owned()
         }
     };
     if let Some(overall) = &comparison.overall {
@@ -203,9 +203,9 @@ fn verdict(comparison: &Comparison) -> String {
     if comparison.is_slower() {
         format!("SLOWER by more than {margin} %, with confidence\n")
     } else if comparison.missing.is_empty() {
-        format!("not slower by more than {margin} % as far as these numbers tell\n")
+        format!("not slower by more than {margin} %, as far as the results can tell\n")
     } else {
-        format!("cells are missing; what is there is not slower by more than {margin} %\n")
+        format!("cells are missing; the others are not slower by more than {margin} %\n")
     }
 }
 

@@ -1,4 +1,4 @@
-//! How to reach a controller: nvme-cli's options, or an address in one piece.
+//! The options that select a controller: nvme-cli's, or an address as one argument.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -7,12 +7,12 @@ use weft_host::{AddressFamily, Controller, Namespace, Options, Transport, Transp
 
 use crate::{failure::Failure, place::Place};
 
-/// Options of every verb that talks to a controller. Names and letters are those of nvme-cli.
+/// Options of every subcommand that connects to a controller, with nvme-cli's names and letters.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
-    /// An address in one piece: nvme-tcp://HOST:PORT/NQN?nsid=N, or a transport id as SPDK writes
-    /// it ("trtype:TCP adrfam:IPv4 traddr:… trsvcid:… subnqn:…").
+    /// Address: nvme-tcp://HOST:PORT/NQN?nsid=N, or SPDK's transport id ("trtype:TCP adrfam:IPv4
+    /// traddr:… trsvcid:… subnqn:…").
     #[arg(value_name = "ADDRESS", num_args = 0.., help_heading = "Arguments")]
     place: Vec<String>,
 
@@ -31,19 +31,19 @@ pub(crate) struct Connection {
     /// Local address to connect from.
     #[arg(short = 'w', long)]
     host_traddr: Option<IpAddr>,
-    /// NQN of this host; by default that in /etc/nvme/hostnqn, or one made up.
+    /// NQN of this host; by default that in /etc/nvme/hostnqn, or a generated one.
     #[arg(short = 'q', long)]
     hostnqn: Option<String>,
     /// Identifier of this host, a UUID.
     #[arg(short = 'I', long, value_parser = uuid)]
     hostid: Option<uuid::Uuid>,
-    /// I/O queues.
+    /// Number of I/O queues.
     #[arg(short = 'i', long)]
     nr_io_queues: Option<u16>,
     /// Entries of an I/O queue.
     #[arg(short = 'Q', long)]
     queue_size: Option<u16>,
-    /// Keep-alive timeout in seconds; 0: none.
+    /// Keep-alive timeout in seconds; 0: no keep-alive.
     #[arg(short = 'k', long, value_parser = seconds, value_name = "SECONDS")]
     keep_alive_tmo: Option<Duration>,
     /// Time between attempts to reconnect, in seconds.
@@ -58,7 +58,7 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     ctrl_loss_tmo: Option<i64>,
-    /// Time after a loss at which waiting I/O begins to fail, in seconds; -1: not before the
+    /// Time after a loss at which pending I/O begins to fail, in seconds; -1: not before the
     /// controller is given up.
     #[arg(
         short = 'F',
@@ -69,44 +69,44 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     fast_io_fail_tmo: Option<i64>,
-    /// Header digests.
+    /// Use header digests.
     #[arg(short = 'g', long)]
     hdr_digest: bool,
     /// Data digests.
     #[arg(short = 'G', long)]
     data_digest: bool,
-    /// Do without SQ flow control (the default, unlike nvme-cli's; =false to have it).
+    /// Disable SQ flow control (the default, unlike nvme-cli's; =false enables it).
     #[arg(short = 'd', long, action = ArgAction::Set, num_args = 0..=1, value_name = "BOOL")]
     #[arg(require_equals = true, default_missing_value = "true")]
     disable_sqflow: Option<bool>,
 }
 
-/// Which namespace.
+/// Selects a namespace.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct NamespaceChoice {
-    /// The namespace; may be left out where there is only one, or the address names it.
+    /// The namespace; needed only if there are several and the address names none.
     #[arg(long, visible_alias = "nsid", value_name = "NSID")]
     namespace_id: Option<u32>,
 }
 
 impl Connection {
-    /// The place that is meant, which may be a device of this machine.
+    /// The selected location, which may be a device of this machine.
     pub(crate) fn place(&self) -> Result<Place, Failure> {
         if self.place.is_empty() {
             return self.remote().map(Place::remote);
         }
-        // A transport id may come unquoted, as several words.
+        // A transport id may be given unquoted, as several arguments.
         let text = self.place.join(" ");
         match text.parse().map_err(Failure::Because)? {
             Place::Remote(id) => self.amended(*id).map(Place::remote),
             local if self.traddr.is_none() && self.nqn.is_none() => Ok(local),
             Place::Local(spec) => {
-                Err(Failure::Because(format!("{spec} is on this machine and has no --traddr")))
+                Err(Failure::Because(format!("{spec} is a local device; --traddr does not apply")))
             }
         }
     }
 
-    /// Takes the first word of the address away if it is one of these.
+    /// Removes the first word of the address if it is one of these.
     pub(crate) fn without_first_word<'a>(&self, words: &[&'a str]) -> (Option<&'a str>, Self) {
         let mut rest = self.clone();
         let found = self.place.first().and_then(|first| words.iter().find(|word| *word == first));
@@ -116,19 +116,19 @@ impl Connection {
         (found.copied(), rest)
     }
 
-    /// Puts a word before the address that turned out to belong there.
+    /// Puts a word back in front of the address.
     pub(crate) fn with_first_word(&self, word: Option<&str>) -> Self {
         let mut all = self.clone();
         all.place.splice(0..0, word.map(str::to_owned));
         all
     }
 
-    /// Options for the address that is meant, which must be across the network.
+    /// Options for the selected address, which must be remote.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         match self.place()? {
             Place::Remote(id) => self.options_for(*id),
             Place::Local(spec) => {
-                Err(Failure::Because(format!("{spec} is not across the network")))
+                Err(Failure::Because(format!("{spec} is a local device, not a remote address")))
             }
         }
     }
@@ -138,7 +138,7 @@ impl Connection {
         let mut options = Options::new(address);
         if let Some(hostnqn) = &self.hostnqn {
             let nqn = hostnqn.parse().map_err(|error| {
-                Failure::Because(format!("{hostnqn:?} is no host NQN: {error}"))
+                Failure::Because(format!("{hostnqn:?} is not a valid host NQN: {error}"))
             })?;
             options = options.with_host_nqn(nqn);
         }
@@ -159,18 +159,18 @@ impl Connection {
         Ok(options)
     }
 
-    /// Connects to the subsystem that is meant.
+    /// Connects to the selected subsystem.
     pub(crate) fn connect(&self) -> Result<Controller, Failure> {
         let options = self.options()?;
         if options.address.is_discovery() {
             return Err(Failure::because(
-                "no subsystem is named: give --nqn, or ask `weft discover` which there are",
+                "no subsystem given: use --nqn; `weft discover` lists the subsystems",
             ));
         }
         Ok(weft_host::connect(&options)?)
     }
 
-    /// Connects, and picks the namespace that is meant.
+    /// Connects, and selects the namespace.
     pub(crate) fn namespace(
         &self,
         choice: &NamespaceChoice,
@@ -186,7 +186,7 @@ impl Connection {
     fn remote(&self) -> Result<TransportId, Failure> {
         let Some(traddr) = &self.traddr else {
             return Err(Failure::because(
-                "no address: give --traddr, or one like nvme-tcp://HOST:4420/NQN",
+                "no address given: use --traddr, or an address like nvme-tcp://HOST:4420/NQN",
             ));
         };
         let id = TransportId::tcp(traddr, self.trsvcid).map_err(Failure::because)?;
@@ -194,12 +194,12 @@ impl Connection {
         self.amended(TransportId { family, ..id })
     }
 
-    /// An address with what single options say about it.
+    /// The address with the values of separate options.
     fn amended(&self, mut id: TransportId) -> Result<TransportId, Failure> {
         if let Some(transport) = &self.transport {
             id.transport = Transport::from_name(transport).ok_or_else(|| {
                 Failure::Because(format!(
-                    "the transport {transport:?} is not there; tcp is, and rdma"
+                    "transport {transport:?} is not supported; use tcp or rdma"
                 ))
             })?;
         }
@@ -212,22 +212,22 @@ impl Connection {
         }
         if let Some(nqn) = &self.nqn {
             let subnqn = nqn.parse();
-            id.subnqn = Some(
-                subnqn.map_err(|error| Failure::Because(format!("{nqn:?} is no NQN: {error}")))?,
-            );
+            id.subnqn = Some(subnqn.map_err(|error| {
+                Failure::Because(format!("{nqn:?} is not a valid NQN: {error}"))
+            })?);
         }
         Ok(id)
     }
 }
 
 impl NamespaceChoice {
-    /// The namespace that was asked for by option.
+    /// The namespace that the option gives.
     pub(crate) fn nsid(&self) -> Option<u32> {
         self.namespace_id
     }
 }
 
-/// The namespace to use: the one wanted, or the only one.
+/// The namespace to use: the given one, or the only one.
 pub(crate) fn pick(controller: &Controller, wanted: Option<u32>) -> Result<u32, Failure> {
     let there: Vec<u32> = controller.namespaces().iter().map(|found| found.nsid).collect();
     match (wanted, there.as_slice()) {
@@ -238,8 +238,8 @@ pub(crate) fn pick(controller: &Controller, wanted: Option<u32>) -> Result<u32, 
             let there: Vec<String> = there.iter().map(ToString::to_string).collect();
             let there = there.join(", ");
             Err(Failure::Because(match wanted {
-                Some(nsid) => format!("there is no namespace {nsid}; there are {there}"),
-                None => format!("which namespace? There are {there}: give --namespace-id"),
+                Some(nsid) => format!("namespace {nsid} does not exist; the subsystem has {there}"),
+                None => format!("there are {there}: select one with --namespace-id"),
             }))
         }
     }
@@ -251,7 +251,7 @@ fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-/// A timeout in seconds of which -1 means never.
+/// A timeout in seconds; -1 means never.
 fn forever(seconds: i64) -> Option<Duration> {
     u64::try_from(seconds).ok().map(Duration::from_secs)
 }
@@ -264,7 +264,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn uuid(text: &str) -> Result<uuid::Uuid, String> {
-    uuid::Uuid::try_parse(text).map_err(|error| format!("{text:?} is no UUID: {error}"))
+    uuid::Uuid::try_parse(text).map_err(|error| format!("{text:?} is not a UUID: {error}"))
 }
 
 #[cfg(test)]
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_and_names_are_those_of_nvme_cli() {
+    fn options_match_those_of_nvme_cli() {
         let short = [
             "-t",
             "tcp",
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_comes_in_one_piece_or_as_words() {
+    fn an_address_is_one_argument_or_several() {
         let url = format!("nvme-tcp://127.0.0.1:4420/{NQN}?nsid=2");
         let words = ["trtype:TCP", "traddr:127.0.0.1", "trsvcid:4420", "nsid:2"];
         let subnqn = format!("subnqn:{NQN}");
@@ -402,18 +402,18 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_are_told() {
+    fn invalid_options_are_reported() {
         for (words, part) in [
             (&[][..], "no address"),
             (&["-t", "fc", "-a", "1.2.3.4"], "rdma"),
-            (&["-a", "1.2.3.4", "-n", ""], "no NQN"),
+            (&["-a", "1.2.3.4", "-n", ""], "not a valid NQN"),
             (&["-a", "1.2.3.4", "-q", ""], "host NQN"),
             (&["-a", "1.2.3.4", "-s", "70000"], "70000"),
-            (&["-a", "1.2.3.4", "-I", "me"], "no UUID"),
+            (&["-a", "1.2.3.4", "-I", "me"], "not a UUID"),
             (&["-a", "1.2.3.4", "-Q", "1"], "queue size"),
             (&["-a", "1.2.3.4", "-k", "soon"], "span of time"),
-            (&["memory:1GiB"], "not across the network"),
-            (&["memory:1GiB", "-a", "1.2.3.4"], "has no --traddr"),
+            (&["memory:1GiB"], "local device"),
+            (&["memory:1GiB", "-a", "1.2.3.4"], "--traddr does not apply"),
             (&["nonsense"], "neither an address"),
         ] {
             let error = options(words).expect_err(part);

@@ -1,4 +1,4 @@
-//! Data that this program did not create is destroyed only if the user named it.
+//! Asks for permission before data is overwritten.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -6,17 +6,17 @@ use weft_backend::DeviceSpec;
 use weft_lab::{
     Pattern,
     results::key,
-    study::{launch::Given, plan::Plan},
+    study::{launch::GivenTarget, plan::Plan},
 };
 
 use crate::{failure::Failure, output};
 
-/// What a study would destroy: the names under which it was given.
+/// The given devices and targets that a study would overwrite, as they were given.
 pub(crate) fn at_risk(
     plan: &Plan,
     precondition: bool,
     local: Option<&DeviceSpec>,
-    given: &[Given],
+    given: &[GivenTarget],
 ) -> Vec<String> {
     if !precondition && !writes(plan) {
         return Vec::new();
@@ -41,7 +41,7 @@ fn writes(plan: &Plan) -> bool {
         .any(Pattern::writes)
 }
 
-/// Goes on if everything at risk was named, by option or, on a terminal, now.
+/// Succeeds if every device was named, by option or now on a terminal.
 pub(crate) fn allow(who: &str, at_risk: &[String], named: &[String]) -> Result<(), Failure> {
     for what in at_risk {
         if named.contains(what) {
@@ -49,12 +49,12 @@ pub(crate) fn allow(who: &str, at_risk: &[String], named: &[String]) -> Result<(
         }
         if !io::stdin().is_terminal() {
             return Err(Failure::Because(format!(
-                "this {who} writes to {what} and destroys what is there; if that is meant, say \
+                "this {who} overwrites {what}; to allow that, use \
                  --yes-destroy {what}"
             )));
         }
         output::complain(&format!(
-            "This {who} writes to {what} and destroys what is there.\nType its name to go on:"
+            "This {who} overwrites {what} and destroys its data.\nType its name to continue:"
         ));
         let mut line = String::new();
         io::stdin()
@@ -62,7 +62,7 @@ pub(crate) fn allow(who: &str, at_risk: &[String], named: &[String]) -> Result<(
             .read_line(&mut line)
             .map_err(|error| Failure::io("read from", &"the terminal", &error))?;
         if line.trim() != what {
-            return Err(Failure::because("nothing was touched"));
+            return Err(Failure::because("nothing was changed"));
         }
     }
     Ok(())
@@ -78,12 +78,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_written_and_not_ours_is_at_risk() {
+    fn only_given_devices_that_are_written_are_at_risk() {
         let file = std::env::temp_dir().join(format!("weft-destroy-{}", std::process::id()));
         std::fs::write(&file, "precious").expect("a file");
         let name = file.display().to_string();
         let spec = DeviceSpec::file(&name).expect("a device");
-        let given = [Given {
+        let given = [GivenTarget {
             address: "nvme-tcp://192.0.2.1:4420/nqn.x".parse().expect("an address"),
             control: None,
         }];
@@ -99,12 +99,12 @@ mod tests {
         std::fs::remove_file(&file).expect("the file");
         assert!(
             of("pattern-sweep", false, Some(&spec)).is_empty(),
-            "what is not there is not lost"
+            "a file that does not exist is not at risk"
         );
     }
 
     #[test]
-    fn what_was_named_is_allowed() {
+    fn named_devices_are_allowed() {
         let disk = "/dev/sdx".to_owned();
         assert!(allow("study", &[], &[]).is_ok());
         assert!(allow("study", std::slice::from_ref(&disk), std::slice::from_ref(&disk)).is_ok());

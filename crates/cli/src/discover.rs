@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct Options {
     #[command(flatten)]
     connection: Connection,
-    /// How to write the result.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
@@ -91,7 +91,7 @@ fn lines(entry: &DiscoveryEntry) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// nvme-cli's words.
+/// nvme-cli's names.
 fn entry_flags(entry: &DiscoveryEntry) -> String {
     let flags = entry.flags();
     fields::names(&[
@@ -101,7 +101,7 @@ fn entry_flags(entry: &DiscoveryEntry) -> String {
     ])
 }
 
-/// nvme-cli's word.
+/// nvme-cli's name.
 fn security_type(kind: SecurityType) -> String {
     match kind {
         SecurityType::NONE => "none".to_owned(),
@@ -111,7 +111,7 @@ fn security_type(kind: SecurityType) -> String {
     }
 }
 
-/// nvme-cli's word.
+/// nvme-cli's name.
 fn transport_type(kind: TransportType) -> String {
     match kind {
         TransportType::TCP => "tcp".to_owned(),
@@ -122,7 +122,7 @@ fn transport_type(kind: TransportType) -> String {
     }
 }
 
-/// nvme-cli's word.
+/// nvme-cli's name.
 fn address_family(family: AddressFamily) -> String {
     match family {
         AddressFamily::IPV4 => "ipv4".to_owned(),
@@ -133,7 +133,7 @@ fn address_family(family: AddressFamily) -> String {
     }
 }
 
-/// nvme-cli's words.
+/// nvme-cli's names.
 fn subsystem_type(kind: SubsystemType) -> String {
     match kind {
         SubsystemType::REFERRAL => "discovery subsystem referral".to_owned(),

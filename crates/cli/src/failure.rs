@@ -1,32 +1,32 @@
-//! Why a verb did not do what it should.
+//! Errors of subcommands.
 
 use std::{fmt, io};
 
-/// Why a verb ended early.
+/// Why a subcommand failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// One sentence for the user.
+    /// A sentence for the user.
     Because(String),
-    /// The user has been told; only the exit code is missing.
+    /// It has been reported already; only the exit code is missing.
     Told,
-    /// The same with an exit code that says which answer it was.
+    /// The same with a specific exit code.
     Exit(u8),
-    /// Nobody reads the output any more.
+    /// The reader of standard output has closed it.
     ReaderGone,
 }
 
 impl Failure {
-    /// With a sentence.
+    /// From a sentence.
     pub(crate) fn because(what: impl fmt::Display) -> Self {
         Self::Because(what.to_string())
     }
 
-    /// An error of reading or writing something that has a name.
+    /// From an I/O error of a named file.
     pub(crate) fn io(doing: &str, what: &dyn fmt::Display, error: &io::Error) -> Self {
         Self::Because(format!("cannot {doing} {what}: {error}"))
     }
 
-    /// An error of writing to standard output.
+    /// From an I/O error of standard output.
     pub(crate) fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::ReaderGone

@@ -1,4 +1,4 @@
-//! A structure as named values: nvme-cli's names, so that scripts and habits carry over.
+//! A structure as a list of named values, with nvme-cli's names.
 
 use serde_json::Value;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) value: Value,
-    /// A number that people read as one of hexadecimal digits.
+    /// Whether it is displayed in hexadecimal.
     pub(crate) is_code: bool,
-    /// What it means, where the number alone does not say.
+    /// Its meaning, if the number alone does not show it.
     pub(crate) meaning: String,
 }
 
-/// A value that says it all.
+/// A value without further explanation.
 pub(crate) fn plain(name: &'static str, value: impl Into<Value>) -> Field {
     meaning(name, value, "")
 }
@@ -27,12 +27,12 @@ pub(crate) fn meaning(
     Field { name, value: value.into(), is_code: false, meaning: meaning.into() }
 }
 
-/// Bits or a code: a number to programs, hexadecimal digits to people.
+/// A code or bits: a number in JSON, hexadecimal in text.
 pub(crate) fn code(name: &'static str, value: impl Into<u64>) -> Field {
     code_meaning(name, value, "")
 }
 
-/// Bits or a code, and what they mean.
+/// A code or bits, with their meaning.
 pub(crate) fn code_meaning(
     name: &'static str,
     value: impl Into<u64>,
@@ -41,14 +41,14 @@ pub(crate) fn code_meaning(
     Field { is_code: true, ..self::meaning(name, value.into(), meaning) }
 }
 
-/// A value of 128 bits: a number where JSON's readers can hold it, else a text.
+/// A value of 128 bits: a number if JSON readers can represent it, else a string.
 pub(crate) fn wide(name: &'static str, value: u128) -> Field {
     let value = u64::try_from(value).map_or_else(|_| Value::from(value.to_string()), Value::from);
     plain(name, value)
 }
 
 impl Field {
-    /// The value for people; a structure says nothing that its meaning does not.
+    /// The value as text; empty for a structure, whose meaning is shown instead.
     pub(crate) fn shown(&self) -> String {
         match &self.value {
             Value::Number(number) if self.is_code => {

@@ -18,43 +18,43 @@ use crate::{
 
 /// Options of `weft floor`.
 ///
-/// A client keeps requests in flight over TCP on this machine, a server answers each with a
-/// response; nothing else happens. The defaults are one connection and the sizes of a 4 KiB read.
+/// A client keeps requests in flight over TCP on this machine, and a server answers each with a
+/// response. The defaults are one connection and the sizes of a 4 KiB read.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Bytes of a request: 72 for a read.
     #[arg(long, default_value = "72", value_parser = size, value_name = "SIZE")]
     request: u64,
-    /// Bytes of a response: the data and 24 for a read.
+    /// Bytes of a response: for a read the data and 24.
     #[arg(long, default_value = "4120", value_parser = size, value_name = "SIZE")]
     response: u64,
-    /// Requests in flight, of each connection.
+    /// Requests in flight of each connection.
     #[arg(long, default_value_t = 1, value_name = "DEPTH")]
     iodepth: usize,
-    /// Serve so many connections with epoll; without it one connection is waited for by itself.
+    /// Number of connections, served with epoll; without this option one blocking connection.
     #[arg(long, value_name = "CONNECTIONS")]
     connections: Option<usize>,
-    /// Keep both processors busy instead of sleeping in the kernel.
+    /// Poll instead of sleeping in the kernel, at both ends.
     #[arg(long)]
     spin: bool,
-    /// How long to count.
+    /// Measured time.
     #[arg(long, default_value = "3", value_parser = time, value_name = "TIME")]
     runtime: Duration,
-    /// How long to run before that.
+    /// Time it runs before that.
     #[arg(long, default_value = "500ms", value_parser = time, value_name = "TIME")]
     ramp_time: Duration,
-    /// Processors of server and client, like 0,1; the scheduler's choice if left out.
+    /// Processors of server and client, like 0,1; by default the scheduler's choice.
     #[arg(long, value_parser = cpus, value_name = "CPUS")]
     cpus: Option<Cpus>,
-    /// How long server and client compute between each receive and the send after it, like
-    /// 1us,600ns: what a target and a host of so much work can reach at best.
+    /// Time that server and client compute between a receive and the next send, like 1us,600ns:
+    /// gives the upper bound for a target and a host with that much work.
     #[arg(long, default_value = "0,0", value_parser = think, value_name = "TIME,TIME")]
     think: (Duration, Duration),
-    /// The congestion control of both ends, like reno; the system's choice if left out. weft
-    /// takes reno where both ends are on one machine.
+    /// Congestion control of both ends, like reno; by default the system's. weft uses reno if both
+    /// ends are on one machine.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// How to write the result.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
@@ -93,7 +93,7 @@ fn floor(options: &Options) -> Result<Floor, Failure> {
 
 fn think(text: &str) -> Result<(Duration, Duration), String> {
     let Some((server, client)) = text.split_once(',') else {
-        return Err("it takes two times, the server's and the client's, like 1us,600ns".to_owned());
+        return Err("expected two times, the server's and the client's, like 1us,600ns".to_owned());
     };
     Ok((time(server)?, time(client)?))
 }

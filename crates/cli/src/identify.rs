@@ -14,8 +14,8 @@ use crate::{
 
 /// Options of `weft identify`.
 ///
-/// The first word says what: `ctrl` (the controller) or `ns` (a namespace). If it is left out, the
-/// controller is shown, unless --namespace-id is given.
+/// The first argument selects `ctrl` (the controller) or `ns` (a namespace). By default the
+/// controller is shown, with --namespace-id the namespace.
 #[derive(Debug, Args)]
 #[command(override_usage = "weft identify [ctrl|ns] [OPTIONS] [ADDRESS]")]
 pub(crate) struct Options {
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     connection: Connection,
     #[command(flatten)]
     namespace: NamespaceChoice,
-    /// How to write the result.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let wanted = options.namespace.nsid().or(connection.options()?.address.nsid);
         let nsid = pick(&controller, wanted)?;
         let found = controller.namespaces().into_iter().find(|found| found.nsid == nsid);
-        let namespace = found.ok_or_else(|| Failure::because("the namespace is gone"))?;
+        let namespace = found.ok_or_else(|| Failure::because("the namespace was removed"))?;
         of_namespace(&namespace)
     } else {
         of_controller(&*controller.info()?)
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Identify Controller, and what Connect and the properties said.
+/// Identify Controller, and the values of Connect and the properties.
 pub(crate) fn of_controller(picture: &ControllerPicture) -> Vec<Field> {
     let identify = &*picture.identify;
     let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();

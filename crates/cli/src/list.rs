@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Options {
     #[command(flatten)]
     connection: Connection,
-    /// How to write the result.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if failed { Err(Failure::Told) } else { Ok(()) }
 }
 
-/// The subsystem that is named, or those that the discovery controller knows.
+/// The given subsystem, or those of the discovery controller.
 fn addresses(options: &Options) -> Result<Vec<TransportId>, Failure> {
     let connection = options.connection.options()?;
     if !connection.address.is_discovery() {
@@ -105,7 +105,7 @@ fn human(found: &[Found]) -> String {
     table.text()
 }
 
-/// As nvme-cli's list, with an address where that has a device node.
+/// As nvme-cli's list, with an address instead of a device node.
 fn as_json(found: &[Found]) -> Value {
     let mut devices = Vec::new();
     for one in found {

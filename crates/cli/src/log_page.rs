@@ -20,10 +20,10 @@ use crate::{
     output::{self, Format},
 };
 
-/// Error entries that are asked for, where the controller has that many.
+/// Most error log entries that are read.
 const ERROR_ENTRIES: u32 = 64;
 
-/// What can be asked for.
+/// The names of log pages.
 const PAGES: &str =
     "supported, error, smart, firmware, changed, effects, discovery, and numbers up to 255";
 
@@ -31,38 +31,37 @@ const PAGES: &str =
 #[derive(Debug, Args)]
 #[command(override_usage = "weft log <PAGE> [OPTIONS] [ADDRESS]")]
 pub(crate) struct Options {
-    /// Which log page: supported, error, smart, firmware, changed, effects, discovery, or the
-    /// number of any other.
+    /// The log page: supported, error, smart, firmware, changed, effects, discovery, or a number.
     #[arg(value_name = "PAGE")]
     page: Option<String>,
     #[command(flatten)]
     connection: Connection,
-    /// Which log page, in place of PAGE.
+    /// The log page, instead of PAGE.
     #[arg(long, value_name = "PAGE")]
     log_id: Option<String>,
-    /// Bytes to read, of a page given by number.
+    /// Bytes to read, for a page given by number.
     #[arg(long, visible_alias = "log-len", value_name = "BYTES", default_value_t = 512)]
     length: u32,
-    /// Offset to read from, of a page given by number.
+    /// Offset to read from, for a page given by number.
     #[arg(long, visible_alias = "lpo", value_name = "BYTES", default_value_t = 0)]
     offset: u64,
-    /// Leave the event that the page belongs to as it is (RAE).
+    /// Do not clear the event of this page (RAE).
     #[arg(long, visible_alias = "rae")]
     retain: bool,
-    /// How to write the result.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
 
-/// A log page, read.
+/// The contents of a log page.
 enum Page {
     /// Named values.
     Fields(Vec<Field>),
-    /// A list of groups of them.
+    /// A list of entries with named values.
     List(&'static str, Vec<Vec<Field>>),
     /// The discovery log.
     Discovery(DiscoveryLog),
-    /// Bytes as they are.
+    /// Bytes.
     Raw(Vec<u8>),
 }
 
@@ -70,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (page, connection) = match (&options.log_id, options.page.as_deref()) {
         (Some(page), word) => (page.as_str(), options.connection.with_first_word(word)),
         (None, Some(page)) => (page, options.connection.clone()),
-        (None, None) => return Err(Failure::because(format!("which log page? There are {PAGES}"))),
+        (None, None) => return Err(Failure::because(format!("no log page given: use {PAGES}"))),
     };
     let page = match page_id(page)? {
         LogPageId::DISCOVERY => Page::Discovery(weft_host::discover(&connection.options()?)?),
@@ -103,7 +102,7 @@ fn page_id(text: &str) -> Result<LogPageId, Failure> {
                 None => number.parse(),
             };
             LogPageId(id.map_err(|_| {
-                Failure::Because(format!("{text:?} is no log page: there are {PAGES}"))
+                Failure::Because(format!("{text:?} is not a log page: use {PAGES}"))
             })?)
         }
     })
@@ -119,7 +118,7 @@ fn read(options: &Options, controller: &Controller, id: LogPageId) -> Result<Pag
         };
         controller.log_page(all, length)
     };
-    let short = |_| Failure::because("the controller sent less than the log page has");
+    let short = |_| Failure::because("the controller sent less than the whole log page");
     Ok(match id {
         LogPageId::SUPPORTED_LOG_PAGES => {
             let data = get(1024, 0)?;
@@ -156,7 +155,7 @@ fn supported(page: &SupportedLogPages) -> Page {
 fn errors(data: &[u8]) -> Page {
     let mut rows = Vec::new();
     for entry in data.chunks_exact(64).filter_map(|bytes| ErrorInformation::view(bytes).ok()) {
-        // An entry with error count 0 is an empty one.
+        // Error count 0 marks an empty entry.
         if entry.error_count.get() == 0 {
             continue;
         }
@@ -283,7 +282,7 @@ fn human(page: &Page) -> String {
     }
 }
 
-/// What a page of this name has none of.
+/// The plural for "no …", if an entry list is empty.
 fn none(name: &str) -> &str {
     match name {
         "changed" => "changed namespaces",
@@ -308,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_have_names_and_numbers() {
+    fn pages_are_selected_by_name_or_number() {
         for (text, id) in [
             ("smart", LogPageId::HEALTH),
             ("smart-log", LogPageId::HEALTH),

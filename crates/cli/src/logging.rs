@@ -1,13 +1,13 @@
-//! Log lines on standard error.
+//! Log messages on standard error.
 
 use std::io::Write;
 
 use log::LevelFilter;
 
-/// The environment variable that chooses what is logged, in `env_logger`'s notation.
+/// The environment variable with a filter in `env_logger`'s syntax.
 const VARIABLE: &str = "WEFT_LOG";
 
-/// Starts logging: warnings, and for a target what hosts do; more where asked for.
+/// Starts logging: warnings, for a target also information on hosts; more if requested.
 pub(crate) fn start(verbose: u8, target: bool) {
     let level = match (verbose, target) {
         (0, false) => LevelFilter::Warn,
@@ -22,6 +22,6 @@ pub(crate) fn start(verbose: u8, target: bool) {
     if let Ok(filter) = std::env::var(VARIABLE) {
         builder.parse_filters(&filter);
     }
-    // Only a second logger could be refused, and there is none.
+    // An error means that a logger is set already, which does not happen.
     let _ = builder.try_init();
 }

@@ -1,19 +1,18 @@
-//! `weft`: the one binary. Each verb is a module; this file reads the command line and says how it
-//! went.
+//! `weft`: the only binary. Each subcommand is a module; this file parses the command line and
+//! reports errors.
 //!
-//! What it must never hold: anything that another program would want as a library. A verb turns
-//! options into a call of `weft-target`, `weft-host` or `weft-lab`, and what comes back into text
-//! or JSON.
+//! It contains nothing that another program could use as a library. A subcommand turns options
+//! into a call of `weft-target`, `weft-host` or `weft-lab`, and the result into text or JSON.
 //!
 //! Invariants:
 //! - Results go to standard output, everything else to standard error.
-//! - What went wrong is one sentence, and the exit code is not 0.
-//! - A reader that goes away early (`weft list | head -1`) is no error.
+//! - An error is one sentence, and the exit code is not 0.
+//! - A reader that closes the output early (`weft list | head -1`) is not an error.
 
 #![allow(
     rustdoc::broken_intra_doc_links,
     rustdoc::invalid_html_tags,
-    reason = "the comments of options are what --help prints, brackets and all"
+    reason = "the comments of options are the text of --help"
 )]
 
 mod arguments;

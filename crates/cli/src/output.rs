@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// How results are written.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Text.
     #[default]
     #[value(alias = "normal")]
     Human,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
@@ -35,13 +35,13 @@ pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     print(&format!("{value:#}\n"))
 }
 
-/// Writes a line to standard error. Where that is gone too, nobody is left to be told.
+/// Writes a line to standard error, ignoring errors.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// So much of a text as a line of so many columns holds: one that wraps would scroll. 0 columns:
-/// not known, and taken for 80.
+/// Shortens a text to fewer than `columns` characters, so that it does not wrap and scroll; 0 means
+/// unknown, and 80 is assumed.
 fn cut(text: &str, columns: usize) -> String {
     let columns = if columns == 0 { 80 } else { columns };
     if text.chars().count() < columns {
@@ -52,7 +52,7 @@ fn cut(text: &str, columns: usize) -> String {
     short
 }
 
-/// A line on a terminal that is written over again and again; nothing where there is no terminal.
+/// A status line on a terminal, overwritten in place; without a terminal nothing is written.
 #[derive(Debug)]
 pub(crate) struct LiveLine {
     terminal: bool,
@@ -60,22 +60,22 @@ pub(crate) struct LiveLine {
 }
 
 impl LiveLine {
-    /// A line on standard error.
+    /// A status line on standard error.
     pub(crate) fn new() -> Self {
         Self { terminal: io::stderr().is_terminal(), shown: false }
     }
 
-    /// Shows a text in place of the last one.
+    /// Replaces the text.
     pub(crate) fn show(&mut self, text: &str) {
         if self.terminal {
             let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-            // Back to the start, and clear what is longer than the new text.
+            // To the start of the line; clear the rest of the previous text.
             let _ = write!(io::stderr(), "\r{}\x1b[K", cut(text, columns));
             self.shown = true;
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
             let _ = write!(io::stderr(), "\r\x1b[K");

@@ -1,24 +1,24 @@
-//! What one can drive or read: a namespace across the network, or a device of this machine.
+//! What can be accessed: a remote namespace, or a device of this machine.
 
 use std::{path::Path, str::FromStr, sync::Arc};
 
 use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_host::TransportId;
 
-/// The kinds with which a device's text form begins.
+/// The prefixes of device specifications.
 const DEVICE_KINDS: [&str; 6] = ["memory:", "null:", "file:", "block:", "delay:", "fault:"];
 
-/// Where a namespace or device is.
+/// The location of a namespace or device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Place {
-    /// Across the network.
+    /// Remote, at this address.
     Remote(Box<TransportId>),
     /// On this machine.
     Local(DeviceSpec),
 }
 
 impl Place {
-    /// Across the network, at this address.
+    /// Remote, at this address.
     pub(crate) fn remote(id: TransportId) -> Self {
         Self::Remote(Box::new(id))
     }
@@ -32,7 +32,7 @@ impl FromStr for Place {
         if DEVICE_KINDS.iter().any(|kind| text.starts_with(kind)) {
             return text.parse().map(Self::Local).map_err(|error| format!("{error}"));
         }
-        // `disk.img` is a path where there is such a file; `./disk.img` is one anyway.
+        // `disk.img` is a path if the file exists; `./disk.img` is one in any case.
         let (path, _) = weft_backend::split_path(text);
         if path.is_file() || ["/", "./", "../"].iter().any(|start| text.starts_with(start)) {
             return local_path(text, &path).map(Self::Local);
@@ -42,17 +42,17 @@ impl FromStr for Place {
         }
         text.parse().map(Self::remote).map_err(|error| {
             if text.contains("://") || text.to_ascii_lowercase().contains("trtype") {
-                return format!("{text:?} is no address: {error}");
+                return format!("{text:?} is not an address: {error}");
             }
             format!(
-                "{text:?} is neither an address nor a device or file of this machine (try \
-                 nvme-tcp://HOST:4420/NQN?nsid=1, /dev/sdb, file:PATH or memory:1GiB)"
+                "{text:?} is neither an address nor a local device or file (examples: \
+                 nvme-tcp://HOST:4420/NQN?nsid=1, /dev/sdb, file:PATH, memory:1GiB)"
             )
         })
     }
 }
 
-/// A path with options leads to a block device or to a file, whichever is there.
+/// A path with options is a block device if that exists there, else a file.
 fn local_path(text: &str, path: &Path) -> Result<DeviceSpec, String> {
     use std::os::unix::fs::FileTypeExt;
     if path.extension().is_some_and(|extension| extension == "fio") {
@@ -63,7 +63,7 @@ fn local_path(text: &str, path: &Path) -> Result<DeviceSpec, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-/// A local device, opened.
+/// Opens a local device.
 pub(crate) fn build(spec: &DeviceSpec) -> Result<Arc<dyn DeviceFactory>, String> {
     spec.build().map_err(|error| error.to_string())
 }
@@ -73,14 +73,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn local_devices_are_known_by_their_form() {
+    fn local_devices_are_recognized() {
         let local = |text: &str| match text.parse() {
             Ok(Place::Local(spec)) => spec.to_string(),
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(local("memory:1GiB"), "memory:1GiB");
         assert_eq!(local("null:1TiB,block=512"), "null:1TiB,block=512");
-        // Tests run where the crate's manifest lies.
+        // Tests run in the folder of the crate's manifest.
         assert_eq!(local("Cargo.toml,block=512"), "file:Cargo.toml,block=512");
         assert!("no-such.img".parse::<Place>().is_err_and(|error| error.contains("neither")));
         assert_eq!(local("/var/lib/disk.img"), "file:/var/lib/disk.img");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_come_in_two_notations() {
+    fn addresses_have_two_forms() {
         for text in [
             "nvme-tcp://127.0.0.1:4420/nqn.2014-08.org.nvmexpress:uuid:x?nsid=2",
             "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:4420 \
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused_with_examples() {
+    fn invalid_locations_are_refused_with_examples() {
         for text in ["", "storage", "http://x/", "memory:1x", "floppy:1"] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
         for text in ["nvme-tcp://host:0/x", "trtype:TCP traddr:host nsid:0"] {
             let error = text.parse::<Place>().expect_err(text);
-            assert!(error.contains("is no address: the "), "{error}");
-            assert!(!error.contains("/dev/sdb"), "what it is not needs no telling: {error}");
+            assert!(error.contains("is not an address: the "), "{error}");
+            assert!(!error.contains("/dev/sdb"), "the error names only addresses: {error}");
         }
         let error = "elsewhere".parse::<Place>().expect_err("no place");
         assert!(error.contains("nvme-tcp://HOST") && error.contains("memory:1GiB"), "{error}");

@@ -21,13 +21,13 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List this machine's RDMA devices: what they can do, and why one cannot be used.
+    /// List this machine's RDMA devices, what they support, and why one cannot be used.
     Devices(Devices),
 }
 
 #[derive(Debug, Args)]
 struct Devices {
-    /// How to write the result.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
@@ -38,15 +38,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match options.output_format {
         Format::Human if devices.is_empty() => output::print(
             "this machine has no RDMA device; `rdma link add rxe0 type rxe netdev eth0` makes one \
-             of a network device (soft-RoCE)\n",
+             of a network interface (soft-RoCE)\n",
         ),
         Format::Human => output::print(&human(&devices)),
         Format::Json => output::print_json(&as_json(&devices)),
     }
 }
 
-/// Why a device cannot be used, if it cannot.
-fn trouble(found: &io::Result<Found>) -> Option<String> {
+/// Why a device cannot be used, if so.
+fn unusable_reason(found: &io::Result<Found>) -> Option<String> {
     match found {
         Err(error) => Some(format!("cannot be opened: {error}")),
         Ok(found) if !found.active => Some("its port is down".to_owned()),
@@ -58,7 +58,8 @@ fn human(devices: &[(String, io::Result<Found>)]) -> String {
     let columns = ["device", "kind", ">queue depth", ">reads", "invalidates", "usable"];
     let mut table = Table::new(&columns);
     for (name, found) in devices {
-        let usable = trouble(found).map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"));
+        let usable =
+            unusable_reason(found).map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"));
         let mut row = vec![name.clone()];
         match found {
             Ok(Found { attributes, .. }) => row.extend([
@@ -80,8 +81,8 @@ fn as_json(devices: &[(String, io::Result<Found>)]) -> Value {
         let attributes = found.as_ref().ok().map(|found| &found.attributes);
         json!({
             "device": name,
-            "usable": trouble(found).is_none(),
-            "trouble": trouble(found),
+            "usable": unusable_reason(found).is_none(),
+            "trouble": unusable_reason(found),
             "kind": attributes.map(|it| it.kind.to_string()),
             "queue_depth_max": attributes.map(|it| it.queue_depth_max),
             "queue_pairs_max": attributes.map(|it| it.queue_pairs_max),
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_says_why() {
+    fn unusable_devices_are_listed_with_the_reason() {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         let devices = [
             ("rxe0".to_owned(), Ok(found(true))),

@@ -1,4 +1,4 @@
-//! `weft report`: results as a page to look at.
+//! `weft report`: an HTML report of results.
 
 use std::path::{Path, PathBuf};
 
@@ -11,20 +11,20 @@ use crate::{
     output::{self, Format},
 };
 
-/// Name of the page, where none is given.
+/// Default name of the page.
 const PAGE: &str = "report.html";
 
 /// Options of `weft report`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Directories of results, as `weft study run` leaves them; several make one page.
+    /// Directories of results, as `weft study run` writes them; several make one page.
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
-    /// Where to write the page. Left out: report.html in the directory of results, or here where
-    /// there are several.
+    /// The file to write. Default: report.html in the directory of results, or in the current
+    /// directory if there are several.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// How to tell where it is.
+    /// Format of the message.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }

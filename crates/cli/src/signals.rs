@@ -1,4 +1,4 @@
-//! Ctrl-C and its relatives.
+//! Signals.
 
 use std::{
     io,
@@ -16,20 +16,20 @@ use signal_hook::{
     iterator::Signals,
 };
 
-/// The exit code of a program that a signal ended early, as shells count it.
+/// The exit code after a signal, as shells define it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// What somebody wants of a program that serves.
+/// A request to a running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// Stop in good order.
+    /// Shut down cleanly.
     Stop,
-    /// Read the configuration again.
+    /// Reload the configuration.
     Reload,
 }
 
-/// Wishes as they come. Whoever wishes to stop a second time does not want to wait: the program
-/// ends at once. The sender is for other ways to wish.
+/// Requests from signals, and a sender for requests from elsewhere. A second request to stop ends
+/// the program at once.
 pub(crate) fn wishes() -> io::Result<(Sender<Wish>, Receiver<Wish>)> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (other, wishes) = channel();
@@ -49,22 +49,22 @@ pub(crate) fn wishes() -> io::Result<(Sender<Wish>, Receiver<Wish>)> {
     Ok((other, wishes))
 }
 
-/// Wishes to stop when standard input ends: when whoever started this program is gone.
+/// Requests a stop at the end of standard input, that is, when the parent process has ended.
 pub(crate) fn stop_with_stdin(wish: Sender<Wish>) -> io::Result<()> {
     thread::Builder::new().name("weft-stdin".to_owned()).spawn(move || {
         let mut stdin = io::stdin().lock();
-        // What is written there is nobody's business; only the end matters.
+        // The data is ignored; only its end matters.
         let _ = io::copy(&mut stdin, &mut io::sink());
         let _ = wish.send(Wish::Stop);
     })?;
     Ok(())
 }
 
-/// A flag that Ctrl-C raises; the second one ends the program at once.
+/// A flag that Ctrl-C sets; a second Ctrl-C ends the program at once.
 pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The order matters: the first signal must not find the flag raised by itself.
+        // In this order: the first signal must not see the flag that it sets itself.
         flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }

@@ -1,4 +1,4 @@
-//! `weft study`: experiments as data, run here or against targets elsewhere.
+//! `weft study`: experiments defined as data, run locally or against given targets.
 
 mod child;
 mod list;
@@ -12,7 +12,7 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use weft_lab::{
     environment,
-    study::{builtin, matrix::Means, plan::Plan},
+    study::{builtin, matrix::Capabilities, plan::Plan},
 };
 
 use crate::failure::Failure;
@@ -24,14 +24,14 @@ pub(crate) struct Options {
     action: Action,
 }
 
-/// What to do with studies.
+/// A subcommand of `weft study`.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the studies that come with weft, and how much of each runs here.
+    /// List the built-in studies, and how many cells of each can run here.
     List(list::Options),
-    /// Show what a study asks, its cells, and what of it cannot run here.
+    /// Show the question and cells of a study, and which of them cannot run here.
     Show(show::Options),
-    /// Run a study and write its results and its report into a directory.
+    /// Run a study and write its results and report into a directory.
     Run(Box<run::Options>),
     /// Compare two sets of results cell by cell: is the second slower?
     Compare(crate::compare::Options),
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// The first look is a study like any other; it has a verb of its own because it comes first.
+/// The first look is a study with a subcommand of its own.
 pub(crate) fn first_look(options: &FirstLook) -> Result<(), Failure> {
     run::first_look(&options.how)
 }
@@ -58,10 +58,10 @@ pub(crate) struct FirstLook {
     how: run::How,
 }
 
-/// A study as this machine runs it by itself.
+/// A study as it runs on this machine.
 fn plan_here(name: &str) -> Result<Plan, Failure> {
     let mut plan = plan(name)?;
-    if means().rdma {
+    if capabilities().rdma {
         plan.with_rdma();
     }
     Ok(plan)
@@ -75,20 +75,20 @@ fn plan(name: &str) -> Result<Plan, Failure> {
     let path = Path::new(name);
     if !name.ends_with(".toml") && !path.exists() {
         return Err(Failure::Because(format!(
-            "there is no study {name:?}; `weft study list` shows those that there are, and \
-             PLAN.toml is one of your own"
+            "{name:?} is not a study: `weft study list` shows the built-in ones; a plan of your \
+             own is given as PLAN.toml"
         )));
     }
     let text = std::fs::read_to_string(path).map_err(|error| Failure::io("read", &name, &error))?;
     text.parse().map_err(|error| Failure::Because(format!("{name}: {error}")))
 }
 
-/// What there is to run studies with, when nothing is given.
-fn means() -> Means {
-    Means {
+/// What is available for studies if no target is given.
+fn capabilities() -> Capabilities {
+    Capabilities {
         cpus: environment::cpus(),
         own_target: true,
         rdma: environment::rdma_address().is_some(),
-        ..Means::default()
+        ..Capabilities::default()
     }
 }

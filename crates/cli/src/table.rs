@@ -1,6 +1,6 @@
 //! Text in columns.
 
-/// A table: columns are as wide as their widest cell, numbers to the right.
+/// A table: columns are as wide as their widest cell, numbers are right-aligned.
 #[derive(Debug)]
 pub(crate) struct Table {
     header: Vec<String>,
@@ -9,7 +9,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with these columns; a name that begins with `>` is set to the right.
+    /// A table with these columns; `>` at the start of a name right-aligns the column.
     pub(crate) fn new(columns: &[&str]) -> Self {
         Self {
             header: columns.iter().map(|name| name.trim_start_matches('>').to_owned()).collect(),
@@ -23,7 +23,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as text, each line ended.
+    /// The table as text; each line ends with a newline.
     pub(crate) fn text(&self) -> String {
         let lines: Vec<&Vec<String>> = std::iter::once(&self.header).chain(&self.rows).collect();
         let width = |column: usize| {

@@ -15,7 +15,7 @@ use crate::{
     output,
 };
 
-/// Bytes moved at once.
+/// Bytes of one read or write call.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Options of `weft read` and `weft write`.
@@ -25,19 +25,19 @@ pub(crate) struct Options {
     connection: Connection,
     #[command(flatten)]
     namespace: NamespaceChoice,
-    /// First block.
+    /// First logical block (SLBA).
     #[arg(long, default_value_t = 0, value_name = "BLOCK")]
     start_block: u64,
-    /// Number of blocks, counted from 1 (nvme-cli counts from 0).
+    /// Number of logical blocks (nvme-cli's option is this number minus 1).
     #[arg(long, value_name = "BLOCKS")]
     block_count: Option<u64>,
     /// Number of bytes: a size such as 4096 or 1MiB.
     #[arg(short = 'z', long, value_parser = size, value_name = "SIZE")]
     data_size: Option<u64>,
-    /// File to read from or write to; standard input or output if left out.
+    /// File to read from or write to; by default standard input or output.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// For a write: complete only when the data survives a loss of power (FUA).
+    /// For writes: complete when the data is durable (FUA).
     #[arg(short, long, visible_alias = "force-unit-access")]
     fua: bool,
 }
@@ -46,14 +46,14 @@ pub(crate) fn read(options: &Options) -> Result<(), Failure> {
     let (controller, namespace) = options.connection.namespace(&options.namespace)?;
     let length = length(options, &namespace)?;
     let Some(length) = length else {
-        return Err(Failure::because("how much? Give --block-count or --data-size"));
+        return Err(Failure::because("no length given: use --block-count or --data-size"));
     };
     let (mut offset, mut left) = (start(options, &namespace)?, length);
     check_range(offset, length, &namespace)?;
     let mut sink = Sink::open(options)?;
     while left > 0 {
         let now = left.min(PIECE_BYTES);
-        // The last block is read whole, and only what was asked for is passed on.
+        // The last block is read whole; the bytes beyond the requested size are dropped.
         let whole = whole_blocks(now, &namespace);
         let mut piece = vec![0; usize_of(whole)];
         namespace.read(offset, &mut piece)?;
@@ -89,7 +89,7 @@ pub(crate) fn write(options: &Options) -> Result<(), Failure> {
         }
         if !got.is_multiple_of(u64::from(namespace.block_bytes())) {
             return Err(Failure::Because(format!(
-                "{} bytes are no whole blocks of {} bytes; written are {written}",
+                "{} bytes are not a multiple of the block size, {} bytes; {written} were written",
                 written + got,
                 namespace.block_bytes()
             )));
@@ -111,17 +111,17 @@ pub(crate) fn write(options: &Options) -> Result<(), Failure> {
 fn start(options: &Options, namespace: &Namespace) -> Result<u64, Failure> {
     let block_bytes = u64::from(namespace.block_bytes());
     options.start_block.checked_mul(block_bytes).ok_or_else(|| {
-        Failure::Because(format!("block {} is beyond every namespace", options.start_block))
+        Failure::Because(format!("block {} is beyond any namespace", options.start_block))
     })
 }
 
-/// What lies beyond the end is told before anything is read or written.
+/// Checks the range before anything is read or written.
 fn check_range(offset: u64, length: u64, namespace: &Namespace) -> Result<(), Failure> {
     let end = offset.checked_add(length).filter(|end| *end <= namespace.bytes());
     match end {
         Some(_) => Ok(()),
         None => Err(Failure::Because(format!(
-            "{length} bytes from block {} on reach beyond the end: the namespace has {} blocks of \
+            "{length} bytes from block {} on go beyond the end: the namespace has {} blocks of \
              {} bytes",
             offset / u64::from(namespace.block_bytes()),
             namespace.bytes() / u64::from(namespace.block_bytes()),
@@ -130,20 +130,21 @@ fn check_range(offset: u64, length: u64, namespace: &Namespace) -> Result<(), Fa
     }
 }
 
-/// How many bytes are asked for, if that is said.
+/// The number of bytes, if given.
 fn length(options: &Options, namespace: &Namespace) -> Result<Option<u64>, Failure> {
     let block_bytes = u64::from(namespace.block_bytes());
-    let by_count = match options.block_count {
-        Some(blocks) => Some(blocks.checked_mul(block_bytes).ok_or_else(|| {
-            Failure::Because(format!("{blocks} blocks are more than any namespace has"))
-        })?),
-        None => None,
-    };
+    let by_count =
+        match options.block_count {
+            Some(blocks) => Some(blocks.checked_mul(block_bytes).ok_or_else(|| {
+                Failure::Because(format!("{blocks} blocks exceed any namespace"))
+            })?),
+            None => None,
+        };
     if let (Some(count), Some(size)) = (by_count, options.data_size)
         && size > count
     {
         return Err(Failure::Because(format!(
-            "--data-size {size} is more than --block-count asks for, {count} bytes"
+            "--data-size {size} exceeds the {count} bytes of --block-count"
         )));
     }
     Ok(options.data_size.or(by_count))
@@ -161,7 +162,7 @@ fn size(text: &str) -> Result<u64, String> {
     weft_backend::bytes::parse(text).map_err(|error| error.to_string())
 }
 
-/// Where read data goes.
+/// The destination of read data.
 struct Sink {
     file: Option<(File, String)>,
 }
@@ -198,7 +199,7 @@ fn not_a_disk(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::InvalidInput { Ok(()) } else { Err(error) }
 }
 
-/// Where data to write comes from.
+/// The source of written data.
 struct Source {
     from: Box<dyn Read>,
     name: String,
@@ -214,7 +215,7 @@ impl Source {
         Ok(Self { from: Box::new(file), name })
     }
 
-    /// The next bytes, fewer than asked for only at the end.
+    /// The next bytes; fewer than requested only at the end.
     fn take(&mut self, bytes: u64) -> Result<Vec<u8>, Failure> {
         let mut piece = Vec::new();
         let read = self.from.by_ref().take(bytes).read_to_end(&mut piece);

@@ -1,10 +1,10 @@
-//! Targets within this process, reached over loopback: what the protocol costs without a network.
+//! Targets within this process, reached over loopback.
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use weft_backend::DeviceSpec;
 use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
-use weft_lab::study::launch::{Launched, Order};
+use weft_lab::study::launch::{StartedTarget, TargetSpec};
 use weft_reactor::DriverKind;
 use weft_rpc::{Address, Methods, Server, statistics::GetStatistics};
 use weft_target::{
@@ -22,9 +22,9 @@ pub(crate) struct TargetWithin {
 }
 
 impl TargetWithin {
-    /// Starts a target of one thread that serves a device as namespace 1.
+    /// Starts a target with one poll group that serves a device as namespace 1.
     pub(crate) fn serve(device: &DeviceSpec, driver: DriverKind) -> Result<Self, String> {
-        Self::start(&Order {
+        Self::start(&TargetSpec {
             devices: vec![device.clone()],
             transport: Transport::Loopback,
             cpus: Vec::new(),
@@ -34,25 +34,25 @@ impl TargetWithin {
     }
 
     /// Starts a target that serves these devices as namespaces 1, 2 and so on.
-    pub(crate) fn start(order: &Order) -> Result<Self, String> {
+    pub(crate) fn start(spec: &TargetSpec) -> Result<Self, String> {
         let nqn = identity::fresh_nqn();
         let mut subsystem = Subsystem::new(nqn.clone());
-        let namespaces = (1..).zip(&order.devices);
+        let namespaces = (1..).zip(&spec.devices);
         subsystem.namespaces =
             namespaces.map(|(nsid, device)| Namespace::new(nsid, device.clone())).collect();
         let listen = Listen::loopback(SocketAddr::from(([127, 0, 0, 1], 0)));
         let mut config = Config {
             ports: vec![Port::new(1, listen)],
             subsystems: vec![subsystem],
-            cpus: order.cpus.clone(),
-            idle_poll: order.idle_poll.unwrap_or(IDLE_POLL_DEFAULT),
-            driver: order.driver,
+            cpus: spec.cpus.clone(),
+            idle_poll: spec.idle_poll.unwrap_or(IDLE_POLL_DEFAULT),
+            driver: spec.driver,
             ..Config::default()
         };
         config.limits.queue_entries = QUEUE_SIZE_MAX;
         config.validate().map_err(|error| error.to_string())?;
         let target = Target::start(config).map_err(|error| error.to_string())?;
-        let at = target.addresses().values().next().ok_or("the target does not listen")?;
+        let at = target.addresses().values().next().ok_or("the target has no listener")?;
         let id = TransportId::tcp(&at.ip().to_string(), Some(at.port()));
         let id = id.map_err(|error| error.to_string())?;
         let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
@@ -60,35 +60,35 @@ impl TargetWithin {
         Ok(Self { target: Some(target), address })
     }
 
-    /// How a host of this process reaches it.
+    /// Its address, for a host of this process.
     pub(crate) const fn address(&self) -> &TransportId {
         &self.address
     }
 
-    /// Has it tell its statistics at a socket, as targets elsewhere do.
-    pub(crate) fn tell(self, socket: PathBuf) -> Result<Telling, String> {
+    /// Adds a control socket for statistics, as other targets have one.
+    pub(crate) fn with_control(self, socket: PathBuf) -> Result<ControlledTarget, String> {
         let watch = self.target.as_ref().map(Target::watch).ok_or("the target has stopped")?;
         let methods = Methods::new().with::<GetStatistics>(move |()| Ok(statistics(&watch)));
         let server = Server::start(&Address::Unix(socket), methods)
-            .map_err(|error| format!("cannot listen for control: {error}"))?;
-        Ok(Telling { target: self, server })
+            .map_err(|error| format!("cannot listen on the control socket: {error}"))?;
+        Ok(ControlledTarget { target: self, server })
     }
 
-    /// Stops it in good order.
+    /// Stops it cleanly.
     pub(crate) fn stop(mut self) -> Result<(), String> {
         let stopped = self.target.take().map_or(Ok(()), Target::stop);
         stopped.map_err(|error| error.to_string())
     }
 }
 
-/// A target that tells its statistics.
+/// A target with a control socket.
 #[derive(Debug)]
-pub(crate) struct Telling {
+pub(crate) struct ControlledTarget {
     target: TargetWithin,
     server: Server,
 }
 
-impl Launched for Telling {
+impl StartedTarget for ControlledTarget {
     fn address(&self) -> &TransportId {
         &self.target.address
     }
@@ -97,7 +97,7 @@ impl Launched for Telling {
         self.server.address()
     }
 
-    /// It ends with this process, and not before.
+    /// It does not end before this process.
     fn ended(&mut self) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! Repeats brought together: what reports and comparisons look at.
+//! Repeats grouped by cell: the input of reports and comparisons.
 
 mod estimate;
 mod metric;
@@ -13,11 +13,11 @@ use crate::{
     results::{Configuration, Environment, Mark, Record, Role, Side, Status, Value, key},
 };
 
-/// Settings that mean nothing where there is no target.
+/// Settings that have no meaning without a target.
 const OF_THE_TARGET: [&str; 5] =
     [key::TARGET_CORES, key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::MODERATION, key::SCHEDULER];
 
-/// Settings that say how much load there is beside a foreground.
+/// Settings that give the load of the background.
 const OF_THE_LOAD: [&str; 3] = [key::LOAD_PERCENT, key::RATE_IOPS, key::RATE_PROCESS];
 
 /// A cell with all its repeats.
@@ -27,15 +27,15 @@ pub(crate) struct Cell {
     pub(crate) role: Role,
     pub(crate) configuration: Configuration,
     pub(crate) command: String,
-    /// What has to be said beside its numbers, whichever repeat it is about.
+    /// Marks of any of its repeats.
     pub(crate) marks: Vec<Mark>,
-    /// The repeats that are a result, in order.
+    /// The repeats that have a result, in order.
     pub(crate) repeats: Vec<Repeat>,
-    /// Those that are none.
+    /// The status of each repeat without a result.
     pub(crate) missing: Vec<Status>,
 }
 
-/// One repeat that is a result.
+/// One repeat that has a result.
 #[derive(Clone, Debug)]
 pub(crate) struct Repeat {
     pub(crate) number: u32,
@@ -86,12 +86,12 @@ impl Cell {
         self.configuration.get(key)
     }
 
-    /// A setting that is a word.
+    /// A setting whose value is text.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.value(key).and_then(Value::as_text).unwrap_or_default()
     }
 
-    /// A setting that is a number.
+    /// A setting whose value is a number.
     pub(crate) fn number(&self, key: &str) -> Option<f64> {
         self.value(key).and_then(Value::as_number)
     }
@@ -117,7 +117,7 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Brings records together; cells come in the order of their configuration, not of time.
+    /// Groups records by cell; cells come in the order of their configuration, not of time.
     pub(crate) fn of(records: &[Record], environment: &Environment) -> Self {
         let mut cells: Vec<Cell> = Vec::new();
         let mut places: BTreeMap<(Role, &str), usize> = BTreeMap::new();
@@ -156,7 +156,7 @@ impl Cells {
         self.cells.iter().filter(move |cell| cell.role == role && cell.is_measured())
     }
 
-    /// The local run of the same point; a local cell is its own.
+    /// The local cell with the same settings; a local cell is its own.
     pub(crate) fn local<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
         if cell.text(key::TRANSPORT) == "local" {
             return Some(cell);
@@ -177,7 +177,7 @@ impl Cells {
         })
     }
 
-    /// The local run at depth 1.
+    /// The local cell with the same settings at depth 1.
     pub(crate) fn local_at_depth_1<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
         let mut apart = vec![key::TRANSPORT, key::DEPTH];
         apart.extend(OF_THE_TARGET);
@@ -188,7 +188,7 @@ impl Cells {
         })
     }
 
-    /// The foreground without a background.
+    /// The foreground measured without a background.
     pub(crate) fn alone<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
         if cell.role == Role::Alone {
             return Some(cell);
@@ -197,7 +197,7 @@ impl Cells {
             .find(|other| agree(&cell.configuration, &other.configuration, &OF_THE_LOAD))
     }
 
-    /// The background that ran beside a foreground.
+    /// The background that was measured together with a foreground.
     pub(crate) fn background<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
         let apart = [key::DEPTH, key::BLOCK_BYTES, key::JOBS, key::PATTERN, key::RATE_IOPS];
         let apart = [&apart[..], &[key::RATE_PROCESS, key::READ_PERCENT]].concat();
@@ -205,8 +205,7 @@ impl Cells {
             .find(|other| agree(&cell.configuration, &other.configuration, &apart))
     }
 
-    /// Settings of which cells of a role have different values, those that people look at first
-    /// in front.
+    /// Settings that differ among the cells of a role, in display order.
     pub(crate) fn varied(&self, role: Role) -> Vec<String> {
         let mut values: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
         for cell in self.cells.iter().filter(|cell| cell.role == role) {
@@ -251,7 +250,7 @@ fn agree(one: &Configuration, other: &Configuration, apart: &[&str]) -> bool {
         .all(|(key, value)| other.get(key).is_none_or(|others| others == value))
 }
 
-/// The order in which settings are told.
+/// The order in which settings are displayed.
 fn rank(key: &str) -> usize {
     const ORDER: [&str; 18] = [
         key::TRANSPORT,
@@ -276,7 +275,7 @@ fn rank(key: &str) -> usize {
     ORDER.iter().position(|known| *known == key).unwrap_or(ORDER.len())
 }
 
-/// The order of a setting's values: words as people tell them, numbers by size.
+/// The order of a setting's values: known words in their usual order, numbers by size.
 pub(crate) fn value_order(key: &str, one: &Value, other: &Value) -> std::cmp::Ordering {
     const WORDS: [(&str, &[&str]); 3] = [
         (key::TRANSPORT, &["local", "loopback", "tcp", "tcp-link", "rdma"]),

@@ -1,20 +1,20 @@
 //! Two sets of results, cell by cell: is the second one slower than the first?
 //!
-//! The question is asked so that a machine can act on the answer: slower **by more than a margin**,
-//! with confidence. Nothing is assumed about how numbers are distributed, only their order counts
-//! (Mann, Whitney and Wilcoxon's test, with the first set moved by the margin).
+//! The question has a margin: slower **by more than a margin**, with confidence, so that a script
+//! can act on the result. The test assumes no distribution and uses only the order of the values
+//! (Mann, Whitney and Wilcoxon's rank sum test, with the first set shifted by the margin).
 //!
 //! What is ranked, in order of preference:
-//! - **repeats**, which are independent of each other, by an exact test, where there are enough of
-//!   them that any arrangement could convince;
-//! - **windows** of 500 ms within the repeats, for IOPS, where there are not. Windows of one repeat
-//!   know nothing of what makes repeats differ, so the repeats have to be apart as well, every one
-//!   of the second set beyond every one of the first;
+//! - **repeats**, which are independent of each other, by an exact test, if there are enough of
+//!   them to reach the confidence at all;
+//! - **windows** of 500 ms within the repeats, for IOPS, otherwise. Windows of one repeat do not
+//!   contain the variation between repeats, so in addition every repeat of the second set has to
+//!   lie beyond every repeat of the first;
 //! - **requests**, for latency: the histograms, under the same condition. Requests of one run
-//!   depend on each other; a second counts as no more than [`INDEPENDENT_PER_SECOND`].
+//!   are correlated; at most [`INDEPENDENT_PER_SECOND`] of each second count as independent.
 //!
-//! Many cells are asked at once, so each p counts as Holm has it. Beside every answer stands how
-//! small a change would have been noticed: a comparison that could not have found anything says so.
+//! Each p is adjusted for the number of comparisons by Holm's method. Every result states the
+//! smallest change that would have been detected; a comparison that could not detect any says so.
 
 mod rank;
 
@@ -28,28 +28,28 @@ use crate::{
     results::{Results, Role},
 };
 
-/// Requests of a second that count as independent of each other, at most.
+/// Requests of one second that count as independent of each other, at most.
 pub const INDEPENDENT_PER_SECOND: f64 = 100.0;
 
-/// Windows that a set needs, at least.
+/// Fewest windows of a set.
 const WINDOWS_MIN: usize = 8;
 
-/// The chance with which a change is noticed that is called noticeable.
+/// The probability with which a change of the size of [`Compared::noticeable`] is detected.
 const POWER: f64 = 0.8;
 
-/// The asymptotic efficiency of the rank test beside the t-test where the latter is at its best.
+/// The asymptotic relative efficiency of the rank test to the t-test for normal values.
 const EFFICIENCY: f64 = 3.0 / std::f64::consts::PI;
 
-/// What to ask.
+/// The parameters of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Question {
-    /// By how much slower is slower, as a share.
+pub struct Parameters {
+    /// The smallest relative change that counts as slower or faster, as a share.
     pub margin: f64,
-    /// With how much confidence, as a share.
+    /// The confidence level, as a share.
     pub confidence: f64,
 }
 
-impl Default for Question {
+impl Default for Parameters {
     fn default() -> Self {
         Self { margin: 0.05, confidence: 0.95 }
     }
@@ -71,53 +71,53 @@ pub enum Quantity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ranking {
-    /// Repeats, exactly.
+    /// Repeats, by the exact test.
     Repeats,
-    /// Windows of 500 ms; the repeats had to be apart as well.
+    /// Windows of 500 ms; in addition the repeats of the two sets did not overlap.
     Windows,
-    /// Latencies in the histograms; the repeats had to be apart as well.
+    /// Latencies in the histograms; in addition the repeats of the two sets did not overlap.
     Requests,
-    /// Nothing: there are too few repeats, or no numbers.
+    /// Nothing: there are too few repeats, or the value was not measured.
     Nothing,
 }
 
-/// The answer.
+/// The result for one quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// By more than the margin.
+    /// Slower by more than the margin.
     Slower,
-    /// By more than the margin.
+    /// Faster by more than the margin.
     Faster,
-    /// Neither: with confidence within the margin.
+    /// Neither: within the margin, with confidence.
     Same,
-    /// The numbers do not tell.
+    /// None of these reaches the confidence.
     Undecided,
 }
 
 /// One quantity of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// What.
+    /// Which quantity.
     pub quantity: Quantity,
     /// The mean of the first set's repeats: IOPS, or ns.
     pub first: f64,
-    /// Of the second's.
+    /// The mean of the second set's repeats.
     pub second: f64,
-    /// The second over the first.
+    /// Second divided by first.
     pub ratio: f64,
     /// What was ranked.
     pub ranking: Ranking,
-    /// That it is slower by more than the margin: the probability of such numbers if it is not.
+    /// The p-value of "slower by more than the margin".
     pub p_slower: f64,
-    /// The same as it counts among all that was asked.
+    /// The same, adjusted for the number of comparisons.
     pub p_slower_adjusted: f64,
-    /// That it is faster by more than the margin.
+    /// The p-value of "faster by more than the margin".
     pub p_faster: f64,
-    /// The answer.
+    /// The result.
     pub answer: Answer,
-    /// The least slow-down that would have been noticed in four of five cases, as a share; none if
-    /// none would.
+    /// The smallest slow-down that would have been detected with probability [`POWER`], as a
+    /// share; none if it is unbounded.
     pub noticeable: Option<f64>,
     #[serde(skip)]
     p_not_slower: f64,
@@ -125,7 +125,7 @@ pub struct Compared {
     p_not_faster: f64,
 }
 
-/// A cell that both have.
+/// A cell that is in both sets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedCell {
     /// Its identifier.
@@ -145,29 +145,29 @@ pub struct Overall {
     pub iops_ratio: f64,
     /// Cells.
     pub cells: usize,
-    /// That IOPS are lower by more than the margin, over all cells: ranks within each cell, added
-    /// up (van Elteren's test).
+    /// The p-value of "IOPS are lower by more than the margin" over all cells: ranks within each
+    /// cell, added up (van Elteren's test).
     pub p_slower: f64,
-    /// Whether that is convincing.
+    /// Whether that reaches the confidence.
     pub slower: bool,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The margin, as a share.
     pub margin: f64,
     /// The confidence, as a share.
     pub confidence: f64,
-    /// The cells that both have.
+    /// The cells that are in both sets.
     pub cells: Vec<ComparedCell>,
-    /// All of them together; none if there is none.
+    /// All of them together; none if there are none.
     pub overall: Option<Overall>,
-    /// Cells that the first has a result for and the second has not, and why as far as it is known.
+    /// Cells that have a result in the first set and none in the second, with the reason if known.
     pub missing: BTreeMap<String, String>,
-    /// Cells that only the second has a result for.
+    /// Cells that have a result in the second set only.
     pub new: Vec<String>,
-    /// How the two were run differently.
+    /// How the conditions of the two runs differ.
     pub differences: Vec<String>,
 }
 
@@ -179,7 +179,7 @@ impl Comparison {
             || self.quantities().any(|compared| compared.answer == Answer::Slower)
     }
 
-    /// Everything that was compared.
+    /// All compared quantities.
     pub fn quantities(&self) -> impl Iterator<Item = &Compared> {
         self.cells.iter().flat_map(|cell| &cell.quantities)
     }
@@ -187,20 +187,20 @@ impl Comparison {
 
 /// Compares the second set of results with the first.
 #[must_use]
-pub fn compare(first: &Results, second: &Results, question: Question) -> Comparison {
+pub fn compare(first: &Results, second: &Results, parameters: Parameters) -> Comparison {
     let one = Cells::of(&first.records, &first.environment);
     let other = Cells::of(&second.records, &second.environment);
-    let twin = |cell: &Cell, cells: &'_ Cells| {
-        let same = |twin: &&Cell| twin.role == cell.role && twin.id == cell.id;
+    let counterpart = |cell: &Cell, cells: &'_ Cells| {
+        let same = |counterpart: &&Cell| counterpart.role == cell.role && counterpart.id == cell.id;
         cells.cells.iter().find(same).cloned()
     };
     let mut missing = BTreeMap::new();
     let mut pairs = Vec::new();
     for cell in one.cells.iter().filter(|cell| cell.is_measured()) {
-        match twin(cell, &other) {
-            Some(twin) if twin.is_measured() => pairs.push((cell, twin)),
-            Some(twin) => {
-                let reason = twin.missing.first().and_then(|status| status.reason());
+        match counterpart(cell, &other) {
+            Some(counterpart) if counterpart.is_measured() => pairs.push((cell, counterpart)),
+            Some(counterpart) => {
+                let reason = counterpart.missing.first().and_then(|status| status.reason());
                 missing.insert(cell.id.clone(), reason.unwrap_or("no result").to_owned());
             }
             None => {
@@ -209,15 +209,19 @@ pub fn compare(first: &Results, second: &Results, question: Question) -> Compari
         }
     }
     let new = other.cells.iter().filter(|cell| cell.is_measured());
-    let new = new.filter(|cell| !twin(cell, &one).is_some_and(|twin| twin.is_measured()));
-    let asked = 3 * pairs.len();
-    let mut cells: Vec<ComparedCell> =
-        pairs.iter().map(|(cell, twin)| compared_cell(cell, twin, question, asked)).collect();
-    adjust(&mut cells, question);
+    let new = new.filter(|cell| {
+        !counterpart(cell, &one).is_some_and(|counterpart| counterpart.is_measured())
+    });
+    let comparisons = 3 * pairs.len();
+    let mut cells: Vec<ComparedCell> = pairs
+        .iter()
+        .map(|(cell, counterpart)| compared_cell(cell, counterpart, parameters, comparisons))
+        .collect();
+    adjust(&mut cells, parameters);
     Comparison {
-        margin: question.margin,
-        confidence: question.confidence,
-        overall: overall(&pairs, question),
+        margin: parameters.margin,
+        confidence: parameters.confidence,
+        overall: overall(&pairs, parameters),
         cells,
         missing,
         new: new.map(|cell| cell.id.clone()).collect(),
@@ -235,75 +239,80 @@ fn values(cell: &Cell, quantity: Quantity) -> Vec<f64> {
     cell.repeats.iter().filter_map(value).collect()
 }
 
-/// A sample of either set, turned so that smaller is worse, and the first moved by the margin.
+/// Values of both sets, oriented so that smaller is worse.
 struct Samples {
     first: Vec<f64>,
     second: Vec<f64>,
 }
 
 impl Samples {
-    /// How likely such numbers are if the second is not worse than `factor` times the first.
+    /// The p-value of "the second is worse than `factor` times the first".
     fn p_below(&self, factor: f64) -> f64 {
         let moved: Vec<f64> = self.first.iter().map(|value| value * factor).collect();
         rank(&self.second, &moved).p_smaller
     }
 
-    /// And if it is not better.
+    /// The p-value of "the second is better than `factor` times the first".
     fn p_above(&self, factor: f64) -> f64 {
         let moved: Vec<f64> = self.first.iter().map(|value| value * factor).collect();
         rank(&moved, &self.second).p_smaller
     }
 
-    /// The same as of [`chances`], of these samples.
-    fn chances(&self, slow: f64, fast: f64) -> [f64; 4] {
+    /// As [`p_values`], from these samples.
+    fn p_values(&self, slow: f64, fast: f64) -> [f64; 4] {
         [self.p_below(slow), self.p_above(fast), self.p_above(slow), self.p_below(fast)]
     }
 }
 
-fn compared_cell(cell: &Cell, twin: &Cell, question: Question, asked: usize) -> ComparedCell {
+fn compared_cell(
+    cell: &Cell,
+    counterpart: &Cell,
+    parameters: Parameters,
+    comparisons: usize,
+) -> ComparedCell {
     let quantities = [Quantity::Iops, Quantity::Latency, Quantity::P99];
     ComparedCell {
         cell: cell.id.clone(),
         role: cell.role,
-        repeats: (cell.repeats.len(), twin.repeats.len()),
+        repeats: (cell.repeats.len(), counterpart.repeats.len()),
         quantities: quantities
             .into_iter()
-            .filter_map(|quantity| compared(cell, twin, quantity, question, asked))
+            .filter_map(|quantity| compared(cell, counterpart, quantity, parameters, comparisons))
             .collect(),
     }
 }
 
 fn compared(
     cell: &Cell,
-    twin: &Cell,
+    counterpart: &Cell,
     quantity: Quantity,
-    question: Question,
-    asked: usize,
+    parameters: Parameters,
+    comparisons: usize,
 ) -> Option<Compared> {
-    let (first, second) = (values(cell, quantity), values(twin, quantity));
+    let (first, second) = (values(cell, quantity), values(counterpart, quantity));
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let (first_mean, second_mean) = (mean(&first), mean(&second));
     if first.is_empty() || second.is_empty() || first_mean <= 0.0 || second_mean <= 0.0 {
         return None;
     }
-    // Speeds: smaller is worse, for times as well.
+    // Times become rates, so that smaller is worse for them, too.
     let speed = |values: &[f64]| -> Vec<f64> {
         values.iter().map(|v| if quantity == Quantity::Iops { *v } else { 1.0 / v }).collect()
     };
     let repeats = Samples { first: speed(&first), second: speed(&second) };
-    let level = (1.0 - question.confidence) / asked.max(1) as f64;
+    let level = (1.0 - parameters.confidence) / comparisons.max(1) as f64;
     let least = 1.0 / arrangements(first.len(), first.len() + second.len()) as f64;
-    let (slow, fast) = factors(quantity, question);
+    let (slow, fast) = factors(quantity, parameters);
     let ranking = match quantity {
         _ if least <= level => Ranking::Repeats,
-        Quantity::Iops if windows(cell).len().min(windows(twin).len()) >= WINDOWS_MIN => {
+        Quantity::Iops if windows(cell).len().min(windows(counterpart).len()) >= WINDOWS_MIN => {
             Ranking::Windows
         }
         Quantity::Latency => Ranking::Requests,
         Quantity::Iops | Quantity::P99 => Ranking::Nothing,
     };
     let [p_slower, p_faster, p_not_slower, p_not_faster] =
-        chances(cell, twin, &repeats, ranking, (slow, fast));
+        p_values(cell, counterpart, &repeats, ranking, (slow, fast));
     Some(Compared {
         quantity,
         first: first_mean,
@@ -314,34 +323,34 @@ fn compared(
         p_slower_adjusted: 1.0,
         p_faster,
         answer: Answer::Undecided,
-        noticeable: noticeable(&repeats, ranking, question, level),
+        noticeable: noticeable(&repeats, ranking, parameters, level),
         p_not_slower,
         p_not_faster,
     })
 }
 
-/// How likely such values are if the second set were not slower, not faster, slower and faster.
-fn chances(
+/// The p-values of "slower", "faster", "not slower" and "not faster".
+fn p_values(
     cell: &Cell,
-    twin: &Cell,
+    counterpart: &Cell,
     repeats: &Samples,
     ranking: Ranking,
     (slow, fast): (f64, f64),
 ) -> [f64; 4] {
     match ranking {
-        Ranking::Repeats => repeats.chances(slow, fast),
+        Ranking::Repeats => repeats.p_values(slow, fast),
         Ranking::Windows => {
-            let windows = Samples { first: windows(cell), second: windows(twin) };
-            guarded(repeats, (slow, fast), windows.chances(slow, fast))
+            let windows = Samples { first: windows(cell), second: windows(counterpart) };
+            guarded(repeats, (slow, fast), windows.p_values(slow, fast))
         }
         Ranking::Requests => {
-            // Times where the others are speeds.
+            // Factors of rates become factors of times.
             let (longer, shorter) = (1.0 / slow, 1.0 / fast);
             let p = [
-                requests(twin, cell, longer),
-                1.0 - requests(twin, cell, shorter),
-                1.0 - requests(twin, cell, longer),
-                requests(twin, cell, shorter),
+                requests(counterpart, cell, longer),
+                1.0 - requests(counterpart, cell, shorter),
+                1.0 - requests(counterpart, cell, longer),
+                requests(counterpart, cell, shorter),
             ];
             guarded(repeats, (slow, fast), p)
         }
@@ -349,17 +358,17 @@ fn chances(
     }
 }
 
-/// What the first set's speeds are moved by, for slower and for faster.
-fn factors(quantity: Quantity, question: Question) -> (f64, f64) {
-    let margin = question.margin;
+/// The factors by which the first set's rates are multiplied, for slower and for faster.
+fn factors(quantity: Quantity, parameters: Parameters) -> (f64, f64) {
+    let margin = parameters.margin;
     match quantity {
         Quantity::Iops => (1.0 - margin, 1.0 + margin),
-        // A latency that is larger by the margin is a speed that is smaller by this factor.
+        // A latency that is larger by the margin is a rate that is smaller by this factor.
         Quantity::Latency | Quantity::P99 => (1.0 / (1.0 + margin), 1.0 / (1.0 - margin)),
     }
 }
 
-/// What windows or requests say counts only if the repeats are apart in the same sense.
+/// Windows and requests count only if the repeats are apart in the same direction.
 fn guarded(repeats: &Samples, (slow, fast): (f64, f64), p: [f64; 4]) -> [f64; 4] {
     let below = |factor: f64| {
         let least = repeats.first.iter().fold(f64::INFINITY, |least, value| least.min(*value));
@@ -382,8 +391,7 @@ fn windows(cell: &Cell) -> Vec<f64> {
     cell.repeats.iter().flat_map(|repeat| repeat.windows.iter().copied()).collect()
 }
 
-/// How likely such latencies are if those of `cell` are not longer than `factor` times those of
-/// `base`.
+/// The p-value of "latencies of `cell` are longer than `factor` times those of `base`".
 fn requests(cell: &Cell, base: &Cell, factor: f64) -> f64 {
     let counted = |cell: &Cell, factor: f64| -> Counted {
         cell.latency().raw().map(|(ns, times)| (ns as f64 * factor, times as f64)).collect()
@@ -395,8 +403,13 @@ fn requests(cell: &Cell, base: &Cell, factor: f64) -> f64 {
     rank::rank_counts(&counted(cell, 1.0), &counted(base, factor), independent)
 }
 
-/// The least slow-down that is noticed with [`POWER`], from the spread of the repeats.
-fn noticeable(repeats: &Samples, ranking: Ranking, question: Question, level: f64) -> Option<f64> {
+/// The smallest slow-down that is detected with [`POWER`], from the spread of the repeats.
+fn noticeable(
+    repeats: &Samples,
+    ranking: Ranking,
+    parameters: Parameters,
+    level: f64,
+) -> Option<f64> {
     if ranking == Ranking::Nothing {
         return None;
     }
@@ -404,17 +417,17 @@ fn noticeable(repeats: &Samples, ranking: Ranking, question: Question, level: f6
         let summary = crate::statistics::Summary::of(values.iter().copied());
         (summary.count >= 2).then(|| (summary.stddev / summary.mean).powi(2))
     };
-    // Of one repeat nobody knows what another one would have been.
+    // One repeat says nothing about the spread.
     let (first, second) = (variation(&repeats.first)?, variation(&repeats.second)?);
     let (m, n) = (repeats.first.len() as f64, repeats.second.len() as f64);
     let spread = ((first / m + second / n) / EFFICIENCY).sqrt();
     let quantiles = normal_quantile(level) + normal_quantile(1.0 - POWER);
-    Some(question.margin + quantiles * spread)
+    Some(parameters.margin + quantiles * spread)
 }
 
-/// Adjusts for how much was asked, and answers.
-fn adjust(cells: &mut [ComparedCell], question: Question) {
-    let level = 1.0 - question.confidence;
+/// Adjusts the p-values for the number of comparisons and derives the results.
+fn adjust(cells: &mut [ComparedCell], parameters: Parameters) {
+    let level = 1.0 - parameters.confidence;
     let compared = || cells.iter().flat_map(|cell| &cell.quantities);
     let tested = |one: &&Compared| one.ranking != Ranking::Nothing;
     let slower = holm(&compared().filter(tested).map(|one| one.p_slower).collect::<Vec<f64>>());
@@ -435,18 +448,18 @@ fn adjust(cells: &mut [ComparedCell], question: Question) {
     }
 }
 
-/// All cells' repeats, ranked within their cells.
-fn overall(pairs: &[(&Cell, Cell)], question: Question) -> Option<Overall> {
+/// The IOPS of all cells together, ranked within their cells.
+fn overall(pairs: &[(&Cell, Cell)], parameters: Parameters) -> Option<Overall> {
     let (mut excess, mut variance, mut logs) = (0.0, 0.0, Vec::new());
-    for (cell, twin) in pairs {
-        let (first, second) = (values(cell, Quantity::Iops), values(twin, Quantity::Iops));
+    for (cell, counterpart) in pairs {
+        let (first, second) = (values(cell, Quantity::Iops), values(counterpart, Quantity::Iops));
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let ratio = mean(&second) / mean(&first);
         if !(ratio.is_finite() && ratio > 0.0) {
             continue;
         }
         logs.push(ratio.ln());
-        let (slow, _) = factors(Quantity::Iops, question);
+        let (slow, _) = factors(Quantity::Iops, parameters);
         let moved: Vec<f64> = first.iter().map(|value| value * slow).collect();
         let ranked: Ranked = rank(&second, &moved);
         let weight = 1.0 / ((first.len() + second.len()) as f64 + 1.0);
@@ -461,11 +474,11 @@ fn overall(pairs: &[(&Cell, Cell)], question: Question) -> Option<Overall> {
         iops_ratio: (logs.iter().sum::<f64>() / logs.len() as f64).exp(),
         cells: logs.len(),
         p_slower,
-        slower: p_slower <= 1.0 - question.confidence,
+        slower: p_slower <= 1.0 - parameters.confidence,
     })
 }
 
-/// What makes two sets of results hard to compare.
+/// Differences in the conditions of the two runs.
 fn differences(first: &Results, second: &Results) -> Vec<String> {
     let (one, other) = (&first.environment, &second.environment);
     let mut differences = Vec::new();

@@ -1,4 +1,4 @@
-//! Where a study runs, as far as that can change its results.
+//! The conditions of a study that can change its results.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::results::{Environment, Interface, Processor, SCHEMA};
 
-/// Kernel settings that matter to sockets, processors and memory.
+/// Kernel settings that affect sockets, processors and memory.
 const SYSCTLS: &[&str] = &[
     "net/core/rmem_max",
     "net/core/wmem_max",
@@ -28,7 +28,7 @@ const SYSCTLS: &[&str] = &[
     "vm/swappiness",
 ];
 
-/// Everything about this machine; what belongs to the run is the caller's to add.
+/// Describes this machine; the caller adds what belongs to the run.
 #[must_use]
 pub fn this_machine() -> Environment {
     let kernel = |name: &str| line(&format!("/proc/sys/kernel/{name}"));
@@ -69,8 +69,8 @@ pub fn cpus() -> Vec<usize> {
     allowed
 }
 
-/// The address under which this machine's first RDMA device is reached, if there is one with an
-/// address of IPv4 (as RoCE version 2 has them in its table of GIDs).
+/// The IPv4 address of this machine's first RDMA device that has one (as RoCE version 2 has it in
+/// its table of GIDs).
 #[must_use]
 pub fn rdma_address() -> Option<IpAddr> {
     let devices = fs::read_dir("/sys/class/infiniband").ok()?;
@@ -83,7 +83,7 @@ pub fn rdma_address() -> Option<IpAddr> {
     })
 }
 
-/// The address in a GID, which looks like one of IPv6.
+/// The IPv4 address in a GID, which has the form of an IPv6 address.
 fn ipv4_of_gid(text: &str) -> Option<IpAddr> {
     let gid: Ipv6Addr = text.trim().parse().ok()?;
     gid.to_ipv4_mapped().map(IpAddr::V4)
@@ -104,7 +104,7 @@ fn allowed_cpus(status: &str) -> Vec<usize> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         if let (Ok(first), Ok(last)) = (first.trim().parse::<usize>(), last.trim().parse::<usize>())
         {
-            // A list of the kernel's; a bound all the same.
+            // The kernel wrote this list; the bound limits the loop in any case.
             cpus.extend(first..=last.min(first.saturating_add(65_535)));
         }
     }
@@ -119,7 +119,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn processor(cpuinfo: &str, cores: usize) -> Processor {
-    // Arm has no model name; what it has tells the part.
+    // Arm has no model name; one of these identifies the part.
     let model = ["model name", "Model", "CPU part"].iter().find_map(|name| field(cpuinfo, name));
     let flags = field(cpuinfo, "flags").unwrap_or_default();
     Processor {
@@ -150,7 +150,7 @@ fn interfaces(directory: &Path) -> Vec<Interface> {
                 name: path.file_name()?.to_str()?.to_owned(),
                 driver: driver.unwrap_or_default().to_owned(),
                 mtu: number("mtu").and_then(|mtu| u64::try_from(mtu).ok()).unwrap_or(0),
-                // -1 where there is no link.
+                // -1 if there is no link.
                 speed_mbit_per_s: number("speed").and_then(|speed| u64::try_from(speed).ok()),
             })
         })
@@ -159,29 +159,29 @@ fn interfaces(directory: &Path) -> Vec<Interface> {
     interfaces
 }
 
-/// A clock that is read with a system call makes every latency longer.
+/// A clock that is read by a system call makes every latency longer.
 fn clock_source() -> Option<String> {
     let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     (!source.is_empty()).then(|| format!("the kernel's clock source is {source}"))
 }
 
-/// Whether the processor is a program, by what it calls itself.
+/// A warning if the processor's model name is that of an emulator.
 fn emulation(model: &str) -> Option<&'static str> {
-    let note = "the processor is emulated: no time measured here says anything of a real one";
+    let note = "the processor is emulated: times measured here do not apply to a real one";
     model.contains("TCG").then_some(note)
 }
 
-/// What there is for RDMA, and whether it is an adapter.
+/// The RDMA devices, and whether each is an adapter or software.
 fn rdma_devices(directory: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut notes: Vec<String> = entries
         .flatten()
         .map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
-            // A device of its own, on a bus, or none.
+            // An adapter has a device on a bus, software has none.
             let what = match entry.path().join("device").exists() {
                 true => "an adapter",
-                false => "software, and says nothing of adapters",
+                false => "software; its results do not apply to adapters",
             };
             format!("the RDMA device {name} is {what}")
         })
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_looks_like_hardware_is_noted() {
+    fn emulated_processors_and_software_rdma_are_noted() {
         assert!(emulation("QEMU TCG CPU version 2.5+").is_some());
         assert!(emulation("AMD EPYC 9575F 64-Core Processor").is_none());
         let folder = tempfile::tempdir().expect("a folder");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gid_may_be_an_address() {
+    fn a_gid_may_contain_an_ipv4_address() {
         let gid = "0000:0000:0000:0000:0000:ffff:0a00:020f\n";
         assert_eq!(ipv4_of_gid(gid), Some(IpAddr::from([10, 0, 2, 15])));
         for none in ["fe80:0000:0000:0000:5054:00ff:fe12:3456", "", "0a00:020f", "::"] {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_texts_are_read() {
+    fn the_kernels_texts_are_parsed() {
         let status = "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t0-2,5,7-8\n";
         assert_eq!(allowed_cpus(status), [0, 1, 2, 5, 7, 8]);
         assert_eq!(allowed_cpus("garbage"), Vec::<usize>::new());

@@ -1,11 +1,11 @@
-//! Latencies, raw.
+//! Histograms of latency.
 
 use hdrhistogram::Histogram;
 
 use crate::limits::{LATENCY_NS_MAX, SAMPLES_BEYOND};
 
-/// Latencies in an HDR histogram (three significant digits, 1 ns to an hour), with what it rounds
-/// away kept exactly: sum, least and most.
+/// Latencies in an HDR histogram (three significant digits, 1 ns to an hour), with exact sum,
+/// minimum and maximum.
 #[derive(Clone, Debug)]
 pub struct Latency {
     histogram: Histogram<u64>,
@@ -48,8 +48,8 @@ impl Latency {
         }
     }
 
-    /// Adds what another one holds. Nothing costs nothing: each job has two of 256 KiB, of which
-    /// one is empty when it only reads.
+    /// Adds all values of another histogram. An empty one costs nothing: each job has two
+    /// histograms of 256 KiB, and one of them is empty unless the job both reads and writes.
     pub fn add(&mut self, other: &Self) {
         if other.count() == 0 {
             return;
@@ -62,7 +62,7 @@ impl Latency {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Forgets everything.
+    /// Removes all values.
     pub fn clear(&mut self) {
         if self.count() == 0 {
             return;
@@ -71,19 +71,19 @@ impl Latency {
         (self.sum_ns, self.min_ns, self.max_ns) = (0, u64::MAX, 0);
     }
 
-    /// How many were recorded.
+    /// How many values were recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The least, 0 if there is none.
+    /// The minimum; 0 if there is none.
     #[must_use]
     pub fn min_ns(&self) -> u64 {
         if self.count() == 0 { 0 } else { self.min_ns }
     }
 
-    /// The most.
+    /// The maximum.
     #[must_use]
     pub fn max_ns(&self) -> u64 {
         self.max_ns
@@ -101,12 +101,12 @@ impl Latency {
         if self.count() < 2 { 0.0 } else { self.histogram.stdev() }
     }
 
-    /// A percentile (0 to 100), unless fewer than ten samples lie beyond it: then the number would
-    /// be one of a handful of accidents.
+    /// A percentile (0 to 100), or none if fewer than ten samples lie beyond it: such a number
+    /// would depend on a few outliers.
     #[must_use]
     pub fn percentile_ns(&self, percentile: f64) -> Option<u64> {
         let beyond = self.count() as f64 * (1.0 - percentile / 100.0);
-        // The rule counts samples; a product a hair below ten is ten.
+        // 10 samples minus a rounding error still count as 10.
         if beyond < SAMPLES_BEYOND - 1e-6 {
             return None;
         }
@@ -114,7 +114,7 @@ impl Latency {
         Some(value.clamp(self.min_ns(), self.max_ns))
     }
 
-    /// How many lie above `low_ns` and at most at `high_ns`, to the histogram's precision.
+    /// The number of values above `low_ns` and up to `high_ns`, to the histogram's precision.
     #[must_use]
     pub fn count_between(&self, low_ns: u64, high_ns: u64) -> u64 {
         if self.count() == 0 || high_ns <= low_ns {
@@ -128,7 +128,7 @@ impl Latency {
         (&self.histogram, self.sum_ns)
     }
 
-    /// The reverse of [`Latency::parts`]; none if the histogram's bounds are not ours.
+    /// The reverse of [`Latency::parts`]; none if the histogram has other bounds.
     pub(crate) fn from_parts(
         histogram: &Histogram<u64>,
         sum_ns: u128,
@@ -141,7 +141,7 @@ impl Latency {
         Some(latency)
     }
 
-    /// Every value that occurred and how often, in ascending order: the raw histogram.
+    /// Every recorded value and its count, in ascending order.
     pub fn raw(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
     }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_has_no_numbers() {
+    fn an_empty_one_has_no_percentiles() {
         let latency = Latency::new();
         assert_eq!((latency.count(), latency.min_ns(), latency.max_ns()), (0, 0, 0));
         assert_eq!((latency.mean_ns(), latency.stddev_ns()), (0.0, 0.0));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn sum_least_and_most_are_exact() {
+    fn sum_minimum_and_maximum_are_exact() {
         let latency = of([1_000_003, 2_000_001, 123_456_789]);
         assert_eq!((latency.min_ns(), latency.max_ns()), (1_000_003, 123_456_789));
         assert!((latency.mean_ns() - 126_456_793.0 / 3.0).abs() < 1e-6);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn two_are_added_and_one_is_cleared() {
+    fn histograms_are_added_and_cleared() {
         let mut both = of([100, 200]);
         both.add(&of([50, 1_000]));
         assert_eq!((both.count(), both.min_ns(), both.max_ns()), (4, 50, 1_000));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_an_hour_is_not_lost() {
+    fn values_beyond_an_hour_are_counted_as_an_hour() {
         let latency = of([u64::MAX, 1]);
         assert_eq!((latency.count(), latency.max_ns()), (2, u64::MAX));
     }

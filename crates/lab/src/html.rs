@@ -1,19 +1,19 @@
-//! Results as a page: one file that needs nothing else, on a phone, on paper, by day and by night.
+//! Results as an HTML page: one self-contained file for desktop, phone and print, light and dark.
 //!
-//! A page is a pure function of directories of results: no clock, no network, no machine is asked,
-//! so the same results always give the same page. Numbers are computed here and carried as data;
-//! what depends on who looks (colours, sizes, what is drawn first) is `page.js`, which hands the
-//! data to plotly.js and draws nothing itself. The library travels in the page, compressed, and is
-//! inflated by the browser; where a browser cannot, the numbers are still there as tables.
+//! A page depends on the directories of results alone, not on clock, network or machine: the same
+//! results always give the same page. Numbers are computed here and embedded as data; `page.js`
+//! adds what depends on the reader's browser (colours, sizes, drawing order) and passes the data
+//! to plotly.js, which draws everything. The page embeds that library compressed, and the browser
+//! inflates it; in a browser that cannot do that the numbers are still shown as tables.
 
-mod beside;
-mod contest;
 mod draw;
 mod figure;
+mod findings;
 mod page;
+mod paper;
 mod section;
+mod tradeoff;
 mod units;
-mod words;
 
 use std::{
     fmt, fs, io,
@@ -22,18 +22,18 @@ use std::{
 
 use crate::results::{self, LoadError};
 
-/// Why there is no page.
+/// Why no page was written.
 #[derive(Debug)]
 pub enum ReportError {
     /// Results cannot be read.
     Load(LoadError),
-    /// No directory was named.
+    /// No directory was given.
     Nothing,
     /// The page cannot be written.
     Write {
-        /// Where to.
+        /// The path of the page.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         error: io::Error,
     },
 }
@@ -62,7 +62,7 @@ impl From<LoadError> for ReportError {
 /// Results cannot be read, or the page cannot be written.
 pub fn write_report(directories: &[&Path], out: &Path) -> Result<(), ReportError> {
     let page = report(directories)?;
-    // A page is there as before or as after, never half.
+    // The page is replaced as a whole, so that it is never half written.
     let name = out.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let new = out.with_file_name(format!(".{name}.new"));
     fs::write(&new, page)
@@ -80,7 +80,7 @@ pub fn report(directories: &[&Path]) -> Result<String, ReportError> {
     }
     let mut sections = Vec::new();
     for directory in directories {
-        // One after the other: histograms are large, what a section keeps of them is not.
+        // One directory at a time: histograms are large, and a section does not keep them.
         let results = results::load(directory)?;
         sections.push(section::Section::of(&results));
     }

@@ -1,23 +1,24 @@
-//! The load generator: what drives a block device and says what that was like.
+//! The load generator: drives a block device and reports its throughput and latency.
 //!
-//! A [`Job`] (in fio's words) becomes workers, one thread and one reactor each. A worker runs one
-//! or more lanes; a lane is one copy of the job with its own handle of the device, its own random
-//! sequence and its own books. The lane keeps `iodepth` requests in flight or, at a given rate,
-//! starts each request when it is due; it reads the clock when it submits and when a completion
-//! comes back and records the difference in a histogram that is kept raw.
+//! A [`Job`] (with fio's parameters) becomes workers, one thread and one reactor each. A worker
+//! runs one or more lanes; a lane is one copy of the job with its own handle of the device, its
+//! own random sequence and its own counters. The lane keeps `iodepth` requests in flight or, at a
+//! given rate, starts each request when it is due; it reads the clock at submission and at
+//! completion and records the difference in a histogram that is stored whole.
 //!
-//! What it must never know: what kind of device it drives (memory, a file, a namespace across the
-//! network: all are [`weft_backend::DeviceFactory`]), and the target. A target under test is
-//! another process that somebody else started.
+//! This crate does not know which kind of device it drives (memory, a file, a namespace over the
+//! network: all are a [`weft_backend::DeviceFactory`]), and it does not know the target. A target
+//! under test is another process that the caller starts.
 //!
 //! Invariants:
-//! - Nothing is allocated for an I/O: buffers, slots and histograms are there before the first.
-//! - At a given rate latency counts from the moment a request was due, not from the moment there
-//!   was room for it, so that a stall is seen by every request it delayed.
-//! - A number that the samples do not carry is not shown: a percentile needs ten samples beyond it.
+//! - No I/O allocates: buffers, slots and histograms exist before the first request.
+//! - At a given rate latency counts from the time at which a request was due, not from the time at
+//!   which it could be started, so that a stall shows in every request it delayed.
+//! - A number that the samples do not resolve is not shown: a percentile needs ten samples
+//!   beyond it.
 //! - With verification every block that was written is read back and compared byte by byte, and
-//!   what is wrong is said with its offset.
-//! - A run that failed says so; its numbers are never passed off as a result.
+//!   differences are reported with their offset.
+//! - A run that failed is reported as failed; its numbers never appear as a result.
 
 mod cells;
 pub mod compare;
@@ -45,5 +46,5 @@ mod worker;
 pub use histogram::Latency;
 pub use job::{Job, JobError, Polling, Rate};
 pub use pattern::{Direction, Pattern};
-pub use run::{Onlooker, Phase, Progress, RunError, run, run_beside, run_watched};
+pub use run::{Phase, Progress, RunError, RunObserver, run, run_beside, run_observed};
 pub use statistics::{DirectionResult, LaneResult, RunResult};

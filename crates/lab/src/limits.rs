@@ -1,4 +1,4 @@
-//! Every bound of this crate, and where its number comes from.
+//! Every bound of this crate, and the reason for its value.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use std::time::Duration;
 /// study asks for more than 4096.
 pub const DEPTH_MAX: u32 = 4096;
 
-/// Most copies of a job: what two histograms each (of 256 KiB) make of half a GiB.
+/// Most copies of a job: two histograms of 256 KiB each make half a GiB in all.
 pub const COPIES_MAX: u32 = 1024;
 
 /// Largest block of a job: the reactor's largest buffer.
 pub const BLOCK_BYTES_MAX: u32 = 4 << 20;
 
-/// Buffers of a worker's reactor at most; beyond that a job is refused with what to change.
+/// Most buffer memory of a worker's reactor; a larger job is refused with advice what to change.
 pub const POOL_BYTES_MAX: usize = 8 << 30;
 
-/// What a worker's reactor has for receives and small things beside the payloads.
+/// Memory of a worker's reactor for receives and small buffers, beside the payloads.
 pub const POOL_BYTES_SPARE: usize = 64 << 20;
 
 /// Blocks whose writes one lane remembers to verify them: 4 bytes each, 256 MiB in all.
@@ -24,28 +24,29 @@ pub const VERIFY_UNITS_MAX: u64 = 1 << 26;
 /// Smallest block that holds a verification header and something to compare.
 pub const VERIFY_BLOCK_BYTES_MIN: u32 = 512;
 
-/// Differences that are described one by one; the rest is counted.
+/// Verification errors that are described one by one; further ones are only counted.
 pub const FAULTS_DESCRIBED: usize = 16;
 
-/// One of so many requests of a verified write reads back an earlier block.
+/// A verified job reads back one earlier block for every so many writes.
 pub const VERIFY_READ_EVERY: u64 = 16;
 
-/// Length of a window of the progress line and of fio's `iops_min` and its relatives, as in fio.
+/// Length of a window of the progress line and of `iops_min` and the like, as in fio.
 pub const WINDOW: Duration = Duration::from_millis(500);
 
-/// Windows that are kept: a day of them.
+/// Windows that are kept: those of a day.
 pub const WINDOWS_MAX: usize = 172_800;
 
-/// Latencies are told apart up to an hour.
+/// The longest latency that histograms resolve: an hour.
 pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// Turns of the loop in which requests completed at once before the reactor is looked at.
+/// Loop iterations with immediate completions before the reactor is polled.
 pub const TURNS_WITHOUT_POLL: u32 = 32;
 
-/// A request that is due within this time is waited for awake: about what waking up takes.
+/// If a request is due within this time the worker polls instead of sleeping: about the time
+/// that a wake-up takes.
 pub const SPIN_BEFORE_DUE: Duration = Duration::from_micros(60);
 
-/// How long requests in flight may take after the end before the run is given up as stuck.
+/// How long requests in flight may take after the end before the run fails as stuck.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How much longer than the slowest request requests may take after the end before those end that

@@ -1,24 +1,24 @@
 //! When requests start.
 //!
-//! In a closed loop a request starts as soon as there is room in the queue. In an open loop it
-//! starts when it is due, whatever became of those before it; if there is no room then, it starts
-//! late, and its latency counts from when it was due.
+//! In a closed loop a request starts as soon as the queue has a free slot. In an open loop it
+//! starts when it is due, whether or not earlier ones have completed; if the queue is full it
+//! starts late, and its latency still counts from when it was due.
 
 use crate::random::Random;
 
-/// How the times of an open loop follow each other.
+/// The arrival process of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// At equal distances.
+    /// At fixed intervals.
     Fixed,
-    /// As independent events of a given mean rate.
+    /// As a Poisson process with a given mean rate.
     Poisson,
 }
 
 /// Decides when the next request starts. Times are nanoseconds since an arbitrary origin.
 #[derive(Clone, Debug)]
 pub enum Pacer {
-    /// As soon as there is room.
+    /// As soon as a slot is free.
     Closed,
     /// When it is due.
     Open(Schedule),
@@ -29,7 +29,7 @@ pub enum Pacer {
 pub struct Schedule {
     process: Process,
     interval_ns: f64,
-    /// When the next request is due, and the part of a nanosecond that goes with it: a sum of
+    /// When the next request is due, and the fraction of a nanosecond that belongs to it: a sum of
     /// doubles alone would drift.
     next_ns: u64,
     part_ns: f64,
@@ -70,7 +70,7 @@ impl Pacer {
         }
     }
 
-    /// When the next request is due, if it has to wait at all.
+    /// When the next request is due, in an open loop.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
         match self {
@@ -79,7 +79,7 @@ impl Pacer {
         }
     }
 
-    /// Whether latency counts from a schedule.
+    /// Whether latency counts from the scheduled time.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self, Self::Open(_))
@@ -98,7 +98,7 @@ impl Schedule {
     }
 }
 
-/// A double's whole part; one that is too large or no number becomes the nearest end.
+/// A double's integer part, saturating; 0 if it is not a number.
 #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, which is what is wanted")]
 #[allow(clippy::cast_sign_loss, reason = "the cast saturates, which is what is wanted")]
 fn to_ns(ns: f64) -> u64 {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_times_are_equally_far_apart_and_do_not_drift() {
+    fn fixed_times_have_equal_intervals_and_do_not_drift() {
         let mut pacer = Pacer::open(Process::Fixed, 3.0, Random::new(1, 0));
         pacer.start(1_000);
         assert_eq!(pacer.take(999), None);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_still_counts_from_when_it_was_due() {
+    fn the_latency_of_late_requests_counts_from_when_they_were_due() {
         let mut pacer = Pacer::open(Process::Fixed, 1_000.0, Random::new(1, 0));
         pacer.start(0);
         let starts: Vec<_> = (0..4).map(|_| pacer.take(3_500_000)).collect();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_times_have_the_rate_asked_for() {
+    fn poisson_times_have_the_requested_rate() {
         let mut pacer = Pacer::open(Process::Poisson, 10_000.0, Random::new(3, 0));
         pacer.start(0);
         let mut count = 0u32;

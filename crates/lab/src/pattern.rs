@@ -1,10 +1,10 @@
-//! Which blocks, in which order, and which way.
+//! The order and the direction of requests.
 
 use std::{fmt, str::FromStr};
 
 use crate::random::Random;
 
-/// Which way data goes.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the device.
@@ -13,7 +13,7 @@ pub enum Direction {
     Write,
 }
 
-/// An access pattern, in fio's words.
+/// An access pattern, with fio's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// Sequential reads.
@@ -35,7 +35,7 @@ impl Pattern {
     pub const ALL: [Self; 6] =
         [Self::Read, Self::Write, Self::RandRead, Self::RandWrite, Self::ReadWrite, Self::RandRw];
 
-    /// fio's word.
+    /// fio's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,19 +48,19 @@ impl Pattern {
         }
     }
 
-    /// Whether each block is drawn rather than the next one.
+    /// Whether blocks are chosen at random rather than in sequence.
     #[must_use]
     pub const fn is_random(self) -> bool {
         matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw)
     }
 
-    /// Whether there are writes among its requests.
+    /// Whether its requests include writes.
     #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Read | Self::RandRead)
     }
 
-    /// Whether there are reads among its requests.
+    /// Whether its requests include reads.
     #[must_use]
     pub const fn reads(self) -> bool {
         !matches!(self, Self::Write | Self::RandWrite)
@@ -73,14 +73,14 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// A word that names no pattern.
+/// A text that is not the name of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsePatternError(String);
 
 impl fmt::Display for ParsePatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Pattern::ALL.map(Pattern::name).join(", ");
-        write!(f, "{:?} is no pattern: there are {names}", self.0)
+        write!(f, "{:?} is not a pattern: use one of {names}", self.0)
     }
 }
 
@@ -100,7 +100,7 @@ impl FromStr for Pattern {
 #[derive(Clone, Debug)]
 pub struct Sequence {
     pattern: Pattern,
-    /// Of a hundred requests, so many read.
+    /// Percentage of reads.
     read_percent: u8,
     units: u64,
     position: u64,
@@ -108,7 +108,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Requests over `units` blocks; of mixed patterns `read_percent` of a hundred read.
+    /// Requests over `units` blocks; of mixed patterns `read_percent` in a hundred read.
     #[must_use]
     pub fn new(pattern: Pattern, read_percent: u8, units: u64, random: Random) -> Self {
         Self { pattern, read_percent: read_percent.min(100), units, position: 0, random }
@@ -138,7 +138,7 @@ impl Sequence {
         (direction, unit)
     }
 
-    /// A random block, for what goes on beside the pattern.
+    /// A random block, for requests that do not belong to the pattern.
     pub fn any_unit(&mut self) -> u64 {
         self.random.below(self.units)
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn names_read_back() {
+    fn names_are_parsed() {
         for pattern in Pattern::ALL {
             assert_eq!(pattern.name().parse(), Ok(pattern));
             assert!(pattern.reads() || pattern.writes());
@@ -162,12 +162,12 @@ mod tests {
         let error = "trim".parse::<Pattern>().expect_err("not a pattern").to_string();
         assert_eq!(
             error,
-            "\"trim\" is no pattern: there are read, write, randread, randwrite, rw, randrw"
+            "\"trim\" is not a pattern: use one of read, write, randread, randwrite, rw, randrw"
         );
     }
 
     #[test]
-    fn sequential_requests_go_round() {
+    fn sequential_requests_wrap_around() {
         let mut sequence = sequence(Pattern::Write, 50, 3);
         let units: Vec<_> = (0..7).map(|_| sequence.draw()).collect();
         let write = |unit| (Direction::Write, unit);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn random_requests_reach_every_block_and_no_other() {
+    fn random_requests_cover_exactly_the_blocks() {
         let mut sequence = sequence(Pattern::RandRead, 50, 64);
         let mut seen = [false; 64];
         for _ in 0..2_000 {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mix_is_the_one_asked_for() {
+    fn the_read_percentage_is_kept() {
         for (pattern, percent) in
             [(Pattern::RandRw, 70), (Pattern::ReadWrite, 0), (Pattern::ReadWrite, 100)]
         {

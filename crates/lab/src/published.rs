@@ -1,7 +1,7 @@
-//! Numbers that others published, as facts to set fresh ones beside.
+//! Published numbers of other systems, for comparison with new measurements.
 //!
-//! The data is `reference/published.toml`: one entry for each number, with the setting it was had
-//! in, and for each document the hardware. It is part of the binary.
+//! The data is `reference/published.toml`, embedded in the binary: one entry for each number with
+//! the settings of its measurement, and the hardware for each document.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -32,7 +32,7 @@ pub struct Source {
     pub method: String,
 }
 
-/// A number. What was not published is not there.
+/// A number. Settings that were not published are absent.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedResult {
@@ -42,11 +42,11 @@ pub struct PublishedResult {
     pub figure: String,
     /// The study.
     pub study: String,
-    /// The transport, by the document's own distinction.
+    /// The transport, as the document names it.
     pub transport: Option<String>,
     /// The device, or the machine.
     pub device: Option<String>,
-    /// fio's word for the pattern; several separated by commas.
+    /// fio's name of the pattern; several separated by commas.
     pub pattern: Option<String>,
     /// Bytes of a request.
     pub bs_bytes: Option<u64>,
@@ -62,7 +62,7 @@ pub struct PublishedResult {
     pub value: f64,
     /// Its unit.
     pub unit: String,
-    /// The setting that has no field, or a reservation.
+    /// Settings without a field of their own, or a reservation.
     pub note: Option<String>,
 }
 
@@ -77,9 +77,9 @@ pub fn published() -> &'static Published {
 }
 
 impl Published {
-    /// The numbers of a study, under the name that plans have for it.
+    /// The numbers of a study, by the name that plans use.
     pub fn of_study<'a>(&'a self, study: &'a str) -> impl Iterator<Item = &'a PublishedResult> {
-        // The thesis says initiator where we say host.
+        // The document says "initiator" for the host.
         let other = if study == "host-interference" { "initiator-interference" } else { study };
         self.results.iter().filter(move |result| [study, other].contains(&result.study.as_str()))
     }
@@ -87,7 +87,7 @@ impl Published {
 
 impl PublishedResult {
     /// The number in the units of this crate: nanoseconds, bytes a second, requests a second;
-    /// shares and factors as they are, percentages as percentages.
+    /// shares and factors unchanged, percentages in percent.
     #[must_use]
     pub fn plain_value(&self) -> f64 {
         self.value
@@ -103,12 +103,12 @@ impl PublishedResult {
             }
     }
 
-    /// The background's load that its note names, in percent.
+    /// The background load in percent that its note gives.
     #[must_use]
     pub fn load_percent(&self) -> Option<u64> {
         let note = self.note.as_deref()?;
         let (_, rest) = note.split_once("background load ")?;
-        // "max background load 40 %" is how far it went, not where this number stands.
+        // "max background load 40 %" is the range of the figure, not this number's load.
         if note.contains("max background load") {
             return None;
         }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_a_document_and_a_unit_that_is_known() {
+    fn every_number_has_a_document_and_a_known_unit() {
         let published = published();
         assert_eq!(published.results.len(), 170);
         const UNITS: [&str; 19] = [
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_study_that_published_something_is_one_that_can_be_run() {
+    fn every_study_with_published_numbers_is_built_in() {
         for result in &published().results {
             let known = crate::study::builtin::BUILTINS.iter().any(|builtin| {
                 published().of_study(builtin.name).any(|other| other.study == result.study)
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_brought_together() {
+    fn units_are_converted() {
         let of = |unit: &str| {
             let mut result = published().results[0].clone();
             (result.value, result.unit) = (2.0, unit.to_owned());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_tell_the_background() {
+    fn notes_give_the_background_load() {
         let loads: Vec<Option<u64>> = published()
             .of_study("target-interference")
             .map(PublishedResult::load_percent)

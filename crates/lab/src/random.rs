@@ -1,8 +1,8 @@
-//! Random numbers that are the same on every machine for the same seed.
+//! Random numbers that depend on the seed alone.
 //!
-//! xoshiro256++ of Blackman and Vigna, seeded through SplitMix64 as they recommend: 1 ns a
-//! number, a period that no run exhausts, and jumps are not needed because every lane has a seed
-//! of its own.
+//! xoshiro256++ of Blackman and Vigna, seeded through SplitMix64 as they recommend: about 1 ns for
+//! each number and a period that no run exhausts. Every lane has a seed of its own, so jumps are
+//! not needed.
 
 /// A generator.
 #[derive(Clone, Debug)]
@@ -44,17 +44,17 @@ impl Random {
         result
     }
 
-    /// A number below `bound`, each as likely as the other to within 2⁻⁶⁴ of the bound.
+    /// A number below `bound`, uniformly distributed to within 2⁻⁶⁴ of the bound.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         let product = u128::from(self.word()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(0)
     }
 
-    /// A number from 0 up to but not 1.
+    /// A uniformly distributed number of [0, 1).
     #[inline]
     pub fn unit(&mut self) -> f64 {
-        // 53 bits are what a double holds exactly.
+        // A double holds 53 bits exactly.
         (self.word() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
     }
 
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_fall_evenly_below_their_bound() {
+    fn numbers_below_a_bound_are_uniform() {
         let mut random = Random::new(1, 0);
         let mut counts = [0u32; 10];
         for _ in 0..100_000 {

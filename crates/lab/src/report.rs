@@ -1,4 +1,4 @@
-//! Results as text for people and as JSON in fio's shape.
+//! Results as text, and as JSON in fio's format.
 
 pub mod fio;
 pub mod human;

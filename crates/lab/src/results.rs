@@ -1,15 +1,15 @@
-//! Results as data: what a run of a study leaves behind, and all that a report is made from.
+//! Results as data: everything that a run of a study writes, and the only input of a report.
 //!
 //! A directory of results holds
-//! - `results.jsonl`: one [`Record`] a line, one line for each repeat of each cell, in the order in
-//!   which they were measured. Lines are only ever added; of two lines for the same cell and repeat
-//!   the later one counts (a resumed run measures again what had failed).
+//! - `results.jsonl`: one [`Record`] a line for each repeat of each cell, in the order of
+//!   measurement. Lines are only appended; of two lines for the same cell and repeat the later one
+//!   counts (a resumed run measures again what had failed).
 //! - `environment.json`: one [`Environment`].
 //! - `plan.toml`: the plan as it was run.
-//! - `results.csv`: the same as `results.jsonl` without the histograms, for spreadsheets.
+//! - `results.csv`: the same as `results.jsonl` without the histograms.
 //!
-//! `docs/results.md` describes every field. A reader takes what it knows and leaves the rest:
-//! fields may be added within a version of the schema, but none changes its meaning.
+//! `docs/results.md` describes every field. A reader ignores fields that it does not know: fields
+//! may be added within a version of the schema, but none changes its meaning.
 
 mod csv;
 mod environment;
@@ -18,7 +18,7 @@ mod record;
 mod store;
 mod value;
 
-pub use environment::{Environment, Interface, LinkProbe, Processor, Tested};
+pub use environment::{Environment, Interface, LinkProbe, Processor, TestedTarget};
 pub use latency::{LatencyRecord, LatencyRecordError};
 pub use record::{Core, Direction, Mark, Record, Role, Served, Side, SideMachine, Status, Thread};
 pub use store::{LoadError, Results, Store, load};
@@ -35,16 +35,16 @@ pub mod file {
     pub const ENVIRONMENT: &str = "environment.json";
     /// The plan as it was run.
     pub const PLAN: &str = "plan.toml";
-    /// The flat table.
+    /// The CSV table.
     pub const TABLE: &str = "results.csv";
 }
 
-/// Names of the entries of a [`Configuration`] that plans use; a plan may add others.
+/// Names of the entries of a [`Configuration`] that the built-in plans use; a plan may add others.
 pub mod key {
-    /// `local`, `tcp` (on this machine or whatever leads to the target), `tcp-link` (over a link
+    /// `local`, `tcp` (over loopback, or to the target that was given), `tcp-link` (over a link
     /// between machines), `rdma`, `loopback` (within the process that drives the load).
     pub const TRANSPORT: &str = "transport";
-    /// fio's word: `randread`.
+    /// fio's name: `randread`.
     pub const PATTERN: &str = "pattern";
     /// Share of reads in a mix.
     pub const READ_PERCENT: &str = "read_percent";
@@ -62,7 +62,7 @@ pub mod key {
     pub const TARGET_CORES: &str = "target_cores";
     /// How the host waits for completions: `adaptive`, `spin` (poll) or `sleep` (interrupt).
     pub const HOST_POLLING: &str = "host_polling";
-    /// How long the target looks for commands before it sleeps.
+    /// How long the target polls for commands before it sleeps.
     pub const TARGET_IDLE_POLL_US: &str = "target_idle_poll_us";
     /// Where the load's threads run: `same-core` or `other-core` as the host's packet work.
     pub const PLACEMENT: &str = "placement";
@@ -72,19 +72,19 @@ pub mod key {
     pub const DEVICE: &str = "device";
     /// The size of that device.
     pub const DEVICE_BYTES: &str = "device_bytes";
-    /// What gives each tenant of a target its share: `none`, or `share`.
+    /// How the target divides its time among tenants: `none`, or `share`.
     pub const SCHEDULER: &str = "scheduler";
-    /// Which tenant is looked at: `l-app`, `t-app` or `b-app`.
+    /// Which tenant is the foreground: `l-app`, `t-app` or `b-app`.
     pub const FOREGROUND: &str = "foreground";
     /// Load of the background in percent of the saturation point.
     pub const LOAD_PERCENT: &str = "load_percent";
     /// Which processor is shared, or saturated: `host` or `target`.
     pub const SHARED: &str = "shared";
-    /// Requests a second that were asked for: an open loop.
+    /// Requested rate in requests a second: an open loop.
     pub const RATE_IOPS: &str = "rate_iops";
     /// `fixed` or `poisson`.
     pub const RATE_PROCESS: &str = "rate_process";
-    /// Which of several targets that were given.
+    /// Which of several given targets.
     pub const TARGET: &str = "target";
     /// Hosts that drive load at the same time.
     pub const HOSTS: &str = "hosts";
@@ -94,23 +94,22 @@ pub mod key {
 
 /// Names of the entries of [`Record::values`].
 pub mod number {
-    /// Of a saturation point: requests a second, both ways.
+    /// The rate of a saturation point: requests a second, reads and writes.
     pub const SATURATION_IOPS: &str = "saturation_iops";
-    /// Of an interference cell: the saturation point that 100 % of load stand for.
+    /// Of an interference cell: the saturation point to which `load_percent` refers.
     pub const REFERENCE_IOPS: &str = "reference_iops";
-    /// Requests a second that were asked for.
+    /// The requested rate in requests a second.
     pub const OFFERED_IOPS: &str = "offered_iops";
-    /// Share of the counted time that the busiest thread of the load generator used of its
-    /// processor, 0 to 1.
+    /// CPU share of the load generator's busiest thread during the measured time, 0 to 1.
     pub const GENERATOR_SHARE: &str = "generator_share";
     /// The same of the busiest poll group of the target.
     pub const TARGET_SHARE: &str = "target_share";
-    /// Requests of the load, ramp and probes included, as the host counted them.
+    /// Requests of the load as counted by the host, including ramp and probes.
     pub const REQUESTS_ALL: &str = "requests_all";
-    /// The same as the target's counters have them.
+    /// The same as counted by the target.
     pub const SERVED_ALL: &str = "served_all";
-    /// Slope of IOPS over the windows of the counted time, in percent of the mean a second.
+    /// Slope of IOPS over the windows of the measured time, in percent of the mean per second.
     pub const SLOPE_PERCENT_PER_S: &str = "slope_percent_per_s";
-    /// How far the furthest of these windows is from the mean, in percent of it.
+    /// Largest distance of one of these windows from the mean, in percent of it.
     pub const DEVIATION_PERCENT: &str = "deviation_percent";
 }

@@ -1,4 +1,4 @@
-//! Runs a job: starts the workers together, listens to them, gathers what they did.
+//! Runs a job: starts the workers together, receives their messages and merges their results.
 
 use std::{
     fmt,
@@ -26,17 +26,17 @@ use crate::{
 pub(crate) struct Setup<'a> {
     pub(crate) job: &'a Job,
     pub(crate) plan: &'a Plan,
-    /// A second job, whose lanes come after those of the first.
+    /// A second job, whose lanes follow those of the first.
     pub(crate) beside: Option<(&'a Job, &'a Plan)>,
     pub(crate) factory: &'a Arc<dyn DeviceFactory>,
     pub(crate) stop: &'a AtomicBool,
-    /// Marks the blocks of this run: with the job's seed alone, a write that was lost would look
-    /// like the same write of an earlier run.
+    /// Identifies the blocks of this run. With the job's seed alone, a lost write could not be told
+    /// from the same write of an earlier run.
     pub(crate) run_seed: u64,
 }
 
 impl<'a> Setup<'a> {
-    /// The job that a lane is a copy of, and which of its copies.
+    /// The job and plan of a lane, and which copy of the job it is.
     pub(crate) fn part(&self, lane: usize) -> (&'a Job, &'a Plan, usize) {
         match (lane.checked_sub(self.job.copies as usize), self.beside) {
             (Some(copy), Some((job, plan))) => (job, plan, copy),
@@ -50,28 +50,27 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// It runs, and nothing counts yet.
+    /// Running, not yet measured.
     Ramp,
-    /// It runs.
+    /// Running and measured.
     Run,
-    /// What was written is read back.
+    /// Reading back what was written.
     Check,
 }
 
-/// What happened in the last window.
+/// The numbers of the last window.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Where the run is.
+    /// The phase.
     pub phase: Phase,
     /// Since the start.
     pub elapsed: Duration,
-    /// How long the run takes, ramp included, if that is known.
+    /// Duration of the run, ramp included, if known.
     pub total: Option<Duration>,
-    /// How long it will go on, as far as can be said: by the time it may take, or by what is left
-    /// to do at the speed so far.
+    /// Estimated time left: by the runtime, or by the remaining requests at the speed so far.
     pub left: Option<Duration>,
     /// Reads a second.
     pub read_iops: f64,
@@ -79,20 +78,20 @@ pub struct Progress {
     pub write_iops: f64,
     /// Bytes a second, both ways.
     pub bytes_per_second: f64,
-    /// The 99th percentile of the latency, if there were enough requests.
+    /// The 99th percentile of the latency, if it is resolved.
     pub p99_ns: Option<u64>,
-    /// Blocks that verification found wrong so far.
+    /// Blocks that verification has found wrong so far.
     pub faults: u64,
 }
 
-/// Why there is no result.
+/// Why a run did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunError {
     /// The job contradicts itself or the device.
     Job(JobError),
-    /// A worker could not begin.
+    /// A worker could not be set up.
     Setup(String),
-    /// A worker's thread could not be started, or died.
+    /// A worker's thread could not be started, or panicked.
     Worker(String),
 }
 
@@ -107,23 +106,23 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// Who looks on while a job runs: on the thread that gathers results, never on one that carries
+/// Callbacks while a job runs, on the thread that merges results and never on one that carries
 /// load.
-pub trait Onlooker {
-    /// What happened in the last window; about twice a second.
+pub trait RunObserver {
+    /// The numbers of the last window; about twice a second.
     fn progress(&mut self, _progress: &Progress) {}
 
-    /// The ramp is over: from now on it counts.
-    fn counting_begins(&mut self) {}
+    /// The ramp is over: measurement begins.
+    fn measurement_begins(&mut self) {}
 
-    /// Nothing counts any more.
-    fn counting_ends(&mut self) {}
+    /// Measurement has ended.
+    fn measurement_ends(&mut self) {}
 }
 
-/// An onlooker who wants to know about windows only.
+/// An observer of the windows alone.
 struct Windows<'a>(&'a mut dyn FnMut(&Progress));
 
-impl Onlooker for Windows<'_> {
+impl RunObserver for Windows<'_> {
     fn progress(&mut self, progress: &Progress) {
         (self.0)(progress);
     }
@@ -132,37 +131,37 @@ impl Onlooker for Windows<'_> {
 /// Runs a job on a device. `stop` ends it early; `observe` is called about twice a second.
 ///
 /// # Errors
-/// As [`run_watched`].
+/// As [`run_observed`].
 pub fn run(
     job: &Job,
     factory: &Arc<dyn DeviceFactory>,
     stop: &AtomicBool,
     observe: &mut dyn FnMut(&Progress),
 ) -> Result<RunResult, RunError> {
-    run_watched(job, factory, stop, &mut Windows(observe))
+    run_observed(job, factory, stop, &mut Windows(observe))
 }
 
 /// Runs a job on a device. `stop` ends it early.
 ///
 /// # Errors
-/// The run could not begin. A run that began has a result, even if it
+/// The run could not start. A run that has started has a result, even if it
 /// [failed](RunResult::failed).
-pub fn run_watched(
+pub fn run_observed(
     job: &Job,
     factory: &Arc<dyn DeviceFactory>,
     stop: &AtomicBool,
-    onlooker: &mut dyn Onlooker,
+    observer: &mut dyn RunObserver,
 ) -> Result<RunResult, RunError> {
     let plan = job.plan(&factory.geometry()).map_err(RunError::Job)?;
-    run_planned((job, &plan), None, factory, stop, onlooker)
+    run_planned((job, &plan), None, factory, stop, observer)
 }
 
-/// Runs a job and a second one beside it, on the workers of the first: what two kinds of load do
-/// to each other when they share everything. Processors, polling, driver, ramp and runtime are
-/// those of the first.
+/// Runs a job together with a second one on the workers of the first, to measure how two loads
+/// affect each other when they share everything. Processors, polling, driver, ramp and runtime
+/// are those of the first.
 ///
 /// # Errors
-/// As [`run_watched`].
+/// As [`run_observed`].
 pub fn run_beside(
     job: &Job,
     beside: &Job,
@@ -185,7 +184,7 @@ fn run_planned(
     beside: Option<(&Job, &Plan)>,
     factory: &Arc<dyn DeviceFactory>,
     stop: &AtomicBool,
-    onlooker: &mut dyn Onlooker,
+    observer: &mut dyn RunObserver,
 ) -> Result<RunResult, RunError> {
     let time = u64::try_from(monotonic_time().as_nanos()).unwrap_or(0);
     let run_seed = split_mix(job.seed ^ split_mix(time));
@@ -205,52 +204,52 @@ fn run_planned(
             go.push(start);
         }
         drop(news_to);
-        gather(&setup, &news, go, onlooker)
+        collect(&setup, &news, go, observer)
     })
 }
 
-/// Listens to the workers until all have ended.
-fn gather(
+/// Receives the workers' messages until all have ended.
+fn collect(
     setup: &Setup<'_>,
     news: &Receiver<(usize, News)>,
     go: Vec<Sender<u64>>,
-    onlooker: &mut dyn Onlooker,
+    observer: &mut dyn RunObserver,
 ) -> Result<RunResult, RunError> {
     let workers = go.len();
     let driver = wait_until_ready(news, workers)?;
     let start = monotonic_time();
     let start_ns = u64::try_from(start.as_nanos()).unwrap_or(0);
     for start in &go {
-        // A worker that is gone is missed below.
+        // A worker that has ended is missing below.
         let _ = start.send(start_ns);
     }
     drop(go);
     let total = setup.plan.runtime.map(|runtime| runtime + setup.job.ramp);
-    let mut gathering = Gathering::new(setup, start, total, workers);
+    let mut collector = WindowCollector::new(setup, start, total, workers);
     let mut result = RunResult { driver, ..RunResult::default() };
     let mut gathered: Vec<(usize, usize, LaneResult)> = Vec::new();
     let mut done = 0;
-    let mut moments = Moments::new(setup, start);
+    let mut callbacks = TimedCallbacks::new(setup, start);
     while done < workers {
-        let (worker, news) = match moments.next(news, onlooker) {
+        let (worker, news) = match callbacks.next(news, observer) {
             Ok(news) => news,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(RunError::Worker("a worker's thread died".to_owned()));
+                return Err(RunError::Worker("a worker's thread panicked".to_owned()));
             }
         };
         match news {
             News::Ready(_) => {}
-            News::Window(window) => gathering.note(worker, *window, onlooker),
+            News::Window(window) => collector.note(worker, *window, observer),
             News::Done(lanes, elapsed) => {
                 done += 1;
-                gathering.ended(worker, onlooker);
+                collector.ended(worker, observer);
                 result.elapsed = result.elapsed.max(elapsed);
                 gathered.extend(lanes.into_iter().map(|(lane, result)| (lane, worker, result)));
             }
         }
     }
-    moments.end(onlooker);
+    callbacks.end(observer);
     result.interrupted = setup.stop.load(Ordering::Relaxed);
     gathered.sort_by_key(|(lane, _, _)| *lane);
     result.lanes = gathered.into_iter().map(|(_, worker, result)| (worker, result)).collect();
@@ -272,29 +271,29 @@ fn wait_until_ready(
     Ok(driver)
 }
 
-/// When counting begins and ends, for the onlooker.
-struct Moments {
-    /// What is still to come, soonest last.
-    due: Vec<Moment>,
+/// When measurement begins and ends, for the observer.
+struct TimedCallbacks {
+    /// Callbacks that are still to be made, soonest last.
+    due: Vec<TimedCallback>,
 }
 
-/// When (`None`: never), and what the onlooker is told then.
-type Moment = (Option<Duration>, fn(&mut dyn Onlooker));
+/// When (`None`: never), and the callback.
+type TimedCallback = (Option<Duration>, fn(&mut dyn RunObserver));
 
-impl Moments {
+impl TimedCallbacks {
     fn new(setup: &Setup<'_>, start: Duration) -> Self {
         let begin = start + setup.job.ramp;
         let end = setup.plan.runtime.map(|runtime| begin + runtime);
-        let ends: fn(&mut dyn Onlooker) = |onlooker| onlooker.counting_ends();
-        let begins: fn(&mut dyn Onlooker) = |onlooker| onlooker.counting_begins();
+        let ends: fn(&mut dyn RunObserver) = |observer| observer.measurement_ends();
+        let begins: fn(&mut dyn RunObserver) = |observer| observer.measurement_begins();
         Self { due: vec![(end, ends), (Some(begin), begins)] }
     }
 
-    /// Waits for news, or until a moment has come, and then tells the onlooker.
+    /// Waits for a message until a callback is due, and then makes it.
     fn next<T>(
         &mut self,
         news: &Receiver<T>,
-        onlooker: &mut dyn Onlooker,
+        observer: &mut dyn RunObserver,
     ) -> Result<T, RecvTimeoutError> {
         let Some((Some(at), tell)) = self.due.last().copied() else {
             return news.recv().map_err(|_| RecvTimeoutError::Disconnected);
@@ -302,34 +301,33 @@ impl Moments {
         let left = at.saturating_sub(monotonic_time());
         if left.is_zero() {
             self.due.pop();
-            tell(onlooker);
+            tell(observer);
             return Err(RecvTimeoutError::Timeout);
         }
         news.recv_timeout(left)
     }
 
-    /// A run that ended early has its moments now.
-    fn end(&mut self, onlooker: &mut dyn Onlooker) {
+    /// Makes the remaining callbacks: the run has ended early.
+    fn end(&mut self, observer: &mut dyn RunObserver) {
         while let Some((_, tell)) = self.due.pop() {
-            tell(onlooker);
+            tell(observer);
         }
     }
 }
 
-/// Windows of the workers, until all that still run have told theirs.
-struct Gathering {
+/// The windows of the workers, collected until every running worker has sent one.
+struct WindowCollector {
     start: Duration,
     total: Option<Duration>,
-    /// How many steps the lanes that end with a number of requests have before them; none if a
-    /// lane has no such end.
+    /// Steps of all lanes; none if a lane does not end after a number of requests.
     steps: Option<u64>,
     windows: Vec<Option<Window>>,
     running: Vec<bool>,
-    /// Steps that each worker has done.
+    /// Completed steps of each worker.
     done: Vec<u64>,
 }
 
-impl Gathering {
+impl WindowCollector {
     fn new(setup: &Setup<'_>, start: Duration, total: Option<Duration>, workers: usize) -> Self {
         let lanes = (0..setup.lanes()).map(|lane| setup.part(lane).1);
         let steps = lanes.map(|plan| Some(plan.requests? + plan.read_back)).sum();
@@ -337,24 +335,24 @@ impl Gathering {
         Self { start, total, steps, windows, running, done: vec![0; workers] }
     }
 
-    fn note(&mut self, worker: usize, window: Window, onlooker: &mut dyn Onlooker) {
+    fn note(&mut self, worker: usize, window: Window, observer: &mut dyn RunObserver) {
         match self.windows.get_mut(worker) {
             Some(Some(before)) => before.extend(window),
             Some(place) => *place = Some(window),
             None => return,
         }
-        self.show(onlooker);
+        self.show(observer);
     }
 
-    /// Nobody waits for a worker that has ended.
-    fn ended(&mut self, worker: usize, onlooker: &mut dyn Onlooker) {
+    /// A worker that has ended sends no more windows.
+    fn ended(&mut self, worker: usize, observer: &mut dyn RunObserver) {
         if let Some(running) = self.running.get_mut(worker) {
             *running = false;
         }
-        self.show(onlooker);
+        self.show(observer);
     }
 
-    fn show(&mut self, onlooker: &mut dyn Onlooker) {
+    fn show(&mut self, observer: &mut dyn RunObserver) {
         let mut all = self.windows.iter().zip(&self.running);
         let is_awaited = all.any(|(window, running)| window.is_none() && *running);
         if is_awaited || self.windows.iter().all(Option::is_none) {
@@ -385,10 +383,10 @@ impl Gathering {
         }
         progress.p99_ns = latency.percentile_ns(99.0);
         progress.left = self.left(progress.elapsed);
-        onlooker.progress(&progress);
+        observer.progress(&progress);
     }
 
-    /// The end that comes first.
+    /// The estimated time to the end that comes first.
     fn left(&self, elapsed: Duration) -> Option<Duration> {
         let done = self.done.iter().sum::<u64>();
         let by_steps = self

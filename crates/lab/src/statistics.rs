@@ -1,17 +1,17 @@
-//! What a run comes to.
+//! Results of lanes and runs.
 
 use std::time::Duration;
 
 use crate::{histogram::Latency, pattern::Direction, usage::Usage, verify::VerifyResult};
 
-/// Mean, deviation and ends of a series of samples.
+/// Mean, deviation, minimum and maximum of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// How many samples.
     pub count: u64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
     /// The arithmetic mean.
     pub mean: f64,
@@ -20,10 +20,10 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of these samples; zeros if there are none.
+    /// The summary of these samples; zeros if there are none.
     #[must_use]
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Self {
-        // Welford's recurrence: no squares of large numbers are subtracted from each other.
+        // Welford's recurrence: squares of large numbers are not subtracted from each other.
         let mut summary = Self { min: f64::INFINITY, max: f64::NEG_INFINITY, ..Self::default() };
         let mut squares = 0.0;
         for sample in samples {
@@ -45,17 +45,17 @@ impl Summary {
 /// The reads, or the writes, of a lane or of a run.
 #[derive(Clone, Debug, Default)]
 pub struct DirectionResult {
-    /// Requests that completed while it counted.
+    /// Requests that completed during the measured time.
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How long it counted.
+    /// The measured time.
     pub measured: Duration,
-    /// From the intended start to the completion.
+    /// From the due time to the completion.
     pub latency: Latency,
-    /// From the actual start to the completion, where that differs (open loop).
+    /// From the submission to the completion, where that differs (open loop).
     pub completion: Option<Latency>,
-    /// Requests of each full window, a second.
+    /// Requests a second in each full window.
     pub window_iops: Vec<f64>,
 }
 
@@ -82,7 +82,7 @@ impl DirectionResult {
             (mine @ None, Some(others)) => *mine = Some(others.clone()),
             (_, None) => {}
         }
-        // Windows of lanes begin together; the sum of what they did in one is the run's.
+        // Windows of all lanes begin together, so those of a run are their sums.
         if self.window_iops.is_empty() {
             self.window_iops.clone_from(&other.window_iops);
         } else {
@@ -104,16 +104,16 @@ pub struct LaneResult {
     pub read: DirectionResult,
     /// Its writes.
     pub write: DirectionResult,
-    /// How often so many requests were in flight after one was submitted.
+    /// How often so many requests were in flight after a submission.
     pub depth_levels: [u64; 7],
-    /// What its worker used of its processor while it counted; lanes of one worker share it.
+    /// CPU use of its worker during the measured time; lanes of one worker share it.
     pub usage: Usage,
-    /// Requests of all kinds that were handed to the device since the start: ramp, probes and
-    /// what verification reads back included.
+    /// Requests of all kinds that were submitted to the device since the start, including ramp,
+    /// probes and verification's reads.
     pub submitted: u64,
     /// What verification found.
     pub verify: VerifyResult,
-    /// Why it ended early.
+    /// Why it ended early, if it did.
     pub error: Option<String>,
 }
 
@@ -133,7 +133,7 @@ impl LaneResult {
         self.error.is_some() || self.verify.faults > 0
     }
 
-    /// Adds another lane's; `usage` only if it is not that of the same worker.
+    /// Adds another lane's results; its `usage` only if it is another worker's.
     pub fn add(&mut self, other: &Self, usage: bool) {
         self.read.add(&other.read);
         self.write.add(&other.write);

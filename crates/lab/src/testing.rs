@@ -5,7 +5,7 @@ use crate::{
     results::{Configuration, Direction, LatencyRecord, Record, Role, Value},
 };
 
-/// What one second of reads came to, each of them after `us`.
+/// A record of one second of reads, each with a latency of `us`.
 pub(crate) fn record(role: Role, settings: &[(&str, Value)], iops: f64, us: u64) -> Record {
     let mut configuration = Configuration::new();
     let mut cell = format!("{role:?}");

@@ -1,10 +1,10 @@
-//! What a thread used of its processor.
+//! CPU use of a thread.
 
 use std::{fs, time::Duration};
 
 use weft_reactor::thread_cpu_time;
 
-/// Counters of the calling thread since it began, or a difference of two of them.
+/// Counters of the calling thread since its start, or the difference of two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// In user mode.
@@ -17,16 +17,16 @@ pub struct Usage {
     pub major_faults: u64,
     /// Page faults that did not.
     pub minor_faults: u64,
-    /// How long the thread's reactor looked for something to do, or slept, and found nothing. The
-    /// kernel does not tell this; whoever owns the reactor does.
+    /// How long the thread's reactor polled or slept without finding anything to do. The kernel
+    /// does not report this; the owner of the reactor does.
     pub idle: Duration,
 }
 
 impl Usage {
-    /// The calling thread's counters now. What the kernel does not tell is 0.
+    /// The calling thread's counters now. What the kernel does not report is 0.
     ///
-    /// The sum of user and system time is exact; how it divides is known in ticks of the kernel's
-    /// clock (usually 10 ms) only.
+    /// The sum of user and system time is exact; the kernel divides it in its ticks only (usually
+    /// 10 ms).
     #[must_use]
     pub fn of_this_thread() -> Self {
         let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
@@ -34,7 +34,7 @@ impl Usage {
         Self::from_texts(thread_cpu_time(), &stat, &status)
     }
 
-    /// What came on top of an earlier reading.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Usage {
     }
 
     fn from_texts(total: Duration, stat: &str, status: &str) -> Self {
-        // The name in parentheses may hold anything; what follows it is counted from field 3 on.
+        // The name in parentheses may contain anything; fields are counted from its end.
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let field = |number: usize| -> u64 {
             let found = after_name.split_whitespace().nth(number - 3);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_kernels_texts_are_read() {
-        // Fields as in proc_pid_stat(5); the name is meant to confuse.
+        // Fields as in proc_pid_stat(5), with a name that looks like fields.
         let stat = "4711 (a) (b 1 2) R 1 2 3 4 5 6 70 8 90 10 300 100 0 0 20 0 1 0";
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t30\n";
         let usage = Usage::from_texts(Duration::from_secs(4), stat, status);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_not_there_count_nothing() {
+    fn missing_texts_count_as_zero() {
         for stat in ["", ")", "1 (x) R", "1 (x"] {
             let usage = Usage::from_texts(Duration::from_secs(1), stat, "garbage");
             let expected = Usage { user: Duration::from_secs(1), ..Usage::default() };
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn work_shows_up() {
+    fn work_is_counted() {
         let before = Usage::of_this_thread();
         let mut x = 1u64;
         while Usage::of_this_thread().since(&before).user.is_zero() {

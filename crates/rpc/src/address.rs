@@ -1,17 +1,17 @@
-//! Where a server listens.
+//! Control addresses.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// `unix:PATH` or `tcp://ADDRESS:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A socket in the file system; who may open it may call.
+    /// A Unix socket; its file permissions decide who may connect.
     Unix(PathBuf),
-    /// A TCP port; who can reach it may call.
+    /// A TCP port; anyone who can reach it may connect.
     Tcp(SocketAddr),
 }
 
-/// A text that is no address.
+/// A text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseAddressError(String);
 
@@ -19,7 +19,7 @@ impl fmt::Display for ParseAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no control address (try unix:/run/weft.sock, tcp://127.0.0.1:4430)",
+            "{:?} is not a control address (examples: unix:/run/weft.sock, tcp://127.0.0.1:4430)",
             self.0
         )
     }
@@ -31,13 +31,13 @@ impl FromStr for Address {
     type Err = ParseAddressError;
 
     fn from_str(text: &str) -> Result<Self, ParseAddressError> {
-        let fault = || ParseAddressError(text.to_owned());
+        let error = || ParseAddressError(text.to_owned());
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            return if path.is_empty() { Err(fault()) } else { Ok(Self::Unix(path.into())) };
+            return if path.is_empty() { Err(error()) } else { Ok(Self::Unix(path.into())) };
         }
-        let address = text.strip_prefix("tcp://").ok_or_else(fault)?;
-        address.parse().map(Self::Tcp).map_err(|_| fault())
+        let address = text.strip_prefix("tcp://").ok_or_else(error)?;
+        address.parse().map(Self::Tcp).map_err(|_| error())
     }
 }
 

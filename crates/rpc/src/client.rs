@@ -1,4 +1,4 @@
-//! The calling end.
+//! The client.
 
 use std::{
     fmt,
@@ -14,7 +14,7 @@ use crate::{
     address::Address,
     codec::{ReadError, read_value},
     limits::{RESPONSE_BYTES_MAX, SEND_TIMEOUT},
-    message::{Fault, Id, Request, Response, VERSION},
+    message::{ErrorObject, Id, Request, Response, VERSION},
     method::Method,
 };
 
@@ -32,23 +32,23 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug)]
 pub enum CallError {
-    /// The connection failed, or nothing came in time.
+    /// The connection failed, or the reply did not come in time.
     Io(io::Error),
-    /// What came was no answer to what was asked.
+    /// The reply is not a response to the request.
     Peer(String),
-    /// The server says why.
-    Fault(Fault),
+    /// The server returned an error.
+    Error(ErrorObject),
 }
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => write!(f, "the control connection failed: {error}"),
-            Self::Peer(what) => write!(f, "the answer on the control connection {what}"),
-            Self::Fault(fault) => fault.fmt(f),
+            Self::Peer(what) => write!(f, "the reply on the control connection {what}"),
+            Self::Error(error) => error.fmt(f),
         }
     }
 }
@@ -56,10 +56,10 @@ impl fmt::Display for CallError {
 impl std::error::Error for CallError {}
 
 impl Client {
-    /// Connects. `timeout` is for connecting and for each answer.
+    /// Connects. `timeout` limits connecting and each reply.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// The connection is refused or times out.
     pub fn connect(address: &Address, timeout: Duration) -> io::Result<Self> {
         match address {
             Address::Unix(path) => {
@@ -86,8 +86,8 @@ impl Client {
     /// Calls a method.
     ///
     /// # Errors
-    /// There is no answer, or it is an error. After anything but a [`CallError::Fault`] the
-    /// connection is of no more use: a late answer would be taken for the next one's.
+    /// There is no reply, or it is an error. After any error but [`CallError::Error`] the
+    /// connection cannot be used again: a late reply would be taken for the next one.
     pub fn call<M: Method>(&mut self, params: &M::Params) -> Result<M::Answer, CallError> {
         if self.broken {
             return Err(CallError::Io(io::ErrorKind::NotConnected.into()));
@@ -97,12 +97,16 @@ impl Client {
         self.broken = true;
         let outcome = self.exchange(M::NAME, params)?;
         self.broken = false;
-        let answer = outcome.map_err(CallError::Fault)?;
+        let answer = outcome.map_err(CallError::Error)?;
         serde_json::from_value(answer)
-            .map_err(|error| CallError::Peer(format!("is not of its form: {error}")))
+            .map_err(|error| CallError::Peer(format!("is malformed: {error}")))
     }
 
-    fn exchange(&mut self, method: &str, params: Value) -> Result<Result<Value, Fault>, CallError> {
+    fn exchange(
+        &mut self,
+        method: &str,
+        params: Value,
+    ) -> Result<Result<Value, ErrorObject>, CallError> {
         let id = Id::Number(self.next.into());
         self.next += 1;
         let request = Request {
@@ -124,14 +128,14 @@ impl Client {
                     CallError::Io(io::ErrorKind::UnexpectedEof.into())
                 }
                 ReadError::Invalid(error) => {
-                    CallError::Peer(format!("is no JSON-RPC response: {error}"))
+                    CallError::Peer(format!("is not a JSON-RPC response: {error}"))
                 }
             })?;
         if response.id != id {
-            return Err(CallError::Peer("is to something else".to_owned()));
+            return Err(CallError::Peer("belongs to another request".to_owned()));
         }
         match (response.result, response.error) {
-            (_, Some(fault)) => Ok(Err(fault)),
+            (_, Some(error)) => Ok(Err(error)),
             (result, None) => Ok(Ok(result.unwrap_or(Value::Null))),
         }
     }

@@ -5,16 +5,16 @@ use std::io::{self, Read};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-/// Why there is no value.
+/// Why a value could not be read.
 #[derive(Debug)]
 pub enum ReadError {
     /// The peer closed the connection between two values.
     Closed,
-    /// The value is not JSON, or not of the form that is expected.
+    /// The value is not JSON, or not of the expected type.
     Invalid(serde_json::Error),
-    /// The value is longer than is allowed.
+    /// The value exceeds its limit.
     TooLong,
-    /// The connection failed, or nothing came in time.
+    /// The connection failed or timed out.
     Io(io::Error),
 }
 

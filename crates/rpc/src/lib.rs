@@ -1,19 +1,18 @@
-//! JSON-RPC 2.0 between a process and whoever controls or watches it.
+//! JSON-RPC 2.0, by which a process is controlled and observed.
 //!
 //! One JSON value is one message, over a Unix socket or TCP. A message ends where its value ends,
-//! as with SPDK, whose client sends no final new line; what is sent here ends with one. A
-//! [`Method`] is described once: its name, what it takes, what it answers; client and server both
-//! use that description.
+//! since SPDK's client sends no final newline; messages sent here end with one. A [`Method`] is
+//! defined once, with its name, parameters and response; client and server both use that
+//! definition.
 //!
-//! What it must never know: storage. It says what a process and its machine did ([`machine`]) and
-//! carries the counters that a target keeps ([`statistics`]); what is counted there are words to
-//! it.
+//! This crate knows nothing about storage. It reports the CPU use of a process and its machine
+//! ([`machine`]) and carries the counters of a target ([`statistics`]) without interpreting them.
 //!
 //! Invariants:
-//! - Whatever a peer sends, it gets an error or loses its connection; nothing panics and nothing
-//!   grows beyond [`limits`].
-//! - A call that is not answered in time is an error, never a hang.
-//! - Nothing here runs on a data path: threads block, and each connection has its own.
+//! - Whatever a peer sends, it gets an error or its connection is closed; nothing panics, and no
+//!   buffer grows beyond [`limits`].
+//! - A call without a reply in time fails; it never hangs.
+//! - Nothing here runs on a data path: each connection has a thread of its own, which blocks.
 
 mod address;
 mod client;
@@ -28,6 +27,6 @@ pub mod statistics;
 pub use address::{Address, ParseAddressError};
 pub use client::{CallError, Client};
 pub use codec::{ReadError, read_value};
-pub use message::{Code, Fault, Id, Request, Response};
+pub use message::{Code, ErrorObject, Id, Request, Response};
 pub use method::{Method, Methods};
 pub use server::Server;

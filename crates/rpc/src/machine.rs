@@ -1,16 +1,16 @@
-//! What this machine and this process did, as the kernel tells it.
+//! CPU use and counters of this machine and this process, from /proc.
 //!
-//! All numbers are sums since some beginning; what happened meanwhile is the difference of two
-//! readings ([`Machine::since`], [`Thread::since`]).
+//! All numbers count from an arbitrary start; a period is the difference of two readings
+//! ([`Machine::since`], [`Thread::since`]).
 
 use std::{collections::BTreeMap, fs};
 
 use serde::{Deserialize, Serialize};
 
-/// The kernel shows CPU times in this unit (`USER_HZ` is 100 on every architecture that we run on).
+/// The kernel's unit of CPU times (`USER_HZ` is 100 on every supported architecture).
 const TICK_NS: u64 = 10_000_000;
 
-/// A machine's counters.
+/// Counters of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
@@ -24,11 +24,11 @@ pub struct Machine {
     pub softirqs: BTreeMap<String, u64>,
 }
 
-/// What a processor did, in ns, counted in ticks of 10 ms.
+/// Times of a processor in ns, counted in ticks of 10 ms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Core {
-    /// Which.
+    /// Its number.
     pub cpu: usize,
     /// User mode, nice included.
     pub user_ns: u64,
@@ -38,33 +38,33 @@ pub struct Core {
     pub softirq_ns: u64,
     /// Interrupts.
     pub irq_ns: u64,
-    /// Nothing to do while some thread waited for a disk.
+    /// Idle while some thread waited for a disk.
     pub iowait_ns: u64,
-    /// Nothing to do.
+    /// Idle.
     pub idle_ns: u64,
     /// Taken by the hypervisor.
     pub steal_ns: u64,
 }
 
-/// What a thread used.
+/// Counters of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Thread {
-    /// Its number.
+    /// Its thread ID.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// CPU time in user mode. The sum of this and the next is exact; how it divides is known in
-    /// ticks of 10 ms.
+    /// CPU time in user mode. The sum of this and the next is exact; the kernel divides it in ticks
+    /// of 10 ms.
     pub user_ns: u64,
     /// CPU time in the kernel.
     pub system_ns: u64,
-    /// Voluntary and not.
+    /// Context switches, voluntary and not.
     pub context_switches: u64,
 }
 
 impl Machine {
-    /// This machine's counters now. What the kernel does not tell is not there.
+    /// This machine's counters now. What the kernel does not report is left out.
     #[must_use]
     pub fn read() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
@@ -101,7 +101,7 @@ impl Machine {
         machine
     }
 
-    /// What came on top of an earlier reading. Processors that were not there then are left out.
+    /// The difference to an earlier reading. Processors that it does not contain are left out.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |cpu: usize| earlier.cores.iter().find(|core| core.cpu == cpu);
@@ -148,7 +148,7 @@ fn sums(table: &str) -> BTreeMap<String, u64> {
     summed.collect()
 }
 
-/// The threads of this process whose names begin so. One that ends while they are read is left out.
+/// The threads of this process whose names have this prefix. One that ends meanwhile is left out.
 #[must_use]
 pub fn threads(prefix: &str) -> Vec<Thread> {
     let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
@@ -171,7 +171,7 @@ pub fn threads(prefix: &str) -> Vec<Thread> {
 
 impl Thread {
     fn from_texts(id: u32, name: String, stat: &str, schedstat: &str, status: &str) -> Self {
-        // The name in parentheses may hold anything; what follows it is counted from field 3 on.
+        // The name in parentheses may contain anything; fields are counted from its end.
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let field = |number: usize| -> u64 {
             let found = after_name.split_ascii_whitespace().nth(number - 3);
@@ -199,7 +199,7 @@ impl Thread {
         }
     }
 
-    /// What came on top of an earlier reading of the same thread.
+    /// The difference to an earlier reading of the same thread.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -225,9 +225,9 @@ mod tests {
                             \x20     NET_RX:         10         32\n";
 
     #[test]
-    fn the_kernels_texts_are_read() {
+    fn the_kernels_texts_are_parsed() {
         let machine = Machine::from_texts(STAT, SOFTIRQS);
-        assert_eq!(machine.cores.len(), 2, "the sum of all is none of them");
+        assert_eq!(machine.cores.len(), 2, "without the line of all processors");
         let core = &machine.cores[1];
         assert_eq!((core.cpu, core.user_ns, core.system_ns), (12, 60_000_000, 120_000_000));
         assert_eq!((core.idle_ns, core.iowait_ns), (1_500_000_000, 20_000_000));
@@ -235,14 +235,14 @@ mod tests {
             (core.irq_ns, core.softirq_ns, core.steal_ns),
             (30_000_000, 30_000_000, 40_000_000)
         );
-        assert_eq!(machine.cores[0].user_ns, 50_000_000, "with nice");
+        assert_eq!(machine.cores[0].user_ns, 50_000_000, "includes nice");
         assert_eq!((machine.interrupts, machine.context_switches), (8_885_917, 22_848_221));
         assert_eq!(machine.softirqs["NET_RX"], 42);
         assert_eq!(machine.softirqs.len(), 2);
     }
 
     #[test]
-    fn a_difference_is_of_the_same_things() {
+    fn differences_match_by_processor() {
         let earlier = Machine::from_texts(STAT, SOFTIRQS);
         let mut later = earlier.clone();
         later.cores[0].user_ns += 7;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threads_time_is_exact_and_its_halves_are_not() {
+    fn a_threads_total_time_is_exact() {
         let stat = "4711 (a) (b 1 2) R 1 2 3 4 5 6 70 8 90 10 300 100 0 0 20 0 1 0";
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t30\n";
         let thread = Thread::from_texts(7, "x".to_owned(), stat, "4000000004 17 9\n", status);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_and_this_process_are_seen() {
+    fn this_machine_and_process_are_read() {
         let machine = Machine::read();
         assert!(!machine.cores.is_empty() && machine.context_switches > 0);
         assert!(machine.softirqs.contains_key("TIMER"));

@@ -1,34 +1,34 @@
-//! Requests and responses, as JSON-RPC 2.0 has them.
+//! Requests and responses of JSON-RPC 2.0.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What tells requests apart.
+/// The identifier of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Id {
     /// A number.
     Number(serde_json::Number),
-    /// A text.
+    /// A string.
     Text(String),
-    /// Nothing: of a response to something that could not be read.
+    /// None: in a response to an unreadable request.
     Null,
 }
 
-/// A request. Without `id`, or with null, it is a notification: only an error is answered.
+/// A request. Without `id`, or with null, it is a notification: only errors get a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// `2.0`; may be left out, as SPDK allows.
+    /// `2.0`, or absent, which SPDK allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jsonrpc: Option<String>,
     /// The method's name.
     pub method: String,
-    /// What it takes.
+    /// The parameters.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub params: Value,
-    /// What its answer will carry.
+    /// The identifier that the response repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
 }
@@ -36,28 +36,28 @@ pub struct Request {
 /// The protocol's version.
 pub(crate) const VERSION: &str = "2.0";
 
-/// An answer: a result or an error.
+/// A response: a result or an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Response {
     /// `2.0`.
     pub jsonrpc: String,
-    /// What the method answered.
+    /// The result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
-    /// Why it did not.
+    /// The error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
-    /// The request's.
+    pub error: Option<ErrorObject>,
+    /// The identifier of the request.
     pub id: Id,
 }
 
 impl Response {
-    /// An answer to the request with this `id`.
+    /// A response to the request with this `id`.
     #[must_use]
-    pub fn new(id: Id, outcome: Result<Value, Fault>) -> Self {
+    pub fn new(id: Id, outcome: Result<Value, ErrorObject>) -> Self {
         let (result, error) = match outcome {
             Ok(result) => (Some(result), None),
-            Err(fault) => (None, Some(fault)),
+            Err(error) => (None, Some(error)),
         };
         Self { jsonrpc: VERSION.to_owned(), result, error, id }
     }
@@ -65,28 +65,28 @@ impl Response {
 
 /// An error object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Fault {
-    /// Which kind.
+pub struct ErrorObject {
+    /// The kind of error.
     pub code: Code,
-    /// A sentence.
+    /// A sentence that describes it.
     pub message: String,
 }
 
-impl Fault {
-    /// Of this kind, with this sentence.
+impl ErrorObject {
+    /// An error of this kind, with this sentence.
     #[must_use]
     pub fn new(code: Code, message: impl fmt::Display) -> Self {
         Self { code, message: message.to_string() }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ErrorObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.message, self.code.0)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ErrorObject {}
 
 /// An error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,17 +94,17 @@ impl std::error::Error for Fault {}
 pub struct Code(pub i64);
 
 impl Code {
-    /// What came is no JSON.
+    /// The message is not JSON.
     pub const PARSE_ERROR: Self = Self(-32_700);
-    /// It is no request.
+    /// The message is not a request.
     pub const INVALID_REQUEST: Self = Self(-32_600);
-    /// There is no such method.
+    /// The method does not exist.
     pub const METHOD_NOT_FOUND: Self = Self(-32_601);
-    /// The method takes something else.
+    /// The method has other parameters.
     pub const INVALID_PARAMS: Self = Self(-32_602);
     /// The server failed.
     pub const INTERNAL_ERROR: Self = Self(-32_603);
-    /// The method could not do what was asked.
+    /// The method failed.
     pub const FAILED: Self = Self(-32_000);
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_as_in_the_specification() {
+    fn requests_follow_the_specification() {
         // From the examples of the JSON-RPC 2.0 specification.
         let text = r#"{"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1}"#;
         let one = request(text).expect("a request");
@@ -138,8 +138,8 @@ mod tests {
         let good = Response::new(Id::Number(1.into()), Ok(19.into()));
         let text = serde_json::to_string(&good).expect("a text");
         assert_eq!(text, r#"{"jsonrpc":"2.0","result":19,"id":1}"#);
-        let fault = Fault::new(Code::METHOD_NOT_FOUND, "Method not found");
-        let bad = Response::new(Id::Text("1".to_owned()), Err(fault));
+        let error = ErrorObject::new(Code::METHOD_NOT_FOUND, "Method not found");
+        let bad = Response::new(Id::Text("1".to_owned()), Err(error));
         let text = serde_json::to_string(&bad).expect("a text");
         assert_eq!(
             text,

@@ -1,25 +1,25 @@
-//! Methods, described once for both ends.
+//! Methods, defined once for client and server.
 
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::message::{Code, Fault};
+use crate::message::{Code, ErrorObject};
 
-/// A method: its name, what it takes, what it answers.
+/// A method: its name, parameters and reply.
 pub trait Method {
     /// Its name on the wire.
     const NAME: &'static str;
-    /// What it takes; `()` for nothing.
+    /// The parameters; `()` if there are none.
     type Params: Serialize + DeserializeOwned;
-    /// What it answers.
+    /// The reply.
     type Answer: Serialize + DeserializeOwned;
 }
 
-type Handler = Box<dyn Fn(Value) -> Result<Value, Fault> + Send + Sync>;
+type Handler = Box<dyn Fn(Value) -> Result<Value, ErrorObject> + Send + Sync>;
 
-/// The methods that a server answers.
+/// The methods of a server.
 #[derive(Default)]
 pub struct Methods {
     handlers: BTreeMap<&'static str, Handler>,
@@ -32,14 +32,13 @@ impl fmt::Debug for Methods {
 }
 
 impl Methods {
-    /// None yet.
+    /// No methods.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Answers this one, too. What the handler says when it cannot reaches the caller as
-    /// [`Code::FAILED`].
+    /// Adds a method. An error of the handler reaches the caller as [`Code::FAILED`].
     #[must_use]
     pub fn with<M: Method>(
         mut self,
@@ -47,25 +46,26 @@ impl Methods {
     ) -> Self {
         let handler = move |params: Value| {
             let params = serde_json::from_value(params)
-                .map_err(|error| Fault::new(Code::INVALID_PARAMS, error))?;
-            let answer = handler(params).map_err(|what| Fault::new(Code::FAILED, what))?;
-            serde_json::to_value(answer).map_err(|error| Fault::new(Code::INTERNAL_ERROR, error))
+                .map_err(|error| ErrorObject::new(Code::INVALID_PARAMS, error))?;
+            let answer = handler(params).map_err(|what| ErrorObject::new(Code::FAILED, what))?;
+            serde_json::to_value(answer)
+                .map_err(|error| ErrorObject::new(Code::INTERNAL_ERROR, error))
         };
         self.handlers.insert(M::NAME, Box::new(handler));
         self
     }
 
-    /// Calls one by its name.
+    /// Calls a method by its name.
     ///
     /// # Errors
-    /// There is none of this name, it takes something else, or it cannot do what is asked.
-    pub fn call(&self, name: &str, params: Value) -> Result<Value, Fault> {
+    /// The method does not exist, has other parameters, or fails.
+    pub fn call(&self, name: &str, params: Value) -> Result<Value, ErrorObject> {
         let Some(handler) = self.handlers.get(name) else {
             let known: Vec<&str> = self.handlers.keys().copied().collect();
-            let what = format!("there is no method {name:?}; there are {}", known.join(", "));
-            return Err(Fault::new(Code::METHOD_NOT_FOUND, what));
+            let what = format!("method {name:?} does not exist; there are {}", known.join(", "));
+            return Err(ErrorObject::new(Code::METHOD_NOT_FOUND, what));
         };
-        // Nothing, `[]` and `{}` are all ways of giving no parameters.
+        // No parameters may be given as nothing, `[]` or `{}`.
         let empty = match &params {
             Value::Array(list) => list.is_empty(),
             Value::Object(map) => map.is_empty(),

@@ -1,4 +1,4 @@
-//! The answering end.
+//! The server.
 
 use std::{
     fs,
@@ -22,18 +22,18 @@ use crate::{
     address::Address,
     codec::{ReadError, read_value},
     limits::{BATCH_MAX, CONNECTIONS_MAX, REQUEST_BYTES_MAX, SEND_TIMEOUT, SILENCE_MAX},
-    message::{Code, Fault, Id, Request, Response, VERSION},
+    message::{Code, ErrorObject, Id, Request, Response, VERSION},
     method::Methods,
 };
 
-/// A server; it answers until the process ends. Its socket in the file system, if it has one, goes
-/// with this value.
+/// A server; it runs until the process ends. Its Unix socket, if it has one, is removed when this
+/// value is dropped.
 #[derive(Debug)]
 pub struct Server {
     address: Address,
 }
 
-/// What a server shares with its connections.
+/// State shared by a server's connections.
 #[derive(Debug)]
 struct Shared {
     methods: Methods,
@@ -41,11 +41,11 @@ struct Shared {
 }
 
 impl Server {
-    /// Listens, and answers on threads of its own. A socket that a process left behind is replaced;
-    /// one that somebody listens on is not.
+    /// Listens and serves on threads of its own. The socket of an ended process is replaced; one on
+    /// which a process listens is not.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address cannot be used.
     pub fn start(address: &Address, methods: Methods) -> io::Result<Self> {
         let shared = Arc::new(Shared { methods, connections: AtomicUsize::new(0) });
         let address = match address {
@@ -68,7 +68,7 @@ impl Server {
         Ok(Self { address })
     }
 
-    /// Where it listens: with the port that the kernel chose, if it was asked to.
+    /// The address it listens on, with the port that the kernel chose for port 0.
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address
@@ -78,7 +78,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Address::Unix(path) = &self.address {
-            // It may be gone already; that is what is wanted.
+            // It may be removed already.
             let _ = fs::remove_file(path);
         }
     }
@@ -90,7 +90,7 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
         fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
-    // Who controls this process is its user.
+    // Only this process's user may control it.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }
@@ -99,7 +99,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
 }
 
-/// A connection of either kind.
+/// A connection over either kind of socket.
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
@@ -133,14 +133,14 @@ fn accept<S>(
             Ok(stream) => wrap(stream),
             Err(error) => {
                 log::warn!("the control socket does not accept: {error}");
-                // What causes this (no descriptors left) does not pass at once.
+                // The causes (no file descriptors left) persist for a while.
                 thread::sleep(std::time::Duration::from_millis(100));
                 continue;
             }
         };
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
-            log::warn!("a control connection was refused: there are {CONNECTIONS_MAX} already");
+            log::warn!("a control connection was refused: the limit is {CONNECTIONS_MAX}");
             continue;
         }
         let served = Arc::clone(shared);
@@ -157,7 +157,7 @@ fn accept<S>(
     }
 }
 
-/// Answers until the peer has gone, or until it cannot be told where its next request begins.
+/// Serves until the peer closes the connection, or until the start of its next request is unknown.
 fn serve(methods: &Methods, reader: impl Read, mut writer: impl Write) {
     let mut reader = BufReader::new(reader);
     loop {
@@ -170,7 +170,7 @@ fn serve(methods: &Methods, reader: impl Read, mut writer: impl Write) {
             Err(ReadError::Closed | ReadError::Io(_)) => return,
         };
         let Some(response) = response else { continue };
-        // One write: a response that is written in pieces is sent in as many segments.
+        // One write: separate writes are sent as separate segments.
         let sent = writer.write_all(format!("{response}\n").as_bytes());
         if sent.and_then(|()| writer.flush()).is_err() || is_broken {
             return;
@@ -190,7 +190,7 @@ fn respond(methods: &Methods, message: Value) -> Option<Value> {
         Value::Array(batch) => {
             let responses: Vec<Value> =
                 batch.into_iter().filter_map(|request| respond_to_one(methods, request)).collect();
-            // An empty array would be taken for the beginning of a response.
+            // An empty array is not a response.
             if responses.is_empty() { None } else { Some(Value::Array(responses)) }
         }
         request => respond_to_one(methods, request),
@@ -204,7 +204,7 @@ fn respond_to_one(methods: &Methods, request: Value) -> Option<Value> {
     };
     let outcome = match request.jsonrpc.as_deref() {
         None | Some(VERSION) => methods.call(&request.method, request.params),
-        Some(_) => Err(Fault::new(Code::INVALID_REQUEST, "jsonrpc is not \"2.0\"")),
+        Some(_) => Err(ErrorObject::new(Code::INVALID_REQUEST, "jsonrpc is not \"2.0\"")),
     };
     match (request.id, outcome) {
         (None, Ok(_)) => None,
@@ -212,9 +212,9 @@ fn respond_to_one(methods: &Methods, request: Value) -> Option<Value> {
     }
 }
 
-/// An error that answers no request in particular.
+/// An error response without a known request.
 fn refuse(code: Code, what: impl std::fmt::Display) -> Option<Value> {
-    to_value(&Response::new(Id::Null, Err(Fault::new(code, what))))
+    to_value(&Response::new(Id::Null, Err(ErrorObject::new(code, what))))
 }
 
 fn to_value(response: &Response) -> Option<Value> {

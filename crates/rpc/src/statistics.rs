@@ -1,4 +1,4 @@
-//! The methods that a target answers, and what they carry.
+//! The methods of a target, and their data.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::{
     method::Method,
 };
 
-/// How the target fares: its counters since it started, and those of its machine.
+/// Reads the counters of the target since its start, and those of its machine.
 #[derive(Clone, Copy, Debug)]
 pub enum GetStatistics {}
 
@@ -17,7 +17,7 @@ impl Method for GetStatistics {
     type Answer = Statistics;
 }
 
-/// Read the configuration again, as SIGHUP does.
+/// Reloads the configuration, as SIGHUP does.
 #[derive(Clone, Copy, Debug)]
 pub enum Reload {}
 
@@ -51,21 +51,21 @@ pub struct Statistics {
 pub struct Group {
     /// Its number.
     pub group: usize,
-    /// The processor that it is pinned to.
+    /// The processor to which it is pinned.
     pub cpu: Option<usize>,
     /// Its thread.
     pub thread: Thread,
-    /// How long it had nothing to do, looking or asleep.
+    /// Time without work, polling or asleep.
     pub idle_ns: u64,
-    /// Connections that it holds.
+    /// Its connections.
     pub connections: u64,
-    /// I/O queues that were given to it.
+    /// Its I/O queues.
     pub queues: u64,
-    /// What it served.
+    /// Requests by namespace.
     pub served: Vec<Served>,
 }
 
-/// What a poll group served of one namespace since the target started.
+/// Requests that a poll group served on one namespace since the target's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Served {
@@ -86,7 +86,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// What came on top of an earlier reading.
+    /// The difference to an earlier reading.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -102,8 +102,8 @@ impl Served {
 }
 
 impl Statistics {
-    /// What came on top of an earlier reading of the same target; numbers of now (connections,
-    /// queues) stay as they are.
+    /// The difference to an earlier reading of the same target; numbers of connections and queues
+    /// are the current ones.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let groups = self.groups.iter().map(|group| {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_of_the_same_namespace_and_group() {
+    fn differences_match_by_group_and_namespace() {
         let between = statistics(10, 500).since(&statistics(4, 100));
         assert_eq!(between.time_ns, 800);
         let group = &between.groups[0];
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_not_there_are_nothing() {
+    fn missing_fields_have_defaults() {
         let read: Statistics =
             serde_json::from_str(r#"{"version":"9","new":1}"#).expect("a reading");
         assert_eq!(read, Statistics { version: "9".to_owned(), ..Statistics::default() });

@@ -1,4 +1,4 @@
-//! One host's requests, and what each of its blocks may hold.
+//! One host's requests, and the possible contents of each of its blocks.
 
 use std::collections::BTreeMap;
 
@@ -6,43 +6,43 @@ use weft_backend::{Completion, Failure, Operation, Request};
 use weft_reactor::Buffer;
 use weft_reactor::simulation::Random;
 
-use crate::Rig;
+use crate::Testbed;
 
 /// Bytes of a block of the devices that clients use.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// Requests under way at a time.
+/// Most pending requests.
 const DEPTH: usize = 24;
 
-/// One host's requests on blocks that no other client touches.
+/// One host's requests to blocks that no other client uses.
 #[derive(Debug)]
 pub struct Client {
     host: usize,
     first: u64,
     random: Random,
     pending: BTreeMap<u64, Pending>,
-    /// What each block may hold: a stamp of the write that was acknowledged, or of one of those
-    /// about which nothing was said.
+    /// The possible contents of each block: the stamp of the last acknowledged write, or of one of
+    /// the writes since then whose outcome is unknown.
     contents: Vec<Vec<u64>>,
-    /// What each block may hold after a crash: what was made durable last, or anything since.
+    /// The possible contents of each block after a crash: what was durable last, or anything since.
     survives: Vec<Vec<u64>>,
-    /// How often each block was asked to change or has changed.
+    /// Number of changes of each block, submitted and completed.
     changes: Vec<u64>,
     next: u64,
     ended: u64,
     lost: u64,
 }
 
-/// A request under way.
+/// A pending request.
 #[derive(Debug)]
 struct Pending {
     kind: Kind,
     block: u64,
     blocks: u32,
     stamp: u64,
-    /// It is to survive a crash as soon as it is acknowledged.
+    /// Whether it has to survive a crash as soon as it is acknowledged.
     durable: bool,
-    /// Of a flush: how often each block had changed by then, if it is not about to change.
+    /// Of a flush: the number of changes of each block at its submission, if no change was pending.
     seen: Vec<Option<u64>>,
 }
 
@@ -62,7 +62,7 @@ impl Kind {
 }
 
 impl Client {
-    /// A client of a host, on `blocks` blocks from `first` on, which hold zeroes.
+    /// A client of a host, on `blocks` blocks from `first` on, which contain zeroes.
     #[must_use]
     pub fn new(seed: u64, host: usize, first: u64, blocks: usize) -> Self {
         Self {
@@ -79,26 +79,26 @@ impl Client {
         }
     }
 
-    /// Requests that have ended.
+    /// The number of completed requests.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// Requests about which nothing could be said in the end.
+    /// The number of requests whose outcome is unknown.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Whether no request is under way.
+    /// Whether no request is pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Begins a request, if there is room for one.
-    pub fn begin(&mut self, rig: &mut Rig) {
+    /// Starts a request, if a slot is free.
+    pub fn begin(&mut self, testbed: &mut Testbed) {
         let kind = match self.random.below(16) {
             0..=4 => Kind::Write,
             5 => Kind::Zeroes,
@@ -120,42 +120,42 @@ impl Client {
         if self.pending.len() >= DEPTH || self.pending.values().any(touches) {
             return;
         }
-        self.submit(kind, block, u32::try_from(blocks).expect("few"), rig);
+        self.submit(kind, block, u32::try_from(blocks).expect("few"), testbed);
     }
 
-    /// Takes the requests that have ended.
-    pub fn collect(&mut self, rig: &mut Rig) {
-        for completion in rig.finished(self.host) {
+    /// Takes the completed requests.
+    pub fn collect(&mut self, testbed: &mut Testbed) {
+        for completion in testbed.finished(self.host) {
             self.end(completion);
         }
     }
 
-    /// The storage has lost what was not durable. No request may be under way.
+    /// The storage has lost what was not durable. No request may be pending.
     ///
     /// # Panics
-    /// If there is one.
+    /// If one is.
     pub fn crashed(&mut self) {
-        assert!(self.is_idle(), "nobody knows what became of requests that are under way");
+        assert!(self.is_idle(), "the outcome of pending requests is unknown");
         self.contents.clone_from(&self.survives);
     }
 
-    /// Reads every block, whatever else it does: what is there must be what may be there.
-    pub fn begin_check(&mut self, rig: &mut Rig) {
+    /// Reads every block and checks its contents.
+    pub fn begin_check(&mut self, testbed: &mut Testbed) {
         assert!(self.is_idle());
         for block in (0..self.contents.len() as u64).step_by(4) {
             let blocks = (self.contents.len() as u64 - block).min(4);
-            self.submit(Kind::Read, block, u32::try_from(blocks).expect("few"), rig);
+            self.submit(Kind::Read, block, u32::try_from(blocks).expect("few"), testbed);
         }
     }
 
-    fn submit(&mut self, kind: Kind, block: u64, blocks: u32, rig: &mut Rig) {
+    fn submit(&mut self, kind: Kind, block: u64, blocks: u32, testbed: &mut Testbed) {
         let tag = self.next;
         let stamp = if kind == Kind::Zeroes { 0 } else { tag };
         let queue = usize::try_from(self.random.below(8)).expect("small");
         let durable = self.random.chance(0.2);
         let known = self.known(block, blocks);
         let at = self.first + block;
-        let (reactor, device) = rig.device(self.host, queue);
+        let (reactor, device) = testbed.device(self.host, queue);
         let stamped = |stamps: &[u64]| {
             let mut buffer = reactor.pool().take(stamps.len() * BLOCK_BYTES).expect("a large pool");
             write_stamps(&mut buffer, stamps);
@@ -178,7 +178,7 @@ impl Client {
                 durable,
             },
             (Kind::Flush, _) => Operation::Flush,
-            // A compare needs to know what is there.
+            // A compare needs the current contents.
             (Kind::Read | Kind::CompareAndWrite, _) => {
                 let seen = Vec::new();
                 let pending = Pending { kind: Kind::Read, block, blocks, stamp, durable, seen };
@@ -204,7 +204,7 @@ impl Client {
         changes.iter_mut().take(blocks as usize).for_each(|count| *count += 1);
     }
 
-    /// What a flush that begins now makes durable: blocks that nothing is about to change.
+    /// What a flush that starts now makes durable: blocks without a pending change.
     fn seen(&self) -> Vec<Option<u64>> {
         let mut seen: Vec<_> = self.changes.iter().copied().map(Some).collect();
         for other in self.pending.values().filter(|other| other.kind.changes()) {
@@ -216,7 +216,7 @@ impl Client {
         seen
     }
 
-    /// What blocks hold, if that is certain.
+    /// The contents of blocks, if known.
     fn known(&self, block: u64, blocks: u32) -> Option<Vec<u64>> {
         let contents = self.contents.iter().skip(index(block)).take(blocks as usize);
         contents.map(|may| if let [one] = may[..] { Some(one) } else { None }).collect()
@@ -224,7 +224,7 @@ impl Client {
 
     fn end(&mut self, completion: Completion) {
         let tag = completion.tag;
-        let pending = self.pending.remove(&tag).unwrap_or_else(|| panic!("{tag} is told twice"));
+        let pending = self.pending.remove(&tag).unwrap_or_else(|| panic!("{tag} completed twice"));
         self.ended += 1;
         let first = index(pending.block);
         let contents = &mut self.contents[first..first + pending.blocks as usize];

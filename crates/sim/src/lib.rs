@@ -1,29 +1,28 @@
-//! Target and hosts together, in a world that a seed decides.
+//! Target and hosts together in a simulation that depends on a seed.
 //!
 //! # The layer
 //!
-//! Everything here is the real thing: the target's poll groups, the host's controllers and
-//! queues, the protocol and the transport under both. Only the reactors are simulated: time is
-//! virtual, the network cuts, delays, splits and loses what it likes, and the same seed gives the
-//! same run to the last event. So a run that fails can be had again, and hours of outages take
-//! seconds.
+//! The target's poll groups, the host's controllers and queues, the protocol and the transport are
+//! those of the product. Only the reactors are simulated: time is virtual, and the network
+//! disconnects, delays, splits and drops. The same seed gives the same run to the last event, so
+//! a failing run can be repeated, and hours of outages take seconds.
 //!
-//! * [`Rig`]: a target of some poll groups and some hosts, and turns for all of them.
-//! * [`Client`]: one host's requests, and what it knows of its blocks.
+//! * [`Testbed`]: a target with its poll groups, the hosts, and the loop that runs them.
+//! * [`Client`]: one host's requests, and the possible contents of its blocks.
 //!
 //! # What is checked
 //!
-//! * Each request ends exactly once ([`Client`] panics when one is told twice, and a run does not
-//!   end before all have ended).
-//! * What was acknowledged is read back; what failed without an answer was either done or not,
-//!   block by block, and stays what it is once it has been read. A write that comes late, after
-//!   its connection has ended and a newer write was acknowledged, is found by this.
-//! * What was flushed, or written to be durable, is there after a crash of the storage.
-//! * No block is ever torn.
-//! * Nothing is left behind: when everybody has gone, every buffer is back.
+//! * Each request completes exactly once ([`Client`] panics at a second completion, and a run does
+//!   not end before all have completed).
+//! * What was acknowledged is read back; a request that failed without a response was executed or
+//!   not, block by block, and its blocks do not change after they have been read. This detects a
+//!   write that arrives late, after its connection has ended and a newer write was acknowledged.
+//! * What was flushed, or written with FUA, is still there after a crash of the storage.
+//! * No block mixes the data of two writes.
+//! * Nothing leaks: at the end every buffer is free again.
 
 mod client;
-mod rig;
+mod testbed;
 
 pub use client::{BLOCK_BYTES, Client};
-pub use rig::{Rig, SUBSYSTEM, Via};
+pub use testbed::{Link, SUBSYSTEM, Testbed};

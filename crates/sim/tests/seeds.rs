@@ -1,15 +1,15 @@
-//! Runs from seeds: whatever the network does, nothing is lost, told twice or left behind.
+//! Runs from seeds: whatever the network does, nothing is lost, completed twice or leaked.
 
 use std::time::Duration;
 
 use weft_backend::{Failure, Operation, Request};
 use weft_reactor::BUFFER_BYTES_MAX;
 use weft_reactor::simulation::{NetworkConditions, Random, StorageConditions};
-use weft_sim::{Client, Rig, Via};
+use weft_sim::{Client, Link, Testbed};
 use weft_transport::rdma::software::{Conditions, Fabric};
 use weft_transport::rdma::{DeviceFault, WorkStatus};
 
-/// Blocks of one client: few, so that requests meet on them.
+/// Blocks of one client: few, so that requests overlap.
 const BLOCKS: usize = 60;
 
 fn rough() -> NetworkConditions {
@@ -24,7 +24,7 @@ fn rough() -> NetworkConditions {
     }
 }
 
-/// What a run came to: the world's fingerprint, its time, and requests without an answer.
+/// The outcome of a run: the world's fingerprint, its time, and requests of unknown outcome.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     fingerprint: u64,
@@ -34,26 +34,26 @@ struct Run {
 
 fn run(seed: u64, device: &str, network: NetworkConditions, requests: u64) -> Run {
     let calm = network == NetworkConditions::default();
-    let rig = Rig::new(seed, device, 2, 2, 2);
-    rig.world.set_network(network);
-    play(rig, &Via::Tcp, calm, seed, requests)
+    let testbed = Testbed::new(seed, device, 2, 2, 2);
+    testbed.world.set_network(network);
+    drive_clients(testbed, &Link::Tcp, calm, seed, requests)
 }
 
-/// The same over RDMA. If it is not calm, connections vanish, work fails and devices go away.
+/// Over RDMA. With faults: connections fail, work requests fail and devices are removed.
 fn run_rdma(seed: u64, device: &str, conditions: Conditions, calm: bool, requests: u64) -> Run {
-    let via = Via::Rdma(Fabric::new(conditions));
-    let rig = Rig::over(via.clone(), seed, device, 2, 2, 2);
-    play(rig, &via, calm, seed, requests)
+    let link = Link::Rdma(Fabric::new(conditions));
+    let testbed = Testbed::over(link.clone(), seed, device, 2, 2, 2);
+    drive_clients(testbed, &link, calm, seed, requests)
 }
 
-/// The same within a process. If it is not calm, hosts reset their controllers.
+/// Within a process. With faults: hosts reset their controllers.
 fn run_loopback(seed: u64, device: &str, calm: bool, requests: u64) -> Run {
-    let rig = Rig::over(Via::Loopback, seed, device, 2, 2, 2);
-    play(rig, &Via::Loopback, calm, seed, requests)
+    let testbed = Testbed::over(Link::Loopback, seed, device, 2, 2, 2);
+    drive_clients(testbed, &Link::Loopback, calm, seed, requests)
 }
 
-fn play(mut rig: Rig, via: &Via, calm: bool, seed: u64, requests: u64) -> Run {
-    let mut clients: Vec<_> = (0..rig.hosts())
+fn drive_clients(mut testbed: Testbed, link: &Link, calm: bool, seed: u64, requests: u64) -> Run {
+    let mut clients: Vec<_> = (0..testbed.hosts())
         .map(|host| {
             let first = (host * BLOCKS) as u64;
             Client::new(seed ^ (host as u64 + 1) << 32, host, first, BLOCKS)
@@ -62,34 +62,34 @@ fn play(mut rig: Rig, via: &Via, calm: bool, seed: u64, requests: u64) -> Run {
     let mut random = Random::new(seed ^ 0xd1ce);
     while clients.iter().any(|client| client.ended() < requests || !client.is_idle()) {
         for client in clients.iter_mut().filter(|client| client.ended() < requests) {
-            client.begin(&mut rig);
+            client.begin(&mut testbed);
         }
         match random.below(3000) {
-            0 if !calm => rig.reset(0),
-            1 => rig.toggle_namespace(),
-            chance @ 2..40 if !calm => match via {
-                Via::Tcp => {}
-                Via::Rdma(fabric) => accident(fabric, chance, &mut random),
-                Via::Loopback => rig.reset(usize::from(chance % 2 == 0)),
+            0 if !calm => testbed.reset(0),
+            1 => testbed.toggle_namespace(),
+            chance @ 2..40 if !calm => match link {
+                Link::Tcp => {}
+                Link::Rdma(fabric) => inject_fault(fabric, chance, &mut random),
+                Link::Loopback => testbed.reset(usize::from(chance % 2 == 0)),
             },
             _ => {}
         }
-        rig.step();
-        clients.iter_mut().for_each(|client| client.collect(&mut rig));
+        testbed.step();
+        clients.iter_mut().for_each(|client| client.collect(&mut testbed));
     }
     let run = Run {
-        fingerprint: rig.world.fingerprint(),
-        time: rig.world.now(),
+        fingerprint: testbed.world.fingerprint(),
+        time: testbed.world.now(),
         lost: clients.iter().map(Client::lost).sum(),
     };
-    rig.finish();
+    testbed.finish();
     run
 }
 
-fn accident(fabric: &Fabric, which: u64, random: &mut Random) {
+fn inject_fault(fabric: &Fabric, which: u64, random: &mut Random) {
     match which {
-        // Silent: an adapter gives up later than a slow device is done. As in a network, the
-        // other end of a connection that fails at once may hear of it only by keep-alive.
+        // Without notice: an adapter gives up later than a slow device completes. As on a network,
+        // the other end of a failed connection may notice only by keep-alive.
         2..10 => drop(fabric.silence()),
         10..14 => fabric.remove_device(),
         14..18 => fabric.move_address(),
@@ -100,7 +100,7 @@ fn accident(fabric: &Fabric, which: u64, random: &mut Random) {
 }
 
 #[test]
-fn a_calm_fabric_loses_nothing_at_all() {
+fn without_faults_rdma_loses_nothing() {
     for seed in 0..4 {
         let hold_reads = seed % 2 == 1;
         let conditions = Conditions { hold_reads, ..Conditions::default() };
@@ -112,31 +112,31 @@ fn a_calm_fabric_loses_nothing_at_all() {
 #[test]
 fn a_request_whose_memory_cannot_be_registered_fails_in_the_end() {
     let fabric = Fabric::default();
-    let mut rig = Rig::over(Via::Rdma(fabric.clone()), 9, "memory:4MiB", 1, 1, 1);
-    rig.run_until("nothing is left to do at this moment", |_| true);
+    let mut testbed = Testbed::over(Link::Rdma(fabric.clone()), 9, "memory:4MiB", 1, 1, 1);
+    testbed.run_until("nothing is left to do at this moment", |_| true);
     fabric.set_memory_limit(0);
-    let begun = rig.world.now();
-    let (reactor, device) = rig.device(0, 0);
+    let begun = testbed.world.now();
+    let (reactor, device) = testbed.device(0, 0);
     // All of a piece that nobody has used before.
     let mut into = reactor.pool().take(BUFFER_BYTES_MAX).expect("a buffer");
     into.set_len(4096);
     let operation = Operation::Read { block: 0, blocks: 1, into };
     device.submit(reactor, Request { tag: 1, operation });
     let completion = loop {
-        rig.step();
-        if let Some(completion) = rig.finished(0).pop() {
+        testbed.step();
+        if let Some(completion) = testbed.finished(0).pop() {
             break completion;
         }
-        assert!(rig.world.now() - begun < Duration::from_secs(60), "it is tried for ever");
+        assert!(testbed.world.now() - begun < Duration::from_secs(60), "it is tried for ever");
     };
     assert_eq!(completion.result, Err(Failure::Device(12)), "ENOMEM");
-    assert!(rig.world.now() - begun > Duration::from_secs(1), "it was tried again");
+    assert!(testbed.world.now() - begun > Duration::from_secs(1), "it was tried again");
     drop(completion);
-    rig.finish();
+    testbed.finish();
 }
 
 #[test]
-fn a_rough_fabric_loses_only_answers() {
+fn with_faults_rdma_loses_only_responses() {
     for seed in 300..312 {
         let conditions = Conditions { hold_reads: seed % 2 == 1, ..Conditions::default() };
         run_rdma(seed, "delay:read=100us,write=300us:memory:4MiB", conditions, false, 300);
@@ -161,23 +161,23 @@ fn the_same_seed_is_the_same_run_over_rdma() {
 }
 
 #[test]
-fn a_calm_loopback_loses_nothing_at_all() {
+fn without_resets_loopback_loses_nothing() {
     for seed in 0..4 {
         assert_eq!(run_loopback(seed, "memory:4MiB", true, 300).lost, 0);
     }
 }
 
 #[test]
-fn a_host_that_resets_over_loopback_loses_only_answers() {
+fn resets_over_loopback_lose_only_responses() {
     for seed in 500..508 {
         run_loopback(seed, "delay:read=1ms,write=700ms:memory:4MiB", false, 300);
     }
     let run = || run_loopback(9, "delay:read=50us,write=2ms:memory:4MiB", false, 150);
-    assert_eq!(run(), run(), "a seed is a run");
+    assert_eq!(run(), run(), "a run depends on its seed alone");
 }
 
 #[test]
-fn a_calm_network_loses_nothing_at_all() {
+fn without_faults_tcp_loses_nothing() {
     for seed in 0..4 {
         let run = run(seed, "memory:4MiB", NetworkConditions::default(), 300);
         assert_eq!(run.lost, 0);
@@ -185,13 +185,13 @@ fn a_calm_network_loses_nothing_at_all() {
 }
 
 #[test]
-fn a_rough_network_loses_only_answers() {
+fn with_faults_tcp_loses_only_responses() {
     let runs: Vec<_> = (100..112).map(|seed| run(seed, "memory:4MiB", rough(), 300)).collect();
     let slowest = runs.iter().map(|run| run.time).max().expect("some");
-    assert!(slowest > Duration::from_secs(1), "the network was too kind: {runs:?}");
+    assert!(slowest > Duration::from_secs(1), "the network had too few faults: {runs:?}");
 }
 
-/// Writes that a slow device still has when their connection ends must not land after newer ones.
+/// Writes pending on a slow device when their connection ends must not follow newer ones.
 #[test]
 fn an_old_write_never_lands_after_a_newer_one() {
     let device = "delay:read=1ms,write=700ms:memory:4MiB";
@@ -210,43 +210,43 @@ fn the_same_seed_is_the_same_run() {
 /// Requests between two crashes.
 const BETWEEN_CRASHES: u64 = 40;
 
-/// Whatever was flushed or written to be durable survives a crash of the storage, whichever queue
-/// it came by and whatever the network did meanwhile.
+/// What was flushed or written with FUA survives a crash of the storage, whichever queue it came
+/// by and whatever the network did meanwhile.
 #[test]
-fn what_is_durable_survives() {
-    for (seed, via, network) in [
-        (600, Via::Tcp, NetworkConditions::default()),
-        (601, Via::Tcp, rough()),
-        (602, Via::Tcp, rough()),
-        (603, Via::Rdma(Fabric::new(Conditions::default())), NetworkConditions::default()),
-        (604, Via::Loopback, NetworkConditions::default()),
+fn durable_data_survives_a_crash() {
+    for (seed, link, network) in [
+        (600, Link::Tcp, NetworkConditions::default()),
+        (601, Link::Tcp, rough()),
+        (602, Link::Tcp, rough()),
+        (603, Link::Rdma(Fabric::new(Conditions::default())), NetworkConditions::default()),
+        (604, Link::Loopback, NetworkConditions::default()),
     ] {
-        let mut rig = Rig::over(via, seed, "stored:4MiB", 2, 2, 2);
-        rig.world.set_network(network);
+        let mut testbed = Testbed::over(link, seed, "stored:4MiB", 2, 2, 2);
+        testbed.world.set_network(network);
         let jitter = Duration::from_micros(500);
-        rig.world.set_storage(StorageConditions { jitter, ..StorageConditions::default() });
-        let mut clients: Vec<_> = (0..rig.hosts())
+        testbed.world.set_storage(StorageConditions { jitter, ..StorageConditions::default() });
+        let mut clients: Vec<_> = (0..testbed.hosts())
             .map(|host| Client::new(seed ^ host as u64, host, (host * BLOCKS) as u64, BLOCKS))
             .collect();
         for crash in 1..=15 {
             let enough = |client: &Client| client.ended() >= crash * 2 * BETWEEN_CRASHES;
             while !clients.iter().all(|client| enough(client) && client.is_idle()) {
                 for client in clients.iter_mut().filter(|client| !enough(client)) {
-                    client.begin(&mut rig);
+                    client.begin(&mut testbed);
                 }
-                rig.step();
-                clients.iter_mut().for_each(|client| client.collect(&mut rig));
+                testbed.step();
+                clients.iter_mut().for_each(|client| client.collect(&mut testbed));
             }
-            rig.world.crash_files();
+            testbed.world.crash_files();
             for client in &mut clients {
                 client.crashed();
-                client.begin_check(&mut rig);
+                client.begin_check(&mut testbed);
             }
             while !clients.iter().all(Client::is_idle) {
-                rig.step();
-                clients.iter_mut().for_each(|client| client.collect(&mut rig));
+                testbed.step();
+                clients.iter_mut().for_each(|client| client.collect(&mut testbed));
             }
         }
-        rig.finish();
+        testbed.finish();
     }
 }

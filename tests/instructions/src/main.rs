@@ -1,21 +1,21 @@
-//! A fixed script of commands, for an instrument that counts instructions.
+//! Fixed sequences of commands, for counting instructions.
 //!
-//! `instructions SCENARIO COUNT` carries COUNT commands through the protocol and says nothing;
-//! `instructions` alone names the scenarios. What a run costs beside its commands (start, connect)
-//! is the same for every COUNT, so the difference of two runs is the price of the commands alone.
-//! `cargo xtask instructions` takes these differences and compares them with what is recorded.
+//! `instructions SCENARIO COUNT` runs COUNT commands through the protocol without output;
+//! `instructions` alone lists the scenarios. The cost beside the commands (start, connect) is the
+//! same for every COUNT, so the difference of two runs is the cost of the commands alone. `cargo
+//! xtask instructions` computes these differences and compares them with the record.
 
 mod protocol;
 
 use std::process::ExitCode;
 
-/// A script, by the name under which its price is recorded.
+/// A scenario, by the name under which its cost is recorded.
 struct Scenario {
     name: &'static str,
     run: fn(usize),
 }
 
-/// All scripts.
+/// All scenarios.
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "read-4k", run: |count| protocol::run(&protocol::Script::READ, count) },
     Scenario {
@@ -77,6 +77,6 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("instructions [SCENARIO COUNT]: without words it names the scenarios");
+    eprintln!("instructions [SCENARIO COUNT]: without arguments it lists the scenarios");
     ExitCode::from(2)
 }

@@ -1,5 +1,5 @@
-//! Both ends of a connection and the queue behind it, with nothing in between: what the codec and
-//! the protocol cost without sockets, buffers and devices. Payload is handed on, never copied.
+//! Both ends of a connection and the queue, directly connected: the cost of codec and protocol
+//! without sockets, buffers and devices. Payload is passed on and never copied.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use weft_nvmf::tcp::{host, target};
 
 const BLOCK_BYTES: u32 = 4096;
 const DEPTH: u16 = 32;
-/// Commands that one turn carries, as a loaded connection would have them.
+/// Commands of one turn, as on a loaded connection.
 const TURN: usize = 16;
 const CONTROLLER_ID: u16 = 1;
 static PAYLOAD: [u8; 1 << 17] = [0x5a; 1 << 17];
 
-/// What is carried, and over what kind of connection.
+/// The commands, and the settings of the connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Script {
     pub(crate) opcode: NvmOpcode,
@@ -42,7 +42,7 @@ impl Script {
     pub(crate) const WRITE: Self = Self { opcode: NvmOpcode::WRITE, ..Self::READ };
 }
 
-/// Carries `count` commands, turn by turn, over each queue in its turn.
+/// Runs `count` commands, turn by turn, over each queue in its turn.
 pub(crate) fn run(script: &Script, count: usize) {
     let view = view();
     let mut controller = controller(&view, script);
@@ -60,11 +60,11 @@ pub(crate) fn run(script: &Script, count: usize) {
     assert_eq!(done, count, "every command is completed");
 }
 
-/// What one side sends: bytes of headers, with payload in between that is only counted.
+/// The output of one side: bytes of headers, and payload that is only counted.
 #[derive(Debug, Default)]
 struct Wire {
     bytes: Vec<u8>,
-    /// Where payload comes, and how much.
+    /// Position and length of payloads.
     payloads: Vec<(usize, u32)>,
 }
 
@@ -105,7 +105,7 @@ struct Pair {
     host: host::Session,
     target: target::Session,
     queue: IoQueue,
-    /// What waits for its data, by slot of the target's end.
+    /// Commands that wait for their data, by slot of the target's end.
     waiting: Vec<Option<DeviceCommand>>,
     to_target: Wire,
     to_host: Wire,
@@ -136,7 +136,7 @@ impl Pair {
         pair
     }
 
-    /// Sends `commands` commands, and everything back and forth until all are answered.
+    /// Sends `commands` commands, and passes everything on until all have completed.
     fn turn(&mut self, script: &Script, commands: usize) {
         let length = script.blocks * BLOCK_BYTES;
         let data = match script.opcode {
@@ -159,7 +159,7 @@ impl Pair {
         }
     }
 
-    /// The target takes what the host sent.
+    /// The target processes the host's output.
     fn serve(&mut self) {
         let sent = std::mem::take(&mut self.to_target);
         for (mut bytes, mut data) in sent.runs() {
@@ -209,7 +209,7 @@ impl Pair {
         }
     }
 
-    /// The device, which has nothing to do, is done.
+    /// The device, which does nothing, completes.
     fn end(&mut self, slot: u16) {
         let device = self.waiting[usize::from(slot)].take().expect("a command");
         let completion = self.queue.complete_device(&device, Ok(()));
@@ -232,7 +232,7 @@ impl Pair {
         self.target.release(slot);
     }
 
-    /// The host takes what the target sent.
+    /// The host processes the target's output.
     fn finish(&mut self) {
         let sent = std::mem::take(&mut self.to_host);
         for (mut bytes, mut data) in sent.runs() {

@@ -1,4 +1,4 @@
-//! A headless Chromium, driven through chromedriver.
+//! A headless Chromium, controlled through chromedriver.
 
 use std::{
     fs::{self, File},
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use url::Url;
 
-/// How long chromedriver may take to say that it listens, and a page to do what is waited for.
+/// Timeout for the start of chromedriver and for conditions of a page.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The driver's process, ended with this.
+/// The driver's process, killed when dropped.
 #[derive(Debug)]
 struct Driver {
     process: Child,
@@ -35,12 +35,12 @@ impl Drop for Driver {
 #[derive(Debug)]
 pub(crate) struct Browser {
     client: Client,
-    // The driver ends before its folder goes.
+    // Dropped in this order: the driver, then its folder.
     _driver: Driver,
     _folder: TempDir,
 }
 
-/// A command of chromedriver's own.
+/// A command specific to chromedriver.
 #[derive(Debug)]
 struct Extension {
     path: &'static str,
@@ -99,14 +99,14 @@ impl Browser {
         self.resize(width).await?;
         let url = Url::from_file_path(page)
             .map_err(|()| anyhow::anyhow!("{} is no absolute path", page.display()))?;
-        // Not by a script: no page may send the browser to a file.
+        // Not by a script: a page may not navigate to a file.
         self.cdp("Page.navigate", json!({ "url": url.as_str() })).await?;
         self.wait("document.readyState === 'complete' && window.weftReport !== undefined")
             .await
-            .with_context(|| format!("{} does not come up", page.display()))
+            .with_context(|| format!("{} does not load", page.display()))
     }
 
-    /// Gives the page this width.
+    /// Sets the page's width.
     pub(crate) async fn resize(&self, width: u32) -> Result<()> {
         let phone = width < 600;
         let height = if phone { 844 } else { 900 };
@@ -135,13 +135,13 @@ impl Browser {
     pub(crate) async fn wait(&self, expression: &str) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            // While a page is replaced there is nothing to ask.
+            // While a page is loading scripts fail.
             if self.value(expression).await.is_ok_and(|value| value == true) {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        bail!("this did not become true within {} s: {expression}", PATIENCE.as_secs())
+        bail!("not true within {} s: {expression}", PATIENCE.as_secs())
     }
 
     /// A command of the DevTools protocol.
@@ -151,7 +151,7 @@ impl Browser {
         Ok(self.client.issue_cmd(command).await?)
     }
 
-    /// What was logged since the last time.
+    /// The log entries since the last call.
     pub(crate) async fn log(&self, kind: &str) -> Result<Vec<Value>> {
         let command = Extension { path: "se/log", body: json!({ "type": kind }) };
         match self.client.issue_cmd(command).await? {
@@ -160,14 +160,14 @@ impl Browser {
         }
     }
 
-    /// Moves the mouse to a place of the window.
+    /// Moves the mouse to a position in the window.
     pub(crate) async fn point_at(&self, x: f64, y: f64) -> Result<()> {
         let moved = json!({ "type": "mouseMoved", "x": x, "y": y });
         self.cdp("Input.dispatchMouseEvent", moved).await?;
         Ok(())
     }
 
-    /// Clicks at a place of the window.
+    /// Clicks at a position in the window.
     pub(crate) async fn click(&self, x: f64, y: f64) -> Result<()> {
         self.point_at(x, y).await?;
         for kind in ["mousePressed", "mouseReleased"] {
@@ -177,12 +177,12 @@ impl Browser {
         Ok(())
     }
 
-    /// A picture of the whole page.
+    /// A screenshot of the whole page.
     pub(crate) async fn screenshot(&self, path: &Path) -> Result<()> {
         self.capture(json!({ "format": "png", "captureBeyondViewport": true }), path).await
     }
 
-    /// A picture of what is in this box of the page: left, top, width and height.
+    /// A screenshot of this box of the page: left, top, width and height.
     pub(crate) async fn picture(&self, at: [f64; 4], path: &Path) -> Result<()> {
         let [x, y, width, height] = at;
         let clip = json!({ "x": x, "y": y, "width": width, "height": height, "scale": 1 });
@@ -212,11 +212,11 @@ fn start_driver(folder: &Path) -> Result<(Driver, u16)> {
     while start.elapsed() < PATIENCE {
         let text = fs::read_to_string(&log)?;
         let told = text.split("started successfully on port ").nth(1);
-        // A whole sentence: the number ends with its full stop.
+        // With its full stop, so that the number is complete.
         if let Some((port, _)) = told.and_then(|rest| rest.split_once('.')) {
             return Ok((driver, port.parse()?));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    bail!("chromedriver does not say that it listens: {}", fs::read_to_string(&log)?)
+    bail!("chromedriver reports no port: {}", fs::read_to_string(&log)?)
 }

@@ -1,35 +1,35 @@
-//! What must hold of a page in a browser.
+//! Checks of a page in a browser.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
 
-/// Widths that people read at: a phone, a tablet, a desktop.
+/// Common widths of windows: a phone, a tablet, a desktop.
 pub(crate) const WIDTHS: [u32; 3] = [390, 820, 1280];
 
-/// Nothing was complained about, and nothing was fetched.
+/// The console has no errors or warnings, and nothing was loaded.
 pub(crate) async fn console(browser: &Browser) -> Result<()> {
     let entries = browser.log("browser").await?;
     let bad = |entry: &&Value| ["SEVERE", "WARNING"].iter().any(|level| entry["level"] == *level);
     if let Some(entry) = entries.iter().find(bad) {
-        bail!("the console says: {}", entry["message"]);
+        bail!("the console reports: {}", entry["message"]);
     }
     for entry in browser.log("performance").await? {
         let message: Value =
             serde_json::from_str(entry["message"].as_str().context("an entry has a message")?)?;
         let parameters = &message["message"]["params"];
-        // The browser's own pages ask for things, too.
+        // The browser's own pages load things, too.
         let ours = parameters["documentURL"].as_str().is_some_and(|page| page.starts_with("file:"));
         if let (true, Some(url)) = (ours, parameters["request"]["url"].as_str()) {
             let local = ["file:", "data:", "blob:"].iter().any(|scheme| url.starts_with(scheme));
-            ensure!(local, "the page asks for {url}");
+            ensure!(local, "the page loads {url}");
         }
     }
     Ok(())
 }
 
-/// Every chart has all its series, each with what there is to see of it, and a name for each.
+/// Every chart has all its series, each drawn and in the legend.
 pub(crate) async fn charts(browser: &Browser) -> Result<()> {
     draw_all(browser).await?;
     let charts = browser
@@ -52,7 +52,7 @@ pub(crate) async fn charts(browser: &Browser) -> Result<()> {
     let wanted = "JSON.parse(document.getElementById('charts').textContent).length";
     let wanted = browser.value(wanted).await?.as_u64().context("a count")?;
     ensure!(wanted == charts.len() as u64, "{} charts of {wanted} are there", charts.len());
-    // A study may plot tables only; nothing at all is no report.
+    // A study may have tables only, but at least one figure.
     let figures = browser.value("document.querySelectorAll('figure').length").await?;
     ensure!(figures.as_u64().is_some_and(|count| count > 0), "the page has no figure");
     for chart in charts {

@@ -10,12 +10,12 @@ use weft_lab::{
     Latency,
     results::{
         Configuration, Core, Direction, Environment, Interface, LatencyRecord, LinkProbe, Mark,
-        Processor, Record, Role, Side, SideMachine, Status, Store, Tested, Thread, Value, key,
-        number,
+        Processor, Record, Role, Side, SideMachine, Status, Store, TestedTarget, Thread, Value,
+        key, number,
     },
     study::{
         builtin,
-        matrix::{self, Cell, Means, Step},
+        matrix::{self, Capabilities, Cell, Step},
         plan::{Plan, Run},
     },
 };
@@ -326,7 +326,7 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
         sysctls: [("net.core.busy_poll".to_owned(), "0".to_owned())].into(),
         driver: "io_uring".to_owned(),
         local: "memory, 256 MiB".to_owned(),
-        targets: vec![Tested {
+        targets: vec![TestedTarget {
             address: "nvme-tcp://127.0.0.1:4420".to_owned(),
             device: "memory, 256 MiB".to_owned(),
             started_here: true,
@@ -351,14 +351,14 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
         return Err(io::Error::other(format!("no study {study}")));
     };
     plan.run = Some(Run { seed: 7, ..Run::default() });
-    let means = Means {
+    let capabilities = Capabilities {
         cpus: (0..4).collect(),
         own_target: true,
         targets: Vec::new(),
         target_elsewhere: false,
         rdma: false,
     };
-    let cells = matrix::expand(&plan, &means, &Configuration::new());
+    let cells = matrix::expand(&plan, &capabilities, &Configuration::new());
     let seconds = SECONDS.min(plan.measure.runtime.as_secs_f64());
     let _ = fs::remove_dir_all(directory);
     let mut store = Store::open(directory)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use report_page::made_up::{self, Machine};
 use tempfile::TempDir;
 use weft_lab::{
-    compare::{self, Answer, Question},
+    compare::{self, Answer, Parameters},
     html, results,
     study::builtin,
 };
@@ -67,12 +67,12 @@ fn the_same_results_give_the_same_page() {
 fn a_first_look_says_what_it_is() {
     let text = text_of(&page(&["first-look"]));
     for part in [
-        "two repeats (n = 2), short cells (1.20 s), no steady state was waited for",
-        "steady state was not waited for",
+        "two repeats (n = 2), short cells (1.20 s), measured without waiting",
+        "measured without waiting for steady state",
         "weft study run first-look --seed 7",
         "target on the same machine",
         "Made-up CPU",
-        "of the raw round trips",
+        "relative to raw round trips",
     ] {
         assert!(text.contains(part), "{part}");
     }
@@ -85,14 +85,14 @@ fn every_study_has_a_page_that_says_what_is_missing_and_why() {
         let text = text_of(&page);
         let plan = builtin.plan().expect("a plan");
         assert!(text.contains(&plan.title) && text.contains(&plan.question), "{}", builtin.name);
-        assert!(text.contains("What was found") && text.contains("Environment"));
+        assert!(text.contains("Findings") && text.contains("Environment"));
         assert!(text.contains("n = "), "{}", builtin.name);
         if plan.has("transport", "rdma") {
-            let reason = "this machine has no RDMA device with an address of IPv4";
+            let reason = "this machine has no RDMA device with an IPv4 address";
             assert!(text.contains(reason), "{}", builtin.name);
         }
         if text.contains("CPU") {
-            assert!(text.contains("read host + target together"), "{}", builtin.name);
+            assert!(text.contains("use the sum of host and target"), "{}", builtin.name);
         }
         for figure in plan.plots.iter().filter(|plot| !plot.figure.is_empty()).take(1) {
             assert!(text.contains(&format!("after {}", figure.figure)), "{}", builtin.name);
@@ -106,7 +106,7 @@ fn void_and_failed_cells_are_told_with_their_reasons() {
     for part in [
         "the target served 12 commands on another poll group",
         "the peer closed the connection",
-        "IOPS had not settled",
+        "IOPS were not steady",
         "Cells without a result",
     ] {
         assert!(text.contains(part), "{part}");
@@ -117,12 +117,12 @@ fn void_and_failed_cells_are_told_with_their_reasons() {
 fn published_numbers_stand_beside_ours_with_both_machines() {
     let text = text_of(&page(&["target-interference"]));
     for part in [
-        "Beside the paper",
+        "Comparison with the paper",
         "Xeon Silver 4210R",
         "Made-up CPU",
         "latency interference",
-        "same shape",
-        "L-app: p99 under 10 % of background is",
+        "agrees",
+        "L-app: p99 is",
     ] {
         assert!(text.contains(part), "{part}");
     }
@@ -149,7 +149,7 @@ fn what_cannot_be_read_is_told() {
     // A plan of another version costs the plan's figures, not the page.
     std::fs::write(directory.join(results::file::PLAN), "name = 1\n").expect("a write");
     let page = html::report(&[&directory]).expect("a page");
-    assert!(text_of(&page).contains("The plan beside the results cannot be read"));
+    assert!(text_of(&page).contains("The plan in this directory cannot be read"));
     assert!(page.contains("data-chart") || page.contains("<table>"));
 }
 
@@ -159,7 +159,7 @@ fn compared(study: &str, slowness: f64) -> compare::Comparison {
         |machine: &Machine| results::load(&results_of(study, machine, &folder)).expect("results");
     let first = load(&Machine::default());
     let second = load(&Machine { slowness, seed: 2, ..Machine::default() });
-    compare::compare(&first, &second, Question::default())
+    compare::compare(&first, &second, Parameters::default())
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Both programs with the same job, and what they say.
+//! Runs weft and fio with the same job.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) iops: f64,
@@ -26,7 +26,7 @@ impl Program {
         Self { weft, cpu }
     }
 
-    /// Whether fio is there, and says which.
+    /// Checks that fio is installed, and prints its version.
     pub(crate) fn check(&self) -> Result<()> {
         let output = Command::new("fio")
             .arg("--version")
@@ -53,8 +53,8 @@ impl Program {
         said(&mut command, "lat_ns")
     }
 
-    /// The same with fio: the same kernel interface, past the page cache, asleep until something
-    /// completes, blocks drawn independently of each other, and latency from the start of a
+    /// The same with fio: the same kernel interface, without page cache, sleeping until
+    /// completions, blocks drawn independently of each other, and latency from the start of a
     /// request's submission.
     pub(crate) fn fio(&self, path: &str, depth: u32, seconds: u32) -> Result<Measured> {
         let mut command = Command::new("fio");
@@ -76,14 +76,14 @@ fn said(command: &mut Command, latency: &str) -> Result<Measured> {
     if !output.status.success() {
         bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // fio may say something before the JSON begins.
+    // fio may print messages before the JSON.
     let text = String::from_utf8_lossy(&output.stdout);
     let json = text.find('{').and_then(|at| text.get(at..)).unwrap_or_default();
     let report: Value = serde_json::from_str(json).with_context(|| format!("{command:?}"))?;
-    measured(&report, latency).with_context(|| format!("{command:?} does not say all"))
+    measured(&report, latency).with_context(|| format!("{command:?}: values are missing"))
 }
 
-/// What fio's JSON says about reads.
+/// The values of reads in fio's JSON.
 fn measured(report: &Value, latency: &str) -> Option<Measured> {
     let read = &report["jobs"][0]["read"];
     let latency = &read[latency];
@@ -102,7 +102,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_missing_is_no_zero() {
+    fn a_missing_value_is_not_zero() {
         let percentile = json!({ "50.000000": 2000, "99.000000": 9000 });
         let lat_ns = json!({ "min": 1000, "percentile": percentile });
         let report = json!({ "jobs": [{ "read": { "iops": 10.5, "lat_ns": lat_ns } }] });

@@ -1,4 +1,4 @@
-//! What the runs prove.
+//! Evaluates the runs.
 
 use super::fio::Measured;
 use std::fmt;
@@ -9,10 +9,10 @@ const IOPS_WITHIN: f64 = 0.05;
 /// p99 may differ by this share, or by as much as fio differs from itself.
 const P99_WITHIN: f64 = 0.10;
 
-/// A timer may be late by this much, and a request take that long without a delay.
+/// A timer may be late by this time, and a request without a delay take as long.
 const LATE_US: f64 = 25.0;
 
-/// One run of ours between two of fio's.
+/// A run of weft between two of fio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) ours: Measured,
@@ -32,7 +32,7 @@ impl fmt::Display for Pair {
     }
 }
 
-/// One thing that holds or does not.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Verdict {
     what: String,
@@ -51,14 +51,14 @@ impl Verdict {
         }
     }
 
-    /// Whether a delay was found.
+    /// Whether a delay was measured.
     pub(crate) fn delay(delay_us: f64, measured: &Measured) -> Self {
         let most = delay_us * 1.05 + LATE_US;
         Self {
             what: format!("p50 with a delay of {delay_us} µs, µs"),
             found: format!("{:.1}", measured.p50_us),
-            bar: format!("{delay_us} to {most:.0}, and nothing faster"),
-            // Buckets of a histogram are as wide as a thousandth of their values.
+            bar: format!("{delay_us} to {most:.0}, none faster"),
+            // A histogram's buckets are as wide as a thousandth of their values.
             holds: measured.least_us >= delay_us * 0.998
                 && measured.p50_us >= delay_us * 0.998
                 && measured.p50_us <= most,
@@ -77,7 +77,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What the pairs of one depth prove.
+/// The results of the pairs of one depth.
 pub(crate) fn pairs(depth: u32, pairs: &[Pair]) -> Vec<Verdict> {
     let of = |what: &dyn Fn(&Measured) -> f64| {
         let ratios = |upper: &dyn Fn(&Pair) -> Measured| {
@@ -110,7 +110,7 @@ fn within(what: &str, ratios: &[f64], fio: &[f64], share: f64) -> Verdict {
     }
 }
 
-/// How far four of five ratios are from 1 at most: an outlier on one side widens nothing.
+/// The largest distance from 1 of four of five ratios, so that an outlier does not widen it.
 fn spread(ratios: &[f64]) -> f64 {
     let mut distances: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
     distances.sort_by(f64::total_cmp);
@@ -150,16 +150,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_agrees_and_what_is_not_does_not() {
+    fn close_values_agree_and_distant_ones_do_not() {
         assert_eq!(verdicts((1049.0, 109.0), (1000.0, 100.0)), [true, true]);
         assert_eq!(verdicts((1051.0, 111.0), (1000.0, 100.0)), [false, false]);
         assert_eq!(verdicts((949.0, 89.0), (1000.0, 100.0)), [false, false]);
         assert_eq!(verdicts((949.0, 120.0), (900.0, 125.0)), [false, true], "fio's own spread");
-        assert!(pairs(1, &[]).iter().all(|verdict| !verdict.holds()), "nothing proves nothing");
+        assert!(pairs(1, &[]).iter().all(|verdict| !verdict.holds()), "no pairs, no agreement");
     }
 
     #[test]
-    fn one_outlier_widens_nothing() {
+    fn an_outlier_does_not_widen_the_spread() {
         let mut ratios = vec![1.01; 9];
         ratios.push(3.0);
         assert!((spread(&ratios) - 0.01).abs() < 1e-9);
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_found_or_missed() {
+    fn a_delay_is_measured_or_missed() {
         let found = |least_us, p50_us| {
             let measured = Measured { least_us, p50_us, ..Measured::default() };
             Verdict::delay(200.0, &measured).holds()
         };
         assert!(found(200.1, 203.0));
-        assert!(!found(150.0, 203.0), "one was faster than it can have been");
+        assert!(!found(150.0, 203.0), "one was faster than the delay");
         assert!(!found(200.1, 300.0));
     }
 }

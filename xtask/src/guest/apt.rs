@@ -1,8 +1,8 @@
-//! Debian packages without installing them.
+//! Downloads Debian packages without installing them.
 //!
-//! A private apt: its own lists, its own (empty) idea of what is installed, one suite. The
-//! archive is the one that the machine's own configuration names, reached as that says
-//! (proxies, credentials, timeouts), and every package is verified with Debian's keys.
+//! A private apt with its own lists, no installed packages and one suite. Archive and network
+//! settings (proxies, credentials, timeouts) are those of the machine, and every package is
+//! verified with Debian's keys.
 
 use super::{output, say};
 use anyhow::{Context, Result, bail};
@@ -12,13 +12,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where Debian keeps its archive's keys, by age.
+/// The archive's keys, in older and newer releases of Debian.
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
 ];
 
-/// An apt that knows one suite and believes that nothing is installed.
+/// An apt with one suite and no installed packages.
 #[derive(Debug)]
 pub(crate) struct Apt {
     folder: PathBuf,
@@ -44,11 +44,11 @@ impl Apt {
                 Err(error) => failure = Some(error),
             }
         }
-        Err(failure.context("this machine's apt names no Debian archive")?)
-            .with_context(|| format!("the suite {suite} cannot be had"))
+        Err(failure.context("this machine's apt is configured for no Debian archive")?)
+            .with_context(|| format!("the suite {suite} is not available"))
     }
 
-    /// Downloads `packages` and all that they depend on; returns the package files.
+    /// Downloads `packages` and their dependencies; returns the package files.
     pub(crate) fn closure(&self, packages: &[&str], name: &str) -> Result<Vec<PathBuf>> {
         let archives = self.folder.join("archives").join(name);
         fs::create_dir_all(archives.join("partial"))?;
@@ -60,7 +60,7 @@ impl Apt {
         package_files(&archives)
     }
 
-    /// Downloads exactly `packages`, without what they depend on.
+    /// Downloads `packages` without their dependencies.
     pub(crate) fn exactly(&self, packages: &[String], name: &str) -> Result<Vec<PathBuf>> {
         let archives = self.folder.join("archives").join(name);
         let _ = fs::remove_dir_all(&archives);
@@ -99,7 +99,7 @@ pub(crate) fn unpack(packages: &[PathBuf], root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The private configuration: all paths ours, all that concerns the network the machine's.
+/// The private configuration: its own paths, and the network settings of the machine.
 fn configuration(folder: &Path) -> Result<String> {
     let dump = output(Command::new("apt-config").arg("dump"))?;
     let dump = String::from_utf8_lossy(&dump).into_owned();
@@ -122,11 +122,11 @@ Acquire::Languages "none"; Acquire::Retries "3";
     ))
 }
 
-/// The archives that carry the machine's own release, as its apt is configured.
+/// The archives of the machine's own release, as its apt is configured.
 fn archives() -> Result<BTreeSet<String>> {
     let mut command = Command::new("apt-get");
     let text = output(command.args(["--print-uris", "update"]).env("LC_ALL", "C"))
-        .context("the guest is made from Debian packages, and there is no working apt here")?;
+        .context("the guest is made of Debian packages, and apt does not work here")?;
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let suites = [codename.unwrap_or("stable"), "stable", "testing", "unstable", "sid"];
@@ -141,7 +141,7 @@ fn archives() -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// Runs a downloading apt-get and reports how far it is.
+/// Runs a downloading apt-get and reports its progress.
 fn show_download(command: &mut Command) -> Result<()> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start apt-get")?;
     let lines = BufReader::new(child.stdout.take().context("no output")?).lines();

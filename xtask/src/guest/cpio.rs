@@ -1,6 +1,6 @@
-//! The "newc" archive that the kernel unpacks as its initramfs.
+//! The "newc" archive format of an initramfs.
 
-/// An archive under construction.
+/// An archive that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_has_its_fields_where_the_kernel_looks_for_them() {
+    fn an_entry_has_the_layout_that_the_kernel_expects() {
         let mut archive = Archive::default();
         archive.file("init", b"hello");
         let bytes = archive.finish();

@@ -1,8 +1,8 @@
-//! What a boot needs, made once from Debian's packages and kept in the cache.
+//! The files of a boot, built once from Debian's packages and kept in the cache.
 //!
-//! In the cache: `apt/` (lists and package files), `qemu/` (unpacked), `image/` with `vmlinux`,
-//! `initrd`, `root.img`, `version` and `stamp`. The stamp is the whole recipe as text: another
-//! recipe, another image.
+//! The cache has `apt/` (lists and package files), `qemu/` (unpacked), `image/` with `vmlinux`,
+//! `initrd`, `root.img`, `version` and `stamp`. The stamp is the whole recipe as text: a changed
+//! recipe gives a new image.
 
 use super::apt::{Apt, unpack};
 use super::cpio::Archive;
@@ -112,9 +112,9 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Returns the cached image, and makes it first where there is none or the recipe has
-    /// changed. Concurrent callers wait for the first one. `force` makes it anew, and so takes
-    /// in newer packages.
+    /// Returns the cached image, building it first if there is none or the recipe has changed.
+    /// Concurrent callers wait for the first one. `force` builds it anew with the newest
+    /// packages.
     pub(crate) fn prepare(force: bool) -> Result<Self> {
         if std::env::consts::ARCH != "x86_64" {
             bail!("guests run on x86_64 only");
@@ -138,7 +138,7 @@ impl Image {
     }
 }
 
-/// A folder of unpacked packages whose programs run here with their own loader and libraries.
+/// A folder of unpacked packages whose programs run with their own loader and libraries.
 #[derive(Debug)]
 pub(crate) struct Tools {
     root: PathBuf,
@@ -169,7 +169,7 @@ impl Tools {
     }
 }
 
-/// All that determines the image.
+/// Everything that determines the image.
 fn recipe() -> String {
     format!(
         "{SUITE} {PACKAGES:?} {BOOT_MODULES:?} {MODULES:?} {FILES:?} {LINKS:?}\n{INIT}\n{AGENT}"
@@ -231,7 +231,7 @@ fn unpack_kernel(packed: &[u8], work: &Path, tools: &Tools) -> Result<Vec<u8>> {
     let suffix = match payload {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => "zst",
         [0xfd, b'7', b'z', b'X', b'Z', ..] => "xz",
-        _ => bail!("the kernel is compressed in a way that is not known here"),
+        _ => bail!("the kernel is compressed with an unknown method"),
     };
     let path = work.join("vmlinux").with_extension(suffix);
     fs::write(&path, payload)?;
@@ -267,7 +267,7 @@ fn install_modules(modules: &[Module], from: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Adds the files that packages would have made when installed, and ours.
+/// Adds the files that packages create during installation, and ours.
 fn finish_root(root: &Path) -> Result<()> {
     use std::os::unix::fs::{PermissionsExt, symlink};
     for name in ["proc", "sys", "dev", "run", "tmp", "root", "mnt", "share", "etc/nvme"] {
@@ -284,7 +284,7 @@ fn finish_root(root: &Path) -> Result<()> {
     let agent = root.join("usr/sbin/weft-agent");
     fs::write(&agent, AGENT)?;
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o755))?;
-    // Unpacked without root, programs belong to whoever did it: "set user" would drop privileges.
+    // Files unpacked without root belong to that user, so set-user-ID would drop privileges.
     output(Command::new("chmod").args(["-R", "-s"]).arg(root.join("usr")))?;
     for name in ["doc", "man", "locale", "info"] {
         let _ = fs::remove_dir_all(root.join("usr/share").join(name));

@@ -1,9 +1,9 @@
-//! A booted guest and the commands that run in it.
+//! A running guest and the commands in it.
 //!
-//! QEMU's standard input and output are the guest's serial channel: a command goes in as one
-//! line, its output comes back as it is made, and a record separator with the exit status
-//! ends it. The guest's disk is a snapshot that dies with it. The end of our end of the
-//! channel ends the guest, so none outlives the test that started it.
+//! QEMU's standard input and output are the guest's serial channel: a command is sent as one line,
+//! its output is returned as it is produced, and a record separator with the exit status ends
+//! it. Changes of the guest's disk are discarded at its end. Closing the channel ends the guest, so
+//! that none outlives its test.
 
 use super::{Image, say};
 use anyhow::{Context, Result, bail};
@@ -18,28 +18,28 @@ use std::time::{Duration, Instant};
 /// Ends a command's output; the exit status and a newline follow.
 const RECORD_SEPARATOR: u8 = 0x1e;
 
-/// How long a boot may take: some seconds emulated, many times that on a loaded machine.
+/// How long a boot may take: seconds with emulation, and many times that on a loaded machine.
 const BOOT_TIME_S: u64 = 120;
 
-/// For a quick boot: no output, no self-tests and no calibration that an emulated processor
-/// would spend seconds on. A panic ends QEMU at once.
+/// Parameters for a quick boot: no output, no self-tests and no calibration, which take seconds
+/// on an emulated processor. A panic ends QEMU at once.
 ///
-/// The last two keep the kernel's NVMe/TCP host from a fault of its own: since Linux 6.12 it makes
-/// the block devices of several namespaces at the same time, and they take memory for their PDUs
-/// from one cache without a lock. Now and then such memory was given back too early ("Bad page
-/// state", or a WARNING in `skb_splice_from_iter`). Newer kernels have a lock ("nvme-tcp: fix
-/// usage of page_frag_cache"); here such work keeps to one processor and is not interrupted.
+/// The last two avoid a fault of the kernel's NVMe/TCP host: since Linux 6.12 it creates the block
+/// devices of several namespaces at the same time, and they allocate PDUs from one cache without a
+/// lock. Such memory was sometimes freed too early ("Bad page state", or a WARNING in
+/// `skb_splice_from_iter`). Newer kernels have a lock ("nvme-tcp: fix usage of
+/// page_frag_cache"); here this work runs on one processor without preemption.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=3 panic=-1 nokaslr mitigations=off audit=0 \
      apparmor=0 random.trust_cpu=1 no_timer_check tsc=reliable lpj=10000000 net.ifnames=0 \
      cryptomgr.notests=1 initcall_blacklist=jent_mod_init,load_system_certificate_list \
      workqueue.unbound_cpus=0 preempt=none";
 
-/// What a guest gets. The host's 127.0.0.1 is always 10.0.2.2 inside.
+/// Settings of a guest. Inside it, 10.0.2.2 is the host's 127.0.0.1.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// A folder of this machine, read-write at `/share` inside and the working directory there.
     pub(crate) share: Option<PathBuf>,
-    /// Ports of this machine's 127.0.0.1 and the guest's ports that they lead to.
+    /// Ports of this machine's 127.0.0.1, and the guest's ports to which they are forwarded.
     pub(crate) forwards: Vec<(u16, u16)>,
     /// Kernel modules to load at the start.
     pub(crate) modules: Vec<String>,
@@ -58,11 +58,11 @@ impl Default for Options {
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// With this status.
+    /// It exited with this status.
     Status(i32),
-    /// Not within its time; the guest is gone, too.
+    /// It exceeded its time; the guest was ended, too.
     TimedOut,
-    /// The guest died under it.
+    /// The guest ended while it ran.
     Died,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Boots `image` and returns when it takes commands.
+    /// Boots `image` and returns when it accepts commands.
     pub(crate) fn boot(image: &Image, options: &Options) -> Result<Self> {
         let console = console_path();
         let mut command = emulator(image, options, &console, "");
@@ -108,7 +108,7 @@ impl Guest {
         }
     }
 
-    /// Runs `script` with bash and passes its output (both streams) to `sink` as it comes.
+    /// Runs `script` with bash and passes its output (both streams) to `sink` as it arrives.
     pub(crate) fn run(
         &mut self,
         script: &str,
@@ -123,7 +123,7 @@ impl Guest {
         self.collect(time, sink)
     }
 
-    /// What the guest's kernel wrote to its console, so far.
+    /// What the guest's kernel has written to its console.
     pub(crate) fn console(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.console).unwrap_or_default()).into_owned()
     }
@@ -137,7 +137,7 @@ impl Guest {
                     sink(&bytes[..at]);
                     self.rest = bytes[at + end + 1..].to_vec();
                     let status = std::str::from_utf8(&bytes[at + 1..at + end])?;
-                    return Ok(Exit::Status(status.parse().context("the guest talks nonsense")?));
+                    return Ok(Exit::Status(status.parse().context("invalid exit status")?));
                 }
             } else if !bytes.is_empty() {
                 sink(&bytes);
@@ -189,8 +189,8 @@ pub(crate) fn shell(image: &Image, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Whether guests run on a processor that virtualizes. A KVM without the processor's help
-/// (`kvm_intel`, `kvm_amd`) cannot boot a stock kernel.
+/// Whether guests run on KVM. A KVM without hardware support (`kvm_intel`, `kvm_amd`) cannot boot a
+/// stock kernel.
 pub(crate) fn has_kvm() -> bool {
     let module = ["kvm_intel", "kvm_amd"].iter().any(|m| Path::new("/sys/module").join(m).exists());
     module && fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()

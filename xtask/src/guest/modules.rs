@@ -1,7 +1,7 @@
-//! Which kernel modules the guest gets: those named and what they depend on.
+//! The kernel modules of the guest: those named, and their dependencies.
 //!
-//! A Debian kernel package has no dependency list yet (`depmod` writes it at installation),
-//! but every module says itself what it needs, in its `.modinfo` section.
+//! A Debian kernel package has no dependency list (`depmod` writes it at installation), but every
+//! module lists its dependencies in its `.modinfo` section.
 
 use super::image::Tools;
 use anyhow::{Context, Result};
@@ -47,8 +47,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The modules `names` with all that they depend on, dependencies first. A name that
-    /// ends in a slash is a folder of modules. What this kernel has built in is left out.
+    /// The modules `names` and their dependencies, dependencies first. A name that ends in a
+    /// slash is a folder of modules. Built-in modules are left out.
     pub(crate) fn closure(&self, names: &[&str], tools: &Tools) -> Result<Vec<Module>> {
         let mut wanted: Vec<String> = Vec::new();
         for name in names {

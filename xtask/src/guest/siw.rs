@@ -1,10 +1,10 @@
-//! Soft-iWARP (siw), which Debian's kernels leave out, for the guest.
+//! Soft-iWARP (siw) for the guest, which Debian's kernels do not include.
 //!
 //! Its source is in Debian's `linux-source` and is compiled against the headers of the guest's
-//! very kernel, by Debian's compiler in a folder of its own. What comes out is one file in the
-//! cache, `siw/VERSION/siw.ko`, beside the image and not in it: tests that want it copy it into
-//! the folder they share with the guest. It is made when the first of them runs: half a gigabyte
-//! of packages, a quarter of a minute here.
+//! kernel, by Debian's compiler in a separate folder. The result is one file in the cache,
+//! `siw/VERSION/siw.ko`, outside the image: tests that need it copy it into the folder shared with
+//! the guest. The first of them compiles it, which takes half a gigabyte of packages and about a
+//! quarter of a minute.
 
 use super::apt::{Apt, unpack};
 use super::image::{Image, SUITE};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// What the build needs beside the kernel's headers and source.
+/// Packages for the build, beside the kernel's headers and source.
 const PACKAGES: &[&str] = &[
     "bash",
     "coreutils",
@@ -32,10 +32,10 @@ const PACKAGES: &[&str] = &[
     "xz-utils",
 ];
 
-/// Runs in a mount name space of its own, with the unpacked packages as its working folder.
+/// Runs in its own mount namespace, with the unpacked packages as working folder.
 const SCRIPT: &str = include_str!("siw.sh");
 
-/// Compiles the module for the kernel of `image`, unless that has been done.
+/// Compiles the module for the kernel of `image`, unless it is cached.
 pub(crate) fn prepare(image: &Image) -> Result<PathBuf> {
     let cache = cache_folder()?;
     let lock = File::create(cache.join("lock"))?;
@@ -80,6 +80,6 @@ fn compile(cache: &Path, work: &Path, version: &str) -> Result<PathBuf> {
     command.args(["--mount", "sh", "-euc", SCRIPT, "siw", version]).current_dir(work);
     output(&mut command)?;
     let made = work.join("usr/src/siw/siw.ko");
-    ensure!(made.exists(), "the compiler has left no module");
+    ensure!(made.exists(), "the build has produced no module");
     Ok(made)
 }

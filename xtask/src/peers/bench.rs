@@ -1,4 +1,4 @@
-//! What a step works with: the guest, the target outside, and the folder that both see.
+//! What a step uses: the guest, the target outside, and the shared folder.
 
 use super::process::{Process, tail};
 use crate::guest::{Exit, Guest, Image, Options};
@@ -11,32 +11,32 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The subsystem that all steps use.
+/// The NQN of all steps.
 pub(crate) const NQN: &str = "nqn.2026-01.io.weft:peer";
 
-/// How long one function in the guest may take. Emulated, on a busy machine.
+/// Longest time of a function in the guest, emulated on a busy machine.
 const GUEST_TIME: Duration = Duration::from_secs(300);
 
-/// The port in the guest that `port` of this machine leads to.
+/// The port in the guest to which `port` of this machine is forwarded.
 const GUEST_PORT: u16 = 4420;
 
-/// The guest and what is beside it.
+/// The guest and everything outside it.
 #[derive(Debug)]
 pub(crate) struct Bench {
-    /// The folder that is `/share` in the guest: the scripts, logs, data.
+    /// The folder mounted as `/share` in the guest: scripts, logs, data.
     pub(crate) folder: PathBuf,
-    /// A free port of this machine: the target's, or the way to the guest's target.
+    /// A free port of this machine: the target's, or the one forwarded to the guest's target.
     pub(crate) port: u16,
     /// The binary under test.
     pub(crate) weft: PathBuf,
-    /// The reactor's driver, as `WEFT_DRIVER` wants it.
+    /// The reactor's driver, as in `WEFT_DRIVER`.
     pub(crate) driver: &'static str,
     /// The target outside, if one runs.
     pub(crate) target: Option<Process>,
     guest: Guest,
     alive: bool,
     script: &'static str,
-    /// What the current step's commands said.
+    /// The output of the current step's commands.
     transcript: String,
 }
 
@@ -59,7 +59,7 @@ impl Bench {
             fs::copy(entry.path(), folder.join(entry.file_name()))?;
         }
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        // The way in exists only where the target is inside: QEMU holds the port.
+        // Ports are forwarded only if the target is inside: QEMU occupies the port.
         let inside = script == super::kernel_target::SUITE.script;
         let options = Options {
             share: Some(folder.canonicalize()?),
@@ -81,17 +81,17 @@ impl Bench {
         })
     }
 
-    /// Whether the guest still takes commands.
+    /// Whether the guest accepts commands.
     pub(crate) fn is_alive(&self) -> bool {
         self.alive
     }
 
-    /// A new step begins.
+    /// Starts a new step.
     pub(crate) fn begin(&mut self) {
         self.transcript.clear();
     }
 
-    /// Calls a function of the suite's script in the guest and returns what it said.
+    /// Calls a function of the suite's script in the guest and returns its output.
     pub(crate) fn guest(&mut self, function: &str) -> Result<String> {
         let script = format!(
             "export ADDRESS=10.0.2.2 PORT={} NQN={NQN} WEFT_DRIVER={}\n\
@@ -105,7 +105,7 @@ impl Bench {
             Exit::Status(status) => bail!("{function}: status {status}"),
             Exit::TimedOut | Exit::Died => {
                 self.alive = false;
-                bail!("{function}: the guest is gone: {exit:?}")
+                bail!("{function}: the guest has ended: {exit:?}")
             }
         }
     }
@@ -116,7 +116,7 @@ impl Bench {
         Ok((exit, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Runs `weft` outside to its end and returns what it wrote to its standard output.
+    /// Runs `weft` outside to its end and returns its standard output.
     pub(crate) fn weft(&mut self, arguments: &[&str]) -> Result<Vec<u8>> {
         let output = self.weft_command().args(arguments).output()?;
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -139,7 +139,7 @@ impl Bench {
         command
     }
 
-    /// Writes the target's configuration; `more` is further TOML for the subsystem.
+    /// Writes the target's configuration; `more` is further TOML of the subsystem.
     pub(crate) fn configure(&self, more: &str) -> Result<()> {
         let file = self.file().display().to_string();
         let port = self.port;
@@ -153,7 +153,7 @@ impl Bench {
         Ok(fs::write(self.configuration(), text)?)
     }
 
-    /// Where the target's configuration is.
+    /// The path of the target's configuration.
     pub(crate) fn configuration(&self) -> PathBuf {
         self.folder.join("target.toml")
     }
@@ -173,23 +173,23 @@ impl Bench {
         Ok(())
     }
 
-    /// Kills the target without warning.
+    /// Kills the target.
     pub(crate) fn kill_target(&mut self) {
         self.target = None;
     }
 
-    /// Stops the target in an orderly way.
+    /// Stops the target cleanly.
     pub(crate) fn stop_target(&mut self) -> Result<()> {
         self.running()?;
         self.target.take().map_or(Ok(()), Process::stop)
     }
 
-    /// Has the target read its configuration again.
+    /// Makes the target reload its configuration.
     pub(crate) fn reload_target(&mut self) -> Result<()> {
         self.running()?.signal(Signal::HUP)
     }
 
-    /// The target that is supposed to run.
+    /// The running target.
     pub(crate) fn running(&mut self) -> Result<&mut Process> {
         match &mut self.target {
             Some(target) => Ok(target),
@@ -201,7 +201,7 @@ impl Bench {
         self.folder.join("target.log")
     }
 
-    /// An error with all that helps to find its cause.
+    /// Adds logs to an error.
     pub(crate) fn explain(&mut self, error: Error) -> Error {
         let (kernel, from) = match self.alive {
             true => {
@@ -215,8 +215,8 @@ impl Bench {
         let transcript: Vec<&str> = self.transcript.lines().collect();
         let transcript = transcript[transcript.len().saturating_sub(60)..].join("\n");
         error.context(format!(
-            "--- what was said\n{transcript}\n--- the guest's {from}\n{kernel}\n\
-             --- the target's log\n{target}\n--- all of it is in {}\n",
+            "--- output\n{transcript}\n--- the guest's {from}\n{kernel}\n\
+             --- the target's log\n{target}\n--- complete logs are in {}\n",
             self.folder.display()
         ))
     }

@@ -1,4 +1,4 @@
-//! weft's target inside the guest, where block devices are that count what reaches them.
+//! weft's target inside the guest, on block devices that count the requests that reach them.
 
 use super::bench::Bench;
 use super::{Step, Suite, both, step};

@@ -1,5 +1,5 @@
-//! The same steps as [`super::rdma`] over soft-iWARP, which is another protocol below the verbs:
-//! the sink of a READ needs remote write access, and the connection manager speaks over TCP.
+//! The steps of [`super::rdma`] over soft-iWARP, which has another protocol below the verbs: the
+//! sink of a READ needs remote write access, and connections are set up over TCP.
 
 use super::bench::Bench;
 use super::{Step, Suite, rdma};
@@ -15,10 +15,10 @@ pub(super) const SUITE: Suite = Suite {
     steps: STEPS,
 };
 
-/// All but the first, the study: it finds devices by their GID, which is no address of IP here.
+/// All but the first, the study, which finds devices by an IP address in their GID.
 const STEPS: &[Step] = rdma::STEPS.split_at(1).1;
 
-/// Makes the module that this suite needs; no other does.
+/// Builds the module of this suite; other suites need none.
 pub(super) fn prepare(suite: &Suite, image: &Image) -> Result<()> {
     if suite.name == SUITE.name {
         siw::prepare(image).context("soft-iWARP cannot be prepared")?;

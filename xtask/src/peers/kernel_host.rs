@@ -52,12 +52,12 @@ fn setup(bench: &mut Bench) -> Result<()> {
     bench.start_target()
 }
 
-/// Bytes of the file that take room on the disk.
+/// Allocated bytes of the file.
 fn allocated(bench: &Bench) -> Result<u64> {
     Ok(fs::metadata(bench.file())?.blocks() * 512)
 }
 
-/// Deallocated blocks read as zero and give their room back.
+/// Deallocated blocks read as zero, and their space is freed.
 fn deallocate(bench: &mut Bench) -> Result<()> {
     bench.guest("fill")?;
     let full = allocated(bench)?;
@@ -71,11 +71,11 @@ fn deallocate(bench: &mut Bench) -> Result<()> {
     bench.guest("zero").map(drop)
 }
 
-/// A host that is not on the list is told so, and gets in once it is.
+/// A host that is not on the list is refused, and accepted once it is.
 fn allowed_hosts(bench: &mut Bench) -> Result<()> {
-    bench.configure("allowed-hosts = [\"nqn.2026-01.io.weft:friend\"]")?;
+    bench.configure("allowed-hosts = [\"nqn.2026-01.io.weft:allowed\"]")?;
     bench.reload_target()?;
-    let result = bench.guest("stranger").and_then(|_| bench.guest("friend"));
+    let result = bench.guest("refused_host").and_then(|_| bench.guest("allowed_host"));
     bench.configure("")?;
     bench.reload_target()?;
     result.map(drop)
@@ -115,7 +115,7 @@ fn namespaces_change(bench: &mut Bench) -> Result<()> {
     bench.reload_target()
 }
 
-/// The target dies under load and comes back: the host reconnects and nothing is lost.
+/// The target is killed under load and restarted: the host reconnects and nothing is lost.
 fn killed_under_load(bench: &mut Bench) -> Result<()> {
     bench.guest("start_load")?;
     for _ in 0..2 {
@@ -127,15 +127,15 @@ fn killed_under_load(bench: &mut Bench) -> Result<()> {
     bench.guest("end_load 120").map(drop)
 }
 
-/// A host that says nothing for longer than its keep-alive timeout loses its controller.
+/// A host that sends nothing for longer than its keep-alive timeout loses its controller.
 fn silent_host(bench: &mut Bench) -> Result<()> {
     bench.guest("silence")?;
     let target = bench.running()?;
     target.wait_for("keep-alive", Duration::from_secs(30))?;
-    bench.guest("voice").map(drop)
+    bench.guest("recovered").map(drop)
 }
 
-/// A target that nobody uses costs next to nothing.
+/// A target without requests uses almost no CPU time.
 fn idle(bench: &mut Bench) -> Result<()> {
     bench.guest("idle")?;
     let target = bench.running()?;

@@ -31,7 +31,7 @@ const STEPS: &[Step] = &[
 
 const MIB: u64 = 1 << 20;
 
-/// The namespace `nsid` of the guest's target, as the tools of `weft` name one.
+/// The URL of namespace `nsid` of the guest's target.
 fn url(bench: &Bench, nsid: u32) -> String {
     format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid={nsid}", bench.port)
 }
@@ -40,12 +40,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The check sum of what lies in the namespace's backing inside the guest.
+/// The checksum of the namespace's backing inside the guest.
 fn sum_inside(bench: &mut Bench, nsid: u32, offset: u64, length: u64) -> Result<String> {
     Ok(bench.guest(&format!("sum {nsid} {offset} {length}"))?.trim().to_owned())
 }
 
-/// The check sum of a file that both sides see.
+/// The checksum of a file in the shared folder.
 fn sum_of(bench: &mut Bench, name: &str) -> Result<String> {
     Ok(bench.guest(&format!("sum_of {name}"))?.trim().to_owned())
 }
@@ -60,17 +60,17 @@ fn discover(bench: &mut Bench) -> Result<()> {
 fn identify(bench: &mut Bench) -> Result<()> {
     let said = text(&bench.weft(&["identify", &url(bench, 1), "--output-format", "json"])?);
     let value: serde_json::Value = serde_json::from_str(&said)?;
-    ensure!(value.to_string().contains("Linux"), "the model number is Linux'");
+    ensure!(value.to_string().contains("Linux"), "the model number is not Linux'");
     Ok(())
 }
 
 fn list(bench: &mut Bench) -> Result<()> {
     let said = text(&bench.weft(&["list", &url(bench, 1)])?);
-    ensure!(said.contains("64"), "both namespaces have 64 MiB");
+    ensure!(said.contains("64"), "the namespaces do not have 64 MiB");
     Ok(())
 }
 
-/// Reads bytes that the guest has put there.
+/// Reads bytes that the guest has written.
 fn read(bench: &mut Bench) -> Result<()> {
     for (nsid, block_bytes) in [(1, 512), (2, 4096)] {
         bench.guest(&format!("put {nsid}"))?;
@@ -89,12 +89,12 @@ fn read(bench: &mut Bench) -> Result<()> {
             &back,
         ])?;
         let (put, read) = (fs::read(bench.folder.join("put.bin"))?, fs::read(&back)?);
-        ensure!(put == read, "namespace {nsid}: other bytes came back");
+        ensure!(put == read, "namespace {nsid}: read other bytes than were written");
     }
     Ok(())
 }
 
-/// Writes bytes and has the guest look at what lies there.
+/// Writes bytes and compares them inside the guest.
 fn write(bench: &mut Bench) -> Result<()> {
     for (nsid, block_bytes) in [(1, 512), (2, 4096)] {
         let data: Vec<u8> = (0..4 * MIB).map(|at| (at * 31 / 7 % 251) as u8).collect();
@@ -107,12 +107,12 @@ fn write(bench: &mut Bench) -> Result<()> {
         bench.weft(&["flush", &url])?;
         let inside = sum_inside(bench, nsid, 8 * MIB, 4 * MIB)?;
         let written = sum_of(bench, "write.bin")?;
-        ensure!(inside == written, "namespace {nsid}: other bytes lie there");
+        ensure!(inside == written, "namespace {nsid}: other bytes were stored");
     }
     Ok(())
 }
 
-/// Writes `bytes` at random places of a region of that size, and reads all of it back.
+/// Writes `bytes` at random positions of a region of that size, and reads all of it back.
 fn bench_verified(bench: &mut Bench, nsid: u32, bytes: &str, more: &[&str]) -> Result<()> {
     let url = url(bench, nsid);
     let mut arguments = vec!["bench", &url, "--rw", "randwrite", "--verify", "crc32c", "--quiet"];
@@ -126,7 +126,7 @@ fn bench_verified(bench: &mut Bench, nsid: u32, bytes: &str, more: &[&str]) -> R
     Ok(())
 }
 
-/// Sizes from 512 bytes to 1 MiB, depths from 1 to 128, each block with its check sum.
+/// Sizes from 512 bytes to 1 MiB and depths from 1 to 128, with a checksum in each block.
 fn verified(bench: &mut Bench) -> Result<()> {
     for bs in ["512", "4k", "64k", "256k", "1m"] {
         for depth in ["1", "16", "128"] {
@@ -156,7 +156,7 @@ fn queues(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// A byte that changes behind the host's back does not go unnoticed.
+/// A byte that changes on the target is detected.
 fn flipped_byte(bench: &mut Bench) -> Result<()> {
     let region = ["--bs", "4k", "--size", "1m", "--io-size", "1m", "--verify", "crc32c", "--quiet"];
     let url = url(bench, 1);
@@ -164,12 +164,12 @@ fn flipped_byte(bench: &mut Bench) -> Result<()> {
     bench.weft(&[&["bench", &url, "--rw", "read"], &region[..]].concat())?;
     bench.guest("flip 1 70000")?;
     let found = bench.weft(&[&["bench", &url, "--rw", "read"], &region[..]].concat());
-    ensure!(found.is_err(), "nobody noticed");
+    ensure!(found.is_err(), "the change was not detected");
     Ok(())
 }
 
-/// The kernel's target goes away under load and comes back: the host reconnects by itself and
-/// what it was asked to write is there.
+/// The kernel's target is removed under load and added again: the host reconnects, and all its
+/// writes are stored.
 fn port_goes_and_comes(bench: &mut Bench) -> Result<()> {
     let url = url(bench, 1);
     let mut command = bench.weft_command();
@@ -190,12 +190,11 @@ fn port_goes_and_comes(bench: &mut Bench) -> Result<()> {
         bail!("{status}:\n{}", load.output());
     }
     let controllers = created(bench)? - before;
-    ensure!(controllers >= 3, "{controllers} controllers: the host did not come again twice");
+    ensure!(controllers >= 3, "{controllers} controllers: the host did not reconnect twice");
     Ok(())
 }
 
-/// A study of a target that cannot be asked for its statistics ends with a report, and says of
-/// each remote cell that they are missing.
+/// A study of a target without statistics ends with a report, and marks each remote cell as such.
 fn studied(bench: &mut Bench) -> Result<()> {
     let url = url(bench, 2);
     let results = bench.folder.join("study");
@@ -220,11 +219,11 @@ fn studied(bench: &mut Bench) -> Result<()> {
             ensure!(!unknown, "{cell} has no target");
         } else {
             remote += 1;
-            ensure!(unknown && record["target"].is_null(), "{cell}: whose statistics are these?");
+            ensure!(unknown && record["target"].is_null(), "{cell}: statistics without a source");
         }
     }
     ensure!(remote > 0 && local == remote, "{local} cells are local and {remote} remote");
     let report = fs::read_to_string(results.join("report.html")).context("the report")?;
-    ensure!(report.contains("CPU is not known"), "the report does not say what is missing");
+    ensure!(report.contains("CPU is not known"), "the report does not mention the missing CPU use");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A `weft` that runs beside the guest.
+//! A `weft` process outside the guest.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Process {
     child: Child,
     log: PathBuf,
-    /// Where in the log this process began.
+    /// The offset in the log at which this process began.
     start: usize,
 }
 
@@ -27,21 +27,21 @@ impl Process {
         Ok(Self { child, log: log.to_owned(), start })
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     pub(crate) fn output(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(bytes.get(self.start..).unwrap_or_default()).into_owned()
     }
 
-    /// Waits until it has said `text`.
+    /// Waits until its output contains `text`.
     pub(crate) fn wait_for(&mut self, text: &str, time: Duration) -> Result<()> {
         let deadline = Instant::now() + time;
         while !self.output().contains(text) {
             if let Some(status) = self.child.try_wait()? {
-                bail!("weft ended ({status}) before it said `{text}`:\n{}", self.output());
+                bail!("weft ended ({status}) before it printed `{text}`:\n{}", self.output());
             }
             if Instant::now() > deadline {
-                bail!("weft has not said `{text}` in {time:?}:\n{}", self.output());
+                bail!("weft has not printed `{text}` in {time:?}:\n{}", self.output());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -68,17 +68,17 @@ impl Process {
         }
     }
 
-    /// Stops it as a user does, and holds it to a clean end.
+    /// Stops it as a user does; it must exit with 0.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         let status = self.wait(Duration::from_secs(20))?;
         if !status.success() {
-            bail!("weft was told to stop and ended with {status}:\n{}", self.output());
+            bail!("weft was stopped and ended with {status}:\n{}", self.output());
         }
         Ok(())
     }
 
-    /// The processor time that it has used, from `/proc`.
+    /// Its CPU time, from `/proc`.
     pub(crate) fn processor_time(&self) -> Result<Duration> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields = text.rsplit(')').next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! RDMA, inside the guest, where soft-RoCE makes any network device one for RDMA: Linux' host
-//! against weft's target, weft's host against Linux' target, and weft against itself.
+//! RDMA inside the guest over soft-RoCE: Linux' host with weft's target, weft's host with Linux'
+//! target, and weft with itself.
 
 use super::bench::Bench;
 use super::{Step, Suite, step};

@@ -1,8 +1,8 @@
-//! The conformance matrix (`docs/conformance.md`) and the tests that it names.
+//! Checks that the tests exist that the conformance matrix (`docs/conformance.md`) names.
 //!
 //! In every table with a column `Test` (or `Tests`), each name in backticks there is a test: a
-//! function (`module::name` or `name`), a step of the tests with real peers (`suite/step`), or
-//! a file of the repository.
+//! function (`module::name` or `name`), a step of the tests with real peers (`suite/step`), or a
+//! file of the repository.
 
 use super::source::Source;
 use anyhow::Result;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_are_read_from_their_column_of_every_table() {
+    fn names_are_read_from_the_column_of_every_table() {
         let text = "# Matrix\n| Feature | Test |\n|---|---|\n| `Connect` | `a::b`, `peers/x` |\n\n\
                     | What | Why |\n|---|---|\n| `not` | `this` |\n\n| Tests | State |\n|---|---|\n\
                     | `c` | `done` |\n";

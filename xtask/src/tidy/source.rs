@@ -1,7 +1,6 @@
-//! A Rust source file without its comments and strings, and where its tests and functions are.
+//! A Rust source file without comments and strings, and the positions of tests and functions.
 //!
-//! No parser: rules about words and sizes need to know what is code and which braces belong
-//! together, and nothing else.
+//! Not a parser: the rules need only words outside of comments and strings, and matching braces.
 
 use std::path::Path;
 
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_measured_by_their_code() {
+    fn functions_are_counted_by_lines_of_code() {
         let text = "trait T {\n    fn declared(&self) -> [u8; 4];\n}\nfn long(\n    f: fn(u8),\n) \
                     -> u8\n{\n    // why\n\n    f(1);\n    2\n}\n";
         let source = Source::parse(Path::new("a.rs"), text);
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_told_from_the_rest() {
+    fn tests_are_distinguished_from_other_code() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n";
         let source = Source::parse(Path::new("a.rs"), text);
         assert_eq!(source.is_test, [false, true, true, true, true, false]);

@@ -1,4 +1,4 @@
-//! Targets in processes of their own, for studies; over loopback within this one.
+//! Target processes for studies; over loopback a target within this process.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use weft_host::{QUEUE_SIZE_MAX, Transport, TransportId};
 use weft_lab::environment;
-use weft_lab::study::launch::{Launched, Launcher, Order};
+use weft_lab::study::launch::{Launcher, StartedTarget, TargetSpec};
 use weft_reactor::DriverKind;
 use weft_rpc::Address;
 use weft_target::config::identity;
@@ -23,13 +23,13 @@ use crate::within::TargetWithin;
 /// How long a target may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Starts this same program as a target; over loopback there is no other process.
+/// Starts this program as a target process; over loopback a target within this process.
 #[derive(Debug, Default)]
 pub(super) struct Children {
     started: AtomicU32,
 }
 
-/// A target that is stopped with this value, or with this process, whatever becomes of it.
+/// A target process that ends with this value, or with this process.
 #[derive(Debug)]
 struct TargetProcess {
     child: Child,
@@ -39,51 +39,51 @@ struct TargetProcess {
 }
 
 impl Launcher for Children {
-    fn launch(&self, order: &Order) -> Result<Box<dyn Launched>, String> {
+    fn launch(&self, spec: &TargetSpec) -> Result<Box<dyn StartedTarget>, String> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-study-{}-{number}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
-        if order.transport == Transport::Loopback {
-            return Ok(Box::new(TargetWithin::start(order)?.tell(socket)?));
+        if spec.transport == Transport::Loopback {
+            return Ok(Box::new(TargetWithin::start(spec)?.with_control(socket)?));
         }
         let program = std::env::current_exe()
-            .map_err(|error| format!("cannot find this program: {error}"))?;
+            .map_err(|error| format!("cannot determine the path of this program: {error}"))?;
         let nqn = identity::fresh_nqn();
-        let listen = listen(order.transport)?;
+        let listen = listen(spec.transport)?;
         let mut command = Command::new(program);
         command
             .args(["target", "--listen", &listen, "--output-format", "json"])
             .args(["--stop-with-stdin", "--nqn", &nqn])
             .args(["--queue-size", &QUEUE_SIZE_MAX.to_string()])
             .args(["--control", &format!("unix:{}", socket.display())])
-            .args(["--driver", driver_name(order.driver)]);
-        for device in &order.devices {
+            .args(["--driver", driver_name(spec.driver)]);
+        for device in &spec.devices {
             command.args(["--device", &device.to_string()]);
         }
-        if !order.cpus.is_empty() {
-            let cpus: Vec<String> = order.cpus.iter().map(ToString::to_string).collect();
+        if !spec.cpus.is_empty() {
+            let cpus: Vec<String> = spec.cpus.iter().map(ToString::to_string).collect();
             command.args(["--cpus", &cpus.join(",")]);
         }
-        if let Some(idle_poll) = order.idle_poll {
+        if let Some(idle_poll) = spec.idle_poll {
             command.args(["--idle-poll", &weft_backend::duration::exact(idle_poll)]);
         }
         command.env("WEFT_LOG", std::env::var("WEFT_LOG").unwrap_or_else(|_| "warn".to_owned()));
-        // Ctrl-C is for the study; it lets go of its targets in good order.
+        // Ctrl-C is handled by this process, which stops its targets cleanly.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = command.spawn().map_err(|error| format!("cannot start a target: {error}"))?;
-        // From here on the process is stopped if anything goes wrong.
+        // From here on the process is stopped on any error.
         let nowhere = TransportId::tcp("127.0.0.1", None).map_err(|error| error.to_string())?;
         let control = Address::Unix(socket.clone());
         let mut process = TargetProcess { child, address: nowhere, control, socket };
         let (traddr, port) = listening(&mut process.child)?;
         let id = TransportId::tcp(&traddr, Some(port)).map_err(|error| error.to_string())?;
         let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
-        process.address = TransportId { transport: order.transport, subnqn: Some(subnqn), ..id };
+        process.address = TransportId { transport: spec.transport, subnqn: Some(subnqn), ..id };
         Ok(Box::new(process))
     }
 }
 
-impl Launched for TargetProcess {
+impl StartedTarget for TargetProcess {
     fn address(&self) -> &TransportId {
         &self.address
     }
@@ -96,7 +96,7 @@ impl Launched for TargetProcess {
         match self.child.try_wait() {
             Ok(None) => None,
             Ok(Some(status)) => Some(format!("the target ended with {status}")),
-            Err(error) => Some(format!("the target cannot be watched: {error}")),
+            Err(error) => Some(format!("cannot wait for the target: {error}")),
         }
     }
 
@@ -123,17 +123,17 @@ impl Drop for TargetProcess {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-        // One that stopped well has removed it itself.
+        // A target that stopped cleanly has removed its socket.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
 
-/// Where a target is to listen. An RDMA device has no loopback of its own.
+/// The address on which a target listens. An RDMA device has no loopback address.
 fn listen(transport: Transport) -> Result<String, String> {
     if transport != Transport::Rdma {
         return Ok("tcp://127.0.0.1:0".to_owned());
     }
-    let address = environment::rdma_address().ok_or("there is no RDMA device with an address")?;
+    let address = environment::rdma_address().ok_or("no RDMA device has an IP address")?;
     Ok(format!("rdma://{}", SocketAddr::new(address, 0)))
 }
 
@@ -145,19 +145,19 @@ fn driver_name(driver: DriverKind) -> &'static str {
     }
 }
 
-/// Where the target says that it listens.
+/// The address that the target reports.
 fn listening(child: &mut Child) -> Result<(String, u16), String> {
     let stdout = child.stdout.take().ok_or("the target has no standard output")?;
     let mut line = String::new();
-    // One line of JSON; more than this is something else.
+    // One line of JSON, within a bound.
     BufReader::new(stdout.take(1 << 20))
         .read_line(&mut line)
         .map_err(|error| format!("cannot read from the target: {error}"))?;
-    // Without a line it has told its reasons on standard error.
+    // Without a line the reason is on standard error.
     let said: Value =
         serde_json::from_str(&line).map_err(|_| "the target did not start".to_owned())?;
     let address = said["ports"][0]["address"].as_str();
     let address = address.and_then(|text| text.parse::<std::net::SocketAddr>().ok());
-    let address = address.ok_or("the target did not say its address")?;
+    let address = address.ok_or("the target reported no address")?;
     Ok((address.ip().to_string(), address.port()))
 }

@@ -22,20 +22,20 @@ use crate::{
 /// Options of `weft study list`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// How to write the list.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
 
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
-    let means = super::means();
+    let capabilities = super::capabilities();
     let mut table = Table::new(&["NAME", "FROM", ">CELLS", ">HERE", ">TIME", ">QUICK", "TITLE"]);
     let mut all = Vec::new();
     for builtin in BUILTINS {
         let plan = super::plan_here(builtin.name)?;
         let mut quick = plan.clone();
         quick.quicken();
-        let expanded = |plan: &Plan| expand(plan, &means, &Configuration::new());
+        let expanded = |plan: &Plan| expand(plan, &capabilities, &Configuration::new());
         let (matrix, quick_matrix) = (expanded(&plan), expanded(&quick));
         let (whole, short) = (time(&plan.measure, &matrix), time(&quick.measure, &quick_matrix));
         let here = runnable(&matrix);
@@ -70,19 +70,19 @@ fn as_json(plan: &Plan, matrix: &Matrix, here: usize, whole: Duration, short: Du
     })
 }
 
-/// Cells that can run here.
+/// Number of cells that can run here.
 pub(super) fn runnable(matrix: &Matrix) -> usize {
     let runnable = matrix.steps().filter(|step| step.missing().is_none());
     runnable.map(|step| step.cells().count()).sum()
 }
 
-/// How long a study takes if every cell is measured as often as it is at least.
+/// The duration of a study with the least number of repeats.
 pub(super) fn time(measure: &Measure, matrix: &Matrix) -> Duration {
-    /// Connecting, disconnecting and what lies between.
+    /// Time to connect and disconnect for each cell.
     const BETWEEN: Duration = Duration::from_millis(100);
-    /// The link's probe, and the report.
+    /// Time of the link probe and the report.
     const AROUND: Duration = Duration::from_secs(4);
-    /// How long it takes to see that IOPS are steady, if they are.
+    /// Time until IOPS are known to be steady, if they are.
     const SETTLE: Duration = Duration::from_secs(6);
     let steps = matrix.steps().filter(|step: &&Step| step.missing().is_none()).count();
     let steps = u32::try_from(steps).unwrap_or(u32::MAX);
@@ -91,7 +91,7 @@ pub(super) fn time(measure: &Measure, matrix: &Matrix) -> Duration {
     if cells.is_zero() { cells } else { cells + AROUND }
 }
 
-/// A time for people who plan their day.
+/// A duration, rounded.
 pub(super) fn about(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

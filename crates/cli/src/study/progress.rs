@@ -1,4 +1,4 @@
-//! How a study goes, for whoever waits for it.
+//! Progress of a study on the terminal.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use weft_lab::{
     Progress,
     report::human,
     results::{Record, Status},
-    study::observe::{Observer, Position},
+    study::observe::{Position, StudyObserver},
 };
 
 use super::list::about;
 use crate::output::{self, LiveLine};
 
-/// A line that moves on a terminal; a line for each step where there is none.
+/// A status line on a terminal; otherwise one line for each step.
 #[derive(Debug)]
 pub(super) struct Shown {
     live: LiveLine,
@@ -26,7 +26,7 @@ impl Shown {
         Self { live: LiveLine::new(), terminal, quiet }
     }
 
-    /// Takes the moving line away.
+    /// Removes the status line.
     pub(super) fn clear(&mut self) {
         self.live.clear();
     }
@@ -39,7 +39,7 @@ impl Shown {
     }
 }
 
-impl Observer for Shown {
+impl StudyObserver for Shown {
     fn begins(&mut self, position: &Position, what: &str) {
         if !self.quiet {
             self.live.show(&format!("{} {what}", place(position)));
@@ -52,7 +52,7 @@ impl Observer for Shown {
         }
         let iops = human::count(progress.read_iops + progress.write_iops);
         let p99 = progress.p99_ns.map(|ns| format!(", p99 {}", human::time(ns as f64)));
-        // The cell's name comes last: it is what a narrow terminal may cut off.
+        // The cell's name comes last, since a narrow terminal cuts off the end.
         self.live.show(&format!(
             "cell {} of {}{}: {iops} IOPS{}: {what}",
             position.done + 1,
@@ -67,7 +67,7 @@ impl Observer for Shown {
             let place = format!("cell {} of {}", position.done, position.all);
             let (cell, repeat) = (&record.cell, record.repeat);
             let what = match &record.status {
-                // The moving line has shown it.
+                // The status line has shown it.
                 Status::Measured if self.terminal => continue,
                 Status::Measured => said(record),
                 Status::Skipped { reason } => format!("skipped: {reason}"),

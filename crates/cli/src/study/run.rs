@@ -14,11 +14,11 @@ use weft_lab::{
     random::split_mix,
     results::{self, Configuration, Environment, Store, Value, key},
     study::{
-        launch::Given,
-        matrix::{Means, expand},
+        deployment::DEVICE_BYTES,
+        launch::GivenTarget,
+        matrix::{Capabilities, expand},
         plan::{Kind, Plan, Run},
         runner::{self, Outcome, Settings},
-        scene::DEVICE_BYTES,
     },
 };
 
@@ -32,10 +32,10 @@ use crate::{
     signals,
 };
 
-/// Where results go that are not told where.
+/// Default parent directory of results.
 const RESULTS: &str = "weft-results";
 
-/// What a run that goes on takes over from the one that was stopped.
+/// Settings that a resumed run takes from the earlier one.
 const SET_BY_THE_FIRST_RUN: [&str; 11] = [
     "study",
     "out",
@@ -56,8 +56,8 @@ pub(super) struct Options {
     /// Name of a study, or a file: PLAN.toml.
     #[arg(value_name = "NAME|PLAN.toml", required_unless_present = "resume")]
     study: Option<String>,
-    /// Go on in a directory where an earlier run was stopped or failed: with the same plan and
-    /// seed, only what is missing is measured.
+    /// Resume the run in this directory, which was stopped or failed: with the same plan and seed,
+    /// only what is missing is measured.
     #[arg(long, value_name = "DIR", conflicts_with_all = SET_BY_THE_FIRST_RUN)]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -67,24 +67,24 @@ pub(super) struct Options {
 /// How a study is run.
 #[derive(Debug, Args)]
 pub(super) struct How {
-    /// A target to be studied, like nvme-tcp://HOST:4420/NQN?nsid=1; may be repeated. Without one
-    /// targets are started on loopback.
+    /// A target to be measured, like nvme-tcp://HOST:4420/NQN?nsid=1; may be repeated. By default
+    /// targets are started on this machine.
     #[arg(long, value_name = "URL", value_parser = target)]
     target: Vec<TransportId>,
-    /// Control address of each --target, in the same order, if it is weft's: then its CPU is known.
+    /// Control address of each --target, in the same order, for the CPU use of a weft target.
     #[arg(long, value_name = "URL", value_parser = control)]
     control: Vec<weft_rpc::Address>,
-    /// Device to be driven locally, and to be served by targets that are started here: memory,
-    /// null, a path, or any device such as memory:1GiB.
+    /// Device to be driven locally and served by started targets: memory, null, a path, or any
+    /// device specification such as memory:1GiB.
     #[arg(long, value_name = "DEVICE", value_parser = local)]
     local: Option<DeviceSpec>,
-    /// Time that each repeat of a cell counts.
+    /// Measured time of each repeat of a cell.
     #[arg(long, value_name = "TIME", value_parser = time)]
     runtime: Option<Duration>,
-    /// Time that it runs before that.
+    /// Time it runs before that.
     #[arg(long, alias = "ramp_time", value_name = "TIME", value_parser = time)]
     ramp_time: Option<Duration>,
-    /// How often each cell is measured.
+    /// Number of repeats of each cell.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
     /// Short cells, few repeats, fewer values of long axes, no waiting for steady state.
@@ -93,39 +93,39 @@ pub(super) struct How {
     /// Only cells with these values: KEY=VALUE,KEY=VALUE.
     #[arg(long, value_name = "VALUES", value_parser = only)]
     only: Option<Only>,
-    /// Seed of the order of cells and of everything random.
+    /// Seed of the order of cells and of all random numbers.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Where to write; a new directory under weft-results by default.
+    /// Directory of results; by default a new one under weft-results.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Which of the kernel's interfaces load and targets use.
+    /// Kernel interface for load and targets.
     #[arg(long, value_enum, default_value_t)]
     driver: Driver,
-    /// Fill the device given by --local before the first cell, until it is steady.
+    /// Precondition the device of --local before the first cell.
     #[arg(long)]
     precondition: bool,
-    /// How long to wait at most until it is steady.
+    /// Longest time of preconditioning.
     #[arg(long, value_name = "TIME", default_value = "30min", value_parser = time)]
     precondition_limit: Duration,
-    /// The data there may be destroyed: a device or target that was given, by its name.
+    /// Allow overwriting a given device or target, by its name.
     #[arg(long, value_name = "PATH|URL")]
     yes_destroy: Vec<String>,
-    /// Keep each repeat in fio's form as well.
+    /// Write fio's JSON for each repeat, too.
     #[arg(long)]
     fio_json: bool,
     /// Write no report.
     #[arg(long)]
     no_report: bool,
-    /// Say nothing while it runs.
+    /// Show no progress.
     #[arg(long)]
     quiet: bool,
-    /// How to say how it went.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
 }
 
-/// Values that cells must have; a type of its own, or clap would take it for several values.
+/// Values that cells must have; a type of its own, since clap would take several values.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Only(Configuration);
 
@@ -133,7 +133,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     match (&options.resume, &options.study) {
         (Some(directory), _) => resume(directory, &options.how),
         (None, Some(study)) => begin(study, &options.how),
-        (None, None) => Err(Failure::because("which study? `weft study list` shows them")),
+        (None, None) => Err(Failure::because("no study given: `weft study list` shows them")),
     }
 }
 
@@ -145,19 +145,19 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
     let elsewhere = !how.target.is_empty();
     let mut plan = if elsewhere { super::plan(study)? } else { super::plan_here(study)? };
     if plan.run.take().is_some_and(|run| run.quick) {
-        return Err(Failure::because("this plan is that of a run; go on with it by --resume DIR"));
+        return Err(Failure::because("this plan belongs to a run: use --resume DIR"));
     }
     how.amend(&mut plan)?;
     let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
     if directory.join(results::file::RECORDS).exists() {
         return Err(Failure::Because(format!(
-            "{} holds results already; go on there with --resume, or choose another --out",
+            "{} holds results already: use --resume to continue, or another --out",
             directory.display()
         )));
     }
-    let remake = how.remake(study, &plan);
+    let rerun_command = how.rerun_command(study, &plan);
     let environment = environment::this_machine();
-    Session { plan, how, directory, remake, environment }.run()
+    Session { plan, how, directory, rerun_command, environment }.run()
 }
 
 fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
@@ -166,14 +166,14 @@ fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
         .plan
         .parse()
         .map_err(|error| Failure::Because(format!("{}: {error}", directory.display())))?;
-    let remake = format!("weft study run --resume {}", directory.display());
-    // What was known of the machine and its link is what the records there were measured with.
+    let rerun_command = format!("weft study run --resume {}", directory.display());
+    // Machine and link are those of the earlier records.
     let environment = before.environment;
-    Session { plan, how, directory: directory.to_owned(), remake, environment }.run()
+    Session { plan, how, directory: directory.to_owned(), rerun_command, environment }.run()
 }
 
 impl How {
-    /// What was said on the command line, in the plan that lies beside the results.
+    /// Applies the options of the command line to the plan that is written beside the results.
     fn amend(&self, plan: &mut Plan) -> Result<(), Failure> {
         if self.quick {
             plan.quicken();
@@ -189,17 +189,17 @@ impl How {
             (measure.repeats, measure.repeats_max) = (repeats, repeats);
         }
         if measure.runtime.is_zero() {
-            return Err(Failure::because("a runtime of 0 measures nothing"));
+            return Err(Failure::because("--runtime must be greater than 0"));
         }
         if self.control.len() > self.target.len() {
-            return Err(Failure::because("there are more --control than --target"));
+            return Err(Failure::because("there are more --control than --target options"));
         }
         if self.target.len() > 1 {
             tell_apart(plan, self.target.len())?;
         }
         let fresh = || {
             let time = u64::try_from(time_of_day().as_nanos()).unwrap_or(0);
-            // Short enough to be typed, and within what TOML can say.
+            // Short enough to type, and within TOML's range.
             split_mix(time) >> 32
         };
         plan.run = Some(Run {
@@ -213,8 +213,8 @@ impl How {
         Ok(())
     }
 
-    /// The command that runs this study, but for the cells.
-    fn remake(&self, study: &str, plan: &Plan) -> String {
+    /// The command that runs this study, without a selection of cells.
+    fn rerun_command(&self, study: &str, plan: &Plan) -> String {
         let mut words = vec![format!("weft study run {study}")];
         if self.quick {
             words.push("--quick".to_owned());
@@ -232,22 +232,22 @@ impl How {
     }
 }
 
-/// A run from its beginning to its report.
+/// A run from start to report.
 struct Session<'a> {
     plan: Plan,
     how: &'a How,
     directory: PathBuf,
-    remake: String,
+    rerun_command: String,
     environment: Environment,
 }
 
 impl Session<'_> {
     fn run(mut self) -> Result<(), Failure> {
         let (local, given) = self.devices()?;
-        let means = means(&given);
+        let capabilities = capabilities(&given);
         let only = self.plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
         let precondition = self.how.precondition || self.plan.precondition && local.is_some();
-        if expand(&self.plan, &means, &only).steps().any(|step| step.missing().is_none()) {
+        if expand(&self.plan, &capabilities, &only).steps().any(|step| step.missing().is_none()) {
             let at_risk = destroy::at_risk(&self.plan, precondition, local.as_ref(), &given);
             destroy::allow("study", &at_risk, &self.how.yes_destroy)?;
         }
@@ -257,13 +257,13 @@ impl Session<'_> {
         self.complete_environment();
         let settings = Settings {
             plan: &self.plan,
-            means: &means,
+            capabilities: &capabilities,
             local,
             given,
             driver: self.how.driver.into(),
             precondition: precondition.then_some(self.how.precondition_limit),
             fio: self.how.fio_json,
-            remake: self.remake.clone(),
+            rerun_command: self.rerun_command.clone(),
             wall_ms: &wall_ms,
             environment: self.environment.clone(),
         };
@@ -275,8 +275,8 @@ impl Session<'_> {
         self.report(&outcome)
     }
 
-    /// The devices and targets of the plan's run.
-    fn devices(&self) -> Result<(Option<DeviceSpec>, Vec<Given>), Failure> {
+    /// The devices and targets of the run.
+    fn devices(&self) -> Result<(Option<DeviceSpec>, Vec<GivenTarget>), Failure> {
         let run = self.plan.run.clone().unwrap_or_default();
         let device = Some(run.local).filter(|text| !text.is_empty());
         let device = device.map(|text| local(&text)).transpose().map_err(Failure::Because)?;
@@ -285,7 +285,7 @@ impl Session<'_> {
         for text in &run.targets {
             let address = target(text).map_err(Failure::Because)?;
             let control = controls.next().map(|text| control(text)).transpose();
-            given.push(Given { address, control: control.map_err(Failure::Because)? });
+            given.push(GivenTarget { address, control: control.map_err(Failure::Because)? });
         }
         Ok((device, given))
     }
@@ -311,7 +311,7 @@ impl Session<'_> {
             html::write_report(&[&self.directory], &report)
                 .map(|()| Some(std::path::absolute(&report).unwrap_or(report)))
         };
-        // What the run came to is told even where there is no room for a report.
+        // The outcome is printed even if the report cannot be written.
         let (written, unwritten) = match written {
             Ok(written) => (written, None),
             Err(error) => (None, Some(Failure::because(error))),
@@ -327,10 +327,10 @@ impl Session<'_> {
                 "failed": outcome.failed,
                 "missing": outcome.missing,
                 "interrupted": outcome.interrupted,
-                "trouble": outcome.trouble,
+                "trouble": outcome.error,
             }))?,
         }
-        if outcome.interrupted || outcome.trouble.is_some() || !outcome.missing.is_empty() {
+        if outcome.interrupted || outcome.error.is_some() || !outcome.missing.is_empty() {
             self.complain(outcome);
             return Err(unwritten.unwrap_or(Failure::Told));
         }
@@ -344,7 +344,7 @@ impl Session<'_> {
         }
         let mut counts = vec![format!("{} measured", several(outcome.measured, "repeat"))];
         for (count, one, what) in [
-            (outcome.skipped, "cell", "cannot be run here"),
+            (outcome.skipped, "cell", "cannot run here"),
             (outcome.void, "repeat", "void"),
             (outcome.failed, "repeat", "failed"),
         ] {
@@ -361,11 +361,11 @@ impl Session<'_> {
     }
 
     fn complain(&self, outcome: &Outcome) {
-        if let Some(trouble) = &outcome.trouble {
-            output::complain(&format!("weft study: {trouble}"));
+        if let Some(error) = &outcome.error {
+            output::complain(&format!("weft study: {error}"));
         }
         if outcome.interrupted {
-            output::complain("weft study: it was stopped; what was measured is kept");
+            output::complain("weft study: stopped; the measured repeats are kept");
         }
         if !outcome.missing.is_empty() {
             let count = outcome.missing.len();
@@ -378,16 +378,16 @@ impl Session<'_> {
                 output::complain(&format!("  and {} more", outcome.missing.len() - 20));
             }
             let directory = self.directory.display();
-            output::complain(&format!("to go on: weft study run --resume {directory}"));
+            output::complain(&format!("to continue: weft study run --resume {directory}"));
         }
     }
 }
 
-/// Makes a plan one of several targets: each is a series of its own.
+/// Adds several targets to a plan, each as a series.
 fn tell_apart(plan: &mut Plan, targets: usize) -> Result<(), Failure> {
     match plan.kind {
         Kind::Interference if targets > 2 => {
-            Err(Failure::because("two tenants have one target or two, not more"))
+            Err(Failure::because("an interference study takes at most two targets"))
         }
         Kind::Interference | Kind::Link => Ok(()),
         Kind::Matrix | Kind::Saturation => {
@@ -399,18 +399,22 @@ fn tell_apart(plan: &mut Plan, targets: usize) -> Result<(), Failure> {
     }
 }
 
-/// What there is to run a study with, targets that were given included.
-fn means(given: &[Given]) -> Means {
-    let elsewhere = |given: &Given| {
+/// What is available for a study with these given targets.
+fn capabilities(given: &[GivenTarget]) -> Capabilities {
+    let elsewhere = |given: &GivenTarget| {
         !given.address.traddr.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
             && given.address.traddr != "localhost"
     };
-    Means { targets: names(given), target_elsewhere: given.iter().any(elsewhere), ..super::means() }
+    Capabilities {
+        targets: names(given),
+        target_elsewhere: given.iter().any(elsewhere),
+        ..super::capabilities()
+    }
 }
 
-/// A name for each target: where it is, and the whole address if that is not enough.
-fn names(given: &[Given]) -> Vec<String> {
-    let place = |given: &Given| {
+/// A name for each target: its host, or its whole address if several are on that host.
+fn names(given: &[GivenTarget]) -> Vec<String> {
+    let place = |given: &GivenTarget| {
         let address = &given.address;
         match address.trsvcid {
             Some(port) => format!("{}:{port}", address.traddr),
@@ -419,13 +423,13 @@ fn names(given: &[Given]) -> Vec<String> {
     };
     let places: Vec<String> = given.iter().map(place).collect();
     let alone = |name: &String| places.iter().filter(|other| *other == name).count() == 1;
-    let name = |(given, place): (&Given, &String)| {
+    let name = |(given, place): (&GivenTarget, &String)| {
         if alone(place) { place.clone() } else { given.address.to_string() }
     };
     given.iter().zip(&places).map(name).collect()
 }
 
-/// How this program was called, wherever it lies.
+/// The command line, with the program's name only.
 fn command_line() -> Vec<String> {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut()
@@ -445,7 +449,7 @@ fn wall_ms() -> u64 {
     u64::try_from(time_of_day().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A directory that is not there yet.
+/// A directory that does not exist yet.
 fn fresh_directory(name: &str) -> PathBuf {
     let under = Path::new(RESULTS);
     let numbered = (2u32..).map(|number| under.join(format!("{name}-{number}")));
@@ -456,10 +460,10 @@ fn fresh_directory(name: &str) -> PathBuf {
 fn target(text: &str) -> Result<TransportId, String> {
     match text.parse::<Place>()? {
         Place::Remote(id) if id.is_discovery() => {
-            Err(format!("{text} names no subsystem (try nvme-tcp://HOST:4420/NQN)"))
+            Err(format!("{text} names no subsystem (example: nvme-tcp://HOST:4420/NQN)"))
         }
         Place::Remote(id) => Ok(*id),
-        Place::Local(_) => Err(format!("{text} is a device of this machine: --local {text}")),
+        Place::Local(_) => Err(format!("{text} is a local device: use --local {text}")),
     }
 }
 
@@ -474,7 +478,7 @@ fn local(text: &str) -> Result<DeviceSpec, String> {
         "null" => Ok(DeviceSpec::Null { bytes: DEVICE_BYTES, block_bytes }),
         text => match text.parse::<Place>()? {
             Place::Local(spec) => Ok(spec),
-            Place::Remote(_) => Err(format!("{text} is not on this machine: --target {text}")),
+            Place::Remote(_) => Err(format!("{text} is a remote address: use --target {text}")),
         },
     }
 }
@@ -483,7 +487,7 @@ fn only(text: &str) -> Result<Only, String> {
     let mut values = Configuration::new();
     for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
         let (key, value) =
-            pair.split_once('=').ok_or_else(|| format!("{pair:?} is not KEY=VALUE"))?;
+            pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form KEY=VALUE"))?;
         let (key, value) = (key.trim(), value.trim());
         let size =
             key.ends_with("_bytes").then(|| weft_backend::bytes::parse(value).ok()).flatten();
@@ -502,7 +506,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_named_by_their_values() {
+    fn cells_are_selected_by_values() {
         let Only(values) = only("block_bytes=4k, depth=16,transport=tcp").expect("values");
         assert_eq!(values["block_bytes"], Value::Integer(4096));
         assert_eq!(values["depth"], Value::Integer(16));
@@ -511,18 +515,18 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_targets_are_told_apart() {
+    fn devices_and_targets_are_distinguished() {
         assert_eq!(local("memory").expect("a device").to_string(), "memory:256MiB");
         assert_eq!(local("null:1TiB").expect("a device").to_string(), "null:1TiB");
         let url = "nvme-tcp://192.0.2.1:4420/nqn.2014-08.org.x:y?nsid=2";
         assert_eq!(target(url).expect("a target").nsid, Some(2));
         assert!(local(url).is_err_and(|error| error.contains("--target")));
         assert!(target("memory:1GiB").is_err_and(|error| error.contains("--local")));
-        let given = |url: &str| Given { address: target(url).expect(url), control: None };
-        assert!(means(&[given(url)]).target_elsewhere);
-        let here = means(&[given("nvme-tcp://127.0.0.1:4420/nqn.2014-08.org.x:y")]);
+        let given = |url: &str| GivenTarget { address: target(url).expect(url), control: None };
+        assert!(capabilities(&[given(url)]).target_elsewhere);
+        let here = capabilities(&[given("nvme-tcp://127.0.0.1:4420/nqn.2014-08.org.x:y")]);
         assert!(here.targets == ["127.0.0.1:4420"] && !here.target_elsewhere);
-        assert!(means(&[]).targets.is_empty());
+        assert!(capabilities(&[]).targets.is_empty());
         let two =
             [given("nvme-tcp://192.0.2.1:4420/nqn.x"), given("nvme-tcp://192.0.2.1:4421/nqn.x")];
         assert_eq!(names(&two), ["192.0.2.1:4420", "192.0.2.1:4421"]);

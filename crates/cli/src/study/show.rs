@@ -20,19 +20,19 @@ pub(super) struct Options {
     /// Name of a study, or a file: PLAN.toml.
     #[arg(value_name = "NAME|PLAN.toml")]
     study: String,
-    /// The plan itself, to begin one of your own with.
+    /// Print the plan, as a template for your own.
     #[arg(long)]
     toml: bool,
-    /// Every cell.
+    /// List every cell.
     #[arg(long, conflicts_with = "toml")]
     cells: bool,
-    /// What a quick run does.
+    /// Show a quick run.
     #[arg(long)]
     quick: bool,
 }
 
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
-    // What is to be edited is the plan, not what becomes of it here.
+    // The printed plan is the original, without the changes for this machine.
     let mut plan =
         if options.toml { super::plan(&options.study)? } else { super::plan_here(&options.study)? };
     if options.quick {
@@ -41,12 +41,12 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     if options.toml {
         return output::print(&plan.to_text().map_err(Failure::because)?);
     }
-    let matrix = expand(&plan, &super::means(), &Configuration::new());
+    let matrix = expand(&plan, &super::capabilities(), &Configuration::new());
     let mut text = described(&plan, &matrix);
     if options.cells {
         text += "\nCells\n";
         for cell in matrix.steps().flat_map(Step::cells) {
-            let missing = cell.missing.as_ref().map(|why| format!("  (not here: {why})"));
+            let missing = cell.missing.as_ref().map(|why| format!("  (cannot run here: {why})"));
             text += &format!("  {}{}\n", cell.id, missing.unwrap_or_default());
         }
     }
@@ -92,7 +92,7 @@ fn described(plan: &Plan, matrix: &Matrix) -> String {
         }
     }
     for (reason, count) in reasons {
-        let _ = writeln!(text, "Not here  {count}: {reason}");
+        let _ = writeln!(text, "Skipped   {count}: {reason}");
     }
     for plot in &plan.plots {
         let figure =

@@ -1,4 +1,4 @@
-//! What a study found, in the terminal; the report says more.
+//! A summary of results for the terminal.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use weft_lab::{
 
 use crate::table::Table;
 
-/// Longer tables are for the report.
+/// Longer tables are left to the report.
 const ROWS_MAX: usize = 64;
 
-/// A row for each cell, if they are not too many.
+/// A row for each cell, unless there are too many.
 pub(super) fn table(results: &Results) -> Option<String> {
     let mut cells: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
     for record in results.records.iter().filter(|record| record.is_measured()) {
@@ -55,7 +55,7 @@ fn row(cell: &str, records: &[&Record]) -> Vec<String> {
         records.iter().flat_map(|record| record.marks.iter().copied()).collect();
     marks.sort_unstable();
     marks.dedup();
-    // What is true of every cell is said once, by the report.
+    // Marks of every cell are left to the report.
     let silent = [Mark::Loopback, Mark::NotAwaited];
     let marks: Vec<&str> =
         marks.iter().filter(|mark| !silent.contains(mark)).map(|mark| short(*mark)).collect();
@@ -77,12 +77,12 @@ const fn short(mark: Mark) -> &'static str {
     match mark {
         Mark::SharedCores => "shared cores",
         Mark::LoadLimited => "load-limited",
-        Mark::NotSettled => "not settled",
-        Mark::NotAwaited => "not awaited",
-        Mark::GeneratorFull => "generator full",
+        Mark::NotSettled => "not steady",
+        Mark::NotAwaited => "steadiness unchecked",
+        Mark::GeneratorFull => "generator saturated",
         Mark::OpenLoop => "open loop",
-        Mark::BackgroundShort => "background short",
+        Mark::BackgroundShort => "background too slow",
         Mark::Loopback => "loopback",
-        Mark::TargetUnknown => "target unknown",
+        Mark::TargetUnknown => "target CPU unknown",
     }
 }

@@ -17,7 +17,7 @@ fn client(target: &Target) -> Client {
 }
 
 #[test]
-fn a_target_says_what_it_served_and_what_it_used() {
+fn statistics_report_requests_and_cpu_use() {
     for driver in DRIVERS {
         let folder = Folder::new("control");
         let control = format!("unix:{}", folder.path("control").display());
@@ -40,7 +40,7 @@ fn a_target_says_what_it_served_and_what_it_used() {
 }
 
 #[test]
-fn a_reload_is_answered_when_it_is_done() {
+fn a_reload_is_answered_when_it_is_complete() {
     let folder = Folder::new("control-reload");
     let file = folder.path("target.toml");
     let write = |devices: &[&str]| {
@@ -61,17 +61,17 @@ fn a_reload_is_answered_when_it_is_done() {
     write(&["memory:1MiB", "null:1GiB"]);
     client.call::<Reload>(&()).expect("a reload");
     let groups = client.call::<GetStatistics>(&()).expect("statistics").groups;
-    assert_eq!(groups[0].served.len(), 2, "answered only when it is served");
+    assert_eq!(groups[0].served.len(), 2, "the reply follows the change");
     std::fs::write(&file, "nonsense").expect("a file");
     let fault = client.call::<Reload>(&()).expect_err("no configuration");
-    assert!(matches!(fault, CallError::Fault(_)), "{fault}");
+    assert!(matches!(fault, CallError::Error(_)), "{fault}");
     let groups = client.call::<GetStatistics>(&()).expect("statistics").groups;
-    assert_eq!(groups[0].served.len(), 2, "it goes on as before");
+    assert_eq!(groups[0].served.len(), 2, "the configuration is unchanged");
     target.stop();
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_told() {
+fn an_unusable_address_is_reported() {
     for bad in ["tcp://192.0.2.1:1", "unix:/nonexistent/control"] {
         let words =
             ["target", "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0", "--control", bad];

@@ -1,4 +1,4 @@
-//! Studies that something goes wrong in.
+//! Studies during which an error occurs.
 
 use std::{collections::BTreeSet, fs, process::Stdio};
 
@@ -8,7 +8,7 @@ use crate::study::{Running, SHORT, lines, plan, records};
 use crate::weft::{Folder, Target, command, text, weft};
 
 #[test]
-fn a_tenant_beside_whom_somebody_else_was_served_is_void() {
+fn a_tenant_on_a_target_that_others_use_is_void() {
     let folder = Folder::new("void");
     let body = "kind = \"interference\"\n[axes]\nforeground = [\"l-app\"]\nload_percent = [50]\n\
                 [interference]\nshared = \"target\"\nbackground = { depth = 4 }\n\
@@ -44,7 +44,7 @@ fn a_tenant_beside_whom_somebody_else_was_served_is_void() {
 }
 
 #[test]
-fn a_full_disk_loses_nothing_that_was_measured() {
+fn a_full_disk_loses_no_measured_repeat() {
     let folder = Folder::new("full");
     let body = "[axes]\ntransport = [\"local\"]\ndepth = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, \
                 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]\n";
@@ -52,7 +52,7 @@ fn a_full_disk_loses_nothing_that_was_measured() {
     let small = folder.path("small");
     fs::create_dir(&small).expect("a folder");
     let out = folder.path("out");
-    // A disk of its own, for this process alone; what is on it is copied before it is gone.
+    // A file system for this process alone; its files are copied before it is unmounted.
     let script = "mount -t tmpfs -o size=32k none \"$1\" || exit 99; at=$1; out=$2; shift 2; \
                   \"$@\" --out \"$at/out\"; code=$?; cp -r \"$at/out\" \"$out\"; exit $code";
     let weft_itself = command("epoll");
@@ -75,12 +75,12 @@ fn a_full_disk_loses_nothing_that_was_measured() {
 
     let again = ["study", "run", "--resume", text(&out), "--no-report", "-o", "json"];
     assert_eq!(weft("epoll", again).json()["measured"], 24);
-    assert_eq!(lines(&out), 24, "nothing is measured twice, and a cut line is gone");
+    assert_eq!(lines(&out), 24, "nothing is measured twice, and an incomplete line is removed");
     let loaded = results::load(&out).expect("results");
     let cells: BTreeSet<_> = loaded.records.iter().map(|record| &record.cell).collect();
     assert_eq!(cells.len(), 24);
     for record in &kept {
         let same = loaded.records.iter().find(|other| other.cell == record.cell);
-        assert_eq!(same.map(Record::iops), Some(record.iops()), "what was there is as it was");
+        assert_eq!(same.map(Record::iops), Some(record.iops()), "earlier records are unchanged");
     }
 }

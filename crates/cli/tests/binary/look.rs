@@ -1,4 +1,4 @@
-//! Measuring without a target of one's own.
+//! Measurements without a separate target.
 
 use crate::weft::{DRIVERS, Folder, text, weft};
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn local_devices_are_driven_on_both_drivers() {
 }
 
 #[test]
-fn a_rate_is_kept_and_the_report_goes_to_a_file() {
+fn a_rate_is_kept_and_the_report_is_written_to_a_file() {
     let folder = Folder::new("rate");
     let path = folder.path("report.json");
     let words = [
@@ -40,11 +40,11 @@ fn a_rate_is_kept_and_the_report_goes_to_a_file() {
         "poisson",
     ];
     let human = weft("epoll", words).text();
-    assert!(human.contains("rate-iops=1000 (poisson, latency from the intended"), "{human}");
+    assert!(human.contains("rate-iops=1000 (poisson, latency from the due"), "{human}");
     let written = std::fs::read_to_string(&path).expect("the report");
     let report: Value = serde_json::from_str(&written).expect("JSON");
     let iops = report["jobs"][0]["read"]["iops"].as_f64().expect("a number");
-    // 200 requests of a Poisson process: a rate four deviations away is not an accident.
+    // 200 requests of a Poisson process: the rate stays within four standard deviations.
     assert!(iops < 1_300.0, "{iops}");
 }
 

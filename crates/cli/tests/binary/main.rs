@@ -1,4 +1,4 @@
-//! The binary as its users have it.
+//! Tests of the binary.
 
 mod control;
 mod faults;

@@ -1,4 +1,4 @@
-//! A target and the host's verbs, over loopback, on both drivers.
+//! A target and the host's subcommands over loopback, with both drivers.
 
 use std::{process::Stdio, time::Duration};
 
@@ -6,7 +6,7 @@ use crate::weft::{DRIVERS, Folder, NQN, Target, command, pattern, text, weft, we
 use rustix::process::Signal;
 
 #[test]
-fn a_target_is_found_described_written_read_and_stopped() {
+fn a_target_is_discovered_identified_written_read_and_stopped() {
     for driver in DRIVERS {
         let target = Target::start(driver, &["--memory", "8MiB", "--null", "1GiB,block=512"]);
         let port = target.port(0).to_string();
@@ -37,7 +37,7 @@ fn a_target_is_found_described_written_read_and_stopped() {
         assert!(namespace["uuid"].is_string());
         let bare = url.split('?').next().expect("a URL");
         let same = weft(driver, ["identify", bare, "--nsid", "2", "-o", "json"]).json();
-        assert_eq!(same, namespace, "which namespace says that it is one");
+        assert_eq!(same, namespace, "--nsid selects the namespace");
         let human = weft(driver, ["identify", "ctrl", &url]).text();
         assert!(human.contains("mdts       : 8  (1 MiB)"), "{human}");
 
@@ -65,7 +65,7 @@ fn a_target_is_found_described_written_read_and_stopped() {
 }
 
 #[test]
-fn a_target_stops_on_sigint_and_with_its_parent() {
+fn a_target_stops_on_sigint_and_at_the_end_of_stdin() {
     let target = Target::start("epoll", &["--memory", "1MiB"]);
     target.signal(Signal::INT);
     assert_eq!(target.wait(), Some(0));
@@ -97,7 +97,7 @@ fn load_is_measured_over_the_network() {
 }
 
 #[test]
-fn load_is_measured_within_one_process() {
+fn load_is_measured_over_loopback() {
     for driver in DRIVERS {
         let load = ["bench", "memory:16MiB", "--loopback", "--driver", driver, "--numjobs", "2"];
         let check = ["--rw", "randwrite", "--verify", "crc32c", "--bs", "16k", "--size", "4MiB"];
@@ -107,7 +107,7 @@ fn load_is_measured_within_one_process() {
 }
 
 #[test]
-fn a_byte_that_flips_behind_the_target_is_found() {
+fn a_byte_flipped_on_the_target_is_detected() {
     use std::os::unix::fs::FileExt;
     let folder = Folder::new("flip");
     let path = folder.path("disk.img");
@@ -133,7 +133,7 @@ fn a_byte_that_flips_behind_the_target_is_found() {
 }
 
 #[test]
-fn what_survives_keeps_its_identity_and_its_data() {
+fn persistent_devices_keep_identity_and_data() {
     let folder = Folder::new("identity");
     let spec = format!("{},size=1MiB", text(&folder.path("disk.img")));
     let start = || Target::start("uring", &["--memory", "1MiB", "--file", &spec]);
@@ -149,16 +149,16 @@ fn what_survives_keeps_its_identity_and_its_data() {
     first.stop();
     let second = start();
     let after = (identity(&second, 1), identity(&second, 2));
-    assert_ne!(before.0, after.0, "memory is another namespace");
-    assert_eq!(before.1, after.1, "a file is the same one");
+    assert_ne!(before.0, after.0, "memory is a new namespace");
+    assert_eq!(before.1, after.1, "a file is the same namespace");
     let read = second.weft("read", 2, &["--block-count", "1"]);
     assert!(read.stdout == data);
     second.stop();
 }
 
-/// Two processes that write to one file would undo each other's work.
+/// Two processes that write to one file would overwrite each other's data.
 #[test]
-fn a_file_has_one_process_unless_they_share_it() {
+fn a_file_belongs_to_one_process_unless_shared() {
     let folder = Folder::new("shared");
     let file = text(&folder.path("disk.img")).to_owned();
     let create = format!("{file},size=1MiB");
@@ -179,7 +179,7 @@ fn a_file_has_one_process_unless_they_share_it() {
 }
 
 #[test]
-fn ports_hosts_and_advertised_addresses_are_kept() {
+fn ports_allowed_hosts_and_advertised_addresses_are_applied() {
     let host = "nqn.2024-01.io.example:host";
     let target = Target::start(
         "epoll",
@@ -219,7 +219,7 @@ fn ports_hosts_and_advertised_addresses_are_kept() {
 }
 
 #[test]
-fn a_file_is_served_and_read_again_on_sighup() {
+fn a_configuration_is_reloaded_on_sighup() {
     let folder = Folder::new("reload");
     let config = |namespaces: &str| {
         format!(
@@ -249,8 +249,8 @@ fn a_file_is_served_and_read_again_on_sighup() {
 }
 
 #[test]
-fn sighup_changes_nothing_that_was_not_changed() {
-    // Named by nobody, on a port of the kernel's choice: what a program that starts a target has.
+fn sighup_keeps_what_was_not_changed() {
+    // Without an NQN, on a port that the kernel chooses: as programs start a target.
     let mut command = command("epoll");
     command.args(["target", "--output-format", "json", "--stop-with-stdin"]);
     command.args(["--listen", "tcp://127.0.0.1:0", "--memory", "1MiB"]);
@@ -267,7 +267,7 @@ fn sighup_changes_nothing_that_was_not_changed() {
 }
 
 #[test]
-fn what_nvmetcli_saved_is_served() {
+fn a_configuration_of_nvmetcli_is_served() {
     let folder = Folder::new("nvmetcli");
     let disk = folder.write("disk.img", vec![0; 1 << 20]);
     let json = format!(
@@ -293,28 +293,28 @@ fn what_nvmetcli_saved_is_served() {
 }
 
 #[test]
-fn what_is_wrong_is_one_sentence() {
+fn errors_are_one_sentence() {
     let target = Target::start("epoll", &["--memory", "1MiB", "--memory", "1MiB"]);
     let port = target.port(0).to_string();
     let here = ["-a", "127.0.0.1", "-s", &port];
     let fault = |words: &[&str]| weft("epoll", words).fault();
     for (words, part) in [
         ([&["identify"], &here[..], &["-n", "nqn.2024-01.io.example:other"]].concat(), "Connect"),
+        ([&["identify", "ns"], &here[..], &["-n", NQN]].concat(), "there are 1, 2: select one"),
         (
-            [&["identify", "ns"], &here[..], &["-n", NQN]].concat(),
-            "which namespace? There are 1, 2",
+            [&["identify", "ns", "--nsid", "9"], &here[..], &["-n", NQN]].concat(),
+            "namespace 9 does not exist",
         ),
-        ([&["identify", "ns", "--nsid", "9"], &here[..], &["-n", NQN]].concat(), "no namespace 9"),
-        ([&["identify"], &here[..]].concat(), "no subsystem is named"),
+        ([&["identify"], &here[..]].concat(), "no subsystem given"),
         (vec!["read", "-a", "no.such.host.invalid", "-n", NQN], "no.such.host.invalid"),
         (vec!["flush"], "no address"),
-        (vec!["list", "memory:1GiB"], "not across the network"),
+        (vec!["list", "memory:1GiB"], "local device"),
         (vec!["bench", "memory:1GiB", "--bs", "1000"], "device's block of 4096"),
         (vec!["bench", "file:/no/such/file"], "/no/such/file"),
         (vec!["bench", "nvme-tcp://127.0.0.1:1/nqn.x", "--loopback"], "give a device"),
         (vec!["bench", "nvme-loopback://127.0.0.1:1/nqn.x"], "refused"),
         (vec!["target", "--null", "1GiB", "--listen", "loopback://127.0.0.1"], "nobody but this"),
-        (vec!["log", "smartest", "-a", "127.0.0.1", "-n", NQN], "no log page"),
+        (vec!["log", "smartest", "-a", "127.0.0.1", "-n", NQN], "is not a log page"),
         (vec!["floor", "--cpus", "0"], "takes two"),
         (vec!["target", "--file", "/no/such/file"], "/no/such/file"),
     ] {
@@ -334,12 +334,12 @@ fn what_is_wrong_is_one_sentence() {
         assert!(read.fault().contains("beyond"), "{}", read.stderr);
     }
     let odd = weft_with_stdin("epoll", &["write", &target.url(1)], &[1; 5000]);
-    assert!(odd.fault().contains("no whole blocks"), "{}", odd.stderr);
+    assert!(odd.fault().contains("not a multiple of the block size"), "{}", odd.stderr);
     target.stop();
 }
 
 #[test]
-fn the_commands_of_the_readme_work() {
+fn the_commands_of_the_readme_run() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
     let commands: Vec<&str> = readme
@@ -353,7 +353,7 @@ fn the_commands_of_the_readme_work() {
     let (nqn, port) = (NQN.to_owned(), format!("127.0.0.1:{}", target.port(0)));
     let mut done = Vec::new();
     for command in commands {
-        // Its output may go to a file, and a measurement need not last so long here.
+        // Redirections are dropped, and a measurement may be short.
         let command = command.split(" > ").next().unwrap_or(command);
         let command = command.replace("--runtime 10", "--runtime 200ms");
         let command = command.replace("/NQN", &format!("/{nqn}")).replace("127.0.0.1:4420", &port);
@@ -365,7 +365,7 @@ fn the_commands_of_the_readme_work() {
                 assert_eq!(ran.code, Some(0), "{command}: {}", ran.stderr);
                 done.push(verb.to_owned());
             }
-            // The rest would take long, or a device that is not here: the verb is there.
+            // The rest takes long, or needs a device that is not here: its --help has to succeed.
             Some(verb) => assert_eq!(weft("epoll", [verb, "--help"]).code, Some(0), "{command}"),
             None => {
                 let verb = command.split_once(" -- ").map_or("", |(_, verb)| verb);
@@ -382,11 +382,11 @@ fn the_commands_of_the_readme_work() {
     let metadata = metadata.expect("the workspace").stdout;
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).expect("JSON");
     let what_runs = metadata["workspace_default_members"].as_array().expect("members");
-    assert_eq!(what_runs.len(), 1, "`cargo run` has to know which binary is meant");
+    assert_eq!(what_runs.len(), 1, "`cargo run` needs one default binary");
 }
 
 #[test]
-fn the_log_tells_normal_life_from_trouble() {
+fn the_log_distinguishes_normal_events_from_errors() {
     for driver in DRIVERS {
         let device = "fault:operation=write,effect=no-space:memory:1MiB";
         let words = ["--listen", "tcp://[::]:0", "--device", device];
@@ -420,7 +420,7 @@ fn the_log_tells_normal_life_from_trouble() {
 }
 
 #[test]
-fn wrong_words_are_told_with_a_usage() {
+fn invalid_arguments_are_reported_with_a_usage() {
     for words in [&["no-such-verb"][..], &["bench", "--no-such-option"], &["bench", "--rw", "trim"]]
     {
         let ran = weft("epoll", words);
@@ -432,7 +432,7 @@ fn wrong_words_are_told_with_a_usage() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_closes_the_output_is_not_an_error() {
     let target = Target::start("epoll", &["--memory", "16MiB"]);
     let url = target.url(1);
     let mut child = crate::weft::command("epoll")
@@ -449,7 +449,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn bench_is_stopped_by_ctrl_c_and_still_reports() {
+fn ctrl_c_ends_bench_with_a_report() {
     let mut child = crate::weft::command("epoll");
     let child = child
         .args(["bench", "null:1GiB", "--runtime", "60min", "-o", "json", "--polling", "sleep"])

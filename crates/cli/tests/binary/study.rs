@@ -1,4 +1,4 @@
-//! Studies, with targets that they start themselves and with targets that are there already.
+//! Studies with targets that they start, and with given targets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ pub(crate) fn plan(folder: &Folder, body: &str) -> PathBuf {
     path
 }
 
-/// Times that say nothing about the machine but let every cell see requests.
+/// Times that are too short for meaningful results but let every cell complete requests.
 pub(crate) const SHORT: [&str; 6] = ["--runtime", "60ms", "--ramp-time", "20ms", "--repeats", "1"];
 
 pub(crate) fn records(directory: &Path) -> Vec<Record> {
@@ -36,7 +36,7 @@ pub(crate) fn lines(directory: &Path) -> usize {
     text.lines().count()
 }
 
-/// The target served what the host asked for, and nothing else.
+/// The target served exactly the requests of the host.
 fn assert_served(record: &Record) {
     let value = |name: &str| record.values.get(name).copied();
     assert!(value(number::REQUESTS_ALL) > Some(0.0), "{}", record.cell);
@@ -44,7 +44,7 @@ fn assert_served(record: &Record) {
 }
 
 #[test]
-fn a_first_look_measures_both_and_ends_with_a_report() {
+fn a_first_look_measures_local_and_remote_and_writes_a_report() {
     for driver in DRIVERS {
         let folder = Folder::new(&format!("first-look-{driver}"));
         let out = folder.path("out");
@@ -82,7 +82,7 @@ fn a_first_look_measures_both_and_ends_with_a_report() {
 }
 
 #[test]
-fn local_and_remote_of_a_point_stand_together_and_the_seed_decides_the_order() {
+fn local_and_remote_are_adjacent_and_the_seed_decides_the_order() {
     let folder = Folder::new("order");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 2, 4, 8]\n");
     let order = |name: &str, seed: &str| {
@@ -102,7 +102,7 @@ fn local_and_remote_of_a_point_stand_together_and_the_seed_decides_the_order() {
 }
 
 #[test]
-fn tenants_share_what_they_are_to_share_and_the_invariant_holds() {
+fn tenants_share_only_what_is_configured() {
     let folder = Folder::new("tenants");
     for shared in ["host", "target"] {
         let body = format!(
@@ -136,7 +136,7 @@ fn tenants_share_what_they_are_to_share_and_the_invariant_holds() {
             let percent = foreground.configuration["load_percent"].as_number().expect("a load");
             assert!((share * 100.0 - percent).abs() < 1e-6);
             let direction = background.read.as_ref().expect("reads");
-            assert!(direction.completion.is_some(), "both times are kept of an open loop");
+            assert!(direction.completion.is_some(), "an open loop has both latencies");
         }
         let few = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 3);
         assert_eq!(of(Role::Foreground).all(|record| record.has(Mark::SharedCores)), few);
@@ -144,7 +144,7 @@ fn tenants_share_what_they_are_to_share_and_the_invariant_holds() {
 }
 
 #[test]
-fn a_known_delay_is_found_across_the_network() {
+fn a_known_delay_is_measured_over_the_network() {
     let folder = Folder::new("self-check");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\n[fixed]\ndepth = 1\n");
     let percentiles = |name: &str, device: &str| {
@@ -166,14 +166,14 @@ fn a_known_delay_is_found_across_the_network() {
     for (cell, (least, median)) in &delayed {
         let delay = 10_000_000;
         assert!(*least >= delay && *median >= delay, "{cell}: {least} {median}");
-        // A busy machine adds to both; it does not take half of the delay away.
+        // A busy machine adds to both; it does not shorten the delay.
         let (_, before) = plain[cell];
         assert!(before < delay, "{cell}: {before} without the delay");
         assert!(*median >= before.max(delay), "{cell}: {before} and {median}");
     }
 }
 
-/// A study that is under way.
+/// A running study.
 pub(crate) struct Running(Child);
 
 impl Running {
@@ -183,7 +183,7 @@ impl Running {
         Self(command.spawn().expect("the binary"))
     }
 
-    /// Waits until so many lines of results are there.
+    /// Waits until the results have so many lines.
     fn wait_for_lines(&mut self, directory: &Path, count: usize) {
         for _ in 0..2_000 {
             if lines(directory) >= count {
@@ -199,7 +199,7 @@ impl Running {
         kill_process(Pid::from_child(&self.0), Signal::INT).expect("the process is there");
     }
 
-    /// Its exit code and what it complained about.
+    /// Its exit code and its messages.
     fn wait(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         let mut stderr = self.0.stderr.take().expect("a pipe");
@@ -218,7 +218,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn what_was_stopped_goes_on_where_it_was() {
+fn a_stopped_study_is_resumed() {
     let folder = Folder::new("resume");
     let body = "[axes]\ntransport = [\"local\", \"tcp\", \"rdma\"]\ndepth = [1, 2, 4, 8, 16]\n";
     let plan = plan(&folder, body);
@@ -232,7 +232,7 @@ fn what_was_stopped_goes_on_where_it_was() {
     running.interrupt();
     let (code, said) = running.wait();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("what was measured is kept") && said.contains("--resume"), "{said}");
+    assert!(said.contains("measured repeats are kept") && said.contains("--resume"), "{said}");
     assert!(said.contains("cells are missing"), "{said}");
     let before = lines(&out);
     assert!((9..25).contains(&before), "{before}");
@@ -250,7 +250,7 @@ fn what_was_stopped_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_target_of_others_is_studied_and_its_end_is_told() {
+fn a_given_target_is_measured_and_its_end_is_reported() {
     let folder = Folder::new("given");
     let plan = plan(&folder, "[axes]\ntransport = [\"tcp\"]\ndepth = [1, 2, 4, 8, 16, 32]\n");
     let control = format!("unix:{}", folder.path("control").display());
@@ -290,7 +290,7 @@ fn a_target_of_others_is_studied_and_its_end_is_told() {
 }
 
 #[test]
-fn several_targets_stand_beside_each_other() {
+fn several_targets_are_separate_series() {
     let folder = Folder::new("several");
     let body = "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 8]\n[[plot]]\n\
                 title = \"IOPS\"\nkind = \"line\"\nx = \"depth\"\ny = [\"iops\"]\n\
@@ -320,23 +320,23 @@ fn several_targets_stand_beside_each_other() {
         let configuration = &record.configuration;
         let remote = record.cell.contains("transport=tcp");
         assert_eq!(configuration.contains_key("target"), remote);
-        assert_eq!(configuration.contains_key("device"), !remote, "it is not known what they have");
+        assert_eq!(configuration.contains_key("device"), !remote, "their devices are not known");
         names.extend(configuration.get("target").map(ToString::to_string));
     }
     assert_eq!(names.len(), 2);
-    // Points stand together: local and both targets.
+    // Points are adjacent: local and both targets.
     for point in records.chunks(3) {
         let depths: BTreeSet<_> =
             point.iter().map(|record| record.configuration["depth"].to_string()).collect();
         assert_eq!(depths.len(), 1);
     }
     let kept = fs::read_to_string(out.join(results::file::PLAN)).expect("the plan");
-    assert!(kept.contains("\"target\""), "each is a series of its own");
+    assert!(kept.contains("\"target\""), "each target is a series");
     assert_eq!(results::load(&out).expect("results").environment.targets.len(), 2);
 }
 
 #[test]
-fn the_protocols_floor_is_measured_within_one_process() {
+fn the_protocol_floor_is_measured_within_one_process() {
     for driver in DRIVERS {
         let folder = Folder::new(&format!("floor-{driver}"));
         let out = folder.path("out");
@@ -352,10 +352,10 @@ fn the_protocols_floor_is_measured_within_one_process() {
             assert_eq!(record.status, Status::Measured, "{}", record.cell);
             assert_served(record);
             let target = record.target.as_ref().expect("it tells its statistics");
-            assert_eq!(target.threads.len(), 1, "its own thread, though the process is one");
+            assert_eq!(target.threads.len(), 1, "the target's thread in the shared process");
             used_s += target.threads[0].user_s + target.threads[0].system_s;
         }
-        // A short cell may lie between two ticks of the kernel's clock; not all of them do.
+        // A short cell may lie between two ticks of the kernel's clock, but not all of them.
         assert!(used_s > 0.0);
         let targets = results::load(&out).expect("results").environment.targets;
         assert!(targets.iter().any(|target| target.address.contains("in its process")));
@@ -363,7 +363,7 @@ fn the_protocols_floor_is_measured_within_one_process() {
 }
 
 #[test]
-fn nothing_of_others_is_destroyed_unless_it_is_named() {
+fn given_devices_are_overwritten_only_if_named() {
     let folder = Folder::new("destroy");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\npattern = [\"randwrite\"]\n");
     let disk = folder.path("disk.img");
@@ -372,11 +372,11 @@ fn nothing_of_others_is_destroyed_unless_it_is_named() {
     let how = ["--local", text(&disk), "--out", text(&out), "--no-report", "--quick"];
     let words = [&["study", "run", text(&plan)], &SHORT[..], &how].concat();
     let fault = weft("epoll", &words).fault();
-    assert!(fault.contains("destroys") && fault.contains("--yes-destroy"), "{fault}");
+    assert!(fault.contains("overwrites") && fault.contains("--yes-destroy"), "{fault}");
     assert!(fs::read(&disk).expect("the disk").iter().all(|byte| *byte == 0x5a));
     assert!(!out.exists());
     let other = [&words[..], &["--yes-destroy", "/dev/null"]].concat();
-    assert!(weft("epoll", other).fault().contains("destroys"), "another name is no leave");
+    assert!(weft("epoll", other).fault().contains("overwrites"), "another name does not allow it");
     let fill = ["--precondition", "--precondition-limit", "200ms"];
     let named = [&words[..], &["--yes-destroy", text(&disk)], &fill].concat();
     weft("epoll", named).text();
@@ -386,7 +386,7 @@ fn nothing_of_others_is_destroyed_unless_it_is_named() {
 }
 
 #[test]
-fn a_file_is_driven_locally_and_served_by_the_target_that_is_started() {
+fn a_file_is_driven_locally_and_served_by_a_started_target() {
     let folder = Folder::new("file");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 4]\n");
     let disk = folder.path("disk.img");
@@ -409,7 +409,7 @@ fn a_file_is_driven_locally_and_served_by_the_target_that_is_started() {
 }
 
 #[test]
-fn fios_form_is_kept_where_it_is_wanted() {
+fn fios_json_is_written_on_request() {
     let folder = Folder::new("fio");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\ndepth = [1, 4]\n");
     let out = folder.path("out");
@@ -423,7 +423,7 @@ fn fios_form_is_kept_where_it_is_wanted() {
 }
 
 #[test]
-fn the_raw_link_is_a_study_too() {
+fn the_raw_link_is_a_study() {
     let folder = Folder::new("link");
     let out = folder.path("out");
     let only = ["--only", "transport=tcp,host_polling=sleep"];
@@ -454,7 +454,7 @@ fn studies_are_listed_and_shown() {
     let copy = folder.path("copy.toml");
     fs::write(&copy, toml).expect("a plan");
     let shown = weft("epoll", ["study", "show", text(&copy), "--cells", "--quick"]).text();
-    assert!(shown.contains("transport=rdma") && shown.contains("not here: "), "{shown}");
+    assert!(shown.contains("transport=rdma") && shown.contains("cannot run here: "), "{shown}");
     let fault = weft("epoll", ["study", "run", "no-such"]).fault();
     assert!(fault.contains("weft study list"), "{fault}");
     let bad = folder.path("bad.toml");

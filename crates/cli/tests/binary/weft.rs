@@ -1,4 +1,4 @@
-//! The binary as its users have it: started, asked, signalled.
+//! Runs the binary.
 
 use std::{
     ffi::OsStr,
@@ -13,20 +13,20 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The drivers that every test of serving runs on.
+/// The drivers with which every test of serving runs.
 pub(crate) const DRIVERS: [&str; 2] = ["uring", "epoll"];
 
-/// A name for subsystems.
+/// The NQN of the tested subsystem.
 pub(crate) const NQN: &str = "nqn.2024-01.io.example:cli-test";
 
-/// The binary, not yet started.
+/// The command for the binary.
 pub(crate) fn command(driver: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.env("WEFT_DRIVER", driver).env_remove("WEFT_LOG").stdin(Stdio::null());
     command
 }
 
-/// What a verb did.
+/// The result of a command.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
@@ -42,21 +42,21 @@ impl Ran {
         }
     }
 
-    /// What it said, if it went well.
+    /// Its output; the command must succeed.
     #[track_caller]
     pub(crate) fn text(&self) -> String {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What it said as JSON, if it went well.
+    /// Its output as JSON; the command must succeed.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         let text = self.text();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Its one sentence, if it went wrong.
+    /// Its error message of one sentence; the command must fail.
     #[track_caller]
     pub(crate) fn fault(&self) -> String {
         assert!(!matches!(self.code, None | Some(0)), "{:?}: {}", self.code, self.stderr);
@@ -66,12 +66,12 @@ impl Ran {
     }
 }
 
-/// Runs a verb to its end.
+/// Runs a command to its end.
 pub(crate) fn weft<S: AsRef<OsStr>>(driver: &str, words: impl IntoIterator<Item = S>) -> Ran {
     Ran::from(command(driver).args(words).output().expect("the binary"))
 }
 
-/// A target that runs; stopped, whatever becomes of the test.
+/// A running target, stopped when dropped.
 pub(crate) struct Target {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -81,8 +81,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Starts a target with these words and waits until it serves. It listens on a free port of
-    /// the loopback interface unless the words say where.
+    /// Starts a target with these arguments and waits until it serves. It listens on a free port
+    /// of the loopback interface unless the arguments give an address.
     #[track_caller]
     pub(crate) fn start(driver: &'static str, words: &[&str]) -> Self {
         let mut command = command(driver);
@@ -97,7 +97,7 @@ impl Target {
         Self::spawn(driver, command)
     }
 
-    /// Starts a target with this whole command, and waits until it serves.
+    /// Starts a target with a complete command, and waits until it serves.
     #[track_caller]
     pub(crate) fn spawn(driver: &'static str, mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -120,7 +120,7 @@ impl Target {
         Self { child, stdin, log, driver, said }
     }
 
-    /// The port that it listens on.
+    /// A port on which it listens.
     pub(crate) fn port(&self, index: usize) -> u16 {
         let address = self.said["ports"][index]["address"].as_str().expect("an address");
         address.rsplit_once(':').expect("a port").1.parse().expect("a port")
@@ -132,7 +132,7 @@ impl Target {
         format!("nvme-tcp://127.0.0.1:{}/{nqn}?nsid={nsid}", self.port(0))
     }
 
-    /// Runs a verb against it: the words, then the address of a namespace.
+    /// Runs a subcommand on one of its namespaces: the arguments, then the address.
     pub(crate) fn weft(&self, verb: &str, nsid: u32, words: &[&str]) -> Ran {
         let url = self.url(nsid);
         let address = ["--", url.as_str()];
@@ -151,7 +151,7 @@ impl Target {
         kill_process(pid, signal).expect("the process is there");
     }
 
-    /// Waits for a line of its log that holds this.
+    /// Waits for a log line that contains this text.
     #[track_caller]
     pub(crate) fn wait_for_log(&self, part: &str) -> String {
         let mut seen = Vec::new();
@@ -164,7 +164,7 @@ impl Target {
         }
     }
 
-    /// Waits for its end: the exit code.
+    /// Waits for its end; returns the exit code.
     #[track_caller]
     pub(crate) fn wait(mut self) -> Option<i32> {
         for _ in 0..2_000 {
@@ -176,7 +176,7 @@ impl Target {
         panic!("it does not stop");
     }
 
-    /// Stops it as its parent's end would.
+    /// Stops it by closing its standard input.
     #[track_caller]
     pub(crate) fn stop(mut self) {
         drop(self.stdin.take());
@@ -193,7 +193,7 @@ impl Drop for Target {
     }
 }
 
-/// A folder that goes away with the test.
+/// A folder that is removed after the test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -225,12 +225,12 @@ pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a path of plain characters")
 }
 
-/// Bytes that differ from place to place.
+/// A pattern of bytes that differs between positions.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| u8::try_from((at * 31 + at / 251) % 256).expect("a byte")).collect()
 }
 
-/// Runs a verb with something on its standard input.
+/// Runs a command with this standard input.
 pub(crate) fn weft_with_stdin(driver: &str, words: &[&str], stdin: &[u8]) -> Ran {
     let mut child = command(driver)
         .args(words)
@@ -239,7 +239,7 @@ pub(crate) fn weft_with_stdin(driver: &str, words: &[&str], stdin: &[u8]) -> Ran
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary");
-    // A verb that does not want it all goes away.
+    // A command that does not need all of it closes its end.
     let _ = child.stdin.take().expect("a pipe").write_all(stdin);
     let mut stdout = Vec::new();
     child.stdout.take().expect("a pipe").read_to_end(&mut stdout).expect("bytes");

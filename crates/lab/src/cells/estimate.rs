@@ -1,4 +1,4 @@
-//! A number that was measured several times.
+//! A value that was measured several times.
 
 /// Quantiles of Student's t that leave 2.5 % on either side, by degrees of freedom from 1.
 const T_95: [f64; 30] = [
@@ -8,13 +8,13 @@ const T_95: [f64; 30] = [
 ];
 
 /// The quantile for so many degrees of freedom; beyond the table the first term of its expansion
-/// about the normal's is exact to three digits.
+/// about the normal quantile is exact to three digits.
 fn t_95(degrees: usize) -> f64 {
     let beyond = 1.960 + 2.372 / degrees.max(1) as f64;
     degrees.checked_sub(1).and_then(|index| T_95.get(index)).copied().unwrap_or(beyond)
 }
 
-/// Mean, ends and spread of repeats.
+/// Mean, minimum, maximum and confidence interval of repeats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
     pub(crate) mean: f64,

@@ -1,9 +1,9 @@
-//! What can be read off a cell.
+//! The metrics of a cell.
 
 use super::{Cell, Cells, Estimate, Repeat};
 use crate::results::{Mark, Side, number};
 
-/// What a number counts, which decides how it is shown.
+/// The unit of a metric, which determines how it is displayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Requests a second.
@@ -16,11 +16,11 @@ pub(crate) enum Unit {
     CorePercent,
     /// Percent of one core for each Gb/s.
     CorePercentPerGbps,
-    /// Things a second.
+    /// Events a second.
     PerSecond,
-    /// So many times something.
+    /// A factor.
     Times,
-    /// A part of a whole, 1 is all of it.
+    /// A share of a whole; 1 is all of it.
     Share,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Better {
     Less,
 }
 
-/// Something that can be read off a cell, by its name in a plan.
+/// A metric, by its name in a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Metric {
     pub(crate) name: String,
@@ -40,19 +40,19 @@ pub(crate) struct Metric {
     pub(crate) better: Better,
 }
 
-/// What was read.
+/// The value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Reading {
     /// A number.
     Is(Estimate),
-    /// A percentile that too few samples lie beyond.
+    /// A percentile beyond which there are too few samples.
     Unresolved,
-    /// It was not measured, or what it is read against was not.
+    /// It was not measured, or the cell it refers to was not.
     Unknown,
 }
 
 impl Reading {
-    /// The number, if there is one.
+    /// The value, if there is one.
     pub(crate) const fn estimate(&self) -> Option<Estimate> {
         match self {
             Self::Is(estimate) => Some(*estimate),
@@ -70,7 +70,7 @@ impl Reading {
     }
 }
 
-/// What a core did, in the order in which it is stacked.
+/// A part of a processor's time, in the order in which parts are stacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     User,
@@ -96,8 +96,8 @@ impl Part {
         }
     }
 
-    /// Its share of the processors that a side was pinned to (of all, if to none), averaged over
-    /// repeats.
+    /// Its share of the time of the processors to which a side was pinned (all, if not pinned),
+    /// averaged over repeats.
     pub(crate) fn share(self, sides: &[&Side]) -> Option<f64> {
         let mut part = 0.0;
         let mut all = 0.0;
@@ -132,17 +132,13 @@ impl Metric {
             "saturation" => ("saturation point", Unit::Iops, More),
             "bandwidth" => ("bandwidth", Unit::BytesPerSecond, More),
             "mean" => ("mean latency", Unit::Time, Less),
-            "delta" => ("mean latency beyond local", Unit::Time, Less),
+            "delta" => ("mean latency above local", Unit::Time, Less),
             "host-cpu" => ("CPU of the host's threads", Unit::CorePercent, Less),
             "target-cpu" => ("CPU of the target's threads", Unit::CorePercent, Less),
             "total-cpu" => ("CPU of host and target", Unit::CorePercent, Less),
-            "cpu-per-io" => ("CPU for a request, host and target", Unit::Time, Less),
-            "host-cpu-per-gbps" => {
-                ("CPU of the host for each Gb/s", Unit::CorePercentPerGbps, Less)
-            }
-            "target-cpu-per-gbps" => {
-                ("CPU of the target for each Gb/s", Unit::CorePercentPerGbps, Less)
-            }
+            "cpu-per-io" => ("CPU time per request, host and target", Unit::Time, Less),
+            "host-cpu-per-gbps" => ("host CPU per Gb/s", Unit::CorePercentPerGbps, Less),
+            "target-cpu-per-gbps" => ("target CPU per Gb/s", Unit::CorePercentPerGbps, Less),
             "host-context-switches" => ("context switches of the host", Unit::PerSecond, Less),
             "target-context-switches" => ("context switches of the target", Unit::PerSecond, Less),
             "host-interrupts" => ("interrupts of the host's machine", Unit::PerSecond, Less),
@@ -152,11 +148,11 @@ impl Metric {
                 ("network softirqs of the target's machine", Unit::PerSecond, Less)
             }
             "concurrency" => ("concurrency (local at depth 1 is 1)", Unit::Times, More),
-            "share-of-local" => ("IOPS, of local", Unit::Share, More),
-            "share-of-link" => ("bandwidth, of the raw link", Unit::Share, More),
+            "share-of-local" => ("IOPS relative to local", Unit::Share, More),
+            "share-of-link" => ("bandwidth relative to the raw link", Unit::Share, More),
             "latency-interference" => ("latency interference", Unit::Times, Less),
             "throughput-sustained" => ("throughput sustained", Unit::Times, More),
-            "background-reached" => ("load reached by the background", Unit::Share, More),
+            "background-reached" => ("background load reached", Unit::Share, More),
             _ => match percentile {
                 Some(share) if (0.0..100.0).contains(&share) => (name, Unit::Time, Less),
                 _ => return None,
@@ -167,19 +163,18 @@ impl Metric {
         Some(Self { name: name.to_owned(), label, unit, better })
     }
 
-    /// Those of a plan's `y` that are numbers; the others are pictures of their own.
+    /// The metrics in a plan's `y`; other entries are figures of their own.
     pub(crate) fn all(names: &[String]) -> Vec<Self> {
         names.iter().filter_map(|name| Self::named(name)).collect()
     }
 
-    /// Whether it is about processors.
+    /// Whether it is a metric of CPU use.
     pub(crate) fn is_cpu(&self) -> bool {
         const WORDS: [&str; 4] = ["cpu", "softirqs", "interrupts", "context-switches"];
         WORDS.iter().any(|word| self.name.contains(word))
     }
 
-    /// Whether more of it is better and it adds up over a queue: then the best of several cells
-    /// stands for them.
+    /// Whether it is a rate, of which the best of several cells represents all of them.
     pub(crate) fn is_rate(&self) -> bool {
         self.better == Better::More
     }
@@ -200,7 +195,7 @@ impl Metric {
         }
     }
 
-    /// Reads it.
+    /// The metric's value for a cell.
     pub(crate) fn read(&self, cells: &Cells, cell: &Cell) -> Reading {
         if let Some(digits) = self.name.strip_prefix('p')
             && let Ok(percentile) = digits.parse::<f64>()
@@ -225,7 +220,7 @@ impl Metric {
                     _ => Reading::Unknown,
                 }
             }
-            // Of a sum with an unknown part nothing is known.
+            // A sum with an unknown part is unknown.
             "total-cpu" | "cpu-per-io" if cell.marks.contains(&Mark::TargetUnknown) => {
                 Reading::Unknown
             }
@@ -248,8 +243,8 @@ fn mean_ns(repeat: &Repeat) -> f64 {
     repeat.latency.mean_ns()
 }
 
-/// Each repeat beside the same repeat of another cell, which ran next to it in time, or beside
-/// the mean of that cell's where there is none.
+/// Each repeat against the same repeat of another cell, which was measured next to it, or against
+/// the mean of that cell if it has no such repeat.
 fn against(
     cell: &Cell,
     base: Option<&Cell>,
@@ -281,7 +276,7 @@ fn read_percentile(cell: &Cell, percentile: f64) -> Reading {
     }
 }
 
-/// p99 under load in units of p99 alone.
+/// p99 under load divided by p99 alone.
 fn interference(cell: &Cell, alone: Option<&Cell>) -> Reading {
     let Some(alone) = alone else { return Reading::Unknown };
     match (read_percentile(cell, 99.0), read_percentile(alone, 99.0)) {
@@ -301,7 +296,7 @@ fn background(cells: &Cells, cell: &Cell) -> Reading {
     })
 }
 
-/// What a repeat alone says. Times are in nanoseconds.
+/// A metric that depends on one repeat alone. Times are in nanoseconds.
 fn simple(name: &str, repeat: &Repeat) -> Option<f64> {
     let host = repeat.host.as_ref();
     let target = repeat.target.as_ref();

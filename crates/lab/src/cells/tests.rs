@@ -14,7 +14,7 @@ fn metric(name: &str) -> Metric {
 }
 
 #[test]
-fn repeats_come_together_whatever_their_order() {
+fn repeats_are_grouped_whatever_their_order() {
     let mut third = record(Role::Plain, &[("depth", 1u64.into())], 300.0, 10);
     third.repeat = 3;
     let mut failed = third.clone();
@@ -33,7 +33,7 @@ fn repeats_come_together_whatever_their_order() {
 }
 
 #[test]
-fn a_histogram_that_cannot_be_read_is_no_result() {
+fn an_unreadable_histogram_is_no_result() {
     let mut bad = record(Role::Plain, &[], 100.0, 10);
     let latency = LatencyRecord { count: 5, hdr_v2: "%".to_owned(), ..LatencyRecord::default() };
     bad.read = Some(Direction { latency, ..bad.read.expect("reads") });
@@ -43,7 +43,7 @@ fn a_histogram_that_cannot_be_read_is_no_result() {
 }
 
 #[test]
-fn a_remote_cell_is_read_against_its_local_twin() {
+fn a_remote_cell_refers_to_its_local_counterpart() {
     let of = |transport: &str, depth: u64, iops| {
         let depth = Value::from(depth);
         record(Role::Plain, &[("transport", transport.into()), ("depth", depth)], iops, 10)
@@ -58,7 +58,7 @@ fn a_remote_cell_is_read_against_its_local_twin() {
 }
 
 #[test]
-fn a_foreground_is_read_against_itself_alone() {
+fn a_foreground_refers_to_itself_alone() {
     let of = |role, load: Option<u64>, iops, us| {
         let load = load.map(|load| (key::LOAD_PERCENT, Value::from(load)));
         let settings = [(key::FOREGROUND, "l-app".into())];
@@ -76,7 +76,7 @@ fn a_foreground_is_read_against_itself_alone() {
 }
 
 #[test]
-fn the_processors_of_both_sides_are_not_known_where_the_targets_are_not() {
+fn total_cpu_is_unknown_if_the_targets_cpu_is() {
     let mut known = record(Role::Plain, &[("transport", "tcp".into())], 1000.0, 10);
     (known.host, known.target) = (Some(busy(0.25)), Some(busy(0.5)));
     let mut unknown = known.clone();
@@ -90,7 +90,7 @@ fn the_processors_of_both_sides_are_not_known_where_the_targets_are_not() {
     };
     assert_eq!(read(&known, "total-cpu"), Some(75.0));
     assert_eq!(read(&known, "cpu-per-io"), Some(750_000.0));
-    assert_eq!(read(&unknown, "host-cpu"), Some(25.0), "this side is");
+    assert_eq!(read(&unknown, "host-cpu"), Some(25.0), "the host's is known");
     assert_eq!((read(&unknown, "total-cpu"), read(&unknown, "cpu-per-io")), (None, None));
     assert_eq!(read(&local, "total-cpu"), Some(25.0), "there is no target");
 }

@@ -70,8 +70,8 @@ impl Made {
     }
 
     fn compared(&self) -> Comparison {
-        let question = Question::default();
-        compare(&self.set(11, 1.0), &self.set(99, self.speed), question)
+        let parameters = Parameters::default();
+        compare(&self.set(11, 1.0), &self.set(99, self.speed), parameters)
     }
 }
 
@@ -123,7 +123,7 @@ fn windows_do_not_speak_against_repeats_that_overlap() {
     // One repeat was as fast as ever.
     first.windows = 30;
     other.records[1] = first.record(1, 2, 1.0, &mut Chance(3));
-    let comparison = compare(&one, &other, Question::default());
+    let comparison = compare(&one, &other, Parameters::default());
     assert_eq!(answers(&comparison, Quantity::Iops), [Answer::Undecided]);
     assert!(!comparison.is_slower());
 }
@@ -152,7 +152,7 @@ fn the_same_machine_twice_is_not_called_slower() {
     for seed in 0..40 {
         let made = Made { cells: 10, repeats: 3, windows: 20, speed: 1.0, noise: 0.03 };
         let (one, other) = (made.set(seed * 2 + 1, 1.0), made.set(seed * 2 + 1000, 1.0));
-        let comparison = compare(&one, &other, Question::default());
+        let comparison = compare(&one, &other, Parameters::default());
         assert!(!comparison.is_slower(), "{seed}");
     }
 }
@@ -167,15 +167,15 @@ fn cells_that_are_gone_are_told() {
         record.mark(Mark::Loopback);
     }
     other.environment.kernel = "6.0".to_owned();
-    let comparison = compare(&one, &other, Question::default());
+    let comparison = compare(&one, &other, Parameters::default());
     assert_eq!(comparison.cells.len(), 1);
     assert_eq!(comparison.missing["depth=1"], "not in the second set");
     assert_eq!(comparison.missing["depth=2"], "gone");
     assert_eq!(comparison.differences, ["kernel: \"\" and \"6.0\""]);
-    let turned = compare(&other, &one, Question::default());
+    let turned = compare(&other, &one, Parameters::default());
     assert_eq!(turned.new, ["depth=1", "depth=2"]);
     let nothing =
-        compare(&made.set(1, 1.0), &Made { cells: 0, ..made }.set(1, 1.0), Question::default());
+        compare(&made.set(1, 1.0), &Made { cells: 0, ..made }.set(1, 1.0), Parameters::default());
     assert_eq!((nothing.cells.len(), nothing.overall.clone()), (0, None));
     assert!(!nothing.is_slower());
 }

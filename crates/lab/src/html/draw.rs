@@ -1,7 +1,9 @@
-//! From a plan's plots to figures.
+//! Draws the figures of a plan.
 
 use super::{
-    figure::{self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Look, Place, Point, Series},
+    figure::{
+        self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Place, Point, Series, Style,
+    },
     units,
 };
 use crate::{
@@ -13,12 +15,12 @@ use crate::{
     study::plan::{Kind, Plan, Plot, PlotKind},
 };
 
-/// Points of a distribution at most.
+/// Most points of a distribution.
 const CURVE_STEPS: usize = 240;
 
-/// The figures of a plot: one for each metric and each value of what it is split by.
+/// The figures of a plot: one for each metric and each combination of its `split`.
 ///
-/// Published numbers that are shares or factors stand in the same chart.
+/// Published numbers that are shares or factors are drawn in the same chart.
 pub(super) fn figures(
     cells: &Cells,
     kind: Kind,
@@ -42,7 +44,7 @@ pub(super) fn figures(
     figures
 }
 
-/// The roles whose cells a study's plots are about.
+/// The role whose cells a study's plots show.
 pub(super) const fn role(kind: Kind) -> Role {
     match kind {
         Kind::Matrix => Role::Plain,
@@ -61,7 +63,7 @@ fn selected<'a>(cells: &'a Cells, kind: Kind, plot: &Plot) -> Vec<&'a Cell> {
     cells.cells.iter().filter(wanted).collect()
 }
 
-/// Cells that share the values of `keys`, group by group, and those values in words.
+/// Cells grouped by the values of `keys`, with those values as text.
 fn split<'a>(cells: &[&'a Cell], keys: &[String]) -> Vec<(Vec<String>, Vec<&'a Cell>)> {
     let mut groups: Vec<(Vec<Option<Value>>, Vec<&Cell>)> = Vec::new();
     for cell in cells {
@@ -82,7 +84,7 @@ fn split<'a>(cells: &[&'a Cell], keys: &[String]) -> Vec<(Vec<String>, Vec<&'a C
         .collect()
 }
 
-/// What a reader sees who points at a cell: its settings that vary, and its main numbers.
+/// The hover text of a cell: its varied settings and main numbers.
 pub(super) fn hover(cells: &Cells, cell: &Cell, shown: Option<(&Metric, &Reading)>) -> String {
     let mut lines = vec![label(cells, cell)];
     if let Some((metric, reading)) = shown {
@@ -104,7 +106,7 @@ pub(super) fn hover(cells: &Cells, cell: &Cell, shown: Option<(&Metric, &Reading
     lines.join("<br>")
 }
 
-/// A cell's name for people: what distinguishes it in its study.
+/// A cell's name: the settings that distinguish it in its study.
 pub(super) fn label(cells: &Cells, cell: &Cell) -> String {
     let words: Vec<String> = cells
         .varied(cell.role)
@@ -145,7 +147,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Settings that distinguish cells of this group, although the plot does not name them.
+    /// Settings that distinguish cells of this group although the plot does not name them.
     fn left_over(&self) -> Vec<String> {
         let named = |key: &String| {
             *key == self.plot.x || self.plot.series.contains(key) || self.plot.split.contains(key)
@@ -159,7 +161,7 @@ impl<'a> Group<'a> {
                 values.any(|value| Some(value) != first)
             })
             .filter(|key| {
-                // It follows from what is named: the number of jobs from that of cores.
+                // It follows from a named one: the number of jobs from that of cores.
                 !self.follows(key)
             })
             .collect()
@@ -177,17 +179,17 @@ impl<'a> Group<'a> {
     }
 
     /// The cells by series, with the name of each.
-    fn series(&self, keys: &[String]) -> Vec<(String, Look, Vec<&'a Cell>)> {
+    fn series(&self, keys: &[String]) -> Vec<(String, Style, Vec<&'a Cell>)> {
         let mut groups = split(&self.group, keys);
         if keys.is_empty() {
             groups = vec![(Vec::new(), self.group.clone())];
         }
-        let mut looks = Looks::default();
+        let mut styles = Styles::default();
         groups
             .into_iter()
             .map(|(words, group)| {
-                let look = looks.of(keys, group.first().copied());
-                (words.join(", "), look, group)
+                let style = styles.of(keys, group.first().copied());
+                (words.join(", "), style, group)
             })
             .collect()
     }
@@ -203,10 +205,10 @@ impl<'a> Group<'a> {
         let mut series: Vec<Series> = self
             .series(&keys)
             .into_iter()
-            .map(|(name, look, group)| {
+            .map(|(name, style, group)| {
                 let points = self.points(metric, &group, &x);
                 let name = if name.is_empty() { metric.label.clone() } else { name };
-                Series { name, look, points, published: false }
+                Series { name, style, points, published: false }
             })
             .filter(|series| !series.points.is_empty())
             .collect();
@@ -230,7 +232,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Published numbers without a unit, where the plot has a place for them.
+    /// Published numbers without a unit, if the plot can show them.
     fn overlay(&self, metric: &Metric) -> Vec<Series> {
         let theirs = match metric.name.as_str() {
             "latency-interference" => "latency_interference",
@@ -254,7 +256,7 @@ impl<'a> Group<'a> {
             let Some(x) = x.filter(|_| result.metric == theirs && pattern(result)) else {
                 continue;
             };
-            // Of tenants it is told by the depth which one a number is about.
+            // The depth tells to which tenant a number belongs.
             let tenant = self.group.iter().find_map(|cell| {
                 let same = result.qd.is_some() && result.qd == cell.value(key::DEPTH)?.as_integer();
                 same.then(|| cell.text(key::FOREGROUND)).filter(|name| !name.is_empty())
@@ -270,8 +272,8 @@ impl<'a> Group<'a> {
             match series.iter_mut().find(|series| series.name == name) {
                 Some(series) => series.points.push(point),
                 None => {
-                    let look = Look { colour: 7, dash: series.len() };
-                    series.push(Series { name, look, points: vec![point], published: true });
+                    let style = Style { colour: 7, dash: series.len() };
+                    series.push(Series { name, style, points: vec![point], published: true });
                 }
             }
         }
@@ -329,18 +331,18 @@ impl<'a> Group<'a> {
         points.into_iter().map(|(_, point)| point).collect()
     }
 
-    /// What points and bars are, and what is not there.
+    /// A note on points, bars and missing cells.
     fn note(&self, series: &[Series], best_of: &[String]) -> String {
         let counts = series.iter().flat_map(|series| &series.points).map(|point| point.value.count);
         let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
         let n =
             if least == most { format!("n = {most}") } else { format!("n = {least} to {most}") };
         let mut note = match (least, most) {
-            (_, 1) => format!("One run a point ({n}): how far runs lie apart is not known."),
-            (_, 2) => format!("Points: mean of the repeats ({n}); bars: both of them."),
+            (_, 1) => format!("One repeat per point ({n}): the spread is not known."),
+            (_, 2) => format!("Points: mean of the repeats ({n}); bars: both values."),
             (least, _) if least < 3 => format!(
                 "Points: mean of the repeats ({n}); bars: 95 % confidence interval of the mean, \
-                 or both values where there are two."
+                 or both values if there are two."
             ),
             _ => format!(
                 "Points: mean of the repeats ({n}); bars: 95 % confidence interval of the mean \
@@ -349,7 +351,7 @@ impl<'a> Group<'a> {
         };
         if !best_of.is_empty() {
             let names: Vec<String> = best_of.iter().map(|key| units::axis(key)).collect();
-            note += &format!(" At each place the best over {}.", names.join(" and "));
+            note += &format!(" Each point is the best over {}.", names.join(" and "));
         }
         if series.iter().flat_map(|series| &series.points).any(|point| point.value.pooled) {
             note +=
@@ -371,14 +373,14 @@ impl<'a> Group<'a> {
         keys.extend(self.left_over());
         let mut curves = Vec::new();
         let mut rows = Vec::new();
-        for (name, look, group) in self.series(&keys) {
+        for (name, style, group) in self.series(&keys) {
             for cell in group.into_iter().filter(|cell| cell.is_measured()) {
                 let latency = cell.latency();
                 let name = if name.is_empty() { "latency".to_owned() } else { name.clone() };
                 let n = format!("n = {}, {} requests", cell.repeats.len(), latency.count());
                 let text = format!("{}<br>{n}", figure::plain(&label(self.cells, cell)));
                 rows.push(percentiles(&name, &latency));
-                curves.push(Curve { name, look, steps: steps(&latency), text });
+                curves.push(Curve { name, style, steps: steps(&latency), text });
             }
         }
         if curves.is_empty() {
@@ -386,7 +388,7 @@ impl<'a> Group<'a> {
         }
         let note = format!(
             "All requests of all repeats. A curve ends where fewer than {SAMPLES_BEYOND} requests \
-             are left beyond it.{}",
+             lie beyond it.{}",
             self.missing()
         );
         let head = ["", "requests", "p50", "p90", "p99", "p99.9", "p99.99", "most"];
@@ -418,8 +420,8 @@ impl<'a> Group<'a> {
         let ticks = bars.iter().map(|(name, _)| (Place::Word(name.clone()).json(), name.clone()));
         let x = AxisX { ticks: ticks.collect(), words: true, ..AxisX::default() };
         let note = format!(
-            "Time of the processors that each side was pinned to (of all, if to none), mean of the \
-             repeats; softirq with interrupts. Plain: host; hatched: target.{}",
+            "Time of the processors to which each side was pinned (all, if not pinned), mean of \
+             the repeats; softirq includes interrupts. Plain: host; hatched: target.{}",
             self.missing()
         );
         Some(Figure {
@@ -473,8 +475,8 @@ impl<'a> Group<'a> {
             title: self.title(None),
             stands_for: self.plot.figure.clone(),
             note: format!(
-                "Mean of the repeats ± half of its 95 % confidence interval; where there are two \
-                 repeats both of them.{}",
+                "Mean of the repeats ± half of its 95 % confidence interval; both values if there \
+                 are two repeats.{}",
                 self.missing()
             ),
             about_cpu: metrics.iter().any(Metric::is_cpu),
@@ -483,7 +485,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Where a cell stands on an axis. A foreground without a background stands at no load.
+/// The position of a cell on an axis. A foreground without a background has no load.
 fn place_of(cell: &Cell, key: &str) -> Option<Value> {
     if key == key::LOAD_PERCENT && cell.role == Role::Alone {
         return Some(Value::from(0u64));
@@ -491,15 +493,15 @@ fn place_of(cell: &Cell, key: &str) -> Option<Value> {
     cell.value(key).cloned()
 }
 
-/// Hands out colours and dashes: the same transport always gets the same ones.
+/// Assigns colours and dashes: the same transport always has the same ones.
 #[derive(Debug, Default)]
-struct Looks {
+struct Styles {
     others: Vec<Vec<Option<Value>>>,
 }
 
-impl Looks {
-    fn of(&mut self, keys: &[String], cell: Option<&Cell>) -> Look {
-        let Some(cell) = cell else { return Look::default() };
+impl Styles {
+    fn of(&mut self, keys: &[String], cell: Option<&Cell>) -> Style {
+        let Some(cell) = cell else { return Style::default() };
         const TRANSPORTS: [&str; 5] = ["local", "tcp", "tcp-link", "rdma", "loopback"];
         let transport = keys.iter().any(|key| key == key::TRANSPORT).then(|| {
             let name = cell.text(key::TRANSPORT);
@@ -515,9 +517,9 @@ impl Looks {
             self.others.len() - 1
         });
         match transport {
-            Some(transport) if keys.len() == 1 => Look { colour: transport, dash: 0 },
-            Some(transport) => Look { colour: place, dash: transport },
-            None => Look { colour: place, dash: place / 8 },
+            Some(transport) if keys.len() == 1 => Style { colour: transport, dash: 0 },
+            Some(transport) => Style { colour: place, dash: transport },
+            None => Style { colour: place, dash: place / 8 },
         }
     }
 }
@@ -549,7 +551,7 @@ fn percentiles(name: &str, latency: &Latency) -> Vec<String> {
     row
 }
 
-/// The steps of a distribution, thinned, as far as it is resolved.
+/// The steps of a distribution as far as it is resolved, thinned.
 fn steps(latency: &Latency) -> Vec<(f64, f64)> {
     let count = latency.count() as f64;
     let resolved = 1.0 - SAMPLES_BEYOND / count;
@@ -566,8 +568,8 @@ fn steps(latency: &Latency) -> Vec<(f64, f64)> {
     thinned(&steps)
 }
 
-/// Leaves out steps that are too close to the last one to be seen: by share in the body, by time
-/// in the tail.
+/// Leaves out steps that are indistinguishable from the last one: by share in the body, by time in
+/// the tail.
 fn thinned(steps: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let span = match (steps.first(), steps.last()) {
         (Some((first, _)), Some((last, _))) if *first > 0.0 => (last / first).ln().max(1e-9),
@@ -611,7 +613,7 @@ fn layers(bars: &[(String, &Cell)]) -> Vec<Layer> {
     layers
 }
 
-/// What the repeats of a cell say of one side.
+/// The records of one side of a cell's repeats.
 pub(super) fn sides<'a>(cell: &'a Cell, target: bool) -> Vec<&'a Side> {
     let side = |repeat: &'a crate::cells::Repeat| {
         if target { repeat.target.as_ref() } else { repeat.host.as_ref() }
@@ -638,8 +640,8 @@ fn layer_grid(bars: &[(String, &Cell)], layers: &[Layer]) -> Grid {
     Grid { head, rows: rows.collect() }
 }
 
-/// The plots of a study whose plan names none: rates, latency and CPU over its first axis of
-/// numbers, and a table of everything.
+/// The plots of a study whose plan names none: rates, latency and CPU over its first numeric axis,
+/// and a table of all cells.
 pub(super) fn plots(plan: &Plan, cells: &Cells) -> Vec<Plot> {
     if !plan.plots.is_empty() {
         return plan.plots.clone();

@@ -1,29 +1,29 @@
-//! Figures and tables in the form in which the page carries them.
+//! Figures and tables in the format that the page embeds.
 //!
-//! A chart is data for the charting library: its traces, and of its layout what depends on the
-//! data. Colours, sizes and everything else that depends on the reader's screen is added in the
-//! page. Two entries of a trace's `meta` say which colour and which dash it gets, by number, so
-//! that a transport looks the same in every chart of a report.
+//! A chart is data for the charting library: its traces, and the part of its layout that depends on
+//! the data. `page.js` adds colours, sizes and everything else that depends on the reader's
+//! screen. Two entries of a trace's `meta` give its colour and dash by number, so that a transport
+//! looks the same in every chart of a report.
 
 use serde_json::{Value as Json, json};
 
 use super::units::{self, Scale};
 use crate::cells::{Estimate, Unit};
 
-/// A picture with its text.
+/// A chart or table with its text.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
     pub(super) title: String,
-    /// The published figure that it stands for.
+    /// The corresponding published figure.
     pub(super) stands_for: String,
-    /// What its points and bars are.
+    /// A note on its points and bars.
     pub(super) note: String,
-    /// Whether it is about processors, which need a word of caution.
+    /// Whether it shows CPU use, which needs a caveat.
     pub(super) about_cpu: bool,
     pub(super) content: Content,
 }
 
-/// What a figure shows.
+/// The content of a figure.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     /// A chart, and the same as numbers.
@@ -39,9 +39,9 @@ pub(super) struct Grid {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// How a series looks.
+/// Colour and dash of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct Style {
     pub(super) colour: usize,
     pub(super) dash: usize,
 }
@@ -51,11 +51,11 @@ pub(super) struct Look {
 pub(super) struct Point {
     pub(super) x: Place,
     pub(super) value: Estimate,
-    /// What a reader sees who points at it.
+    /// Its hover text.
     pub(super) text: String,
 }
 
-/// A place on the x axis.
+/// A position on the x axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Place {
     Number(f64),
@@ -75,7 +75,7 @@ impl Place {
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) name: String,
-    pub(super) look: Look,
+    pub(super) style: Style,
     pub(super) points: Vec<Point>,
     /// Published points, which are not joined by a line.
     pub(super) published: bool,
@@ -86,7 +86,7 @@ pub(super) struct Series {
 pub(super) struct AxisX {
     pub(super) title: String,
     pub(super) log: bool,
-    /// Where ticks are, and what they say; of words both are the words.
+    /// Positions and texts of ticks; of words both are the words.
     pub(super) ticks: Vec<(Json, String)>,
     pub(super) words: bool,
 }
@@ -99,7 +99,7 @@ pub(super) struct AxisY {
     pub(super) log: bool,
 }
 
-/// Text for a hover, in which the library takes a few tags for what they are.
+/// Text for a hover label, with the characters escaped that the library would interpret.
 pub(super) fn plain(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -150,7 +150,7 @@ impl AxisY {
     }
 }
 
-/// A tick's number without zeros that say nothing.
+/// A tick's number without trailing zeros.
 pub(super) fn trimmed(number: f64) -> String {
     let text = format!("{number:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -200,8 +200,8 @@ fn chart(series: &[Series], x: &AxisX, y: &AxisY, form: impl Fn(&Series) -> Json
                 "array": bar(|(_, up)| up), "arrayminus": bar(|(down, _)| down),
             });
             trace["meta"] = json!({
-                "colour": series.look.colour,
-                "dash": series.look.dash,
+                "colour": series.style.colour,
+                "dash": series.style.dash,
                 "published": series.published,
             });
             trace
@@ -214,9 +214,9 @@ fn chart(series: &[Series], x: &AxisX, y: &AxisY, form: impl Fn(&Series) -> Json
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
     pub(super) name: String,
-    pub(super) look: Look,
+    pub(super) style: Style,
     pub(super) steps: Vec<(f64, f64)>,
-    /// What a reader sees who points at it, before the point's own numbers.
+    /// Its hover text, before the numbers of a point.
     pub(super) text: String,
 }
 
@@ -244,7 +244,7 @@ pub(super) fn distributions(curves: &[Curve]) -> Json {
                 "x": curve.steps.iter().map(|(ns, _)| *ns).collect::<Vec<f64>>(),
                 "y": curve.steps.iter().map(|(_, share)| 100.0 * share).collect::<Vec<f64>>(),
                 "hovertext": curve.steps.iter().map(text).collect::<Vec<String>>(),
-                "meta": { "colour": curve.look.colour, "dash": curve.look.dash },
+                "meta": { "colour": curve.style.colour, "dash": curve.style.dash },
             })
         })
         .collect();
@@ -257,20 +257,20 @@ fn tick_time(ns: f64) -> String {
     format!("{} {name}", trimmed(ns / divisor))
 }
 
-/// One part of a stack: the same part of the same side over all places.
+/// One part of a stack: the same part of the same side at all positions.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     /// `usr` and so on.
     pub(super) name: String,
     /// Which of the parts it is.
     pub(super) part: usize,
-    /// The target's, not the host's.
+    /// Whether it belongs to the target.
     pub(super) target: bool,
-    /// Shares, 1 is all, and what a reader sees who points at them.
+    /// Shares (1 is all) and their hover texts.
     pub(super) shares: Vec<(Place, f64, String)>,
 }
 
-/// Bars of parts that add up to all of a side's processors; the sides stand beside each other.
+/// Stacked bars that add up to all processors of a side; the sides are next to each other.
 pub(super) fn stack(layers: &[Layer], x: &AxisX) -> Json {
     let both = layers.iter().any(|layer| layer.target) && layers.iter().any(|layer| !layer.target);
     let traces: Vec<Json> = layers
@@ -309,14 +309,14 @@ mod tests {
         let points = vec![point(1.0, &[1e4, 1.1e4, 1.2e4]), point(2.0, &[2e6])];
         Series {
             name: "tcp".to_owned(),
-            look: Look { colour: 2, dash: 1 },
+            style: Style { colour: 2, dash: 1 },
             points,
             published: false,
         }
     }
 
     #[test]
-    fn a_line_carries_scaled_values_bars_and_what_hover_says() {
+    fn a_line_has_scaled_values_error_bars_and_hover_texts() {
         let x = AxisX { title: "depth".to_owned(), log: true, ..AxisX::default() };
         let y = AxisY { label: "IOPS".to_owned(), unit: Unit::Iops, log: false };
         let data = lines(&[series()], &x, &y);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_has_ticks_of_its_own_and_needs_values_above_0() {
+    fn a_logarithmic_axis_has_its_own_ticks_and_needs_positive_values() {
         let y = AxisY { label: "p99 latency".to_owned(), unit: Unit::Time, log: true };
         let data = lines(&[series()], &AxisX::default(), &y);
         assert_eq!(data["layout"]["yaxis"]["type"], "log");
@@ -346,7 +346,7 @@ mod tests {
     fn a_distribution_is_over_time_and_in_percent() {
         let curve = Curve {
             name: "tcp".to_owned(),
-            look: Look::default(),
+            style: Style::default(),
             steps: vec![(1e4, 0.5), (2e4, 1.0)],
             text: "tcp, n = 3".to_owned(),
         };
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hover_says_is_text() {
+    fn hover_texts_are_escaped() {
         assert_eq!(plain("a<b> & c"), "a&lt;b&gt; &amp; c");
     }
 }

@@ -1,9 +1,9 @@
-// Hands the page's data to the charting library, in the colours and sizes of whoever looks.
-// Everything that is drawn, plotly.js draws.
+// Passes the page's data to plotly.js with the colours and sizes of this browser; plotly.js draws
+// everything.
 (() => {
   "use strict";
 
-  // Apart for every kind of colour vision (after Okabe and Ito), and legible on either ground.
+  // Distinguishable with every kind of colour vision (after Okabe and Ito) on both backgrounds.
   const COLOURS = {
     light: ["#5b6670", "#0072b2", "#c24e00", "#00795c", "#a8437f", "#8a6d00", "#3b4cc0", "#000000"],
     dark: ["#aab4be", "#56b4e9", "#ff9445", "#2fc89d", "#e78ac3", "#e6c229", "#97a5ff", "#ffffff"],
@@ -27,7 +27,7 @@
 
   const pick = (list, index) => list[index % list.length];
 
-  // The trace of a line, of bars or of a part of a stack, in this moment's colours.
+  // The trace of a line, of bars or of a part of a stack in the current colours.
   function painted(trace) {
     const hues = dark() ? COLOURS.dark : COLOURS.light;
     const parts = dark() ? PARTS.dark : PARTS.light;
@@ -56,7 +56,7 @@
     return result;
   }
 
-  // No more ticks than there is room for.
+  // Fewer ticks if there is not enough room.
   function thinned(axis, room) {
     if (!axis.ticktext || axis.ticktext.length * room.each <= room.all) {
       return axis;
@@ -104,7 +104,7 @@
     const chart = charts[Number(place.dataset.chart)];
     place.dataset.drawn = "true";
     const traces = chart.traces.map(painted);
-    // What a reader switched off stays off in other colours.
+    // A series that the reader switched off stays off.
     (place.data || []).forEach((trace, index) => {
       if (traces[index]) {
         traces[index].visible = trace.visible;
@@ -126,7 +126,7 @@
     }
   }
 
-  // The library comes compressed and is inflated here.
+  // The library is embedded compressed and inflated here.
   async function library() {
     const text = document.getElementById("library").textContent.trim();
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -137,7 +137,7 @@
   }
 
   function watch() {
-    // Charts are drawn when they come near: a long report opens at once, also on a phone.
+    // Charts are drawn when they come near the window, so that a long report opens quickly.
     const near = new IntersectionObserver((entries) => {
       entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
         near.unobserve(entry.target);
@@ -149,7 +149,7 @@
     places.forEach((place) => near.observe(place));
     let width = window.innerWidth;
     window.addEventListener("resize", () => {
-      // A phone's address bar comes and goes; only another width needs another layout.
+      // A phone's address bar comes and goes; only a change of width needs another layout.
       if (window.innerWidth !== width) {
         width = window.innerWidth;
         places.filter(isDrawn).forEach(draw);
@@ -184,7 +184,7 @@
   }).catch((error) => {
     const fault = document.getElementById("library-fault");
     fault.hidden = false;
-    fault.textContent = `This browser cannot unpack the charts (${error}); every number stands in the tables.`;
+    fault.textContent = `This browser cannot unpack the charts (${error}); the tables show all numbers.`;
     places.forEach((place) => { place.hidden = true; });
     document.querySelectorAll("figure details").forEach((details) => { details.open = true; });
   });

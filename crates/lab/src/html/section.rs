@@ -1,15 +1,16 @@
-//! All that a report says of one study.
+//! The section of one study in a report.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
 use super::{
-    beside::{self, Beside},
-    contest::{self, Discipline},
     draw,
     figure::{Content, Figure, Grid},
-    units, words,
+    findings,
+    paper::{self, PaperComparison},
+    tradeoff::{self, Criterion},
+    units,
 };
 use crate::{
     cells::{Cell, Cells, Metric, Unit},
@@ -24,18 +25,18 @@ use crate::{
 pub(super) struct Section {
     pub(super) plan: Plan,
     pub(super) environment: Environment,
-    /// The plan could not be read; why.
+    /// Why the plan could not be read.
     pub(super) plan_fault: Option<String>,
     pub(super) extent: String,
-    /// Reservations that come before everything else.
+    /// Reservations, shown first.
     pub(super) warnings: Vec<String>,
-    pub(super) found: Vec<String>,
+    pub(super) findings: Vec<String>,
     pub(super) figures: Vec<Figure>,
-    pub(super) tradeoffs: Option<Tradeoffs>,
-    pub(super) beside: Vec<(Beside, String)>,
-    /// The hardware here, in a sentence.
+    pub(super) tradeoffs: Option<TradeoffTable>,
+    pub(super) paper: Vec<(PaperComparison, String)>,
+    /// The hardware of this run, in a sentence.
     pub(super) here: String,
-    /// What the link does, and what share of it the study reached.
+    /// The raw link, and what share of it the study reached.
     pub(super) link: Option<Grid>,
     pub(super) link_shares: Vec<String>,
     /// Cells without a result, by reason.
@@ -48,9 +49,9 @@ pub(super) struct Section {
 
 /// The tradeoff table.
 #[derive(Debug)]
-pub(super) struct Tradeoffs {
-    pub(super) contenders: Vec<String>,
-    pub(super) disciplines: Vec<Discipline>,
+pub(super) struct TradeoffTable {
+    pub(super) alternatives: Vec<String>,
+    pub(super) criteria: Vec<Criterion>,
     pub(super) points: usize,
     pub(super) has_reference: bool,
 }
@@ -63,24 +64,24 @@ impl Section {
             Err(error) => (plan_of(results), Some(error.to_string())),
         };
         let published = published();
-        let theirs = beside::results(published, &plan);
+        let theirs = paper::results(published, &plan);
         let figures: Vec<Figure> = draw::plots(&plan, &cells)
             .iter()
             .flat_map(|plot| draw::figures(&cells, plan.kind, plot, &theirs))
             .collect();
-        let beside = beside::beside(published, &cells, &plan);
-        let beside = beside.into_iter().map(|one| {
-            let summary = beside::summary(&one);
+        let paper = paper::paper_comparisons(published, &cells, &plan);
+        let paper = paper.into_iter().map(|one| {
+            let summary = paper::summary(&one);
             (one, summary)
         });
-        let found = words::found(&cells, &plan);
+        let findings = findings::findings(&cells, &plan);
         let about_cpu = figures.iter().any(|figure| figure.about_cpu);
         Self {
             extent: extent(&cells, &plan),
             warnings: warnings(&cells, &plan),
-            found,
+            findings,
             tradeoffs: tradeoffs(&cells, &plan),
-            beside: beside.collect(),
+            paper: paper.collect(),
             here: here(&results.environment),
             link: link(&results.environment),
             link_shares: link_shares(&cells),
@@ -96,7 +97,7 @@ impl Section {
         }
     }
 
-    /// The charts, in the order in which they stand in the section.
+    /// The charts, in the order in which they appear.
     pub(super) fn charts(&self) -> impl Iterator<Item = &serde_json::Value> {
         self.figures.iter().filter_map(|figure| match &figure.content {
             Content::Chart { data, .. } => Some(data),
@@ -105,7 +106,7 @@ impl Section {
     }
 }
 
-/// As much of a plan as results tell by themselves.
+/// The part of a plan that can be derived from results.
 fn plan_of(results: &Results) -> Plan {
     let name = results.records.first().map_or("", |record| record.study.as_str());
     let kind = match results.records.iter().map(|record| record.role).max() {
@@ -123,10 +124,10 @@ fn plan_of(results: &Results) -> Plan {
         "source": { "document": "none", "figure": "none" },
     });
     serde_json::from_value(plan)
-        .unwrap_or_else(|error| unreachable!("it has all that a plan must have: {error}"))
+        .unwrap_or_else(|error| unreachable!("it has all required fields: {error}"))
 }
 
-/// How much was measured.
+/// The number of cells and repeats, and the measured time.
 fn extent(cells: &Cells, plan: &Plan) -> String {
     let measured: Vec<&Cell> = cells.cells.iter().filter(|cell| cell.is_measured()).collect();
     let counts = measured.iter().map(|cell| cell.repeats.len());
@@ -138,7 +139,7 @@ fn extent(cells: &Cells, plan: &Plan) -> String {
     let seconds: f64 = measured.iter().flat_map(|cell| &cell.repeats).map(|r| r.seconds).sum();
     let each = plan.measure.runtime.as_secs_f64();
     format!(
-        "{} of {} cells have a result, {n}; {} each, {} of measuring in all.",
+        "{} of {} cells have a result, {n}; {} each, {} measured in all.",
         measured.len(),
         cells.cells.len(),
         human::time(each * 1e9),
@@ -157,34 +158,34 @@ fn warnings(cells: &Cells, plan: &Plan) -> Vec<String> {
             n => format!("{n} repeats (n = {n})"),
         };
         warnings.push(format!(
-            "A look, not a measurement: {repeats}, short cells ({}), no steady state was waited \
-             for.",
+            "A quick look, not a measurement: {repeats}, short cells ({}), measured without \
+             waiting for steady state.",
             human::time(plan.measure.runtime.as_secs_f64() * 1e9)
         ));
     }
     if cells.environment.interrupted {
         warnings.push("The run was interrupted: cells are missing.".to_owned());
     } else if cells.environment.ended_at_ms == 0 {
-        warnings.push("The run did not come to its end: cells may be missing.".to_owned());
+        warnings.push("The run did not finish: cells may be missing.".to_owned());
     }
     if cells.cells.iter().any(|cell| cell.marks.contains(&Mark::OpenLoop)) {
         warnings.push(
-            "Open loop where marked: requests start when they are due, and latency counts from \
-             then. Everything else is closed loop: so many requests in flight, whatever they take."
+            "Cells marked as open loop start requests when they are due, and latency counts from \
+             then. All others are closed loops with a fixed number of requests in flight."
                 .to_owned(),
         );
     }
     warnings
 }
 
-fn tradeoffs(cells: &Cells, plan: &Plan) -> Option<Tradeoffs> {
-    let contest = contest::contest(cells, draw::role(plan.kind))?;
-    let disciplines = contest.disciplines();
-    (!disciplines.is_empty()).then(|| Tradeoffs {
-        contenders: contest.names(),
-        points: contest.points.len(),
-        has_reference: contest.has_reference(),
-        disciplines,
+fn tradeoffs(cells: &Cells, plan: &Plan) -> Option<TradeoffTable> {
+    let tradeoff = tradeoff::tradeoff(cells, draw::role(plan.kind))?;
+    let criteria = tradeoff.criteria();
+    (!criteria.is_empty()).then(|| TradeoffTable {
+        alternatives: tradeoff.names(),
+        points: tradeoff.points.len(),
+        has_reference: tradeoff.has_reference(),
+        criteria,
     })
 }
 
@@ -196,7 +197,7 @@ fn here(environment: &Environment) -> String {
     }
     words.push(format!("Linux {}", environment.kernel));
     if !environment.local.is_empty() {
-        words.push(format!("locally {}", environment.local));
+        words.push(format!("local device {}", environment.local));
     }
     for target in &environment.targets {
         words.push(if target.started_here {
@@ -244,7 +245,7 @@ fn link(environment: &Environment) -> Option<Grid> {
     Some(Grid { head: head.map(str::to_owned).to_vec(), rows: rows.collect() })
 }
 
-/// What share of the link the study's best remote cells reached.
+/// What share of the raw link the best remote cells of the study reached.
 fn link_shares(cells: &Cells) -> Vec<String> {
     let remote = || {
         cells.cells.iter().filter(|cell| {
@@ -277,14 +278,14 @@ fn link_shares(cells: &Cells) -> Vec<String> {
     let messages = most(|probe| probe.messages_per_s);
     let stream = most(|probe| probe.stream_bytes_per_s);
     let one = best("iops", &mut remote().filter(small).filter(depth_1));
-    add("4 KiB reads one at a time, of the raw round trips", one, round_trips);
+    add("4 KiB reads at depth 1, relative to raw round trips", one, round_trips);
     let many = best("iops", &mut remote().filter(small).filter(|cell| !depth_1(cell)));
-    add("4 KiB reads with more in flight, of the raw messages", many, messages);
-    add("Most bandwidth, of the raw stream", best("bandwidth", &mut remote()), stream);
+    add("4 KiB reads with more in flight, relative to raw messages", many, messages);
+    add("Maximum bandwidth, relative to the raw stream", best("bandwidth", &mut remote()), stream);
     sentences
 }
 
-/// Cells without a result by what became of them and why.
+/// Cells without a result, by status and reason.
 fn missing(cells: &Cells) -> Vec<(&'static str, String, Vec<String>)> {
     let mut reasons: Vec<(&'static str, String, Vec<String>)> = Vec::new();
     for cell in &cells.cells {
@@ -338,7 +339,7 @@ fn all(cells: &Cells) -> Grid {
     head.extend(metrics.iter().map(|metric| match metric.name.as_str() {
         "host-cpu" => "CPU host".to_owned(),
         "target-cpu" => "CPU target".to_owned(),
-        "cpu-per-io" => "CPU a request, both".to_owned(),
+        "cpu-per-io" => "CPU time per request, both".to_owned(),
         "mean" => "mean".to_owned(),
         name if metric.unit == Unit::Time => name.to_owned(),
         _ => metric.label.clone(),

@@ -1,4 +1,4 @@
-use super::{section::Section, words};
+use super::{findings, section::Section};
 use crate::{
     cells::Cells,
     results::{Environment, Mark, Record, Results, Role, Value, key, number},
@@ -11,10 +11,10 @@ fn plan(name: &str) -> Plan {
 }
 
 fn found(name: &str, records: &[Record]) -> String {
-    words::found(&Cells::of(records, &Environment::default()), &plan(name)).join(" ")
+    findings::findings(&Cells::of(records, &Environment::default()), &plan(name)).join(" ")
 }
 
-/// A tenant: p99 in µs and IOPS, under a background or alone.
+/// A tenant: p99 in µs and IOPS, with a background or alone.
 fn tenant(role: Role, name: &str, load: u64, iops: f64, us: u64) -> Record {
     let mut settings = vec![(key::FOREGROUND, Value::from(name)), (key::SHARED, "target".into())];
     if role != Role::Alone {
@@ -38,46 +38,46 @@ fn tenants() -> Vec<Record> {
 }
 
 #[test]
-fn interference_is_told_with_where_it_begins_and_where_it_is_worst() {
+fn interference_is_reported_with_its_onset_and_its_maximum() {
     let said = found("target-interference", &tenants());
-    assert!(said.starts_with("100 % of background stand for 800 K IOPS."), "{said}");
-    let begins = "L-app: p99 under 10 % of background is 1.02 times what it is alone, under 90 % \
-                  3.00 times, and at its worst under 50 % (5.00 times); it is harmed by more than \
-                  5 % from 50 % on.";
+    assert!(said.starts_with("A background load of 100 % is 800 K IOPS."), "{said}");
+    let begins = "L-app: p99 is 1.02 times its value alone at 10 % background load, 3.00 times at \
+                  90 %, and at worst 5.00 times at 50 %; loads from 50 % on make it more than \
+                  5 % worse.";
     assert!(said.contains(begins), "{said}");
-    assert!(said.contains("T-app: IOPS under 10 % of background is 90 %"), "{said}");
-    assert!(said.contains("under 90 % 50 %; at no load is it left as it was."), "{said}");
-    assert!(!said.contains("too few processors") && !said.contains("did not get"), "{said}");
+    assert!(said.contains("T-app: IOPS is 90 % of its value alone at 10 %"), "{said}");
+    assert!(said.contains("50 % at 90 %; every load makes it more than 5 % worse."), "{said}");
+    assert!(!said.contains("too few processors") && !said.contains("did not reach"), "{said}");
 }
 
 #[test]
-fn harm_by_the_least_load_is_told() {
+fn harm_by_the_lowest_load_is_reported() {
     let records = [
         tenant(Role::Alone, "l-app", 0, 10_000.0, 100),
         tenant(Role::Foreground, "l-app", 10, 2_000.0, 500),
         tenant(Role::Foreground, "l-app", 90, 5_000.0, 200),
     ];
     let said = found("target-interference", &records);
-    assert!(said.contains("under 90 % 2.00 times: least load, most harm; at no load"), "{said}");
+    let harm = "2.00 times at 90 % (the lowest load does the most harm); every load";
+    assert!(said.contains(harm), "{said}");
 }
 
 #[test]
-fn a_shared_second_processor_and_a_background_that_fell_short_are_told() {
+fn a_shared_second_processor_and_a_slow_background_are_reported() {
     let mut records = tenants();
     let mut short = tenant(Role::Background, "t-app", 90, 400_000.0, 900);
     short.mark(Mark::BackgroundShort);
     records.push(short);
     records.iter_mut().for_each(|record| record.mark(Mark::SharedCores));
     let said = found("target-interference", &records);
-    let shared = "their loads shared one as well, so what follows is the interference of both, and \
-                  not that of the target's core alone";
+    let shared = "their loads shared one as well, so the results show the interference on both, \
+                  not on the target's core alone";
     assert!(said.contains(shared), "{said}");
-    assert!(
-        said.contains(
-            "Beside the T-app the background did not get all that it asked for from 90 %"
-        )
-    );
-    assert!(!said.contains("Beside the L-app"), "{said}");
+    assert!(said.contains(
+        "With the T-app in the foreground the background did not reach its requested rate \
+             from 90 %"
+    ));
+    assert!(!said.contains("With the L-app in the foreground"), "{said}");
 }
 
 fn point(transport: &str, depth: u64, iops: f64, us: u64) -> Record {
@@ -90,7 +90,7 @@ fn point(transport: &str, depth: u64, iops: f64, us: u64) -> Record {
 }
 
 #[test]
-fn the_share_of_local_is_told_from_its_least_to_its_most() {
+fn the_share_of_local_has_a_minimum_and_a_maximum() {
     let records = [
         point("local", 1, 1_000_000.0, 1),
         point("tcp", 1, 100_000.0, 10),
@@ -102,20 +102,20 @@ fn the_share_of_local_is_told_from_its_least_to_its_most() {
         said.contains("between 10 % (depth 1) and 98 % (depth 32) of the local IOPS"),
         "{said}"
     );
-    assert!(said.contains("From depth 32 on it keeps within 5 % of local."), "{said}");
-    assert!(said.contains("takes 9.00 µs more on average than locally"), "{said}");
+    assert!(said.contains("They are within 5 % of local from depth 32 on."), "{said}");
+    assert!(said.contains("the mean latency is 9.00 µs above local"), "{said}");
 }
 
 #[test]
-fn the_knee_is_where_nine_tenths_are_reached() {
+fn ninety_percent_of_the_maximum_are_reported() {
     let iops = [(1, 100.0), (8, 600.0), (32, 950.0), (128, 1000.0)];
     let records = iops.map(|(depth, iops)| point("tcp", depth, iops, 10));
     let said = found("overhead-t-app", &records);
-    assert!(said.contains("lies at depth 32 for"), "{said}");
+    assert!(said.contains("is reached at depth 32 for"), "{said}");
 }
 
 #[test]
-fn published_numbers_stand_in_the_figure_of_their_tenant() {
+fn published_numbers_are_in_the_figure_of_their_tenant() {
     let mut records = tenants();
     for record in &mut records {
         let depth =
@@ -136,13 +136,13 @@ fn published_numbers_stand_in_the_figure_of_their_tenant() {
     let charts: Vec<Vec<String>> = section.charts().map(names).collect();
     assert_eq!(charts[0], ["l-app", "t-app", "sivakumar2024, l-app"]);
     assert!(charts.contains(&["l-app", "t-app", "sivakumar2024, t-app"].map(str::to_owned).into()));
-    let (_, summary) = section.beside.first().expect("what the paper says");
+    let (_, summary) = section.paper.first().expect("what the paper says");
     assert!(summary.starts_with("Published numbers: 8, "), "{summary}");
     assert!(!summary.contains(" 0 "), "{summary}");
 }
 
 #[test]
-fn nothing_is_said_where_nothing_was_measured() {
+fn a_study_without_results_says_so() {
     assert_eq!(found("first-look", &[]), "No cell has a result.");
 }
 

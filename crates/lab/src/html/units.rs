@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Formats numbers.
 
 use crate::{
     cells::{Estimate, Reading, Unit},
@@ -8,7 +8,7 @@ use crate::{
 
 const KIB: f64 = 1024.0;
 
-/// A scale that suits numbers up to a certain size: what to divide by, and what to call it.
+/// A scale for numbers up to a certain size: divisor and name of the unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
     pub(super) divisor: f64,
@@ -29,7 +29,7 @@ pub(super) fn scale(unit: Unit, most: f64) -> Scale {
         Unit::Times => &[(1.0, "×")],
         Unit::Share => &[(0.01, "%")],
     };
-    // A little room, so that an axis does not end at 0.9 of the next unit's 1.
+    // A margin, so that an axis does not end at 0.9 of the next larger unit.
     let (divisor, name) = steps
         .iter()
         .find(|(divisor, _)| most >= *divisor * 1.0)
@@ -60,7 +60,7 @@ pub(super) fn show(unit: Unit, value: f64) -> String {
     }
 }
 
-/// A number with three digits that count.
+/// A number with three significant digits.
 pub(super) fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 99.95 || size == 0.0 => format!("{value:.0}"),
@@ -86,7 +86,7 @@ pub(super) fn show_estimate(unit: Unit, estimate: &Estimate) -> String {
     }
 }
 
-/// What was read, as a table has it.
+/// The value of a metric in a table.
 pub(super) fn show_reading(unit: Unit, reading: &Reading) -> String {
     match reading {
         Reading::Is(estimate) => show_estimate(unit, estimate),
@@ -95,7 +95,7 @@ pub(super) fn show_reading(unit: Unit, reading: &Reading) -> String {
     }
 }
 
-/// A share in percent, with as many digits as it deserves.
+/// A share in percent, with a suitable number of digits.
 pub(super) fn percent(share: f64) -> String {
     let value = 100.0 * share;
     match value.abs() {
@@ -114,7 +114,7 @@ pub(super) fn times(factor: f64) -> String {
     }
 }
 
-/// A setting's value with as much of its name as it takes to understand it.
+/// A setting's value with its name.
 pub(super) fn setting(name: &str, value: &Value) -> String {
     let plural = |count: &str, one: &str, many: &str| {
         if count == "1" { format!("1 {one}") } else { format!("{count} {many}") }
@@ -139,7 +139,7 @@ pub(super) fn setting(name: &str, value: &Value) -> String {
         key::MODERATION => format!("moderation {text}"),
         key::SCHEDULER => format!("scheduler {text}"),
         key::SHARED => format!("{text} core"),
-        key::RATE_IOPS => format!("{text} IOPS asked for"),
+        key::RATE_IOPS => format!("{text} IOPS requested"),
         key::TRANSPORT | key::PATTERN | key::FOREGROUND | key::PLACEMENT | key::RATE_PROCESS => {
             text
         }
@@ -149,7 +149,7 @@ pub(super) fn setting(name: &str, value: &Value) -> String {
     }
 }
 
-/// The value alone, as an axis has it.
+/// The value alone, for an axis.
 pub(super) fn short(name: &str, value: &Value) -> String {
     match value.as_integer() {
         Some(bytes) if name.ends_with("_bytes") => bytes_text(bytes),
@@ -157,7 +157,7 @@ pub(super) fn short(name: &str, value: &Value) -> String {
     }
 }
 
-/// `4 KiB`; bytes where no unit divides.
+/// `4 KiB`; bytes if no unit divides them.
 pub(super) fn bytes_text(bytes: u64) -> String {
     for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
         if bytes >= unit && bytes.is_multiple_of(unit) {
@@ -167,7 +167,7 @@ pub(super) fn bytes_text(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
-/// What an axis is called.
+/// The title of an axis.
 pub(super) fn axis(name: &str) -> String {
     match name {
         key::BLOCK_BYTES => "block size".to_owned(),
@@ -180,8 +180,8 @@ pub(super) fn axis(name: &str) -> String {
     }
 }
 
-/// Ticks of a logarithmic axis from `least` to `most`, in the axis' own scale: 1, 2, 5 and their
-/// tenfolds, or fewer where that would be too many.
+/// Ticks of a logarithmic axis from `least` to `most` in the axis' own scale: 1, 2, 5 and their
+/// multiples by powers of ten, or fewer if that would be too many.
 pub(super) fn log_ticks(least: f64, most: f64) -> Vec<f64> {
     if !(least > 0.0 && most.is_finite() && most >= least) {
         return Vec::new();
@@ -192,7 +192,7 @@ pub(super) fn log_ticks(least: f64, most: f64) -> Vec<f64> {
         d if d > 2.0 => &[1.0, 3.0],
         _ => &[1.0, 2.0, 5.0],
     };
-    // One decade more on either side, and what is outside taken away again.
+    // One decade more on either side; values outside are removed again.
     #[expect(clippy::cast_possible_truncation, reason = "an exponent of a finite number")]
     let (first, last) = (least.log10().floor() as i32, most.log10().ceil() as i32);
     (first - 1..=last)
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_humane_units() {
+    fn numbers_have_suitable_units() {
         for (unit, value, text) in [
             (Unit::Iops, 987.0, "987"),
             (Unit::Iops, 123_456.0, "123 K"),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn spread_is_shown_as_far_as_it_is_known() {
+    fn the_spread_is_shown_if_known() {
         let of = |values: &[f64]| Estimate::of(values).expect("values");
         assert_eq!(show_estimate(Unit::Iops, &of(&[1000.0])), "1.00 K");
         assert_eq!(show_estimate(Unit::Iops, &of(&[1000.0, 1200.0])), "1.10 K (1.00 K … 1.20 K)");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_told_in_words() {
+    fn settings_are_described() {
         let number = |value: u64| Value::from(value);
         assert_eq!(setting(key::BLOCK_BYTES, &number(131_072)), "128 KiB");
         assert_eq!(setting(key::BLOCK_BYTES, &number(512)), "512 B");

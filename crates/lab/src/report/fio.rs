@@ -1,9 +1,9 @@
-//! Results as fio 3 writes them with `--output-format=json`, so that what reads those (fio-plot and
-//! the like) reads these.
+//! Results in the format of fio 3's `--output-format=json`, for programs that read it (such as
+//! fio-plot).
 //!
-//! What differs is left out or marked, never made up: `slat_ns` is the wait between the intended
-//! and the actual start and there only in an open loop, a percentile that the samples do not
-//! resolve is missing, and there is no `disk_util`. All copies of a job are one entry, as with
+//! Values that weft does not have are left out or marked: `slat_ns` is the wait between due time
+//! and submission and exists in an open loop only, a percentile that the samples do not resolve is
+//! missing, and there is no `disk_util`. All copies of a job are one entry, as with
 //! `group_reporting`.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::{
     statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, Summary},
 };
 
-/// The fio whose shape this is; readers compare the number.
+/// The version of fio whose format this is; readers compare the number.
 pub const FIO_VERSION: &str = concat!("fio-3.36-weft-", env!("CARGO_PKG_VERSION"));
 
 /// fio's default percentiles.
@@ -36,7 +36,7 @@ const ERROR_VERIFY: i32 = 84;
 
 /// A result as fio's JSON.
 ///
-/// `device` names what was driven; `ended` is the time of day at the end, since 1970.
+/// `device` names the device; `ended` is the time of the end, since 1970.
 #[must_use]
 pub fn report(job: &Job, device: &str, result: &RunResult, ended: Duration) -> Value {
     reports(&[(job, result)], device, ended)
@@ -118,7 +118,7 @@ fn entry(
     entry
 }
 
-/// fio gives options back as they were written: as texts.
+/// The job's options as texts, as fio writes them.
 fn options(job: &Job, device: &str) -> Value {
     let mut options = Map::new();
     let mut put = |name: &str, value: String| {
@@ -220,8 +220,8 @@ fn latency(latency: &Latency, percentiles: bool) -> Value {
     fields
 }
 
-/// How long requests of an open loop waited before they started: of the difference only the mean
-/// is known.
+/// How long requests of an open loop waited before they were submitted: only the mean of the
+/// difference is known.
 fn waiting(latency: &Latency, completion: Option<&Latency>) -> Value {
     let Some(completion) = completion else { return self::latency(&Latency::new(), false) };
     let mean = (latency.mean_ns() - completion.mean_ns()).max(0.0);

@@ -21,7 +21,7 @@ pub fn result(job: &Job, device: &str, result: &RunResult) -> String {
     let total = result.total();
     let mut text = String::new();
     let mut line = |arguments: std::fmt::Arguments<'_>| {
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{arguments}");
     };
     line(format_args!("{}: {} on {device} ({})", job.name, words(job), result.driver));
@@ -34,7 +34,7 @@ pub fn result(job: &Job, device: &str, result: &RunResult) -> String {
         }
     }
     if total.read.requests + total.write.requests == 0 {
-        line(format_args!("  no request completed while it counted"));
+        line(format_args!("  no request completed in the measured time"));
     }
     line(format_args!("  {}", processor(&total, job.workers())));
     line(format_args!("  {}", depths(&total)));
@@ -61,7 +61,7 @@ pub fn result(job: &Job, device: &str, result: &RunResult) -> String {
     text
 }
 
-/// The progress line, most important things first: what a narrow terminal cuts off is the rest.
+/// The progress line, most important values first: a narrow terminal cuts off the others.
 #[must_use]
 pub fn progress(progress: &Progress) -> String {
     let mut text = match progress.phase {
@@ -99,7 +99,7 @@ fn seconds(time: Duration) -> String {
     }
 }
 
-/// A number of things a second: `987`, `12.3k`, `4.56M`.
+/// A count or rate: `987`, `12.3k`, `4.56M`.
 #[must_use]
 pub fn count(number: f64) -> String {
     match number {
@@ -113,7 +113,7 @@ pub fn count(number: f64) -> String {
     }
 }
 
-/// A time, in the unit that suits it.
+/// A time, in a suitable unit.
 #[must_use]
 pub fn time(nanoseconds: f64) -> String {
     match nanoseconds {
@@ -135,8 +135,7 @@ fn words(job: &Job) -> String {
     }
     if let Some(rate) = job.rate {
         let process = format!("{:?}", rate.process).to_lowercase();
-        let _ =
-            write!(text, " rate-iops={} ({process}, latency from the intended start)", rate.iops);
+        let _ = write!(text, " rate-iops={} ({process}, latency from the due time)", rate.iops);
     }
     text
 }
@@ -156,7 +155,7 @@ fn rates(direction: &DirectionResult) -> String {
 fn latencies(direction: &DirectionResult) -> Vec<String> {
     let mut rows = vec![ends("latency", &direction.latency)];
     if let Some(completion) = &direction.completion {
-        rows.push(ends("from the actual start", completion));
+        rows.push(ends("from the submission", completion));
     }
     let shown = |percentile: &f64| {
         let value = direction.latency.percentile_ns(*percentile);
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_and_errors_are_told() {
+    fn faults_and_errors_are_reported() {
         let mut failed = run(0);
         failed.lanes[0].1.error = Some("read failed: gone".to_owned());
         failed.lanes[0].1.verify = VerifyResult { blocks: 9, faults: 2, described: Vec::new() };
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_progress_line_says_what_is_done_and_left_in_60_columns() {
+    fn the_progress_line_has_60_columns() {
         let mut seen = Progress {
             phase: Phase::Run,
             elapsed: Duration::from_millis(3_700),
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short_at_every_magnitude() {
+    fn numbers_have_three_digits_at_every_magnitude() {
         for (number, text) in [
             (0.0, "0.0"),
             (12.34, "12.3"),

@@ -1,4 +1,4 @@
-//! The flat table.
+//! Records as CSV.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -8,7 +8,7 @@ use crate::histogram::Latency;
 /// Percentiles of the table.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// The records as comma-separated values with a head line. What is not known or not resolved is
+/// The records as comma-separated values with a header. Unknown and unresolved values are
 /// empty.
 pub(super) fn table(records: &[Record]) -> String {
     let keys: BTreeSet<&str> =
@@ -56,12 +56,12 @@ pub(super) fn table(records: &[Record]) -> String {
 }
 
 fn fields(record: &Record, keys: &BTreeSet<&str>, values: &BTreeSet<&str>) -> Vec<String> {
-    let word = |value: &dyn erased::Word| value.word();
-    let marks: Vec<String> = record.marks.iter().map(|mark| word(mark)).collect();
+    let serialized_name = |value: &dyn serialized::SerializedName| value.serialized_name();
+    let marks: Vec<String> = record.marks.iter().map(|mark| serialized_name(mark)).collect();
     let mut fields = vec![
         record.study.clone(),
         record.cell.clone(),
-        word(&record.role),
+        serialized_name(&record.role),
         record.repeat.to_string(),
         status(&record.status).to_owned(),
         record.status.reason().unwrap_or_default().to_owned(),
@@ -138,32 +138,32 @@ fn line<'a>(text: &mut String, fields: impl Iterator<Item = &'a str>) {
         } else {
             write!(text, "{comma}{field}")
         };
-        // A String takes whatever is written to it.
+        // Writing to a String cannot fail.
         debug_assert!(written.is_ok());
     }
     text.push('\n');
 }
 
-/// The words that serde gives to variants, so that both files use the same ones.
-mod erased {
+/// The serialized names of variants, so that both files use the same ones.
+mod serialized {
     use crate::results::{Mark, Role};
 
-    pub(super) trait Word {
-        fn word(&self) -> String;
+    pub(super) trait SerializedName {
+        fn serialized_name(&self) -> String;
     }
 
     fn plain(value: Result<serde_json::Value, serde_json::Error>) -> String {
         value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
-    impl Word for Mark {
-        fn word(&self) -> String {
+    impl SerializedName for Mark {
+        fn serialized_name(&self) -> String {
             plain(serde_json::to_value(self))
         }
     }
 
-    impl Word for Role {
-        fn word(&self) -> String {
+    impl SerializedName for Role {
+        fn serialized_name(&self) -> String {
             plain(serde_json::to_value(self))
         }
     }
@@ -194,7 +194,7 @@ mod tests {
         first.marks = vec![Mark::SharedCores, Mark::OpenLoop];
         first.values.insert("x".to_owned(), 1.5);
         let mut second = Record::new("s", "other", Role::Plain, Configuration::new());
-        // Nothing came to its end, which is not less than nothing.
+        // No completed request: the value must be 0, not -0.
         assert!(second.iops().is_sign_positive() && second.bytes_per_second().is_sign_positive());
         second.status = Status::Skipped { reason: "no RDMA device".to_owned() };
         let text = table(&[first, second]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_would_confuse_are_quoted() {
+    fn special_characters_are_quoted() {
         let mut text = String::new();
         line(&mut text, ["a,b", "say \"x\"", "plain"].into_iter());
         assert_eq!(text, "\"a,b\",\"say \"\"x\"\"\",plain\n");

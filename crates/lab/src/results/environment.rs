@@ -1,4 +1,4 @@
-//! Where and how a study was run.
+//! The conditions of a run.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ pub struct Environment {
     pub command_line: Vec<String>,
     /// Version of this program.
     pub weft_version: String,
-    /// Seed of the order of cells, and of everything random in the load.
+    /// Seed of the order of cells, and of the random numbers of the load.
     pub seed: u64,
     /// When it began, in ms since 1970.
     pub started_at_ms: u64,
-    /// When it ended; 0 while it runs, and when it was cut short.
+    /// When it ended; 0 while it runs, and if it did not finish.
     pub ended_at_ms: u64,
-    /// Whether somebody stopped it before all cells were measured.
+    /// Whether the user stopped it before all cells were measured.
     pub interrupted: bool,
     /// The kernel's release and version.
     pub kernel: String,
@@ -36,17 +36,17 @@ pub struct Environment {
     pub memory_bytes: u64,
     /// Network interfaces.
     pub interfaces: Vec<Interface>,
-    /// Kernel settings that matter, by their names in /proc/sys.
+    /// Kernel settings that affect results, by their names in /proc/sys.
     pub sysctls: BTreeMap<String, String>,
     /// The driver that the load generator's reactors used: `io_uring` or `epoll`.
     pub driver: String,
-    /// What was driven locally.
+    /// The device that was driven locally.
     pub local: String,
     /// The targets.
-    pub targets: Vec<Tested>,
-    /// The raw link, probed before the study; one for each way to wait.
+    pub targets: Vec<TestedTarget>,
+    /// Measurements of the raw link before the study; one for each way of waiting.
     pub link: Vec<LinkProbe>,
-    /// What else a reader has to know, in sentences.
+    /// Further notes, in sentences.
     pub notes: Vec<String>,
 }
 
@@ -58,9 +58,9 @@ pub struct Processor {
     pub model: String,
     /// How many are online.
     pub cores: usize,
-    /// The frequency governor of the first one, empty if there is none.
+    /// The frequency governor of the first one; empty if there is none.
     pub governor: String,
-    /// The hypervisor, if there is one.
+    /// Whether the machine is virtual.
     pub hypervisor: bool,
 }
 
@@ -74,33 +74,33 @@ pub struct Interface {
     pub driver: String,
     /// Its MTU.
     pub mtu: u64,
-    /// Its speed, where it tells one.
+    /// Its speed, if reported.
     pub speed_mbit_per_s: Option<u64>,
 }
 
-/// A target as it was reached.
+/// A target of the study.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Tested {
+pub struct TestedTarget {
     /// Its address, or how it was started.
     pub address: String,
-    /// What it serves, if it was started for the study.
+    /// Its device, if it was started for the study.
     pub device: String,
     /// Whether it was started for the study.
     pub started_here: bool,
-    /// Model and firmware, as its controller says.
+    /// Model and firmware, from Identify Controller.
     pub identity: String,
-    /// Whether it tells its statistics.
+    /// Whether it has a control connection for statistics.
     pub statistics: bool,
 }
 
-/// What the link does without storage.
+/// A measurement of the link without storage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkProbe {
-    /// Between which ends.
+    /// The two ends.
     pub between: String,
-    /// Whether both ends kept looking (else they slept in the kernel).
+    /// Whether both ends polled (otherwise they slept in the kernel).
     pub spinning: bool,
     /// Bytes of a request (72: header and command of a read).
     pub request_bytes: u64,

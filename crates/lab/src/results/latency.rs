@@ -1,4 +1,4 @@
-//! Histograms as text.
+//! Histograms in text form.
 
 use std::fmt;
 
@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::histogram::Latency;
 
-/// A histogram of latencies, whole: in HDR's own V2 format, base64, which other tools read too.
+/// A complete histogram of latencies in HDR's V2 format, base64, which other tools can read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyRecord {
     /// How many.
     pub count: u64,
-    /// Their sum, exact, in ns; with `count` the exact mean.
+    /// Their exact sum in ns, which gives the exact mean.
     pub sum_ns: u64,
-    /// The least, exact.
+    /// The exact minimum.
     pub min_ns: u64,
-    /// The most, exact.
+    /// The exact maximum.
     pub max_ns: u64,
     /// The histogram (three significant digits, ns); empty if nothing was recorded.
     pub hdr_v2: String,
@@ -39,7 +39,7 @@ impl fmt::Display for LatencyRecordError {
 impl std::error::Error for LatencyRecordError {}
 
 impl LatencyRecord {
-    /// Of these latencies.
+    /// The record of these latencies.
     #[must_use]
     pub fn of(latency: &Latency) -> Self {
         if latency.count() == 0 {
@@ -47,7 +47,7 @@ impl LatencyRecord {
         }
         let (histogram, sum_ns) = latency.parts();
         let mut bytes = Vec::new();
-        // Writing to memory fails for want of memory only, and that does not come back as an error.
+        // Writing to memory fails only for lack of memory, which is not reported as an error.
         if let Err(error) = V2Serializer::new().serialize(histogram, &mut bytes) {
             unreachable!("a histogram within its bounds is serializable: {error:?}");
         }
@@ -63,7 +63,7 @@ impl LatencyRecord {
     /// The latencies.
     ///
     /// # Errors
-    /// The text is no histogram, or not the one that the numbers beside it describe.
+    /// The text is not a histogram, or the numbers beside it do not match it.
     pub fn latency(&self) -> Result<Latency, LatencyRecordError> {
         if self.count == 0 {
             return Ok(Latency::new());
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_record_is_read_back() {
         let mut latency = Latency::new();
         for n in 0..100_000u64 {
             latency.record(500 + n * n % 1_000_003);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_swapped_is_refused() {
+    fn truncated_or_mismatched_records_are_refused() {
         let mut latency = Latency::new();
         (0..50).for_each(|n| latency.record(1000 * n + 7));
         let whole = LatencyRecord::of(&latency);

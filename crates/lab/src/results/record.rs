@@ -15,19 +15,19 @@ pub struct Record {
     pub study: String,
     /// Which cell: the same text for all its repeats, another for every other cell of the study.
     pub cell: String,
-    /// What the cell is for.
+    /// The role of the cell.
     pub role: Role,
     /// The value of every axis and every fixed setting.
     pub configuration: Configuration,
     /// Which repeat, from 1.
     pub repeat: u32,
-    /// Records that were measured at the same time carry the same text here: a foreground and its
+    /// Records that were measured at the same time have the same text here: a foreground and its
     /// background.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub together: Option<String>,
     /// Whether there is a result.
     pub status: Status,
-    /// What must be said beside the numbers.
+    /// Remarks that belong to the numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
     /// When it began, in ms since 1970.
@@ -40,19 +40,19 @@ pub struct Record {
     /// Writes, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Direction>,
-    /// What the load generator's side used.
+    /// CPU use of the load generator's side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Side>,
-    /// What the target used, as it says itself; none for `local`, and where it cannot be asked.
+    /// CPU use of the target, as it reports; none for `local`, and without a control connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Side>,
-    /// Numbers that are neither counted nor timed here (see [`number`](super::number)).
+    /// Derived numbers (see [`number`](super::number)).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub values: BTreeMap<String, f64>,
 }
 
 impl Record {
-    /// A record of a cell that was not measured yet.
+    /// A record of a cell that has not been measured yet.
     #[must_use]
     pub fn new(study: &str, cell: &str, role: Role, configuration: Configuration) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Record {
         self.status == Status::Measured
     }
 
-    /// Whether it carries a mark.
+    /// Whether it has a mark.
     #[must_use]
     pub fn has(&self, mark: Mark) -> bool {
         self.marks.contains(&mark)
@@ -102,7 +102,7 @@ impl Record {
     /// Requests a second, both ways.
     #[must_use]
     pub fn iops(&self) -> f64 {
-        // Not from the sum's own beginning, which is -0.
+        // A fold from +0: the sum of no numbers would be -0.
         self.directions().map(Direction::iops).fold(0.0, |sum, iops| sum + iops)
     }
 
@@ -113,19 +113,19 @@ impl Record {
     }
 }
 
-/// What a cell is for.
+/// The role of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// A point of the study's matrix.
     Plain,
-    /// A tenant that is looked at, while another one loads what they share.
+    /// The tenant that is studied, while the background loads what they share.
     Foreground,
-    /// That other one.
+    /// The other tenant.
     Background,
-    /// The foreground without the background: what interference is measured against.
+    /// The foreground without the background: the reference of interference.
     Alone,
-    /// The most that a processor delivers.
+    /// The maximum rate of a processor.
     Saturation,
     /// The raw link, without storage: request and response of a 4 KiB read at depth 1, or a stream
     /// (`configuration.pattern` is `round-trip` or `stream`).
@@ -136,21 +136,21 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum Status {
-    /// It was measured, and what had to hold did.
+    /// It was measured, and all checks passed.
     Measured,
-    /// This machine, or this build, cannot run it.
+    /// It cannot run on this machine or with this build.
     Skipped {
-        /// Why, for people.
+        /// The reason.
         reason: String,
     },
-    /// It was measured, and something that had to hold did not: its numbers mean nothing.
+    /// It was measured, and a check failed: its numbers are not a result.
     Void {
-        /// What did not hold.
+        /// The failed check.
         reason: String,
     },
-    /// It was begun and could not be finished.
+    /// It was started and did not finish.
     Failed {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -168,64 +168,64 @@ impl Status {
     }
 }
 
-/// What must be said beside a cell's numbers.
+/// A remark that belongs to a cell's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mark {
-    /// The machine has too few processors: roles share them.
+    /// The machine has too few processors, so that roles share them.
     SharedCores,
-    /// The processor that was to be saturated was not full: the load generator's, or another one,
-    /// was before it.
+    /// Another processor than the one under test was saturated first: the load generator's, for
+    /// example.
     LoadLimited,
-    /// IOPS still rose or fell, or wavered, when it was measured.
+    /// IOPS were still changing when it was measured.
     NotSettled,
-    /// It was not waited until IOPS settled (first look, quick runs).
+    /// It was measured without waiting for steady state (first look, quick runs).
     NotAwaited,
-    /// The load generator used its processor up: the number may be its own limit.
+    /// The load generator's processor was saturated: the number may be its own limit.
     GeneratorFull,
     /// Requests started when they were due; latency counts from then.
     OpenLoop,
-    /// The background did not reach the rate it was asked for.
+    /// The background did not reach its requested rate.
     BackgroundShort,
-    /// The target is on this machine: the kernel's packet work of either side may run on the
-    /// other's processor.
+    /// The target is on this machine: the kernel may process packets of either side on the other's
+    /// processor.
     Loopback,
-    /// The target did not tell its CPU: only the host's is known.
+    /// The target reports no CPU use: only the host's is known.
     TargetUnknown,
 }
 
 impl Mark {
-    /// What it means, in a few words.
+    /// A description in a few words.
     #[must_use]
     pub const fn explained(self) -> &'static str {
         match self {
-            Self::SharedCores => "roles shared processors",
+            Self::SharedCores => "processors were shared by several roles",
             Self::LoadLimited => {
-                "load-limited: another processor was full before the one to be filled"
+                "load-limited: another processor was saturated before the one under test"
             }
-            Self::NotSettled => "IOPS had not settled",
-            Self::NotAwaited => "steady state was not waited for",
-            Self::GeneratorFull => "the load generator's processor was full",
-            Self::OpenLoop => "open loop: latency counts from the intended start",
-            Self::BackgroundShort => "the background fell short of its rate",
+            Self::NotSettled => "IOPS were not steady",
+            Self::NotAwaited => "measured without waiting for steady state",
+            Self::GeneratorFull => "the load generator's processor was saturated",
+            Self::OpenLoop => "open loop: latency counts from the due time",
+            Self::BackgroundShort => "the background did not reach its rate",
             Self::Loopback => "target on the same machine",
             Self::TargetUnknown => "the target's CPU is not known",
         }
     }
 }
 
-/// The reads, or the writes, of the counted time.
+/// The reads, or the writes, of the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Direction {
     /// Requests.
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How long it counted.
+    /// The measured time.
     pub seconds: f64,
-    /// From the intended start to the completion.
+    /// From the due time to the completion.
     pub latency: LatencyRecord,
-    /// From the actual start to the completion, in an open loop.
+    /// From the submission to the completion, in an open loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<LatencyRecord>,
     /// IOPS of each full window of 500 ms.
@@ -247,19 +247,19 @@ impl Direction {
     }
 }
 
-/// What one side used while it counted.
+/// What one side used during the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Side {
-    /// How long that was.
+    /// The measured time.
     pub seconds: f64,
     /// The threads that did the work: the load generator's workers, the target's poll groups.
     pub threads: Vec<Thread>,
-    /// The machine that they ran on, with all that ran beside them.
+    /// The machine that they ran on, including everything else on it.
     pub machine: SideMachine,
     /// The processors that this side's threads were pinned to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<usize>,
-    /// What was served, by poll group and namespace; of a target only.
+    /// Requests by poll group and namespace; of a target only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub served: Vec<Served>,
 }
@@ -287,27 +287,27 @@ pub struct Thread {
     pub user_s: f64,
     /// CPU time in the kernel.
     pub system_s: f64,
-    /// Voluntary and not.
+    /// Context switches, voluntary and not.
     pub context_switches: u64,
 }
 
-/// What a machine did.
+/// Counters of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideMachine {
     /// Its processors.
     pub cores: Vec<Core>,
     /// Interrupts of devices.
     pub interrupts: u64,
-    /// Context switches of everything that runs there.
+    /// Context switches of all its threads.
     pub context_switches: u64,
     /// Soft interrupts by the kernel's name: `NET_RX`, `NET_TX`, `TIMER` and others.
     pub softirqs: BTreeMap<String, u64>,
 }
 
-/// What one processor did, in seconds.
+/// Time of one processor, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Core {
-    /// Which.
+    /// Its number.
     pub cpu: usize,
     /// User mode (nice included).
     pub user_s: f64,
@@ -317,18 +317,18 @@ pub struct Core {
     pub softirq_s: f64,
     /// Interrupts.
     pub irq_s: f64,
-    /// Nothing to do, and some thread waited for a disk.
+    /// Idle while some thread waited for a disk.
     pub iowait_s: f64,
-    /// Nothing to do.
+    /// Idle.
     pub idle_s: f64,
     /// Taken by the hypervisor.
     pub steal_s: f64,
 }
 
-/// What one poll group served of one namespace.
+/// Requests that one poll group served on one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
-    /// The target, where there are several.
+    /// Index of the target, if there are several.
     #[serde(default)]
     pub target: usize,
     /// The poll group.

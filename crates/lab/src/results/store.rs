@@ -41,8 +41,8 @@ impl std::error::Error for LoadError {}
 /// Reads a directory of results.
 ///
 /// # Errors
-/// A file is missing, is not of its form, or is of a later version. A last line that was cut short
-/// (the machine went down while it was written) is left aside.
+/// A file is missing, malformed or of a later version. An incomplete last line (the machine
+/// stopped while it was written) is ignored.
 pub fn load(directory: &Path) -> Result<Results, LoadError> {
     let text = |name: &str| {
         let path = directory.join(name);
@@ -80,7 +80,7 @@ fn records(path: &Path) -> Result<Vec<Record>, LoadError> {
             return Err(fault(path, &what));
         }
         match place.get(&(record.cell.clone(), record.repeat)).copied() {
-            // What was measured again takes the place of what was there.
+            // A repeat that was measured again replaces the earlier one.
             Some(index) => records[index] = record,
             None => {
                 place.insert((record.cell.clone(), record.repeat), records.len());
@@ -100,14 +100,14 @@ pub struct Store {
 
 impl Store {
     /// Makes the directory, or goes on in one that is there.
-    ///
+    /// Creates the directory, or opens an existing one.
     /// # Errors
-    /// What cannot be made or written.
+    /// It cannot be created or opened.
     pub fn open(directory: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let path = directory.join(file::RECORDS);
         let mut records = OpenOptions::new().create(true).append(true).open(&path)?;
-        // A line that was cut short must not swallow the next one.
+        // An incomplete line must not absorb the next one.
         if !fs::read(&path)?.ends_with(b"\n") && records.metadata()?.len() > 0 {
             trim_last_line(&path)?;
             records = OpenOptions::new().append(true).open(&path)?;
@@ -115,16 +115,16 @@ impl Store {
         Ok(Self { directory: directory.to_owned(), records })
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Adds a record. It is on its way to the disk when this returns.
+    /// Appends a record and starts writing it to the disk.
     ///
     /// # Errors
-    /// The disk is full, or worse.
+    /// It cannot be written.
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
@@ -157,7 +157,7 @@ impl Store {
         self.replace(file::TABLE, &csv::table(records))
     }
 
-    /// A file is there as before or as after, never half.
+    /// Replaces a file as a whole, so that it is never half written.
     fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let new = self.directory.join(format!(".{name}.new"));
         fs::write(&new, text)?;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_directory_is_read_back() {
         let records = [record(1, 1), record(2, 1), record(1, 2)];
         let directory = written(&records);
         let results = load(directory.path()).expect("results");
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_again_replaces_what_was_there() {
+    fn a_repeat_that_is_measured_again_replaces_the_earlier_one() {
         let mut failed = record(1, 1);
         failed.status = Status::Failed { reason: "gone".to_owned() };
         let directory = written(&[failed, record(2, 1), record(1, 1)]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_short_is_left_aside_and_then_removed() {
+    fn an_incomplete_line_is_ignored_and_then_removed() {
         let directory = written(&[record(1, 1), record(2, 1)]);
         let path = directory.path().join(file::RECORDS);
         let whole = fs::read(&path).expect("records");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_or_of_a_later_version_is_told() {
+    fn malformed_and_later_records_are_refused() {
         let directory = written(&[record(1, 1)]);
         let path = directory.path().join(file::RECORDS);
         let mut later = record(1, 2);

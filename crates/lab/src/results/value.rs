@@ -4,21 +4,21 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-/// What a cell is: the value of every axis and every fixed setting, by name (see
+/// The settings of a cell: the value of every axis and every fixed setting, by name (see
 /// [`key`](super::key)).
 pub type Configuration = BTreeMap<String, Value>;
 
-/// A value of an axis.
+/// The value of a setting.
 #[derive(Clone, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// A switch.
+    /// True or false.
     Flag(bool),
     /// A whole number: bytes, a depth, a count.
     Integer(u64),
     /// Any other number.
     Number(f64),
-    /// A word.
+    /// A text.
     Text(String),
 }
 
@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// The word, if it is one.
+    /// The text, if it is one.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {

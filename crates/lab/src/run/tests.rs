@@ -59,7 +59,7 @@ fn copies_beyond_the_processors_share_threads() {
 }
 
 #[test]
-fn two_jobs_run_side_by_side_and_each_has_its_own_books() {
+fn two_jobs_run_side_by_side_with_separate_results() {
     let rate = Rate { iops: 2_000.0, process: Process::Fixed };
     let shallow = Job {
         copies: 2,
@@ -83,7 +83,7 @@ fn two_jobs_run_side_by_side_and_each_has_its_own_books() {
 }
 
 #[test]
-fn a_run_ends_with_its_time_and_the_ramp_does_not_count() {
+fn a_run_ends_after_its_runtime_and_the_ramp_is_not_measured() {
     let job = Job {
         runtime: Some(Duration::from_millis(300)),
         ramp: Duration::from_millis(100),
@@ -105,7 +105,7 @@ fn a_run_ends_with_its_time_and_the_ramp_does_not_count() {
 }
 
 #[test]
-fn a_run_is_stopped_from_outside() {
+fn a_run_is_stopped_by_its_flag() {
     let stop = AtomicBool::new(false);
     let job = Job { runtime: Some(Duration::from_secs(3600)), ..Job::default() };
     let result = run(&job, &device("null:1GiB"), &stop, &mut |_| {
@@ -118,7 +118,7 @@ fn a_run_is_stopped_from_outside() {
 }
 
 #[test]
-fn an_open_loop_keeps_its_rate_and_counts_from_when_requests_were_due() {
+fn an_open_loop_keeps_its_rate_and_latency_counts_from_the_due_time() {
     let job = Job {
         rate: Some(Rate { iops: 2_000.0, process: Process::Fixed }),
         io_bytes: Some(400 * 4096),
@@ -135,7 +135,7 @@ fn an_open_loop_keeps_its_rate_and_counts_from_when_requests_were_due() {
 }
 
 #[test]
-fn a_stall_is_seen_by_every_request_that_it_delayed() {
+fn a_stall_shows_in_every_request_that_it_delayed() {
     // Each request takes 5 ms and only one fits; one is due every millisecond.
     let job = Job {
         rate: Some(Rate { iops: 1_000.0, process: Process::Fixed }),
@@ -144,14 +144,14 @@ fn a_stall_is_seen_by_every_request_that_it_delayed() {
     };
     let total = run_on(&device("delay:read=5ms:null:1GiB"), &job).total();
     let waited = total.read.latency.max_ns();
-    // The fortieth was due after 39 ms and came back after 200 at the earliest.
+    // The fortieth was due after 39 ms and completed after 200 at the earliest.
     assert!(waited >= 155_000_000, "{waited}");
     let completion = total.read.completion.expect("an open loop");
     assert!(completion.min_ns() >= 5_000_000, "{}", completion.min_ns());
 }
 
 #[test]
-fn a_known_delay_is_found_by_the_percentiles() {
+fn percentiles_contain_a_known_delay() {
     let job = Job { depth: 4, ..counted(Pattern::RandRead, 200) };
     let total = run_on(&device("delay:read=2ms:null:1GiB"), &job).total();
     assert!(total.read.latency.min_ns() >= 2_000_000);
@@ -159,7 +159,7 @@ fn a_known_delay_is_found_by_the_percentiles() {
 }
 
 #[test]
-fn what_was_written_is_read_back_and_right() {
+fn what_was_written_is_read_back_unchanged() {
     for pattern in [Pattern::Write, Pattern::RandWrite, Pattern::ReadWrite, Pattern::RandRw] {
         for spec in ["memory:4MiB,block=512", "memory:4MiB"] {
             let job = Job { verify: true, copies: 2, cpus: vec![0], ..counted(pattern, 2_000) };
@@ -173,7 +173,7 @@ fn what_was_written_is_read_back_and_right() {
 }
 
 #[test]
-fn a_later_job_checks_what_an_earlier_one_wrote() {
+fn a_later_job_verifies_what_an_earlier_one_wrote() {
     let memory = device("memory:1MiB");
     let write = Job { verify: true, ..counted(Pattern::Write, 256) };
     assert_eq!(run_on(&memory, &write).total().verify.faults, 0);
@@ -186,7 +186,7 @@ fn a_later_job_checks_what_an_earlier_one_wrote() {
 }
 
 #[test]
-fn data_that_is_not_kept_is_found() {
+fn data_that_was_not_stored_is_detected() {
     let job = Job { verify: true, ..counted(Pattern::Write, 100) };
     let result = run_on(&device("null:1MiB"), &job);
     let verify = result.total().verify;
@@ -196,7 +196,7 @@ fn data_that_is_not_kept_is_found() {
 }
 
 #[test]
-fn a_byte_that_flips_on_the_disk_is_found_with_its_offset() {
+fn a_flipped_byte_is_reported_with_its_offset() {
     use std::os::unix::fs::FileExt;
     let path = std::env::temp_dir().join(format!("weft-lab-flip-{}", std::process::id()));
     let spec = format!("file:{},size=1MiB,direct=off", path.display());
@@ -217,7 +217,7 @@ fn a_byte_that_flips_on_the_disk_is_found_with_its_offset() {
 }
 
 #[test]
-fn an_error_ends_the_lane_and_is_told() {
+fn an_error_ends_the_lane_and_is_reported() {
     let spec = "fault:operation=write,nth=50,effect=media-write:memory:1MiB";
     let job = Job { verify: true, ..counted(Pattern::Write, 1_000) };
     let result = run_on(&device(spec), &job);
@@ -228,7 +228,7 @@ fn an_error_ends_the_lane_and_is_told() {
 }
 
 #[test]
-fn what_cannot_begin_is_told() {
+fn setup_errors_are_reported() {
     let bad = Job { block_bytes: 100, ..Job::default() };
     let error = run(&bad, &device("null:1MiB"), &AtomicBool::new(false), &mut |_| {});
     assert!(matches!(error, Err(RunError::Job(_))), "{error:?}");
@@ -243,22 +243,22 @@ fn what_cannot_begin_is_told() {
     );
 }
 
-/// Notes when it was told what, in ms.
+/// Records the callbacks and their times.
 #[derive(Default)]
 struct Notes(Vec<(&'static str, Duration)>);
 
-impl Onlooker for Notes {
-    fn counting_begins(&mut self) {
+impl RunObserver for Notes {
+    fn measurement_begins(&mut self) {
         self.0.push(("begins", monotonic_time()));
     }
 
-    fn counting_ends(&mut self) {
+    fn measurement_ends(&mut self) {
         self.0.push(("ends", monotonic_time()));
     }
 }
 
 #[test]
-fn an_onlooker_is_told_when_it_counts() {
+fn an_observer_is_told_when_measurement_begins_and_ends() {
     let stop = AtomicBool::new(false);
     let job = Job {
         runtime: Some(Duration::from_millis(150)),
@@ -268,18 +268,18 @@ fn an_onlooker_is_told_when_it_counts() {
     };
     let mut notes = Notes::default();
     let before = monotonic_time();
-    run_watched(&job, &device("delay:read=1ms:memory:1MiB"), &stop, &mut notes).expect("a run");
+    run_observed(&job, &device("delay:read=1ms:memory:1MiB"), &stop, &mut notes).expect("a run");
     let [("begins", begins), ("ends", ends)] = notes.0[..] else { panic!("{:?}", notes.0) };
     assert!(begins - before >= job.ramp && ends - begins >= Duration::from_millis(140));
     let mut notes = Notes::default();
-    run_watched(&counted(Pattern::Read, 10), &device("null:1GiB"), &stop, &mut notes)
+    run_observed(&counted(Pattern::Read, 10), &device("null:1GiB"), &stop, &mut notes)
         .expect("a run");
     let told: Vec<_> = notes.0.iter().map(|(what, _)| *what).collect();
     assert_eq!(told, ["begins", "ends"], "each once, also when a job ends by its requests");
 }
 
 #[test]
-fn every_submission_is_known_and_time_without_work_too() {
+fn all_submissions_and_idle_time_are_counted() {
     let job = Job {
         runtime: Some(Duration::from_millis(200)),
         ramp: Duration::from_millis(60),
@@ -290,7 +290,7 @@ fn every_submission_is_known_and_time_without_work_too() {
     for polling in [Polling::Sleep, Polling::Spin, Polling::Adaptive(Duration::from_micros(50))] {
         let job = Job { polling, ..job.clone() };
         let total = run_on(&device("delay:read=2ms:memory:1MiB"), &job).total();
-        // The ramp's requests and the two probes are there beside those that count.
+        // `submitted` includes the ramp's requests and the two probes.
         assert!(total.submitted > total.read.requests + 2, "{polling:?}");
         assert!(total.usage.idle > Duration::from_millis(150), "{polling:?}: {:?}", total.usage);
     }
@@ -298,10 +298,10 @@ fn every_submission_is_known_and_time_without_work_too() {
     assert!(busy.usage.idle < Duration::from_millis(20), "{:?}", busy.usage);
 }
 
-/// Neither the read that every lane begins with nor those of a mixed job may leave zeroes to be
-/// written: a device that compresses would look better than it is.
+/// Neither the read that every lane begins with nor the reads of a mixed job may leave zeroes in
+/// the buffers that are written: a device that compresses would look faster than it is.
 #[test]
-fn what_is_written_does_not_compress() {
+fn written_data_does_not_compress() {
     for pattern in [Pattern::Write, Pattern::ReadWrite] {
         let factory = device("memory:256KiB");
         let written = run_on(&factory, &counted(pattern, 64)).total().write.requests;

@@ -1,4 +1,4 @@
-//! The studies that come with the program.
+//! The studies that are part of the program.
 
 use super::plan::{Plan, PlanError};
 
@@ -20,7 +20,7 @@ macro_rules! builtins {
     };
 }
 
-/// All of them: the first look, then document by document.
+/// All of them: the first look, then by document.
 pub const BUILTINS: &[Builtin] = builtins![
     "first-look",
     "protocol-floor",
@@ -56,7 +56,7 @@ impl Builtin {
     /// The plan.
     ///
     /// # Errors
-    /// The text is no plan; a test sees to it that it is.
+    /// The text is not a plan; a test checks that it is.
     pub fn plan(&self) -> Result<Plan, PlanError> {
         self.text.parse().map_err(|PlanError(what)| PlanError(format!("{}: {what}", self.name)))
     }

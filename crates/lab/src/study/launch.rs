@@ -1,4 +1,4 @@
-//! How a study gets at targets. Who runs it knows; this crate does not.
+//! The interface through which a study starts targets; the caller implements it.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use weft_host::{Transport, TransportId};
 use weft_reactor::DriverKind;
 use weft_rpc::Address;
 
-/// A target that a study wants to be started.
+/// A target that a study starts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Order {
+pub struct TargetSpec {
     /// What it serves, as namespaces 1, 2 and so on of one subsystem.
     pub devices: Vec<DeviceSpec>,
-    /// How it is reached. Over loopback it runs within this process.
+    /// Its transport. Over loopback it runs within this process.
     pub transport: Transport,
     /// A poll group on each of these processors; empty: one, not pinned.
     pub cpus: Vec<usize>,
-    /// How long it looks for commands before it sleeps, if that is not left to it.
+    /// How long it polls for commands before it sleeps, if not its default.
     pub idle_poll: Option<Duration>,
-    /// Which of the kernel's interfaces it uses.
+    /// The driver of its reactors.
     pub driver: DriverKind,
 }
 
@@ -27,34 +27,34 @@ pub trait Launcher {
     /// Starts one on this machine, in a process of its own unless it is reached over loopback, and
     /// waits until it listens.
     ///
-    /// # Errors
+    /// One sentence with the reason.
     /// One sentence that says why it does not.
-    fn launch(&self, order: &Order) -> Result<Box<dyn Launched>, String>;
+    fn launch(&self, spec: &TargetSpec) -> Result<Box<dyn StartedTarget>, String>;
 }
 
-/// A target that was started. Dropping it stops it, less gently than [`Launched::stop`].
-pub trait Launched {
-    /// How a host reaches its subsystem.
+/// A target that was started. Dropping it kills it.
+pub trait StartedTarget {
+    /// The address of its subsystem.
     fn address(&self) -> &TransportId;
 
-    /// Where it tells its statistics.
+    /// Its control address, for statistics.
     fn control(&self) -> &Address;
 
     /// Why it has ended, if it has.
     fn ended(&mut self) -> Option<String>;
 
-    /// Stops it in good order.
+    /// Stops it and waits for its end.
     ///
     /// # Errors
-    /// One sentence that says what did not go well.
+    /// One sentence with the reason.
     fn stop(self: Box<Self>) -> Result<(), String>;
 }
 
-/// A target that was there before the study.
+/// A target that was running before the study.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
-    /// How a host reaches it, and perhaps which namespace is meant.
+pub struct GivenTarget {
+    /// Its address, optionally with a namespace.
     pub address: TransportId,
-    /// Where it tells its statistics, if it is one that does.
+    /// Its control address, if it has one.
     pub control: Option<Address>,
 }

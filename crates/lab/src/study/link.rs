@@ -1,4 +1,4 @@
-//! What the link does without storage, for every result to be read against.
+//! Measures the link without storage, as the reference of every result.
 
 use std::{io, time::Duration};
 
@@ -18,18 +18,18 @@ pub const COMMAND_BYTES: usize = 72;
 /// Bytes of the header that precedes a read's data.
 pub const DATA_HEADER_BYTES: usize = 24;
 
-/// A stream is made of responses of this size, several in flight.
+/// The stream consists of responses of this size, several in flight.
 const STREAM_BYTES: usize = 256 << 10;
 const STREAM_DEPTH: usize = 16;
 
-/// Requests in flight for the rate of messages.
+/// Requests in flight when the message rate is measured.
 const MESSAGES_DEPTH: usize = 128;
 
-/// Probes the link of this machine with itself, once with both ends spinning, if each can have a
-/// processor, and once with both asleep until they are woken.
+/// Probes the loopback link of this machine: once with both ends polling, if there is a processor
+/// for each, and once with both ends asleep until they are woken.
 ///
 /// # Errors
-/// A socket cannot be had.
+/// A socket cannot be opened.
 pub fn probe(cpus: &[usize], each: Duration) -> io::Result<Vec<LinkProbe>> {
     let pair = pair(cpus);
     let mut probes = Vec::new();
@@ -57,7 +57,7 @@ pub fn probe(cpus: &[usize], each: Duration) -> io::Result<Vec<LinkProbe>> {
     Ok(probes)
 }
 
-/// A processor for each end: the target's and the host's of a plain cell.
+/// A processor for each end: those of target and host in a plain cell.
 fn pair(cpus: &[usize]) -> Option<(usize, usize)> {
     match cpus {
         [server, client, ..] => Some((*server, *client)),
@@ -101,7 +101,7 @@ pub(super) fn measure(
     let cpus = pair(cpus);
     let spin = text(configuration, key::HOST_POLLING) == "spin";
     if spin && cpus.is_none() {
-        return Err("two ends that spin need a processor each".to_owned());
+        return Err("two ends that poll need a processor each".to_owned());
     }
     let floor = floor(data, size(key::DEPTH, 1), spin, cpus, measure.runtime, measure.ramp);
     let result = floor.measure().map_err(|error| error.to_string())?;
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_link_has_a_round_trip_and_a_bandwidth() {
         let probes = probe(&[0], Duration::from_millis(40)).expect("a link");
-        assert_eq!(probes.len(), 1, "one processor has no room for two that spin");
+        assert_eq!(probes.len(), 1, "one processor is not enough for two ends that poll");
         let probe = &probes[0];
         assert!(!probe.spinning && probe.round_trip.count > 0);
         assert!(probe.messages_per_s > 0.0 && probe.stream_bytes_per_s > 0.0);

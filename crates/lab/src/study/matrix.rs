@@ -1,4 +1,4 @@
-//! From a plan to cells on the machine at hand.
+//! Expands a plan into cells for this machine.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,44 @@ use crate::{
     results::{Configuration, Role, Value, key},
 };
 
-/// What there is to run a study with.
+/// What is available for running a study.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Means {
-    /// The processors that may be used.
+pub struct Capabilities {
+    /// The processors that this process may use.
     pub cpus: Vec<usize>,
-    /// Targets can be started here.
+    /// Whether targets can be started here.
     pub own_target: bool,
-    /// Names of the targets that were given.
+    /// Names of the given targets.
     pub targets: Vec<String>,
-    /// And it is on another machine.
+    /// Whether a given target is on another machine.
     pub target_elsewhere: bool,
-    /// There is a device for RDMA.
+    /// Whether there is an RDMA device.
     pub rdma: bool,
 }
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// The same text for every repeat of the cell, in every run of the study.
+    /// Its identifier: the same for every repeat of the cell, in every run of the study.
     pub id: String,
     /// What it is for.
     pub role: Role,
-    /// Every axis, every fixed setting, and every default that matters.
+    /// Every axis, every fixed setting and every default that affects the result.
     pub configuration: Configuration,
-    /// Why it cannot be run here.
+    /// Why it cannot run here.
     pub missing: Option<String>,
 }
 
-/// What is measured at one time.
+/// Cells that are measured at the same time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// One load.
     Single(Cell),
-    /// Two loads side by side.
+    /// Two loads side by side: foreground and background.
     Pair {
-        /// The one that is looked at.
+        /// The load that is studied.
         foreground: Cell,
-        /// The other one.
+        /// The load beside it.
         background: Cell,
     },
 }
@@ -64,20 +64,20 @@ impl Step {
         .flatten()
     }
 
-    /// Why it cannot be run.
+    /// Why it cannot run here.
     #[must_use]
     pub fn missing(&self) -> Option<&str> {
         self.cells().find_map(|cell| cell.missing.as_deref())
     }
 }
 
-/// Steps that stand next to each other in time: one point, local and remote.
+/// Steps that are measured directly after one another: one point, local and remote.
 pub type Point = Vec<Step>;
 
 /// The cells of a study.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matrix {
-    /// What the others need first: saturation points.
+    /// Points that others depend on: saturation points.
     pub first: Vec<Point>,
     /// The others.
     pub points: Vec<Point>,
@@ -101,7 +101,7 @@ impl Matrix {
         self.len() == 0
     }
 
-    /// The points of the `round`th repeat, in its order.
+    /// The points of one round of repeats, in the order of measurement.
     #[must_use]
     pub fn round(&self, seed: u64, round: u32, shuffle: bool) -> Vec<&Point> {
         let mut points: Vec<&Point> = self.points.iter().collect();
@@ -118,11 +118,11 @@ impl Matrix {
 
 /// The cells of a plan; with `only`, those whose configuration has these values.
 #[must_use]
-pub fn expand(plan: &Plan, means: &Means, only: &Configuration) -> Matrix {
+pub fn expand(plan: &Plan, capabilities: &Capabilities, only: &Configuration) -> Matrix {
     let mut matrix = Matrix::default();
-    let combinations = combinations(&axes(plan, means));
+    let combinations = combinations(&axes(plan, capabilities));
     match plan.kind {
-        Kind::Interference => interference(plan, means, &combinations, &mut matrix),
+        Kind::Interference => interference(plan, capabilities, &combinations, &mut matrix),
         Kind::Matrix | Kind::Link | Kind::Saturation => {
             let role = match plan.kind {
                 Kind::Link => Role::Link,
@@ -134,8 +134,8 @@ pub fn expand(plan: &Plan, means: &Means, only: &Configuration) -> Matrix {
                 let mut apart = combination.clone();
                 apart.remove(key::TRANSPORT);
                 let point = points.entry(name(role, &apart)).or_default();
-                for combination in on_each_target(plan, means, combination) {
-                    let cell = cell(plan, means, role, &combination, &plan.fixed);
+                for combination in on_each_target(plan, capabilities, combination) {
+                    let cell = cell(plan, capabilities, role, &combination, &plan.fixed);
                     point.push(Step::Single(cell));
                 }
             }
@@ -143,14 +143,14 @@ pub fn expand(plan: &Plan, means: &Means, only: &Configuration) -> Matrix {
         }
     }
     keep(&mut matrix.points, only);
-    // A pair cannot be read without the saturation point.
+    // A pair needs its saturation point.
     if plan.kind == Kind::Interference && matrix.points.is_empty() {
         matrix.first.clear();
     }
     matrix
 }
 
-/// Drops what `only` does not want.
+/// Removes the steps that `only` does not select.
 fn keep(points: &mut Vec<Point>, only: &Configuration) {
     let wanted = |cell: &Cell| {
         let same = |(key, value): (&String, &Value)| {
@@ -169,13 +169,13 @@ fn keep(points: &mut Vec<Point>, only: &Configuration) {
     points.retain(|point| !point.is_empty());
 }
 
-/// The axes with words such as `all` made into numbers; a number that is there twice then counts
+/// The axes with words such as `all` replaced by numbers; a number that then occurs twice is kept
 /// once.
-fn axes(plan: &Plan, means: &Means) -> Vec<(String, Vec<Value>)> {
+fn axes(plan: &Plan, capabilities: &Capabilities) -> Vec<(String, Vec<Value>)> {
     let resolved = plan.axes.iter().map(|(key, values)| {
         let mut seen: Vec<Value> = Vec::new();
         for value in values {
-            let value = resolve(key, value, means);
+            let value = resolve(key, value, capabilities);
             if !seen.contains(&value) {
                 seen.push(value);
             }
@@ -185,18 +185,18 @@ fn axes(plan: &Plan, means: &Means) -> Vec<(String, Vec<Value>)> {
     resolved.collect()
 }
 
-fn resolve(name: &str, value: &Value, means: &Means) -> Value {
+fn resolve(name: &str, value: &Value, capabilities: &Capabilities) -> Value {
     let cores = [key::CORES, key::HOST_CORES, key::TARGET_CORES].contains(&name);
     match value.as_text() {
-        Some("all") if cores => Value::from(all_cores(means) as u64),
+        Some("all") if cores => Value::from(all_cores(capabilities) as u64),
         _ => value.clone(),
     }
 }
 
-/// Processors for each side where all are used.
-fn all_cores(means: &Means) -> usize {
-    let has = means.cpus.len();
-    if means.target_elsewhere { has.max(1) } else { (has / 2).max(1) }
+/// Processors of each side if all are used.
+fn all_cores(capabilities: &Capabilities) -> usize {
+    let has = capabilities.cpus.len();
+    if capabilities.target_elsewhere { has.max(1) } else { (has / 2).max(1) }
 }
 
 /// Every combination of the axes, the last axis fastest.
@@ -216,13 +216,17 @@ fn combinations(axes: &[(String, Vec<Value>)]) -> Vec<Configuration> {
     combinations
 }
 
-/// A combination for each of several targets, where it is one of a target that was given. They
-/// stand next to each other in time, as transports do.
-fn on_each_target(plan: &Plan, means: &Means, combination: &Configuration) -> Vec<Configuration> {
+/// The combination repeated for each of several given targets, if it uses a given target. These are
+/// measured directly after one another, as transports are.
+fn on_each_target(
+    plan: &Plan,
+    capabilities: &Capabilities,
+    combination: &Configuration,
+) -> Vec<Configuration> {
     let varied = combination.get(key::TRANSPORT).or(plan.fixed(key::TRANSPORT));
     let transport = varied.and_then(Value::as_text).unwrap_or("tcp");
-    let several = means.targets.len() > 1 && plan.kind != Kind::Link;
-    if !several || !uses_given_target(plan, transport, means) {
+    let several = capabilities.targets.len() > 1 && plan.kind != Kind::Link;
+    if !several || !uses_given_target(plan, transport, capabilities) {
         return vec![combination.clone()];
     }
     let with = |target: &String| {
@@ -230,10 +234,15 @@ fn on_each_target(plan: &Plan, means: &Means, combination: &Configuration) -> Ve
         combination.insert(key::TARGET.to_owned(), Value::from(target.as_str()));
         combination
     };
-    means.targets.iter().map(with).collect()
+    capabilities.targets.iter().map(with).collect()
 }
 
-fn interference(plan: &Plan, means: &Means, combinations: &[Configuration], matrix: &mut Matrix) {
+fn interference(
+    plan: &Plan,
+    capabilities: &Capabilities,
+    combinations: &[Configuration],
+    matrix: &mut Matrix,
+) {
     let Some(section) = &plan.interference else { return };
     let shared = Value::Text(section.shared.to_string());
     let with = |load: &Configuration| {
@@ -242,7 +251,7 @@ fn interference(plan: &Plan, means: &Means, combinations: &[Configuration], matr
         fixed.insert(key::SHARED.to_owned(), shared.clone());
         fixed
     };
-    // Axes beside the two that make a pair (patterns, knobs) have references of their own.
+    // Axes other than those two (patterns, knobs) have references of their own.
     let mut references: BTreeMap<String, Step> = BTreeMap::new();
     let mut alone: BTreeMap<String, Step> = BTreeMap::new();
     let mut pairs = Vec::new();
@@ -252,14 +261,14 @@ fn interference(plan: &Plan, means: &Means, combinations: &[Configuration], matr
         let tenant = rest.get(key::FOREGROUND).map(ToString::to_string).unwrap_or_default();
         let load = section.foreground.get(&tenant).cloned().unwrap_or_default();
         let single = |role, combination: &Configuration, load: &Configuration| {
-            Step::Single(cell(plan, means, role, combination, &with(load)))
+            Step::Single(cell(plan, capabilities, role, combination, &with(load)))
         };
         alone.entry(name(Role::Alone, &rest)).or_insert_with(|| single(Role::Alone, &rest, &load));
         rest.remove(key::FOREGROUND);
         references
             .entry(name(Role::Saturation, &rest))
             .or_insert_with(|| single(Role::Saturation, &rest, &section.background));
-        let of = |role, load| cell(plan, means, role, combination, &with(load));
+        let of = |role, load| cell(plan, capabilities, role, combination, &with(load));
         pairs.push(vec![Step::Pair {
             foreground: of(Role::Foreground, &load),
             background: of(Role::Background, &section.background),
@@ -269,7 +278,7 @@ fn interference(plan: &Plan, means: &Means, combinations: &[Configuration], matr
     matrix.points = alone.into_values().map(|step| vec![step]).chain(pairs).collect();
 }
 
-/// A cell's name: what is varied, and its role unless that is plain.
+/// A cell's identifier: the varied settings, and its role unless that is plain.
 fn name(role: Role, combination: &Configuration) -> String {
     let mut words: Vec<String> =
         combination.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -279,7 +288,7 @@ fn name(role: Role, combination: &Configuration) -> String {
     words.join(" ")
 }
 
-/// A role as `results.jsonl` writes it.
+/// The name of a role in `results.jsonl`.
 pub(crate) const fn role_name(role: Role) -> &'static str {
     match role {
         Role::Plain => "plain",
@@ -291,7 +300,7 @@ pub(crate) const fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// Settings of a cell that says nothing about them.
+/// Defaults of settings that a plan leaves out.
 const DEFAULTS: [(&str, &str); 3] =
     [(key::TRANSPORT, "tcp"), (key::PATTERN, "randread"), (key::DEVICE, "memory")];
 const DEFAULT_NUMBERS: [(&str, u64); 6] = [
@@ -305,14 +314,14 @@ const DEFAULT_NUMBERS: [(&str, u64); 6] = [
 
 fn cell(
     plan: &Plan,
-    means: &Means,
+    capabilities: &Capabilities,
     role: Role,
     combination: &Configuration,
     fixed: &Configuration,
 ) -> Cell {
     let mut configuration: Configuration = fixed
         .iter()
-        .map(|(key, value)| (key.clone(), resolve(key, value, means)))
+        .map(|(key, value)| (key.clone(), resolve(key, value, capabilities)))
         .chain(combination.clone())
         .collect();
     if let Some(cores) = configuration.get(key::CORES).cloned() {
@@ -338,60 +347,60 @@ fn cell(
     if text(&configuration, key::TRANSPORT) == "local" {
         configuration.remove(key::TARGET_CORES);
     }
-    let missing = missing(plan, role, &configuration, combination, means);
+    let missing = missing(plan, role, &configuration, combination, capabilities);
     Cell { id: name(role, combination), role, configuration, missing }
 }
 
-/// Why a cell cannot be run here, as far as that shows without trying.
+/// Why a cell cannot run here, as far as that is known beforehand.
 fn missing(
     plan: &Plan,
     role: Role,
     configuration: &Configuration,
     varied: &Configuration,
-    means: &Means,
+    capabilities: &Capabilities,
 ) -> Option<String> {
     let said = |what: &str| Some(what.to_owned());
     let transport = text(configuration, key::TRANSPORT);
     match transport {
-        "rdma" if !means.rdma => {
-            return said("this machine has no RDMA device with an address of IPv4");
+        "rdma" if !capabilities.rdma => {
+            return said("this machine has no RDMA device with an IPv4 address");
         }
-        "rdma" if !means.own_target => return said("there is no target"),
-        "tcp-link" if !means.target_elsewhere => {
+        "rdma" if !capabilities.own_target => return said("no target was given"),
+        "tcp-link" if !capabilities.target_elsewhere => {
             return said("needs a target on another machine (--target nvme-tcp://HOST:4420/NQN)");
         }
         "tcp-link" if plan.kind == Kind::Link => {
-            return said("needs a probe at the link's other end, which this build does not have");
+            return said("needs a probe at the other end of the link, which weft does not have");
         }
-        "loopback" if !means.own_target => return said("there is no target"),
+        "loopback" if !capabilities.own_target => return said("no target was given"),
         "loopback" if matches!(plan.kind, Kind::Interference | Kind::Link) => {
-            return said("over loopback all targets are one process, and there is no link");
+            return said("over loopback all targets are one process without a link between them");
         }
-        "tcp" if !means.own_target && means.targets.is_empty() => {
-            return said("there is no target");
+        "tcp" if !capabilities.own_target && capabilities.targets.is_empty() => {
+            return said("no target was given");
         }
         _ => {}
     }
     if let Some(hosts) = integer(configuration, key::HOSTS).filter(|hosts| *hosts > 1) {
-        return Some(format!("needs {hosts} hosts that drive load together; this is one"));
+        return Some(format!("needs {hosts} hosts that drive load together; there is one"));
     }
     if let Some(count) = integer(configuration, key::SUBSYSTEMS).filter(|count| *count > 1) {
-        return Some(format!("drives {count} subsystems at once; this build drives one"));
+        return Some(format!("needs load on {count} subsystems at once; this build drives one"));
     }
     if matches!(text(configuration, key::MODERATION), "on" | "off") {
         return said(
-            "completion moderation is a network card's: needs one whose driver offers it, on both \
-             sides",
+            "completion moderation is a setting of the network card: needs a card whose driver has \
+             it, on both sides",
         );
     }
     if text(configuration, key::SCHEDULER) == "share" {
-        return said("this build's target has no scheduler that gives each tenant its share");
+        return said("the target of this build has no scheduler that gives each tenant a share");
     }
-    let given = uses_given_target(plan, transport, means);
+    let given = uses_given_target(plan, transport, capabilities);
     if given {
         let knobs = [key::TARGET_IDLE_POLL_US, key::TARGET_CORES, key::PLACEMENT, key::DEVICE];
         if let Some(knob) = knobs.iter().find(|knob| varied.contains_key(**knob)) {
-            return Some(format!("the target was not started here: its {knob} cannot be set"));
+            return Some(format!("a given target keeps its own {knob}: it cannot be set"));
         }
     }
     if role != Role::Plain || text(configuration, key::PLACEMENT) == "same-core" {
@@ -402,38 +411,38 @@ fn missing(
     };
     let own = transport != "local" && !given;
     let target = own.then(|| count(key::TARGET_CORES));
-    roles::plain(&means.cpus, count(key::HOST_CORES), target).err()
+    roles::plain(&capabilities.cpus, count(key::HOST_CORES), target).err()
 }
 
-/// Whether cells of this transport use the target that was given rather than one of our own.
-/// Where a plan tells loopback and link apart, a target that was given is at the link's other end.
+/// Whether cells of this transport use the given target rather than one that is started here. If a
+/// plan has both loopback and link, the given target is at the other end of the link.
 #[must_use]
-pub fn uses_given_target(plan: &Plan, transport: &str, means: &Means) -> bool {
+pub fn uses_given_target(plan: &Plan, transport: &str, capabilities: &Capabilities) -> bool {
     match transport {
         "tcp-link" => true,
         "tcp" => {
-            let link = means.target_elsewhere && plan.has(key::TRANSPORT, "tcp-link");
-            !means.targets.is_empty() && !link
+            let link = capabilities.target_elsewhere && plan.has(key::TRANSPORT, "tcp-link");
+            !capabilities.targets.is_empty() && !link
         }
         _ => false,
     }
 }
 
 impl Plan {
-    /// Whether a setting takes a value somewhere in the study.
+    /// Whether a setting has a value somewhere in the study.
     #[must_use]
     pub fn has(&self, key: &str, word: &str) -> bool {
         self.values(key).any(|value| value.as_text() == Some(word))
     }
 }
 
-/// A setting that is a word; empty if it is not there.
+/// A setting whose value is text; empty if there is none.
 #[must_use]
 pub fn text<'a>(configuration: &'a Configuration, key: &str) -> &'a str {
     configuration.get(key).and_then(Value::as_text).unwrap_or_default()
 }
 
-/// A setting that is a whole number.
+/// A setting whose value is a whole number.
 #[must_use]
 pub fn integer(configuration: &Configuration, key: &str) -> Option<u64> {
     configuration.get(key).and_then(Value::as_integer)

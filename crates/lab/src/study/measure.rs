@@ -1,5 +1,5 @@
-//! One step: its loads run side by side, both sides are sampled while it counts, and what it comes
-//! to is checked and written down.
+//! One step: runs its loads side by side, samples both sides during the measured time, checks the
+//! results and writes the records.
 
 use std::{
     collections::BTreeMap,
@@ -12,35 +12,35 @@ use weft_reactor::monotonic_time;
 use weft_rpc::{machine::Machine, statistics::Statistics};
 
 use super::{
-    fleet::{Fleet, Seat},
+    deployment::{Deployment, Load},
     plan::Measure,
-    scene::{Load, Scene},
     side,
-    steady::{Awaiting, Steadiness},
+    steady::{Steadiness, SteadyStateDetector},
+    target_set::{LoadDevice, TargetSet},
 };
 use crate::{
-    DirectionResult, Onlooker, Polling, Progress, RunResult,
+    DirectionResult, Polling, Progress, RunObserver, RunResult,
     limits::WINDOW,
     results::{Direction, LatencyRecord, Mark, Record, Role, Served, Side, Status, number},
-    run_watched,
+    run_observed,
 };
 
-/// A processor that is busy for at least this share of the time is full.
+/// A processor is saturated if it is busy for at least this share of the time.
 const FULL: f64 = 0.95;
 
-/// A background that reaches at least this share of its rate has reached it.
+/// A background has reached its rate if it reaches at least this share of it.
 const REACHED: f64 = 0.98;
 
-/// A reading of everything at one moment.
+/// A reading of all counters at one time.
 struct Sample {
     time_s: f64,
     machine: Machine,
     targets: Vec<Option<Statistics>>,
 }
 
-/// Reads both sides when counting begins and when it ends, and passes progress on.
+/// Reads the counters of both sides when measurement begins and ends; forwards progress.
 struct Sampler<'a, 'b> {
-    fleet: &'a mut Fleet<'b>,
+    target_set: &'a mut TargetSet<'b>,
     own: bool,
     /// Whether any of the loads has a target.
     remote: bool,
@@ -51,7 +51,8 @@ struct Sampler<'a, 'b> {
 
 impl Sampler<'_, '_> {
     fn sample(&mut self) {
-        let targets = if self.remote { self.fleet.statistics(self.own) } else { Ok(Vec::new()) };
+        let targets =
+            if self.remote { self.target_set.statistics(self.own) } else { Ok(Vec::new()) };
         let machine = Machine::read();
         let time_s = monotonic_time().as_secs_f64();
         match targets {
@@ -61,26 +62,26 @@ impl Sampler<'_, '_> {
     }
 }
 
-impl Onlooker for Sampler<'_, '_> {
+impl RunObserver for Sampler<'_, '_> {
     fn progress(&mut self, progress: &Progress) {
         (self.progress)(progress);
     }
 
-    fn counting_begins(&mut self) {
+    fn measurement_begins(&mut self) {
         self.sample();
     }
 
-    fn counting_ends(&mut self) {
+    fn measurement_ends(&mut self) {
         self.sample();
     }
 }
 
-/// The background's onlooker.
-struct Nobody;
+/// The observer of the background.
+struct IgnoreProgress;
 
-impl Onlooker for Nobody {}
+impl RunObserver for IgnoreProgress {}
 
-/// What one load came to.
+/// The result of one load.
 pub(super) struct Measured {
     pub(super) result: RunResult,
     pub(super) name: String,
@@ -88,94 +89,102 @@ pub(super) struct Measured {
     pub(super) record: Record,
 }
 
-/// How a step is to be measured.
-pub(super) struct Terms<'a> {
+/// How a step is measured.
+pub(super) struct MeasureOptions<'a> {
     pub(super) measure: &'a Measure,
     pub(super) study: &'a str,
-    /// Wait for steady state first.
+    /// Whether to wait for steady state first.
     pub(super) settle: bool,
     pub(super) stop: &'a AtomicBool,
-    /// The target is on this machine.
+    /// Whether the target is on this machine.
     pub(super) loopback: bool,
 }
 
 /// Measures a step: a record for each of its loads.
 ///
 /// # Errors
-/// One sentence that says why it could not be measured.
+/// One sentence with the reason why it could not be measured.
 pub(super) fn measure(
-    terms: &Terms<'_>,
-    scene: &Scene,
-    fleet: &mut Fleet<'_>,
+    options: &MeasureOptions<'_>,
+    deployment: &Deployment,
+    target_set: &mut TargetSet<'_>,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Vec<Measured>, String> {
-    fleet.arrange(&scene.orders, terms.stop)?;
-    let own = !scene.orders.is_empty();
-    let remote = scene.loads.iter().any(|load| load.place.is_remote());
-    let mut seats = Vec::new();
-    for load in &scene.loads {
-        seats.push(fleet.seat(load, terms.stop)?);
+    target_set.arrange(&deployment.targets, options.stop)?;
+    let own = !deployment.targets.is_empty();
+    let remote = deployment.loads.iter().any(|load| load.place.is_remote());
+    let mut load_devices = Vec::new();
+    for load in &deployment.loads {
+        load_devices.push(target_set.load_device(load, options.stop)?);
     }
     let mut settled = None;
-    if let (true, Some(load), Some(seat)) = (terms.settle, scene.loads.first(), seats.first()) {
-        settled = Some(await_steady(terms, load, seat, progress)?);
+    if let (true, Some(load), Some(load_device)) =
+        (options.settle, deployment.loads.first(), load_devices.first())
+    {
+        settled = Some(await_steady(options, load, load_device, progress)?);
     }
-    let before = if remote { fleet.statistics(own)? } else { Vec::new() };
-    let mut sampler = Sampler { fleet, own, remote, progress, samples: Vec::new(), fault: None };
-    let results = run_loads(terms, scene, &seats, &mut sampler)?;
+    let before = if remote { target_set.statistics(own)? } else { Vec::new() };
+    let mut sampler =
+        Sampler { target_set, own, remote, progress, samples: Vec::new(), fault: None };
+    let results = run_loads(options, deployment, &load_devices, &mut sampler)?;
     let Sampler { samples, fault, .. } = sampler;
     if let Some(fault) = fault {
         return Err(fault);
     }
     let described: Vec<(String, String, u32)> =
-        seats.iter().map(|s| (s.name.clone(), s.identity.clone(), s.nsid)).collect();
-    for seat in seats {
-        seat.close()?;
+        load_devices.iter().map(|s| (s.name.clone(), s.identity.clone(), s.nsid)).collect();
+    for load_device in load_devices {
+        load_device.close()?;
     }
-    let after = if remote { fleet.statistics(own)? } else { Vec::new() };
+    let after = if remote { target_set.statistics(own)? } else { Vec::new() };
     let all: Vec<Option<Statistics>> = after
         .iter()
         .zip(&before)
         .map(|(after, before)| Some(after.as_ref()?.since(before.as_ref()?)))
         .collect();
     let [begin, end] = &samples[..] else {
-        return Err("it ended before it began to count".to_owned());
+        return Err("it ended before measurement began".to_owned());
     };
     let mut measured = Vec::new();
-    for ((load, result), (name, identity, nsid)) in scene.loads.iter().zip(results).zip(described) {
-        let target = fleet.target_of(&load.place);
-        let context = Context { terms, scene, load, target, nsid, begin, end, all: &all, settled };
+    for ((load, result), (name, identity, nsid)) in
+        deployment.loads.iter().zip(results).zip(described)
+    {
+        let target = target_set.target_of(&load.place);
+        let context =
+            Context { options, deployment, load, target, nsid, begin, end, all: &all, settled };
         let record = context.record(&result);
         measured.push(Measured { result, name, identity, record });
     }
-    void_broken(scene, fleet, &all, &mut measured);
+    void_broken(deployment, target_set, &all, &mut measured);
     Ok(measured)
 }
 
-/// Runs the loads side by side; the first one's onlooker is `sampler`.
+/// Runs the loads side by side; `sampler` observes the first one.
 fn run_loads(
-    terms: &Terms<'_>,
-    scene: &Scene,
-    seats: &[Seat],
+    options: &MeasureOptions<'_>,
+    deployment: &Deployment,
+    load_devices: &[LoadDevice],
     sampler: &mut Sampler<'_, '_>,
 ) -> Result<Vec<RunResult>, String> {
-    let stop = terms.stop;
+    let stop = options.stop;
     let outcomes = thread::scope(|scope| {
         let mut beside = Vec::new();
-        for (load, seat) in scene.loads.iter().zip(seats).skip(1) {
-            beside.push(
-                scope.spawn(move || run_watched(&load.job, &seat.factory, stop, &mut Nobody)),
-            );
+        for (load, load_device) in deployment.loads.iter().zip(load_devices).skip(1) {
+            beside.push(scope.spawn(move || {
+                run_observed(&load.job, &load_device.factory, stop, &mut IgnoreProgress)
+            }));
         }
-        let first = scene.loads.first().zip(seats.first());
-        let first = first.map(|(load, seat)| run_watched(&load.job, &seat.factory, stop, sampler));
+        let first = deployment.loads.first().zip(load_devices.first());
+        let first = first.map(|(load, load_device)| {
+            run_observed(&load.job, &load_device.factory, stop, sampler)
+        });
         let beside = beside.into_iter().map(|thread| thread.join().ok());
         first.into_iter().map(Some).chain(beside).collect::<Vec<_>>()
     });
     let mut results = Vec::new();
     for outcome in outcomes {
         let result = outcome
-            .ok_or_else(|| "the load's thread failed".to_owned())?
+            .ok_or_else(|| "the load's thread panicked".to_owned())?
             .map_err(|error| error.to_string())?;
         if let Some(error) = result.total().error {
             return Err(error);
@@ -185,29 +194,29 @@ fn run_loads(
     Ok(results)
 }
 
-/// Runs a load until its IOPS are steady, or no longer than the plan allows; whether they became
-/// so.
+/// Runs a load until its IOPS are steady, or as long as the plan allows. Returns whether they are
+/// steady.
 fn await_steady(
-    terms: &Terms<'_>,
+    options: &MeasureOptions<'_>,
     load: &Load,
-    seat: &Seat,
+    load_device: &LoadDevice,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<bool, String> {
     let mut job = load.job.clone();
     job.name = format!("settle: {}", job.name);
-    job.runtime = Some(terms.measure.settle);
+    job.runtime = Some(options.measure.settle);
     let enough = AtomicBool::new(false);
-    let mut awaiting = Awaiting::default();
+    let mut awaiting = SteadyStateDetector::default();
     let mut steady = false;
     let mut observe = |seen: &Progress| {
         progress(seen);
         let iops = seen.read_iops + seen.write_iops;
-        steady |= awaiting.take(iops, WINDOW.as_secs_f64(), terms.measure);
-        if steady || terms.stop.load(Ordering::Relaxed) {
+        steady |= awaiting.take(iops, WINDOW.as_secs_f64(), options.measure);
+        if steady || options.stop.load(Ordering::Relaxed) {
             enough.store(true, Ordering::Relaxed);
         }
     };
-    let result = crate::run(&job, &seat.factory, &enough, &mut observe)
+    let result = crate::run(&job, &load_device.factory, &enough, &mut observe)
         .map_err(|error| error.to_string())?;
     match result.total().error {
         Some(error) => Err(error),
@@ -215,10 +224,10 @@ fn await_steady(
     }
 }
 
-/// All that a record is made from.
+/// The input of a record.
 struct Context<'a> {
-    terms: &'a Terms<'a>,
-    scene: &'a Scene,
+    options: &'a MeasureOptions<'a>,
+    deployment: &'a Deployment,
     load: &'a Load,
     target: Option<usize>,
     nsid: u32,
@@ -232,7 +241,7 @@ impl Context<'_> {
     fn record(&self, result: &RunResult) -> Record {
         let cell = &self.load.cell;
         let mut record =
-            Record::new(self.terms.study, &cell.id, cell.role, cell.configuration.clone());
+            Record::new(self.options.study, &cell.id, cell.role, cell.configuration.clone());
         let total = result.total();
         record.read = direction(&total.read);
         record.write = direction(&total.write);
@@ -254,7 +263,7 @@ impl Context<'_> {
         }
     }
 
-    /// What the target says about the counted time.
+    /// The target's statistics of the measured time.
     fn counted(&self) -> Option<Statistics> {
         let index = self.target?;
         let of = |sample: &Sample| sample.targets.get(index).cloned().flatten();
@@ -272,8 +281,8 @@ impl Context<'_> {
         let sleeps = self.load.job.polling == Polling::Sleep;
         set(number::GENERATOR_SHARE, side::generator_share(result, sleeps));
         if let Some(counted) = self.counted() {
-            let order = self.target.and_then(|target| self.scene.orders.get(target));
-            let sleeps = order.is_some_and(|order| order.idle_poll == Some(Duration::ZERO));
+            let spec = self.target.and_then(|target| self.deployment.targets.get(target));
+            let sleeps = spec.is_some_and(|spec| spec.idle_poll == Some(Duration::ZERO));
             set(number::TARGET_SHARE, side::target_share(&counted, sleeps));
         }
         let submitted: u64 = result.lanes.iter().map(|(_, lane)| lane.submitted).sum();
@@ -293,11 +302,11 @@ impl Context<'_> {
     }
 
     fn marks(&self, record: &mut Record, reads: &[f64], writes: &[f64]) {
-        if self.scene.shared {
+        if self.deployment.shared {
             record.mark(Mark::SharedCores);
         }
         if self.load.place.is_remote() {
-            if self.terms.loopback {
+            if self.options.loopback {
                 record.mark(Mark::Loopback);
             }
             if record.target.is_none() {
@@ -333,7 +342,7 @@ impl Context<'_> {
             record.values.insert(number::SLOPE_PERCENT_PER_S.to_owned(), slope_percent_per_s);
             record.values.insert(number::DEVIATION_PERCENT.to_owned(), deviation_percent);
         }
-        let measure = self.terms.measure;
+        let measure = self.options.measure;
         if measure.settle.is_zero() {
             record.mark(Mark::NotAwaited);
         } else if self.settled == Some(false)
@@ -344,7 +353,7 @@ impl Context<'_> {
     }
 }
 
-/// IOPS of each window, both ways.
+/// IOPS of each window, reads and writes together.
 fn sums(reads: &[f64], writes: &[f64]) -> Vec<f64> {
     let count = reads.len().max(writes.len());
     let of = |windows: &[f64], index: usize| windows.get(index).copied().unwrap_or(0.0);
@@ -362,32 +371,32 @@ fn direction(of: &DirectionResult) -> Option<Direction> {
     })
 }
 
-/// Voids the records of a scene whose target served something else than what was asked of it, or
-/// elsewhere.
+/// Marks the records of a step as void if its target did not serve exactly the requests of its
+/// loads, on the right namespaces.
 fn void_broken(
-    scene: &Scene,
-    fleet: &Fleet<'_>,
+    deployment: &Deployment,
+    target_set: &TargetSet<'_>,
     all: &[Option<Statistics>],
     measured: &mut [Measured],
 ) {
     let tenants = measured
         .iter()
         .any(|of| matches!(of.record.role, Role::Alone | Role::Foreground | Role::Background));
-    // On a target that others use as well, only what needs the invariant is held to it.
-    if scene.orders.is_empty() && !tenants {
+    // A target that others use as well is checked only where the result depends on it.
+    if deployment.targets.is_empty() && !tenants {
         return;
     }
     let mut expected: BTreeMap<(usize, u32), u64> = BTreeMap::new();
     let mut unknown = false;
-    for (load, of) in scene.loads.iter().zip(measured.iter()) {
-        let Some(target) = fleet.target_of(&load.place) else { continue };
+    for (load, of) in deployment.loads.iter().zip(measured.iter()) {
+        let Some(target) = target_set.target_of(&load.place) else { continue };
         unknown |= all.get(target).is_none_or(Option::is_none);
         let submitted = of.result.lanes.iter().map(|(_, lane)| lane.submitted).sum::<u64>();
         *expected.entry((target, of.nsid(load))).or_default() += submitted;
     }
     let reason = if unknown {
         Some(
-            "the target does not tell what it served, so the invariant cannot be checked"
+            "the target has no control connection, so its served requests cannot be checked"
                 .to_owned(),
         )
     } else {
@@ -401,10 +410,10 @@ fn void_broken(
 }
 
 impl Measured {
-    /// The namespace, as its address says.
+    /// The namespace of the load.
     fn nsid(&self, load: &Load) -> u32 {
         match load.place {
-            super::scene::Place::Own { nsid, .. } => nsid,
+            super::deployment::Place::Own { nsid, .. } => nsid,
             _ => {
                 self.name.rsplit_once("nsid=").and_then(|(_, nsid)| nsid.parse().ok()).unwrap_or(1)
             }
@@ -412,8 +421,8 @@ impl Measured {
     }
 }
 
-/// What does not hold: every request of the host was served, on the namespace meant for it, by one
-/// poll group where tenants are told apart, and nothing else was served.
+/// The violated condition, if any: every request of the host was served on its namespace (by one
+/// poll group, where tenants are kept apart), and nothing else was served.
 fn broken(
     all: &[Option<Statistics>],
     expected: &BTreeMap<(usize, u32), u64>,
@@ -430,8 +439,8 @@ fn broken(
         for (nsid, (commands, groups)) in &found {
             let Some(submitted) = expected.get(&(target, *nsid)) else {
                 return Some(format!(
-                    "namespace {nsid} of target {target} served {commands} commands that nobody \
-                     here asked for"
+                    "namespace {nsid} of target {target} served {commands} commands that no load \
+                     of this step sent"
                 ));
             };
             if submitted != commands {
@@ -442,8 +451,8 @@ fn broken(
             }
             if tenants && groups.len() > 1 {
                 return Some(format!(
-                    "poll groups {groups:?} of target {target} served namespace {nsid}, which is \
-                     one group's"
+                    "poll groups {groups:?} of target {target} served namespace {nsid}, which \
+                     belongs to one group"
                 ));
             }
         }
@@ -482,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_is_what_was_served() {
+    fn served_requests_match_the_submitted_ones() {
         let all = [statistics(&[&[(1, 100), (2, 40)]])];
         let good = expected(&[((0, 1), 100), ((0, 2), 40)]);
         assert_eq!(broken(&all, &good, true), None);
@@ -491,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_invariant_is_told() {
+    fn violated_conditions_are_reported() {
         let told = |all: &[Option<Statistics>], expected: &BTreeMap<(usize, u32), u64>| {
             broken(all, expected, true).expect("broken")
         };
@@ -499,7 +508,7 @@ mod tests {
         let both = expected(&[((0, 1), 100), ((0, 2), 40)]);
         assert!(told(&all, &both).contains("completed 100 requests on namespace 1"));
         let only = expected(&[((0, 1), 99)]);
-        assert!(told(&all, &only).contains("nobody"));
+        assert!(told(&all, &only).contains("no load"));
         let spread = [statistics(&[&[(1, 50)], &[(1, 49)]])];
         assert!(told(&spread, &only).contains("groups [0, 1]"));
         assert_eq!(broken(&spread, &only, false), None, "a load of many queues may be spread");

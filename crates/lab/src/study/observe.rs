@@ -1,31 +1,31 @@
-//! Who looks on while a study runs.
+//! Callbacks while a study runs.
 
 use std::time::Duration;
 
 use crate::{Progress, results::Record};
 
-/// How far a study is.
+/// The progress of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Position {
     /// Steps that are done, counting every repeat.
     pub done: usize,
-    /// How many there will be, as far as that is known.
+    /// Steps in all, as far as known.
     pub all: usize,
-    /// Time left, if it goes on like this.
+    /// Estimated time left.
     pub left: Duration,
 }
 
-/// Is told what happens. Nothing of it happens on threads that carry load.
-pub trait Observer {
+/// Callbacks of a study; they run on threads that carry no load.
+pub trait StudyObserver {
     /// A step begins.
     fn begins(&mut self, position: &Position, what: &str);
 
-    /// What happened in the last half second.
+    /// The numbers of the last half second.
     fn progress(&mut self, position: &Position, what: &str, progress: &Progress);
 
     /// A step is over.
     fn ends(&mut self, position: &Position, records: &[Record]);
 
-    /// Something else that people should know.
+    /// A message for the user.
     fn note(&mut self, text: &str);
 }

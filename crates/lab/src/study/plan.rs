@@ -1,4 +1,4 @@
-//! A study as data.
+//! The definition of a study.
 
 mod check;
 mod read;
@@ -15,51 +15,51 @@ use crate::results::{Configuration, Value};
 pub struct Plan {
     /// Its name: lower case, digits and dashes.
     pub name: String,
-    /// What it is about, in a few words.
+    /// Its title.
     pub title: String,
-    /// What it answers.
+    /// The question it answers.
     pub question: String,
-    /// What kind of cells it has.
+    /// The kind of its cells.
     #[serde(default)]
     pub kind: Kind,
-    /// Fill the device until it behaves as one that has been used, before the first cell.
+    /// Whether to write the device until it is in a used state, before the first cell.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub precondition: bool,
-    /// What else has to be said, for people.
+    /// Further explanation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// Where the experiment was published.
+    /// The publication it follows.
     pub source: Source,
-    /// What of the published numbers belongs beside the results.
+    /// Which published numbers are compared with the results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
-    /// What is varied: every combination of these values is a cell.
+    /// The axes: every combination of their values is a cell.
     #[serde(default)]
     pub axes: BTreeMap<String, Vec<Value>>,
-    /// What is not.
+    /// Settings that are the same in every cell.
     #[serde(default)]
     pub fixed: Configuration,
-    /// How long and how often.
+    /// Times and repeats.
     #[serde(default)]
     pub measure: Measure,
-    /// What a quick run does differently.
+    /// Changes for a quick run.
     #[serde(default)]
     pub quick: Quick,
-    /// What a machine with an RDMA device does differently.
+    /// Changes for a machine with an RDMA device.
     #[serde(default, skip_serializing_if = "Rdma::is_empty")]
     pub rdma: Rdma,
-    /// Of [`Kind::Interference`]: who shares what with whom.
+    /// Of [`Kind::Interference`]: the tenants, and the processor they share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interference: Option<Interference>,
-    /// What to draw.
+    /// The figures and tables.
     #[serde(default, rename = "plot", skip_serializing_if = "Vec::is_empty")]
     pub plots: Vec<Plot>,
-    /// How it was run, in the copy of a plan that lies beside results.
+    /// How it was run; only in the copy beside the results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
 }
 
-/// What kind of cells a study has.
+/// The kind of a study's cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -68,13 +68,13 @@ pub enum Kind {
     Matrix,
     /// The raw link, without storage.
     Link,
-    /// The most that one processor delivers; the axis `shared` says whose.
+    /// The maximum rate of one processor; the axis `shared` says on which side.
     Saturation,
     /// Two tenants that share a processor.
     Interference,
 }
 
-/// Where an experiment was published.
+/// A publication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
@@ -84,40 +84,40 @@ pub struct Source {
     pub figure: String,
 }
 
-/// Which published numbers belong beside a study's results.
+/// Which published numbers are compared with a study's results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// The study's name there.
+    /// The study's name in the published data.
     pub study: String,
-    /// Names of transports there, and ours for them.
+    /// Names of transports there, and the corresponding names here.
     #[serde(default)]
     pub transports: BTreeMap<String, String>,
 }
 
-/// How long and how often.
+/// Times and repeats.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Measure {
-    /// How long each repeat counts.
+    /// Measured time of each repeat.
     #[serde(with = "weft_backend::duration::as_text")]
     pub runtime: Duration,
-    /// How long it runs before that.
+    /// Time it runs before that.
     #[serde(with = "weft_backend::duration::as_text")]
     pub ramp: Duration,
-    /// How often each cell is measured.
+    /// Fewest repeats of a cell.
     pub repeats: u32,
-    /// How often at most, until the confidence interval is narrow enough.
+    /// Most repeats, if the confidence interval stays too wide.
     pub repeats_max: u32,
-    /// Half of the 95 % confidence interval of IOPS, in percent of their mean, that is narrow
-    /// enough.
+    /// Repeats end when half of the 95 % confidence interval of IOPS is at most this percentage of
+    /// their mean.
     pub confidence_percent: f64,
-    /// How long to wait for steady state before a cell's first repeat, at most; 0: not.
+    /// How long to wait for steady state before a cell's first repeat, at most; 0: no waiting.
     #[serde(with = "weft_backend::duration::as_text")]
     pub settle: Duration,
-    /// IOPS are steady if they change by no more than so many percent of their mean a second.
+    /// IOPS are steady if their slope is at most this percentage of their mean per second
     pub slope_percent_per_s: f64,
-    /// And if no window is further from the mean than so many percent of it.
+    /// and no window is further from the mean than this percentage of it.
     pub deviation_percent: f64,
     /// Whether the order of the cells is shuffled.
     pub shuffle: bool,
@@ -139,17 +139,17 @@ impl Default for Measure {
     }
 }
 
-/// What a quick run does differently.
+/// Changes for a quick run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quick {
-    /// How long each repeat counts.
+    /// Measured time of each repeat.
     #[serde(with = "weft_backend::duration::as_text")]
     pub runtime: Duration,
-    /// How long it runs before that.
+    /// Time it runs before that.
     #[serde(with = "weft_backend::duration::as_text")]
     pub ramp: Duration,
-    /// How often each cell is measured.
+    /// Repeats of each cell.
     pub repeats: u32,
     /// Axes with fewer values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -167,8 +167,8 @@ impl Default for Quick {
     }
 }
 
-/// What a machine with an RDMA device does differently: a study that is to be short has one more
-/// transport there, and less of something else.
+/// Changes for a machine with an RDMA device: a study that has to be short has one more transport
+/// there, and fewer values on another axis.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rdma {
@@ -182,19 +182,19 @@ impl Rdma {
     }
 }
 
-/// Who shares what with whom.
+/// The tenants of an interference study, and the processor they share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interference {
-    /// Which processor the tenants share; their other ones, and their namespaces, are apart.
+    /// The side of the shared processor; the tenants' other processors and namespaces are separate.
     pub shared: Shared,
-    /// The load that stands in the background, at a rate given by the axis `load_percent`.
+    /// The load of the background, whose rate the axis `load_percent` gives.
     pub background: Configuration,
-    /// The tenants that are looked at, by the names that the axis `foreground` uses.
+    /// The foreground loads, by the names that the axis `foreground` uses.
     pub foreground: BTreeMap<String, Configuration>,
 }
 
-/// A processor that is shared, or saturated.
+/// The side of a processor that is shared or saturated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shared {
@@ -219,21 +219,21 @@ impl fmt::Display for Shared {
 pub struct Plot {
     /// What it shows.
     pub title: String,
-    /// The published figure that it stands for.
+    /// The published figure that it corresponds to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub figure: String,
-    /// Its form.
+    /// The form of presentation.
     pub kind: PlotKind,
-    /// The configuration's entry along x; of a CDF nothing: there x is latency.
+    /// The setting along x; none for a CDF, where x is latency.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub x: String,
-    /// What is drawn: names of [`METRICS`].
+    /// The metrics: names of [`METRICS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub y: Vec<String>,
-    /// The configuration's entries that tell series apart.
+    /// The settings that distinguish series.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<String>,
-    /// One chart for each combination of these entries.
+    /// One chart for each combination of these settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub split: Vec<String>,
     /// Only cells with these values.
@@ -263,7 +263,7 @@ pub enum PlotKind {
     Table,
 }
 
-/// What a plot can draw, and its unit. Derived ones need another cell to be read against.
+/// The metrics of plots and their units. Derived ones refer to another cell.
 pub const METRICS: &[(&str, &str)] = &[
     ("iops", "IOPS"),
     ("bandwidth", "bytes/s"),
@@ -303,15 +303,15 @@ pub const METRICS: &[(&str, &str)] = &[
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Run {
-    /// Seed of the order, and of the load.
+    /// Seed of the order of cells, and of the load.
     pub seed: u64,
-    /// Whether it was a quick run; then `measure` and `axes` are the quick ones already.
+    /// Whether it was a quick run; `measure` and `axes` then are the quick ones already.
     pub quick: bool,
-    /// Addresses of targets that were given.
+    /// Addresses of given targets.
     pub targets: Vec<String>,
     /// Their control addresses, in the same order.
     pub controls: Vec<String>,
-    /// The local device that was given.
+    /// The given local device.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub local: String,
     /// Only cells with these values.
@@ -319,7 +319,7 @@ pub struct Run {
     pub only: Configuration,
 }
 
-/// Why a text is no plan.
+/// Why a text is not a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError(pub(crate) String);
 
@@ -332,7 +332,7 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 impl Plan {
-    /// Takes what a quick run does differently.
+    /// Applies the changes for a quick run.
     pub fn quicken(&mut self) {
         replace(&mut self.axes, &self.quick.axes);
         self.measure.runtime = self.quick.runtime;
@@ -342,7 +342,7 @@ impl Plan {
         self.measure.settle = Duration::ZERO;
     }
 
-    /// Takes what a machine with an RDMA device does differently.
+    /// Applies the changes for a machine with an RDMA device.
     pub fn with_rdma(&mut self) {
         replace(&mut self.axes, &self.rdma.axes);
     }
@@ -353,7 +353,7 @@ impl Plan {
         self.fixed.get(key)
     }
 
-    /// Every value that a setting takes somewhere in the study.
+    /// Every value of a setting in the study.
     pub fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Value> {
         let loads = self.interference.iter().flat_map(|interference| {
             interference.foreground.values().chain(std::iter::once(&interference.background))
@@ -363,7 +363,7 @@ impl Plan {
     }
 }
 
-/// Gives axes that there are other values.
+/// Replaces the values of existing axes.
 fn replace(axes: &mut BTreeMap<String, Vec<Value>>, others: &BTreeMap<String, Vec<Value>>) {
     for (key, values) in others {
         if let Some(axis) = axes.get_mut(key) {

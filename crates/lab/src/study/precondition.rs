@@ -1,5 +1,5 @@
-//! Bringing a solid-state device into the state of one that has been used: what is fresh out of the
-//! box is faster than it will ever be again.
+//! Preconditioning of a solid-state device: a new device is faster than one that has been written
+//! completely.
 
 use std::{
     sync::{
@@ -11,18 +11,18 @@ use std::{
 
 use weft_backend::DeviceFactory;
 
-use super::{plan::Measure, steady::Awaiting};
+use super::{plan::Measure, steady::SteadyStateDetector};
 use crate::{Job, Pattern, Progress, limits::WINDOW};
 
-/// How often it is filled from end to end.
+/// How often it is written from end to end.
 const FILLS: u32 = 2;
 
-/// Writes everything twice in blocks of 128 KiB, then blocks of 4 KiB at random until IOPS are
-/// steady or `limit` is over. Everything that was on the device is gone. `false`: they did not
-/// become steady.
+/// Writes the whole device twice in blocks of 128 KiB, then blocks of 4 KiB at random until IOPS
+/// are steady or `limit` has passed. All data on the device is overwritten. Returns whether IOPS
+/// became steady.
 ///
 /// # Errors
-/// The device fails, or somebody stops it.
+/// The device fails, or the run is stopped.
 pub fn precondition(
     factory: &Arc<dyn DeviceFactory>,
     limit: Duration,
@@ -49,7 +49,7 @@ pub fn precondition(
         ..Job::default()
     };
     let enough = AtomicBool::new(false);
-    let mut awaiting = Awaiting::default();
+    let mut awaiting = SteadyStateDetector::default();
     let mut steady = false;
     run(&job, factory, &enough, &mut |progress| {
         tell(&job.name, progress);
@@ -97,12 +97,12 @@ mod tests {
         };
         let limit = Duration::from_millis(150);
         let steady = precondition(&factory, limit, &stop, &mut tell).expect("done");
-        assert!(!steady, "in so short a time nothing is known to be steady");
+        assert!(!steady, "so short a run cannot be steady");
         assert_eq!(seen, ["fill 1 of 2", "fill 2 of 2", "random writes"]);
     }
 
     #[test]
-    fn a_device_that_fails_is_told() {
+    fn a_failing_device_is_reported() {
         let spec = "fault:operation=write,nth=3,effect=media-write:memory:4MiB";
         let factory = spec.parse::<DeviceSpec>().expect(spec).build().expect(spec);
         let stop = AtomicBool::new(false);

@@ -1,38 +1,38 @@
-//! Which processor does what.
+//! Assigns processors to roles.
 
 use super::plan::Shared;
 
-/// Processors of each role. An empty list: not pinned.
+/// The processors of each role. An empty list: not pinned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
-    /// Those of the load (of the foreground, where there are two).
+    /// Those of the load (the foreground's, if there are two).
     pub host: Vec<usize>,
-    /// Those of the background's load.
+    /// Those of the background.
     pub background: Vec<usize>,
-    /// Those of each target process; a poll group on each.
+    /// Those of each target process, with one poll group on each processor.
     pub targets: Vec<Vec<usize>>,
-    /// Roles that should have a processor each share one.
+    /// Whether roles share a processor although each should have its own.
     pub shared: bool,
 }
 
-/// A point of a matrix: so many processors for the load, so many for the target if there is one on
+/// The processors of a plain cell: so many for the load, and so many for the target if it runs on
 /// this machine.
 ///
 /// # Errors
-/// There are not enough.
+/// There are not enough processors.
 pub fn plain(cpus: &[usize], host: usize, target: Option<usize>) -> Result<Roles, String> {
     let has = cpus.len();
     let needs = host + target.unwrap_or(0);
     if needs <= has {
-        // The load's processors follow the target's, also where there is no target: then both
-        // run on the same ones.
+        // The load's processors follow the target's, even without a target, so that local and
+        // remote loads run on the same ones.
         let skip = target.unwrap_or(if 2 * host <= has { host } else { 0 });
         let targets = target.map(|target| taken(cpus, 0, target));
         let host = taken(cpus, skip, host);
         return Ok(Roles { host, targets: targets.into_iter().collect(), ..Roles::default() });
     }
     if host == 1 && target.is_none_or(|target| target == 1) {
-        // One processor for both: who looks keeps the other from working, so nobody is pinned.
+        // One processor for both: a polling thread starves the other, so neither is pinned.
         let targets = target.map(|_| Vec::new()).into_iter().collect();
         return Ok(Roles { targets, shared: true, ..Roles::default() });
     }
@@ -45,15 +45,15 @@ pub fn plain(cpus: &[usize], host: usize, target: Option<usize>) -> Result<Roles
     })
 }
 
-/// Load and target on one processor.
+/// Load and target on the same processor.
 #[must_use]
 pub fn same_core(cpus: &[usize]) -> Roles {
     let first = taken(cpus, 0, 1);
     Roles { host: first.clone(), targets: vec![first], ..Roles::default() }
 }
 
-/// One processor that is to be filled: the host's by one load with all the target that there is,
-/// or the target's by two loads.
+/// The processors of a saturation cell: the host's processor is loaded by one load against as
+/// many targets as fit, the target's by two loads.
 #[must_use]
 pub fn saturation(cpus: &[usize], full: Shared) -> Roles {
     let one = taken(cpus, 0, 1);
@@ -65,8 +65,8 @@ pub fn saturation(cpus: &[usize], full: Shared) -> Roles {
     }
 }
 
-/// Two tenants that share a processor of one side; on the other side each has its own, or, where
-/// there are too few, both share the second one.
+/// The processors of an interference cell: two tenants share a processor of one side. On the other
+/// side each has its own or, if there are too few, both share the second one.
 #[must_use]
 pub fn interference(cpus: &[usize], which: Shared) -> Roles {
     let one = taken(cpus, 0, 1);
@@ -97,7 +97,7 @@ mod tests {
     const EIGHT: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7];
 
     #[test]
-    fn target_and_load_are_apart() {
+    fn target_and_load_have_separate_processors() {
         let roles = plain(EIGHT, 2, Some(2)).expect("room");
         assert_eq!((roles.host, roles.targets), (vec![2, 3], vec![vec![0, 1]]));
         let roles = plain(TWO, 1, Some(1)).expect("room");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn one_processor_is_shared_by_all() {
+    fn a_single_processor_is_shared_by_all() {
         let roles = plain(&[0], 1, Some(1)).expect("shared");
         assert!(roles.shared && roles.host.is_empty());
         assert_eq!(roles.targets, [Vec::<usize>::new()]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_is_filled_from_the_others() {
+    fn other_processors_load_the_saturated_one() {
         let host = saturation(EIGHT, Shared::Host);
         assert_eq!((host.host, host.targets), (vec![0], vec![vec![1, 2]]));
         let target = saturation(EIGHT, Shared::Target);

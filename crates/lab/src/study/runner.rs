@@ -1,4 +1,4 @@
-//! Runs a study: cell by cell, repeat by repeat, into a directory of results.
+//! Runs a study cell by cell and repeat by repeat, and writes its directory of results.
 
 mod round;
 
@@ -8,47 +8,47 @@ use weft_backend::DeviceSpec;
 use weft_reactor::{DriverKind, monotonic_time};
 
 use super::{
-    fleet::Fleet,
-    launch::{Given, Launcher},
+    launch::{GivenTarget, Launcher},
     link,
-    matrix::{self, Matrix, Means, Step},
-    observe::{Observer, Position},
+    matrix::{self, Capabilities, Matrix, Step},
+    observe::{Position, StudyObserver},
     plan::{Kind, Plan, PlanError},
     precondition,
+    target_set::TargetSet,
 };
 use crate::{
     cells::Estimate,
     results::{self, Configuration, Environment, Record, Status, Store},
 };
 
-/// So many cells in a row that fail mean that the rest will, too.
+/// After this many failed cells in a row the run ends: the others would fail, too.
 const FAILURES_MAX: usize = 3;
 
 /// How long each probe of the link takes.
 const LINK_PROBE: Duration = Duration::from_millis(400);
 
-/// What a study is run with.
+/// The parameters of a run.
 pub struct Settings<'a> {
-    /// The study; its `run` says with what seed, and which cells.
+    /// The study; its `run` has the seed and the selection of cells.
     pub plan: &'a Plan,
-    /// What there is to run it with.
-    pub means: &'a Means,
-    /// A device that was given, in place of the plan's.
+    /// What is available.
+    pub capabilities: &'a Capabilities,
+    /// A given device, in place of the plan's.
     pub local: Option<DeviceSpec>,
-    /// Targets that were given.
-    pub given: Vec<Given>,
-    /// Which of the kernel's interfaces everybody uses.
+    /// Given targets.
+    pub given: Vec<GivenTarget>,
+    /// The driver of all reactors.
     pub driver: DriverKind,
-    /// Fill the device first, and wait no longer than this for it to become steady. Who sets this
-    /// has asked its owner.
+    /// Precondition the device first, and wait at most this long for it to become steady. The
+    /// caller has asked the user for permission.
     pub precondition: Option<Duration>,
-    /// Keep each repeat in fio's form as well.
+    /// Whether to write fio's JSON for each repeat, too.
     pub fio: bool,
     /// The command that runs this study; `--only …` is added for each cell.
-    pub remake: String,
+    pub rerun_command: String,
     /// Milliseconds since 1970.
     pub wall_ms: &'a dyn Fn() -> u64,
-    /// What is known of the environment so far.
+    /// What is known about the environment so far.
     pub environment: Environment,
 }
 
@@ -58,26 +58,26 @@ impl fmt::Debug for Settings<'_> {
     }
 }
 
-/// How a run went.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Repeats that were measured, those of an earlier run that was resumed included.
+    /// Repeats that were measured, including those of a resumed run.
     pub measured: usize,
-    /// Cells that cannot be run here.
+    /// Cells that cannot run here.
     pub skipped: usize,
-    /// Repeats in which something did not hold.
+    /// Repeats that are void.
     pub void: usize,
     /// Repeats that failed.
     pub failed: usize,
-    /// Cells without any result that should have one, and why, if that is known.
+    /// Cells that should have a result and have none, with the reason if known.
     pub missing: Vec<String>,
-    /// Somebody stopped it.
+    /// Whether the user stopped it.
     pub interrupted: bool,
-    /// What ended it early.
-    pub trouble: Option<String>,
+    /// The error that ended it early.
+    pub error: Option<String>,
 }
 
-/// Why a study did not even begin.
+/// Why a study did not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartError(String);
 
@@ -95,23 +95,23 @@ impl From<PlanError> for StartError {
     }
 }
 
-/// Runs a study into a directory. What is measured there already is not measured again.
+/// Runs a study into a directory. Repeats that it holds already are not measured again.
 ///
 /// # Errors
-/// It cannot begin: nothing to measure, nowhere to write, no target. A run that began has an
-/// outcome, whatever became of it.
+/// It cannot start: there is no cell, target or writable directory. A run that has started returns
+/// an outcome in any case.
 pub fn run(
     settings: &Settings<'_>,
     store: &mut Store,
     launcher: Option<&dyn Launcher>,
-    observer: &mut dyn Observer,
+    observer: &mut dyn StudyObserver,
     stop: &AtomicBool,
 ) -> Result<Outcome, StartError> {
     let plan = settings.plan;
     let only = plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
-    let matrix = matrix::expand(plan, settings.means, &only);
+    let matrix = matrix::expand(plan, settings.capabilities, &only);
     if matrix.is_empty() {
-        return Err(StartError(nothing(&only)));
+        return Err(StartError(no_cells(&only)));
     }
     let unwritable = |error: std::io::Error| {
         StartError(format!("{} cannot be written: {error}", store.directory().display()))
@@ -119,12 +119,12 @@ pub fn run(
     store.set_plan(&plan.to_text()?).map_err(unwritable)?;
     store.set_environment(&settings.environment).map_err(unwritable)?;
     let before = results::load(store.directory()).map_err(|error| StartError(error.to_string()))?;
-    let fleet = Fleet::new(launcher, &settings.given).map_err(StartError)?;
+    let target_set = TargetSet::new(launcher, &settings.given).map_err(StartError)?;
     let mut runner = Runner {
         settings,
         seed: plan.run.as_ref().map_or(0, |run| run.seed),
         matrix: &matrix,
-        fleet,
+        target_set,
         store,
         observer,
         stop,
@@ -137,12 +137,12 @@ pub fn run(
         done_before: 0,
         outcome: Outcome::default(),
     };
-    runner.remember(before.records);
+    runner.add_earlier_records(before.records);
     runner.go();
     Ok(runner.end())
 }
 
-fn nothing(only: &Configuration) -> String {
+fn no_cells(only: &Configuration) -> String {
     if only.is_empty() {
         return "the study has no cells".to_owned();
     }
@@ -154,13 +154,13 @@ struct Runner<'a> {
     settings: &'a Settings<'a>,
     seed: u64,
     matrix: &'a Matrix,
-    fleet: Fleet<'a>,
+    target_set: TargetSet<'a>,
     store: &'a mut Store,
-    observer: &'a mut dyn Observer,
+    observer: &'a mut dyn StudyObserver,
     stop: &'a AtomicBool,
     environment: Environment,
     records: Vec<Record>,
-    /// IOPS of each repeat of each cell that was measured, by repeat.
+    /// IOPS of each repeat of each measured cell, by repeat.
     history: BTreeMap<String, BTreeMap<u32, f64>>,
     failures_in_a_row: usize,
     began: Duration,
@@ -169,12 +169,12 @@ struct Runner<'a> {
     outcome: Outcome,
 }
 
-/// The run is over before its end; the outcome says why.
-struct Over;
+/// The run ends early; the outcome has the reason.
+struct Stopped;
 
 impl Runner<'_> {
-    /// Takes what an earlier run measured into the same directory.
-    fn remember(&mut self, records: Vec<Record>) {
+    /// Loads what an earlier run measured into the same directory.
+    fn add_earlier_records(&mut self, records: Vec<Record>) {
         for record in records {
             if record.is_measured() {
                 let repeats = self.history.entry(record.cell.clone()).or_default();
@@ -187,19 +187,19 @@ impl Runner<'_> {
     }
 
     fn go(&mut self) {
-        // Whatever ends it is in the outcome.
+        // An early end has its reason in the outcome.
         let _ = self.prepare().and_then(|()| self.measure_all());
-        if let Err(error) = self.fleet.end() {
-            self.observer.note(&format!("a target did not stop well: {error}"));
+        if let Err(error) = self.target_set.end() {
+            self.observer.note(&format!("a target did not stop cleanly: {error}"));
         }
     }
 
-    fn prepare(&mut self) -> Result<(), Over> {
+    fn prepare(&mut self) -> Result<(), Stopped> {
         self.skip()?;
         self.claim()?;
         if self.environment.link.is_empty() {
             self.observer.note("probing the raw link");
-            match link::probe(&self.settings.means.cpus, LINK_PROBE) {
+            match link::probe(&self.settings.capabilities.cpus, LINK_PROBE) {
                 Ok(link) => self.environment.link = link,
                 Err(error) => {
                     let what = format!("the raw link could not be probed: {error}");
@@ -215,17 +215,17 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Load and targets share a file or block device among them; nobody else may have it.
-    fn claim(&mut self) -> Result<(), Over> {
+    /// Locks a file or block device for the load and targets of this run, against other processes.
+    fn claim(&mut self) -> Result<(), Stopped> {
         let local = self.settings.local.clone().filter(|own| own.clone().into_shared() != *own);
         match local.map(|own| own.build()) {
-            Some(Err(error)) => self.trouble(error.to_string()),
+            Some(Err(error)) => self.fail(error.to_string()),
             Some(Ok(_)) | None => Ok(()),
         }
     }
 
-    /// Writes down what cannot be run here.
-    fn skip(&mut self) -> Result<(), Over> {
+    /// Records the cells that cannot run here.
+    fn skip(&mut self) -> Result<(), Stopped> {
         let matrix = self.matrix;
         for step in matrix.steps() {
             let Some(reason) = step.missing() else { continue };
@@ -245,20 +245,20 @@ impl Runner<'_> {
             }
         }
         if self.outcome.skipped > 0 {
-            let text = format!("cells that cannot be run here: {}", self.outcome.skipped);
+            let text = format!("{} cells cannot run here", self.outcome.skipped);
             self.observer.note(&text);
         }
         Ok(())
     }
 
-    fn precondition(&mut self, limit: Duration) -> Result<(), Over> {
+    fn precondition(&mut self, limit: Duration) -> Result<(), Stopped> {
         let factory = match &self.settings.local {
             Some(spec) => spec.build().map_err(|error| error.to_string()),
-            None => Err("there is no device to be preconditioned (--local PATH)".to_owned()),
+            None => Err("preconditioning needs a device (--local PATH)".to_owned()),
         };
         let factory = match factory {
             Ok(factory) => factory,
-            Err(error) => return self.trouble(error),
+            Err(error) => return self.fail(error),
         };
         let observer = &mut *self.observer;
         let position = Position::default();
@@ -273,11 +273,11 @@ impl Runner<'_> {
                     .push(format!("the device was filled twice, then written at random, {end}"));
                 self.write_environment()
             }
-            Err(error) => self.trouble(format!("preconditioning failed: {error}")),
+            Err(error) => self.fail(format!("preconditioning failed: {error}")),
         }
     }
 
-    fn measure_all(&mut self) -> Result<(), Over> {
+    fn measure_all(&mut self) -> Result<(), Stopped> {
         let (matrix, measure) = (self.matrix, &self.settings.plan.measure);
         for point in &matrix.first {
             for repeat in 1..=measure.repeats_max {
@@ -292,8 +292,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Whether a step needs this repeat: not all of those that are always made are there, or the
-    /// confidence interval is too wide.
+    /// Whether a step needs this repeat: it has fewer than the minimum, or its confidence interval
+    /// is too wide.
     fn needs(&self, step: &Step, repeat: u32) -> bool {
         let measure = &self.settings.plan.measure;
         let Some(cell) = step.cells().next() else { return false };
@@ -311,7 +311,7 @@ impl Runner<'_> {
         !narrow
     }
 
-    /// How far it is. Repeats beyond those that are always made add to the whole as they come.
+    /// The progress. Repeats beyond the minimum are added to the total as they are needed.
     fn position(&self) -> Position {
         let steps = self.matrix.steps().filter(|step| step.missing().is_none()).count();
         let repeats = self.settings.plan.measure.repeats as usize;
@@ -327,30 +327,30 @@ impl Runner<'_> {
         Position { done: self.done, all, left }
     }
 
-    fn write(&mut self, record: Record) -> Result<(), Over> {
+    fn write(&mut self, record: Record) -> Result<(), Stopped> {
         if let Err(error) = self.store.add(&record) {
             let directory = self.store.directory().display().to_string();
-            return self.trouble(format!("{directory} cannot be written: {error}"));
+            return self.fail(format!("{directory} cannot be written: {error}"));
         }
         self.records.push(record);
         Ok(())
     }
 
-    fn write_environment(&mut self) -> Result<(), Over> {
+    fn write_environment(&mut self) -> Result<(), Stopped> {
         match self.store.set_environment(&self.environment) {
             Ok(()) => Ok(()),
-            Err(error) => self.trouble(format!("the environment cannot be written: {error}")),
+            Err(error) => self.fail(format!("the environment cannot be written: {error}")),
         }
     }
 
-    fn trouble(&mut self, what: String) -> Result<(), Over> {
-        self.outcome.trouble.get_or_insert(what);
-        Err(Over)
+    fn fail(&mut self, what: String) -> Result<(), Stopped> {
+        self.outcome.error.get_or_insert(what);
+        Err(Stopped)
     }
 
     /// The command that measures a step again.
     fn command(&self, step: &Step) -> String {
-        let Some(cell) = step.cells().next() else { return self.settings.remake.clone() };
+        let Some(cell) = step.cells().next() else { return self.settings.rerun_command.clone() };
         let plan = self.settings.plan;
         let mut words: Vec<String> = plan
             .axes
@@ -361,12 +361,12 @@ impl Runner<'_> {
             words.push(format!("role={}", matrix::role_name(cell.role)));
         }
         if words.is_empty() {
-            return self.settings.remake.clone();
+            return self.settings.rerun_command.clone();
         }
-        format!("{} --only {}", self.settings.remake, words.join(","))
+        format!("{} --only {}", self.settings.rerun_command, words.join(","))
     }
 
-    /// Says what is there and what is not, and leaves the directory whole.
+    /// Writes the final files and completes the outcome.
     fn end(mut self) -> Outcome {
         let reasons: BTreeMap<&str, &str> = self
             .records
@@ -390,13 +390,13 @@ impl Runner<'_> {
             self.store.set_table(&results.records).map_err(|error| error.to_string())
         });
         if let Some(error) = written.err().map(|error| error.to_string()).or(table.err()) {
-            self.outcome.trouble.get_or_insert(format!("the results are not whole: {error}"));
+            self.outcome.error.get_or_insert(format!("the results are incomplete: {error}"));
         }
         self.outcome
     }
 
-    /// Keeps a repeat in fio's form.
-    fn keep_fio(&mut self, record: &Record, text: &str) -> Result<(), Over> {
+    /// Writes a repeat in fio's format.
+    fn keep_fio(&mut self, record: &Record, text: &str) -> Result<(), Stopped> {
         let slug: String = record
             .cell
             .chars()
@@ -406,7 +406,7 @@ impl Runner<'_> {
         let path = directory.join(format!("{slug}.{}.json", record.repeat));
         match fs::create_dir_all(&directory).and_then(|()| fs::write(&path, text)) {
             Ok(()) => Ok(()),
-            Err(error) => self.trouble(format!("{} cannot be written: {error}", path.display())),
+            Err(error) => self.fail(format!("{} cannot be written: {error}", path.display())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What each side used, in the words of results.
+//! Converts counters of both sides into records.
 
 use weft_rpc::{machine::Machine, statistics::Statistics};
 
@@ -13,7 +13,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// A machine's counters over some time.
+/// A machine's counters over a time.
 pub(super) fn machine(of: &Machine) -> SideMachine {
     let core = |core: &weft_rpc::machine::Core| Core {
         cpu: core.cpu,
@@ -42,7 +42,7 @@ fn thread(name: String, usage: &Usage) -> Thread {
     }
 }
 
-/// The workers of a run, each once.
+/// The workers of a run, without duplicates.
 pub(super) fn workers(result: &RunResult) -> Vec<Thread> {
     let mut seen = Vec::new();
     let mut threads = Vec::new();
@@ -55,9 +55,9 @@ pub(super) fn workers(result: &RunResult) -> Vec<Thread> {
     threads
 }
 
-/// Share of some time in which a thread had something to do. For one that sleeps when it has
-/// nothing that is what it used of its processor; for one that looks, all but the time in which it
-/// found nothing. (What a sleeper asks the kernel for in vain is work, too, and no idleness.)
+/// The share of a time in which a thread had work. For a thread that sleeps while idle it is its
+/// CPU time; for a polling thread it is all but the time of polls that found nothing. (System
+/// calls of a sleeping thread that find nothing count as work.)
 fn share(whole_s: f64, idle_s: f64, cpu_s: f64, sleeps: bool) -> f64 {
     if whole_s <= 0.0 {
         return 0.0;
@@ -66,7 +66,7 @@ fn share(whole_s: f64, idle_s: f64, cpu_s: f64, sleeps: bool) -> f64 {
     if sleeps { looked.max(cpu_s / whole_s) } else { looked }
 }
 
-/// Share of the counted time that the busiest worker had something to do.
+/// The share of the measured time in which the busiest worker had work.
 pub(super) fn generator_share(result: &RunResult, sleeps: bool) -> f64 {
     let share = |lane: &crate::LaneResult| {
         let counted = lane.read.measured.max(lane.write.measured).as_secs_f64();
@@ -85,7 +85,7 @@ pub(super) fn target_share(of: &Statistics, sleeps: bool) -> f64 {
     of.groups.iter().map(share).fold(0.0, f64::max).clamp(0.0, 1.0)
 }
 
-/// What a target served.
+/// The requests that a target served.
 pub(super) fn served(of: &Statistics, target: usize) -> Vec<Served> {
     let groups = of.groups.iter().flat_map(|group| {
         group.served.iter().map(move |served| Served {
@@ -104,7 +104,7 @@ pub(super) fn served(of: &Statistics, target: usize) -> Vec<Served> {
     groups.collect()
 }
 
-/// A target over some time.
+/// A target's counters over a time.
 pub(super) fn target(of: &Statistics, number: usize) -> Side {
     let threads = of.groups.iter().map(|group| Thread {
         name: group.thread.name.clone(),
@@ -141,7 +141,7 @@ mod tests {
     use weft_rpc::statistics::Group;
 
     #[test]
-    fn a_worker_counts_once_and_the_busiest_one_decides() {
+    fn a_worker_counts_once_and_the_busiest_decides() {
         let lane = |idle_ms| LaneResult {
             read: DirectionResult { measured: Duration::from_secs(1), ..Default::default() },
             usage: Usage {
@@ -167,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_as_busy_as_its_processor_says() {
+    fn the_share_of_a_sleeping_thread_is_its_cpu_time() {
         assert!((share(2.0, 0.5, 1.9, true) - 0.95).abs() < 1e-9);
-        assert!((share(2.0, 0.5, 1.9, false) - 0.75).abs() < 1e-9, "looking is no work");
-        assert!((share(2.0, 0.1, 0.4, true) - 0.95).abs() < 1e-9, "nor is waiting for a turn");
+        assert!((share(2.0, 0.5, 1.9, false) - 0.75).abs() < 1e-9, "idle polls are not work");
+        assert!((share(2.0, 0.1, 0.4, true) - 0.95).abs() < 1e-9, "nor is waiting for a CPU");
     }
 }

@@ -1,21 +1,21 @@
-//! Whether IOPS are steady: fio's two criteria.
+//! Detects steady state by fio's two criteria.
 
 use std::collections::VecDeque;
 
 use super::plan::Measure;
 
-/// Fewer windows than this say nothing.
+/// Fewest windows for a decision.
 pub const WINDOWS_MIN: usize = 4;
 
-/// Windows that are looked at while steady state is waited for: 4 s of them.
+/// Windows that are considered while waiting for steady state: 4 s of them.
 const WINDOWS_AWAITED: usize = 8;
 
-/// How IOPS moved over some windows.
+/// The variation of IOPS over some windows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steadiness {
-    /// Slope of the line through them (least squares), in percent of their mean a second.
+    /// Slope of the regression line (least squares), in percent of the mean per second.
     pub slope_percent_per_s: f64,
-    /// How far the furthest window is from the mean, in percent of it.
+    /// Largest distance of a window from the mean, in percent of it.
     pub deviation_percent: f64,
 }
 
@@ -54,12 +54,12 @@ impl Steadiness {
 
 /// Waits for steady state, window by window.
 #[derive(Clone, Debug, Default)]
-pub struct Awaiting {
+pub struct SteadyStateDetector {
     windows: VecDeque<f64>,
 }
 
-impl Awaiting {
-    /// Takes a window; whether it and those before it are steady.
+impl SteadyStateDetector {
+    /// Adds a window; whether the last windows are steady.
     pub fn take(&mut self, iops: f64, window_s: f64, measure: &Measure) -> bool {
         if self.windows.len() == WINDOWS_AWAITED {
             self.windows.pop_front();
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slope_and_deviation_are_fios() {
+    fn slope_and_deviation_match_fios_definition() {
         let flat = Steadiness::of(&[100.0; 10], 0.5).expect("enough windows");
         assert_eq!((flat.slope_percent_per_s, flat.deviation_percent), (0.0, 0.0));
         // 10 more every half second about a mean of 120: 20 a second are 16.7 %.
@@ -91,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_is_waited_out() {
+    fn a_ramp_is_not_steady() {
         let measure = Measure::default();
-        let mut awaiting = Awaiting::default();
+        let mut awaiting = SteadyStateDetector::default();
         let mut ramp = (0..12).map(|n| 10_000.0 * f64::from(n));
         assert!(!ramp.any(|iops| awaiting.take(iops, 0.5, &measure)));
         let waited = (0..20).position(|_| awaiting.take(120_000.0, 0.5, &measure));

@@ -348,7 +348,7 @@ mod tests {
             let looks = streams.kernel.poller.looks;
             assert!(streams.turn(now).is_empty(), "tried without a report in round {round}");
             streams.report(round);
-            assert_eq!(streams.turn(now), [round as u32]);
+            assert_eq!(streams.turn(now), [u32::try_from(round).expect("few")]);
             assert_eq!(streams.kernel.poller.looks, looks + 2, "each turn asks the poller");
         }
     }

@@ -38,7 +38,7 @@ fn methods() -> Methods {
         .with::<Nothing>(|()| Ok("done".to_owned()))
 }
 
-/// What the server says to these lines.
+/// The server's replies to these lines.
 fn said(text: &[u8]) -> Vec<Value> {
     let mut out = Vec::new();
     serve(&methods(), text, &mut out);
@@ -63,33 +63,33 @@ fn calls_are_answered_over_both_kinds_of_socket() {
         let mut other = Client::connect(server.address(), TIMEOUT).expect("a second client");
         assert_eq!(client.call::<Add>(&(1, 2)).expect("a sum"), 3);
         assert_eq!(other.call::<Nothing>(&()).expect("a word"), "done");
-        let fault = client.call::<Add>(&(u32::MAX, 1)).expect_err("too large");
-        assert!(matches!(fault, CallError::Fault(ref fault) if fault.code == Code::FAILED));
-        let fault = client.call::<Absent>(&()).expect_err("no such method");
-        assert!(fault.to_string().contains("there are add, nothing"), "{fault}");
-        assert_eq!(client.call::<Add>(&(3, 4)).expect("a fault does not end it"), 7);
+        let error = client.call::<Add>(&(u32::MAX, 1)).expect_err("too large");
+        assert!(matches!(error, CallError::Error(ref error) if error.code == Code::FAILED));
+        let error = client.call::<Absent>(&()).expect_err("no such method");
+        assert!(error.to_string().contains("there are add, nothing"), "{error}");
+        assert_eq!(client.call::<Add>(&(3, 4)).expect("an error does not end the connection"), 7);
     }
 }
 
 #[test]
-fn a_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not() {
+fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("control");
-    drop(UnixListener::bind(&path).expect("a socket that stays when its listener goes"));
+    drop(UnixListener::bind(&path).expect("a socket file that remains"));
     let address = Address::Unix(path.clone());
     let server = Server::start(&address, methods()).expect("a server in its place");
-    assert!(Server::start(&address, methods()).is_err(), "somebody listens");
+    assert!(Server::start(&address, methods()).is_err(), "another server listens");
     let mode = fs::metadata(&path).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     drop(server);
     assert!(!path.exists());
     fs::write(&path, "precious").expect("a file");
-    assert!(Server::start(&address, methods()).is_err(), "a file is no socket");
+    assert!(Server::start(&address, methods()).is_err(), "a file is not a socket");
     assert_eq!(fs::read_to_string(&path).expect("the file"), "precious");
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_code() {
+fn errors_have_the_specified_codes() {
     let text = br#"
 {"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}
 {"jsonrpc":"2.0","method":"add","params":[1],"id":2}
@@ -126,7 +126,7 @@ fn what_is_wrong_is_told_with_its_code() {
 }
 
 #[test]
-fn a_batch_is_answered_as_one() {
+fn a_batch_gets_one_reply() {
     let text = [
         r#"[{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}"#,
         r#"{"jsonrpc":"2.0","method":"nothing"}"#,
@@ -146,7 +146,7 @@ fn a_batch_is_answered_as_one() {
 fn a_request_without_end_is_refused() {
     let mut text = vec![b' '; usize::try_from(REQUEST_BYTES_MAX).expect("a size") + 10];
     text.extend_from_slice(b"\n{\"jsonrpc\":\"2.0\",\"method\":\"nothing\",\"id\":1}\n");
-    assert_eq!(codes(&text), [Some(-32600)], "and the connection ends");
+    assert_eq!(codes(&text), [Some(-32600)], "then the connection is closed");
 }
 
 #[test]
@@ -198,12 +198,12 @@ fn an_answer_that_does_not_come_is_an_error() {
     let address = Address::Tcp(listener.local_addr().expect("its address"));
     let mut client = Client::connect(&address, Duration::from_millis(50)).expect("a client");
     assert!(matches!(client.call::<Nothing>(&()), Err(CallError::Io(_))));
-    assert!(matches!(client.call::<Nothing>(&()), Err(CallError::Io(_))), "it stays broken");
+    assert!(matches!(client.call::<Nothing>(&()), Err(CallError::Io(_))), "it stays unusable");
 }
 
 proptest! {
     #[test]
-    fn nothing_that_comes_breaks_the_server(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn no_input_breaks_the_server(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         for answer in said(&bytes) {
             prop_assert!(answer.is_array() || answer["jsonrpc"] == "2.0");
         }

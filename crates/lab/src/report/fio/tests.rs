@@ -23,9 +23,9 @@ fn written(job: &Job, result: &RunResult) -> Value {
     serde_json::from_str(&report.to_string()).expect("JSON")
 }
 
-/// Every path that fio-plot reads, with the type it expects there.
+/// Every path that fio-plot reads, with the type it expects.
 #[test]
-fn what_fio_plot_reads_is_there() {
+fn fields_that_fio_plot_reads_are_there() {
     let report = written(&Job { depth: 32, ..Job::default() }, &run(2_000));
     assert!(report["fio version"].as_str().is_some_and(|text| text.starts_with("fio-3.")));
     let job = &report["jobs"][0];
@@ -57,11 +57,11 @@ fn what_fio_plot_reads_is_there() {
         assert_eq!(shares.len(), size, "{group}");
         assert!(shares.values().all(Value::is_f64), "{group}");
     }
-    assert!(job.get("steadystate").is_none(), "fio-plot would look for its settings");
+    assert!(job.get("steadystate").is_none(), "fio-plot would read its settings");
 }
 
 #[test]
-fn numbers_are_those_of_the_run() {
+fn the_numbers_are_those_of_the_run() {
     let report = written(&Job::default(), &run(2_000));
     let read = &report["jobs"][0]["read"];
     assert_eq!(read["io_bytes"], 8_192_000);
@@ -86,7 +86,7 @@ fn numbers_are_those_of_the_run() {
 }
 
 #[test]
-fn latency_groups_hold_everything_once() {
+fn latency_groups_hold_every_request_once() {
     let mut result = run(0);
     let latency = &mut result.lanes[0].1.read.latency;
     for ns in [1, 900, 1_000, 1_900, 700_000, 999_000, 3_000_000, 1_500_000_000, 5_000_000_000] {
@@ -140,7 +140,7 @@ fn a_failed_run_has_an_error() {
 }
 
 #[test]
-fn the_calendar_is_right_at_its_corners() {
+fn the_calendar_handles_leap_years() {
     for (seconds, text) in [
         (0, "Thu Jan  1 00:00:00 1970"),
         (951_782_399, "Mon Feb 28 23:59:59 2000"),

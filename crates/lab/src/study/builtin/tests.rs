@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     results::{Configuration, Role, key},
     study::{
-        matrix::{Means, Step, expand, integer, text},
+        matrix::{Capabilities, Step, expand, integer, text},
         plan::Kind,
     },
 };
@@ -11,20 +11,20 @@ fn plan(name: &str) -> Plan {
     find(name).expect(name).plan().expect(name)
 }
 
-fn means(cpus: usize) -> Means {
-    Means { cpus: (0..cpus).collect(), own_target: true, ..Means::default() }
+fn capabilities(cpus: usize) -> Capabilities {
+    Capabilities { cpus: (0..cpus).collect(), own_target: true, ..Capabilities::default() }
 }
 
 /// Cells of a study on a machine, and how many of them can run there.
 fn cells(name: &str, cpus: usize) -> (usize, usize) {
-    let matrix = expand(&plan(name), &means(cpus), &Configuration::new());
+    let matrix = expand(&plan(name), &capabilities(cpus), &Configuration::new());
     let runnable =
         matrix.steps().filter(|step| step.missing().is_none()).map(|step| step.cells().count());
     (matrix.len(), runnable.sum())
 }
 
 #[test]
-fn every_plan_is_one_and_says_where_it_comes_from() {
+fn every_plan_is_valid_and_names_its_source() {
     for builtin in BUILTINS {
         let plan = builtin.plan().expect(builtin.name);
         assert_eq!(plan.name, builtin.name);
@@ -64,7 +64,7 @@ const EXPECTED: &[(&str, usize, usize)] = &[
     ("first-look", 24, 24),
     ("protocol-floor", 3 * 2 * 2 * 2, 3 * 2 * 2 * 2),
     ("size-sweep", 4 * 12, 2 * 12),
-    // Two processors are one for each side, or two for a local device.
+    // Two processors give one to each side, or two to a local device.
     ("core-sweep", 4 * 5, 1 + 2),
     ("pattern-sweep", 4 * 6 * 2, 2 * 6 * 2),
     ("latency-at-peak", 4 * 2, 2 * 2),
@@ -94,7 +94,7 @@ const EXPECTED: &[(&str, usize, usize)] = &[
 ];
 
 #[test]
-fn each_expands_to_the_matrix_that_its_figure_needs() {
+fn each_expands_to_the_expected_matrix() {
     assert_eq!(EXPECTED.len(), BUILTINS.len());
     for (name, all, runnable) in EXPECTED {
         assert_eq!(cells(name, 2), (*all, *runnable), "{name}");
@@ -102,7 +102,7 @@ fn each_expands_to_the_matrix_that_its_figure_needs() {
 }
 
 #[test]
-fn the_axes_are_those_of_the_documents() {
+fn the_axes_are_those_of_the_publications() {
     let axis = |study: &str, key: &str| -> Vec<String> {
         plan(study).axes[key].iter().map(ToString::to_string).collect()
     };
@@ -126,11 +126,11 @@ fn the_axes_are_those_of_the_documents() {
 fn the_first_look_is_short() {
     for rdma in [false, true] {
         let mut plan = plan("first-look");
-        let means = Means { rdma, ..means(2) };
+        let capabilities = Capabilities { rdma, ..capabilities(2) };
         if rdma {
             plan.with_rdma();
         }
-        let matrix = expand(&plan, &means, &Configuration::new());
+        let matrix = expand(&plan, &capabilities, &Configuration::new());
         let here = matrix.steps().filter(|step| step.missing().is_none()).count();
         assert!(here == matrix.len() && here <= 32, "every transport that is there, and no other");
         let each = plan.measure.runtime + plan.measure.ramp;
@@ -147,7 +147,7 @@ fn tenants_are_those_of_the_thesis() {
     for name in ["host-interference", "target-interference"] {
         let plan = plan(name);
         assert_eq!(plan.kind, Kind::Interference);
-        let matrix = expand(&plan, &means(2), &Configuration::new());
+        let matrix = expand(&plan, &capabilities(2), &Configuration::new());
         for cell in matrix.steps().flat_map(Step::cells) {
             let depth = integer(&cell.configuration, key::DEPTH);
             let tenant = text(&cell.configuration, key::FOREGROUND);
@@ -162,7 +162,7 @@ fn tenants_are_those_of_the_thesis() {
 }
 
 #[test]
-fn a_machine_with_more_processors_runs_more_of_it() {
+fn a_machine_with_more_processors_runs_more_cells() {
     let (all, on_two) = cells("core-sweep", 2);
     let (_, on_64) = cells("core-sweep", 64);
     assert_eq!((all, on_two), (20, 3));

@@ -11,8 +11,8 @@ fn plan(rest: &str) -> Plan {
     format!("{HEAD}{rest}").parse().expect("a plan")
 }
 
-fn means(cpus: usize) -> Means {
-    Means { cpus: (0..cpus).collect(), own_target: true, ..Means::default() }
+fn capabilities(cpus: usize) -> Capabilities {
+    Capabilities { cpus: (0..cpus).collect(), own_target: true, ..Capabilities::default() }
 }
 
 fn ids(matrix: &Matrix) -> Vec<&str> {
@@ -20,7 +20,7 @@ fn ids(matrix: &Matrix) -> Vec<&str> {
 }
 
 #[test]
-fn every_combination_is_a_cell_and_transports_stand_together() {
+fn every_combination_is_a_cell_and_transports_are_adjacent() {
     let plan = plan(
         r#"
         [axes]
@@ -31,7 +31,7 @@ fn every_combination_is_a_cell_and_transports_stand_together() {
         pattern = "randrw"
         "#,
     );
-    let matrix = expand(&plan, &means(2), &Configuration::new());
+    let matrix = expand(&plan, &capabilities(2), &Configuration::new());
     assert_eq!((matrix.points.len(), matrix.len()), (6, 12));
     for point in &matrix.points {
         let transports: Vec<_> = point
@@ -58,7 +58,7 @@ fn all_cores_are_half_of_them_on_one_machine() {
         jobs = "per-core"
         "#,
     );
-    let matrix = expand(&plan, &means(8), &Configuration::new());
+    let matrix = expand(&plan, &capabilities(8), &Configuration::new());
     assert_eq!(ids(&matrix), ["cores=1", "cores=2", "cores=4"], "all is 4, which is there already");
     let jobs: Vec<_> = matrix
         .steps()
@@ -71,14 +71,17 @@ fn all_cores_are_half_of_them_on_one_machine() {
         })
         .collect();
     assert_eq!(jobs, [1, 2, 4]);
-    let elsewhere =
-        Means { targets: vec!["far:4420".to_owned()], target_elsewhere: true, ..means(8) };
+    let elsewhere = Capabilities {
+        targets: vec!["far:4420".to_owned()],
+        target_elsewhere: true,
+        ..capabilities(8)
+    };
     let matrix = expand(&plan, &elsewhere, &Configuration::new());
     assert!(ids(&matrix).contains(&"cores=8"));
 }
 
 #[test]
-fn what_is_missing_stays_in_with_its_reason() {
+fn cells_that_cannot_run_are_kept_with_the_reason() {
     let plan = plan(
         r#"
         [axes]
@@ -87,7 +90,7 @@ fn what_is_missing_stays_in_with_its_reason() {
         moderation = ["default", "off"]
         "#,
     );
-    let matrix = expand(&plan, &means(2), &Configuration::new());
+    let matrix = expand(&plan, &capabilities(2), &Configuration::new());
     assert_eq!(matrix.len(), 20);
     let reason = |id: &str| {
         let cell = matrix.steps().flat_map(Step::cells).find(|cell| cell.id == id).expect(id);
@@ -100,7 +103,7 @@ fn what_is_missing_stays_in_with_its_reason() {
     assert!(reason("hosts=1 moderation=default transport=tcp-link").contains("--target"));
     assert!(reason("hosts=4 moderation=default transport=tcp").contains("4 hosts"));
     assert!(reason("hosts=1 moderation=off transport=tcp").contains("moderation"));
-    let with_device = Means { rdma: true, ..means(2) };
+    let with_device = Capabilities { rdma: true, ..capabilities(2) };
     let matrix = expand(&plan, &with_device, &Configuration::new());
     let rdma = |cell: &&Cell| cell.id == "hosts=1 moderation=default transport=rdma";
     let cell = matrix.steps().flat_map(Step::cells).find(rdma).expect("a cell");
@@ -108,14 +111,18 @@ fn what_is_missing_stays_in_with_its_reason() {
 }
 
 #[test]
-fn a_target_that_is_not_ours_has_no_knobs() {
+fn a_given_target_has_no_settings() {
     let plan = plan("[axes]\ntarget_idle_poll_us = [0, 50]\n");
-    let given = Means { targets: vec!["far:4420".to_owned()], target_elsewhere: true, ..means(4) };
+    let given = Capabilities {
+        targets: vec!["far:4420".to_owned()],
+        target_elsewhere: true,
+        ..capabilities(4)
+    };
     let matrix = expand(&plan, &given, &Configuration::new());
     assert!(
-        matrix.steps().all(|step| step.missing().is_some_and(|why| why.contains("not started")))
+        matrix.steps().all(|step| step.missing().is_some_and(|why| why.contains("cannot be set")))
     );
-    let matrix = expand(&plan, &means(4), &Configuration::new());
+    let matrix = expand(&plan, &capabilities(4), &Configuration::new());
     assert!(matrix.steps().all(|step| step.missing().is_none()));
 }
 
@@ -134,7 +141,7 @@ const PAIRS: &str = r#"
 
 #[test]
 fn interference_needs_references_and_pairs() {
-    let matrix = expand(&plan(PAIRS), &means(2), &Configuration::new());
+    let matrix = expand(&plan(PAIRS), &capabilities(2), &Configuration::new());
     assert_eq!(matrix.first.len(), 1);
     assert_eq!(matrix.points.len(), 2 + 6);
     assert_eq!(matrix.len(), 1 + 2 + 12);
@@ -150,30 +157,30 @@ fn interference_needs_references_and_pairs() {
     let Some(Step::Single(saturation)) = matrix.first[0].first() else { panic!("no saturation") };
     assert_eq!(integer(&saturation.configuration, key::DEPTH), Some(64));
     let within = PAIRS.replace("\"tcp\"", "\"loopback\"");
-    let matrix = expand(&self::plan(&within), &means(2), &Configuration::new());
+    let matrix = expand(&self::plan(&within), &capabilities(2), &Configuration::new());
     assert!(matrix.steps().all(|s| s.missing().is_some_and(|why| why.contains("one process"))));
     assert_eq!(text(&saturation.configuration, key::SHARED), "host");
 }
 
 #[test]
-fn only_what_is_wanted_is_kept() {
+fn only_selected_cells_are_kept() {
     let only = |words: &[(&str, Value)]| -> Configuration {
         words.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
     };
     let some = only(&[("foreground", Value::from("l-app")), ("load_percent", Value::from(50u64))]);
-    let matrix = expand(&plan(PAIRS), &means(2), &some);
+    let matrix = expand(&plan(PAIRS), &capabilities(2), &some);
     assert_eq!((matrix.first.len(), matrix.points.len()), (1, 1), "a pair brings its reference");
-    let alone = expand(&plan(PAIRS), &means(2), &only(&[("role", Value::from("alone"))]));
+    let alone = expand(&plan(PAIRS), &capabilities(2), &only(&[("role", Value::from("alone"))]));
     assert_eq!(alone.points.len(), 2);
-    let none = expand(&plan(PAIRS), &means(2), &only(&[("depth", Value::from(7u64))]));
+    let none = expand(&plan(PAIRS), &capabilities(2), &only(&[("depth", Value::from(7u64))]));
     assert!(none.is_empty());
 }
 
 #[test]
-fn the_order_is_a_matter_of_the_seed() {
+fn the_order_depends_on_the_seed() {
     let plan = plan("[axes]\ndepth = [1, 2, 4, 8, 16, 32, 64, 128]\n");
-    let matrix = expand(&plan, &means(2), &Configuration::new());
-    let order = |seed, round, shuffle| -> Vec<String> {
+    let matrix = expand(&plan, &capabilities(2), &Configuration::new());
+    let target_spec = |seed, round, shuffle| -> Vec<String> {
         let points = matrix.round(seed, round, shuffle);
         points
             .iter()
@@ -182,11 +189,11 @@ fn the_order_is_a_matter_of_the_seed() {
             .map(|c| c.id.clone())
             .collect()
     };
-    assert_eq!(order(1, 1, true), order(1, 1, true));
-    assert_ne!(order(1, 1, true), order(1, 2, true));
-    assert_ne!(order(1, 1, true), order(2, 1, true));
-    assert_ne!(order(1, 1, true), order(1, 1, false));
-    let (mut shuffled, mut plain) = (order(1, 1, true), order(1, 1, false));
+    assert_eq!(target_spec(1, 1, true), target_spec(1, 1, true));
+    assert_ne!(target_spec(1, 1, true), target_spec(1, 2, true));
+    assert_ne!(target_spec(1, 1, true), target_spec(2, 1, true));
+    assert_ne!(target_spec(1, 1, true), target_spec(1, 1, false));
+    let (mut shuffled, mut plain) = (target_spec(1, 1, true), target_spec(1, 1, false));
     shuffled.sort();
     plain.sort();
     assert_eq!(shuffled, plain);

@@ -1,4 +1,4 @@
-//! What contradicts itself in a plan.
+//! Checks a plan.
 
 use super::{Kind, METRICS, Plan, PlanError, PlotKind};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     results::{Configuration, Value, key},
 };
 
-/// A setting, and what it may be.
+/// A setting, and its allowed values.
 struct Setting {
     key: &'static str,
     allowed: Allowed,
@@ -15,13 +15,13 @@ struct Setting {
 enum Allowed {
     /// A whole number within these bounds.
     Whole(u64, u64),
-    /// That, or one of these words.
+    /// A whole number within these bounds, or one of these words.
     WholeOr(u64, u64, &'static [&'static str]),
     /// A number above 0.
     Positive,
     /// One of these.
     Words(&'static [&'static str]),
-    /// Any word.
+    /// Any text.
     AnyWord,
     /// fio's pattern.
     Pattern,
@@ -62,7 +62,7 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::SCHEDULER, allowed: Allowed::Words(&["none", "share"]) },
 ];
 
-/// Values of an axis at most, and cells of a study: more is a mistake.
+/// Limits that only a mistake exceeds: values of an axis, cells of a study.
 const VALUES_MAX: usize = 64;
 const CELLS_MAX: usize = 4096;
 
@@ -70,13 +70,13 @@ impl Plan {
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || !self.name.chars().all(word) {
-            return fault(format!("the name {:?} is not of a-z, 0-9 and dashes", self.name));
+            return fault(format!("the name {:?} must consist of a-z, 0-9 and dashes", self.name));
         }
         if self.title.is_empty() || self.question.is_empty() {
-            return fault("title and question must say something");
+            return fault("title and question must not be empty");
         }
         if self.source.document.is_empty() || self.source.figure.is_empty() {
-            return fault("source names a document and its figure; `weft` and `none` are allowed");
+            return fault("source must name document and figure; `weft` and `none` are allowed");
         }
         for axes in [&self.axes, &self.quick.axes, &self.rdma.axes] {
             for (key, values) in axes {
@@ -88,13 +88,13 @@ impl Plan {
         }
         for (section, axes) in [("quick", &self.quick.axes), ("rdma", &self.rdma.axes)] {
             if let Some(key) = axes.keys().find(|key| !self.axes.contains_key(*key)) {
-                return fault(format!("{section}.axes has {key}, which is no axis"));
+                return fault(format!("{section}.axes has {key}, which is not an axis"));
             }
         }
         check_values(&self.fixed)?;
         let cells: usize = self.axes.values().map(Vec::len).product();
         if cells > CELLS_MAX {
-            return fault(format!("{cells} cells are more than {CELLS_MAX}"));
+            return fault(format!("{cells} cells are more than the limit of {CELLS_MAX}"));
         }
         self.check_measure()?;
         self.check_kind()?;
@@ -104,25 +104,25 @@ impl Plan {
     fn check_measure(&self) -> Result<(), PlanError> {
         let measure = &self.measure;
         if measure.runtime.is_zero() || self.quick.runtime.is_zero() {
-            return fault("a runtime of 0 measures nothing");
+            return fault("runtime must be greater than 0");
         }
         if measure.repeats == 0 || self.quick.repeats == 0 {
-            return fault("no repeats measure nothing");
+            return fault("repeats must be at least 1");
         }
         if measure.repeats_max < measure.repeats {
-            return fault("repeats_max is less than repeats");
+            return fault("repeats_max must be at least repeats");
         }
         let criteria =
             [measure.confidence_percent, measure.slope_percent_per_s, measure.deviation_percent];
         if !criteria.iter().all(|criterion| criterion.is_finite() && *criterion > 0.0) {
-            return fault("confidence, slope and deviation are percentages above 0");
+            return fault("confidence, slope and deviation must be percentages above 0");
         }
         Ok(())
     }
 
     fn check_kind(&self) -> Result<(), PlanError> {
         match (self.kind, &self.interference) {
-            (Kind::Interference, None) => fault("an interference study says who interferes"),
+            (Kind::Interference, None) => fault("an interference study needs [interference]"),
             (Kind::Interference, Some(interference)) => {
                 check_values(&interference.background)?;
                 for load in interference.foreground.values() {
@@ -130,20 +130,20 @@ impl Plan {
                 }
                 for key in [key::FOREGROUND, key::LOAD_PERCENT] {
                     if !self.axes.contains_key(key) {
-                        return fault(format!("an interference study has an axis {key}"));
+                        return fault(format!("an interference study needs the axis {key}"));
                     }
                 }
                 let tenants = self.axes.get(key::FOREGROUND).into_iter().flatten();
                 for tenant in tenants {
                     if !interference.foreground.contains_key(&tenant.to_string()) {
-                        return fault(format!("foreground has no {tenant}"));
+                        return fault(format!("interference.foreground does not define {tenant}"));
                     }
                 }
                 Ok(())
             }
-            (_, Some(_)) => fault("only an interference study has a section interference"),
+            (_, Some(_)) => fault("only an interference study may have a section interference"),
             (Kind::Saturation, None) if !self.axes.contains_key(key::SHARED) => {
-                fault("a saturation study has an axis shared")
+                fault("a saturation study needs the axis shared")
             }
             (_, None) => Ok(()),
         }
@@ -155,21 +155,21 @@ impl Plan {
             let title = &plot.title;
             let named = plot.series.iter().chain(&plot.split).chain(plot.only.keys());
             let named = named.chain(Some(&plot.x).filter(|x| !x.is_empty()));
-            // These two are every study's.
+            // Every study has these two.
             let given = |key: &str| ["role", key::TARGET].contains(&key);
             if let Some(key) = named.into_iter().find(|key| !known(key) && !given(key)) {
                 return fault(format!("plot {title:?}: {key} is neither an axis nor fixed"));
             }
             if let Some(y) = plot.y.iter().find(|y| !METRICS.iter().any(|(metric, _)| metric == y))
             {
-                return fault(format!("plot {title:?}: there is no metric {y}"));
+                return fault(format!("plot {title:?}: {y} is not a metric"));
             }
             let needs_x = matches!(plot.kind, PlotKind::Line | PlotKind::Bar | PlotKind::Stack);
             if needs_x && plot.x.is_empty() {
-                return fault(format!("plot {title:?} has no x"));
+                return fault(format!("plot {title:?} needs x"));
             }
             if plot.kind != PlotKind::Cdf && plot.y.is_empty() {
-                return fault(format!("plot {title:?} has no y"));
+                return fault(format!("plot {title:?} needs y"));
             }
         }
         Ok(())
@@ -187,7 +187,7 @@ fn check_axis(key: &str, values: &[Value]) -> Result<(), PlanError> {
     for (index, value) in values.iter().enumerate() {
         check_value(key, value)?;
         if values.iter().take(index).any(|earlier| earlier == value) {
-            return fault(format!("axis {key} has {value} twice"));
+            return fault(format!("axis {key} has the value {value} twice"));
         }
     }
     Ok(())
@@ -200,7 +200,7 @@ fn check_values(configuration: &Configuration) -> Result<(), PlanError> {
 fn check_value(key: &str, value: &Value) -> Result<(), PlanError> {
     let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
         let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
-        return fault(format!("there is no setting {key}; there are {}", known.join(", ")));
+        return fault(format!("{key} is not a setting; there are {}", known.join(", ")));
     };
     let whole = |low, high| value.as_integer().is_some_and(|value| (low..=high).contains(&value));
     let among = |words: &[&str]| value.as_text().is_some_and(|text| words.contains(&text));
@@ -215,13 +215,13 @@ fn check_value(key: &str, value: &Value) -> Result<(), PlanError> {
             "a number above 0".to_owned(),
         ),
         Allowed::Words(words) => (among(words), words.join(" or ")),
-        Allowed::AnyWord => (value.as_text().is_some(), "a word".to_owned()),
+        Allowed::AnyWord => (value.as_text().is_some(), "a text".to_owned()),
         Allowed::Pattern => (
             value.as_text().is_some_and(|text| text.parse::<Pattern>().is_ok()),
             "read, write, randread, randwrite, rw or randrw".to_owned(),
         ),
     };
-    if good { Ok(()) } else { fault(format!("{key} {value} is not {what}")) }
+    if good { Ok(()) } else { fault(format!("{key} {value}: expected {what}")) }
 }
 
 #[cfg(test)]
@@ -254,7 +254,7 @@ mod tests {
     "#;
 
     #[test]
-    fn a_plan_survives_being_written() {
+    fn a_plan_is_written_and_parsed_back() {
         let plan: Plan = GOOD.parse().expect("a plan");
         assert_eq!(plan.axes["block_bytes"], [Value::Integer(4096), Value::Integer(8192)]);
         let text = plan.to_text().expect("a text");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_has_its_own_axes_and_times() {
+    fn a_quick_run_replaces_axes_and_times() {
         let mut plan: Plan = GOOD.parse().expect("a plan");
         plan.quicken();
         assert_eq!(plan.axes["block_bytes"], [Value::Integer(4096)]);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_rdma_has_its_own_axes() {
+    fn a_machine_with_rdma_replaces_axes() {
         let mut plan: Plan = GOOD.parse().expect("a plan");
         plan.with_rdma();
         assert_eq!(plan.axes["transport"], ["local", "tcp", "rdma"].map(Value::from));
@@ -280,33 +280,33 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_told() {
+    fn invalid_plans_are_refused() {
         for (from, to, part) in [
             ("name = \"mine\"", "name = \"Mine\"", "a-z"),
             ("name = \"mine\"", "name = \"mine\"\nspeed = 1", "line 3: unknown field"),
-            ("title = \"Mine\"", "title = \"\"", "say something"),
-            ("\"tcp\"]", "\"smb\"]", "transport smb is not"),
+            ("title = \"Mine\"", "title = \"\"", "not be empty"),
+            ("\"tcp\"]", "\"smb\"]", "transport smb: expected"),
             ("\"tcp\"]", "\"local\"]", "twice"),
             ("8192]", "\"8 apples\"]", "block_bytes"),
             ("8192]", "100]", "block_bytes 100"),
             ("depth = 4", "depth = 0", "depth 0"),
             ("depth = 4", "block_bytes = 512", "both an axis and fixed"),
-            ("depth = 4", "depht = 4", "no setting depht"),
+            ("depth = 4", "depht = 4", "depht is not a setting"),
             ("runtime = \"1s\"", "runtime = \"0s\"", "runtime"),
             ("runtime = \"1s\"", "repeats = 9\nrepeats_max = 2", "repeats_max"),
             ("runtime = \"1s\"", "confidence_percent = -1.0", "percentages"),
-            ("y = [\"iops\", \"p99\"]", "y = [\"speed\"]", "no metric speed"),
+            ("y = [\"iops\", \"p99\"]", "y = [\"speed\"]", "speed is not a metric"),
             ("x = \"block_bytes\"", "x = \"jobs\"", "neither an axis nor fixed"),
-            ("x = \"block_bytes\"", "", "has no x"),
+            ("x = \"block_bytes\"", "", "needs x"),
             (
                 "[fixed]",
                 "[interference]\nshared = \"host\"\nbackground = {}\nforeground = {}\n[fixed]",
                 "only an",
             ),
             ("name = \"mine\"", "name = \"mine\"\nkind = \"saturation\"", "axis shared"),
-            ("name = \"mine\"", "name = \"mine\"\nkind = \"interference\"", "who interferes"),
+            ("name = \"mine\"", "name = \"mine\"\nkind = \"interference\"", "needs [interference]"),
             ("block_bytes = [\"4k\"]", "depth = [1]", "quick.axes has depth"),
-            ("\"tcp\", \"rdma\"]", "\"tcp\", \"smb\"]", "transport smb is not"),
+            ("\"tcp\", \"rdma\"]", "\"tcp\", \"smb\"]", "transport smb: expected"),
             ("[rdma.axes]", "[rdma.axes]\ndepth = [1]", "rdma.axes has depth"),
         ] {
             assert!(GOOD.contains(from), "{from}");

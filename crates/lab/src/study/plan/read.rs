@@ -28,14 +28,14 @@ impl FromStr for Plan {
     }
 }
 
-/// One sentence, with the line that it is about.
+/// One sentence, with the line number.
 fn located(text: &str, error: &toml::de::Error) -> PlanError {
     let before = error.span().and_then(|span| text.get(..span.start));
     let line = before.map(|before| format!("line {}: ", before.matches('\n').count() + 1));
     PlanError(format!("{}{}", line.unwrap_or_default(), error.message().trim()))
 }
 
-/// Sizes may be written as people write them.
+/// Sizes may have units.
 fn read(key: &str, value: &mut Value) -> Result<(), PlanError> {
     if let (true, Some(text)) = (key.ends_with("_bytes"), value.as_text()) {
         let bytes = weft_backend::bytes::parse(text)

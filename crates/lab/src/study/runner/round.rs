@@ -1,38 +1,38 @@
-//! One point in one round.
+//! One point in one round of repeats.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use weft_host::Transport;
 
-use super::{FAILURES_MAX, Over, Runner};
+use super::{FAILURES_MAX, Runner, Stopped};
 use crate::{
     cells::Estimate,
     report::fio,
-    results::{Record, Role, Status, Tested, Value, key, number},
+    results::{Record, Role, Status, TestedTarget, Value, key, number},
     study::{
+        deployment::{Deployment, Place, Planner},
         link,
         matrix::{Cell, Point, Step, integer, text, uses_given_target},
-        measure::{Measured, Terms, measure},
+        measure::{MeasureOptions, Measured, measure},
         plan::Kind,
-        scene::{Place, Scene, Setting},
     },
 };
 
 impl Runner<'_> {
-    /// Measures the steps of a point that need this repeat, one right after the other.
-    pub(super) fn point(&mut self, point: &Point, repeat: u32) -> Result<(), Over> {
+    /// Measures the steps of a point that need this repeat, directly after one another.
+    pub(super) fn point(&mut self, point: &Point, repeat: u32) -> Result<(), Stopped> {
         for step in point {
             if step.missing().is_some() {
                 continue;
             }
             if self.stop.load(Ordering::Relaxed) {
                 self.outcome.interrupted = true;
-                return Err(Over);
+                return Err(Stopped);
             }
             if self.needs(step, repeat) {
                 self.step(step, repeat)?;
             } else if repeat <= self.settings.plan.measure.repeats {
-                // An earlier run has it.
+                // An earlier run has measured it.
                 self.done += 1;
                 self.done_before += 1;
             }
@@ -40,7 +40,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step, repeat: u32) -> Result<(), Over> {
+    fn step(&mut self, step: &Step, repeat: u32) -> Result<(), Stopped> {
         let Some(first) = step.cells().next() else { return Ok(()) };
         let what = format!("{} (repeat {repeat})", first.id);
         let mut position = self.position();
@@ -49,9 +49,9 @@ impl Runner<'_> {
         let started_at_ms = (self.settings.wall_ms)();
         let outcome = self.measured(step, repeat, &what);
         if self.stop.load(Ordering::Relaxed) {
-            // What was cut short is no result.
+            // A step that was stopped has no result.
             self.outcome.interrupted = true;
-            return Err(Over);
+            return Err(Stopped);
         }
         let records = match outcome {
             Ok(records) => {
@@ -79,18 +79,18 @@ impl Runner<'_> {
         let position = self.position();
         self.observer.ends(&position, &written);
         if self.failures_in_a_row > 0 {
-            // A target that may have had a part in it is started anew.
-            if let Err(error) = self.fleet.end() {
-                self.observer.note(&format!("a target did not stop well: {error}"));
+            // A target that may be the cause is started again.
+            if let Err(error) = self.target_set.end() {
+                self.observer.note(&format!("a target did not stop cleanly: {error}"));
             }
         }
         if self.failures_in_a_row >= FAILURES_MAX {
             let reason = written.iter().find_map(|record| record.status.reason());
             let what = format!(
-                "{FAILURES_MAX} cells in a row failed, the last one because: {}",
+                "{FAILURES_MAX} cells in a row failed; the last error: {}",
                 reason.unwrap_or_default()
             );
-            return self.trouble(what);
+            return self.fail(what);
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Runner<'_> {
     fn measured(&mut self, step: &Step, repeat: u32, what: &str) -> Result<Vec<Record>, String> {
         let plan = self.settings.plan;
         if let (Kind::Link, Step::Single(cell)) = (plan.kind, step) {
-            let cpus = &self.settings.means.cpus;
+            let cpus = &self.settings.capabilities.cpus;
             let record =
                 link::measure(&plan.name, &cell.id, &cell.configuration, &plan.measure, cpus)?;
             return Ok(vec![record]);
@@ -120,32 +120,33 @@ impl Runner<'_> {
         let reference = self.reference(step)?;
         let percent = step.cells().find_map(|cell| integer(&cell.configuration, key::LOAD_PERCENT));
         let offered = reference.zip(percent).map(|(iops, percent)| iops * percent as f64 / 100.0);
-        let setting = Setting {
+        let planner = Planner {
             plan,
-            means: self.settings.means,
+            capabilities: self.settings.capabilities,
             local: self.settings.local.as_ref(),
             seed: self.seed,
             driver: self.settings.driver,
         };
-        let scene = setting.scene(step, offered)?;
+        let deployment = planner.deployment(step, offered)?;
         let transport =
             step.cells().next().map_or("", |cell| text(&cell.configuration, key::TRANSPORT));
-        let given = uses_given_target(plan, transport, self.settings.means);
-        let terms = Terms {
+        let given = uses_given_target(plan, transport, self.settings.capabilities);
+        let options = MeasureOptions {
             measure: &plan.measure,
             study: &plan.name,
             settle: repeat == 1 && !plan.measure.settle.is_zero(),
             stop: self.stop,
-            loopback: !(given && self.settings.means.target_elsewhere),
+            loopback: !(given && self.settings.capabilities.target_elsewhere),
         };
         let mut position = self.position();
         position.all = position.all.max(position.done + 1);
         let observer = &mut *self.observer;
         let mut progress = |seen: &crate::Progress| observer.progress(&position, what, seen);
-        let measured = measure(&terms, &scene, &mut self.fleet, &mut progress)?;
-        self.note_tested(&scene, &measured).map_err(|Over| "the results cannot be written")?;
+        let measured = measure(&options, &deployment, &mut self.target_set, &mut progress)?;
+        self.note_tested(&deployment, &measured)
+            .map_err(|Stopped| "the results cannot be written")?;
         let mut records = Vec::new();
-        for (load, of) in scene.loads.iter().zip(measured) {
+        for (load, of) in deployment.loads.iter().zip(measured) {
             let mut record = of.record;
             if let Some(iops) = reference {
                 record.values.insert(number::REFERENCE_IOPS.to_owned(), iops);
@@ -154,40 +155,40 @@ impl Runner<'_> {
                 let iops = record.iops();
                 record.values.insert(number::SATURATION_IOPS.to_owned(), iops);
             }
-            self.name_device(&mut record, &scene, &load.place);
+            self.name_device(&mut record, &deployment, &load.place);
             if self.settings.fio {
                 let ended = Duration::from_millis((self.settings.wall_ms)());
                 let json = fio::report(&load.job, &of.name, &of.result, ended);
                 record.repeat = repeat;
                 self.keep_fio(&record, &format!("{json:#}\n"))
-                    .map_err(|Over| "fio's form of it cannot be written")?;
+                    .map_err(|Stopped| "fio's JSON cannot be written")?;
             }
             records.push(record);
         }
         Ok(records)
     }
 
-    /// Says what was driven where that is not what the plan says.
-    fn name_device(&self, record: &mut Record, scene: &Scene, place: &Place) {
+    /// Records the device if it is not the plan's.
+    fn name_device(&self, record: &mut Record, deployment: &Deployment, place: &Place) {
         let device = match place {
             Place::Given { target, .. } => {
-                // What a target has behind it that was not started here is its own affair.
+                // The devices of a given target are not known.
                 record.configuration.remove(key::DEVICE);
                 record.configuration.remove(key::DEVICE_BYTES);
-                let name = self.settings.means.targets.get(*target).map(String::as_str);
+                let name = self.settings.capabilities.targets.get(*target).map(String::as_str);
                 let name = Value::from(name.unwrap_or_default());
                 record.configuration.insert(key::TARGET.to_owned(), name);
                 return;
             }
             Place::Local(spec) => spec.to_string(),
-            Place::Own { target, .. } => device_of(scene, *target),
+            Place::Own { target, .. } => device_of(deployment, *target),
         };
         if self.settings.local.is_some() {
             record.configuration.insert(key::DEVICE.to_owned(), Value::Text(device));
         }
     }
 
-    /// The saturation point that a pair's load is a share of.
+    /// The saturation point to which a pair's load refers.
     fn reference(&self, step: &Step) -> Result<Option<f64>, String> {
         let Step::Pair { background, .. } = step else { return Ok(None) };
         let same = |cell: &Cell| {
@@ -209,32 +210,36 @@ impl Runner<'_> {
         let values: Vec<f64> = found.into_iter().flat_map(BTreeMap::values).copied().collect();
         match Estimate::of(&values) {
             Some(estimate) => Ok(Some(estimate.mean)),
-            None => Err("the saturation point that its load is a share of is not known".to_owned()),
+            None => Err("the saturation point to which its load refers is not known".to_owned()),
         }
     }
 
-    /// Notes what was tested, once for each target and device.
-    fn note_tested(&mut self, scene: &Scene, measured: &[Measured]) -> Result<(), Over> {
+    /// Records what was tested, once for each target and device.
+    fn note_tested(
+        &mut self,
+        deployment: &Deployment,
+        measured: &[Measured],
+    ) -> Result<(), Stopped> {
         let before = self.environment.clone();
-        for (load, of) in scene.loads.iter().zip(measured) {
+        for (load, of) in deployment.loads.iter().zip(measured) {
             self.environment.driver = of.result.driver.to_owned();
             let tested = match &load.place {
                 Place::Local(spec) => {
                     self.environment.local = spec.to_string();
                     continue;
                 }
-                Place::Own { target, .. } => Tested {
-                    address: match scene.orders.get(*target).map(|order| order.transport) {
+                Place::Own { target, .. } => TestedTarget {
+                    address: match deployment.targets.get(*target).map(|spec| spec.transport) {
                         Some(Transport::Loopback) => "started for the study, in its process",
                         _ => "started for the study, on loopback",
                     }
                     .to_owned(),
-                    device: device_of(scene, *target),
+                    device: device_of(deployment, *target),
                     started_here: true,
                     identity: of.identity.clone(),
                     statistics: true,
                 },
-                Place::Given { .. } => Tested {
+                Place::Given { .. } => TestedTarget {
                     address: of.name.clone(),
                     device: String::new(),
                     started_here: false,
@@ -250,9 +255,9 @@ impl Runner<'_> {
     }
 }
 
-fn device_of(scene: &Scene, target: usize) -> String {
-    let order = scene.orders.get(target);
-    order.and_then(|order| order.devices.first()).map(ToString::to_string).unwrap_or_default()
+fn device_of(deployment: &Deployment, target: usize) -> String {
+    let spec = deployment.targets.get(target);
+    spec.and_then(|spec| spec.devices.first()).map(ToString::to_string).unwrap_or_default()
 }
 
 fn failed(study: &str, step: &Step, reason: &str) -> Vec<Record> {

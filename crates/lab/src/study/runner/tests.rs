@@ -5,7 +5,7 @@ use crate::{
     Progress,
     results::{Mark, file},
     study::{
-        launch::{Launched, Order},
+        launch::{StartedTarget, TargetSpec},
         plan::Run,
     },
 };
@@ -27,27 +27,27 @@ fn plan(measure: &str, rest: &str) -> Plan {
     plan
 }
 
-/// Nothing can be started.
+/// A launcher that cannot start anything.
 struct Broken;
 
 impl Launcher for Broken {
-    fn launch(&self, _: &Order) -> Result<Box<dyn Launched>, String> {
-        Err("the workshop is closed".to_owned())
+    fn launch(&self, _: &TargetSpec) -> Result<Box<dyn StartedTarget>, String> {
+        Err("no target can be started".to_owned())
     }
 }
 
-/// Notes what it is told.
+/// Records the callbacks.
 #[derive(Default)]
 struct Notes {
     begun: Vec<String>,
     positions: Vec<(usize, usize)>,
     records: usize,
     stop: AtomicBool,
-    /// A directory that somebody removes meanwhile.
+    /// A directory that is removed meanwhile.
     removes: Option<std::path::PathBuf>,
 }
 
-impl Observer for Notes {
+impl StudyObserver for Notes {
     fn begins(&mut self, position: &Position, what: &str) {
         if let Some(directory) = self.removes.take() {
             fs::remove_dir_all(directory).expect("a directory");
@@ -67,28 +67,29 @@ impl Observer for Notes {
 
 struct Bench {
     directory: tempfile::TempDir,
-    means: Means,
+    capabilities: Capabilities,
 }
 
 impl Bench {
     fn new() -> Self {
-        let means = Means { cpus: vec![0], own_target: true, ..Means::default() };
-        Self { directory: tempfile::tempdir().expect("a directory"), means }
+        let capabilities =
+            Capabilities { cpus: vec![0], own_target: true, ..Capabilities::default() };
+        Self { directory: tempfile::tempdir().expect("a directory"), capabilities }
     }
 
     fn run(&self, plan: &Plan, notes: &mut Notes) -> Result<Outcome, StartError> {
         let mut store = Store::open(self.directory.path()).expect("a store");
         let settings = Settings {
             plan,
-            means: &self.means,
+            capabilities: &self.capabilities,
             local: Some("null:1GiB".parse().expect("a device")),
             given: Vec::new(),
             driver: DriverKind::Auto,
             precondition: None,
             fio: false,
-            remake: "weft study run mine".to_owned(),
+            rerun_command: "weft study run mine".to_owned(),
             wall_ms: &|| 42,
-            // A link that is known is not probed again.
+            // A known link is not probed again.
             environment: Environment { link: vec![Default::default()], ..Environment::default() },
         };
         let stop = AtomicBool::new(notes.stop.load(Ordering::Relaxed));
@@ -108,7 +109,7 @@ fn every_cell_is_in_the_results_with_its_command() {
     let mut notes = Notes::default();
     let outcome = bench.run(&plan, &mut notes).expect("an outcome");
     assert_eq!((outcome.measured, outcome.skipped, outcome.failed), (6, 3, 0));
-    assert_eq!((outcome.missing.len(), outcome.trouble, outcome.interrupted), (0, None, false));
+    assert_eq!((outcome.missing.len(), outcome.error, outcome.interrupted), (0, None, false));
     let records = bench.records();
     assert_eq!(records.len(), 9);
     for record in &records {
@@ -130,7 +131,7 @@ fn every_cell_is_in_the_results_with_its_command() {
     );
     assert!(notes.positions.iter().all(|(_, all)| *all == 6));
     assert_eq!(notes.records, 6);
-    // On a busy machine so short a cell may see nothing, but not all of them.
+    // On a busy machine so short a cell may complete no request, but not all of them.
     assert!(records.iter().any(|record| record.iops() > 0.0));
     for name in [file::PLAN, file::ENVIRONMENT, file::TABLE] {
         assert!(bench.directory.path().join(name).exists(), "{name}");
@@ -151,7 +152,7 @@ fn repeats_go_on_until_the_interval_is_narrow_or_the_limit_is_reached() {
 }
 
 #[test]
-fn what_is_there_is_not_measured_again() {
+fn measured_repeats_are_not_measured_again() {
     let bench = Bench::new();
     let axes = "[axes]\ntransport = [\"local\", \"rdma\"]\ndepth = [1, 4]\n";
     let mut plan = plan("repeats = 2\nrepeats_max = 2", axes);
@@ -167,35 +168,36 @@ fn what_is_there_is_not_measured_again() {
     assert_eq!(notes.begun.len(), 2, "{:?}", notes.begun);
     assert!(notes.begun.iter().all(|what| what.contains("repeat 2")));
     let text = std::fs::read_to_string(bench.directory.path().join(file::RECORDS)).expect("lines");
-    assert_eq!(text.lines().count(), 6, "and what is skipped is said once");
+    assert_eq!(text.lines().count(), 6, "and skipped cells are recorded once");
 }
 
 #[test]
-fn failures_are_told_and_end_it_when_they_go_on() {
+fn failures_are_reported_and_several_in_a_row_end_the_run() {
     let bench = Bench::new();
     let axes = "[axes]\ntransport = [\"tcp\"]\ndepth = [1, 2, 4, 8, 16]\n";
     let plan = plan("repeats = 1\nrepeats_max = 1", axes);
     let outcome = bench.run(&plan, &mut Notes::default()).expect("an outcome");
     assert_eq!((outcome.measured, outcome.failed), (0, 3));
-    let trouble = outcome.trouble.expect("trouble");
-    assert!(trouble.contains("3 cells in a row") && trouble.contains("workshop"), "{trouble}");
+    let error = outcome.error.expect("trouble");
+    assert!(error.contains("3 cells in a row") && error.contains("no target can"), "{error}");
     assert_eq!(outcome.missing.len(), 5);
-    let reasons = outcome.missing.iter().filter(|missing| missing.contains("workshop")).count();
+    let reasons =
+        outcome.missing.iter().filter(|missing| missing.contains("no target can")).count();
     assert_eq!(reasons, 3, "why is known of those that were tried: {:?}", outcome.missing);
 }
 
 #[test]
-fn a_local_cell_between_failures_breaks_their_row() {
+fn a_local_cell_between_failures_resets_their_count() {
     let bench = Bench::new();
     let axes = "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 2, 4, 8]\n";
     let plan = plan("repeats = 1\nrepeats_max = 1", axes);
     let outcome = bench.run(&plan, &mut Notes::default()).expect("an outcome");
-    assert_eq!((outcome.measured, outcome.failed, outcome.trouble), (4, 4, None));
+    assert_eq!((outcome.measured, outcome.failed, outcome.error), (4, 4, None));
     assert_eq!(outcome.missing.len(), 4);
 }
 
 #[test]
-fn who_stops_it_at_once_gets_nothing_and_is_told_so() {
+fn a_run_stopped_at_once_reports_missing_cells() {
     let bench = Bench::new();
     let plan = plan("", "[axes]\ntransport = [\"local\"]\ndepth = [1, 2]\n");
     let mut notes = Notes { stop: AtomicBool::new(true), ..Notes::default() };
@@ -206,7 +208,7 @@ fn who_stops_it_at_once_gets_nothing_and_is_told_so() {
 }
 
 #[test]
-fn nothing_to_measure_is_an_error() {
+fn a_selection_without_cells_is_an_error() {
     let bench = Bench::new();
     let mut plan = plan("", "[axes]\ndepth = [1]\n");
     let only = Configuration::from([("depth".to_owned(), results::Value::from(7u64))]);
@@ -216,12 +218,12 @@ fn nothing_to_measure_is_an_error() {
 }
 
 #[test]
-fn results_that_cannot_be_kept_are_trouble() {
+fn results_that_cannot_be_written_are_reported() {
     let bench = Bench::new();
     let plan = plan("repeats = 1\nrepeats_max = 1", "[axes]\ntransport = [\"local\"]\n");
     let removes = Some(bench.directory.path().to_owned());
     let mut notes = Notes { removes, ..Notes::default() };
     let outcome = bench.run(&plan, &mut notes).expect("an outcome");
-    let trouble = outcome.trouble.expect("trouble");
-    assert!(trouble.contains("cannot be written") || trouble.contains("not whole"), "{trouble}");
+    let error = outcome.error.expect("trouble");
+    assert!(error.contains("cannot be written") || error.contains("not whole"), "{error}");
 }

@@ -7,8 +7,8 @@ use weft_host::Transport;
 use weft_reactor::DriverKind;
 
 use super::{
-    launch::Order,
-    matrix::{Cell, Means, Step, integer, text, uses_given_target},
+    launch::TargetSpec,
+    matrix::{Capabilities, Cell, Step, integer, text, uses_given_target},
     plan::{Plan, Shared},
     roles::{self, Roles},
 };
@@ -19,105 +19,106 @@ use crate::{
     results::{Role, Value, key},
 };
 
-/// Size of a memory or null device that a plan does not give one: more than caches hold, and
-/// filled in a fraction of a second.
+/// Size of a memory or null device if a plan gives none: more than caches hold, and written within
+/// a fraction of a second.
 pub const DEVICE_BYTES: u64 = 256 << 20;
 
-/// Where a load goes.
+/// The device that a load drives.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
-    /// A device of this machine.
+    /// A local device.
     Local(DeviceSpec),
     /// A namespace of a target that is started here.
     Own {
-        /// Which of the scene's orders.
+        /// Index of the target in [`Deployment::targets`].
         target: usize,
-        /// Which namespace.
+        /// The namespace.
         nsid: u32,
     },
-    /// A target that was given.
+    /// A namespace of a given target.
     Given {
-        /// Which of them.
+        /// Index of the target.
         target: usize,
-        /// Whether it serves another tenant as well: then this one has its second namespace.
+        /// Whether it serves two tenants; then this one uses the second namespace.
         beside: bool,
     },
 }
 
 impl Place {
-    /// Whether a target is involved.
+    /// Whether it is reached through a target.
     #[must_use]
     pub const fn is_remote(&self) -> bool {
         !matches!(self, Self::Local(_))
     }
 }
 
-/// One load of a step.
+/// The load of one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// The cell that it is.
+    /// Its cell.
     pub cell: Cell,
-    /// What it does.
+    /// Its job.
     pub job: Job,
-    /// Where to.
+    /// Its device.
     pub place: Place,
 }
 
 /// Everything that a step needs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scene {
+pub struct Deployment {
     /// Targets to be started.
-    pub orders: Vec<Order>,
+    pub targets: Vec<TargetSpec>,
     /// The loads; the second one is the background.
     pub loads: Vec<Load>,
-    /// Roles share processors that should have their own.
+    /// Whether roles share processors although each should have its own.
     pub shared: bool,
 }
 
 /// What is the same for all steps.
 #[derive(Clone, Copy, Debug)]
-pub struct Setting<'a> {
+pub struct Planner<'a> {
     /// The study.
     pub plan: &'a Plan,
-    /// What there is.
-    pub means: &'a Means,
-    /// The device that was given, in place of the plan's.
+    /// What is available.
+    pub capabilities: &'a Capabilities,
+    /// A given device, in place of the plan's.
     pub local: Option<&'a DeviceSpec>,
     /// Seed of the load.
     pub seed: u64,
-    /// Which of the kernel's interfaces everybody uses.
+    /// The driver of all reactors.
     pub driver: DriverKind,
 }
 
-impl Setting<'_> {
+impl Planner<'_> {
     /// What a step needs. `offered` is the rate of a background.
     ///
     /// # Errors
-    /// What is missing, or contradicts itself.
-    pub fn scene(&self, step: &Step, offered: Option<f64>) -> Result<Scene, String> {
+    /// What is missing or contradictory.
+    pub fn deployment(&self, step: &Step, offered: Option<f64>) -> Result<Deployment, String> {
         match step {
             Step::Single(cell) => self.single(cell),
             Step::Pair { foreground, background } => self.pair(foreground, background, offered),
         }
     }
 
-    fn single(&self, cell: &Cell) -> Result<Scene, String> {
+    fn single(&self, cell: &Cell) -> Result<Deployment, String> {
         let configuration = &cell.configuration;
         let transport = text(configuration, key::TRANSPORT);
         let device = self.device(cell)?;
         if transport == "local" {
-            let roles = roles::plain(&self.means.cpus, self.count(cell, key::HOST_CORES), None)?;
+            let roles =
+                roles::plain(&self.capabilities.cpus, self.count(cell, key::HOST_CORES), None)?;
             let place = Place::Local(device);
             let job = self.job(cell, &roles.host, roles.shared)?;
             let loads = vec![Load { cell: cell.clone(), job, place }];
-            return Ok(Scene { orders: Vec::new(), loads, shared: roles.shared });
+            return Ok(Deployment { targets: Vec::new(), loads, shared: roles.shared });
         }
-        let given = uses_given_target(self.plan, transport, self.means);
+        let given = uses_given_target(self.plan, transport, self.capabilities);
         let roles = self.roles(cell, given)?;
         let mut job = self.job(cell, &roles.host, roles.shared)?;
-        let orders = if given { Vec::new() } else { self.orders(cell, &roles, &device) };
+        let targets = if given { Vec::new() } else { self.targets(cell, &roles, &device) };
         if cell.role == Role::Saturation {
-            // Every poll group and every processor of the host is to have a queue.
+            // Every poll group and every processor of the host gets a queue.
             let queues = match self.shared(cell) {
                 Some(Shared::Target) => 2,
                 _ => roles.targets.first().map_or(1, |cpus| cpus.len().max(1)),
@@ -130,7 +131,7 @@ impl Setting<'_> {
             Place::Own { target: 0, nsid: 1 }
         };
         let loads = vec![Load { cell: cell.clone(), job, place }];
-        Ok(Scene { orders, loads, shared: roles.shared })
+        Ok(Deployment { targets, loads, shared: roles.shared })
     }
 
     fn pair(
@@ -138,24 +139,24 @@ impl Setting<'_> {
         foreground: &Cell,
         background: &Cell,
         offered: Option<f64>,
-    ) -> Result<Scene, String> {
+    ) -> Result<Deployment, String> {
         let transport = text(&foreground.configuration, key::TRANSPORT);
-        let given = uses_given_target(self.plan, transport, self.means);
+        let given = uses_given_target(self.plan, transport, self.capabilities);
         let device = self.device(foreground)?;
         let roles = self.roles(foreground, given)?;
         let mut second = self.job(background, &roles.background, roles.shared)?;
         if let Some(iops) = offered {
             let poisson = text(&background.configuration, key::RATE_PROCESS) == "poisson";
             let process = if poisson { Process::Poisson } else { Process::Fixed };
-            // The rate is that of each copy.
+            // The rate of a job is that of each copy.
             second.rate = Some(Rate { iops: iops / f64::from(second.copies.max(1)), process });
         }
-        // Two loads with the same seed would walk over the device in step.
+        // With the same seed two loads would access the same blocks in the same order.
         second.seed ^= 0x6261_636b;
         let first = self.job(foreground, &roles.host, roles.shared)?;
         let (one, other) = if given {
-            // Tenants have a target each, or a namespace each of the only one.
-            let other = self.means.targets.len().clamp(1, 2) - 1;
+            // Tenants have a target each, or a namespace each of a given target.
+            let other = self.capabilities.targets.len().clamp(1, 2) - 1;
             let beside = other == 0;
             (Place::Given { target: 0, beside: false }, Place::Given { target: other, beside })
         } else if roles.targets.len() > 1 {
@@ -163,23 +164,23 @@ impl Setting<'_> {
         } else {
             (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 0, nsid: 2 })
         };
-        let orders = if given { Vec::new() } else { self.orders(foreground, &roles, &device) };
+        let targets = if given { Vec::new() } else { self.targets(foreground, &roles, &device) };
         let loads = vec![
             Load { cell: foreground.clone(), job: first, place: one },
             Load { cell: background.clone(), job: second, place: other },
         ];
-        Ok(Scene { orders, loads, shared: roles.shared })
+        Ok(Deployment { targets, loads, shared: roles.shared })
     }
 
-    /// Which of the targets that were given a cell is about.
+    /// Index of the given target of a cell.
     fn which(&self, cell: &Cell) -> usize {
         let name = text(&cell.configuration, key::TARGET);
-        self.means.targets.iter().position(|target| target == name).unwrap_or(0)
+        self.capabilities.targets.iter().position(|target| target == name).unwrap_or(0)
     }
 
-    /// Who runs where.
+    /// The processors of each role.
     fn roles(&self, cell: &Cell, given: bool) -> Result<Roles, String> {
-        let cpus = &self.means.cpus;
+        let cpus = &self.capabilities.cpus;
         let mut roles = match (cell.role, self.shared(cell)) {
             (Role::Saturation, Some(shared)) => roles::saturation(cpus, shared),
             (Role::Alone | Role::Foreground | Role::Background, Some(shared)) => {
@@ -207,12 +208,12 @@ impl Setting<'_> {
         })
     }
 
-    fn orders(&self, cell: &Cell, roles: &Roles, device: &DeviceSpec) -> Vec<Order> {
+    fn targets(&self, cell: &Cell, roles: &Roles, device: &DeviceSpec) -> Vec<TargetSpec> {
         let tenants = matches!(cell.role, Role::Alone | Role::Foreground | Role::Background);
         // Tenants of one target have a namespace each.
         let namespaces = if tenants && roles.targets.len() == 1 { 2 } else { 1 };
         let idle_poll = integer(&cell.configuration, key::TARGET_IDLE_POLL_US);
-        let order = |cpus: &Vec<usize>| Order {
+        let spec = |cpus: &Vec<usize>| TargetSpec {
             devices: vec![device.clone(); namespaces],
             transport: match text(&cell.configuration, key::TRANSPORT) {
                 "rdma" => Transport::Rdma,
@@ -223,10 +224,10 @@ impl Setting<'_> {
             idle_poll: idle_poll.map(Duration::from_micros),
             driver: self.driver,
         };
-        roles.targets.iter().map(order).collect()
+        roles.targets.iter().map(spec).collect()
     }
 
-    /// What is driven, locally or by the target that is started; both have it open at once.
+    /// The device that is driven locally or served by a started target.
     fn device(&self, cell: &Cell) -> Result<DeviceSpec, String> {
         self.own_device(cell).map(DeviceSpec::into_shared)
     }
@@ -244,7 +245,7 @@ impl Setting<'_> {
         }
     }
 
-    /// Blocks of 4 KiB, unless some cell asks for less: then all cells have the same small ones.
+    /// Blocks of 4 KiB, or of the smallest request of any cell if that is smaller.
     fn block_bytes(&self) -> u32 {
         let whole = u64::from(BLOCK_BYTES_DEFAULT);
         let small = self
@@ -267,8 +268,8 @@ impl Setting<'_> {
         let pattern: Pattern =
             text(configuration, key::PATTERN).parse().map_err(|error| format!("{error}"))?;
         let polling = match text(configuration, key::HOST_POLLING) {
-            // Who looks on a processor that all share keeps the others from working.
-            _ if shared && self.means.cpus.len() < 2 => Polling::Sleep,
+            // On a shared processor a polling thread starves the others.
+            _ if shared && self.capabilities.cpus.len() < 2 => Polling::Sleep,
             "spin" => Polling::Spin,
             "sleep" => Polling::Sleep,
             _ => Job::default().polling,
@@ -303,34 +304,40 @@ mod tests {
         study::{builtin, matrix},
     };
 
-    fn scenes(name: &str, cpus: usize) -> Vec<(Cell, Scene)> {
+    fn deployments(name: &str, cpus: usize) -> Vec<(Cell, Deployment)> {
         let plan = builtin::find(name).expect(name).plan().expect(name);
-        let means = Means { cpus: (0..cpus).collect(), own_target: true, ..Means::default() };
-        let setting =
-            Setting { plan: &plan, means: &means, local: None, seed: 7, driver: DriverKind::Auto };
-        let matrix = matrix::expand(&plan, &means, &Configuration::new());
+        let capabilities =
+            Capabilities { cpus: (0..cpus).collect(), own_target: true, ..Capabilities::default() };
+        let planner = Planner {
+            plan: &plan,
+            capabilities: &capabilities,
+            local: None,
+            seed: 7,
+            driver: DriverKind::Auto,
+        };
+        let matrix = matrix::expand(&plan, &capabilities, &Configuration::new());
         matrix
             .steps()
             .filter(|step| step.missing().is_none())
             .map(|step| {
                 let cell = step.cells().next().expect("a cell").clone();
-                let scene = setting.scene(step, Some(1000.0)).expect("a scene");
-                (cell, scene)
+                let deployment = planner.deployment(step, Some(1000.0)).expect("a deployment");
+                (cell, deployment)
             })
             .collect()
     }
 
     #[test]
-    fn every_runnable_cell_of_every_study_has_a_scene() {
+    fn every_runnable_cell_of_every_study_has_a_deployment() {
         for builtin in builtin::BUILTINS {
             for cpus in [1, 2, 3, 8] {
-                for (cell, scene) in scenes(builtin.name, cpus) {
-                    for load in &scene.loads {
+                for (cell, deployment) in deployments(builtin.name, cpus) {
+                    for load in &deployment.loads {
                         let runtime = load.job.runtime.expect("a runtime");
                         assert!(!runtime.is_zero(), "{}", cell.id);
                         if let Place::Own { target, nsid } = &load.place {
-                            let order = &scene.orders[*target];
-                            assert!(order.devices.len() >= *nsid as usize, "{}", cell.id);
+                            let spec = &deployment.targets[*target];
+                            assert!(spec.devices.len() >= *nsid as usize, "{}", cell.id);
                         }
                     }
                 }
@@ -339,8 +346,8 @@ mod tests {
     }
 
     #[test]
-    fn small_blocks_make_the_device_one_of_small_blocks() {
-        let of = |name: &str| match &scenes(name, 2)[0].1.loads[0].place {
+    fn small_requests_select_small_blocks() {
+        let of = |name: &str| match &deployments(name, 2)[0].1.loads[0].place {
             Place::Local(device) => device.to_string(),
             place => panic!("{place:?}"),
         };
@@ -349,38 +356,41 @@ mod tests {
     }
 
     #[test]
-    fn tenants_are_apart_where_they_are_not_to_share() {
-        for (cell, scene) in scenes("host-interference", 4) {
+    fn tenants_share_only_the_given_processor() {
+        for (cell, deployment) in deployments("host-interference", 4) {
             if cell.role != Role::Foreground {
                 continue;
             }
-            assert_eq!(scene.orders.len(), 2);
-            assert_eq!((&scene.orders[0].cpus, &scene.orders[1].cpus), (&vec![1], &vec![2]));
-            assert_eq!(scene.loads[0].job.cpus, scene.loads[1].job.cpus);
-            assert!(scene.loads[1].job.rate.is_some_and(|rate| rate.iops == 1000.0));
-            assert_ne!(scene.loads[0].job.seed, scene.loads[1].job.seed);
+            assert_eq!(deployment.targets.len(), 2);
+            assert_eq!(
+                (&deployment.targets[0].cpus, &deployment.targets[1].cpus),
+                (&vec![1], &vec![2])
+            );
+            assert_eq!(deployment.loads[0].job.cpus, deployment.loads[1].job.cpus);
+            assert!(deployment.loads[1].job.rate.is_some_and(|rate| rate.iops == 1000.0));
+            assert_ne!(deployment.loads[0].job.seed, deployment.loads[1].job.seed);
         }
-        for (cell, scene) in scenes("target-interference", 2) {
-            assert_eq!(scene.orders.len(), 1, "{}", cell.id);
+        for (cell, deployment) in deployments("target-interference", 2) {
+            assert_eq!(deployment.targets.len(), 1, "{}", cell.id);
             let namespaces = if cell.role == Role::Saturation { 1 } else { 2 };
-            assert_eq!(scene.orders[0].devices.len(), namespaces, "{}", cell.id);
-            assert!(scene.shared, "two processors are too few: {}", cell.id);
+            assert_eq!(deployment.targets[0].devices.len(), namespaces, "{}", cell.id);
+            assert!(deployment.shared, "two processors are too few: {}", cell.id);
         }
     }
 
     #[test]
-    fn a_target_core_is_fed_by_two_loads() {
-        let scenes = scenes("saturation", 8);
+    fn a_target_processor_is_loaded_by_two_loads() {
+        let deployments = deployments("saturation", 8);
         let of = |word: &str| {
-            let found = scenes
+            let found = deployments
                 .iter()
                 .find(|(cell, _)| text(&cell.configuration, key::SHARED) == word)
                 .expect(word);
-            (&found.1.loads[0].job, &found.1.orders[0])
+            (&found.1.loads[0].job, &found.1.targets[0])
         };
-        let (job, order) = of("target");
-        assert_eq!((job.copies, job.cpus.len(), order.cpus.len()), (2, 2, 1));
-        let (job, order) = of("host");
-        assert_eq!((job.copies, job.cpus.len(), order.cpus.len()), (2, 1, 2));
+        let (job, spec) = of("target");
+        assert_eq!((job.copies, job.cpus.len(), spec.cpus.len()), (2, 2, 1));
+        let (job, spec) = of("host");
+        assert_eq!((job.copies, job.cpus.len(), spec.cpus.len()), (2, 1, 2));
     }
 }

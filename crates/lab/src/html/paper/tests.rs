@@ -1,4 +1,4 @@
-use super::{Row, Verdict, beside, summary};
+use super::{Row, Verdict, paper_comparisons, summary};
 use crate::{
     cells::Cells,
     published::Published,
@@ -26,7 +26,7 @@ fn published(study: &str, results: &[&str]) -> Published {
 
 fn rows(study: &str, results: &[&str], records: &[Record]) -> Vec<Row> {
     let cells = Cells::of(records, &Environment::default());
-    let documents = beside(&published(study, results), &cells, &plan(study));
+    let documents = paper_comparisons(&published(study, results), &cells, &plan(study));
     assert_eq!(documents.len(), 1);
     assert_eq!(documents[0].document, "A paper");
     documents.into_iter().flat_map(|document| document.rows).collect()
@@ -50,34 +50,34 @@ fn remote(value: f64) -> String {
 }
 
 #[test]
-fn a_remote_number_is_held_against_its_share_of_local() {
+fn a_remote_number_is_compared_by_its_share_of_local() {
     let records = [
         point("local", "randread", 1, 2_000_000.0),
         point("tcp", "randread", 1, 1_000_000.0),
-        // Other points are no counterpart.
+        // Other points do not correspond.
         point("tcp", "randwrite", 1, 10.0),
         point("tcp", "randread", 8, 20.0),
     ];
     let found = rows("overhead-t-app", &[LOCAL, &remote(45.0)], &records);
     assert!(matches!(found[0].verdict, Verdict::Ratio(_)), "{:?}", found[0].verdict);
     assert_eq!(found[1].verdict, Verdict::Alike, "45 % and 50 % are alike: {:?}", found[1]);
-    assert_eq!(found[1].shape, "of local: theirs 45 %, ours 50 %");
+    assert_eq!(found[1].shape, "relative to local: published 45 %, measured 50 %");
     let found = rows("overhead-t-app", &[LOCAL, &remote(10.0)], &records);
     let Verdict::Differs(how) = &found[1].verdict else { panic!("{:?}", found[1]) };
-    assert_eq!(how, "theirs 10 %, ours 50 %");
+    assert_eq!(how, "published 10 %, measured 50 %");
 }
 
 #[test]
-fn one_that_gains_where_the_other_loses_is_told() {
+fn opposite_directions_are_reported() {
     let records =
         [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];
     let found = rows("overhead-t-app", &[LOCAL, &remote(130.0)], &records);
     let Verdict::Differs(how) = &found[1].verdict else { panic!("{:?}", found[1]) };
-    assert!(how.starts_with("the other way round: "), "{how}");
+    assert!(how.starts_with("in the opposite direction: "), "{how}");
 }
 
 #[test]
-fn what_was_not_measured_has_no_counterpart() {
+fn published_numbers_without_a_measured_one_are_missing() {
     let records = [point("local", "randread", 1, 1_000_000.0)];
     let deep = LOCAL.replace("qd = 1", "qd = 77");
     let odd = LOCAL.replace("\"local\"", "\"pigeon\"");
@@ -91,13 +91,17 @@ fn what_was_not_measured_has_no_counterpart() {
         .collect();
     assert_eq!(
         reasons,
-        ["no such point here", "no such point here", "nothing here stands for pigeon"]
+        [
+            "no cell with these settings",
+            "no cell with these settings",
+            "no transport of this study corresponds to pigeon"
+        ]
     );
-    assert!(found.iter().all(|row| row.ours == "–"));
+    assert!(found.iter().all(|row| row.measured == "–"));
 }
 
 #[test]
-fn interference_is_that_of_its_tenant_and_load() {
+fn interference_is_matched_by_tenant_and_load() {
     let tenant = |role: Role, name: &str, load: Option<u64>, us: u64| {
         let mut settings =
             vec![(key::FOREGROUND, Value::from(name)), (key::SHARED, "target".into())];
@@ -122,13 +126,14 @@ fn interference_is_that_of_its_tenant_and_load() {
 }
 
 #[test]
-fn the_summary_counts_what_the_rows_say() {
+fn the_summary_counts_the_rows() {
     let records =
         [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];
     let cells = Cells::of(&records, &Environment::default());
     let deep = LOCAL.replace("qd = 1", "qd = 77");
     let results = [LOCAL, &remote(45.0), &remote(5.0), &deep];
-    let said = beside(&published("overhead-t-app", &results), &cells, &plan("overhead-t-app"));
+    let said =
+        paper_comparisons(&published("overhead-t-app", &results), &cells, &plan("overhead-t-app"));
     let said = summary(&said[0]);
     assert!(said.contains("4,") && said.matches('1').count() >= 4, "{said}");
 }

@@ -1,4 +1,4 @@
-//! Which of our numbers stands for a published one.
+//! Finds the measured number that corresponds to a published one.
 
 use crate::{
     cells::{Cell, Cells, Metric, Part, Reading, value_order},
@@ -8,43 +8,43 @@ use crate::{
     study::plan::{Kind, Plan},
 };
 
-/// A curve is near its peak from here on.
+/// Share of the maximum from which on a curve is near its peak.
 const NEAR_PEAK: f64 = 0.9;
-/// And as good as another one from here on.
+/// Share of another curve from which on a curve is on a par with it.
 const PARITY: f64 = 0.95;
 
-/// Our number for a published one.
+/// The measured number for a published one.
 #[derive(Clone, Debug)]
-pub(super) struct Ours {
-    /// In the same plain unit as theirs.
+pub(super) struct Counterpart {
+    /// In the same unit as the published number.
     pub(super) value: f64,
     /// How the settings differ.
     pub(super) differences: Vec<String>,
 }
 
-/// Whether there is one.
+/// The result of the search.
 #[derive(Clone, Debug)]
 pub(super) enum Match {
-    Found(Ours),
+    Found(Counterpart),
     Missing(String),
 }
 
-/// Whether a published number is the setting that others of its kind are read against.
+/// Whether a published number is the reference for others of its kind.
 pub(super) fn is_base(result: &PublishedResult) -> bool {
     let note = result.note.as_deref().unwrap_or_default();
     ["default", "interrupt affinity no, completion polling no"].contains(&note)
         || note.starts_with("initiator core")
 }
 
-/// Finds it.
-pub(super) fn ours(result: &PublishedResult, cells: &Cells, plan: &Plan) -> Match {
+/// Finds the measured number.
+pub(super) fn counterpart(result: &PublishedResult, cells: &Cells, plan: &Plan) -> Match {
     let role = match (plan.kind, result.metric.as_str()) {
         (Kind::Interference, "latency_interference" | "throughput_sustained") => Role::Foreground,
         (kind, _) => draw::role(kind),
     };
     let Some(transport) = transport(result, plan) else {
-        let theirs = result.transport.as_deref().unwrap_or("theirs");
-        return Match::Missing(format!("nothing here stands for {theirs}"));
+        let published = result.transport.as_deref().unwrap_or("its transport");
+        return Match::Missing(format!("no transport of this study corresponds to {published}"));
     };
     let of_point = |cell: &&Cell| {
         transport.as_ref().is_none_or(|wanted| cell.text(key::TRANSPORT) == wanted)
@@ -56,28 +56,28 @@ pub(super) fn ours(result: &PublishedResult, cells: &Cells, plan: &Plan) -> Matc
     }
     let differences = nearest(result, &mut candidates);
     match value(result, cells, &candidates) {
-        Some(value) if value.is_finite() => Match::Found(Ours { value, differences }),
-        _ => Match::Missing("the cells that it takes have no such number".to_owned()),
+        Some(value) if value.is_finite() => Match::Found(Counterpart { value, differences }),
+        _ => Match::Missing("the corresponding cells do not have this number".to_owned()),
     }
 }
 
-/// Our name for its transport; an outer None: there is nothing like it, an inner one: it names
-/// none.
+/// The plan's name for the document's transport; an outer None: there is none, an inner one: the
+/// number names no transport.
 #[expect(clippy::option_option, reason = "two different questions")]
 fn transport(result: &PublishedResult, plan: &Plan) -> Option<Option<String>> {
-    let Some(theirs) = &result.transport else {
+    let Some(published) = &result.transport else {
         let remote = ["best_idle_poll", "p99_improvement", "iops_improvement"];
         let any = remote.iter().any(|metric| result.metric.starts_with(metric));
         return Some(any.then(|| "tcp".to_owned()));
     };
-    let known = plan.published.as_ref().and_then(|published| published.transports.get(theirs));
-    if let Some(ours) = known {
-        return Some(Some(ours.clone()));
+    let known = plan.published.as_ref().and_then(|known| known.transports.get(published));
+    if let Some(name) = known {
+        return Some(Some(name.clone()));
     }
-    Some(Some(match theirs.as_str() {
+    Some(Some(match published.as_str() {
         "local" => "local".to_owned(),
-        theirs if theirs.contains("rdma") => "rdma".to_owned(),
-        theirs if theirs.contains("tcp") => "tcp".to_owned(),
+        published if published.contains("rdma") => "rdma".to_owned(),
+        published if published.contains("tcp") => "tcp".to_owned(),
         _ => return None,
     }))
 }
@@ -85,10 +85,10 @@ fn transport(result: &PublishedResult, plan: &Plan) -> Option<Option<String>> {
 fn why_not(cells: &Cells, role: Role, of_point: &dyn Fn(&&Cell) -> bool) -> String {
     let skipped = cells.cells.iter().filter(|cell| cell.role == role).find(of_point);
     let reason = skipped.and_then(|cell| cell.missing.first()).and_then(|status| status.reason());
-    reason.map_or_else(|| "no such point here".to_owned(), str::to_owned)
+    reason.map_or_else(|| "no cell with these settings".to_owned(), str::to_owned)
 }
 
-/// Whether a cell is at the published point, as far as that is a setting of the load itself.
+/// Whether a cell has the settings of the published number that belong to the load.
 fn fits(result: &PublishedResult, cell: &Cell) -> bool {
     let pattern = result.pattern.as_deref().is_none_or(|patterns| {
         patterns.split(',').any(|pattern| match pattern {
@@ -96,10 +96,12 @@ fn fits(result: &PublishedResult, cell: &Cell) -> bool {
             pattern => cell.text(key::PATTERN) == pattern,
         })
     });
-    // A raw link has patterns of its own.
+    // A raw link has its own patterns.
     let pattern = pattern || cell.role == Role::Link;
-    let same = |key: &str, theirs: Option<u64>| {
-        theirs.is_none_or(|theirs| cell.value(key).is_none_or(|ours| *ours == theirs.into()))
+    let same = |key: &str, published: Option<u64>| {
+        published.is_none_or(|published| {
+            cell.value(key).is_none_or(|measured| *measured == published.into())
+        })
     };
     let depth = result.metric.ends_with("_max") || same(key::DEPTH, result.qd);
     let load = result.load_percent();
@@ -110,7 +112,7 @@ fn fits(result: &PublishedResult, cell: &Cell) -> bool {
         && fits_note(result, cell)
 }
 
-/// Settings that only a note tells.
+/// Whether a cell has the settings that only a note mentions.
 fn fits_note(result: &PublishedResult, cell: &Cell) -> bool {
     let note = result.note.as_deref().unwrap_or_default();
     let polling = |spin: bool| cell.text(key::HOST_POLLING) == if spin { "spin" } else { "sleep" };
@@ -134,29 +136,30 @@ fn fits_note(result: &PublishedResult, cell: &Cell) -> bool {
     }
 }
 
-/// Of several candidates those nearest in jobs and cores, and how near that is.
+/// Keeps the candidates nearest in jobs and cores; returns the differences.
 fn nearest(result: &PublishedResult, candidates: &mut Vec<&Cell>) -> Vec<String> {
     let mut differences = Vec::new();
-    for (name, theirs, keys) in [
+    for (name, published, keys) in [
         ("jobs", result.jobs, &[key::JOBS][..]),
         ("cores", result.cores, &[key::CORES, key::HOST_CORES, key::JOBS][..]),
     ] {
-        let Some(theirs) = theirs else { continue };
+        let Some(published) = published else { continue };
         let of = |cell: &Cell| keys.iter().find_map(|key| cell.value(key)?.as_integer());
-        let distance = |cell: &Cell| of(cell).map_or(u64::MAX, |ours| ours.abs_diff(theirs));
+        let distance =
+            |cell: &Cell| of(cell).map_or(u64::MAX, |measured| measured.abs_diff(published));
         let Some(least) = candidates.iter().map(|cell| distance(cell)).min() else { continue };
         candidates.retain(|cell| distance(cell) == least);
-        if let Some(ours) = candidates.first().and_then(|cell| of(cell))
-            && ours != theirs
+        if let Some(measured) = candidates.first().and_then(|cell| of(cell))
+            && measured != published
         {
-            differences.push(format!("{ours} {name} here, {theirs} there"));
+            differences.push(format!("{measured} {name} measured, {published} published"));
         }
     }
     let qd = result.qd.filter(|_| result.metric.ends_with("_max"));
-    if let Some(theirs) = qd {
+    if let Some(published) = qd {
         let most = candidates.iter().filter_map(|cell| cell.value(key::DEPTH)?.as_integer()).max();
-        if let Some(most) = most.filter(|most| *most < theirs) {
-            differences.push(format!("up to depth {most} here, {theirs} there"));
+        if let Some(most) = most.filter(|most| *most < published) {
+            differences.push(format!("up to depth {most} measured, {published} published"));
         }
     }
     differences
@@ -228,7 +231,7 @@ fn busy(candidates: &[&Cell], target: bool) -> Option<f64> {
     Some(100.0 - share(candidates, &[Part::Idle, Part::Iowait], target)?)
 }
 
-/// The least value of an axis at which a metric is near its peak.
+/// The smallest value of an axis at which a metric is near its peak.
 fn reaches(cells: &Cells, candidates: &[&Cell], axis: &str, metric: &str) -> Option<f64> {
     let metric = Metric::named(metric)?;
     let mut points: Vec<(&Value, f64)> = candidates
@@ -237,7 +240,7 @@ fn reaches(cells: &Cells, candidates: &[&Cell], axis: &str, metric: &str) -> Opt
         .collect();
     points.sort_by(|(one, _), (other, _)| value_order(axis, one, other));
     let peak = points.iter().map(|(_, value)| *value).reduce(f64::max)?;
-    // One place is no curve.
+    // One point is no curve.
     let (first, last) = (points.first()?.0, points.last()?.0);
     if first == last {
         return None;
@@ -256,7 +259,7 @@ fn transport_most(cells: &Cells, transport: &str, metric: &str) -> Option<f64> {
         .reduce(f64::max)
 }
 
-/// p99 of one transport beyond another's, in ns or in percent.
+/// p99 of one transport above another's, in ns or in percent.
 fn added(result: &PublishedResult, cells: &Cells) -> Option<f64> {
     let (with, without) = match result.note.as_deref()? {
         "localhost over local" => ("tcp", "local"),
@@ -272,7 +275,7 @@ fn added(result: &PublishedResult, cells: &Cells) -> Option<f64> {
     Some(100.0 * (with / without - 1.0))
 }
 
-/// The least block size at which the best bandwidth over TCP is that of local.
+/// The smallest block size at which the best bandwidth over TCP is on a par with local.
 fn parity(cells: &Cells) -> Option<f64> {
     let metric = Metric::named("bandwidth")?;
     let mut sizes: Vec<u64> = of_transport(cells, "tcp")
@@ -290,7 +293,7 @@ fn parity(cells: &Cells) -> Option<f64> {
     sizes.into_iter().find(|size| at_par(size) == Some(true)).map(|size| size as f64)
 }
 
-/// What polling gains over sleeping: p99 at depth 1, or the most IOPS, in percent.
+/// The gain of polling over sleeping: p99 at depth 1, or maximum IOPS, in percent.
 fn improvement(metric: &str, cells: &Cells) -> Option<f64> {
     let of = |polling: &'static str| {
         cells.measured(Role::Plain).filter(move |cell| cell.text(key::HOST_POLLING) == polling)
@@ -310,8 +313,8 @@ fn improvement(metric: &str, cells: &Cells) -> Option<f64> {
     Some(100.0 * (1.0 - at_1("spin")? / at_1("sleep")?))
 }
 
-/// What looking before it sleeps gains in p99 at depth 1: the best value in µs (as ns), or the
-/// least and the most gain over no looking, in percent.
+/// The gain in p99 at depth 1 from the target's idle polling: the best value in µs (as ns), or the
+/// least and the most gain over no idle polling, in percent.
 fn idle_poll(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
     let p99 = Metric::named("p99")?;
     let points: Vec<(f64, f64)> = candidates
@@ -331,7 +334,7 @@ fn idle_poll(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
     if metric.ends_with("_min") { gains.reduce(f64::min) } else { gains.reduce(f64::max) }
 }
 
-/// What completion moderation changes at the deepest queue, in percent.
+/// The effect of completion moderation at the deepest queue, in percent.
 fn moderation(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
     let gain = metric.starts_with("throughput");
     let name = if gain { "iops" } else { "p95" };

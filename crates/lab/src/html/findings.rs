@@ -1,10 +1,10 @@
-//! What was found, in sentences that are computed from the numbers.
+//! The findings of a study, in sentences that are computed from the numbers.
 //!
-//! Within 5 % nobody wins. Where somebody does, it is said at how many points the repeats tell the
-//! best from the second, that is, at how many their bars keep clear of each other.
+//! Differences within 5 % do not count. Beyond that, a sentence states at how many points the error
+//! bars of the best and the second do not overlap.
 
 use super::{
-    contest::{CLOSE, Contest, contest},
+    tradeoff::{CLOSE, Tradeoff, tradeoff},
     units,
 };
 use crate::{
@@ -13,11 +13,11 @@ use crate::{
     study::plan::{Kind, Plan},
 };
 
-/// Where a curve is said to have reached its best.
+/// Share of the maximum at which a curve has reached it.
 const KNEE: f64 = 0.9;
 
 /// The sentences for a study.
-pub(super) fn found(cells: &Cells, plan: &Plan) -> Vec<String> {
+pub(super) fn findings(cells: &Cells, plan: &Plan) -> Vec<String> {
     let mut sentences = match plan.kind {
         Kind::Matrix => matrix(cells),
         Kind::Link => link(cells),
@@ -26,7 +26,7 @@ pub(super) fn found(cells: &Cells, plan: &Plan) -> Vec<String> {
     };
     if sentences.is_empty() {
         sentences.push(match cells.cells.iter().any(Cell::is_measured) {
-            true => "Nothing competes in this study: read the figures.".to_owned(),
+            true => "This study compares no alternatives: see the figures.".to_owned(),
             false => "No cell has a result.".to_owned(),
         });
     }
@@ -38,25 +38,25 @@ fn named(name: &str) -> Metric {
 }
 
 fn matrix(cells: &Cells) -> Vec<String> {
-    let Some(contest) = contest(cells, Role::Plain) else {
+    let Some(tradeoff) = tradeoff(cells, Role::Plain) else {
         return knees(cells).into_iter().collect();
     };
     let local = Value::from("local");
     let mut sentences = Vec::new();
-    if contest.key == key::TRANSPORT && contest.contenders.contains(&local) {
-        for remote in contest.contenders.iter().filter(|value| **value != local) {
+    if tradeoff.key == key::TRANSPORT && tradeoff.alternatives.contains(&local) {
+        for remote in tradeoff.alternatives.iter().filter(|value| **value != local) {
             sentences.extend(share_of_local(cells, remote));
             sentences.extend(from_where_on(cells, remote));
             sentences.extend(added_latency(cells, remote));
         }
-        if contest.contenders.len() > 2 {
-            sentences.extend(winners(&contest));
+        if tradeoff.alternatives.len() > 2 {
+            sentences.extend(winners(&tradeoff));
         }
     } else {
-        sentences.extend(winners(&contest));
+        sentences.extend(winners(&tradeoff));
     }
     sentences.extend(knees(cells));
-    sentences.extend(cpu(&contest));
+    sentences.extend(cpu(&tradeoff));
     sentences
 }
 
@@ -75,11 +75,11 @@ fn share_of_local(cells: &Cells, remote: &Value) -> Option<String> {
     let middle = shares.get(shares.len() / 2)?.0;
     if shares.len() == 1 {
         let share = units::percent(*least);
-        return Some(format!("Over {remote} there were {share} of the local IOPS."));
+        return Some(format!("IOPS over {remote} are {share} of the local IOPS."));
     }
     Some(format!(
-        "Over {remote} there were between {} ({}) and {} ({}) of the local IOPS; over all {} \
-         points the median is {}.",
+        "IOPS over {remote} are between {} ({}) and {} ({}) of the local IOPS; the median over all \
+         {} points is {}.",
         units::percent(*least),
         place(cells, worst),
         units::percent(*most),
@@ -89,7 +89,7 @@ fn share_of_local(cells: &Cells, remote: &Value) -> Option<String> {
     ))
 }
 
-/// A cell by what varies beside its transport.
+/// A cell by the settings that vary, without its transport.
 fn place(cells: &Cells, cell: &Cell) -> String {
     let words: Vec<String> = cells
         .varied(cell.role)
@@ -100,7 +100,7 @@ fn place(cells: &Cells, cell: &Cell) -> String {
     if words.is_empty() { "the only point".to_owned() } else { words.join(", ") }
 }
 
-/// The first axis of numbers along which something can begin.
+/// The first numeric axis along which a threshold is sought.
 fn first_axis(cells: &Cells) -> Option<String> {
     const AXES: [&str; 6] =
         [key::BLOCK_BYTES, key::DEPTH, key::CORES, key::JOBS, key::HOST_CORES, key::TARGET_CORES];
@@ -108,7 +108,7 @@ fn first_axis(cells: &Cells) -> Option<String> {
     AXES.iter().find(|axis| varied.iter().any(|key| key == *axis)).map(|axis| (*axis).to_owned())
 }
 
-/// From which value of the first axis on a remote is as good as local.
+/// The value of the first axis from which on a remote transport is as good as local.
 fn from_where_on(cells: &Cells, remote: &Value) -> Option<String> {
     let axis = first_axis(cells)?;
     let metric = named("share-of-local");
@@ -118,7 +118,7 @@ fn from_where_on(cells: &Cells, remote: &Value) -> Option<String> {
         else {
             continue;
         };
-        // A value of the axis is as good as its worst cell.
+        // A value of the axis counts by its worst cell.
         match places.iter_mut().find(|(known, _)| known == value) {
             Some((_, least)) => *least = least.min(share),
             None => places.push((value.clone(), share)),
@@ -132,17 +132,17 @@ fn from_where_on(cells: &Cells, remote: &Value) -> Option<String> {
     let name = units::axis(&axis);
     let along = |value: &Value| units::setting(&axis, value);
     Some(match behind {
-        None => format!("At every {name} it keeps within 5 % of local."),
+        None => format!("They are within 5 % of local at every {name}."),
         Some(last) => match places.get(last + 1) {
             Some((value, _)) => {
-                format!("From {} on it keeps within 5 % of local.", along(value))
+                format!("They are within 5 % of local from {} on.", along(value))
             }
             None => {
                 let (nearest, share) =
                     places.iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
                 format!(
-                    "At no {name} does it keep within 5 % of local; it comes nearest at {} (not \
-                     less than {}).",
+                    "They are not within 5 % of local at any {name}; the closest is {} (at least \
+                     {}).",
                     along(nearest),
                     units::percent(*share)
                 )
@@ -151,7 +151,7 @@ fn from_where_on(cells: &Cells, remote: &Value) -> Option<String> {
     })
 }
 
-/// What one request at a time costs more than locally.
+/// The latency of one request at a time compared with local.
 fn added_latency(cells: &Cells, remote: &Value) -> Option<String> {
     let one = Value::from(1u64);
     let cell = of_transport(cells, remote)
@@ -163,7 +163,7 @@ fn added_latency(cells: &Cells, remote: &Value) -> Option<String> {
     let time = |ns: f64| units::show(Unit::Time, ns);
     let mean = read("delta", cell)?;
     let mut sentence = format!(
-        "One request at a time ({}) takes {} more on average than locally ({} against {})",
+        "With one request in flight ({}) the mean latency is {} above local ({} against {})",
         place(cells, cell),
         time(mean),
         time(read("mean", cell)?),
@@ -175,31 +175,31 @@ fn added_latency(cells: &Cells, remote: &Value) -> Option<String> {
     Some(sentence + ".")
 }
 
-/// Who wins in each discipline, and by how much.
-fn winners(contest: &Contest<'_>) -> Vec<String> {
-    let names = contest.names();
-    let disciplines = contest.disciplines();
+/// The best alternative by each criterion.
+fn winners(tradeoff: &Tradeoff<'_>) -> Vec<String> {
+    let names = tradeoff.names();
+    let criteria = tradeoff.criteria();
     let mut sentences = Vec::new();
-    for discipline in &disciplines {
-        use super::contest::Standing::{Behind, Best, Close};
+    for criterion in &criteria {
+        use super::tradeoff::Standing::{Behind, Best, Close};
         let with = |wanted| {
-            let entries = discipline.entries.iter().zip(&names);
+            let entries = criterion.entries.iter().zip(&names);
             entries.filter(move |((_, standing), _)| *standing == wanted)
         };
         let Some(((value, _), best)) = with(Best).next() else { continue };
         let close: Vec<&str> = with(Close).map(|(_, name)| name.as_str()).collect();
         let behind: Vec<String> =
             with(Behind).map(|((value, _), name)| format!("{name} {value}")).collect();
-        let name = capital(discipline.name);
-        let (apart, points) = discipline.apart;
-        let told = format!("the repeats tell the first two apart at {apart} of {points} points");
+        let name = capital(criterion.name);
+        let (apart, points) = criterion.apart;
+        let told = format!("their error bars are separate at {apart} of {points} points");
         sentences.push(match (close.is_empty(), behind.is_empty()) {
             (_, true) => format!("{name}: all within 5 % of {best} ({value})."),
             (true, false) => {
-                format!("{name}: {best} is best ({value}; {}); {told}.", behind.join(", "))
+                format!("{name}: {best} is best ({value}), then {}; {told}.", behind.join(", "))
             }
             (false, false) => format!(
-                "{name}: {best} is best ({value}), {} within 5 % of it; {}; {told}.",
+                "{name}: {best} is best ({value}), {} within 5 % of it, then {}; {told}.",
                 close.join(" and "),
                 behind.join(", ")
             ),
@@ -215,7 +215,7 @@ pub(super) fn capital(text: &str) -> String {
         .map_or(String::new(), |first| first.to_uppercase().chain(letters).collect::<String>())
 }
 
-/// Where IOPS stop growing along depth, cores or jobs.
+/// Where IOPS reach 90 % of their maximum along depth, cores or jobs.
 fn knees(cells: &Cells) -> Option<String> {
     const AXES: [&str; 4] = [key::DEPTH, key::CORES, key::JOBS, key::HOST_CORES];
     let varied = cells.varied(Role::Plain);
@@ -246,7 +246,7 @@ fn knees(cells: &Cells) -> Option<String> {
         let words = others.iter().zip(&line);
         let words: Vec<String> =
             words.filter_map(|(key, value)| Some(units::setting(key, value.as_ref()?))).collect();
-        let words = if words.is_empty() { "it".to_owned() } else { words.join(", ") };
+        let words = if words.is_empty() { "all cells".to_owned() } else { words.join(", ") };
         let peak = units::show(Unit::Iops, most);
         found.push((units::setting(axis, &knee.0), format!("{words} ({peak} IOPS)")));
     }
@@ -263,7 +263,7 @@ fn knees(cells: &Cells) -> Option<String> {
     }
     let parts = sentences.iter().map(|(knee, lines)| format!("at {knee} for {}", join(lines)));
     let parts: Vec<String> = parts.collect();
-    Some(format!("The knee, where 90 % of the most IOPS are reached, lies {}.", parts.join("; ")))
+    Some(format!("90 % of the maximum IOPS is reached {}.", parts.join("; ")))
 }
 
 fn join(words: &[String]) -> String {
@@ -274,14 +274,14 @@ fn join(words: &[String]) -> String {
     }
 }
 
-fn cpu(contest: &Contest<'_>) -> Option<String> {
+fn cpu(tradeoff: &Tradeoff<'_>) -> Option<String> {
     let metric = named("cpu-per-io");
-    let known: Vec<(String, f64)> = contest
+    let known: Vec<(String, f64)> = tradeoff
         .names()
         .into_iter()
         .enumerate()
         .filter_map(|(index, name)| {
-            Some((name, contest.value(&metric, super::contest::Over::Typical, index)?))
+            Some((name, tradeoff.value(&metric, super::tradeoff::Over::Typical, index)?))
         })
         .collect();
     if known.len() < 2 {
@@ -292,7 +292,7 @@ fn cpu(contest: &Contest<'_>) -> Option<String> {
         .map(|(name, ns)| format!("{} with {name}", units::show(Unit::Time, *ns)))
         .collect();
     Some(format!(
-        "CPU of host and target together for one request, geometric mean over the points: {}.",
+        "CPU time of host and target together per request, geometric mean over the points: {}.",
         parts.join(", ")
     ))
 }
@@ -313,8 +313,8 @@ fn interference(cells: &Cells) -> Vec<String> {
             _ => ("the target's core", "loads"),
         };
         sentences.push(format!(
-            "There were too few processors to keep the tenants apart: their {other} shared one as \
-             well, so what follows is the interference of both, and not that of {one} alone."
+            "This machine has too few processors to separate the tenants: their {other} shared one \
+             as well, so the results show the interference on both, not on {one} alone."
         ));
     }
     let reference = |cell: &Cell| {
@@ -322,14 +322,14 @@ fn interference(cells: &Cells) -> Vec<String> {
     };
     if let Some(iops) = cells.measured(Role::Foreground).find_map(reference) {
         let iops = units::show(Unit::Iops, iops);
-        sentences.push(format!("100 % of background stand for {iops} IOPS."));
+        sentences.push(format!("A background load of 100 % is {iops} IOPS."));
     }
     sentences.extend(tenants.iter().filter_map(|tenant| of_tenant(cells, tenant)));
     sentences.extend(tenants.iter().filter_map(|tenant| short_beside(cells, tenant)));
     sentences
 }
 
-/// From which load on the background beside a tenant fell short.
+/// From which load on the background did not reach its rate.
 fn short_beside(cells: &Cells, tenant: &str) -> Option<String> {
     let short = cells
         .measured(Role::Background)
@@ -339,8 +339,8 @@ fn short_beside(cells: &Cells, tenant: &str) -> Option<String> {
         .fold(f64::INFINITY, f64::min);
     short.is_finite().then(|| {
         format!(
-            "Beside the {} the background did not get all that it asked for from {short:.0} % on: \
-             a load that was not reached cannot interfere as it would have.",
+            "With the {} in the foreground the background did not reach its requested rate from \
+             {short:.0} % on: interference is underestimated there.",
             capital(tenant)
         )
     })
@@ -367,14 +367,15 @@ fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
     let number = |value: f64| {
         if latency { units::times(value) } else { units::percent(value) }
     };
+    let of = if latency { "" } else { " of" };
     let mut sentence = format!(
-        "{}: {what} under {first_load:.0} % of background is {} what it is alone, under \
-         {last_load:.0} % {}",
+        "{}: {what} is {}{of} its value alone at {first_load:.0} % background load, {} at \
+         {last_load:.0} %",
         capital(tenant),
         number(*first),
         number(*last)
     );
-    // More load is expected to do more harm; where it does not, that is worth a word.
+    // More load should do more harm; an exception is stated.
     let worse = |one: f64, other: f64| if latency { one > other } else { one < other };
     let worst = points
         .iter()
@@ -382,19 +383,19 @@ fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
         .reduce(|worst, point| if worse(point.1, worst.1) { point } else { worst })?;
     if worst.0 < *last_load && (worst.1 / last - 1.0).abs() > CLOSE {
         sentence += &match worst.0 > *first_load {
-            true => format!(", and at its worst under {:.0} % ({})", worst.0, number(worst.1)),
-            false => ": least load, most harm".to_owned(),
+            true => format!(", and at worst {} at {:.0} %", number(worst.1), worst.0),
+            false => " (the lowest load does the most harm)".to_owned(),
         };
     }
     let unharmed = points.iter().rposition(|(_, value)| !harmed(*value));
     match unharmed {
-        None => sentence += "; at no load is it left as it was",
+        None => sentence += "; every load makes it more than 5 % worse",
         Some(index) if index + 1 == points.len() => {
-            sentence += "; no load harms it by more than 5 %"
+            sentence += "; no load makes it more than 5 % worse"
         }
         Some(index) => {
             if let Some((load, _)) = points.get(index + 1) {
-                sentence += &format!("; it is harmed by more than 5 % from {load:.0} % on");
+                sentence += &format!("; loads from {load:.0} % on make it more than 5 % worse");
             }
         }
     }
@@ -410,7 +411,7 @@ fn saturation(cells: &Cells) -> Vec<String> {
         let shared = cell.text(key::SHARED);
         points.push((shared, iops));
         let limited = if cell.marks.contains(&Mark::LoadLimited) {
-            ", or more: the load's own core was full first"
+            ", or more: the load's own core was saturated first"
         } else {
             ""
         };
@@ -422,7 +423,8 @@ fn saturation(cells: &Cells) -> Vec<String> {
         && other > 0.0
         && points.first().is_some_and(|(name, _)| *name == "host")
     {
-        sentences.push(format!("The target's is {} the host's.", units::times(other / one)));
+        let times = units::times(other / one);
+        sentences.push(format!("A target core delivers {times} the IOPS of a host core."));
     }
     sentences
 }
@@ -445,7 +447,7 @@ fn link(cells: &Cells) -> Vec<String> {
         .fold(0.0, f64::max);
     if most > 0.0 {
         let most = units::show(Unit::BytesPerSecond, most);
-        sentences.push(format!("The most that the raw link carried is {most}."));
+        sentences.push(format!("The maximum bandwidth of the raw link is {most}."));
     }
     sentences
 }

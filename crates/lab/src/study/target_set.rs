@@ -10,31 +10,31 @@ use weft_rpc::{
 };
 
 use super::{
-    launch::{Given, Launched, Launcher, Order},
-    scene::{Load, Place},
+    deployment::{Load, Place},
+    launch::{GivenTarget, Launcher, StartedTarget, TargetSpec},
 };
 use crate::{Job, Pattern};
 
 /// How long a target may take to answer on its control connection.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A target that was started.
+/// A target that this study has started.
 struct Running {
-    order: Order,
-    target: Box<dyn Launched>,
+    spec: TargetSpec,
+    target: Box<dyn StartedTarget>,
     client: Client,
 }
 
-/// Devices and targets.
-pub(super) struct Fleet<'a> {
+/// Started targets, given targets and the local device.
+pub(super) struct TargetSet<'a> {
     launcher: Option<&'a dyn Launcher>,
-    given: Vec<(Given, Option<Client>)>,
+    given: Vec<(GivenTarget, Option<Client>)>,
     running: Vec<Running>,
     local: Option<(DeviceSpec, Arc<dyn DeviceFactory>)>,
 }
 
-/// A load's device, and what keeps it there.
-pub(super) struct Seat {
+/// The device of a load, with the controller that it belongs to.
+pub(super) struct LoadDevice {
     pub(super) factory: Arc<dyn DeviceFactory>,
     pub(super) name: String,
     pub(super) identity: String,
@@ -42,8 +42,8 @@ pub(super) struct Seat {
     controller: Option<Controller>,
 }
 
-impl Seat {
-    /// Lets go of it.
+impl LoadDevice {
+    /// Closes the device.
     pub(super) fn close(self) -> Result<(), String> {
         drop(self.factory);
         match self.controller {
@@ -53,9 +53,12 @@ impl Seat {
     }
 }
 
-impl<'a> Fleet<'a> {
-    /// Nothing is started yet; control connections to targets that were given are.
-    pub(super) fn new(launcher: Option<&'a dyn Launcher>, given: &[Given]) -> Result<Self, String> {
+impl<'a> TargetSet<'a> {
+    /// Starts nothing yet; opens the control connections of given targets.
+    pub(super) fn new(
+        launcher: Option<&'a dyn Launcher>,
+        given: &[GivenTarget],
+    ) -> Result<Self, String> {
         let mut connected = Vec::new();
         for target in given {
             let client = match &target.control {
@@ -70,53 +73,61 @@ impl<'a> Fleet<'a> {
         Ok(Self { launcher, given: connected, running: Vec::new(), local: None })
     }
 
-    /// Has these targets run, and no others.
-    pub(super) fn arrange(&mut self, orders: &[Order], stop: &AtomicBool) -> Result<(), String> {
+    /// Makes exactly these targets run.
+    pub(super) fn arrange(
+        &mut self,
+        specs: &[TargetSpec],
+        stop: &AtomicBool,
+    ) -> Result<(), String> {
         let mut before = std::mem::take(&mut self.running);
         let mut wanted: Vec<Option<Running>> = Vec::new();
-        for order in orders {
+        for spec in specs {
             let same =
-                |running: &mut Running| running.order == *order && running.target.ended().is_none();
+                |running: &mut Running| running.spec == *spec && running.target.ended().is_none();
             let kept = before.iter_mut().position(same).map(|index| before.swap_remove(index));
             wanted.push(kept);
         }
         for running in before {
-            // One that has died was told where it mattered.
+            // If one has ended, the step that noticed it has reported that.
             let _ = running.target.stop();
         }
-        for (order, kept) in orders.iter().zip(wanted) {
+        for (spec, kept) in specs.iter().zip(wanted) {
             let running = match kept {
                 Some(running) => running,
-                None => self.launch(order, stop)?,
+                None => self.launch(spec, stop)?,
             };
             self.running.push(running);
         }
         Ok(())
     }
 
-    fn launch(&self, order: &Order, stop: &AtomicBool) -> Result<Running, String> {
-        let launcher = self.launcher.ok_or("there is nothing to start a target with")?;
-        let target = launcher.launch(order)?;
+    fn launch(&self, spec: &TargetSpec, stop: &AtomicBool) -> Result<Running, String> {
+        let launcher = self.launcher.ok_or("this run cannot start targets")?;
+        let target = launcher.launch(spec)?;
         let client = Client::connect(target.control(), CONTROL_TIMEOUT)
             .map_err(|error| format!("control connection {}: {error}", target.control()))?;
-        for (nsid, device) in (1..).zip(&order.devices) {
+        for (nsid, device) in (1..).zip(&spec.devices) {
             if matches!(device, DeviceSpec::Memory { .. }) {
                 let address = target.address();
-                let seat = connect(address, Some(nsid), &Job::default())?;
-                fill(&seat.factory, stop)?;
-                seat.close()?;
+                let device = connect(address, Some(nsid), &Job::default())?;
+                fill(&device.factory, stop)?;
+                device.close()?;
             }
         }
-        Ok(Running { order: order.clone(), target, client })
+        Ok(Running { spec: spec.clone(), target, client })
     }
 
-    /// A load's device.
-    pub(super) fn seat(&mut self, load: &Load, stop: &AtomicBool) -> Result<Seat, String> {
+    /// The device of a load.
+    pub(super) fn load_device(
+        &mut self,
+        load: &Load,
+        stop: &AtomicBool,
+    ) -> Result<LoadDevice, String> {
         match &load.place {
             Place::Local(spec) => self.local(spec, stop),
             Place::Own { target, nsid } => {
                 let running =
-                    self.running.get(*target).ok_or("the target is not there any more")?;
+                    self.running.get(*target).ok_or("the target does not run any more")?;
                 connect(running.target.address(), Some(*nsid), &load.job)
             }
             Place::Given { target, beside } => {
@@ -127,7 +138,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn local(&mut self, spec: &DeviceSpec, stop: &AtomicBool) -> Result<Seat, String> {
+    fn local(&mut self, spec: &DeviceSpec, stop: &AtomicBool) -> Result<LoadDevice, String> {
         let kept = self.local.as_ref().filter(|(before, _)| before == spec);
         let factory = match kept {
             Some((_, factory)) => Arc::clone(factory),
@@ -141,10 +152,10 @@ impl<'a> Fleet<'a> {
             }
         };
         let (name, identity) = (spec.to_string(), String::new());
-        Ok(Seat { factory, name, identity, nsid: 0, controller: None })
+        Ok(LoadDevice { factory, name, identity, nsid: 0, controller: None })
     }
 
-    /// Which target a load uses, in the order of [`Fleet::statistics`].
+    /// Which target a load uses, in the order of [`TargetSet::statistics`].
     pub(super) fn target_of(&self, place: &Place) -> Option<usize> {
         match place {
             Place::Local(_) => None,
@@ -152,7 +163,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// The statistics of every target that a scene uses; none of one that does not tell.
+    /// The statistics of every target of a step; none for a target without a control connection.
     pub(super) fn statistics(&mut self, own: bool) -> Result<Vec<Option<Statistics>>, String> {
         let clients: Vec<Option<&mut Client>> = if own {
             self.running.iter_mut().map(|running| Some(&mut running.client)).collect()
@@ -177,14 +188,14 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// Connects to a namespace; to the only one, or the first, if none is named.
-fn connect(address: &TransportId, nsid: Option<u32>, job: &Job) -> Result<Seat, String> {
+/// Connects to a namespace: the one given, else the first.
+fn connect(address: &TransportId, nsid: Option<u32>, job: &Job) -> Result<LoadDevice, String> {
     let mut options = Options::new(address.clone());
     let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
     options.nr_io_queues = options.nr_io_queues.max(copies);
     let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
     options.queue_size = options.queue_size.max(entries.min(QUEUE_SIZE_MAX));
-    // A target that is lost is a cell that failed, not one that waits.
+    // A lost target makes the cell fail at once instead of waiting for a reconnect.
     options.ctrl_loss_tmo = Some(Duration::ZERO);
     let controller = weft_host::connect(&options).map_err(|error| error.to_string())?;
     let first = controller.namespaces().first().map(|namespace| namespace.nsid);
@@ -196,11 +207,11 @@ fn connect(address: &TransportId, nsid: Option<u32>, job: &Job) -> Result<Seat, 
         |info| format!("{} {}", info.identify.model_number, info.identify.firmware_revision),
     );
     let name = TransportId { nsid: Some(nsid), ..address.clone() }.to_string();
-    Ok(Seat { factory, name, identity, nsid, controller: Some(controller) })
+    Ok(LoadDevice { factory, name, identity, nsid, controller: Some(controller) })
 }
 
-/// Writes a device once from end to end: memory that was never written is not there yet, and
-/// reading it costs something else.
+/// Writes a device once from end to end: memory that was never written is not allocated, and
+/// reads of it have another cost.
 fn fill(factory: &Arc<dyn DeviceFactory>, stop: &AtomicBool) -> Result<(), String> {
     let job = Job {
         name: "fill".to_owned(),

@@ -1,8 +1,8 @@
-//! Beside the paper: what was published, what was had here, and where the two disagree.
+//! Compares published numbers with the results of a study.
 //!
-//! Other hardware gives other numbers, so what is held against each other is the shape: the share
-//! of local, the place where a curve bends, the factor between two settings. Only where there is no
-//! shape to compare the plain ratio stands alone, without a verdict.
+//! Other hardware gives other numbers, so ratios are compared: the share of local, the position
+//! on an axis at which a curve bends, the factor between two settings. Where there is no such ratio
+//! the plain quotient is shown without a verdict.
 
 mod matching;
 
@@ -12,41 +12,41 @@ use crate::{
     published::{Published, PublishedResult},
     study::plan::Plan,
 };
-use matching::{Match, Ours};
+use matching::{Counterpart, Match};
 
-/// Two shapes are alike if one is within this of the other.
+/// Two ratios agree if neither is more than this share below the other.
 const ALIKE: f64 = 0.25;
 
-/// A published number with ours beside it.
+/// A published number beside the measured one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) figure: String,
     pub(super) what: String,
-    pub(super) theirs: String,
-    pub(super) ours: String,
-    /// The shape of theirs and of ours.
+    pub(super) published: String,
+    pub(super) measured: String,
+    /// The ratio, published and measured.
     pub(super) shape: String,
     pub(super) verdict: Verdict,
     /// How the two settings differ.
     pub(super) differences: String,
 }
 
-/// How a shape compares.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Within a quarter.
+    /// They agree within a quarter.
     Alike,
-    /// Not; and how.
+    /// They do not; the numbers.
     Differs(String),
-    /// There is no shape to compare, only a ratio.
+    /// There is no ratio to compare, only the quotient.
     Ratio(String),
-    /// There is nothing of ours.
+    /// There is no measured number.
     Missing(String),
 }
 
-/// A document's numbers for one study.
+/// The numbers of one document for one study.
 #[derive(Clone, Debug)]
-pub(super) struct Beside {
+pub(super) struct PaperComparison {
     pub(super) document: String,
     pub(super) testbed: String,
     pub(super) method: String,
@@ -54,15 +54,19 @@ pub(super) struct Beside {
 }
 
 /// The published numbers of a study, by document.
-pub(super) fn beside(published: &Published, cells: &Cells, plan: &Plan) -> Vec<Beside> {
+pub(super) fn paper_comparisons(
+    published: &Published,
+    cells: &Cells,
+    plan: &Plan,
+) -> Vec<PaperComparison> {
     let results = results(published, plan);
-    let mut documents: Vec<Beside> = Vec::new();
+    let mut documents: Vec<PaperComparison> = Vec::new();
     for result in &results {
         let Some(source) = published.source.get(&result.source) else { continue };
         let row = row(&results, result, cells, plan);
         match documents.iter_mut().find(|known| known.document == source.title) {
             Some(document) => document.rows.push(row),
-            None => documents.push(Beside {
+            None => documents.push(PaperComparison {
                 document: source.title.clone(),
                 testbed: source.testbed.clone(),
                 method: source.method.clone(),
@@ -85,23 +89,23 @@ fn row(results: &[&PublishedResult], result: &PublishedResult, cells: &Cells, pl
     let mut row = Row {
         figure: result.figure.clone(),
         what: what(result),
-        theirs: show(result.plain_value()),
-        ours: "–".to_owned(),
+        published: show(result.plain_value()),
+        measured: "–".to_owned(),
         shape: String::new(),
         verdict: Verdict::Missing(String::new()),
         differences: String::new(),
     };
-    let found = match matching::ours(result, cells, plan) {
+    let found = match matching::counterpart(result, cells, plan) {
         Match::Found(found) => found,
         Match::Missing(why) => {
             row.verdict = Verdict::Missing(why);
             return row;
         }
     };
-    row.ours = show(found.value);
+    row.measured = show(found.value);
     row.differences = found.differences.join("; ");
     row.verdict = match shape(results, result, &found, cells, plan) {
-        Some((name, theirs, ours)) => {
+        Some((name, published, measured)) => {
             let number = |value: f64| match name {
                 Shape::Itself => show(value),
                 Shape::OfLocal => units::percent(value),
@@ -110,16 +114,18 @@ fn row(results: &[&PublishedResult], result: &PublishedResult, cells: &Cells, pl
             row.shape = match &name {
                 Shape::Itself => String::new(),
                 Shape::OfLocal => {
-                    format!("of local: theirs {}, ours {}", number(theirs), number(ours))
+                    let (published, measured) = (number(published), number(measured));
+                    format!("relative to local: published {published}, measured {measured}")
                 }
                 Shape::OfSetting(base) => {
-                    format!("against {base}: theirs {}, ours {}", number(theirs), number(ours))
+                    let (published, measured) = (number(published), number(measured));
+                    format!("relative to {base}: published {published}, measured {measured}")
                 }
             };
-            verdict(&name, result, theirs, ours, &number)
+            verdict(&name, result, published, measured, &number)
         }
         None => Verdict::Ratio(format!(
-            "ours is {} theirs",
+            "measured is {} published",
             units::times(found.value / result.plain_value())
         )),
     };
@@ -129,35 +135,35 @@ fn row(results: &[&PublishedResult], result: &PublishedResult, cells: &Cells, pl
 fn verdict(
     name: &Shape,
     result: &PublishedResult,
-    theirs: f64,
-    ours: f64,
+    published: f64,
+    measured: f64,
     number: &dyn Fn(f64) -> String,
 ) -> Verdict {
-    let factor = ours / theirs;
+    let factor = measured / published;
     if (1.0 - ALIKE..=1.0 / (1.0 - ALIKE)).contains(&factor) {
         return Verdict::Alike;
     }
     let around_one = *name != Shape::Itself || ["x", "fraction"].contains(&result.unit.as_str());
-    let opposite = around_one && (theirs - 1.0) * (ours - 1.0) < 0.0;
-    let how = if opposite { "the other way round: " } else { "" };
-    Verdict::Differs(format!("{how}theirs {}, ours {}", number(theirs), number(ours)))
+    let opposite = around_one && (published - 1.0) * (measured - 1.0) < 0.0;
+    let how = if opposite { "in the opposite direction: " } else { "" };
+    Verdict::Differs(format!("{how}published {}, measured {}", number(published), number(measured)))
 }
 
-/// What is held against each other.
+/// What is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shape {
-    /// The number has no hardware in it: a factor, or a place on an axis.
+    /// The number itself, which does not depend on hardware: a factor, or a position on an axis.
     Itself,
     /// Its share of the local number.
     OfLocal,
-    /// Its factor to that of another setting.
+    /// Its factor to the number of another setting.
     OfSetting(String),
 }
 
 fn shape(
     results: &[&PublishedResult],
     result: &PublishedResult,
-    found: &Ours,
+    found: &Counterpart,
     cells: &Cells,
     plan: &Plan,
 ) -> Option<(Shape, f64, f64)> {
@@ -168,7 +174,7 @@ fn shape(
     if THEMSELVES.contains(&result.unit.as_str()) && !percentage_of_cpu || knob {
         return Some((Shape::Itself, result.plain_value(), found.value));
     }
-    let base = |other: &PublishedResult| match matching::ours(other, cells, plan) {
+    let base = |other: &PublishedResult| match matching::counterpart(other, cells, plan) {
         Match::Found(base) if base.value > 0.0 => {
             Some((result.value / other.value, found.value / base.value))
         }
@@ -188,16 +194,16 @@ fn shape(
                 && other.jobs == result.jobs
                 && (other.qd == result.qd || result.metric.ends_with("_max"))
         });
-        if let Some((theirs, ours)) = local.and_then(|local| base(local)) {
-            return Some((Shape::OfLocal, theirs, ours));
+        if let Some((published, measured)) = local.and_then(|local| base(local)) {
+            return Some((Shape::OfLocal, published, measured));
         }
     }
     let setting = results.iter().filter(point).find(|other| matching::is_base(other))?;
     if matching::is_base(result) {
         return None;
     }
-    let (theirs, ours) = base(setting)?;
-    Some((Shape::OfSetting(setting.note.clone().unwrap_or_default()), theirs, ours))
+    let (published, measured) = base(setting)?;
+    Some((Shape::OfSetting(setting.note.clone().unwrap_or_default()), published, measured))
 }
 
 fn what(result: &PublishedResult) -> String {
@@ -225,7 +231,7 @@ fn unit_of(result: &PublishedResult) -> Option<Unit> {
 
 fn shown(result: &PublishedResult, unit: Option<Unit>, value: f64) -> String {
     match (unit, result.unit.as_str()) {
-        // A link's rate is told in bits.
+        // The rate of a link is shown in bits.
         (Some(_), "Gb/s") => format!("{} Gb/s", units::digits(value * 8.0 / 1e9)),
         (Some(unit), _) => units::show(unit, value),
         (None, "%") => units::percent(value / 100.0),
@@ -237,9 +243,9 @@ fn shown(result: &PublishedResult, unit: Option<Unit>, value: f64) -> String {
     }
 }
 
-/// Where the two disagree, and how much of what was published has a counterpart.
-pub(super) fn summary(beside: &Beside) -> String {
-    let rows = &beside.rows;
+/// The comparison as text: how many numbers agree, and each that does not.
+pub(super) fn summary(paper: &PaperComparison) -> String {
+    let rows = &paper.rows;
     let count =
         |wanted: fn(&Verdict) -> bool| rows.iter().filter(|row| wanted(&row.verdict)).count();
     let alike = count(|verdict| *verdict == Verdict::Alike);
@@ -247,10 +253,10 @@ pub(super) fn summary(beside: &Beside) -> String {
     let missing = count(|verdict| matches!(verdict, Verdict::Missing(_)));
     let ratio = rows.len() - alike - differ - missing;
     let counts = [
-        (alike, "with the same shape here (within a quarter)"),
-        (differ, "with another one"),
-        (ratio, "with a ratio only"),
-        (missing, "without a counterpart"),
+        (alike, "agree within a quarter"),
+        (differ, "do not"),
+        (ratio, "have a plain quotient only"),
+        (missing, "were not measured"),
     ];
     let counts: Vec<String> = counts
         .iter()

@@ -1,4 +1,4 @@
-//! A world with a target and hosts in it.
+//! A simulated world with a target and hosts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ pub const SUBSYSTEM: &str = "nqn.2024-01.io.weft:sim";
 
 const DRIVER: Owner = Owner(0);
 const FIRST_DEVICE: u32 = 1;
-/// Virtual time after which something that must happen is taken never to.
-const FOREVER: Duration = Duration::from_secs(3600);
+/// Virtual time after which an expected event is considered lost.
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// What joins host and target.
+/// The transport between hosts and target.
 #[derive(Debug, Clone)]
-pub enum Via {
+pub enum Link {
     /// The simulated network.
     Tcp,
-    /// A fabric, whose messages take no time.
+    /// A simulated fabric without latency.
     Rdma(Fabric),
-    /// Nothing at all: they are in one process.
+    /// Within the process.
     Loopback,
 }
 
-impl Via {
+impl Link {
     fn fabric(&self) -> Option<&Fabric> {
         match self {
             Self::Rdma(fabric) => Some(fabric),
@@ -44,13 +44,13 @@ impl Via {
 
 /// A target and its hosts.
 #[derive(Debug)]
-pub struct Rig {
-    /// The world they live in.
+pub struct Testbed {
+    /// Their simulated world.
     pub world: World,
     target: LocalTarget,
     config: Config,
     hosts: Vec<Host>,
-    via: Via,
+    link: Link,
     completions: Vec<weft_reactor::Completion>,
 }
 
@@ -60,29 +60,29 @@ struct Host {
     reactor: Reactor,
     driver: ControllerDriver,
     devices: Vec<Box<dyn BlockDevice>>,
-    /// Bytes of its pool that were free before anything happened.
+    /// Free bytes of its pool at the start.
     free: usize,
 }
 
-impl Rig {
+impl Testbed {
     /// A target of `groups` poll groups that serves `device` as namespace 1, and `hosts` hosts,
-    /// each with `queues` devices open.
+    /// each with `queues` open devices.
     ///
     /// # Panics
-    /// If one of them cannot be had, which in a calm world is a defect.
+    /// If one of them cannot be created, which without simulated faults is a defect.
     #[must_use]
     pub fn new(seed: u64, device: &str, groups: usize, hosts: usize, queues: u32) -> Self {
-        Self::over(Via::Tcp, seed, device, groups, hosts, queues)
+        Self::over(Link::Tcp, seed, device, groups, hosts, queues)
     }
 
-    /// The same over any transport. The device `stored:SIZE` is a file of the world, which loses
-    /// in a crash what has not been made durable.
+    /// The same over any transport. The device `stored:SIZE` is a file of the simulated world,
+    /// which loses in a crash what is not durable.
     ///
     /// # Panics
     /// As [`Self::new`].
     #[must_use]
     pub fn over(
-        via: Via,
+        link: Link,
         seed: u64,
         device: &str,
         groups: usize,
@@ -91,39 +91,39 @@ impl Rig {
     ) -> Self {
         let world = World::new(seed, NetworkConditions::default());
         let (spec, devices) = stored(device, &world);
-        let config = config(&spec, &via);
+        let config = config(&spec, &link);
         let reactors = (0..groups).map(|_| Reactor::simulated(&world)).collect();
         let target = LocalTarget::with_devices(&config, reactors, devices).expect("a target");
         let (hosts_to_be, completions) = (Vec::new(), Vec::new());
-        let mut rig = Self { world, target, config, hosts: hosts_to_be, via, completions };
-        rig.settle();
-        let address = *rig.target.addresses().values().next().expect("it listens");
+        let mut testbed = Self { world, target, config, hosts: hosts_to_be, link, completions };
+        testbed.settle();
+        let address = *testbed.target.addresses().values().next().expect("it listens");
         for number in 0..hosts {
-            let scheme = match &rig.via {
-                Via::Tcp => "nvme-tcp",
-                Via::Rdma(_) => "nvme-rdma",
-                Via::Loopback => "nvme-loopback",
+            let scheme = match &testbed.link {
+                Link::Tcp => "nvme-tcp",
+                Link::Rdma(_) => "nvme-rdma",
+                Link::Loopback => "nvme-loopback",
             };
             let url = format!("{scheme}://{address}/{SUBSYSTEM}");
             let mut options = host_options(&url, number);
-            options.data_digest &= matches!(rig.via, Via::Tcp);
-            if let Some(fabric) = rig.via.fabric() {
+            options.data_digest &= matches!(testbed.link, Link::Tcp);
+            if let Some(fabric) = testbed.link.fabric() {
                 options.rdma = Provider::Software(fabric.clone());
             }
-            let reactor = Reactor::simulated(&rig.world);
+            let reactor = Reactor::simulated(&testbed.world);
             let free = reactor.pool().available();
             let driver = ControllerDriver::connect(&reactor, DRIVER, &options, ControllerKind::Nvm)
                 .expect("it starts");
-            rig.hosts.push(Host { reactor, driver, devices: Vec::new(), free });
+            testbed.hosts.push(Host { reactor, driver, devices: Vec::new(), free });
         }
-        rig.run_until("all hosts are connected", Self::is_live);
-        for host in &mut rig.hosts {
+        testbed.run_until("all hosts are connected", Self::is_live);
+        for host in &mut testbed.hosts {
             let factory = host.driver.factory(1).expect("namespace 1");
             for owner in (FIRST_DEVICE..).take(queues as usize).map(Owner) {
                 host.devices.push(factory.open(&mut host.reactor, owner).expect("a device"));
             }
         }
-        rig
+        testbed
     }
 
     /// Whether every host has its controller.
@@ -145,7 +145,7 @@ impl Rig {
         (&mut host.reactor, host.devices[device % count].as_mut())
     }
 
-    /// Takes what a host's devices have finished.
+    /// Takes the completions of a host's devices.
     pub fn finished(&mut self, host: usize) -> Vec<weft_backend::Completion> {
         let devices = &mut self.hosts[host].devices;
         devices
@@ -154,13 +154,13 @@ impl Rig {
             .collect()
     }
 
-    /// Lets a host reset its controller.
+    /// Resets a host's controller.
     pub fn reset(&mut self, host: usize) {
         let now = self.world.now();
         self.hosts[host].driver.reset(now);
     }
 
-    /// Lets the target serve the same with another namespace beside it, or without.
+    /// Reloads the target with a second namespace, or without it.
     pub fn toggle_namespace(&mut self) {
         let namespaces = &mut self.config.subsystems[0].namespaces;
         if namespaces.len() > 1 {
@@ -168,36 +168,36 @@ impl Rig {
         } else {
             namespaces.push(Namespace::new(2, "null:1MiB".parse().expect("a device")));
         }
-        self.target.reload(&self.config).expect("it can be had");
+        self.target.reload(&self.config).expect("a valid configuration");
     }
 
-    /// Everything that can happen without time passing, then the next event.
+    /// Runs everything that is possible without time passing, then advances to the next event.
     ///
     /// # Panics
-    /// If nothing will ever happen again.
+    /// If no event is left.
     pub fn step(&mut self) {
         self.settle();
-        assert!(self.world.advance(), "nothing will ever happen again");
+        assert!(self.world.advance(), "no event is left");
     }
 
-    /// Steps until something is so.
+    /// Steps until a condition holds.
     ///
     /// # Panics
-    /// If that takes forever.
+    /// If it does not hold within an hour of virtual time.
     pub fn run_until(&mut self, what: &str, is_it: impl Fn(&Self) -> bool) {
-        let end = self.world.now() + FOREVER;
+        let end = self.world.now() + TIMEOUT;
         loop {
-            // What can happen without time passing may be all that was missing.
+            // The condition may hold without time passing.
             self.settle();
             if is_it(self) {
                 return;
             }
-            assert!(self.world.advance(), "nothing will ever happen again, and not: {what}");
-            assert!(self.world.now() < end, "an hour and still not: {what}");
+            assert!(self.world.advance(), "no event is left, and not: {what}");
+            assert!(self.world.now() < end, "not within an hour: {what}");
         }
     }
 
-    /// Everybody leaves in good order; then nothing may be left behind.
+    /// All hosts disconnect; then nothing may be left.
     ///
     /// # Panics
     /// If something is.
@@ -211,40 +211,40 @@ impl Rig {
             }
             host.driver.shut_down(now);
         }
-        self.run_until("the hosts have left", |rig| {
-            rig.hosts.iter().all(|host| host.driver.is_finished())
+        self.run_until("the hosts have disconnected", |testbed| {
+            testbed.hosts.iter().all(|host| host.driver.is_finished())
         });
         for host in &mut self.hosts {
             host.devices.clear();
             let left = host.free.saturating_sub(host.reactor.pool().available());
-            assert_eq!(left, 0, "bytes of buffers that a host has left behind");
+            assert_eq!(left, 0, "bytes of buffers that a host has not freed");
         }
-        if let Some(fabric) = self.via.fabric() {
+        if let Some(fabric) = self.link.fabric() {
             let counts = fabric.counts();
             assert_eq!(counts.receiver_not_ready, 0, "{counts:?}");
         }
         self.target.stop();
-        let end = self.world.now() + FOREVER;
+        let end = self.world.now() + TIMEOUT;
         while self.target.turn() {
             self.world.advance();
             assert!(self.world.now() < end, "the target does not stop");
         }
-        assert_eq!(self.target.buffers_in_use(), 0, "bytes of buffers that the target still has");
-        if let Some(fabric) = self.via.fabric().cloned() {
+        assert_eq!(self.target.buffers_in_use(), 0, "bytes that the target has not freed");
+        if let Some(fabric) = self.link.fabric().cloned() {
             let census = fabric.census();
             let left = (census.endpoints, census.queue_pairs, census.listeners);
-            assert_eq!(left, (0, 0, 0), "what is left on the fabric: {census:?}");
+            assert_eq!(left, (0, 0, 0), "objects left on the fabric: {census:?}");
             drop(self);
-            assert_eq!(fabric.census(), Census::default(), "what outlives its reactor");
+            assert_eq!(fabric.census(), Census::default(), "objects that outlive their reactor");
         }
     }
 
-    /// Turns until nothing happens any more at this moment.
+    /// Runs until nothing more happens at this time.
     fn settle(&mut self) {
         let mut quiet = 0;
-        // A Connect asks every group and waits for its controller's. But over TCP nothing of that
-        // leaves a trace in the world.
-        let enough = if matches!(self.via, Via::Tcp) { 3 } else { 10 };
+        // A Connect sends messages to every group and waits for its controller's. Over TCP they
+        // leave no trace in the simulated world.
+        let enough = if matches!(self.link, Link::Tcp) { 3 } else { 10 };
         while quiet < enough {
             let before = self.world.fingerprint();
             let happened = self.turn() || self.world.fingerprint() != before;
@@ -252,7 +252,7 @@ impl Rig {
         }
     }
 
-    /// One turn of everybody. Whether a host had anything to do.
+    /// One turn of the target and all hosts. Whether a host had work.
     fn turn(&mut self) -> bool {
         let mut happened = false;
         let mut completions = std::mem::take(&mut self.completions);
@@ -279,11 +279,11 @@ impl Rig {
     }
 }
 
-/// Devices that the rig has made, by the specs that they stand for.
-type Made = Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>;
+/// Devices made by the test bed, by the specification that stands for them.
+type MadeDevices = Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>;
 
-/// What is to be configured for a device, and what the rig has to make for that.
-fn stored(device: &str, world: &World) -> (String, Made) {
+/// The specification for the configuration, and the device that it stands for.
+fn stored(device: &str, world: &World) -> (String, MadeDevices) {
     let Some(size) = device.strip_prefix("stored:") else { return (device.to_owned(), Vec::new()) };
     let bytes = weft_backend::bytes::parse(size).expect("a size");
     let file = SimulatedFileFactory::new(world.add_file(bytes), bytes, 4096).expect("a file");
@@ -292,28 +292,28 @@ fn stored(device: &str, world: &World) -> (String, Made) {
     (placeholder, vec![(spec, Arc::new(file))])
 }
 
-fn config(device: &str, via: &Via) -> Config {
+fn config(device: &str, link: &Link) -> Config {
     let mut subsystem = Subsystem::new(SUBSYSTEM);
     let mut namespace = Namespace::new(1, device.parse().expect("a device"));
-    // Memory draws its identity by lot, but a run is decided by its seed alone.
+    // The UUID of a memory device is random, but a run depends on its seed alone.
     namespace.uuid = Some([0x5e; 16]);
     subsystem.namespaces = vec![namespace];
     let address: SocketAddr = "10.0.0.1:4420".parse().expect("an address");
-    let listen = match via {
-        Via::Tcp => Listen::tcp(address),
-        Via::Rdma(_) => Listen::rdma(address),
-        // Other worlds of this process may be there at the same time.
-        Via::Loopback => Listen::loopback(SocketAddr::new(address.ip(), 0)),
+    let listen = match link {
+        Link::Tcp => Listen::tcp(address),
+        Link::Rdma(_) => Listen::rdma(address),
+        // Other simulated worlds of this process may exist at the same time.
+        Link::Loopback => Listen::loopback(SocketAddr::new(address.ip(), 0)),
     };
     Config {
         ports: vec![Port::new(1, listen)],
-        rdma: via.fabric().cloned().map_or(Provider::System, Provider::Software),
+        rdma: link.fabric().cloned().map_or(Provider::System, Provider::Software),
         subsystems: vec![subsystem],
         ..Config::default()
     }
 }
 
-/// Options that make outages short.
+/// Options that keep outages short.
 fn host_options(url: &str, number: usize) -> Options {
     let name = format!("nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-{number:012}");
     let mut options = Options::new(url.parse().expect("a good address"))

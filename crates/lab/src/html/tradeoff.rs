@@ -1,4 +1,4 @@
-//! Who is best: transports, or settings of a knob, over the points that all of them have.
+//! Compares alternatives (transports, or values of a setting) at the points that all of them have.
 
 use super::units;
 use crate::{
@@ -6,11 +6,11 @@ use crate::{
     results::{Role, Value, key},
 };
 
-/// Within this of the best is as good as the best.
+/// An alternative within this share of the best counts as close.
 pub(super) const CLOSE: f64 = 0.05;
 
-/// Settings that can compete, the first that varies does.
-const CONTENDERS: [&str; 7] = [
+/// Settings whose values can be compared; the first that varies is.
+const ALTERNATIVES: [&str; 7] = [
     key::TRANSPORT,
     key::HOST_POLLING,
     key::TARGET_IDLE_POLL_US,
@@ -20,25 +20,25 @@ const CONTENDERS: [&str; 7] = [
     key::DEVICE,
 ];
 
-/// Settings that only a target has: they do not tell local points apart.
+/// Settings that only a target has: they do not distinguish local points.
 const OF_THE_TARGET: [&str; 4] =
     [key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::MODERATION, key::TARGET_CORES];
 
-/// Contenders, and the points that all of them have.
+/// Alternatives, and the points that all of them have.
 #[derive(Debug)]
-pub(super) struct Contest<'a> {
+pub(super) struct Tradeoff<'a> {
     pub(super) cells: &'a Cells,
-    /// The setting whose values compete.
+    /// The setting whose values are compared.
     pub(super) key: String,
-    pub(super) contenders: Vec<Value>,
-    /// For each point a cell of each contender.
+    pub(super) alternatives: Vec<Value>,
+    /// The cell of each alternative, for each point.
     pub(super) points: Vec<Vec<&'a Cell>>,
 }
 
-/// The contest of a study, if anything competes in it.
-pub(super) fn contest(cells: &Cells, role: Role) -> Option<Contest<'_>> {
+/// The comparison of a study, if it has alternatives.
+pub(super) fn tradeoff(cells: &Cells, role: Role) -> Option<Tradeoff<'_>> {
     let varied = cells.varied(role);
-    CONTENDERS
+    ALTERNATIVES
         .iter()
         .filter(|key| varied.iter().any(|varied| varied == *key))
         .find_map(|key| among(cells, role, key, &varied))
@@ -47,34 +47,34 @@ pub(super) fn contest(cells: &Cells, role: Role) -> Option<Contest<'_>> {
 fn among<'a>(
     cells: &'a Cells,
     role: Role,
-    contender: &str,
+    alternative: &str,
     varied: &[String],
-) -> Option<Contest<'a>> {
-    let mut contenders: Vec<Value> = Vec::new();
+) -> Option<Tradeoff<'a>> {
+    let mut alternatives: Vec<Value> = Vec::new();
     for cell in cells.measured(role) {
-        if let Some(value) = cell.value(contender).filter(|value| !contenders.contains(value)) {
-            contenders.push(value.clone());
+        if let Some(value) = cell.value(alternative).filter(|value| !alternatives.contains(value)) {
+            alternatives.push(value.clone());
         }
     }
-    contenders.sort_by(|one, other| value_order(contender, one, other));
-    if contenders.len() < 2 {
+    alternatives.sort_by(|one, other| value_order(alternative, one, other));
+    if alternatives.len() < 2 {
         return None;
     }
-    let local = contender == key::TRANSPORT;
+    let local = alternative == key::TRANSPORT;
     let tells =
-        |key: &&String| *key != contender && !(local && OF_THE_TARGET.contains(&key.as_str()));
+        |key: &&String| *key != alternative && !(local && OF_THE_TARGET.contains(&key.as_str()));
     let place = |cell: &Cell| -> Vec<Option<Value>> {
         varied.iter().filter(tells).map(|key| cell.value(key).cloned()).collect()
     };
-    // Each place, with the cell that each contender has there.
+    // Each point, with the cell of each alternative.
     type Point<'a> = (Vec<Option<Value>>, Vec<Option<&'a Cell>>);
     let mut points: Vec<Point<'_>> = Vec::new();
     for cell in cells.measured(role) {
-        let found = contenders.iter().position(|value| Some(value) == cell.value(contender));
+        let found = alternatives.iter().position(|value| Some(value) == cell.value(alternative));
         let Some(index) = found else { continue };
         let place = place(cell);
         let known = points.iter().position(|(known, _)| *known == place).unwrap_or_else(|| {
-            points.push((place, vec![None; contenders.len()]));
+            points.push((place, vec![None; alternatives.len()]));
             points.len() - 1
         });
         if let Some(slot) = points.get_mut(known).and_then(|(_, cells)| cells.get_mut(index)) {
@@ -85,11 +85,11 @@ fn among<'a>(
         .into_iter()
         .filter_map(|(_, cells)| cells.into_iter().collect::<Option<Vec<&Cell>>>())
         .collect();
-    let key = contender.to_owned();
-    (!points.is_empty()).then_some(Contest { cells, key, contenders, points })
+    let key = alternative.to_owned();
+    (!points.is_empty()).then_some(Tradeoff { cells, key, alternatives, points })
 }
 
-/// How the points of a contender are made into one number.
+/// How the values of all points are reduced to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     /// The best of them.
@@ -98,59 +98,59 @@ pub(super) enum Over {
     Typical,
 }
 
-/// How a contender stands in one discipline.
+/// How an alternative compares by one criterion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Best,
     /// Within 5 % of the best.
     Close,
     Behind,
-    /// Local beside several remote ones: what they are read against.
+    /// Local beside several remote ones: the reference.
     Reference,
-    /// No number.
+    /// It has no value.
     None,
 }
 
 /// A line of the tradeoff table.
 #[derive(Clone, Debug)]
-pub(super) struct Discipline {
+pub(super) struct Criterion {
     pub(super) name: &'static str,
-    /// At how many of how many points the bars of the best and the second keep clear of each
-    /// other.
+    /// Number of points at which the error bars of the best and the second do not overlap, and
+    /// number of points.
     pub(super) apart: (usize, usize),
-    /// A number in words and how it stands, for each contender.
+    /// A value as text and its standing, for each alternative.
     pub(super) entries: Vec<(String, Standing)>,
 }
 
-const DISCIPLINES: [(&str, &str, Over); 6] = [
+const CRITERIA: [(&str, &str, Over); 6] = [
     ("bandwidth, peak", "bandwidth", Over::Peak),
     ("IOPS, peak", "iops", Over::Peak),
     ("mean latency", "mean", Over::Typical),
     ("tail latency (p99)", "p99", Over::Typical),
-    ("CPU for a request", "cpu-per-io", Over::Typical),
+    ("CPU time per request", "cpu-per-io", Over::Typical),
     ("concurrency, peak", "concurrency", Over::Peak),
 ];
 
-impl Contest<'_> {
-    /// The names of the contenders.
+impl Tradeoff<'_> {
+    /// The names of the alternatives.
     pub(super) fn names(&self) -> Vec<String> {
-        self.contenders.iter().map(|value| units::setting(&self.key, value)).collect()
+        self.alternatives.iter().map(|value| units::setting(&self.key, value)).collect()
     }
 
-    /// Whether local is there as what the others are read against.
+    /// Whether local is the reference of several others.
     pub(super) fn has_reference(&self) -> bool {
-        self.contenders.len() > 2 && self.contenders.contains(&Value::from("local"))
+        self.alternatives.len() > 2 && self.alternatives.contains(&Value::from("local"))
     }
 
-    /// One number for a contender over all points, if it has one at any point that all have.
-    pub(super) fn value(&self, metric: &Metric, over: Over, contender: usize) -> Option<f64> {
+    /// One value of an alternative over all points, if it has any.
+    pub(super) fn value(&self, metric: &Metric, over: Over, alternative: usize) -> Option<f64> {
         let values: Vec<f64> = self
             .points
             .iter()
             .filter_map(|point| {
                 let read = |cell: &&Cell| metric.read(self.cells, cell).mean();
                 let all: Option<Vec<f64>> = point.iter().map(read).collect();
-                all?.get(contender).copied()
+                all?.get(alternative).copied()
             })
             .filter(|value| value.is_finite() && *value > 0.0)
             .collect();
@@ -167,7 +167,7 @@ impl Contest<'_> {
         }
     }
 
-    /// At how many points the repeats tell the best from the second.
+    /// Number of points at which the error bars of the best and the second do not overlap.
     fn apart(
         &self,
         metric: &Metric,
@@ -194,15 +194,16 @@ impl Contest<'_> {
         })
     }
 
-    /// The tradeoff table: only what at least two contenders have a number for.
-    pub(super) fn disciplines(&self) -> Vec<Discipline> {
+    /// The tradeoff table: criteria for which at least two alternatives have a value.
+    pub(super) fn criteria(&self) -> Vec<Criterion> {
         let reference = self.has_reference();
         let line = |(name, metric, over): &(&'static str, &str, Over)| {
             let metric = Metric::named(metric)?;
-            let values: Vec<Option<f64>> =
-                (0..self.contenders.len()).map(|index| self.value(&metric, *over, index)).collect();
+            let values: Vec<Option<f64>> = (0..self.alternatives.len())
+                .map(|index| self.value(&metric, *over, index))
+                .collect();
             let is_reference =
-                |index: usize| reference && self.contenders.get(index) == Some(&"local".into());
+                |index: usize| reference && self.alternatives.get(index) == Some(&"local".into());
             let best = values
                 .iter()
                 .enumerate()
@@ -228,8 +229,8 @@ impl Contest<'_> {
                 .collect();
             let known = entries.iter().filter(|(_, standing)| *standing != Standing::None).count();
             let apart = self.apart(&metric, &values, &is_reference);
-            (known >= 2).then_some(Discipline { name, apart, entries })
+            (known >= 2).then_some(Criterion { name, apart, entries })
         };
-        DISCIPLINES.iter().filter_map(line).collect()
+        CRITERIA.iter().filter_map(line).collect()
     }
 }
