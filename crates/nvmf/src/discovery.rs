@@ -1,8 +1,8 @@
 //! What a discovery controller shows: where subsystems can be reached, for whom.
 //!
-//! A [`DiscoveryView`] has an entry for every subsystem at every port. A [`DiscoveryLogPage`] has those
-//! of subsystems that allow its host, with an address that the host can reach: for a listener with
-//! a wildcard address, the address that the host itself came to.
+//! A [`DiscoveryView`] has an entry for every subsystem at every port. A [`DiscoveryLogPage`] has
+//! those of subsystems that allow its host, with an address that the host can reach: for a listener
+//! with a wildcard address, the address that the host itself came to.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -333,7 +333,8 @@ mod tests {
                     let bytes = 4096 << order;
                     match admission.take(bytes) {
                         Some(buffer) => {
-                            prop_assert!(asks.iter().all(|one| one.sizes.is_empty()), "past others");
+                            let nobody_waits = asks.iter().all(|one| one.sizes.is_empty());
+                            prop_assert!(nobody_waits, "past others");
                             held.push(buffer);
                         }
                         None => {

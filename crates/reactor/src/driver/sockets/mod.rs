@@ -8,8 +8,9 @@
 //!
 //! A stream that had bytes lately is *hot*. While only one is, a spinning reactor tries it
 //! directly, whatever the bit says, and asks the poller only now and then. While several are, it
-//! asks the poller in each turn: a receive that finds nothing takes the socket's lock and its cache
-//! lines from the processor that is delivering to it, and with many streams most would find nothing.
+//! asks the poller in each turn: a receive that finds nothing takes the socket's lock and its
+//! cache lines from the processor that is delivering to it, and with many streams most would find
+//! nothing.
 
 mod connections;
 mod streams;
