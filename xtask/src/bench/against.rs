@@ -71,7 +71,7 @@ pub(crate) fn run(
 fn compared(experiment: &Experiment) -> Vec<(usize, Metric)> {
     let judged = |label: &str| {
         let mut figures = experiment.figures.iter().map(|figure| figure.of);
-        let metrics = [Metric::Iops, Metric::MeanUs];
+        let metrics = [Metric::Iops, Metric::MeanUs, Metric::P50Us];
         figures.find(|(of, metric)| *of == label && metrics.contains(metric)).map(|(_, of)| of)
     };
     let steps = experiment.steps.iter().enumerate();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_compared_by_rate_or_mean_latency() {
+    fn loads_are_compared_by_rate_or_latency() {
         let rows = rows::all();
         let of = |name: &str| {
             let row = rows.iter().find(|row| row.name == name).expect("a row");
@@ -148,6 +148,7 @@ mod tests {
         assert!(deep.iter().all(|(_, metric)| *metric == Metric::Iops));
         let shallow: Vec<_> = of("randread-4k-1-polling");
         assert!(shallow.len() == 2 && shallow.iter().all(|(_, of)| *of == Metric::MeanUs));
+        assert_eq!(of("independent-16-read-4k"), [("flow control on", Metric::P50Us)]);
         assert!(of("start-up").is_empty() && of("idle").is_empty());
     }
 }

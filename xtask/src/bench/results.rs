@@ -132,7 +132,7 @@ impl Results {
         let ratios = of(0).zip(of(1)).filter_map(|(this, other)| {
             let (this, other) = (this.filter(|it| *it > 0.0)?, other.filter(|it| *it > 0.0)?);
             // Above 1 this one is faster.
-            Some(if metric == Metric::MeanUs { other / this } else { this / other })
+            Some(if metric == Metric::Iops { this / other } else { other / this })
         });
         let interval = Interval::of(ratios.collect());
         let holds = interval.map(Interval::holds);

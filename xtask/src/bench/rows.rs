@@ -30,6 +30,8 @@ const SLEEP: &[&str] = &["--polling", "sleep"];
 /// As many queues as the largest crowd needs.
 pub(crate) const MANY_QUEUES: &[&str] = &["--io-queues", "1024"];
 
+const MANY_QUEUES_SPIN: &[&str] = &["--io-queues", "1024", "--polling", "spin"];
+
 /// All rows, those that share a target beside each other.
 pub(crate) fn all() -> Vec<Experiment> {
     let mut rows = throughput();
@@ -37,6 +39,7 @@ pub(crate) fn all() -> Vec<Experiment> {
     rows.push(thousand());
     rows.extend(digests());
     rows.extend(crowds());
+    rows.extend(independent());
     rows.push(fairness());
     rows.push(reactors());
     rows.extend(standing());
@@ -76,6 +79,7 @@ fn throughput() -> Vec<Experiment> {
     ];
     let writes = [
         ("randwrite-4k-128-memory", "4 KiB random writes, depth 128, memory", 4096, 128, 0.55),
+        ("randwrite-4k-32-memory", "4 KiB random writes, depth 32, memory", 4096, 32, 0.55),
         ("write-128k-32-memory", "128 KiB writes, depth 32, memory", 131_072, 32, 0.75),
     ];
     let mut rows = Vec::new();
@@ -215,6 +219,59 @@ fn crowds() -> Vec<Experiment> {
         let steps = beside_raw(&load, crowd, true);
         let figures = [ON, OFF].map(|label| per_raw(label, label, Metric::Iops, Bar::AtLeast(0.5)));
         experiment(name, about, vec![target(MEMORY, MANY_QUEUES)], steps, figures.into())
+    };
+    rows.map(row).into()
+}
+
+/// Many connections whose requests have times of their own (a Poisson process for each). A closed
+/// loop of many connections falls into step: both ends handle all that came meanwhile, and so each
+/// sends in bursts, which hides what a single request on one of many connections costs.
+fn independent() -> Vec<Experiment> {
+    const IOPS_250: &[&str] =
+        &["--polling", "spin", "--rate-process", "poisson", "--rate-iops", "250"];
+    const IOPS_1000: &[&str] =
+        &["--polling", "spin", "--rate-process", "poisson", "--rate-iops", "1000"];
+    let rows = [
+        (
+            "independent-16-read-4k",
+            "16 connections of depth 1, 1000 independent 4 KiB reads a second on each",
+            Load { copies: 16, arguments: IOPS_1000, ..load("randread", 4096) },
+        ),
+        (
+            "independent-16-write-4k",
+            "16 connections of depth 1, 1000 independent 4 KiB writes a second on each",
+            Load { copies: 16, arguments: IOPS_1000, ..load("randwrite", 4096) },
+        ),
+        (
+            "independent-64-read-4k",
+            "64 connections of depth 1, 250 independent 4 KiB reads a second on each",
+            Load { copies: 64, arguments: IOPS_250, ..load("randread", 4096) },
+        ),
+        (
+            "independent-64-write-4k",
+            "64 connections of depth 1, 250 independent 4 KiB writes a second on each",
+            Load { copies: 64, arguments: IOPS_250, ..load("randwrite", 4096) },
+        ),
+        (
+            "independent-16-read-128k",
+            "16 connections of depth 4, 250 independent 128 KiB reads a second on each",
+            Load { copies: 16, depth: 4, arguments: IOPS_250, ..load("randread", 131_072) },
+        ),
+    ];
+    let row = |(name, about, load): (_, _, Load)| {
+        let alone = Load { depth: 1, ..load.clone() };
+        let load = Load { flow_control: true, ..load };
+        let steps = vec![raw(&alone, None, true), Step { label: ON, action: Action::Load(load) }];
+        let figures = vec![
+            per_raw(
+                "median latency, beside one raw message at a time",
+                ON,
+                Metric::P50Us,
+                Bar::None,
+            ),
+            per_raw("p99, beside one raw message at a time", ON, Metric::P99Us, Bar::None),
+        ];
+        experiment(name, about, vec![target(MEMORY, MANY_QUEUES_SPIN)], steps, figures)
     };
     rows.map(row).into()
 }
