@@ -24,7 +24,6 @@ pub struct BlockFactory {
     path: PathBuf,
     file: Arc<File>,
     direct: bool,
-    read_only: bool,
     shared: Arc<Shared>,
     _claim: Claim,
 }
@@ -67,7 +66,7 @@ impl BlockFactory {
         let geometry = attributes.geometry(bytes, block_bytes, read_only, direct);
         let path = path.canonicalize().map_err(system("resolve"))?;
         let shared = Shared::new(geometry);
-        Ok(Self { path, file, direct, read_only, shared, _claim: claim })
+        Ok(Self { path, file, direct, shared, _claim: claim })
     }
 }
 
@@ -98,7 +97,11 @@ impl DeviceFactory for BlockFactory {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.read_only { Ok(()) } else { self.file.sync_all() }
+        self.shared.sync(&self.file)
+    }
+
+    fn has_lost_writes(&self) -> bool {
+        self.shared.lost_writes.any()
     }
 }
 

@@ -71,6 +71,10 @@ impl DeviceFactory for DelayFactory {
         self.inner.sync()
     }
 
+    fn has_lost_writes(&self) -> bool {
+        self.inner.has_lost_writes()
+    }
+
     fn layers(&self) -> u8 {
         self.inner.layers() + 1
     }

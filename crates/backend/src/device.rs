@@ -1,7 +1,13 @@
 //! The seam: a device on one reactor, and the factory that opens it on each.
 
-use crate::{Completion, Geometry, Request};
-use core::fmt;
+use crate::{Completion, Failure, Geometry, Request};
+use core::{
+    fmt,
+    sync::atomic::{
+        AtomicBool,
+        Ordering::{Acquire, Release},
+    },
+};
 use std::{io, path::PathBuf};
 use weft_reactor::{Owner, Reactor};
 
@@ -21,6 +27,10 @@ pub const DEVICE_TAGS: u32 = 1 << 27;
 ///
 /// Every request gets exactly one [`Completion`], in no particular order; requests that overlap
 /// each other while both are in flight are executed in no particular order either.
+///
+/// A flush or durable write that failed stays failed: the operating system tells of lost writes
+/// once, and then believes that whoever has the file open knows. So all later ones fail on every
+/// handle, until the device is opened by another factory; reads and other writes go on.
 pub trait BlockDevice: fmt::Debug {
     /// What the device is like. Follows a resize with the next `submit` or `flush`.
     fn geometry(&self) -> &Geometry;
@@ -79,6 +89,11 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Whether a flush or durable write has failed: since then they all do.
+    fn has_lost_writes(&self) -> bool {
+        false
+    }
+
     /// How many wrappers are around the innermost device.
     ///
     /// A device and its wrappers share an owner, so they share the tags of its tokens: the
@@ -86,6 +101,28 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// those from n times that number on.
     fn layers(&self) -> u8 {
         0
+    }
+}
+
+/// Whether writes that a device took were lost before they were durable; all its handles share it.
+#[derive(Debug, Default)]
+pub(crate) struct LostWrites(AtomicBool);
+
+impl LostWrites {
+    pub(crate) fn any(&self) -> bool {
+        self.0.load(Acquire)
+    }
+
+    /// What a flush or durable write comes to that the device has ended with `result`.
+    pub(crate) fn settle(&self, result: Result<(), Failure>) -> Result<(), Failure> {
+        match result {
+            Ok(()) if self.any() => Err(Failure::MediaWrite),
+            Err(Failure::MediaWrite | Failure::NoSpace | Failure::Device(_)) => {
+                self.0.store(true, Release);
+                result
+            }
+            _ => result,
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 
 use crate::{
     BlockDevice, Completion, DEVICE_TAGS, Direction, Failure, Geometry, Operation, Request,
+    device::LostWrites,
     exclusion::{self, Drained, Entered, Excluded, Exclusion, Stripes},
 };
 use core::{
@@ -23,7 +24,8 @@ use core::{
     },
     time::Duration,
 };
-use std::{collections::VecDeque, sync::Arc};
+use rustix::io::Errno;
+use std::{collections::VecDeque, fs::File, io, sync::Arc};
 use weft_reactor::{Buffer, FileId, Operation as FileOperation, Outcome, Owner, Reactor, Token};
 
 /// The largest piece in which a file is compared or verified.
@@ -40,6 +42,7 @@ pub(crate) struct Shared {
     base: Geometry,
     blocks: AtomicU64,
     exclusion: Arc<Exclusion>,
+    pub(crate) lost_writes: LostWrites,
 }
 
 impl Shared {
@@ -48,6 +51,7 @@ impl Shared {
             base,
             blocks: AtomicU64::new(base.blocks),
             exclusion: Arc::new(Exclusion::new(base.block_bytes)),
+            lost_writes: LostWrites::default(),
         })
     }
 
@@ -59,6 +63,15 @@ impl Shared {
     /// Publishes a new size.
     pub(crate) fn set_bytes(&self, bytes: u64) {
         self.blocks.store(bytes / u64::from(self.base.block_bytes), Release);
+    }
+
+    /// Makes all completed writes durable, blocking.
+    pub(crate) fn sync(&self, file: &File) -> io::Result<()> {
+        if self.base.capabilities.read_only {
+            return Ok(());
+        }
+        file.sync_all()?;
+        if self.lost_writes.any() { Err(Errno::IO.into()) } else { Ok(()) }
     }
 
     /// Opens the file on a reactor that knows it as `file`; `None` if too many have it open.
@@ -290,6 +303,8 @@ impl FileDevice {
     fn end(&mut self, index: u32, result: Result<(), Failure>) {
         let Some(job) = self.jobs.get_mut(index as usize).and_then(Option::take) else { return };
         self.free.push(index);
+        let result =
+            if job.plan.is_durable() { self.shared.lost_writes.settle(result) } else { result };
         self.leave(job.access);
         self.done.push_back(Completion { tag: job.tag, result, buffer: job.buffer });
         // A scratch buffer or stripes may have become free.
@@ -353,7 +368,7 @@ impl FileDevice {
                 Next::Busy
             }
             // It has lost its buffer on the way, which the reactor promises not to let happen.
-            None => Next::End(Err(Failure::Device(rustix::io::Errno::INVAL.raw_os_error()))),
+            None => Next::End(Err(Failure::Device(Errno::INVAL.raw_os_error()))),
         }
     }
 
@@ -379,6 +394,18 @@ impl Drop for FileDevice {
         let busy = self.jobs.len() - self.free.len();
         if busy != 0 && !std::thread::panicking() {
             log::warn!("a file was dropped with {busy} requests in flight; close it first");
+        }
+    }
+}
+
+impl Plan {
+    fn is_durable(&self) -> bool {
+        match self {
+            Self::Flush => true,
+            Self::Write { durable, .. }
+            | Self::Zeroes { durable, .. }
+            | Self::CompareAndWrite { durable, .. } => *durable,
+            _ => false,
         }
     }
 }

@@ -1,11 +1,12 @@
 //! A wrapper that makes requests fail, or never end, by rules.
 //!
 //! Rules count and draw for the namespace as a whole, not for each reactor, so that "the third
-//! write" is one write. What a rule hits never reaches the device inside.
+//! write" is one write. What a rule hits never reaches the device inside. As with any device, a
+//! flush or durable write that fails stays failed.
 
 use crate::{
     BlockDevice, Completion, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind,
-    Request, ResizeError, spec::LAYERS_MAX,
+    Request, ResizeError, device::LostWrites, spec::LAYERS_MAX,
 };
 use core::{
     fmt,
@@ -129,6 +130,7 @@ impl fmt::Display for FaultRule {
 pub struct FaultFactory {
     inner: Arc<dyn DeviceFactory>,
     rules: Arc<[ActiveRule]>,
+    lost_writes: Arc<LostWrites>,
 }
 
 impl FaultFactory {
@@ -138,7 +140,7 @@ impl FaultFactory {
             return Err(OpenError::Invalid(format!("more than {LAYERS_MAX} wrappers")));
         }
         let rules = rules.into_iter().map(ActiveRule::new).collect();
-        Ok(Self { inner, rules })
+        Ok(Self { inner, rules, lost_writes: Arc::default() })
     }
 
     /// How often the rules hit so far, in their order.
@@ -152,6 +154,7 @@ impl DeviceFactory for FaultFactory {
         Ok(Box::new(FaultDevice {
             inner: self.inner.open(reactor, owner)?,
             rules: Arc::clone(&self.rules),
+            lost_writes: Arc::clone(&self.lost_writes),
             dropped: Vec::new(),
             done: VecDeque::new(),
             closed: false,
@@ -181,10 +184,15 @@ impl DeviceFactory for FaultFactory {
     /// A flush like any other, but that a dropped one would never come back.
     fn sync(&self) -> io::Result<()> {
         match self.rules.iter().find_map(|rule| rule.hit(&Operation::Flush)) {
+            None if self.lost_writes.any() => Err(rustix::io::Errno::IO.into()),
             None => self.inner.sync(),
             Some(Effect::Fail(failure)) => Err(io::Error::other(failure.to_string())),
             Some(Effect::Drop) => Err(io::ErrorKind::TimedOut.into()),
         }
+    }
+
+    fn has_lost_writes(&self) -> bool {
+        self.lost_writes.any() || self.inner.has_lost_writes()
     }
 
     fn layers(&self) -> u8 {
@@ -246,6 +254,7 @@ fn draw(seed: u64, number: u64) -> u64 {
 struct FaultDevice {
     inner: Box<dyn BlockDevice>,
     rules: Arc<[ActiveRule]>,
+    lost_writes: Arc<LostWrites>,
     /// Requests that do not end.
     dropped: Vec<Request>,
     done: VecDeque<Completion>,
@@ -262,8 +271,16 @@ impl BlockDevice for FaultDevice {
             return self.done.push_back(request.refuse(Failure::Gone));
         }
         match self.rules.iter().find_map(|rule| rule.hit(&request.operation)) {
+            None if self.lost_writes.any() && request.operation.is_durable() => {
+                self.done.push_back(request.refuse(Failure::MediaWrite));
+            }
             None => self.inner.submit(reactor, request),
-            Some(Effect::Fail(failure)) => self.done.push_back(request.refuse(failure)),
+            Some(Effect::Fail(failure)) => {
+                if request.operation.is_durable() {
+                    let _ = self.lost_writes.settle(Err(failure));
+                }
+                self.done.push_back(request.refuse(failure));
+            }
             Some(Effect::Drop) => self.dropped.push(request),
         }
     }

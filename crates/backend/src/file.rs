@@ -150,7 +150,11 @@ impl DeviceFactory for FileFactory {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.read_only { Ok(()) } else { self.file.sync_all() }
+        self.shared.sync(&self.file)
+    }
+
+    fn has_lost_writes(&self) -> bool {
+        self.shared.lost_writes.any()
     }
 }
 
@@ -193,6 +197,10 @@ impl DeviceFactory for SimulatedFileFactory {
 
     fn identity(&self) -> String {
         format!("{:?}", self.file)
+    }
+
+    fn has_lost_writes(&self) -> bool {
+        self.shared.lost_writes.any()
     }
 
     fn resize(&self, _: u64) -> Result<(), ResizeError> {

@@ -199,6 +199,17 @@ impl Operation {
         }
     }
 
+    /// Whether it completes only when something survives a loss of power.
+    pub fn is_durable(&self) -> bool {
+        match self {
+            Self::Flush => true,
+            Self::Write { durable, .. }
+            | Self::WriteZeroes { durable, .. }
+            | Self::CompareAndWrite { durable, .. } => *durable,
+            _ => false,
+        }
+    }
+
     /// The blocks it names: one range of most, none of a flush, several of a discard.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         let none: &[(u64, u32)] = &[];

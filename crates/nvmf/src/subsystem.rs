@@ -176,6 +176,8 @@ pub struct NamespaceView {
     pub hints: NamespaceHints,
     /// Whether a host, or the configuration, forbade writing for now.
     pub write_protected: bool,
+    /// Whether its device has failed to make writes durable: Flush and writes with FUA fail.
+    pub lost_writes: bool,
     /// Index of its device in the target's table, the same on every reactor.
     pub device: u32,
 }
@@ -224,7 +226,7 @@ impl NamespaceView {
     /// Whether a host that knew `old` must look again.
     #[must_use]
     pub fn differs_for_hosts(&self, old: &Self) -> bool {
-        Self { device: 0, ..*self } != Self { device: 0, ..*old }
+        Self { device: old.device, lost_writes: old.lost_writes, ..*self } != *old
     }
 }
 
@@ -398,6 +400,7 @@ pub(crate) mod test_support {
                 deallocate_blocks: 8,
             },
             write_protected: false,
+            lost_writes: false,
             device: nsid + 100,
         }
     }

@@ -445,6 +445,7 @@ fn namespace_view(entry: &Entry) -> NamespaceView {
             deallocate_blocks: discard_granularity_blocks,
         },
         write_protected: false,
+        lost_writes: entry.factory.has_lost_writes(),
         device: entry.index,
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Round {
 /// Who waits for a round to be over.
 #[derive(Debug)]
 pub(crate) enum Waiter {
+    /// Nobody.
+    Nobody,
     /// A thread.
     Thread(Sender<()>),
     /// A Connect, which may be answered once every group has looked for what the host has left.
@@ -37,6 +39,7 @@ impl Round {
             return;
         }
         match &self.waiter {
+            Waiter::Nobody => {}
             // Nobody waits any longer: then nobody needs to know.
             Waiter::Thread(done) => drop(done.send(())),
             Waiter::Connect { post, connection, survey } => {

@@ -68,6 +68,29 @@ impl Snapshot {
         }
     }
 
+    /// Whether a device has lost writes since this was made.
+    pub(crate) fn misses_lost_writes(&self) -> bool {
+        let mut all = self.subsystems.values().flat_map(|view| view.namespaces.values());
+        all.any(|namespace| !namespace.lost_writes && self.has_lost_writes(namespace.device))
+    }
+
+    /// The same, with the namespaces marked whose devices have lost writes.
+    pub(crate) fn with_lost_writes(&self) -> Self {
+        let mut next = self.clone();
+        next.version += 1;
+        for view in next.subsystems.values_mut() {
+            for namespace in Arc::make_mut(view).namespaces.values_mut() {
+                namespace.lost_writes = self.has_lost_writes(namespace.device);
+            }
+        }
+        next
+    }
+
+    fn has_lost_writes(&self, device: u32) -> bool {
+        let device = self.devices.get(device as usize).and_then(Option::as_ref);
+        device.is_some_and(|device| device.has_lost_writes())
+    }
+
     /// The same, but for one namespace that may or may not be written.
     pub(crate) fn with_write_protect(&self, subsystem: &Nqn, nsid: u32, protect: bool) -> Self {
         let mut next = self.clone();

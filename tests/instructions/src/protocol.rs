@@ -284,6 +284,7 @@ fn view() -> Arc<SubsystemView> {
         capabilities: NamespaceCapabilities::default(),
         hints: NamespaceHints::default(),
         write_protected: false,
+        lost_writes: false,
         device: 1,
     };
     Arc::new(SubsystemView {

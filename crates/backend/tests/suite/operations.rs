@@ -1,7 +1,12 @@
 //! Each operation, on every device and driver.
 
 use crate::rig::{BYTES, Rig, on_every_device};
-use weft_backend::{Failure, Operation, Request};
+use std::sync::Arc;
+use weft_backend::{Failure, Operation, Request, file::SimulatedFileFactory};
+use weft_reactor::{
+    Reactor,
+    simulation::{NetworkConditions, StorageConditions, World},
+};
 
 #[test]
 fn what_was_written_is_read() {
@@ -345,4 +350,60 @@ fn allocated(rig: &Rig) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
     let metadata = rig.path()?.metadata().ok()?;
     Some(metadata.blocks() * 512)
+}
+
+/// Two handles of a file in a world whose storage fails while `failing` is done on the first.
+fn after_a_failure(failing: impl Fn(&Rig) -> Operation) -> [Rig; 2] {
+    let world = World::new(1, NetworkConditions::default());
+    let file = world.add_file(BYTES);
+    let factory = Arc::new(SimulatedFileFactory::new(file, BYTES, 4096).unwrap());
+    let [mut one, mut two] = ["one", "two"].map(|name| {
+        let reactor = Reactor::simulated(&world);
+        Rig::new(name.to_owned(), reactor, Some(world.clone()), factory.clone())
+    });
+    two.ok(Operation::Flush);
+    one.write(0, &one.pattern(1, 1));
+    world.set_storage(StorageConditions { error_probability: 1.0, ..StorageConditions::default() });
+    let operation = failing(&one);
+    assert_eq!(one.result(operation), Err(Failure::MediaWrite));
+    world.set_storage(StorageConditions::default());
+    [one, two]
+}
+
+#[test]
+fn a_flush_or_durable_write_that_failed_stays_failed_on_every_handle() {
+    let durable_write = |rig: &Rig| {
+        let from = rig.buffer(&rig.pattern(2, 1));
+        Operation::Write { block: 0, blocks: 1, from, durable: true }
+    };
+    let zeroes = |durable| {
+        move |_: &Rig| Operation::WriteZeroes { block: 1, blocks: 1, deallocate: false, durable }
+    };
+    let failing: [&dyn Fn(&Rig) -> Operation; 3] =
+        [&|_| Operation::Flush, &durable_write, &zeroes(true)];
+    for fails in failing {
+        let mut rigs = after_a_failure(fails);
+        assert!(rigs[0].factory.has_lost_writes());
+        for rig in &mut rigs {
+            for durable in failing {
+                let operation = durable(rig);
+                assert_eq!(rig.result(operation), Err(Failure::MediaWrite), "{}", rig.name);
+            }
+            let bytes = rig.pattern(3, 1);
+            rig.write(8, &bytes);
+            assert_eq!(rig.read(8, 1), bytes, "reads and other writes go on");
+            rig.ok(zeroes(false)(rig));
+        }
+        rigs.iter_mut().for_each(Rig::finish);
+    }
+    let others: [&dyn Fn(&Rig) -> Operation; 2] =
+        [&|rig| rig.write_of(0, &rig.pattern(2, 1)), &zeroes(false)];
+    for fails in others {
+        let mut rigs = after_a_failure(fails);
+        assert!(!rigs[0].factory.has_lost_writes(), "who wrote it was told");
+        for rig in &mut rigs {
+            rig.ok(Operation::Flush);
+            rig.finish();
+        }
+    }
 }

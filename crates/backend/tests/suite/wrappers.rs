@@ -118,7 +118,7 @@ fn faults_come_by_rule() {
     assert_eq!(rig.read(0, 1), one, "what fails has not been done");
     rig.write(0, &two);
     assert_eq!(rig.result(Operation::Flush), Err(Failure::Device(4)));
-    rig.ok(Operation::Flush);
+    assert_eq!(rig.result(Operation::Flush), Err(Failure::MediaWrite), "it stays failed");
     rig.read(90, 10);
     let hit = rig.read_of(90, 11);
     assert_eq!(rig.result(hit), Err(Failure::MediaRead));

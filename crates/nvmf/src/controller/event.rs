@@ -160,6 +160,12 @@ impl Controller {
             }
             return;
         }
+        let lost = |view: &SubsystemView, nsid| {
+            view.namespaces.get(nsid).is_some_and(|namespace| namespace.lost_writes)
+        };
+        if self.view.namespaces.keys().any(|nsid| lost(&self.view, nsid) && !lost(old, nsid)) {
+            self.alarm();
+        }
         let changed = changed_namespaces(old, &self.view);
         if changed.is_empty() {
             return;

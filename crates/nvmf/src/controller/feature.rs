@@ -91,17 +91,22 @@ impl Features {
                 self.events.discovery_log_change()
             }
             (EventType::HEALTH, _) => {
-                CriticalWarning(self.events.critical_warnings()).temperature()
+                let warnings = CriticalWarning(self.events.critical_warnings());
+                match HealthInformation(event.information()) {
+                    HealthInformation::SUBSYSTEM_RELIABILITY => warnings.degraded_reliability(),
+                    _ => warnings.temperature(),
+                }
             }
             _ => false,
         }
     }
 
     /// Critical Warning of the health log page.
-    pub(super) fn critical_warning(&self) -> CriticalWarning {
+    pub(super) fn critical_warning(&self, view: &SubsystemView) -> CriticalWarning {
         let alarming = COMPOSITE_TEMPERATURE_K >= self.over_temperature_k
             || COMPOSITE_TEMPERATURE_K <= self.under_temperature_k;
-        CriticalWarning(0).with_temperature(alarming)
+        let degraded = view.namespaces.values().any(|namespace| namespace.lost_writes);
+        CriticalWarning(0).with_temperature(alarming).with_degraded_reliability(degraded)
     }
 
     /// The value of a feature that has no data and is kept here. `value` is Command Dword 11.
@@ -351,16 +356,18 @@ impl Controller {
         Ok(())
     }
 
-    /// Raises the event of the temperature, if there is reason to.
-    fn alarm(&mut self) {
-        if self.features.critical_warning().temperature() {
-            self.raise(Event::new(
-                EventType::HEALTH,
-                HealthInformation::TEMPERATURE_THRESHOLD.0,
-                LogPageId::HEALTH,
-            ));
-            self.deliver_events();
+    /// Raises the events of the critical warnings that there are.
+    pub(super) fn alarm(&mut self) {
+        let warning = self.features.critical_warning(&self.view);
+        for (given, information) in [
+            (warning.temperature(), HealthInformation::TEMPERATURE_THRESHOLD),
+            (warning.degraded_reliability(), HealthInformation::SUBSYSTEM_RELIABILITY),
+        ] {
+            if given {
+                self.raise(Event::new(EventType::HEALTH, information.0, LogPageId::HEALTH));
+            }
         }
+        self.deliver_events();
     }
 
     fn set_events(

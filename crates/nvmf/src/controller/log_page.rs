@@ -145,7 +145,7 @@ impl Controller {
         let count = |value: u64| U128::new(value.into());
         let up = now.saturating_sub(self.started);
         let health = Health {
-            critical_warning: self.features.critical_warning(),
+            critical_warning: self.features.critical_warning(&self.view),
             composite_temperature_k: U16::new(COMPOSITE_TEMPERATURE_K),
             available_spare_percent: 100,
             data_units_read: data_units(totals.read_sectors),

@@ -258,6 +258,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         },
         hints: NamespaceHints { compare_and_write_blocks: 8, ..NamespaceHints::default() },
         write_protected: bit(nsid + 4),
+        lost_writes: false,
         device: nsid,
     };
     let nsids = [1, 2, 3].into_iter().filter(|nsid| !bit(*nsid - 1) || *nsid == 1);

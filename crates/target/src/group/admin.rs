@@ -1,7 +1,6 @@
 //! An admin queue: carries out what its controller wants.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::Failure;
@@ -17,7 +16,7 @@ use super::core::{CONTROLLERS, Core};
 use super::io;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
-use crate::round::{Round, Waiter};
+use crate::round::Waiter;
 
 /// An admin queue and its controller.
 #[derive(Debug)]
@@ -333,11 +332,7 @@ impl Admin {
             core.directory.update(|current| current.with_write_protect(&subsystem, nsid, protect));
         let Some(post) = core.posts.get(core.id).cloned() else { return };
         let waiter = Waiter::Feature { post, owner: self.id, command_id, status };
-        let round = Arc::new(Round::new(core.posts.len(), waiter));
-        for post in &core.posts {
-            let (snapshot, round) = (Arc::clone(&snapshot), Arc::clone(&round));
-            post.post(Message::Publish { snapshot, round });
-        }
+        core.publish(&snapshot, waiter);
     }
 
     fn handle_command(

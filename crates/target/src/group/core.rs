@@ -11,6 +11,7 @@ use super::admission::Admission;
 use super::devices::{self, Devices};
 use super::message::{ConnectionId, Message};
 use crate::directory::{Directory, HostKey};
+use crate::round::{Round, Waiter};
 use crate::snapshot::Snapshot;
 
 /// Completions for listeners and their timers.
@@ -54,6 +55,23 @@ impl Core {
     pub(crate) fn flush(&mut self, device: u32, of: ConnectionId, slot: Slot) -> bool {
         let tag = devices::tag(of.index, slot);
         self.devices.submit(device, tag, Operation::Flush, &mut self.reactor)
+    }
+
+    /// Has every group serve this snapshot, and tells who waits for that.
+    pub(crate) fn publish(&self, snapshot: &Arc<Snapshot>, waiter: Waiter) {
+        let round = Arc::new(Round::new(self.posts.len(), waiter));
+        for post in &self.posts {
+            let (snapshot, round) = (Arc::clone(snapshot), Arc::clone(&round));
+            post.post(Message::Publish { snapshot, round });
+        }
+    }
+
+    /// If a device has lost writes, every host gets to know.
+    pub(crate) fn tell_lost_writes(&mut self) {
+        if self.devices.take_lost_writes() && self.snapshot.misses_lost_writes() {
+            let snapshot = self.directory.update(Snapshot::with_lost_writes);
+            self.publish(&snapshot, Waiter::Nobody);
+        }
     }
 
     /// Sends a message to the group that holds a connection.

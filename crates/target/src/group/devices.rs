@@ -22,13 +22,14 @@ pub(crate) struct Devices {
     handles: Vec<Option<Handle>>,
     active: Vec<usize>,
     counters: Counters,
+    /// A request has failed on a device that has lost writes.
+    lost_writes: bool,
 }
 
 #[derive(Debug)]
 struct Handle {
     device: Box<dyn BlockDevice>,
-    /// What to call it where somebody is told of it.
-    name: String,
+    factory: Arc<dyn DeviceFactory>,
     /// Its failures are not told until then.
     silent_until: Duration,
     active: bool,
@@ -79,7 +80,7 @@ impl Devices {
                     Ok(device) => {
                         *handle = Some(Handle {
                             device,
-                            name: factory.identity(),
+                            factory: Arc::clone(factory),
                             silent_until: Duration::ZERO,
                             active: false,
                             removed: false,
@@ -133,6 +134,9 @@ impl Devices {
         for index in &self.active {
             let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };
             while let Some(completion) = handle.device.poll_completion() {
+                if completion.result.is_err() {
+                    self.lost_writes |= handle.factory.has_lost_writes();
+                }
                 match completion.result {
                     Err(failure) if completion.tag == PARTING => handle.mourn(failure),
                     Err(failure) => handle.complain(failure, now),
@@ -144,6 +148,11 @@ impl Devices {
             }
         }
         None
+    }
+
+    /// Whether a request has failed on a device that has lost writes, since this was asked last.
+    pub(crate) fn take_lost_writes(&mut self) -> bool {
+        std::mem::take(&mut self.lost_writes)
     }
 
     /// What was gathered goes to the devices. Ask for completions afterwards.
@@ -236,13 +245,21 @@ impl Handle {
         }
         if let Some(trouble) = trouble(failure) {
             self.silent_until = now.saturating_add(SILENCE);
-            log::warn!("{}: a request failed: {trouble}", self.name);
+            log::warn!("{}: a request failed: {trouble}", self.factory.identity());
+            if self.factory.has_lost_writes() {
+                log::error!(
+                    "{}: writes were lost before they were durable: Flush and FUA fail until the \
+                     namespace is removed and added again",
+                    self.factory.identity()
+                );
+            }
         }
     }
 
     /// The last flush of a device has failed. No host waits for it.
     fn mourn(&self, failure: Failure) {
-        log::error!("{}: what was written last may not be durable: {failure}", self.name);
+        let name = self.factory.identity();
+        log::error!("{name}: what was written last may not be durable: {failure}");
     }
 }
 

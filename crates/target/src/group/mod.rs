@@ -261,6 +261,7 @@ impl Group {
                 connection.reap(core);
             });
         }
+        self.core.tell_lost_writes();
         any
     }
 

@@ -12,7 +12,7 @@ use weft_transport::host::{HostData, HostOptions};
 
 use crate::support::peer::{Hello, Peer, read_write};
 use crate::support::raw::Raw;
-use crate::support::{address, config, drivers, on_each_transport, pattern, start};
+use crate::support::{address, config, drivers, on_each_transport, over_rdma, pattern, start};
 
 /// Blocks of these tests' devices, in bytes.
 const BLOCK: usize = 4096;
@@ -137,8 +137,10 @@ fn flush_reaches_the_device_and_so_does_every_namespaces() {
         second.path().display()
     );
     let sound = format!("file:{path},size=1MiB");
-    on_each_transport(&config(&[&sound, &broken, "memory:1MiB"]), |target| {
-        let (_admin, mut io) = io_queue(target, HostOptions::default());
+    let config = config(&[&sound, &broken, "memory:1MiB"]);
+    for config in [over_rdma(&config), config] {
+        let target = start(config);
+        let (_admin, mut io) = io_queue(&target, HostOptions::default());
         let mut flush = |nsid| {
             io.run(Command::new(NvmOpcode::FLUSH).with_namespace_id(nsid), HostData::None).status()
         };
@@ -147,7 +149,9 @@ fn flush_reaches_the_device_and_so_does_every_namespaces() {
         assert_eq!(flush(3), Status::SUCCESS, "memory has nothing to flush");
         assert_eq!(flush(u32::MAX), Status::WRITE_FAULT, "one of all failed");
         assert_eq!(flush(4), Status::INVALID_NAMESPACE.with_dnr());
-    });
+        let told = target.stop().expect_err("writes were lost").to_string();
+        assert!(told.contains("could not be synced"), "{told}");
+    }
 }
 
 #[test]

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use weft_nvme::event::Event;
-use weft_nvme::feature::{FeatureId, WriteProtection, WriteProtectionState};
+use weft_nvme::event::{Event, EventType, HealthInformation};
+use weft_nvme::feature::{
+    AsynchronousEventConfiguration, FeatureId, WriteProtection, WriteProtectionState,
+};
 use weft_nvme::log_page::LogPageId;
+use weft_nvme::nvm::ReadWrite;
 use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, NvmOpcode, Status};
 use weft_target::Target;
@@ -14,8 +17,8 @@ use weft_transport::host::{HostData, HostOptions};
 
 use crate::support::peer::{Hello, Peer};
 use crate::support::{
-    HOST, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, drivers, pattern, port,
-    start, subsystem,
+    HOST, LONG, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, drivers, pattern,
+    port, start, subsystem,
 };
 
 const BLOCK: usize = 4096;
@@ -274,7 +277,7 @@ fn write_protection_reaches_every_queue() {
 #[test]
 fn what_is_protected_is_flushed_first() {
     let device = "fault:operation=flush,nth=1,effect=media-write:memory:1MiB";
-    reconfigured(&[device], |target, _| {
+    reconfigured(&[device], |target, config| {
         let (mut admin, mut queues) = host(target);
         let bytes = pattern(BLOCK, 1);
         let mut set = |state| {
@@ -286,10 +289,71 @@ fn what_is_protected_is_flushed_first() {
         for io in &mut queues {
             io.write(1, 0, 1, &bytes).succeeded();
         }
-        assert!(set(WriteProtectionState::WRITE_PROTECT).is_success(), "the second flush is done");
-        let protected = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
-        assert_eq!(queues[1].write(1, 0, 1, &bytes).status(), protected);
+        let again = set(WriteProtectionState::WRITE_PROTECT);
+        assert_eq!(again.code(), StatusCode::WRITE_FAULT, "a flush that failed stays failed");
+        queues[1].write(1, 0, 1, &bytes).succeeded();
+        target.reload(with_devices(config, &["memory:4MiB"])).expect("it can be had");
     });
+}
+
+/// The operating system tells of lost writes once, so the target remembers it for every host.
+#[test]
+fn a_flush_that_failed_stays_failed_for_every_host() {
+    let sound = "memory:1MiB";
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().display();
+    let broken = format!("fault:operation=flush,nth=2,effect=media-write:file:{path},size=1MiB");
+    reconfigured(&[sound, &broken], |target, config| {
+        let (mut admin, mut queues) = host(target);
+        let (mut other, controller) =
+            Peer::admin_as(address(target), &Hello::admin().of_other_host());
+        let mut others = [1, 2].map(|queue_id| {
+            let hello = Hello::io(controller, queue_id).of_other_host();
+            Peer::io_as(address(target), &hello, HostOptions::default())
+        });
+        let flush = |io: &mut Peer, nsid| {
+            io.run(Command::new(NvmOpcode::FLUSH).with_namespace_id(nsid), HostData::None).status()
+        };
+        let warnings = AsynchronousEventConfiguration(0).with_critical_warnings(4);
+        other.set_feature(FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION, 0, warnings.0).succeeded();
+        let event = other.begin_event_request();
+        assert_eq!(flush(&mut queues[0], 2), Status::SUCCESS);
+        assert_eq!(flush(&mut queues[0], 2), Status::WRITE_FAULT);
+        let bytes = pattern(BLOCK, 1);
+        let durable = ReadWrite::new(0, 1).expect("a range").with_force_unit_access(true);
+        for io in queues.iter_mut().chain(&mut others) {
+            assert_eq!(flush(io, 2), Status::WRITE_FAULT);
+            assert_eq!(flush(io, u32::MAX), Status::WRITE_FAULT);
+            let write = io.run_with(durable.to_command(NvmOpcode::WRITE, 2), &bytes);
+            assert_eq!(write.status(), Status::WRITE_FAULT);
+            io.write(2, 1, 1, &bytes).succeeded();
+            assert!(io.read(2, 1, 1, BLOCK).bytes() == bytes, "reads and other writes go on");
+            assert_eq!(flush(io, 1), Status::SUCCESS, "another device");
+        }
+        let told = other.wait_for(event).succeeded().completion.dword0();
+        let (kind, information) = (EventType::HEALTH, HealthInformation::SUBSYSTEM_RELIABILITY);
+        assert_eq!(Event(told), Event::new(kind, information.0, LogPageId::HEALTH));
+        until_warning(&mut admin, 4);
+        until_warning(&mut other, 4);
+        let errors = other.log_page(LogPageId::ERROR_INFORMATION, 64);
+        assert_eq!(errors[24..28], 2u32.to_le_bytes(), "the namespace of the last error");
+
+        target.reload(with_devices(config, &[sound])).expect("it can be had");
+        until_warning(&mut other, 0);
+        target.reload(with_devices(config, &[sound, &broken])).expect("it can be had");
+        assert_eq!(flush(&mut others[1], 2), Status::SUCCESS, "it was added again");
+        until_warning(&mut admin, 0);
+        target.reload(with_devices(config, &[sound])).expect("it can be had");
+    });
+}
+
+/// Waits until SMART's Critical Warning is this.
+#[track_caller]
+fn until_warning(admin: &mut Peer, warning: u8) {
+    let until = admin.reactor.now() + LONG;
+    while admin.log_page(LogPageId::HEALTH, 512)[0] != warning {
+        assert!(admin.reactor.now() < until, "no Critical Warning of {warning}");
+    }
 }
 
 #[test]

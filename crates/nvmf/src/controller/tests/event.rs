@@ -142,6 +142,39 @@ fn requests_are_given_up_by_a_fabrics_command_with_the_identifier_of_one() {
 }
 
 #[test]
+fn lost_writes_are_told_until_their_namespace_is_gone() {
+    let mut controller = enabled();
+    let sound = Arc::clone(&controller.view);
+    let nsids: Vec<u32> = sound.namespaces.keys().copied().collect();
+    let lost = |nsid| {
+        let mut view = SubsystemView::clone(&sound);
+        view.namespaces.get_mut(&nsid).expect("a namespace").lost_writes = true;
+        Arc::new(view)
+    };
+    let warning = |controller: &mut Controller, retain| {
+        let get = GetLogPage { retain_event: retain, ..GetLogPage::new(LogPageId::HEALTH, 0, 512) };
+        data(controller, get.to_command(), 512)[0]
+    };
+    event_request(&mut controller, 1);
+    event_request(&mut controller, 2);
+    event_request(&mut controller, 3);
+    controller.replace_view(lost(nsids[0]));
+    assert_eq!(late(&mut controller), [], "the host has not enabled the warning");
+    assert_eq!(warning(&mut controller, true), 0x04);
+    let warnings = AsynchronousEventConfiguration(0).with_critical_warnings(4);
+    let feature = FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION;
+    result(&mut controller, &SetFeatures::new(feature, warnings.0).to_command());
+    assert_eq!(late(&mut controller), [(1, Status::SUCCESS, 0x0002_0001)]);
+    warning(&mut controller, false);
+    controller.replace_view(lost(nsids[0]));
+    assert_eq!(late(&mut controller), [], "nothing new");
+    controller.replace_view(lost(nsids[1]));
+    assert_eq!(late(&mut controller), [(2, Status::SUCCESS, 0x0002_0001)], "another namespace");
+    controller.replace_view(sound);
+    assert_eq!(warning(&mut controller, false), 0);
+}
+
+#[test]
 fn a_temperature_beyond_its_threshold_is_told() {
     let mut controller = enabled();
     event_request(&mut controller, 1);
