@@ -12,7 +12,7 @@ use weft_transport::target::{CapsuleData, Event, TargetConnection};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use super::connection::{end_reason, timer};
-use super::core::{CONTROLLERS, Core};
+use super::core::{CONTROLLERS, Context, Core};
 use super::io;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
@@ -80,11 +80,11 @@ impl Admin {
         match event {
             Event::Command { slot, data } => {
                 if let Some(command) = transport.command(slot).copied() {
-                    self.handle_command(slot, command, data, transport, core);
+                    self.handle_command(slot, command, data, &mut Context { transport, core });
                 }
             }
             Event::Data { slot, buffer, result } => {
-                self.handle_data(slot, &buffer, result, transport, core);
+                self.handle_data(slot, &buffer, result, &mut Context { transport, core });
             }
             Event::Closed { .. } => {}
         }
@@ -340,20 +340,19 @@ impl Admin {
         slot: Slot,
         command: Command,
         data: CapsuleData,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        context: &mut Context<'_>,
     ) {
         let rejected = match data {
             CapsuleData::Inline(buffer) => {
-                return self.execute(slot, command, &buffer, true, transport, core);
+                return self.execute(slot, command, Some(&buffer), context);
             }
             CapsuleData::None => {
-                return self.execute(slot, command, &[], false, transport, core);
+                return self.execute(slot, command, None, context);
             }
             CapsuleData::Corrupt => Status::TRANSIENT_TRANSPORT_ERROR,
             CapsuleData::Invalid(status) => status,
         };
-        transport.complete(slot, self.controller.reject(&command, rejected));
+        context.transport.complete(slot, self.controller.reject(&command, rejected));
     }
 
     fn handle_data(
@@ -361,15 +360,14 @@ impl Admin {
         slot: Slot,
         data: &[u8],
         result: Result<(), DataDigestError>,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        context: &mut Context<'_>,
     ) {
-        let Some(command) = transport.command(slot).copied() else { return };
+        let Some(command) = context.transport.command(slot).copied() else { return };
         match result {
-            Ok(()) => self.execute(slot, command, data, true, transport, core),
+            Ok(()) => self.execute(slot, command, Some(data), context),
             Err(DataDigestError) => {
                 let status = Status::TRANSIENT_TRANSPORT_ERROR;
-                transport.complete(slot, self.controller.reject(&command, status));
+                context.transport.complete(slot, self.controller.reject(&command, status));
             }
         }
     }
@@ -378,13 +376,12 @@ impl Admin {
         &mut self,
         slot: Slot,
         command: Command,
-        data: &[u8],
-        fetched: bool,
-        transport: &mut TargetConnection,
-        core: &mut Core,
+        data: Option<&[u8]>,
+        context: &mut Context<'_>,
     ) {
+        let Context { transport, core } = context;
         let now = core.reactor.turn_time();
-        match self.controller.handle_command(&command, data, now) {
+        match self.controller.handle_command(&command, data.unwrap_or_default(), now) {
             AdminReply::Complete(completion) => transport.complete(slot, completion),
             AdminReply::Pending => {
                 self.pending.insert(command.command_id.get(), slot);
@@ -401,7 +398,7 @@ impl Admin {
             AdminReply::NeedData(bytes) => {
                 let wanted = match transport.transfer(&command) {
                     // What came in the capsule was not what the command needs.
-                    Ok(_) if fetched => Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
+                    Ok(_) if data.is_some() => Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
                     Ok(transfer) if transfer.bytes < bytes => {
                         Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
                     }
