@@ -146,6 +146,15 @@ impl DeviceSpec {
         Ok(Self::Null { bytes, block_bytes })
     }
 
+    /// The same device, past the page cache or through it; others than files have none.
+    #[must_use]
+    pub fn with_direct(mut self, past_the_cache: bool) -> Self {
+        if let Self::File { direct, .. } = &mut self {
+            *direct = Some(past_the_cache);
+        }
+        self
+    }
+
     /// Reads `PATH[,size=SIZE][,block=BYTES][,direct=on|off][,read-only][,shared]`.
     pub fn file(text: &str) -> Result<Self, ParseSpecError> {
         let (path, options) = checked_path(text)?;

@@ -3,8 +3,12 @@
 use std::{
     fs::File,
     io::Write,
+    ops::Range,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -12,9 +16,10 @@ use clap::{Args, ValueEnum};
 use weft_backend::DeviceFactory;
 use weft_host::{Controller, TransportId};
 use weft_lab::{
-    Job, Pattern, Polling, Rate, RunResult,
+    Job, Part, Pattern, Rate, RunResult,
+    jobfile::{self, Section},
     pacer::Process,
-    report::{fio, human},
+    report::{Entry, fio, human},
 };
 use weft_reactor::DriverKind;
 
@@ -26,12 +31,14 @@ use crate::{
     place::{self, Place},
     signals,
     within::TargetWithin,
+    words::Words,
 };
 
 /// Options of `weft bench`. Names and meanings are fio's where fio has them.
 ///
 /// What is driven comes first: an address (nvme-tcp://HOST:4420/NQN?nsid=1), a path, or a device
-/// such as memory:1GiB, null:1TiB or file:PATH,direct=off.
+/// such as memory:1GiB, null:1TiB or file:PATH,direct=off. A job file (job.fio) is run as fio runs
+/// it; it drives what it names, or what is given beside it.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -39,7 +46,10 @@ pub(crate) struct Options {
     #[command(flatten)]
     namespace: NamespaceChoice,
     #[command(flatten)]
-    load: Load,
+    words: Words,
+    /// Of a job file, only this section; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    section: Vec<String>,
     /// A second job on the same threads: what it has other than the first, out of iodepth, rw, bs,
     /// numjobs and rate-iops, like iodepth=256,bs=128k. A rate is not taken over.
     #[arg(long, value_name = "JOB", value_parser = beside)]
@@ -61,100 +71,6 @@ pub(crate) struct Options {
     /// No live line.
     #[arg(long)]
     quiet: bool,
-}
-
-/// What a job is made of.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Load")]
-pub(crate) struct Load {
-    /// Name of the job in reports.
-    #[arg(long, default_value = "weft")]
-    name: String,
-    /// read, write, randread, randwrite, rw or randrw.
-    #[arg(long, visible_alias = "readwrite", default_value = "randread", value_parser = pattern)]
-    rw: Pattern,
-    /// Share of reads in a mix, in percent.
-    #[arg(long, default_value_t = 50, value_name = "PERCENT")]
-    rwmixread: u8,
-    /// Bytes of a request.
-    #[arg(long, default_value = "4k", value_parser = size32, value_name = "SIZE")]
-    bs: u32,
-    /// Requests in flight.
-    #[arg(long, default_value_t = 1, value_name = "DEPTH")]
-    iodepth: u32,
-    /// Copies of the job, each with its own connection. They share threads: at most one for each
-    /// processor of --cpus, or of the machine.
-    #[arg(long, default_value_t = 1, value_name = "JOBS")]
-    numjobs: u32,
-    /// How long to run: seconds, or a time such as 500ms. 10 s unless something else ends the job.
-    #[arg(long, value_parser = time, value_name = "TIME")]
-    runtime: Option<Duration>,
-    /// How long to run before anything counts.
-    #[arg(long, alias = "ramp_time", default_value = "0", value_parser = time, value_name = "TIME")]
-    ramp_time: Duration,
-    /// Length of the region; to the end of the device if left out.
-    #[arg(long, value_parser = size, value_name = "SIZE")]
-    size: Option<u64>,
-    /// Where the region begins.
-    #[arg(long, default_value = "0", value_parser = size, value_name = "SIZE")]
-    offset: u64,
-    /// End after so many bytes.
-    #[arg(long, alias = "io_size", value_parser = size, value_name = "SIZE")]
-    io_size: Option<u64>,
-    /// Start so many requests a second, in each copy, whatever becomes of them (open loop); latency
-    /// then counts from when each was due.
-    #[arg(long, alias = "rate_iops", value_parser = rate, value_name = "IOPS")]
-    rate_iops: Option<f64>,
-    /// How they follow each other.
-    #[arg(long, alias = "rate_process", value_enum, default_value_t)]
-    rate_process: RateProcess,
-    /// Processors to run on, like 0-3; jobs are spread over them.
-    #[arg(long, visible_alias = "cpus-allowed", alias = "cpus_allowed")]
-    #[arg(value_name = "CPUS", value_parser = cpus)]
-    cpus: Option<Cpus>,
-    /// Write blocks that can be recognised, and read them back during and after the job. A job that
-    /// only reads checks what an earlier one wrote.
-    #[arg(long, value_enum)]
-    verify: Option<Verify>,
-    /// Seed of everything random.
-    #[arg(long, alias = "randseed", value_name = "NUMBER")]
-    seed: Option<u64>,
-    /// How to wait for completions.
-    #[arg(long, value_enum, default_value_t)]
-    polling: PollingMode,
-    /// With adaptive polling: how long to look before sleeping.
-    #[arg(long, default_value = "100us", value_parser = time, value_name = "TIME")]
-    grace: Duration,
-    /// Which of the kernel's interfaces to use.
-    #[arg(long, value_enum, default_value_t)]
-    driver: Driver,
-    /// Writes survive a loss of power before they complete (force unit access).
-    #[arg(long)]
-    fua: bool,
-    /// Accepted for fio's sake: a runtime is always kept.
-    #[arg(long, alias = "time_based", hide = true)]
-    time_based: bool,
-    /// Accepted for fio's sake: all copies are always one result.
-    #[arg(long, alias = "group_reporting", hide = true)]
-    group_reporting: bool,
-}
-
-/// What is verified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Verify {
-    /// A checksum and every byte.
-    Crc32c,
-}
-
-/// fio's names of the processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum RateProcess {
-    /// At equal distances.
-    #[default]
-    #[value(alias = "fixed")]
-    Linear,
-    /// As independent events.
-    Poisson,
 }
 
 /// How to wait.
@@ -194,43 +110,6 @@ impl From<Driver> for DriverKind {
 /// A list of processors; a type of its own, or clap would take it for several values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<usize>);
-
-impl Load {
-    /// The job that the options describe.
-    pub(crate) fn job(&self) -> Job {
-        let default = Job::default();
-        Job {
-            name: self.name.clone(),
-            pattern: self.rw,
-            read_percent: self.rwmixread,
-            block_bytes: self.bs,
-            depth: self.iodepth,
-            copies: self.numjobs,
-            offset_bytes: self.offset,
-            size_bytes: self.size,
-            io_bytes: self.io_size,
-            runtime: self.runtime,
-            ramp: self.ramp_time,
-            rate: self.rate_iops.map(|iops| Rate {
-                iops,
-                process: match self.rate_process {
-                    RateProcess::Linear => Process::Fixed,
-                    RateProcess::Poisson => Process::Poisson,
-                },
-            }),
-            cpus: self.cpus.clone().unwrap_or_default().0,
-            seed: self.seed.unwrap_or(default.seed),
-            verify: self.verify.is_some(),
-            polling: match self.polling {
-                PollingMode::Adaptive => Polling::Adaptive(self.grace),
-                PollingMode::Spin => Polling::Spin,
-                PollingMode::Sleep => Polling::Sleep,
-            },
-            driver: self.driver.into(),
-            durable: self.fua,
-        }
-    }
-}
 
 /// A device to drive, and what keeps it there.
 pub(crate) struct Driven {
@@ -298,11 +177,12 @@ impl Beside {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let first = options.load.job();
-    let second = options.beside.map(|beside| beside.job(&first));
-    let jobs: Vec<Job> = std::iter::once(first).chain(second).collect();
+    let sections = sections(options)?;
+    for note in sections.iter().flat_map(|section| &section.notes) {
+        output::complain(&format!("weft bench: {note}"));
+    }
     let output = options.output.as_deref().map(Output::open).transpose()?;
-    let driven = open(options, &jobs)?;
+    let bench = Bench::open(options, &sections)?;
     // A thousand connections are more descriptors than some are given; what is missing then is told
     // by the connection that cannot be had.
     let _ = weft_reactor::raise_descriptor_limit();
@@ -313,33 +193,251 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             live.show(&human::progress(progress));
         }
     };
-    let results = match jobs.as_slice() {
-        [first, second, ..] => {
-            weft_lab::run_beside(first, second, &driven.factory, &stop, &mut observe)
-                .map(|(first, second)| vec![first, second])
+    let mut entries: Vec<Entry> = Vec::new();
+    for run in runs(&sections) {
+        if stop.load(Ordering::Relaxed) {
+            break;
         }
-        [only] => weft_lab::run(only, &driven.factory, &stop, &mut observe).map(|only| vec![only]),
-        [] => Ok(Vec::new()),
-    };
+        let results = bench.run(options, run.clone(), &stop, &mut observe)?;
+        entries.extend(run.zip(results).map(|(number, result)| bench.entry(number, result)));
+    }
     live.clear();
-    let results = results.map_err(|error| Failure::Because(format!("{}: {error}", driven.name)))?;
-    let results: Vec<(&Job, &RunResult)> = jobs.iter().zip(&results).collect();
-    report(options, &driven.name, &results, output)?;
-    let closed = driven.close();
-    if results.iter().any(|(_, result)| result.interrupted) {
+    let entries = grouped(entries, &sections);
+    report(options, &entries, output)?;
+    let closed = bench.close();
+    if entries.iter().any(|entry| entry.result.interrupted) {
         return Err(Failure::Exit(signals::INTERRUPTED));
     }
-    if let Some((_, failed)) = results.iter().find(|(_, result)| result.failed()) {
-        output::complain(&format!("weft bench: {}", fault(failed)));
+    if let Some(failed) = entries.iter().find(|entry| entry.result.failed()) {
+        output::complain(&format!("weft bench: {}", fault(&failed.result)));
         return Err(Failure::Told);
     }
     closed
 }
 
-fn open(options: &Options, jobs: &[Job]) -> Result<Driven, Failure> {
-    let place = options.connection.place()?;
+/// The jobs of the files that are named, or the one that the words describe, with the one beside.
+fn sections(options: &Options) -> Result<Vec<Section>, Failure> {
+    let (files, _) = options.connection.without_job_files();
+    if files.is_empty() {
+        let first = options.words.section().map_err(Failure::Because)?;
+        let second = options.beside.map(|beside| Section {
+            job: beside.job(&first.job),
+            notes: Vec::new(),
+            ..first.clone()
+        });
+        return Ok(std::iter::once(first).chain(second).collect());
+    }
+    if let Some(word) = options.words.first() {
+        let word = word.replace('_', "-");
+        return Err(Failure::Because(format!(
+            "--{word} stands beside a job file: write it into the file"
+        )));
+    }
+    if options.beside.is_some() {
+        return Err(Failure::because("--beside stands beside a job file: give it a section"));
+    }
+    let mut sections = Vec::new();
+    for file in files {
+        sections.extend(jobfile::read(Path::new(file)).map_err(Failure::Because)?);
+    }
+    if !options.section.is_empty() {
+        sections.retain(|section| options.section.contains(&section.job.name));
+    }
+    if sections.is_empty() {
+        return Err(Failure::because("no section of the job file has that name"));
+    }
+    Ok(sections)
+}
+
+/// The jobs that run at the same time, one run after the other: a stonewall begins one.
+fn runs(sections: &[Section]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (number, section) in sections.iter().enumerate() {
+        match runs.last_mut() {
+            Some(run) if !section.stonewall => run.end = number + 1,
+            _ => runs.push(number..number + 1),
+        }
+    }
+    runs
+}
+
+/// The group of reports of each job.
+fn groups(sections: &[Section]) -> Vec<usize> {
+    let mut group = 0;
+    let begins =
+        |number: usize, section: &Section| number > 0 && (section.stonewall || section.new_group);
+    let of = |(number, section): (usize, &Section)| {
+        group += usize::from(begins(number, section));
+        group
+    };
+    sections.iter().enumerate().map(of).collect()
+}
+
+/// Jobs and what they drive.
+struct Bench<'a> {
+    sections: &'a [Section],
+    groups: Vec<usize>,
+    driven: Vec<Driven>,
+    /// Which of them each job drives.
+    drives: Vec<usize>,
+}
+
+impl<'a> Bench<'a> {
+    fn open(options: &Options, sections: &'a [Section]) -> Result<Self, Failure> {
+        let mut bench =
+            Self { sections, groups: groups(sections), driven: Vec::new(), drives: Vec::new() };
+        let mut places: Vec<Place> = Vec::new();
+        for section in sections {
+            let place = place_of(options, section)?;
+            let known = places.iter().position(|known| *known == place);
+            bench.drives.push(known.unwrap_or(places.len()));
+            if known.is_none() {
+                places.push(place);
+            }
+        }
+        for (number, place) in places.into_iter().enumerate() {
+            let jobs = sections.iter().zip(&bench.drives).filter(|(_, drives)| **drives == number);
+            let jobs: Vec<&Job> = jobs.map(|(section, _)| &section.job).collect();
+            bench.driven.push(open(options, place, &jobs)?);
+        }
+        Ok(bench)
+    }
+
+    fn run(
+        &self,
+        options: &Options,
+        run: Range<usize>,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(&weft_lab::Progress),
+    ) -> Result<Vec<RunResult>, Failure> {
+        let mut parts = Vec::new();
+        for number in run.clone() {
+            let section = &self.sections[number];
+            let mut part = Part::new(&section.job, &self.driven(number).factory);
+            part.group = self.groups[number];
+            part.ends_group = section.exit_all;
+            part.after = match &section.wait_for {
+                None => None,
+                Some(name) => {
+                    let named = |earlier: &usize| self.sections[*earlier].job.name == *name;
+                    let found = (0..number).rev().find(named).ok_or_else(|| {
+                        let job = &section.job.name;
+                        Failure::Because(format!(
+                            "job {job:?} waits for {name:?}, which is no job before it"
+                        ))
+                    })?;
+                    // One of an earlier run has ended.
+                    found.checked_sub(run.start)
+                }
+            };
+            parts.push(part);
+        }
+        let name = || self.driven(run.start).name.clone();
+        let results = match (parts.as_slice(), options.beside) {
+            ([first, second], Some(_)) => {
+                let jobs = (&first.job, &second.job);
+                weft_lab::run_beside(jobs.0, jobs.1, &first.factory, stop, observe)
+                    .map(|(first, second)| vec![first, second])
+            }
+            (parts, _) => weft_lab::run_jobs(parts, stop, observe),
+        };
+        results.map_err(|error| Failure::Because(format!("{}: {error}", name())))
+    }
+
+    fn driven(&self, number: usize) -> &Driven {
+        &self.driven[self.drives[number]]
+    }
+
+    fn entry(&self, number: usize, result: RunResult) -> Entry {
+        Entry {
+            group: self.groups[number],
+            job: self.sections[number].job.clone(),
+            device: self.driven(number).name.clone(),
+            result,
+        }
+    }
+
+    fn close(self) -> Result<(), Failure> {
+        self.driven.into_iter().map(Driven::close).fold(Ok(()), Result::and)
+    }
+}
+
+/// One report for the jobs of a group that asks for it.
+fn grouped(entries: Vec<Entry>, sections: &[Section]) -> Vec<Entry> {
+    let mut reports: Vec<Entry> = Vec::new();
+    for (entry, section) in entries.into_iter().zip(sections) {
+        match reports.last_mut() {
+            Some(last) if section.group_reporting && last.group == entry.group => {
+                last.job.copies += entry.job.copies;
+                last.result.lanes.extend(entry.result.lanes);
+                last.result.elapsed = last.result.elapsed.max(entry.result.elapsed);
+            }
+            _ => reports.push(entry),
+        }
+    }
+    reports
+}
+
+/// What a job drives: what the command line names, or else its own filename.
+fn place_of(options: &Options, section: &Section) -> Result<Place, Failure> {
+    let (files, connection) = options.connection.without_job_files();
+    let job = &section.job.name;
+    if !connection.is_empty() {
+        if let Some(filename) = &section.filename {
+            output::complain(&format!(
+                "weft bench: job {job:?} names {filename}, and drives what the command line names"
+            ));
+        }
+        let place = connection.place()?;
+        if section.direct == Some(false) && matches!(place, Place::Remote(_)) {
+            output::complain(&format!(
+                "weft bench: job {job:?}: direct=0: there is no page cache before a namespace"
+            ));
+        }
+        return Ok(match (place, section.direct) {
+            (Place::Local(spec), Some(direct)) => Place::Local(spec.with_direct(direct)),
+            (place, _) => place,
+        });
+    }
+    let Some(filename) = &section.filename else {
+        return if files.is_empty() {
+            connection.place()
+        } else {
+            Err(Failure::Because(format!(
+                "job {job:?} names nothing that is driven: give a filename, or an address beside \
+                 the job file"
+            )))
+        };
+    };
+    let is_plain = !filename.contains("://") && !filename.starts_with(['/', '.']);
+    let text = match filename.parse::<Place>() {
+        Err(_) if is_plain => format!("./{filename}"),
+        _ => filename.clone(),
+    };
+    match text.parse().map_err(Failure::Because)? {
+        Place::Local(spec) => {
+            if let Some(path) = spec.path().filter(|path| !path.exists()) {
+                return Err(Failure::Because(format!(
+                    "job {job:?}: {} is not there, and files are not laid out: make it first, \
+                     with truncate -s SIZE",
+                    path.display()
+                )));
+            }
+            // fio goes through the page cache unless it is told otherwise.
+            let buffered =
+                if files.is_empty() { section.direct } else { section.direct.or(Some(false)) };
+            Ok(Place::Local(match buffered {
+                Some(direct) => spec.with_direct(direct),
+                None => spec,
+            }))
+        }
+        remote => Ok(remote),
+    }
+}
+
+fn open(options: &Options, place: Place, jobs: &[&Job]) -> Result<Driven, Failure> {
     if let Place::Local(spec) = &place
-        && jobs.iter().any(|job| job.pattern.writes())
+        && jobs.iter().any(|job| job.pattern.writes() || job.pattern.trims())
     {
         destroy::allow("job", destroy::existing(spec).as_slice(), &options.yes_destroy)?;
     }
@@ -358,7 +456,7 @@ fn open(options: &Options, jobs: &[Job]) -> Result<Driven, Failure> {
     }
 }
 
-fn remote(options: &Options, id: TransportId, jobs: &[Job]) -> Result<Driven, Failure> {
+fn remote(options: &Options, id: TransportId, jobs: &[&Job]) -> Result<Driven, Failure> {
     let mut host = options.connection.options_for(id)?;
     // Each copy needs a queue of its own, one the controller may refuse to give.
     let copies: u32 = jobs.iter().map(|job| job.copies).sum();
@@ -371,17 +469,13 @@ fn remote(options: &Options, id: TransportId, jobs: &[Job]) -> Result<Driven, Fa
     Driven::remote(&host, options.namespace.nsid())
 }
 
-fn report(
-    options: &Options,
-    name: &str,
-    results: &[(&Job, &RunResult)],
-    output: Option<Output>,
-) -> Result<(), Failure> {
-    let json = fio::reports(results, name, time_of_day());
+fn report(options: &Options, entries: &[Entry], output: Option<Output>) -> Result<(), Failure> {
+    let json = fio::reports(entries, time_of_day());
     let printed = match options.output_format {
         Format::Human => {
-            let texts = results.iter().map(|(job, result)| human::result(job, name, result));
-            output::print(&texts.collect::<String>())
+            let texts =
+                entries.iter().map(|entry| human::result(&entry.job, &entry.device, &entry.result));
+            output::print(&(texts.collect::<String>() + &human::groups(entries)))
         }
         Format::Json => output::print_json(&json),
     };
@@ -490,67 +584,30 @@ pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        load: Load,
+    fn job(words: &[(&str, &str)]) -> Job {
+        let words = words.iter().map(|(word, value)| (*word, Some(*value)));
+        jobfile::of_command_line(words).expect("a job").job
     }
 
-    fn job(words: &str) -> Result<Job, String> {
-        let words = std::iter::once("weft").chain(words.split_whitespace());
-        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        Ok(line.load.job())
+    fn section(words: &[(&str, &str)]) -> Section {
+        let words = words.iter().map(|(word, value)| (*word, Some(*value)));
+        jobfile::of_command_line(words).expect("a job")
     }
 
     #[test]
-    fn fios_words_make_a_job() {
-        let words = "--name x --rw randrw --rwmixread 70 --bs 128k --iodepth 32 --numjobs 4 \
-                     --runtime 30 --ramp-time 500ms --size 1GiB --offset 1M --io-size 2G \
-                     --rate-iops 20k --rate-process poisson --cpus 0-1,3 --verify crc32c --seed 7 \
-                     --polling spin --driver epoll --fua --time_based --group_reporting";
-        let expected = Job {
-            name: "x".to_owned(),
-            pattern: Pattern::RandRw,
-            read_percent: 70,
-            block_bytes: 131_072,
-            depth: 32,
-            copies: 4,
-            offset_bytes: 1 << 20,
-            size_bytes: Some(1 << 30),
-            io_bytes: Some(2 << 30),
-            runtime: Some(Duration::from_secs(30)),
-            ramp: Duration::from_millis(500),
-            rate: Some(Rate { iops: 20_000.0, process: Process::Poisson }),
-            cpus: vec![0, 1, 3],
-            seed: 7,
-            verify: true,
-            polling: Polling::Spin,
-            driver: DriverKind::Epoll,
-            durable: true,
-        };
-        assert_eq!(job(words), Ok(expected));
-    }
-
-    #[test]
-    fn nothing_said_is_the_default_job() {
-        assert_eq!(job(""), Ok(Job::default()));
-    }
-
-    #[test]
-    fn fios_underscores_are_taken() {
-        let words = "--ramp_time 1 --io_size 4k --rate_iops 5 --rate_process linear \
-                     --readwrite rw --randseed 9 --cpus_allowed 1";
-        let job = job(words).expect("a job");
-        assert_eq!((job.ramp, job.io_bytes), (Duration::from_secs(1), Some(4096)));
-        assert_eq!(job.rate, Some(Rate { iops: 5.0, process: Process::Fixed }));
-        assert_eq!((job.pattern, job.seed, job.cpus), (Pattern::ReadWrite, 9, vec![1]));
+    fn stonewalls_begin_runs_and_groups() {
+        let plain = || section(&[]);
+        let wall = || section(&[("stonewall", "1")]);
+        let new = || section(&[("new_group", "1")]);
+        let sections = [wall(), plain(), new(), wall(), plain()];
+        assert_eq!(runs(&sections), [0..3, 3..5]);
+        assert_eq!(groups(&sections), [0, 0, 1, 2, 2]);
     }
 
     #[test]
     fn a_second_job_has_what_it_is_given_and_else_what_the_first_has() {
-        let first = job("--rate-iops 500 --numjobs 16 --bs 8k --cpus 1").expect("a job");
+        let first = job(&[("rate_iops", "500"), ("numjobs", "16"), ("bs", "8k"), ("cpus", "1")]);
         let second = beside("iodepth=256,rw=randwrite").expect("a second").job(&first);
         let expected = Job {
             name: "weft-beside".to_owned(),
@@ -566,25 +623,6 @@ mod tests {
         assert_eq!(paced.rate, Some(Rate { iops: 1_000.0, process: Process::Fixed }));
         for (words, part) in [("iodepth", "KEY=VALUE"), ("depth=1", "none of"), ("bs=x", "size")] {
             let error = beside(words).expect_err(words);
-            assert!(error.contains(part), "{words}: {error}");
-        }
-    }
-
-    #[test]
-    fn bad_words_are_told() {
-        for (words, part) in [
-            ("--rw trim", "randread"),
-            ("--bs 4x", "is not a size"),
-            ("--bs 8G", "too large"),
-            ("--runtime soon", "span of time"),
-            ("--rate-iops fast", "no rate"),
-            ("--rate-iops -1", "unexpected"),
-            ("--cpus 3-1", "list of processors"),
-            ("--verify md5", "crc32c"),
-            ("--driver kqueue", "epoll"),
-            ("--iodepth many", "many"),
-        ] {
-            let error = job(words).expect_err(words);
             assert!(error.contains(part), "{words}: {error}");
         }
     }

@@ -106,6 +106,20 @@ impl Connection {
         }
     }
 
+    /// The job files among the words, and the connection without them.
+    pub(crate) fn without_job_files(&self) -> (Vec<&str>, Self) {
+        let is_job_file = |word: &&String| word.ends_with(".fio");
+        let files = self.place.iter().filter(is_job_file).map(String::as_str).collect();
+        let mut rest = self.clone();
+        rest.place.retain(|word| !is_job_file(&word));
+        (files, rest)
+    }
+
+    /// Whether nothing says what is meant.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.place.is_empty() && self.traddr.is_none() && self.nqn.is_none()
+    }
+
     /// Removes the first word of the address if it is one of these.
     pub(crate) fn without_first_word<'a>(&self, words: &[&'a str]) -> (Option<&'a str>, Self) {
         let mut rest = self.clone();

@@ -39,6 +39,7 @@ mod table;
 mod target;
 mod transfer;
 mod within;
+mod words;
 
 use std::process::ExitCode;
 

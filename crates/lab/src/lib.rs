@@ -27,6 +27,7 @@ pub mod floor;
 pub mod histogram;
 pub mod html;
 pub mod job;
+pub mod jobfile;
 pub mod limits;
 pub mod pacer;
 pub mod pattern;
@@ -44,7 +45,9 @@ pub mod verify;
 mod worker;
 
 pub use histogram::Latency;
-pub use job::{Job, JobError, Polling, Rate};
+pub use job::{Extent, Job, JobError, Polling, Rate};
 pub use pattern::{Direction, Pattern};
-pub use run::{Phase, Progress, RunError, RunObserver, run, run_beside, run_observed};
+pub use run::{
+    Part, Phase, Progress, RunError, RunObserver, run, run_beside, run_jobs, run_observed,
+};
 pub use statistics::{DirectionResult, LaneResult, RunResult};

@@ -39,6 +39,9 @@ pub const WINDOWS_MAX: usize = 172_800;
 /// The longest latency that histograms resolve: an hour.
 pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
+/// How often a lane looks whether the job it waits for has ended.
+pub const AWAIT_OTHERS: Duration = Duration::from_millis(1);
+
 /// Loop iterations with immediate completions before the reactor is polled.
 pub const TURNS_WITHOUT_POLL: u32 = 32;
 

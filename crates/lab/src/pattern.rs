@@ -1,8 +1,13 @@
-//! The order and the direction of requests.
+//! Which blocks, in which order, which way, and how much at a time.
+
+pub mod permutation;
+pub mod sizes;
+pub mod spread;
 
 use std::{fmt, str::FromStr};
 
-use crate::random::Random;
+use self::{sizes::Sizes, spread::Chooser};
+use crate::{job::Job, random::Random};
 
 /// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +16,8 @@ pub enum Direction {
     Read,
     /// To the device.
     Write,
+    /// Blocks are deallocated.
+    Trim,
 }
 
 /// An access pattern, with fio's names.
@@ -20,10 +27,14 @@ pub enum Pattern {
     Read,
     /// Sequential writes.
     Write,
+    /// Sequential trims.
+    Trim,
     /// Random reads.
     RandRead,
     /// Random writes.
     RandWrite,
+    /// Random trims.
+    RandTrim,
     /// Sequential, reads and writes mixed.
     ReadWrite,
     /// Random, reads and writes mixed.
@@ -32,8 +43,16 @@ pub enum Pattern {
 
 impl Pattern {
     /// Every pattern.
-    pub const ALL: [Self; 6] =
-        [Self::Read, Self::Write, Self::RandRead, Self::RandWrite, Self::ReadWrite, Self::RandRw];
+    pub const ALL: [Self; 8] = [
+        Self::Read,
+        Self::Write,
+        Self::Trim,
+        Self::RandRead,
+        Self::RandWrite,
+        Self::RandTrim,
+        Self::ReadWrite,
+        Self::RandRw,
+    ];
 
     /// fio's name.
     #[must_use]
@@ -41,8 +60,10 @@ impl Pattern {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Trim => "trim",
             Self::RandRead => "randread",
             Self::RandWrite => "randwrite",
+            Self::RandTrim => "randtrim",
             Self::ReadWrite => "rw",
             Self::RandRw => "randrw",
         }
@@ -51,19 +72,35 @@ impl Pattern {
     /// Whether blocks are chosen at random rather than in sequence.
     #[must_use]
     pub const fn is_random(self) -> bool {
-        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw)
+        matches!(self, Self::RandRead | Self::RandWrite | Self::RandTrim | Self::RandRw)
     }
 
     /// Whether its requests include writes.
     #[must_use]
     pub const fn writes(self) -> bool {
-        !matches!(self, Self::Read | Self::RandRead)
+        matches!(self, Self::Write | Self::RandWrite | Self::ReadWrite | Self::RandRw)
     }
 
     /// Whether its requests include reads.
     #[must_use]
     pub const fn reads(self) -> bool {
-        !matches!(self, Self::Write | Self::RandWrite)
+        matches!(self, Self::Read | Self::RandRead | Self::ReadWrite | Self::RandRw)
+    }
+
+    /// Whether its requests are trims.
+    #[must_use]
+    pub const fn trims(self) -> bool {
+        matches!(self, Self::Trim | Self::RandTrim)
+    }
+
+    /// The directions of its requests.
+    pub fn directions(self) -> impl Iterator<Item = Direction> {
+        let all = [
+            (self.reads(), Direction::Read),
+            (self.writes(), Direction::Write),
+            (self.trims(), Direction::Trim),
+        ];
+        all.into_iter().filter_map(|(is_there, direction)| is_there.then_some(direction))
     }
 }
 
@@ -96,113 +133,172 @@ impl FromStr for Pattern {
     }
 }
 
+/// What the number after a pattern does (`rw=randread:8`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Modifier {
+    /// There is none.
+    #[default]
+    None,
+    /// A sequential request begins so many bytes after the end of the last one, or before it.
+    Hole(i64),
+    /// After each place that was drawn, so many requests follow each other from there.
+    Run(u32),
+    /// Each place that was drawn is requested so many times.
+    Repeat(u32),
+}
+
+/// One request: where it begins in its region, and how long it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// Which way.
+    pub direction: Direction,
+    /// Bytes from the beginning of the region.
+    pub offset: u64,
+    /// How long.
+    pub bytes: u32,
+}
+
 /// The requests of one lane, one after the other.
 #[derive(Clone, Debug)]
 pub struct Sequence {
     pattern: Pattern,
-    /// Percentage of reads.
-    read_percent: u8,
-    units: u64,
-    position: u64,
+    /// Of a hundred requests, so many read.
+    read_percent: f64,
+    sizes: [Sizes; 3],
+    /// All requests lie within so many bytes.
+    region: u64,
+    /// The shortest request, and what cut ones are a multiple of.
+    unit: u64,
+    align: u64,
+    chooser: Chooser,
+    /// Of a hundred random requests, so many are.
+    random_percent: u32,
+    modifier: Modifier,
+    /// Requests left of a run.
+    run: u32,
+    /// Where the last request of each direction began and ended.
+    last: [(u64, u64); 3],
+    /// After so many bytes everything begins anew, and how many are left of them.
+    pass: u64,
+    left: u64,
     random: Random,
 }
 
 impl Sequence {
-    /// Requests over `units` blocks; of mixed patterns `read_percent` in a hundred read.
+    /// The requests of a job over a region, in passes of so many bytes; `random` makes generators
+    /// for several purposes.
     #[must_use]
-    pub fn new(pattern: Pattern, read_percent: u8, units: u64, random: Random) -> Self {
-        Self { pattern, read_percent: read_percent.min(100), units, position: 0, random }
+    pub fn new(job: &Job, region: u64, pass: u64, random: &dyn Fn(u64) -> Random) -> Self {
+        let sizes = [Direction::Read, Direction::Write, Direction::Trim].map(|d| job.sizes(d));
+        let unit = u64::from(job.shortest()).max(1);
+        let align = u64::from(job.align_bytes.unwrap_or(job.shortest())).max(1);
+        // The last place has room for the shortest request.
+        let places = region.saturating_sub(unit.saturating_sub(align)) / align;
+        let map = job.has_map();
+        Self {
+            pattern: job.pattern,
+            read_percent: job.read_percent,
+            sizes,
+            region,
+            unit,
+            align,
+            chooser: Chooser::new(&job.spread, places, align, map, random(1)),
+            random_percent: if job.pattern.is_random() { job.random_percent } else { 0 },
+            modifier: job.modifier,
+            run: 0,
+            last: [(0, 0); 3],
+            pass,
+            left: pass,
+            random: random(0),
+        }
     }
 
-    /// The next request: its direction and the number of its block.
+    /// The next request.
     #[inline]
-    pub fn draw(&mut self) -> (Direction, u64) {
-        let direction = match self.pattern {
+    pub fn draw(&mut self) -> Drawn {
+        if self.left == 0 {
+            self.restart();
+        }
+        let direction = self.direction();
+        let index = direction as usize;
+        let offset = self.offset(index);
+        let sizes = self.sizes.get(index).unwrap_or(&self.sizes[0]);
+        let bytes = sizes.draw(&mut self.random);
+        let room = self.region - offset;
+        let bytes = match u64::from(bytes) {
+            bytes if bytes <= room => bytes,
+            _ => sizes.fitting(room),
+        };
+        self.last[index] = (offset, offset + bytes);
+        self.left = self.left.saturating_sub(bytes);
+        Drawn { direction, offset, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
+    }
+
+    /// Begins a pass.
+    fn restart(&mut self) {
+        (self.left, self.run, self.last) = (self.pass, 0, [(0, 0); 3]);
+        self.chooser.restart();
+    }
+
+    #[inline]
+    fn direction(&mut self) -> Direction {
+        match self.pattern {
             Pattern::Read | Pattern::RandRead => Direction::Read,
             Pattern::Write | Pattern::RandWrite => Direction::Write,
+            Pattern::Trim | Pattern::RandTrim => Direction::Trim,
             Pattern::ReadWrite | Pattern::RandRw => {
-                if self.random.below(100) < u64::from(self.read_percent) {
+                if self.random.unit() * 100.0 < self.read_percent {
                     Direction::Read
                 } else {
                     Direction::Write
                 }
             }
-        };
-        let unit = if self.pattern.is_random() {
-            self.random.below(self.units)
-        } else {
-            let unit = self.position;
-            self.position = if unit + 1 >= self.units { 0 } else { unit + 1 };
-            unit
-        };
-        (direction, unit)
+        }
     }
 
-    /// A random block, for requests that do not belong to the pattern.
+    #[inline]
+    fn offset(&mut self, index: usize) -> u64 {
+        let (began, ended) = self.last.get(index).copied().unwrap_or_default();
+        if self.random_percent == 0
+            || self.random_percent < 100 && self.random.below(100) >= u64::from(self.random_percent)
+        {
+            return self.next(ended);
+        }
+        if let Modifier::Run(count) | Modifier::Repeat(count) = self.modifier {
+            if self.run > 0 {
+                self.run -= 1;
+                let again = matches!(self.modifier, Modifier::Repeat(_));
+                return if again { began } else { self.next(ended) };
+            }
+            self.run = count.saturating_sub(1);
+        }
+        self.chooser.draw(&mut self.random) * self.align
+    }
+
+    /// Where a sequential request begins after one that ended there.
+    #[inline]
+    fn next(&self, ended: u64) -> u64 {
+        let Modifier::Hole(hole) = self.modifier else {
+            return if ended + self.unit <= self.region { ended } else { 0 };
+        };
+        // As in fio: a walk backwards begins at the end, and no hole is before the first request.
+        let (from, hole) = match (ended, hole) {
+            (0, hole) if hole < 0 => (self.region, hole),
+            (0, _) => (0, 0),
+            given => given,
+        };
+        match from.checked_add_signed(hole) {
+            Some(next) if next + self.unit <= self.region => next,
+            _ if hole < 0 => self.region.saturating_add_signed(hole),
+            _ => 0,
+        }
+    }
+
+    /// A random place of fixed length, for what goes on beside the pattern.
     pub fn any_unit(&mut self) -> u64 {
-        self.random.below(self.units)
+        self.random.below(self.region / self.unit)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sequence(pattern: Pattern, read_percent: u8, units: u64) -> Sequence {
-        Sequence::new(pattern, read_percent, units, Random::new(1, 0))
-    }
-
-    #[test]
-    fn names_are_parsed() {
-        for pattern in Pattern::ALL {
-            assert_eq!(pattern.name().parse(), Ok(pattern));
-            assert!(pattern.reads() || pattern.writes());
-        }
-        assert_eq!("readwrite".parse(), Ok(Pattern::ReadWrite));
-        let error = "trim".parse::<Pattern>().expect_err("not a pattern").to_string();
-        assert_eq!(
-            error,
-            "\"trim\" is not a pattern: use one of read, write, randread, randwrite, rw, randrw"
-        );
-    }
-
-    #[test]
-    fn sequential_requests_wrap_around() {
-        let mut sequence = sequence(Pattern::Write, 50, 3);
-        let units: Vec<_> = (0..7).map(|_| sequence.draw()).collect();
-        let write = |unit| (Direction::Write, unit);
-        assert_eq!(units, [0, 1, 2, 0, 1, 2, 0].map(write));
-    }
-
-    #[test]
-    fn random_requests_cover_exactly_the_blocks() {
-        let mut sequence = sequence(Pattern::RandRead, 50, 64);
-        let mut seen = [false; 64];
-        for _ in 0..2_000 {
-            let (direction, unit) = sequence.draw();
-            assert_eq!(direction, Direction::Read);
-            seen[usize::try_from(unit).expect("below 64")] = true;
-        }
-        assert!(seen.iter().all(|seen| *seen));
-    }
-
-    #[test]
-    fn the_read_percentage_is_kept() {
-        for (pattern, percent) in
-            [(Pattern::RandRw, 70), (Pattern::ReadWrite, 0), (Pattern::ReadWrite, 100)]
-        {
-            let mut sequence = sequence(pattern, percent, 1_000);
-            let reads = (0..100_000).filter(|_| sequence.draw().0 == Direction::Read).count();
-            let expected = usize::from(percent) * 1_000;
-            assert!(reads.abs_diff(expected) < 600, "{pattern} {percent}: {reads}");
-        }
-    }
-
-    #[test]
-    fn a_single_block_is_enough() {
-        for pattern in Pattern::ALL {
-            let mut sequence = sequence(pattern, 50, 1);
-            assert!((0..10).all(|_| sequence.draw().1 == 0));
-        }
-    }
-}
+mod tests;

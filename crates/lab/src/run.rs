@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread,
@@ -16,37 +16,124 @@ use weft_reactor::monotonic_time;
 
 use crate::{
     histogram::Latency,
-    job::{Job, JobError, Plan},
+    job::{Job, JobError, Plan, processors},
     random::split_mix,
     statistics::{LaneResult, RunResult},
-    worker::{self, News, Order, Window},
+    worker::{self, News, Order, Seat, Window},
 };
+
+/// A job and what it runs on, among others that run at the same time.
+#[derive(Clone)]
+pub struct Part {
+    /// The job.
+    pub job: Job,
+    /// Its device.
+    pub factory: Arc<dyn DeviceFactory>,
+    /// `wait_for`: it begins when this part has ended.
+    pub after: Option<usize>,
+    /// `exitall`: when a copy of it ends, all parts of its group end.
+    pub ends_group: bool,
+    /// Which group that is.
+    pub group: usize,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part").field("job", &self.job).finish_non_exhaustive()
+    }
+}
+
+impl Part {
+    /// A job that waits for nobody and ends nobody.
+    #[must_use]
+    pub fn new(job: &Job, factory: &Arc<dyn DeviceFactory>) -> Self {
+        let (job, factory) = (job.clone(), Arc::clone(factory));
+        Self { job, factory, after: None, ends_group: false, group: 0 }
+    }
+}
 
 /// What all workers of a run share.
 pub(crate) struct Setup<'a> {
-    pub(crate) job: &'a Job,
-    pub(crate) plan: &'a Plan,
-    /// A second job, whose lanes follow those of the first.
-    pub(crate) beside: Option<(&'a Job, &'a Plan)>,
-    pub(crate) factory: &'a Arc<dyn DeviceFactory>,
+    parts: &'a [Part],
+    plans: Vec<Plan>,
+    /// Of each lane, the part and which of its copies it is.
+    lanes: Vec<(usize, usize)>,
     pub(crate) stop: &'a AtomicBool,
+    pub(crate) ends: Arc<Ends>,
     /// Identifies the blocks of this run. With the job's seed alone, a lost write could not be told
     /// from the same write of an earlier run.
     pub(crate) run_seed: u64,
 }
 
-impl<'a> Setup<'a> {
-    /// The job and plan of a lane, and which copy of the job it is.
-    pub(crate) fn part(&self, lane: usize) -> (&'a Job, &'a Plan, usize) {
-        match (lane.checked_sub(self.job.copies as usize), self.beside) {
-            (Some(copy), Some((job, plan))) => (job, plan, copy),
-            _ => (self.job, self.plan, lane),
+/// Which parts have ended, and which groups are to end: seldom written, and read once a turn.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    /// Lanes of each part that still run.
+    running: Vec<AtomicUsize>,
+    groups: Vec<AtomicBool>,
+    /// Whether any part ends its group.
+    pub(crate) any: bool,
+}
+
+impl Ends {
+    fn of(parts: &[Part]) -> Self {
+        let groups = parts.iter().map(|part| part.group + 1).max().unwrap_or(0);
+        let running = |part: &Part| AtomicUsize::new(part.job.copies as usize);
+        Self {
+            running: parts.iter().map(running).collect(),
+            groups: (0..groups).map(|_| AtomicBool::new(false)).collect(),
+            any: parts.iter().any(|part| part.ends_group),
         }
     }
 
-    fn lanes(&self) -> usize {
-        let beside = self.beside.map_or(0, |(job, _)| job.copies as usize);
-        self.job.copies as usize + beside
+    /// A lane of this part has ended.
+    pub(crate) fn lane_ended(&self, part: usize, ends_group: Option<usize>) {
+        if let Some(running) = self.running.get(part) {
+            running.fetch_sub(1, Ordering::AcqRel);
+        }
+        if let Some(group) = ends_group.and_then(|group| self.groups.get(group)) {
+            group.store(true, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn has_ended(&self, part: usize) -> bool {
+        self.running.get(part).is_none_or(|running| running.load(Ordering::Acquire) == 0)
+    }
+
+    pub(crate) fn is_to_end(&self, group: usize) -> bool {
+        self.groups.get(group).is_some_and(|group| group.load(Ordering::Acquire))
+    }
+}
+
+impl<'a> Setup<'a> {
+    /// The part that a lane is a copy of, its number, and which of its copies.
+    pub(crate) fn part(&self, lane: usize) -> (&'a Part, usize, usize) {
+        let (part, copy) = self.lanes.get(lane).copied().unwrap_or_default();
+        (&self.parts[part], part, copy)
+    }
+
+    /// A lane's plan.
+    pub(crate) fn plan(&self, lane: usize) -> &Plan {
+        &self.plans[self.lanes.get(lane).map_or(0, |(part, _)| *part)]
+    }
+
+    /// When the last lane ends at the latest, from the common start, if that is known.
+    fn total(&self) -> Option<Duration> {
+        let total = |(part, plan): (&Part, &Plan)| {
+            let begins = part.after.is_none().then_some(part.job.start_delay.1 + part.job.ramp)?;
+            Some(begins + plan.runtime?)
+        };
+        let totals: Option<Vec<Duration>> = self.parts.iter().zip(&self.plans).map(total).collect();
+        totals?.into_iter().max()
+    }
+
+    /// How many bytes all lanes have before them, if each has such an end.
+    fn work(&self) -> Option<u64> {
+        let work = |(part, plan): (&Part, &Plan)| -> Option<u64> {
+            let mean = part.job.mean_bytes();
+            plan.regions.iter().map(|region| region.work_bytes(mean)).sum()
+        };
+        self.parts.iter().zip(&self.plans).map(work).sum()
     }
 }
 
@@ -76,7 +163,9 @@ pub struct Progress {
     pub read_iops: f64,
     /// Writes a second.
     pub write_iops: f64,
-    /// Bytes a second, both ways.
+    /// Trims a second.
+    pub trim_iops: f64,
+    /// Bytes a second, all ways.
     pub bytes_per_second: f64,
     /// The 99th percentile of the latency, if it is resolved.
     pub p99_ns: Option<u64>,
@@ -152,8 +241,8 @@ pub fn run_observed(
     stop: &AtomicBool,
     observer: &mut dyn RunObserver,
 ) -> Result<RunResult, RunError> {
-    let plan = job.plan(&factory.geometry()).map_err(RunError::Job)?;
-    run_planned((job, &plan), None, factory, stop, observer)
+    let mut results = run_parts(&[Part::new(job, factory)], None, stop, observer)?;
+    results.pop().ok_or_else(|| RunError::Worker("there is no job".to_owned()))
 }
 
 /// Runs a job together with a second one on the workers of the first, to measure how two loads
@@ -169,34 +258,55 @@ pub fn run_beside(
     stop: &AtomicBool,
     observe: &mut dyn FnMut(&Progress),
 ) -> Result<(RunResult, RunResult), RunError> {
-    let geometry = factory.geometry();
-    let plan = job.plan(&geometry).map_err(RunError::Job)?;
-    let plan_beside = beside.plan(&geometry).map_err(RunError::Job)?;
-    let second = Some((beside, &plan_beside));
-    let mut result = run_planned((job, &plan), second, factory, stop, &mut Windows(observe))?;
-    let lanes = result.lanes.split_off(job.copies as usize);
-    let beside = RunResult { lanes, ..result };
-    Ok((result, beside))
+    let parts = [Part::new(job, factory), Part::new(beside, factory)];
+    let mut results = run_parts(&parts, Some(job.workers()), stop, &mut Windows(observe))?;
+    match (results.pop(), results.pop()) {
+        (Some(second), Some(first)) => Ok((first, second)),
+        _ => Err(RunError::Worker("there is no job".to_owned())),
+    }
 }
 
-fn run_planned(
-    (job, plan): (&Job, &Plan),
-    beside: Option<(&Job, &Plan)>,
-    factory: &Arc<dyn DeviceFactory>,
+/// Runs jobs at the same time: a result for each. Jobs with the same processors, polling and
+/// driver share threads.
+///
+/// # Errors
+/// As [`run_observed`].
+pub fn run_jobs(
+    parts: &[Part],
+    stop: &AtomicBool,
+    observe: &mut dyn FnMut(&Progress),
+) -> Result<Vec<RunResult>, RunError> {
+    run_parts(parts, None, stop, &mut Windows(observe))
+}
+
+/// As [`run_jobs`], on so many workers at most.
+fn run_parts(
+    parts: &[Part],
+    workers_max: Option<usize>,
     stop: &AtomicBool,
     observer: &mut dyn RunObserver,
-) -> Result<RunResult, RunError> {
+) -> Result<Vec<RunResult>, RunError> {
+    let plan = |part: &Part| part.job.plan(&part.factory.geometry()).map_err(RunError::Job);
+    let plans = parts.iter().map(plan).collect::<Result<Vec<Plan>, RunError>>()?;
+    let copies = |(number, part): (usize, &Part)| {
+        (0..part.job.copies as usize).map(move |copy| (number, copy))
+    };
     let time = u64::try_from(monotonic_time().as_nanos()).unwrap_or(0);
-    let run_seed = split_mix(job.seed ^ split_mix(time));
-    let setup = Setup { job, plan, beside, factory, stop, run_seed };
-    let workers = job.workers();
+    let seed = parts.first().map_or(0, |part| part.job.seed);
+    let setup = Setup {
+        parts,
+        plans,
+        lanes: parts.iter().enumerate().flat_map(copies).collect(),
+        stop,
+        ends: Arc::new(Ends::of(parts)),
+        run_seed: split_mix(seed ^ split_mix(time)),
+    };
     let (news_to, news) = mpsc::channel();
     thread::scope(|scope| {
-        let mut go = Vec::with_capacity(workers);
-        for number in 0..workers {
-            let lanes = (number..setup.lanes()).step_by(workers).collect();
+        let mut go = Vec::new();
+        for (number, seat) in seats(&setup, workers_max).into_iter().enumerate() {
             let (start, started) = mpsc::channel();
-            let order = Order { number, lanes, setup: &setup, news: news_to.clone(), go: started };
+            let order = Order { number, seat, setup: &setup, news: news_to.clone(), go: started };
             thread::Builder::new()
                 .name(format!("weft-lab-{number}"))
                 .spawn_scoped(scope, move || worker::work(&order))
@@ -208,13 +318,46 @@ fn run_planned(
     })
 }
 
+/// The workers, and which lanes each has.
+fn seats(setup: &Setup<'_>, workers_max: Option<usize>) -> Vec<Seat> {
+    let mut seats: Vec<Seat> = Vec::new();
+    for (number, part) in setup.parts.iter().enumerate() {
+        let job = &part.job;
+        let lanes = setup.lanes.iter().enumerate();
+        let lanes: Vec<usize> =
+            lanes.filter(|(_, (part, _))| *part == number).map(|(lane, _)| lane).collect();
+        let is_alike = |seat: &Seat| {
+            (&seat.cpus, seat.polling, seat.driver) == (&job.cpus, job.polling, job.driver)
+        };
+        let alike = seats.iter().filter(|seat| is_alike(seat));
+        let (count, used) = (alike.clone().count(), alike.map(|seat| seat.lanes.len()).sum());
+        let most = if job.cpus.is_empty() { processors() } else { job.cpus.len() };
+        let most = workers_max.unwrap_or(most).min(count + lanes.len());
+        for index in count..most {
+            let cpu = (!job.cpus.is_empty()).then(|| job.cpus[index % job.cpus.len()]);
+            let (cpus, polling, driver) = (job.cpus.clone(), job.polling, job.driver);
+            seats.push(Seat { cpu, cpus, polling, driver, lanes: Vec::new() });
+        }
+        let mut alike: Vec<&mut Seat> = seats.iter_mut().filter(|seat| is_alike(seat)).collect();
+        let count = alike.len().max(1);
+        let used: usize = used;
+        for (index, lane) in lanes.into_iter().enumerate() {
+            if let Some(seat) = alike.get_mut((used + index) % count) {
+                seat.lanes.push(lane);
+            }
+        }
+    }
+    seats.retain(|seat| !seat.lanes.is_empty());
+    seats
+}
+
 /// Receives the workers' messages until all have ended.
 fn collect(
     setup: &Setup<'_>,
     news: &Receiver<(usize, News)>,
     go: Vec<Sender<u64>>,
     observer: &mut dyn RunObserver,
-) -> Result<RunResult, RunError> {
+) -> Result<Vec<RunResult>, RunError> {
     let workers = go.len();
     let driver = wait_until_ready(news, workers)?;
     let start = monotonic_time();
@@ -224,10 +367,8 @@ fn collect(
         let _ = start.send(start_ns);
     }
     drop(go);
-    let total = setup.plan.runtime.map(|runtime| runtime + setup.job.ramp);
-    let mut collector = WindowCollector::new(setup, start, total, workers);
-    let mut result = RunResult { driver, ..RunResult::default() };
-    let mut gathered: Vec<(usize, usize, LaneResult)> = Vec::new();
+    let mut collector = WindowCollector::new(setup, start, workers);
+    let mut gathered: Vec<(usize, usize, LaneResult, Duration)> = Vec::new();
     let mut done = 0;
     let mut callbacks = TimedCallbacks::new(setup, start);
     while done < workers {
@@ -244,16 +385,23 @@ fn collect(
             News::Done(lanes, elapsed) => {
                 done += 1;
                 collector.ended(worker, observer);
-                result.elapsed = result.elapsed.max(elapsed);
-                gathered.extend(lanes.into_iter().map(|(lane, result)| (lane, worker, result)));
+                let lanes = lanes.into_iter();
+                gathered.extend(lanes.map(|(lane, result)| (lane, worker, result, elapsed)));
             }
         }
     }
     callbacks.end(observer);
-    result.interrupted = setup.stop.load(Ordering::Relaxed);
-    gathered.sort_by_key(|(lane, _, _)| *lane);
-    result.lanes = gathered.into_iter().map(|(_, worker, result)| (worker, result)).collect();
-    Ok(result)
+    let interrupted = setup.stop.load(Ordering::Relaxed);
+    gathered.sort_by_key(|(lane, ..)| *lane);
+    let mut results =
+        vec![RunResult { driver, interrupted, ..RunResult::default() }; setup.parts.len()];
+    for (lane, worker, lane_result, elapsed) in gathered {
+        if let Some(result) = results.get_mut(setup.part(lane).1) {
+            result.elapsed = result.elapsed.max(elapsed);
+            result.lanes.push((worker, lane_result));
+        }
+    }
+    Ok(results)
 }
 
 fn wait_until_ready(
@@ -282,8 +430,10 @@ type TimedCallback = (Option<Duration>, fn(&mut dyn RunObserver));
 
 impl TimedCallbacks {
     fn new(setup: &Setup<'_>, start: Duration) -> Self {
-        let begin = start + setup.job.ramp;
-        let end = setup.plan.runtime.map(|runtime| begin + runtime);
+        let job = setup.parts.first().map(|part| &part.job);
+        let begin = start + job.map_or(Duration::ZERO, |job| job.start_delay.0 + job.ramp);
+        let runtime = setup.plans.first().and_then(|plan| plan.runtime);
+        let end = runtime.map(|runtime| begin + runtime);
         let ends: fn(&mut dyn RunObserver) = |observer| observer.measurement_ends();
         let begins: fn(&mut dyn RunObserver) = |observer| observer.measurement_begins();
         Self { due: vec![(end, ends), (Some(begin), begins)] }
@@ -319,20 +469,24 @@ impl TimedCallbacks {
 struct WindowCollector {
     start: Duration,
     total: Option<Duration>,
-    /// Steps of all lanes; none if a lane does not end after a number of requests.
-    steps: Option<u64>,
+    /// How many bytes all lanes have before them, if each has such an end.
+    work: Option<u64>,
     windows: Vec<Option<Window>>,
     running: Vec<bool>,
-    /// Completed steps of each worker.
+    /// Bytes that each worker has done.
     done: Vec<u64>,
 }
 
 impl WindowCollector {
-    fn new(setup: &Setup<'_>, start: Duration, total: Option<Duration>, workers: usize) -> Self {
-        let lanes = (0..setup.lanes()).map(|lane| setup.part(lane).1);
-        let steps = lanes.map(|plan| Some(plan.requests? + plan.read_back)).sum();
-        let (windows, running) = (vec![None; workers], vec![true; workers]);
-        Self { start, total, steps, windows, running, done: vec![0; workers] }
+    fn new(setup: &Setup<'_>, start: Duration, workers: usize) -> Self {
+        Self {
+            start,
+            total: setup.total(),
+            work: setup.work(),
+            windows: vec![None; workers],
+            running: vec![true; workers],
+            done: vec![0; workers],
+        }
     }
 
     fn note(&mut self, worker: usize, window: Window, observer: &mut dyn RunObserver) {
@@ -366,6 +520,7 @@ impl WindowCollector {
             left: None,
             read_iops: 0.0,
             write_iops: 0.0,
+            trim_iops: 0.0,
             bytes_per_second: 0.0,
             p99_ns: None,
             faults: 0,
@@ -376,10 +531,11 @@ impl WindowCollector {
             progress.phase = progress.phase.min(window.phase);
             progress.read_iops += window.reads as f64 / seconds;
             progress.write_iops += window.writes as f64 / seconds;
+            progress.trim_iops += window.trims as f64 / seconds;
             progress.bytes_per_second += window.bytes as f64 / seconds;
             progress.faults += window.faults;
             latency.add(&window.latency);
-            *done = window.steps;
+            *done = window.work_bytes;
         }
         progress.p99_ns = latency.percentile_ns(99.0);
         progress.left = self.left(progress.elapsed);
@@ -389,12 +545,12 @@ impl WindowCollector {
     /// The estimated time to the end that comes first.
     fn left(&self, elapsed: Duration) -> Option<Duration> {
         let done = self.done.iter().sum::<u64>();
-        let by_steps = self
-            .steps
+        let by_work = self
+            .work
             .filter(|_| done > 0)
-            .map(|steps| elapsed.mul_f64(steps.saturating_sub(done) as f64 / done as f64));
+            .map(|work| elapsed.mul_f64(work.saturating_sub(done) as f64 / done as f64));
         let by_time = self.total.map(|total| total.saturating_sub(elapsed));
-        [by_steps, by_time].into_iter().flatten().min()
+        [by_work, by_time].into_iter().flatten().min()
     }
 }
 

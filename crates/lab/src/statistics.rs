@@ -104,6 +104,10 @@ pub struct LaneResult {
     pub read: DirectionResult,
     /// Its writes.
     pub write: DirectionResult,
+    /// Its trims.
+    pub trim: DirectionResult,
+    /// Latencies of its flushes.
+    pub flushes: Latency,
     /// How often so many requests were in flight after a submission.
     pub depth_levels: [u64; 7],
     /// CPU use of its worker during the measured time; lanes of one worker share it.
@@ -124,6 +128,7 @@ impl LaneResult {
         match direction {
             Direction::Read => &self.read,
             Direction::Write => &self.write,
+            Direction::Trim => &self.trim,
         }
     }
 
@@ -137,6 +142,8 @@ impl LaneResult {
     pub fn add(&mut self, other: &Self, usage: bool) {
         self.read.add(&other.read);
         self.write.add(&other.write);
+        self.trim.add(&other.trim);
+        self.flushes.add(&other.flushes);
         for (mine, others) in self.depth_levels.iter_mut().zip(other.depth_levels) {
             *mine += others;
         }
@@ -178,6 +185,15 @@ impl RunResult {
             }
         }
         total
+    }
+
+    /// On how many workers it ran.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        let mut workers: Vec<usize> = self.lanes.iter().map(|(worker, _)| *worker).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        workers.len()
     }
 
     /// Whether any copy ended early or found wrong data.

@@ -77,6 +77,33 @@ pub fn check(block: &[u8], expected: Identity, scratch: &mut Vec<u8>) -> Result<
     Err(Fault::between(scratch, block, identity, found))
 }
 
+/// Fills a block with the same bytes again and again.
+pub fn fill_pattern(block: &mut [u8], pattern: &[u8]) {
+    for (byte, pattern) in block.iter_mut().zip(pattern.iter().cycle()) {
+        *byte = *pattern;
+    }
+}
+
+/// Checks a block at this offset of the device that [`fill_pattern`] has filled.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_pattern(
+    block: &[u8],
+    offset: u64,
+    pattern: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    scratch.clear();
+    scratch.resize(block.len(), 0);
+    fill_pattern(scratch, pattern);
+    if scratch == block {
+        return Ok(());
+    }
+    let identity = Identity { seed: 0, offset, generation: 0 };
+    Err(Fault::between(scratch, block, identity, None))
+}
+
 /// What is wrong with a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {

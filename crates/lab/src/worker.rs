@@ -4,32 +4,30 @@ mod lane;
 
 use std::{
     sync::{
-        Arc,
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, Sender},
     },
     time::Duration,
 };
 
-use weft_backend::DeviceFactory;
-use weft_reactor::{Completion, Config, Owner, Patience, Reactor, Token};
+use weft_reactor::{Completion, Config, DriverKind, Owner, Patience, Reactor, Token};
 
 use self::lane::Lane;
 use crate::{
     histogram::Latency,
-    job::{Job, Plan, Polling},
+    job::Polling,
     limits::{
         DRAIN_TIMEOUT, POOL_BYTES_SPARE, RECONNECT_TIMEOUT, SPIN_BEFORE_DUE, TURNS_WITHOUT_POLL,
         WINDOW,
     },
-    run::{Phase, Setup},
+    run::{Ends, Phase, Setup},
     statistics::LaneResult,
     usage::Usage,
 };
 
-/// The worker's own timers: the end of a window, and that of the run.
+/// The worker's own timers: the end of a window, and what is next for a lane.
 const WINDOW_TIMER: Token = Token::new(Owner(u32::MAX), 0);
-const END_TIMER: Token = Token::new(Owner(u32::MAX), 1);
+const MOMENT_TIMER: Token = Token::new(Owner(u32::MAX), 1);
 
 /// What a worker tells the coordinator.
 pub(crate) enum News {
@@ -47,13 +45,14 @@ pub(crate) struct Window {
     pub(crate) phase: Phase,
     pub(crate) reads: u64,
     pub(crate) writes: u64,
+    pub(crate) trims: u64,
     pub(crate) bytes: u64,
     pub(crate) lasted: Duration,
     pub(crate) latency: Latency,
     /// Blocks that verification has found wrong since the start.
     pub(crate) faults: u64,
-    /// How many steps have been done since the start, of lanes that know how many there are.
-    pub(crate) steps: u64,
+    /// Bytes that have been started since the start, and those that were read back.
+    pub(crate) work_bytes: u64,
 }
 
 impl Window {
@@ -62,17 +61,29 @@ impl Window {
         self.phase = later.phase;
         self.reads += later.reads;
         self.writes += later.writes;
+        self.trims += later.trims;
         self.bytes += later.bytes;
         self.lasted += later.lasted;
         self.latency.add(&later.latency);
-        (self.faults, self.steps) = (later.faults, later.steps);
+        (self.faults, self.work_bytes) = (later.faults, later.work_bytes);
     }
+}
+
+/// How a worker runs, and which lanes it has.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) cpu: Option<usize>,
+    /// The processors of the jobs that it is for.
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) polling: Polling,
+    pub(crate) driver: DriverKind,
+    pub(crate) lanes: Vec<usize>,
 }
 
 /// What one worker is to do.
 pub(crate) struct Order<'a> {
     pub(crate) number: usize,
-    pub(crate) lanes: Vec<usize>,
+    pub(crate) seat: Seat,
     pub(crate) setup: &'a Setup<'a>,
     pub(crate) news: Sender<(usize, News)>,
     pub(crate) go: Receiver<u64>,
@@ -80,7 +91,8 @@ pub(crate) struct Order<'a> {
 
 impl Order<'_> {
     fn pool_bytes(&self) -> usize {
-        let lanes = self.lanes.iter().map(|lane| self.setup.part(*lane).1.pool_bytes_of_lane);
+        let lanes = self.seat.lanes.iter();
+        let lanes = lanes.map(|lane| self.setup.plan(*lane).pool_bytes_of_lane);
         lanes.sum::<usize>() + POOL_BYTES_SPARE
     }
 }
@@ -114,12 +126,12 @@ struct Worker<'a> {
     /// Whether lanes wait for times of their own.
     is_paced: bool,
     completions: Vec<Completion>,
-    job: &'a Job,
-    plan: &'a Plan,
+    polling: Polling,
     stop: &'a AtomicBool,
+    ends: &'a Ends,
     start: Duration,
-    count_from_ns: u64,
-    end_ns: u64,
+    /// When a lane next begins, begins to count, or ends.
+    moment_ns: u64,
     stage: Stage,
     before: Usage,
     used: Usage,
@@ -141,14 +153,13 @@ enum Stage {
 
 impl<'a> Worker<'a> {
     fn new(order: &Order<'a>) -> Result<Self, String> {
-        let Setup { job, plan, factory, stop, .. } = order.setup;
-        let cpu = (!job.cpus.is_empty()).then(|| job.cpus[order.number % job.cpus.len()]);
-        let config =
-            Config { driver: job.driver, pool_bytes: order.pool_bytes(), cpu, ..Config::default() };
+        let Seat { cpu, polling, driver, ref lanes, .. } = order.seat;
+        let config = Config { driver, pool_bytes: order.pool_bytes(), cpu, ..Config::default() };
         let mut reactor = Reactor::new(config).map_err(|error| error.to_string())?;
-        let mut lanes = Vec::with_capacity(order.lanes.len());
-        for (index, number) in order.lanes.iter().enumerate() {
-            lanes.push(open_lane(order, &mut reactor, factory, index, *number)?);
+        let numbers = lanes;
+        let mut lanes = Vec::with_capacity(numbers.len());
+        for (index, number) in numbers.iter().enumerate() {
+            lanes.push(open_lane(order, &mut reactor, index, *number)?);
         }
         let start = reactor.now();
         Self {
@@ -157,12 +168,11 @@ impl<'a> Worker<'a> {
             is_paced: lanes.iter().any(Lane::is_paced),
             lanes,
             completions: Vec::with_capacity(256),
-            job,
-            plan,
-            stop,
+            polling,
+            stop: order.setup.stop,
+            ends: &order.setup.ends,
             start,
-            count_from_ns: 0,
-            end_ns: u64::MAX,
+            moment_ns: 0,
             stage: Stage::Ramp,
             before: Usage::default(),
             used: Usage::default(),
@@ -200,6 +210,7 @@ impl<'a> Worker<'a> {
         self.begin(start_ns);
         let mut idle_turns = 0;
         let mut nothing_since = None;
+        let mut is_told = false;
         loop {
             let now = self.reactor.now();
             let now_ns = ns(now);
@@ -207,6 +218,7 @@ impl<'a> Worker<'a> {
                 self.looked += now.saturating_sub(since);
             }
             if let Some(last) = self.advance(now_ns) {
+                is_told = true;
                 tell(News::Window(Box::new(last)));
             }
             let completed = self.turn();
@@ -225,6 +237,7 @@ impl<'a> Worker<'a> {
                 nothing_since = Some(now);
             }
             if self.dispatch() {
+                is_told = true;
                 tell(News::Window(Box::new(self.window())));
                 let now_ns = ns(self.reactor.now());
                 if self.lanes.iter().any(|lane| lane.is_stuck(now_ns, ns(DRAIN_TIMEOUT))) {
@@ -234,57 +247,76 @@ impl<'a> Worker<'a> {
                 self.close_stuck(now_ns);
             }
         }
+        if !is_told {
+            // A run that is shorter than a window is one.
+            tell(News::Window(Box::new(self.window())));
+        }
         self.end_counting();
     }
 
     fn begin(&mut self, start_ns: u64) {
         self.start = Duration::from_nanos(start_ns);
         self.window_from = self.start;
-        self.count_from_ns = start_ns.saturating_add(ns(self.job.ramp));
-        self.end_ns =
-            self.plan.runtime.map_or(u64::MAX, |runtime| self.count_from_ns + ns(runtime));
         for lane in &mut self.lanes {
             lane.start(start_ns);
         }
+        self.moment_ns = start_ns;
         self.news.fill(true);
         self.reactor.set_timer(WINDOW_TIMER, self.start + WINDOW);
-        if self.plan.runtime.is_some() {
-            self.reactor.set_timer(END_TIMER, Duration::from_nanos(self.end_ns));
-        }
     }
 
-    /// Notices that the ramp or the runtime is over; the last window that counts, if that is long
-    /// enough to say something.
+    /// Notices that lanes begin, begin to count, or end; the last window that counts, if that is
+    /// long enough to say something.
     fn advance(&mut self, now_ns: u64) -> Option<Window> {
-        let mut last = None;
-        if self.stage == Stage::Ramp && now_ns >= self.count_from_ns {
+        let is_stopped = self.stop.load(Ordering::Relaxed) && self.stage != Stage::Over;
+        let is_told = self.ends.any && self.lanes.iter().any(|lane| lane.is_told(self.ends));
+        let is_over = self.stage != Stage::Over && self.lanes.iter().all(Lane::has_counted);
+        if now_ns < self.moment_ns && !is_stopped && !is_told && !is_over {
+            return None;
+        }
+        let was_counting = self.stage == Stage::Counting;
+        let mut counts_from_ns = None;
+        for lane in &mut self.lanes {
+            if is_stopped || lane.is_told(self.ends) {
+                lane.end(now_ns);
+            }
+            if let Some(from_ns) = lane.advance(now_ns, self.ends) {
+                counts_from_ns.get_or_insert(from_ns);
+            }
+        }
+        self.news.fill(true);
+        if let Some(from_ns) = counts_from_ns.filter(|_| self.stage == Stage::Ramp) {
             self.stage = Stage::Counting;
             self.before = self.usage();
-            self.latency.clear();
-            for lane in &mut self.lanes {
-                lane.begin_counting(self.count_from_ns);
-            }
             // Windows begin anew, so that none is of both.
-            self.window_from = Duration::from_nanos(self.count_from_ns);
+            self.latency.clear();
+            self.lanes.iter_mut().for_each(Lane::begin_progress);
+            self.window_from = Duration::from_nanos(from_ns);
             self.reactor.set_timer(WINDOW_TIMER, self.window_from + WINDOW);
         }
-        if self.stage != Stage::Over && (now_ns >= self.end_ns || self.stop.load(Ordering::Relaxed))
-        {
+        let is_over = self.lanes.iter().all(Lane::has_counted);
+        let mut last = None;
+        if is_over && self.stage != Stage::Over {
             let lasted = now_ns.saturating_sub(ns(self.window_from));
-            if self.stage == Stage::Counting && lasted >= ns(WINDOW / 2) {
+            if was_counting && lasted >= ns(WINDOW / 2) {
                 last = Some(self.window());
             }
             self.end_counting();
-            for lane in &mut self.lanes {
-                lane.end(now_ns);
-            }
-            self.news.fill(true);
             self.stage = Stage::Over;
         }
-        if self.stage == Stage::Counting && !self.lanes.iter().any(Lane::is_counting) {
-            self.end_counting();
-        }
+        self.set_moment(now_ns);
         last
+    }
+
+    /// Sets when to look at the lanes' times again.
+    fn set_moment(&mut self, now_ns: u64) {
+        let moments = self.lanes.iter().map(|lane| lane.moment_ns(now_ns));
+        self.moment_ns = moments.min().unwrap_or(u64::MAX);
+        if self.moment_ns == u64::MAX {
+            self.reactor.clear_timer(MOMENT_TIMER);
+        } else {
+            self.reactor.set_timer(MOMENT_TIMER, Duration::from_nanos(self.moment_ns));
+        }
     }
 
     fn end_counting(&mut self) {
@@ -350,11 +382,12 @@ impl<'a> Worker<'a> {
             phase,
             reads: 0,
             writes: 0,
+            trims: 0,
             bytes: 0,
             lasted,
             latency: std::mem::take(&mut self.latency),
             faults: 0,
-            steps: 0,
+            work_bytes: 0,
         };
         for lane in &mut self.lanes {
             lane.end_window(ns(now), &mut window);
@@ -367,17 +400,17 @@ impl<'a> Worker<'a> {
         let due_ns = || self.lanes.iter().filter_map(Lane::due_ns).min();
         if let Some(due_ns) = self.is_paced.then(due_ns).flatten() {
             // The end of the run is a time like any other.
-            let due = Duration::from_nanos(due_ns.min(self.end_ns));
+            let due = Duration::from_nanos(due_ns.min(self.moment_ns));
             // Who is to sleep leaves the processor to others until the last moment.
-            let sleeps = self.job.polling == Polling::Sleep;
+            let sleeps = self.polling == Polling::Sleep;
             let early = if sleeps { Duration::ZERO } else { SPIN_BEFORE_DUE };
             let wake = due.saturating_sub(early);
-            if self.job.polling == Polling::Spin || wake <= self.reactor.now() {
+            if self.polling == Polling::Spin || wake <= self.reactor.now() {
                 return Patience::NoWait;
             }
             return Patience::Until(wake);
         }
-        match self.job.polling {
+        match self.polling {
             Polling::Spin => Patience::NoWait,
             Polling::Adaptive(grace) => Patience::Adaptive { grace },
             Polling::Sleep => Patience::Sleep,
@@ -415,11 +448,11 @@ impl<'a> Worker<'a> {
 fn open_lane(
     order: &Order<'_>,
     reactor: &mut Reactor,
-    factory: &Arc<dyn DeviceFactory>,
     index: usize,
     number: usize,
 ) -> Result<Lane, String> {
     let owner = Owner(u32::try_from(index).map_err(|_| "too many lanes".to_owned())?);
+    let factory = &order.setup.part(number).0.factory;
     let device = factory.open(reactor, owner).map_err(|error| error.to_string())?;
     Lane::new(order.setup, number, device, reactor)
 }

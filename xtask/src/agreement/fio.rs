@@ -49,6 +49,7 @@ impl Program {
             .args(["bench", device, "--rw", "randread", "--bs", "4k", "--quiet", "-o", "json"])
             .args(["--driver", "uring", "--polling", polling, "--ramp-time", "500ms"])
             .args(["--iodepth", &depth.to_string(), "--runtime", &seconds.to_string()])
+            .args(["--time_based", "--norandommap"])
             .args(["--cpus", &self.cpu.to_string()]);
         said(&mut command, "lat_ns")
     }

@@ -174,8 +174,8 @@ fn port_goes_and_comes(bench: &mut Bench) -> Result<()> {
     let url = url(bench, 1);
     let mut command = bench.weft_command();
     command.args(["bench", &url, "--rw", "randwrite", "--verify", "crc32c", "--bs", "4k"]);
-    command.args(["--iodepth", "16", "--size", "16m", "--runtime", "14", "--quiet"]);
-    command.args(["--reconnect-delay", "1", "--ctrl-loss-tmo", "60"]);
+    command.args(["--iodepth", "16", "--size", "16m", "--runtime", "14", "--time_based"]);
+    command.args(["--quiet", "--reconnect-delay", "1", "--ctrl-loss-tmo", "60"]);
     let created =
         |bench: &mut Bench| -> Result<u32> { Ok(bench.guest("created")?.trim().parse()?) };
     let before = created(bench)?;

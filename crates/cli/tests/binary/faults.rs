@@ -29,7 +29,7 @@ fn a_tenant_on_a_target_that_others_use_is_void() {
     let (code, said, alone) = run("alone");
     assert_eq!(code, Some(0), "{said}");
     assert!(alone.len() > 1 && alone.iter().all(Record::is_measured));
-    let _intruder = Running::start(&["bench", &url, "--runtime", "600", "--quiet"]);
+    let _intruder = Running::start(&["bench", &url, "--runtime", "600", "--time_based", "--quiet"]);
     let (code, said, disturbed) = run("disturbed");
     assert_eq!(code, Some(1), "{said}");
     assert_eq!(disturbed.len(), alone.len(), "{said}");

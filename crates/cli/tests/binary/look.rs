@@ -31,7 +31,7 @@ fn a_rate_is_kept_and_the_report_is_written_to_a_file() {
         "bench",
         "null:1GiB",
         "--rate-iops",
-        "1k",
+        "1000",
         "--io-size",
         "800KiB",
         "--output",
@@ -62,4 +62,52 @@ fn the_floor_is_measured() {
     let refused = weft("epoll", ["floor", "--think", "1us"]);
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("two times"), "{}", refused.stderr);
+}
+
+/// A job file as fio's users write them: several kinds of jobs, a stonewall, groups, a refusal.
+#[test]
+fn a_job_file_is_run() {
+    let folder = Folder::new("jobs");
+    let (path, disk) = (folder.path("job.fio"), folder.path("disk.img"));
+    std::fs::File::create(&disk).and_then(|file| file.set_len(4 << 20)).expect("a file");
+    let text_of_jobs = format!(
+        "[global]\nioengine=libaio\niodepth=4\nfilename={}\nsize=1m\n[fill]\nrw=write\nbs=64k\n\
+         [check]\nstonewall\nrw=randread\nbssplit=4k/50:8k/50\nnumber_ios=100\nloops=9\n\
+         [beside]\nrw=read\nnumjobs=2\npercentile_list=50:75\n",
+        text(&disk)
+    );
+    std::fs::write(&path, &text_of_jobs).expect("a job file");
+    let run = |more: &[&str]| {
+        weft("epoll", [&["bench", text(&path), "--quiet", "-o", "json"], more].concat())
+    };
+    // A file is overwritten only where that is allowed.
+    let allowed = ["--yes-destroy", text(&disk)];
+    assert!(run(&[]).fault().contains("to allow that, use --yes-destroy"));
+    for what in [&allowed[..], &["memory:4MiB"]] {
+        let report = run(what).json();
+        let jobs = report["jobs"].as_array().expect("jobs");
+        let names: Vec<_> = jobs.iter().map(|job| (&job["jobname"], &job["groupid"])).collect();
+        assert_eq!(names[0], (&"fill".into(), &0.into()));
+        assert_eq!(names[1], (&"check".into(), &1.into()));
+        assert_eq!(names[2], (&"beside".into(), &1.into()));
+        assert_eq!(jobs[0]["write"]["total_ios"], 16);
+        assert_eq!(jobs[1]["read"]["total_ios"], 100);
+        assert_eq!(jobs[2]["read"]["io_bytes"], 2 << 20, "each copy reads its size");
+        let percentiles = jobs[2]["read"]["lat_ns"]["percentile"].as_object().expect("some");
+        assert!(percentiles.keys().all(|name| ["50.000000", "75.000000"].contains(&&name[..])));
+    }
+    let human = weft("epoll", ["bench", text(&path), "memory:4MiB", "--quiet"]).text();
+    assert!(human.contains("group 1: 2 jobs"), "{human}");
+    let only = run(&["memory:4MiB", "--section", "beside"]).json();
+    assert_eq!(only["jobs"].as_array().map(Vec::len), Some(1));
+    let both = run(&["memory:4MiB", "--bs", "8k"]).fault();
+    assert_eq!(both, "weft bench: --bs stands beside a job file: write it into the file");
+    std::fs::write(&path, "[a]\nrw=randrw\nflow=2\n").expect("a job file");
+    let refused = run(&["memory:4MiB"]).fault();
+    let expected =
+        format!("{}:3: flow: this is not done: give each job its rate_iops", text(&path));
+    assert!(refused.ends_with(&expected), "{refused}");
+    std::fs::write(&path, "[a]\nrw=randread\n").expect("a job file");
+    let nothing = run(&[]).fault();
+    assert!(nothing.contains("names nothing that is driven"), "{nothing}");
 }

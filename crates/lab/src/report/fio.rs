@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::human::cpu_percent;
+use super::{Entry, human::cpu_percent};
 use crate::{
     histogram::Latency,
-    job::Job,
+    job::{Extent, Job},
     pacer::Process,
     statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, Summary},
 };
@@ -39,16 +39,14 @@ const ERROR_VERIFY: i32 = 84;
 /// `device` names the device; `ended` is the time of the end, since 1970.
 #[must_use]
 pub fn report(job: &Job, device: &str, result: &RunResult, ended: Duration) -> Value {
-    reports(&[(job, result)], device, ended)
+    let (job, device, result) = (job.clone(), device.to_owned(), result.clone());
+    reports(&[Entry { group: 0, job, device, result }], ended)
 }
 
-/// The results of jobs that ran side by side.
+/// The results of several jobs.
 #[must_use]
-pub fn reports(results: &[(&Job, &RunResult)], device: &str, ended: Duration) -> Value {
-    let entries = results
-        .iter()
-        .map(|(job, result)| entry(job, device, result, &result.total(), ended))
-        .collect::<Vec<Value>>();
+pub fn reports(results: &[Entry], ended: Duration) -> Value {
+    let entries = results.iter().map(|one| entry(one, ended)).collect::<Vec<Value>>();
     json!({
         "fio version": FIO_VERSION,
         "timestamp": ended.as_secs(),
@@ -59,14 +57,10 @@ pub fn reports(results: &[(&Job, &RunResult)], device: &str, ended: Duration) ->
     })
 }
 
-fn entry(
-    job: &Job,
-    device: &str,
-    result: &RunResult,
-    total: &LaneResult,
-    ended: Duration,
-) -> Value {
-    let (user, system) = cpu_percent(total, job.workers());
+fn entry(of: &Entry, ended: Duration) -> Value {
+    let Entry { job, device, result, .. } = of;
+    let total = &result.total();
+    let (user, system) = cpu_percent(total, result.workers());
     let error = match (&total.error, total.verify.faults) {
         (Some(_), _) => ERROR_IO,
         (None, 0) => 0,
@@ -74,7 +68,7 @@ fn entry(
     };
     let mut entry = json!({
         "jobname": job.name,
-        "groupid": 0,
+        "groupid": of.group,
         "job_start": millis(ended.saturating_sub(result.elapsed)),
         "error": error,
         "eta": 0,
@@ -82,9 +76,12 @@ fn entry(
         "job options": options(job, device),
         "read": direction(job, &total.read),
         "write": direction(job, &total.write),
-        "trim": direction(job, &DirectionResult::default()),
-        "sync": { "total_ios": 0, "lat_ns": latency(&Latency::new(), false) },
-        "job_runtime": millis(total.read.measured.max(total.write.measured)),
+        "trim": direction(job, &total.trim),
+        "sync": {
+            "total_ios": total.flushes.count(),
+            "lat_ns": latency(&total.flushes, &PERCENTILES),
+        },
+        "job_runtime": millis(total.read.measured.max(total.write.measured).max(total.trim.measured)),
         "usr_cpu": user,
         "sys_cpu": system,
         "ctx": total.usage.context_switches,
@@ -94,6 +91,7 @@ fn entry(
     });
     let mut both = total.read.latency.clone();
     both.add(&total.write.latency);
+    both.add(&total.trim.latency);
     if let Value::Object(fields) = &mut entry {
         fields.extend(latency_groups(&both));
         fields.insert("latency_depth".to_owned(), json!(job.depth));
@@ -138,18 +136,25 @@ fn options(job: &Job, device: &str) -> Value {
     }
     if let Some(runtime) = job.runtime {
         put("runtime", seconds(runtime));
+    }
+    if job.time_based {
         put("time_based", "1".to_owned());
+    }
+    if !job.has_map() && job.pattern.is_random() {
+        put("norandommap", "1".to_owned());
     }
     if !job.ramp.is_zero() {
         put("ramp_time", seconds(job.ramp));
     }
-    for (name, bytes) in [
-        ("offset", Some(job.offset_bytes).filter(|bytes| *bytes > 0)),
-        ("size", job.size_bytes),
-        ("io_size", job.io_bytes),
+    for (name, extent) in [
+        ("offset", Some(job.offset).filter(|offset| *offset != Extent::Bytes(0))),
+        ("size", job.size),
+        ("io_size", job.io_size),
     ] {
-        if let Some(bytes) = bytes {
-            put(name, bytes.to_string());
+        match extent {
+            Some(Extent::Bytes(bytes)) => put(name, bytes.to_string()),
+            Some(Extent::Percent(percent)) => put(name, format!("{percent}%")),
+            None => {}
         }
     }
     if let Some(rate) = job.rate {
@@ -173,8 +178,9 @@ fn options(job: &Job, device: &str) -> Value {
 fn direction(job: &Job, direction: &DirectionResult) -> Value {
     let open = direction.completion.as_ref();
     let iops = Summary::of(direction.window_iops.iter().copied());
-    let kib = f64::from(job.block_bytes) / 1024.0;
+    let kib = direction.bytes as f64 / direction.requests.max(1) as f64 / 1024.0;
     let bandwidth = Summary::of(direction.window_iops.iter().map(|iops| iops * kib));
+    let percentiles = job.percentiles.as_deref().unwrap_or(&PERCENTILES);
     let bytes_per_second = direction.bytes_per_second();
     json!({
         "io_bytes": direction.bytes,
@@ -187,8 +193,8 @@ fn direction(job: &Job, direction: &DirectionResult) -> Value {
         "short_ios": 0,
         "drop_ios": 0,
         "slat_ns": waiting(&direction.latency, open),
-        "clat_ns": latency(open.unwrap_or(&direction.latency), true),
-        "lat_ns": latency(&direction.latency, true),
+        "clat_ns": latency(open.unwrap_or(&direction.latency), percentiles),
+        "lat_ns": latency(&direction.latency, percentiles),
         "bw_min": whole(bandwidth.min),
         "bw_max": whole(bandwidth.max),
         "bw_agg": if direction.requests > 0 { 100.0 } else { 0.0 },
@@ -203,7 +209,7 @@ fn direction(job: &Job, direction: &DirectionResult) -> Value {
     })
 }
 
-fn latency(latency: &Latency, percentiles: bool) -> Value {
+fn latency(latency: &Latency, percentiles: &[f64]) -> Value {
     let mut fields = json!({
         "min": latency.min_ns(),
         "max": latency.max_ns(),
@@ -211,8 +217,8 @@ fn latency(latency: &Latency, percentiles: bool) -> Value {
         "stddev": latency.stddev_ns(),
         "N": latency.count(),
     });
-    if percentiles && latency.count() > 0 {
-        let resolved = PERCENTILES.iter().filter_map(|percentile| {
+    if !percentiles.is_empty() && latency.count() > 0 {
+        let resolved = percentiles.iter().filter_map(|percentile| {
             Some((format!("{percentile:.6}"), json!(latency.percentile_ns(*percentile)?)))
         });
         fields["percentile"] = Value::Object(resolved.collect());
@@ -223,7 +229,7 @@ fn latency(latency: &Latency, percentiles: bool) -> Value {
 /// How long requests of an open loop waited before they were submitted: only the mean of the
 /// difference is known.
 fn waiting(latency: &Latency, completion: Option<&Latency>) -> Value {
-    let Some(completion) = completion else { return self::latency(&Latency::new(), false) };
+    let Some(completion) = completion else { return self::latency(&Latency::new(), &[]) };
     let mean = (latency.mean_ns() - completion.mean_ns()).max(0.0);
     json!({ "min": 0, "max": 0, "mean": mean, "stddev": 0.0, "N": latency.count() })
 }

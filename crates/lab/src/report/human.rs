@@ -2,6 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
+use super::Entry;
 use crate::{
     histogram::Latency,
     job::Job,
@@ -25,18 +26,22 @@ pub fn result(job: &Job, device: &str, result: &RunResult) -> String {
         let _ = writeln!(text, "{arguments}");
     };
     line(format_args!("{}: {} on {device} ({})", job.name, words(job), result.driver));
-    for (name, direction) in [("read", &total.read), ("write", &total.write)] {
+    for (name, direction) in [("read", &total.read), ("write", &total.write), ("trim", &total.trim)]
+    {
         if direction.requests > 0 {
             line(format_args!("  {name:<6}: {}", rates(direction)));
-            for row in latencies(direction) {
+            for row in latencies(job, direction) {
                 line(format_args!("    {row}"));
             }
         }
     }
-    if total.read.requests + total.write.requests == 0 {
+    if total.flushes.count() > 0 {
+        line(format_args!("  flush : {}", ends(&count_of(&total.flushes), &total.flushes)));
+    }
+    if total.read.requests + total.write.requests + total.trim.requests == 0 {
         line(format_args!("  no request completed in the measured time"));
     }
-    line(format_args!("  {}", processor(&total, job.workers())));
+    line(format_args!("  {}", processor(&total, result.workers())));
     line(format_args!("  {}", depths(&total)));
     if job.verify {
         let verify = &total.verify;
@@ -77,7 +82,7 @@ pub fn progress(progress: &Progress) -> String {
     if progress.faults > 0 {
         let _ = write!(text, "  {} WRONG BLOCKS", progress.faults);
     }
-    let iops = progress.read_iops + progress.write_iops;
+    let iops = progress.read_iops + progress.write_iops + progress.trim_iops;
     let _ = write!(text, "  {} IOPS", count(iops));
     if let Some(p99_ns) = progress.p99_ns {
         let _ = write!(text, "  p99 {}", time(p99_ns as f64));
@@ -127,15 +132,41 @@ pub fn time(nanoseconds: f64) -> String {
 }
 
 fn words(job: &Job) -> String {
-    let bytes = weft_backend::bytes::exact(u64::from(job.block_bytes));
+    let exact = |bytes: u32| weft_backend::bytes::exact(u64::from(bytes));
+    let bytes = match (job.shortest(), job.longest()) {
+        (short, long) if short == long => exact(short),
+        (short, long) => format!("{} to {}", exact(short), exact(long)),
+    };
     let mut text =
         format!("rw={} bs={bytes} iodepth={} numjobs={}", job.pattern, job.depth, job.copies);
     if job.pattern.reads() && job.pattern.writes() {
-        let _ = write!(text, " rwmixread={}", job.read_percent);
+        let _ = write!(text, " rwmixread={:.0}", job.read_percent);
     }
     if let Some(rate) = job.rate {
         let process = format!("{:?}", rate.process).to_lowercase();
         let _ = write!(text, " rate-iops={} ({process}, latency from the due time)", rate.iops);
+    }
+    text
+}
+
+/// What each group of several jobs came to.
+#[must_use]
+pub fn groups(entries: &[Entry]) -> String {
+    let mut text = String::new();
+    for group in entries.chunk_by(|one, other| one.group == other.group) {
+        let [first, _, ..] = group else { continue };
+        let mut total = LaneResult::default();
+        for entry in group {
+            total.add(&entry.result.total(), false);
+        }
+        let _ = writeln!(text, "group {}: {} jobs", first.group, group.len());
+        for (name, direction) in
+            [("read", &total.read), ("write", &total.write), ("trim", &total.trim)]
+        {
+            if direction.requests > 0 {
+                let _ = writeln!(text, "  {name:<6}: {}", rates(direction));
+            }
+        }
     }
     text
 }
@@ -152,7 +183,7 @@ fn rates(direction: &DirectionResult) -> String {
     )
 }
 
-fn latencies(direction: &DirectionResult) -> Vec<String> {
+fn latencies(job: &Job, direction: &DirectionResult) -> Vec<String> {
     let mut rows = vec![ends("latency", &direction.latency)];
     if let Some(completion) = &direction.completion {
         rows.push(ends("from the submission", completion));
@@ -161,9 +192,14 @@ fn latencies(direction: &DirectionResult) -> Vec<String> {
         let value = direction.latency.percentile_ns(*percentile);
         format!("p{percentile} {}", value.map_or("unresolved".to_owned(), |ns| time(ns as f64)))
     };
-    let percentiles: Vec<String> = PERCENTILES.iter().map(shown).collect();
+    let listed = job.percentiles.as_deref().unwrap_or(&PERCENTILES);
+    let percentiles: Vec<String> = listed.iter().map(shown).collect();
     rows.extend(percentiles.chunks(4).map(|row| row.join(", ")));
     rows
+}
+
+fn count_of(latency: &Latency) -> String {
+    format!("{} requests", latency.count())
 }
 
 fn ends(name: &str, latency: &Latency) -> String {
@@ -195,7 +231,8 @@ fn depths(total: &LaneResult) -> String {
 
 /// User and system time as a share of the workers' cores, in percent.
 pub(crate) fn cpu_percent(total: &LaneResult, workers: usize) -> (f64, f64) {
-    let wall = total.read.measured.max(total.write.measured).as_secs_f64() * workers as f64;
+    let measured = total.read.measured.max(total.write.measured).max(total.trim.measured);
+    let wall = measured.as_secs_f64() * workers as f64;
     let percent = |used: std::time::Duration| {
         if wall > 0.0 { 100.0 * used.as_secs_f64() / wall } else { 0.0 }
     };
@@ -261,6 +298,7 @@ mod tests {
             left: Some(Duration::from_millis(6_300)),
             read_iops: 1_234_000.0,
             write_iops: 0.0,
+            trim_iops: 0.0,
             bytes_per_second: 4096.0 * 1_234_000.0,
             p99_ns: Some(12_340),
             faults: 0,

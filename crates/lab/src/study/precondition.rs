@@ -12,7 +12,7 @@ use std::{
 use weft_backend::DeviceFactory;
 
 use super::{plan::Measure, steady::SteadyStateDetector};
-use crate::{Job, Pattern, Progress, limits::WINDOW};
+use crate::{Extent, Job, Pattern, Progress, limits::WINDOW};
 
 /// How often it is written from end to end.
 const FILLS: u32 = 2;
@@ -35,7 +35,7 @@ pub fn precondition(
             pattern: Pattern::Write,
             block_bytes: 128 << 10,
             depth: 32,
-            io_bytes: Some(factory.geometry().bytes()),
+            size: Some(Extent::Percent(100)),
             ..Job::default()
         };
         run(&job, factory, stop, &mut |progress| tell(&job.name, progress))?;
@@ -46,6 +46,8 @@ pub fn precondition(
         pattern: Pattern::RandWrite,
         depth: 32,
         runtime: Some(limit),
+        time_based: true,
+        random_map: false,
         ..Job::default()
     };
     let enough = AtomicBool::new(false);

@@ -218,7 +218,7 @@ fn fill(factory: &Arc<dyn DeviceFactory>, stop: &AtomicBool) -> Result<(), Strin
         pattern: Pattern::Write,
         block_bytes: 128 << 10,
         depth: 16,
-        io_bytes: Some(factory.geometry().bytes()),
+        size: Some(crate::Extent::Percent(100)),
         ..Job::default()
     };
     let result = crate::run(&job, factory, stop, &mut |_| {}).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! One copy of a job: its requests, its device, its books.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use weft_backend::{BlockDevice, Completion, Operation, Request};
 use weft_reactor::{Buffer, Reactor};
@@ -8,12 +8,12 @@ use weft_reactor::{Buffer, Reactor};
 use super::Window;
 use crate::{
     histogram::Latency,
-    job::{Job, Plan},
-    limits::{VERIFY_READ_EVERY, WINDOW, WINDOWS_MAX},
+    job::{Job, Plan, RateMin, Think},
+    limits::{AWAIT_OTHERS, VERIFY_READ_EVERY, WINDOW, WINDOWS_MAX},
     pacer::Pacer,
-    pattern::{Direction, Sequence},
+    pattern::{Direction, Drawn, Sequence},
     random::Random,
-    run::Setup,
+    run::{Ends, Part, Setup},
     statistics::{DirectionResult, LaneResult},
     usage::Usage,
     verify::{self, Identity, Ledger},
@@ -22,6 +22,7 @@ use crate::{
 /// A lane.
 pub(super) struct Lane {
     number: usize,
+    times: Times,
     device: Box<dyn BlockDevice>,
     sequence: Sequence,
     data: Data,
@@ -29,18 +30,27 @@ pub(super) struct Lane {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// A request that was drawn and could not start yet.
-    drawn: Option<(Direction, u64)>,
-    first_block: u64,
-    blocks: u32,
+    drawn: Option<Drawn>,
+    /// Where the region begins, in bytes.
+    region_offset: u64,
+    /// A device block is so many bytes, as a power of two.
+    block_shift: u32,
+    /// The bytes of a request that is verified.
     unit_bytes: u64,
-    block_bytes: u64,
+    longest: usize,
     durable: bool,
     /// Requests of the pattern that were started, and after how many the lane ends.
     started: u64,
     requests: u64,
-    /// Blocks that were read back after them, and how many may be.
+    /// Their bytes.
+    started_bytes: u64,
+    end_bytes: u64,
+    /// Bytes that were read back after them, and how many may be.
     read_back: u64,
-    steps_after: u64,
+    read_back_max: u64,
+    think: Option<Thinking>,
+    flush: Flushing,
+    floor: Option<Floor>,
     /// Requests that were drawn, verification's own among them.
     draws: u64,
     stage: Stage,
@@ -50,9 +60,58 @@ pub(super) struct Lane {
     last_completion_ns: u64,
     read: Books,
     write: Books,
+    trim: Books,
+    flushes: Latency,
     depth_levels: [u64; 7],
     check: Option<Check>,
     result: LaneResult,
+}
+
+/// When a lane does what.
+#[derive(Debug)]
+struct Times {
+    /// The part it is a copy of, the one it waits for, and its group; whether that ends with it.
+    part: usize,
+    after: Option<usize>,
+    group: usize,
+    ends_group: bool,
+    ends: Arc<Ends>,
+    delay_ns: u64,
+    ramp_ns: u64,
+    runtime_ns: Option<u64>,
+    /// None: what it waits for has not ended.
+    start_ns: Option<u64>,
+    has_begun_counting: bool,
+}
+
+/// Pauses of a lane.
+#[derive(Debug)]
+struct Thinking {
+    time_ns: u64,
+    blocks: u32,
+    /// Requests until the next pause.
+    left: u32,
+    /// When it is over; 0: there is none.
+    until_ns: u64,
+}
+
+/// Flushes of a lane.
+#[derive(Debug)]
+struct Flushing {
+    /// After so many writes; 0: never.
+    every: u32,
+    writes: u32,
+    /// One is still to come at the end.
+    at_end: bool,
+}
+
+/// How slow a lane may be.
+#[derive(Debug)]
+struct Floor {
+    min: RateMin,
+    since_ns: u64,
+    requests: u64,
+    bytes: u64,
 }
 
 /// How far a lane is.
@@ -64,6 +123,8 @@ enum Stage {
     Run,
     /// No more are; those in flight complete.
     Drain,
+    /// They have, and a flush comes.
+    Flush,
     /// What was written is read back, from this block on.
     ReadBack(u64),
     /// The last of those complete.
@@ -78,7 +139,9 @@ struct Slot {
     buffer: Option<Buffer>,
     due_ns: u64,
     started_ns: u64,
-    unit: u64,
+    /// Bytes from the beginning of the region, and how many.
+    offset: u64,
+    bytes: u32,
     purpose: Purpose,
 }
 
@@ -88,6 +151,8 @@ enum Purpose {
     Probe,
     Read,
     Write,
+    Trim,
+    Flush,
     /// A read of verification's own; it is in no statistics.
     ReadBack,
 }
@@ -96,10 +161,12 @@ enum Purpose {
 #[derive(Debug)]
 struct Books {
     requests: u64,
+    bytes: u64,
     /// Of the window whose rate is kept.
     window_requests: u64,
     /// Of the window of the progress line, which goes on when counting ends.
     progress_requests: u64,
+    progress_bytes: u64,
     latency: Latency,
     completion: Option<Latency>,
     windows: Vec<f64>,
@@ -122,6 +189,8 @@ struct Check {
     seed: u64,
     /// None: the job only reads what an earlier one wrote.
     ledger: Option<Ledger>,
+    /// What blocks hold, where they cannot be told apart.
+    pattern: Option<Vec<u8>>,
     scratch: Vec<u8>,
 }
 
@@ -133,46 +202,59 @@ impl Lane {
         device: Box<dyn BlockDevice>,
         reactor: &Reactor,
     ) -> Result<Self, String> {
-        let (job, plan, copy) = setup.part(number);
+        let (part, part_number, copy) = setup.part(number);
+        let (job, plan) = (&part.job, setup.plan(number));
+        let region = plan.regions.get(copy).copied().ok_or("the lane has no region")?;
         let lane_number = number as u64;
         let random = |purpose| Random::new(job.seed ^ purpose, lane_number);
         let pacer = job.rate.map_or(Pacer::Closed, |rate| {
             Pacer::open(rate.process, rate.iops, random(0x7061_6365))
         });
-        let mut data = Data::new(job.block_bytes as usize, random(0x6461_7461));
+        let longest = job.longest() as usize;
+        let mut data = Data::new(longest, random(0x6461_7461));
         let slots = new_slots(job, reactor, &mut data)?;
-        let free = (0..job.depth).rev().collect();
+        let unit_bytes = u64::from(job.shortest());
         let check = job.verify.then(|| Check {
             seed: setup.run_seed,
-            ledger: job.pattern.writes().then(|| Ledger::new(plan.units)),
-            scratch: Vec::with_capacity(job.block_bytes as usize),
+            ledger: job.writes_to_verify().then(|| Ledger::new(region.bytes / unit_bytes)),
+            pattern: job.verify_pattern.clone(),
+            scratch: Vec::with_capacity(longest),
         });
-        let block_bytes = u64::from(device.geometry().block_bytes);
+        let block_bytes = device.geometry().block_bytes;
+        let books = || Books::new(pacer.is_open(), plan);
         Ok(Self {
             number,
-            device,
-            sequence: Sequence::new(job.pattern, job.read_percent, plan.units, random(0)),
+            times: Times::new(part, part_number, plan, &setup.ends, random(0x6465_6c61)),
+            sequence: Sequence::new(job, region.bytes, region.pass_bytes, &random),
             data,
             slots,
-            free,
+            free: (0..job.depth).rev().collect(),
             drawn: None,
-            first_block: plan.first_block.get(copy).copied().unwrap_or(0),
-            blocks: plan.blocks,
-            unit_bytes: u64::from(job.block_bytes),
-            block_bytes,
+            region_offset: region.first_block * u64::from(block_bytes),
+            block_shift: block_bytes.trailing_zeros(),
+            device,
+            unit_bytes,
+            longest,
             durable: job.durable,
             started: 0,
+            started_bytes: 0,
             draws: 0,
-            requests: plan.requests.unwrap_or(u64::MAX),
+            requests: region.end_requests.unwrap_or(u64::MAX),
+            end_bytes: region.end_bytes.unwrap_or(u64::MAX),
             read_back: 0,
-            steps_after: plan.read_back,
+            read_back_max: region.read_back_bytes,
+            think: job.think.map(Thinking::new),
+            flush: Flushing { every: job.flush_every, writes: 0, at_end: job.flush_at_end },
+            floor: job.rate_min.map(Floor::new),
             stage: Stage::Idle,
             stage_since_ns: 0,
             counting: false,
             count_from_ns: 0,
             last_completion_ns: 0,
-            read: Books::new(pacer.is_open(), plan),
-            write: Books::new(pacer.is_open(), plan),
+            read: books(),
+            write: books(),
+            trim: books(),
+            flushes: Latency::new(),
             depth_levels: [0; 7],
             check,
             result: LaneResult::default(),
@@ -183,32 +265,86 @@ impl Lane {
     /// Starts a read of the first block.
     pub(super) fn begin_probe(&mut self, reactor: &mut Reactor) {
         if let Some(slot) = self.free.pop() {
-            self.submit(reactor, slot, Purpose::Probe, 0, 0, 0);
+            let bytes = u32::try_from(self.unit_bytes).unwrap_or(0);
+            self.submit(reactor, slot, Planned::own(Purpose::Probe, 0, bytes, 0));
         }
     }
 
-    /// Begins to start requests.
+    /// The common start of all lanes.
     pub(super) fn start(&mut self, now_ns: u64) {
-        self.pacer.start(now_ns);
-        self.enter(Stage::Run, now_ns);
+        if self.times.after.is_none() {
+            self.times.start_ns = Some(now_ns.saturating_add(self.times.delay_ns));
+        }
+    }
+
+    /// Does what is due now; from when completions count, if they begin to.
+    pub(super) fn advance(&mut self, now_ns: u64, ends: &Ends) -> Option<u64> {
+        let has_ended = |part: usize| ends.has_ended(part);
+        if self.times.start_ns.is_none() && self.times.after.is_none_or(has_ended) {
+            self.times.start_ns = Some(now_ns.saturating_add(self.times.delay_ns));
+        }
+        let start_ns = self.times.start_ns.filter(|start_ns| *start_ns <= now_ns)?;
+        if self.stage == Stage::Idle {
+            self.pacer.start(start_ns);
+            self.enter(Stage::Run, start_ns);
+        }
+        let count_from_ns = start_ns.saturating_add(self.times.ramp_ns);
+        let begins = now_ns >= count_from_ns && !self.times.has_begun_counting;
+        if begins {
+            self.begin_counting(count_from_ns);
+        }
+        if now_ns >= self.times.end_ns() {
+            self.end(now_ns);
+        }
+        begins.then_some(count_from_ns)
+    }
+
+    /// When something is next due.
+    pub(super) fn moment_ns(&self, now_ns: u64) -> u64 {
+        match (self.stage, self.times.start_ns) {
+            (Stage::Idle, None) => now_ns.saturating_add(super::ns(AWAIT_OTHERS)),
+            (Stage::Idle, Some(start_ns)) => start_ns,
+            (Stage::Run, Some(start_ns)) if !self.times.has_begun_counting => {
+                start_ns.saturating_add(self.times.ramp_ns).min(self.times.end_ns())
+            }
+            (Stage::Run, _) => self.times.end_ns(),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Whether another lane has ended it, and it does not know yet.
+    pub(super) fn is_told(&self, ends: &Ends) -> bool {
+        matches!(self.stage, Stage::Idle | Stage::Run) && ends.is_to_end(self.times.group)
     }
 
     /// From here on completions count.
-    pub(super) fn begin_counting(&mut self, now_ns: u64) {
+    fn begin_counting(&mut self, now_ns: u64) {
+        self.times.has_begun_counting = true;
         self.counting = self.stage == Stage::Run;
         self.count_from_ns = now_ns;
-        for books in [&mut self.read, &mut self.write] {
-            books.progress_requests = 0;
+        for books in [&mut self.read, &mut self.write, &mut self.trim] {
             books.begin_window(now_ns);
         }
+        self.flushes.clear();
         self.depth_levels = [0; 7];
+    }
+
+    /// What completed so far is not in the next window of the progress line.
+    pub(super) fn begin_progress(&mut self) {
+        for books in [&mut self.read, &mut self.write, &mut self.trim] {
+            (books.progress_requests, books.progress_bytes) = (0, 0);
+        }
     }
 
     /// No more requests are started, and none that complete from here on count.
     pub(super) fn end(&mut self, now_ns: u64) {
-        if self.stage == Stage::Run {
-            self.end_counting(now_ns);
-            self.enter(Stage::Drain, now_ns);
+        match self.stage {
+            Stage::Idle => self.enter(Stage::Done, now_ns),
+            Stage::Run => {
+                self.end_counting(now_ns);
+                self.enter(Stage::Drain, now_ns);
+            }
+            _ => {}
         }
     }
 
@@ -229,6 +365,7 @@ impl Lane {
         match self.stage {
             Stage::Run => self.start_requests(reactor),
             Stage::ReadBack(unit) => self.start_read_back(reactor, unit),
+            Stage::Flush => self.start_last_flush(reactor),
             Stage::Idle | Stage::Drain | Stage::LastDrain | Stage::Done => {}
         }
         self.device.flush(reactor);
@@ -243,17 +380,21 @@ impl Lane {
 
     /// Whether requests have times of their own to start at.
     pub(super) fn is_paced(&self) -> bool {
-        self.pacer.is_open()
+        self.pacer.is_open() || self.think.is_some()
     }
 
     /// When the next request is due, if the lane waits for that rather than for a completion.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let waits = self.stage == Stage::Run && !self.free.is_empty();
-        self.pacer.due_ns().filter(|_| waits)
+        let pause_ns = self.think.as_ref().map(|think| think.until_ns).filter(|until| *until > 0);
+        let is_pausing = self.think.as_ref().is_some_and(|think| think.left == 0);
+        let due_ns = if is_pausing { pause_ns } else { self.pacer.due_ns() };
+        due_ns.filter(|_| waits)
     }
 
-    pub(super) fn is_counting(&self) -> bool {
-        self.counting
+    /// Whether nothing that completes from now on counts.
+    pub(super) fn has_counted(&self) -> bool {
+        !self.counting && !matches!(self.stage, Stage::Idle | Stage::Run)
     }
 
     pub(super) fn is_busy(&self) -> bool {
@@ -267,14 +408,14 @@ impl Lane {
     /// Whether the lane has only to wait for requests, and has waited for too long.
     pub(super) fn is_stuck(&self, now_ns: u64, patience_ns: u64) -> bool {
         let since_ns = self.stage_since_ns.max(self.last_completion_ns);
-        matches!(self.stage, Stage::Drain | Stage::ReadBack(_) | Stage::LastDrain)
+        matches!(self.stage, Stage::Drain | Stage::Flush | Stage::ReadBack(_) | Stage::LastDrain)
             && now_ns.saturating_sub(since_ns) > patience_ns
     }
 
     /// The longest that a request took while it counted.
     pub(super) fn slowest_ns(&self) -> u64 {
         let of = |result: &DirectionResult| result.latency.max_ns();
-        of(&self.result.read).max(of(&self.result.write))
+        of(&self.result.read).max(of(&self.result.write)).max(of(&self.result.trim))
     }
 
     /// Ends a lane whose device does not answer any more.
@@ -283,7 +424,7 @@ impl Lane {
         if stuck > 0 {
             self.fail(format!("{stuck} requests never completed"));
         }
-        self.stage = Stage::Done;
+        self.enter(Stage::Done, self.last_completion_ns);
     }
 
     pub(super) fn close(&mut self, reactor: &mut Reactor) {
@@ -305,25 +446,35 @@ impl Lane {
     /// Ends a window: its numbers are added to `window`, which has the latencies already.
     pub(super) fn end_window(&mut self, now_ns: u64, window: &mut Window) {
         window.faults += self.result.verify.faults;
-        window.steps += self.steps_done();
-        for (books, requests) in
-            [(&mut self.read, &mut window.reads), (&mut self.write, &mut window.writes)]
-        {
+        window.work_bytes += self.work_done();
+        let (mut requests, mut bytes) = (0, 0);
+        for (books, window_requests) in [
+            (&mut self.read, &mut window.reads),
+            (&mut self.write, &mut window.writes),
+            (&mut self.trim, &mut window.trims),
+        ] {
             let completed = std::mem::take(&mut books.progress_requests);
-            *requests += completed;
-            window.bytes += completed * self.unit_bytes;
+            *window_requests += completed;
+            requests += completed;
+            bytes += std::mem::take(&mut books.progress_bytes);
             books.end_window(now_ns, self.counting);
+        }
+        window.bytes += bytes;
+        let is_running = self.counting && self.stage == Stage::Run;
+        let slow = self.floor.as_mut().filter(|_| is_running);
+        if let Some(slow) = slow.and_then(|floor| floor.take(now_ns, requests, bytes)) {
+            self.fail(slow);
         }
     }
 
-    /// How far a lane has come that ends with a number of requests: these, and the blocks that are
-    /// read back after them.
-    fn steps_done(&self) -> u64 {
+    /// How far a lane has come that ends with a number of bytes: these, and those that are read
+    /// back after them.
+    fn work_done(&self) -> u64 {
         let read_back = match self.stage {
-            Stage::LastDrain | Stage::Done => self.steps_after,
-            Stage::Idle | Stage::Run | Stage::Drain | Stage::ReadBack(_) => self.read_back,
+            Stage::LastDrain | Stage::Done => self.read_back_max,
+            _ => self.read_back,
         };
-        self.started + read_back
+        self.started_bytes.min(self.end_bytes) + read_back
     }
 
     /// What the lane did; `usage` is its worker's.
@@ -332,10 +483,15 @@ impl Lane {
         self.end_counting(ended_ns);
         self.result.usage = usage;
         self.result.depth_levels = self.depth_levels;
+        self.result.flushes = self.flushes;
         (self.number, self.result)
     }
 
     fn enter(&mut self, stage: Stage, now_ns: u64) {
+        if stage == Stage::Done && self.stage != Stage::Done {
+            let Times { part, ends_group, group, .. } = self.times;
+            self.times.ends.lane_ended(part, ends_group.then_some(group));
+        }
         self.stage = stage;
         self.stage_since_ns = now_ns;
     }
@@ -346,8 +502,10 @@ impl Lane {
         match self.stage {
             Stage::Drain => {
                 self.end_counting(self.last_completion_ns);
-                let wrote = self.check.as_ref().is_some_and(|check| check.ledger.is_some());
-                let next = if wrote && self.result.error.is_none() {
+                let is_sound = self.result.error.is_none();
+                let next = if is_sound && std::mem::take(&mut self.flush.at_end) {
+                    Stage::Flush
+                } else if is_sound && self.read_back_max > 0 {
                     Stage::ReadBack(0)
                 } else {
                     Stage::Done
@@ -355,9 +513,11 @@ impl Lane {
                 self.enter(next, now_ns);
             }
             Stage::LastDrain => self.enter(Stage::Done, now_ns),
-            Stage::Idle | Stage::Run | Stage::ReadBack(_) | Stage::Done => return false,
+            Stage::Idle | Stage::Run | Stage::Flush | Stage::ReadBack(_) | Stage::Done => {
+                return false;
+            }
         }
-        matches!(self.stage, Stage::ReadBack(_))
+        matches!(self.stage, Stage::Flush | Stage::ReadBack(_))
     }
 
     fn start_requests(&mut self, reactor: &mut Reactor) {
@@ -371,58 +531,93 @@ impl Lane {
             if self.stage != Stage::Run {
                 return;
             }
-            if self.started >= self.requests {
+            if self.started >= self.requests || self.started_bytes >= self.end_bytes {
                 self.enter(Stage::Drain, now_ns);
+                return;
+            }
+            if self.is_pausing(now_ns) {
                 return;
             }
             if self.pacer.due_ns().is_some_and(|due_ns| due_ns > now_ns) {
                 return;
             }
-            let Some((purpose, unit)) = self.draw() else { return };
-            let due_ns = match purpose {
-                Purpose::ReadBack | Purpose::Probe => now_ns,
-                Purpose::Read | Purpose::Write => {
-                    self.started += 1;
-                    self.pacer.take(now_ns).unwrap_or(now_ns)
+            let Some(mut planned) = self.draw(now_ns) else { return };
+            if planned.purpose.is_of_the_pattern() {
+                self.started += 1;
+                self.started_bytes += u64::from(planned.bytes);
+                planned.due_ns = self.pacer.take(now_ns).unwrap_or(now_ns);
+                if let Some(think) = &mut self.think {
+                    think.left -= 1;
                 }
-            };
+            }
             self.free.pop();
-            self.submit(reactor, slot, purpose, unit, due_ns, now_ns);
+            self.submit(reactor, slot, planned);
         }
+    }
+
+    /// Whether the lane thinks: from when nothing is in flight after the last request before.
+    fn is_pausing(&mut self, now_ns: u64) -> bool {
+        let is_busy = self.is_busy();
+        let Some(think) = &mut self.think else { return false };
+        if think.left > 0 {
+            return false;
+        }
+        if is_busy {
+            return true;
+        }
+        if think.until_ns == 0 {
+            think.until_ns = now_ns.saturating_add(think.time_ns);
+        }
+        if now_ns < think.until_ns {
+            return true;
+        }
+        (think.left, think.until_ns) = (think.blocks, 0);
+        false
     }
 
     /// The next request, unless verification has to wait for others to complete first.
     #[inline]
-    fn draw(&mut self) -> Option<(Purpose, u64)> {
-        let Some(check) = &mut self.check else {
-            let (direction, unit) = self.sequence.draw();
-            return Some((Purpose::of(direction), unit));
-        };
-        let Some(ledger) = &mut check.ledger else {
-            let (direction, unit) = self.sequence.draw();
-            return Some((Purpose::of(direction), unit));
+    fn draw(&mut self, now_ns: u64) -> Option<Planned> {
+        if self.flush.every > 0 && self.flush.writes >= self.flush.every {
+            self.flush.writes = 0;
+            return Some(Planned::own(Purpose::Flush, 0, 0, now_ns));
+        }
+        let Some(ledger) = self.check.as_mut().and_then(|check| check.ledger.as_mut()) else {
+            return Some(Planned::of(self.sequence.draw(), now_ns));
         };
         self.draws += 1;
-        if self.drawn.is_none() && self.draws.is_multiple_of(VERIFY_READ_EVERY) {
+        let bytes = u32::try_from(self.unit_bytes).unwrap_or(0);
+        let reads_back = self.read_back_max > 0 && self.draws.is_multiple_of(VERIFY_READ_EVERY);
+        if self.drawn.is_none() && reads_back {
             let unit = self.sequence.any_unit();
             if ledger.generation(unit) > 0 && ledger.free_from(unit) == Some(unit) {
                 ledger.begin(unit);
-                return Some((Purpose::ReadBack, unit));
+                let offset = unit * self.unit_bytes;
+                return Some(Planned::own(Purpose::ReadBack, offset, bytes, now_ns));
             }
         }
-        let (direction, unit) = self.drawn.take().unwrap_or_else(|| self.sequence.draw());
-        let Some(free) = ledger.free_from(unit) else {
-            self.drawn = Some((direction, unit));
+        let drawn = self.drawn.take().unwrap_or_else(|| self.sequence.draw());
+        let Some(free) = ledger.free_from(drawn.offset / self.unit_bytes) else {
+            self.drawn = Some(drawn);
             return None;
         };
-        if direction == Direction::Read {
+        if drawn.direction == Direction::Read {
             ledger.begin(free);
         }
-        Some((Purpose::of(direction), free))
+        Some(Planned::of(Drawn { offset: free * self.unit_bytes, ..drawn }, now_ns))
+    }
+
+    fn start_last_flush(&mut self, reactor: &mut Reactor) {
+        let now_ns = super::ns(reactor.now());
+        if let Some(slot) = self.free.pop() {
+            self.submit(reactor, slot, Planned::own(Purpose::Flush, 0, 0, now_ns));
+        }
+        self.enter(Stage::Drain, now_ns);
     }
 
     fn start_read_back(&mut self, reactor: &mut Reactor, from: u64) {
         let mut next = from;
+        let bytes = u32::try_from(self.unit_bytes).unwrap_or(0);
         while let Some(slot) = self.free.last().copied() {
             let ledger = self.check.as_ref().and_then(|check| check.ledger.as_ref());
             let found = ledger.and_then(|ledger| ledger.written_from(next));
@@ -432,55 +627,71 @@ impl Lane {
                 return;
             };
             next = unit + 1;
-            self.read_back += 1;
+            self.read_back = (self.read_back + self.unit_bytes).min(self.read_back_max);
             self.free.pop();
-            self.submit(reactor, slot, Purpose::ReadBack, unit, now_ns, now_ns);
+            let offset = unit * self.unit_bytes;
+            self.submit(reactor, slot, Planned::own(Purpose::ReadBack, offset, bytes, now_ns));
         }
         self.stage = Stage::ReadBack(next);
     }
 
     #[inline]
-    fn submit(
-        &mut self,
-        reactor: &mut Reactor,
-        number: u32,
-        purpose: Purpose,
-        unit: u64,
-        due_ns: u64,
-        started_ns: u64,
-    ) {
+    fn submit(&mut self, reactor: &mut Reactor, number: u32, planned: Planned) {
+        let Planned { purpose, offset, bytes, due_ns, started_ns } = planned;
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
-        // A device may answer a write while the last of its data is still being sent; the buffer
-        // is back in the pool soon after.
-        let another = || reactor.pool().take(usize::try_from(self.unit_bytes).unwrap_or(0));
         let is_filled = slot.buffer.is_some() && slot.purpose == Purpose::Write;
-        let Some(mut buffer) = slot.buffer.take().or_else(another) else {
-            self.free.push(number);
-            return self.fail("the device kept its buffers".to_owned());
-        };
-        let block = self.first_block + unit * u64::from(self.blocks);
-        (slot.due_ns, slot.started_ns, slot.unit, slot.purpose) =
-            (due_ns, started_ns, unit, purpose);
-        let operation = if purpose == Purpose::Write {
-            if let Some(check) = &mut self.check
-                && let Some(ledger) = &mut check.ledger
-            {
-                let generation = ledger.begin_write(unit);
-                let offset = block * self.block_bytes;
-                let identity = Identity { seed: check.seed, offset, generation };
-                verify::fill(buffer.bytes_mut(), identity);
-            } else if !is_filled {
-                self.data.fill(buffer.bytes_mut());
+        (slot.due_ns, slot.started_ns, slot.offset, slot.bytes, slot.purpose) =
+            (due_ns, started_ns, offset, bytes, purpose);
+        let block = (self.region_offset + offset) >> self.block_shift;
+        let blocks = bytes >> self.block_shift;
+        let operation = match purpose {
+            Purpose::Flush => Operation::Flush,
+            Purpose::Trim => Operation::Discard { ranges: Box::new([(block, blocks)]) },
+            Purpose::Probe | Purpose::Read | Purpose::Write | Purpose::ReadBack => {
+                // A device may answer a write while the last of its data is still being sent; the
+                // buffer is back in the pool soon after.
+                let another = || reactor.pool().take(self.longest);
+                let Some(mut buffer) = slot.buffer.take().or_else(another) else {
+                    self.free.push(number);
+                    return self.fail("the device kept its buffers".to_owned());
+                };
+                buffer.set_len(bytes as usize);
+                if purpose == Purpose::Write {
+                    self.fill(&mut buffer, offset, is_filled);
+                    Operation::Write { block, blocks, from: buffer, durable: self.durable }
+                } else {
+                    Operation::Read { block, blocks, into: buffer }
+                }
             }
-            let durable = self.durable;
-            Operation::Write { block, blocks: self.blocks, from: buffer, durable }
-        } else {
-            Operation::Read { block, blocks: self.blocks, into: buffer }
         };
         self.device.submit(reactor, Request { tag: u64::from(number), operation });
         self.result.submitted += 1;
-        if matches!(purpose, Purpose::Read | Purpose::Write) {
+        if purpose == Purpose::Write {
+            self.flush.writes = self.flush.writes.saturating_add(1);
+        }
+        if purpose.is_of_the_pattern() {
             self.depth_levels[depth_level(self.slots.len() - self.free.len())] += 1;
+        }
+    }
+
+    /// Fills the buffer of a write; `is_filled`: it still holds what an earlier write had.
+    #[inline]
+    fn fill(&mut self, buffer: &mut Buffer, offset: u64, is_filled: bool) {
+        let Some(check) = &mut self.check else {
+            if !is_filled {
+                self.data.fill(buffer.bytes_mut());
+            }
+            return;
+        };
+        let generation =
+            check.ledger.as_mut().map_or(0, |ledger| ledger.begin_write(offset / self.unit_bytes));
+        match &check.pattern {
+            Some(pattern) => verify::fill_pattern(buffer.bytes_mut(), pattern),
+            None => {
+                let offset = self.region_offset + offset;
+                let identity = Identity { seed: check.seed, offset, generation };
+                verify::fill(buffer.bytes_mut(), identity);
+            }
         }
     }
 
@@ -501,34 +712,40 @@ impl Lane {
     fn complete(&mut self, completion: Completion, now_ns: u64, window: &mut Latency) {
         let Ok(number) = u32::try_from(completion.tag) else { return };
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
-        slot.buffer = completion.buffer;
-        let (due_ns, started_ns, unit, purpose) =
-            (slot.due_ns, slot.started_ns, slot.unit, slot.purpose);
+        if completion.buffer.is_some() {
+            slot.buffer = completion.buffer;
+        }
+        let (due_ns, started_ns, purpose) = (slot.due_ns, slot.started_ns, slot.purpose);
+        let (offset, bytes) = (slot.offset, slot.bytes);
         self.free.push(number);
         self.last_completion_ns = now_ns;
         if let Err(failure) = completion.result {
-            let what = if purpose == Purpose::Write { "write" } else { "read" };
-            let offset = (self.first_block + unit * u64::from(self.blocks)) * self.block_bytes;
-            let bytes = self.unit_bytes;
-            self.fail(format!("{what} of {bytes} bytes at offset {offset} failed: {failure}"));
+            let what = purpose.name();
+            let at = self.region_offset + offset;
+            self.fail(format!("{what} of {bytes} bytes at offset {at} failed: {failure}"));
         } else if self.check.is_some() {
-            self.compare(number, unit, purpose);
+            self.compare(number, offset, purpose);
         }
+        let latency_ns = now_ns.saturating_sub(due_ns);
         let books = match purpose {
             Purpose::Read => &mut self.read,
             Purpose::Write => &mut self.write,
+            Purpose::Trim => &mut self.trim,
+            Purpose::Flush => return self.flushes.record(latency_ns),
             Purpose::ReadBack => {
                 self.read.progress_requests += 1;
+                self.read.progress_bytes += u64::from(bytes);
                 return;
             }
             Purpose::Probe => return,
         };
-        let latency_ns = now_ns.saturating_sub(due_ns);
         books.window_requests += 1;
         books.progress_requests += 1;
+        books.progress_bytes += u64::from(bytes);
         window.record(latency_ns);
         if self.counting {
             books.requests += 1;
+            books.bytes += u64::from(bytes);
             books.latency.record(latency_ns);
             if let Some(completion) = &mut books.completion {
                 completion.record(now_ns.saturating_sub(started_ns));
@@ -537,8 +754,12 @@ impl Lane {
     }
 
     /// Ends a request in verification's books, and compares what was read.
-    fn compare(&mut self, number: u32, unit: u64, purpose: Purpose) {
+    fn compare(&mut self, number: u32, offset: u64, purpose: Purpose) {
         let Some(check) = &mut self.check else { return };
+        let unit = offset / self.unit_bytes;
+        if purpose == Purpose::Flush {
+            return;
+        }
         let mut generation = 0;
         if let Some(ledger) = &mut check.ledger {
             ledger.end(unit);
@@ -548,14 +769,20 @@ impl Lane {
                 return;
             }
         }
-        if matches!(purpose, Purpose::Write | Purpose::Probe) {
+        if matches!(purpose, Purpose::Write | Purpose::Trim | Purpose::Probe) {
             return;
         }
         let slot = self.slots.get(number as usize);
         let Some(buffer) = slot.and_then(|slot| slot.buffer.as_ref()) else { return };
-        let offset = (self.first_block + unit * u64::from(self.blocks)) * self.block_bytes;
-        let expected = Identity { seed: check.seed, offset, generation };
-        self.result.verify.note(verify::check(buffer, expected, &mut check.scratch));
+        let offset = self.region_offset + offset;
+        let outcome = match &check.pattern {
+            Some(pattern) => verify::check_pattern(buffer, offset, pattern, &mut check.scratch),
+            None => {
+                let expected = Identity { seed: check.seed, offset, generation };
+                verify::check(buffer, expected, &mut check.scratch)
+            }
+        };
+        self.result.verify.note(outcome);
     }
 
     /// Remembers the first error and starts nothing more.
@@ -570,7 +797,7 @@ impl Lane {
                 self.enter(Stage::Drain, now_ns);
             }
             Stage::ReadBack(_) => self.enter(Stage::LastDrain, now_ns),
-            Stage::Idle | Stage::Drain | Stage::LastDrain | Stage::Done => {}
+            Stage::Idle | Stage::Drain | Stage::Flush | Stage::LastDrain | Stage::Done => {}
         }
     }
 
@@ -580,18 +807,114 @@ impl Lane {
         }
         self.counting = false;
         let measured = Duration::from_nanos(now_ns.saturating_sub(self.count_from_ns));
-        let unit_bytes = self.unit_bytes;
-        self.result.read = self.read.close(now_ns, measured, unit_bytes);
-        self.result.write = self.write.close(now_ns, measured, unit_bytes);
+        self.result.read = self.read.close(now_ns, measured);
+        self.result.write = self.write.close(now_ns, measured);
+        self.result.trim = self.trim.close(now_ns, measured);
+    }
+}
+
+/// A request that is to be started.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    purpose: Purpose,
+    offset: u64,
+    bytes: u32,
+    due_ns: u64,
+    started_ns: u64,
+}
+
+impl Planned {
+    /// One that does not belong to the pattern.
+    const fn own(purpose: Purpose, offset: u64, bytes: u32, now_ns: u64) -> Self {
+        Self { purpose, offset, bytes, due_ns: now_ns, started_ns: now_ns }
+    }
+
+    #[inline]
+    const fn of(drawn: Drawn, now_ns: u64) -> Self {
+        let purpose = match drawn.direction {
+            Direction::Read => Purpose::Read,
+            Direction::Write => Purpose::Write,
+            Direction::Trim => Purpose::Trim,
+        };
+        Self::own(purpose, drawn.offset, drawn.bytes, now_ns)
     }
 }
 
 impl Purpose {
-    const fn of(direction: Direction) -> Self {
-        match direction {
-            Direction::Read => Self::Read,
-            Direction::Write => Self::Write,
+    const fn is_of_the_pattern(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Trim)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Probe | Self::Read | Self::ReadBack => "read",
+            Self::Write => "write",
+            Self::Trim => "trim",
+            Self::Flush => "flush",
         }
+    }
+}
+
+impl Times {
+    fn new(part: &Part, number: usize, plan: &Plan, ends: &Arc<Ends>, mut random: Random) -> Self {
+        let (from, to) = part.job.start_delay;
+        let delay = from + to.saturating_sub(from).mul_f64(random.unit());
+        Self {
+            part: number,
+            after: part.after,
+            group: part.group,
+            ends_group: part.ends_group,
+            ends: Arc::clone(ends),
+            delay_ns: super::ns(delay),
+            ramp_ns: super::ns(part.job.ramp),
+            runtime_ns: plan.runtime.map(super::ns),
+            start_ns: None,
+            has_begun_counting: false,
+        }
+    }
+
+    fn end_ns(&self) -> u64 {
+        let ends = self.start_ns.zip(self.runtime_ns);
+        ends.map_or(u64::MAX, |(start_ns, runtime_ns)| {
+            start_ns.saturating_add(self.ramp_ns).saturating_add(runtime_ns)
+        })
+    }
+}
+
+impl Thinking {
+    fn new(think: Think) -> Self {
+        let blocks = think.blocks.max(1);
+        Self { time_ns: super::ns(think.time), blocks, left: blocks, until_ns: 0 }
+    }
+}
+
+impl Floor {
+    fn new(min: RateMin) -> Self {
+        Self { min, since_ns: 0, requests: 0, bytes: 0 }
+    }
+
+    /// Takes what completed in a window; what is wrong if it was too little for a cycle.
+    fn take(&mut self, now_ns: u64, requests: u64, bytes: u64) -> Option<String> {
+        if self.since_ns == 0 {
+            self.since_ns = now_ns;
+            return None;
+        }
+        self.requests += requests;
+        self.bytes += bytes;
+        let lasted = Duration::from_nanos(now_ns.saturating_sub(self.since_ns));
+        if lasted < self.min.cycle {
+            return None;
+        }
+        let (iops, rate) =
+            (self.requests as f64 / lasted.as_secs_f64(), self.bytes as f64 / lasted.as_secs_f64());
+        (self.since_ns, self.requests, self.bytes) = (now_ns, 0, 0);
+        let RateMin { iops: least_iops, bytes: least_bytes, .. } = self.min;
+        (iops < least_iops || rate < least_bytes).then(|| {
+            format!(
+                "the rate of {iops:.0} IOPS and {rate:.0} bytes a second is below the least that \
+                 is allowed ({least_iops:.0} and {least_bytes:.0})"
+            )
+        })
     }
 }
 
@@ -620,8 +943,10 @@ impl Books {
         });
         Self {
             requests: 0,
+            bytes: 0,
             window_requests: 0,
             progress_requests: 0,
+            progress_bytes: 0,
             latency: Latency::new(),
             completion: open_loop.then(Latency::new),
             windows: Vec::with_capacity(windows.min(WINDOWS_MAX)),
@@ -642,11 +967,11 @@ impl Books {
         self.begin_window(now_ns);
     }
 
-    fn close(&mut self, now_ns: u64, measured: Duration, unit_bytes: u64) -> DirectionResult {
+    fn close(&mut self, now_ns: u64, measured: Duration) -> DirectionResult {
         self.end_window(now_ns, true);
         DirectionResult {
             requests: self.requests,
-            bytes: self.requests * unit_bytes,
+            bytes: self.bytes,
             measured,
             latency: std::mem::take(&mut self.latency),
             completion: self.completion.take(),
@@ -661,14 +986,15 @@ fn new_slots(job: &Job, reactor: &Reactor, data: &mut Data) -> Result<Vec<Slot>,
     for _ in 0..job.depth {
         let mut buffer = reactor
             .pool()
-            .take(job.block_bytes as usize)
+            .take(job.longest() as usize)
             .ok_or("the buffer pool is too small for bs × iodepth")?;
         data.fill(buffer.bytes_mut());
         slots.push(Slot {
             buffer: Some(buffer),
             due_ns: 0,
             started_ns: 0,
-            unit: 0,
+            offset: 0,
+            bytes: 0,
             purpose: Purpose::Write,
         });
     }
@@ -707,12 +1033,8 @@ mod tests {
     #[test]
     fn windows_are_kept_as_rates_and_a_rest_is_not() {
         let plan = Plan {
-            blocks: 1,
-            units: 1,
-            first_block: vec![0],
+            regions: Vec::new(),
             runtime: Some(Duration::from_secs(2)),
-            requests: None,
-            read_back: 0,
             pool_bytes_of_lane: 0,
         };
         let mut books = Books::new(false, &plan);
@@ -722,11 +1044,11 @@ mod tests {
         assert_eq!((books.window_requests, books.windows.len()), (0, 0));
         books.begin_window(1_000_000_000);
         books.window_requests = 50;
-        books.requests = 50;
+        (books.requests, books.bytes) = (50, 50 * 4096);
         books.end_window(1_500_000_000, true);
         books.window_requests = 1;
-        books.requests += 1;
-        let result = books.close(1_510_000_000, Duration::from_millis(510), 4096);
+        (books.requests, books.bytes) = (51, 51 * 4096);
+        let result = books.close(1_510_000_000, Duration::from_millis(510));
         assert_eq!(result.window_iops, [100.0]);
         assert_eq!((result.requests, result.bytes), (51, 51 * 4096));
     }

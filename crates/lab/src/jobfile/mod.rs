@@ -1,0 +1,526 @@
+//! fio's jobs: what a section of a job file, or a command line, says.
+//!
+//! A word is looked up in one [table](words), wherever it comes from; together they become a
+//! [`Section`], which is a [`Job`] and what fio says about it besides. A word that is not done is
+//! refused with a sentence that says what to use; none is misread.
+
+pub mod ini;
+mod values;
+pub mod words;
+
+use std::{path::Path, time::Duration};
+
+use weft_reactor::DriverKind;
+
+use self::words::Effect;
+use crate::{
+    job::{Extent, Job, Polling, Rate, RateMin, Think},
+    pacer::Process,
+    pattern::{Direction, Modifier, Pattern, sizes::Sizes, spread::Spread},
+};
+
+/// A job, and what is said about it besides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// The job.
+    pub job: Job,
+    /// What it drives, with the directory before it.
+    pub filename: Option<String>,
+    /// Past the page cache or through it; none: nothing is said.
+    pub direct: Option<bool>,
+    /// It begins when all before it have ended.
+    pub stonewall: bool,
+    /// It begins a group of reports.
+    pub new_group: bool,
+    /// The jobs of its group are one report.
+    pub group_reporting: bool,
+    /// It begins when the job of this name has ended.
+    pub wait_for: Option<String>,
+    /// The jobs of its group end when it does.
+    pub exit_all: bool,
+    /// What has to be said aloud.
+    pub notes: Vec<String>,
+}
+
+/// What fio's engines come to here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Engine {
+    /// One request at a time.
+    Synchronous,
+    /// As many as iodepth says.
+    Queued,
+}
+
+impl Engine {
+    fn named(name: &str) -> Result<Self, String> {
+        match name {
+            "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" => Ok(Self::Synchronous),
+            "io_uring" | "libaio" | "posixaio" | "weft" => Ok(Self::Queued),
+            "null" => Err("what does nothing is driven as null:SIZE (and ioengine=libaio)".into()),
+            "io_uring_cmd" | "sg" | "libzbc" | "xnvme" | "libblkio" => Err(format!(
+                "{name:?} sends commands past the block layer: io_uring drives the same device"
+            )),
+            _ => Err(format!(
+                "{name:?} drives no block device: there are sync, psync, libaio, io_uring and \
+                 their relatives"
+            )),
+        }
+    }
+}
+
+/// What is verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Verification {
+    #[default]
+    Nothing,
+    /// Every byte, and a checksum in each block's header.
+    Header,
+    /// The same, where fio has another checksum.
+    OtherChecksum,
+    /// Every byte of a pattern.
+    Pattern,
+}
+
+impl Verification {
+    fn named(name: &str) -> Result<Self, String> {
+        match name {
+            "0" => Ok(Self::Nothing),
+            "crc32c" | "crc32c-intel" => Ok(Self::Header),
+            "md5" | "crc64" | "crc32" | "crc16" | "crc7" | "xxhash" | "sha512" | "sha256"
+            | "sha1" | "sha3-224" | "sha3-256" | "sha3-384" | "sha3-512" | "meta" => {
+                Ok(Self::OtherChecksum)
+            }
+            "pattern" => Ok(Self::Pattern),
+            "null" => Err("verify=null checks nothing: leave it out".to_owned()),
+            _ => Err(format!("{name:?} is none of crc32c, md5, sha256, xxhash, pattern")),
+        }
+    }
+}
+
+/// Where words come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A job file: what is not said is as in fio.
+    File,
+    /// weft's command line: what is not said is a short random read.
+    CommandLine,
+}
+
+/// What words have set so far.
+#[derive(Clone, Debug)]
+struct Draft {
+    kilo: u64,
+    name: Option<String>,
+    pattern: Option<Pattern>,
+    modifier: Option<String>,
+    is_identical: bool,
+    read_percent: f64,
+    sizes: [Option<Sizes>; 3],
+    split: [Option<Sizes>; 3],
+    align: Option<u32>,
+    spread: Spread,
+    no_map: bool,
+    random_percent: u32,
+    depth: u32,
+    copies: u32,
+    size: Option<Extent>,
+    file_size: Option<Extent>,
+    io_size: Option<Extent>,
+    offset: Extent,
+    offset_increment: Extent,
+    number_ios: Option<u64>,
+    loops: u32,
+    runtime: Option<Duration>,
+    time_based: bool,
+    ramp: Duration,
+    start_delay: (Duration, Duration),
+    rate: [Option<u64>; 3],
+    rate_iops: [Option<f64>; 3],
+    rate_min: [Option<u64>; 3],
+    rate_iops_min: [Option<f64>; 3],
+    rate_cycle: Duration,
+    process: Process,
+    think_time: Duration,
+    think_blocks: u32,
+    flush_every: u32,
+    flush_at_end: bool,
+    durable: bool,
+    verification: Verification,
+    verify_pattern: Option<Vec<u8>>,
+    read_back: bool,
+    seed: Option<u64>,
+    repeats: bool,
+    filename: Option<String>,
+    directory: Option<String>,
+    engine: Option<Engine>,
+    direct: Option<bool>,
+    cpus: Vec<usize>,
+    polling: Option<Polling>,
+    grace: Duration,
+    driver: DriverKind,
+    stonewall: bool,
+    new_group: bool,
+    group_reporting: bool,
+    wait_for: Option<String>,
+    exit_all: bool,
+    percentiles: Option<Vec<f64>>,
+    notes: Vec<String>,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            kilo: 1024,
+            name: None,
+            pattern: None,
+            modifier: None,
+            is_identical: false,
+            read_percent: 50.0,
+            sizes: [None, None, None],
+            split: [None, None, None],
+            align: None,
+            spread: Spread::Uniform,
+            no_map: false,
+            random_percent: 100,
+            depth: 1,
+            copies: 1,
+            size: None,
+            file_size: None,
+            io_size: None,
+            offset: Extent::Bytes(0),
+            offset_increment: Extent::Bytes(0),
+            number_ios: None,
+            loops: 1,
+            runtime: None,
+            time_based: false,
+            ramp: Duration::ZERO,
+            start_delay: (Duration::ZERO, Duration::ZERO),
+            rate: [None; 3],
+            rate_iops: [None; 3],
+            rate_min: [None; 3],
+            rate_iops_min: [None; 3],
+            rate_cycle: Duration::from_secs(1),
+            process: Process::Fixed,
+            think_time: Duration::ZERO,
+            think_blocks: 1,
+            flush_every: 0,
+            flush_at_end: false,
+            durable: false,
+            verification: Verification::Nothing,
+            verify_pattern: None,
+            read_back: true,
+            seed: None,
+            repeats: true,
+            filename: None,
+            directory: None,
+            engine: None,
+            direct: None,
+            cpus: Vec::new(),
+            polling: None,
+            grace: Duration::from_micros(100),
+            driver: DriverKind::Auto,
+            stonewall: false,
+            new_group: false,
+            group_reporting: false,
+            wait_for: None,
+            exit_all: false,
+            percentiles: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// The jobs of a job file.
+///
+/// # Errors
+/// The line that cannot be read, or the word that is refused and what to use in its place.
+pub fn read(path: &Path) -> Result<Vec<Section>, String> {
+    ini::read(path)?.iter().map(of_file).collect()
+}
+
+/// A section of a job file as a job.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_file(section: &ini::Section) -> Result<Section, String> {
+    let mut draft = Draft { name: Some(section.name.clone()), ..Draft::default() };
+    // What a size means follows from kb_base, wherever that stands.
+    let (base, others): (Vec<_>, Vec<_>) =
+        section.lines.iter().partition(|line| line.word == "kb_base");
+    for line in base.into_iter().chain(others) {
+        draft
+            .take(&line.word, line.value.as_deref())
+            .map_err(|error| format!("{}: {}: {error}", line.place, line.word))?;
+    }
+    draft.finish(Origin::File).map_err(|error| format!("job {:?}: {error}", section.name))
+}
+
+/// The words of a command line as a job.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_command_line<'a>(
+    words: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+) -> Result<Section, String> {
+    let mut draft = Draft::default();
+    for (word, value) in words {
+        let named = || word.replace('_', "-");
+        draft.take(word, value).map_err(|error| format!("--{}: {error}", named()))?;
+    }
+    draft.finish(Origin::CommandLine)
+}
+
+impl Draft {
+    fn take(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        let Some(word) = words::find(name) else {
+            return Err(
+                "weft does not know this word: leave it out where it makes no difference".into()
+            );
+        };
+        let text = match value {
+            Some(value) => value.trim().trim_matches('"'),
+            None if word.is_flag => "",
+            None => return Err("it wants a value".to_owned()),
+        };
+        match word.effect {
+            Effect::Set(set) => set(self, text),
+            Effect::Nothing => Ok(()),
+            Effect::Note(sentence) => {
+                self.notes.push(format!("{name}: {sentence}"));
+                Ok(())
+            }
+            Effect::Only(accepted, _) if accepted == text => Ok(()),
+            Effect::Only(_, sentence) | Effect::Refused(sentence) => {
+                Err(format!("this is not done: {sentence}"))
+            }
+        }
+    }
+
+    fn pattern(&mut self, text: &str) -> Result<(), String> {
+        let (name, modifier) = text.split_once(':').map_or((text, None), |(n, m)| (n, Some(m)));
+        if name == "trimwrite" || name == "randtrimwrite" {
+            return Err(format!("{name} is not done: give a job of trims and one of writes"));
+        }
+        self.pattern = Some(name.parse().map_err(|error| format!("{error}"))?);
+        self.modifier = modifier.map(str::to_owned);
+        Ok(())
+    }
+
+    fn driver(&mut self, text: &str) -> Result<(), String> {
+        self.driver = match text {
+            "auto" => DriverKind::Auto,
+            "uring" => DriverKind::Uring,
+            "epoll" => DriverKind::Epoll,
+            _ => return Err(format!("{text:?} is none of auto, uring, epoll")),
+        };
+        Ok(())
+    }
+
+    /// Directions of which nothing is said keep what they had.
+    fn merge_sizes(&mut self, sizes: [Option<Sizes>; 3]) {
+        for (mine, new) in self.sizes.iter_mut().zip(sizes) {
+            if new.is_some() {
+                *mine = new;
+            }
+        }
+    }
+
+    fn finish(mut self, origin: Origin) -> Result<Section, String> {
+        let default = Job::default();
+        let pattern = match (self.pattern, origin) {
+            (Some(pattern), _) => pattern,
+            (None, Origin::File) => Pattern::Read,
+            (None, Origin::CommandLine) => default.pattern,
+        };
+        let mut sizes = self.sizes.clone();
+        for (size, split) in sizes.iter_mut().zip(&self.split) {
+            if split.is_some() {
+                size.clone_from(split);
+            }
+        }
+        let mut job = Job {
+            name: self.name.clone().unwrap_or(default.name),
+            pattern,
+            modifier: self.modifier(pattern)?,
+            read_percent: self.read_percent,
+            align_bytes: self.align,
+            spread: self.spread.clone(),
+            random_map: !self.no_map,
+            random_percent: self.random_percent,
+            depth: self.depth(origin),
+            copies: self.copies,
+            offset: self.offset,
+            offset_increment: self.offset_increment,
+            size: self.size.or(self.file_size),
+            io_size: self.io_size,
+            number_ios: self.number_ios,
+            loops: self.loops,
+            runtime: self.runtime,
+            time_based: self.time_based,
+            ramp: self.ramp,
+            start_delay: self.start_delay,
+            flush_every: self.flush_every,
+            flush_at_end: self.flush_at_end,
+            durable: self.durable,
+            cpus: self.cpus.clone(),
+            polling: self.polling.unwrap_or(Polling::Adaptive(self.grace)),
+            driver: self.driver,
+            seed: self.seed(default.seed),
+            percentiles: self.percentiles.clone(),
+            ..default
+        };
+        self.set_sizes(&mut job, sizes);
+        self.set_rates(&mut job)?;
+        self.set_verification(&mut job)?;
+        if !self.think_time.is_zero() {
+            job.think = Some(Think { time: self.think_time, blocks: self.think_blocks.max(1) });
+        }
+        if origin == Origin::File && job.size.is_none() {
+            // A job of a file covers its device once, as in fio, where nothing else is said.
+            job.size = Some(Extent::Percent(100));
+        }
+        if self.time_based && self.runtime.is_none() && origin == Origin::File {
+            return Err("time_based wants a runtime".to_owned());
+        }
+        let directory = self.directory.as_deref().filter(|_| self.filename.is_some());
+        let filename = match (directory, self.filename.take()) {
+            (Some(directory), Some(name)) if !name.starts_with('/') => {
+                Some(format!("{directory}/{name}"))
+            }
+            (_, name) => name,
+        };
+        Ok(Section {
+            job,
+            filename,
+            direct: self.direct,
+            stonewall: self.stonewall,
+            new_group: self.new_group,
+            group_reporting: self.group_reporting,
+            wait_for: self.wait_for,
+            exit_all: self.exit_all,
+            notes: self.notes,
+        })
+    }
+
+    /// fio's own engine is synchronous; weft's is not.
+    fn depth(&mut self, origin: Origin) -> u32 {
+        let engine = match (self.engine, origin) {
+            (Some(engine), _) => engine,
+            (None, Origin::File) => Engine::Synchronous,
+            (None, Origin::CommandLine) => Engine::Queued,
+        };
+        if engine == Engine::Queued || self.depth == 1 {
+            return self.depth;
+        }
+        let why = if self.engine.is_none() { "without an ioengine, fio's is" } else { "that is" };
+        self.notes.push(format!(
+            "iodepth={} is 1, as in fio: {why} synchronous; ioengine=libaio keeps {} in flight",
+            self.depth, self.depth
+        ));
+        1
+    }
+
+    fn seed(&self, default: u64) -> u64 {
+        match self.seed {
+            Some(seed) => seed,
+            None if self.repeats => default,
+            None => u64::try_from(weft_reactor::monotonic_time().as_nanos()).unwrap_or(default),
+        }
+    }
+
+    fn modifier(&self, pattern: Pattern) -> Result<Modifier, String> {
+        let Some(text) = &self.modifier else { return Ok(Modifier::None) };
+        if pattern.is_random() {
+            let count = values::count(text)?;
+            let count = u32::try_from(count).ok().filter(|count| *count > 0);
+            let count = count.ok_or_else(|| format!("{text:?} is no number of requests"))?;
+            return Ok(match self.is_identical {
+                true => Modifier::Repeat(count),
+                false => Modifier::Run(count),
+            });
+        }
+        if self.is_identical {
+            return Err("rw_sequencer=identical is for random patterns here".to_owned());
+        }
+        let (sign, size) = text.strip_prefix('-').map_or((1, text.as_str()), |size| (-1, size));
+        let bytes = i64::try_from(values::bytes(size, self.kilo)?);
+        bytes.map(|bytes| Modifier::Hole(sign * bytes)).map_err(|_| format!("{text} is too large"))
+    }
+
+    fn set_sizes(&self, job: &mut Job, sizes: [Option<Sizes>; 3]) {
+        let of = |direction: Direction| {
+            let size = sizes.get(direction as usize).cloned().flatten();
+            size.unwrap_or(Sizes::Fixed(4096))
+        };
+        let all = [Direction::Read, Direction::Write, Direction::Trim].map(of);
+        let first = job.pattern.directions().next().map_or(Sizes::Fixed(4096), of);
+        match first {
+            Sizes::Fixed(bytes) if job.pattern.directions().all(|d| of(d) == first) => {
+                job.block_bytes = bytes;
+            }
+            _ => {
+                job.block_bytes = first.min();
+                job.sizes = all.map(Some);
+            }
+        }
+    }
+
+    /// Rates are for each direction; together they are one, and the mix is theirs.
+    fn set_rates(&self, job: &mut Job) -> Result<(), String> {
+        let of = |direction: Direction| {
+            let index = direction as usize;
+            let by_bytes = self.rate.get(index).copied().flatten();
+            let by_bytes = by_bytes.map(|rate| rate as f64 / job.sizes(direction).mean());
+            let by_requests = self.rate_iops.get(index).copied().flatten();
+            match (by_bytes, by_requests) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            }
+        };
+        let rates: Vec<Option<f64>> = job.pattern.directions().map(of).collect();
+        let given: Vec<f64> = rates.iter().copied().flatten().collect();
+        if !given.is_empty() && given.len() < rates.len() {
+            return Err("a rate of one direction of a mix is not done: give both".to_owned());
+        }
+        let iops: f64 = given.iter().sum();
+        if let [read, _] = given.as_slice() {
+            job.read_percent = 100.0 * read / iops;
+        }
+        if !given.is_empty() {
+            job.rate = Some(Rate { iops, process: self.process });
+        }
+        let sum = |rates: [Option<f64>; 3]| -> f64 {
+            job.pattern.directions().filter_map(|d| rates.get(d as usize).copied().flatten()).sum()
+        };
+        let bytes = sum(self.rate_min.map(|rate| rate.map(|rate| rate as f64)));
+        let requests = sum(self.rate_iops_min);
+        if bytes > 0.0 || requests > 0.0 {
+            job.rate_min = Some(RateMin { iops: requests, bytes, cycle: self.rate_cycle });
+        }
+        Ok(())
+    }
+
+    fn set_verification(&mut self, job: &mut Job) -> Result<(), String> {
+        job.verify = self.verification != Verification::Nothing;
+        job.read_back = self.read_back;
+        let pattern = self.verify_pattern.take();
+        match self.verification {
+            Verification::Pattern => {
+                job.verify_pattern = Some(pattern.ok_or("verify=pattern wants verify_pattern")?);
+            }
+            Verification::Nothing => {}
+            Verification::Header | Verification::OtherChecksum if pattern.is_some() => {
+                return Err("verify_pattern goes with verify=pattern".to_owned());
+            }
+            Verification::OtherChecksum => self.notes.push(
+                "verify: blocks carry CRC32C, whatever is asked for, and every byte is compared"
+                    .to_owned(),
+            ),
+            Verification::Header => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
