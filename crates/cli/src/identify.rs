@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 use weft_backend::bytes;
-use weft_host::{ControllerPicture, NamespacePicture};
+use weft_host::{ControllerInfo, NamespaceInfo};
 
 use crate::{
     connection::{Connection, NamespaceChoice, pick},
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Identify Controller, and the values of Connect and the properties.
-pub(crate) fn of_controller(picture: &ControllerPicture) -> Vec<Field> {
+pub(crate) fn of_controller(picture: &ControllerInfo) -> Vec<Field> {
     let identify = &*picture.identify;
     let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
     let subnqn = identify.subsystem();
@@ -103,7 +103,7 @@ pub(crate) fn of_controller(picture: &ControllerPicture) -> Vec<Field> {
     fields
 }
 
-fn nvm_fields(picture: &ControllerPicture) -> Vec<Field> {
+fn nvm_fields(picture: &ControllerInfo) -> Vec<Field> {
     let identify = &*picture.identify;
     let nvm = identify.optional_nvm_commands();
     let commands = names(&[
@@ -132,7 +132,7 @@ fn nvm_fields(picture: &ControllerPicture) -> Vec<Field> {
     ]
 }
 
-fn events(picture: &ControllerPicture) -> String {
+fn events(picture: &ControllerInfo) -> String {
     let events = picture.events_offered();
     names(&[
         (events.namespace_attribute(), "namespace attribute"),
@@ -142,7 +142,7 @@ fn events(picture: &ControllerPicture) -> String {
     ])
 }
 
-fn attributes(picture: &ControllerPicture) -> String {
+fn attributes(picture: &ControllerInfo) -> String {
     let attributes = picture.identify.attributes();
     names(&[
         (attributes.host_id_128_bits(), "128-bit host identifier"),
@@ -151,7 +151,7 @@ fn attributes(picture: &ControllerPicture) -> String {
 }
 
 /// Identify Namespace, and the identifiers of the descriptor list.
-pub(crate) fn of_namespace(picture: &NamespacePicture) -> Vec<Field> {
+pub(crate) fn of_namespace(picture: &NamespaceInfo) -> Vec<Field> {
     let identify = &*picture.identify;
     let size = bytes::humane(picture.bytes());
     let identity = &picture.identity;
@@ -195,7 +195,7 @@ pub(crate) fn of_namespace(picture: &NamespacePicture) -> Vec<Field> {
     fields
 }
 
-fn lba_formats(picture: &NamespacePicture) -> Field {
+fn lba_formats(picture: &NamespaceInfo) -> Field {
     let identify = &*picture.identify;
     let there = usize::from(identify.lba_formats_0s_based) + 1;
     let formats = identify.lba_formats.iter().take(there).map(|format| {

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 use weft_backend::bytes;
-use weft_host::{Controller, NamespacePicture, TransportId};
+use weft_host::{Controller, NamespaceInfo, TransportId};
 
 use crate::{
     connection::Connection,
@@ -28,7 +28,7 @@ struct Found {
     serial: String,
     model: String,
     firmware: String,
-    namespaces: Vec<std::sync::Arc<NamespacePicture>>,
+    namespaces: Vec<std::sync::Arc<NamespaceInfo>>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {

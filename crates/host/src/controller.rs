@@ -9,8 +9,8 @@ use std::time::Duration;
 use weft_nvme::log_page::{GetLogPage, LogPageId};
 use weft_nvme::{Command, Completion, Status};
 use weft_nvmf::host::{
-    AdminData, ControllerKind, ControllerPicture, DiscoveryLog, DiscoveryReader, Event,
-    NamespacePicture, Problem, Step,
+    AdminData, ControllerInfo, ControllerKind, DiscoveryLog, DiscoveryReader, Event, NamespaceInfo,
+    Problem, Step,
 };
 
 use crate::device::NamespaceFactory;
@@ -100,16 +100,16 @@ impl Controller {
     }
 
     /// What is known of the controller: identifiers, capabilities, limits.
-    pub fn info(&self) -> Result<Arc<ControllerPicture>, Error> {
-        let picture = self.shared.picture().ok_or(Error::Stopped)?;
-        Ok(Arc::clone(&picture.controller))
+    pub fn info(&self) -> Result<Arc<ControllerInfo>, Error> {
+        let snapshot = self.shared.snapshot().ok_or(Error::Stopped)?;
+        Ok(Arc::clone(&snapshot.controller))
     }
 
     /// The active namespaces, by identifier.
     #[must_use]
-    pub fn namespaces(&self) -> Vec<Arc<NamespacePicture>> {
-        let picture = self.shared.picture();
-        picture.map(|picture| picture.namespaces.values().cloned().collect()).unwrap_or_default()
+    pub fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
+        let snapshot = self.shared.snapshot();
+        snapshot.map(|snapshot| snapshot.namespaces.values().cloned().collect()).unwrap_or_default()
     }
 
     /// A namespace to be read and written with blocking calls.

@@ -7,7 +7,7 @@ use weft_backend::{
     ResizeError,
 };
 use weft_nvme::identify::DeallocateFeatures;
-use weft_nvmf::host::{ControllerPicture, NamespacePicture, Picture};
+use weft_nvmf::host::{ControllerInfo, ControllerSnapshot, NamespaceInfo};
 use weft_reactor::{Owner, Reactor};
 
 use crate::error::Error;
@@ -23,33 +23,33 @@ use crate::shared::Shared;
 #[derive(Debug, Clone)]
 pub struct NamespaceFactory {
     shared: Arc<Shared>,
-    namespace: Arc<NamespacePicture>,
+    namespace: Arc<NamespaceInfo>,
 }
 
 impl NamespaceFactory {
     pub(crate) fn new(shared: &Arc<Shared>, nsid: u32) -> Result<Self, Error> {
-        let picture = shared.picture().ok_or(Error::Stopped)?;
-        let namespace = picture.namespaces.get(&nsid).ok_or(Error::NoNamespace(nsid))?;
+        let snapshot = shared.snapshot().ok_or(Error::Stopped)?;
+        let namespace = snapshot.namespaces.get(&nsid).ok_or(Error::NoNamespace(nsid))?;
         check_usable(namespace)?;
         Ok(Self { shared: Arc::clone(shared), namespace: Arc::clone(namespace) })
     }
 
     /// What was known of the namespace when the factory was made.
     #[must_use]
-    pub const fn namespace(&self) -> &Arc<NamespacePicture> {
+    pub const fn namespace(&self) -> &Arc<NamespaceInfo> {
         &self.namespace
     }
 
-    fn current(&self) -> Option<(Arc<Picture>, Arc<NamespacePicture>)> {
-        let picture = self.shared.picture()?;
-        let namespace = picture.namespaces.get(&self.namespace.nsid)?;
+    fn current(&self) -> Option<(Arc<ControllerSnapshot>, Arc<NamespaceInfo>)> {
+        let snapshot = self.shared.snapshot()?;
+        let namespace = snapshot.namespaces.get(&self.namespace.nsid)?;
         let namespace = Arc::clone(namespace);
-        namespace.is_same(&self.namespace).then_some((picture, namespace))
+        namespace.is_same(&self.namespace).then_some((snapshot, namespace))
     }
 }
 
 /// Whether this host can read and write the namespace.
-pub(crate) fn check_usable(namespace: &NamespacePicture) -> Result<(), Error> {
+pub(crate) fn check_usable(namespace: &NamespaceInfo) -> Result<(), Error> {
     if namespace.metadata_bytes == 0 {
         return Ok(());
     }
@@ -61,19 +61,19 @@ pub(crate) fn check_usable(namespace: &NamespacePicture) -> Result<(), Error> {
 
 impl DeviceFactory for NamespaceFactory {
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
-        let Some((picture, namespace)) = self.current() else {
+        let Some((snapshot, namespace)) = self.current() else {
             let what = format!("namespace {} is gone", self.namespace.nsid);
             return Err(OpenError::Invalid(what));
         };
         let queue = QueuePair::open(&self.shared, reactor, owner).map_err(OpenError::Invalid)?;
-        let geometry = geometry(&picture.controller, &namespace);
-        Ok(Box::new(NamespaceDevice { queue, picture, namespace, geometry, gone: false }))
+        let geometry = geometry(&snapshot.controller, &namespace);
+        Ok(Box::new(NamespaceDevice { queue, snapshot, namespace, geometry, gone: false }))
     }
 
     fn geometry(&self) -> Geometry {
-        let picture = self.current();
-        match &picture {
-            Some((picture, namespace)) => geometry(&picture.controller, namespace),
+        let snapshot = self.current();
+        match &snapshot {
+            Some((snapshot, namespace)) => geometry(&snapshot.controller, namespace),
             None => Geometry::new(self.namespace.bytes(), self.namespace.block_bytes),
         }
     }
@@ -106,8 +106,8 @@ impl DeviceFactory for NamespaceFactory {
 #[derive(Debug)]
 struct NamespaceDevice {
     queue: QueuePair,
-    picture: Arc<Picture>,
-    namespace: Arc<NamespacePicture>,
+    snapshot: Arc<ControllerSnapshot>,
+    namespace: Arc<NamespaceInfo>,
     geometry: Geometry,
     gone: bool,
 }
@@ -115,14 +115,14 @@ struct NamespaceDevice {
 impl NamespaceDevice {
     /// Follows the controller's picture of the namespace.
     fn follow(&mut self) {
-        let Some(picture) = self.queue.picture() else { return };
-        if Arc::ptr_eq(picture, &self.picture) {
+        let Some(snapshot) = self.queue.snapshot() else { return };
+        if Arc::ptr_eq(snapshot, &self.snapshot) {
             return;
         }
-        self.picture = Arc::clone(picture);
-        match picture.namespaces.get(&self.namespace.nsid) {
+        self.snapshot = Arc::clone(snapshot);
+        match snapshot.namespaces.get(&self.namespace.nsid) {
             Some(namespace) if namespace.is_same(&self.namespace) && !self.gone => {
-                self.geometry = geometry(&picture.controller, namespace);
+                self.geometry = geometry(&snapshot.controller, namespace);
                 self.namespace = Arc::clone(namespace);
             }
             _ => self.gone = true,
@@ -167,7 +167,7 @@ impl BlockDevice for NamespaceDevice {
 }
 
 /// What a namespace is like as a block device.
-pub(crate) fn geometry(controller: &ControllerPicture, namespace: &NamespacePicture) -> Geometry {
+pub(crate) fn geometry(controller: &ControllerInfo, namespace: &NamespaceInfo) -> Geometry {
     let identify = &*namespace.identify;
     let can = controller.identify.optional_nvm_commands();
     // Both halves of a pair are on the queue at the same time, which has one entry less than it

@@ -167,8 +167,8 @@ impl ControllerDriver {
 
     /// What is known of the controller and its namespaces.
     #[must_use]
-    pub fn picture(&self) -> Option<Arc<weft_nvmf::host::Picture>> {
-        self.association.picture().cloned()
+    pub fn snapshot(&self) -> Option<Arc<weft_nvmf::host::ControllerSnapshot>> {
+        self.association.snapshot().cloned()
     }
 
     /// A namespace as a block device.
@@ -230,8 +230,8 @@ impl ControllerDriver {
     }
 
     fn link(&self) -> Option<Link> {
-        let picture = Arc::clone(self.association.picture()?);
-        Some(Link { picture, address: *self.addresses.get(self.address)? })
+        let snapshot = Arc::clone(self.association.snapshot()?);
+        Some(Link { snapshot, address: *self.addresses.get(self.address)? })
     }
 
     fn tell_queues(&self, word: &QueueWord) {
@@ -259,17 +259,17 @@ impl ControllerDriver {
                 }
                 Action::Submit(command) => self.backlog.push_back(command),
                 Action::Close => self.close(reactor),
-                Action::Live(picture) => {
+                Action::Live(snapshot) => {
                     self.failing_io = false;
-                    self.shared.set_picture(Arc::clone(&picture));
+                    self.shared.set_snapshot(Arc::clone(&snapshot));
                     self.shared.set_state(ControllerState::Live);
                     if let Some(link) = self.link() {
                         self.tell_queues(&QueueWord::Live(link));
                     }
                 }
-                Action::Changed(picture) => {
-                    self.shared.set_picture(Arc::clone(&picture));
-                    self.tell_queues(&QueueWord::Changed(picture));
+                Action::Changed(snapshot) => {
+                    self.shared.set_snapshot(Arc::clone(&snapshot));
+                    self.tell_queues(&QueueWord::Changed(snapshot));
                 }
                 Action::Suspend => {
                     self.shared.set_state(ControllerState::Reconnecting);

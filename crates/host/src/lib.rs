@@ -103,7 +103,7 @@ pub use options::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 pub use shared::ControllerState;
 pub use weft_nvmf::host::discovery::{is_referral, transport_id};
 pub use weft_nvmf::host::{
-    AddressError, AddressFamily, AdminData, Change, ControllerKind, ControllerPicture,
-    DiscoveryLog, Event, NamespaceIdentity, NamespacePicture, Picture, Problem, Side, Step,
+    AddressError, AddressFamily, AdminData, Change, ControllerInfo, ControllerKind,
+    ControllerSnapshot, DiscoveryLog, Event, NamespaceIdentity, NamespaceInfo, Problem, Side, Step,
     Transport, TransportId,
 };

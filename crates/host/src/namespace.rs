@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use weft_backend::{DeviceFactory, Geometry};
-use weft_nvmf::host::NamespacePicture;
+use weft_nvmf::host::NamespaceInfo;
 
 use crate::device::NamespaceFactory;
 use crate::error::Error;
@@ -32,7 +32,7 @@ impl Namespace {
 
     /// What was known of the namespace when it was asked for.
     #[must_use]
-    pub const fn info(&self) -> &Arc<NamespacePicture> {
+    pub const fn info(&self) -> &Arc<NamespaceInfo> {
         self.factory.namespace()
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weft_nvmf::host::{ControllerKind, Event, HostConfig, Picture, Problem};
+use weft_nvmf::host::{ControllerKind, ControllerSnapshot, Event, HostConfig, Problem};
 use weft_reactor::Postbox;
 
 use crate::error::Error;
@@ -18,7 +18,7 @@ use crate::options::Options;
 /// A controller that I/O queues may connect to.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
-    pub(crate) picture: Arc<Picture>,
+    pub(crate) snapshot: Arc<ControllerSnapshot>,
     pub(crate) address: SocketAddr,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum QueueWord {
     /// Connect to this controller; I/O goes on.
     Live(Link),
     /// The namespaces changed.
-    Changed(Arc<Picture>),
+    Changed(Arc<ControllerSnapshot>),
     /// Let go of the connection; I/O waits.
     Suspend,
     /// I/O fails until the next `Live`.
@@ -92,7 +92,7 @@ pub enum ControllerState {
 #[derive(Debug)]
 struct Board {
     state: ControllerState,
-    picture: Option<Arc<Picture>>,
+    snapshot: Option<Arc<ControllerSnapshot>>,
     /// By queue identifier; the admin queue's place is taken from the start.
     queues_taken: Vec<bool>,
     /// The identifier that was given out last: the one that was free longest comes next.
@@ -140,7 +140,7 @@ impl Shared {
         };
         let board = Board {
             state: ControllerState::Connecting,
-            picture: None,
+            snapshot: None,
             queues_taken: vec![true],
             last_queue: 0,
             events: VecDeque::new(),
@@ -158,8 +158,8 @@ impl Shared {
         self.board().state.clone()
     }
 
-    pub(crate) fn picture(&self) -> Option<Arc<Picture>> {
-        self.board().picture.clone()
+    pub(crate) fn snapshot(&self) -> Option<Arc<ControllerSnapshot>> {
+        self.board().snapshot.clone()
     }
 
     pub(crate) fn set_state(&self, state: ControllerState) {
@@ -167,8 +167,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    pub(crate) fn set_picture(&self, picture: Arc<Picture>) {
-        self.board().picture = Some(picture);
+    pub(crate) fn set_snapshot(&self, snapshot: Arc<ControllerSnapshot>) {
+        self.board().snapshot = Some(snapshot);
     }
 
     pub(crate) fn push_event(&self, event: Event) {
@@ -207,7 +207,7 @@ impl Shared {
     /// Takes an I/O queue identifier that nobody has.
     pub(crate) fn take_queue(&self) -> Result<u16, String> {
         let mut board = self.board();
-        let granted = board.picture.as_ref().map_or(0, |picture| picture.controller.io_queues);
+        let granted = board.snapshot.as_ref().map_or(0, |snapshot| snapshot.controller.io_queues);
         let places = usize::from(granted) + 1;
         if board.queues_taken.len() < places {
             board.queues_taken.resize(places, false);

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use weft_backend::{Completion, Failure, Operation, Request};
 use weft_nvme::Command;
-use weft_nvmf::host::{AdminData, ControllerKind, NamespacePicture};
+use weft_nvmf::host::{AdminData, ControllerKind, NamespaceInfo};
 use weft_reactor::{Mailbox, Owner, Patience, Postbox, Reactor};
 
 use crate::device::geometry;
@@ -55,7 +55,7 @@ impl IoKind {
 /// A blocking request.
 #[derive(Debug)]
 pub(crate) struct Io {
-    pub(crate) namespace: Arc<NamespacePicture>,
+    pub(crate) namespace: Arc<NamespaceInfo>,
     pub(crate) kind: IoKind,
     pub(crate) block: u64,
     pub(crate) blocks: u32,
@@ -243,12 +243,12 @@ impl Worker {
         let Some(queue) = &mut self.queue else { return };
         // What the caller has seen of the controller's state, the queue knows, too.
         queue.listen(&mut self.reactor);
-        let picture = queue.picture().cloned();
-        let current = picture.as_ref().and_then(|picture| {
-            let now = picture.namespaces.get(&namespace.nsid)?;
-            now.is_same(&namespace).then_some((picture, now))
+        let snapshot = queue.snapshot().cloned();
+        let current = snapshot.as_ref().and_then(|snapshot| {
+            let now = snapshot.namespaces.get(&namespace.nsid)?;
+            now.is_same(&namespace).then_some((snapshot, now))
         });
-        let Some((picture, current)) = current else {
+        let Some((snapshot, current)) = current else {
             return fail(&reply, Ok(Failure::Gone));
         };
         let length = match kind {
@@ -259,7 +259,7 @@ impl Worker {
             let words = "the host's buffer pool has no room for the request";
             return fail(&reply, Err(words.into()));
         };
-        let shape = geometry(&picture.controller, current);
+        let shape = geometry(&snapshot.controller, current);
         if let Err(failure) = operation.check(&shape) {
             return fail(&reply, Ok(failure));
         }

@@ -8,7 +8,7 @@ use crate::opcode::{AdminOpcode, DataTransfer, FabricsType, NvmOpcode};
 use crate::sgl::Descriptor;
 use crate::wire::{U16, U32, U64};
 
-/// The namespace identifier that speaks of every namespace.
+/// The namespace identifier that means every namespace.
 pub const NAMESPACE_ID_BROADCAST: u32 = 0xffff_ffff;
 
 /// Second byte of a command: Fused Operation (FUSE) and PRP or SGL for Data Transfer (PSDT).
@@ -128,7 +128,7 @@ assert_layout!(Command, size 64, opcode at 0, flags at 1, command_id at 2, names
     cdw12 at 48, cdw13 at 52, cdw14 at 56, cdw15 at 60);
 
 impl Command {
-    /// A command with this opcode as it goes over Fabrics (PSDT says SGL), all else zero.
+    /// A command with this opcode as it goes over Fabrics (PSDT is SGL), all else zero.
     #[must_use]
     pub fn new(opcode: impl Into<u8>) -> Self {
         Self { opcode: opcode.into(), flags: Flags::SGL, ..Self::default() }

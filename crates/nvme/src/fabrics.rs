@@ -24,7 +24,7 @@ pub const CONTROLLER_ID_STATIC: u16 = 0xfffe;
 /// Largest identifier that a controller may have; those above are reserved.
 pub const CONTROLLER_ID_MAX: u16 = 0xffef;
 
-/// Record format (RECFMT) of Connect and Disconnect that everybody speaks.
+/// Record format (RECFMT) of Connect and Disconnect.
 pub const RECORD_FORMAT: u16 = 0;
 
 /// Smallest size of the Admin Submission Queue over Fabrics, in entries.
@@ -38,7 +38,7 @@ bit_fields! {
     pub ConnectAttributes(u8) {
         /// Priority class of an I/O queue with weighted round robin arbitration.
         [1:0] priority_class, with_priority_class -> u8;
-        /// The host asks to do without SQ flow control.
+        /// The host disables SQ flow control.
         [2] disable_flow_control, with_disable_flow_control;
         /// The host can delete this I/O queue on its own, by Disconnect.
         [3] individual_deletion, with_individual_deletion;

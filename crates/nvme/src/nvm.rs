@@ -259,7 +259,7 @@ bit_struct! {
 pub struct DatasetManagement {
     /// Ranges in the command's data, 1 to 256.
     pub range_count: u16,
-    /// What is said about them.
+    /// Context Attributes.
     pub attributes: DatasetAttributes,
 }
 

@@ -89,7 +89,7 @@ code_space! {
     DISCONNECT = 0x08, "Disconnect";
 }
 
-/// Data Transfer: the low two bits of every opcode (and of FCTYPE) say which way data goes.
+/// Data Transfer: the low two bits of every opcode (and of FCTYPE) are the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DataTransfer {
     /// 00b: the command moves no data.

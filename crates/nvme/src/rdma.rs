@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::wire::{Reserved, U16};
 
-/// Record Format (RECFMT) that everybody speaks.
+/// Record Format (RECFMT).
 pub const RECORD_FORMAT: u16 = 0;
 
 /// RDMA_CM_REQUEST Private Data (32 bytes).

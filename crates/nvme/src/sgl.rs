@@ -1,6 +1,6 @@
 //! Scatter Gather List descriptors: where the data of a command lies.
 //!
-//! Over Fabrics a command carries exactly one descriptor, SGL1. Over TCP it says either "in this
+//! Over Fabrics a command carries exactly one descriptor, SGL1. Over TCP it is either "in this
 //! capsule, at this offset" or "the transport will move it"; over RDMA it is keyed.
 
 use core::fmt;
@@ -113,10 +113,10 @@ pub struct Descriptor {
 
 assert_layout!(Descriptor, size 16, address at 0, length at 8, reserved at 12, identifier at 15);
 
-/// Longest data block that a keyed descriptor can say: its length has 24 bits.
+/// Longest data block of a keyed descriptor: its length has 24 bits.
 pub const KEYED_LENGTH_MAX: u32 = 0x00ff_ffff;
 
-/// What a descriptor says, once looked at.
+/// A parsed descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location {
     /// Data Block, Address: memory of the host (PCI Express; not used over Fabrics).
@@ -140,7 +140,7 @@ pub enum Location {
     },
     /// Segment or Last Segment: an array of further descriptors.
     Segment {
-        /// Address, or the offset in the capsule where `in_capsule` says so.
+        /// Address, or the offset in the capsule if `in_capsule` is set.
         address: u64,
         /// Length of the segment in bytes.
         length: u32,
@@ -168,7 +168,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// Length in bytes that the descriptor speaks of.
+    /// Length in bytes of the data.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match *self {
@@ -248,7 +248,7 @@ impl Descriptor {
         }
     }
 
-    /// What the descriptor says.
+    /// Parses the descriptor.
     pub const fn location(&self) -> Result<Location, UnknownDescriptor> {
         let address = self.address.get();
         let length = self.length.get();

@@ -173,7 +173,7 @@ code_space! {
 /// The status of a completion: 15 bits, without the phase tag.
 ///
 /// Two statuses with the same code but different retry hints are different values; compare
-/// [`Status::code`] to ask what happened.
+/// [`Status::code`] for the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Status(pub u16);
 
@@ -185,7 +185,7 @@ bit_fields! {
         [10:8] raw_status_code_type, with_raw_status_code_type -> u8;
         /// Command Retry Delay (CRD): 0 for none, else which of CRDT1 to CRDT3.
         [12:11] command_retry_delay, with_command_retry_delay -> u8;
-        /// More (M): the Error Information log page says more.
+        /// More (M): the Error Information log page has more.
         [13] more, with_more;
         /// Do Not Retry (DNR).
         [14] do_not_retry, with_do_not_retry;

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A layout: a type that is its own wire form, at any alignment and for any bit pattern.
 ///
-/// Implemented for every type that has the properties; nobody implements it by hand.
+/// Implemented for every type that has these properties.
 pub trait Wire: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Sized {
     /// The number of bytes on the wire.
     const SIZE: usize = size_of::<Self>();

@@ -1,9 +1,9 @@
-//! Who may come in: the checks of the Connect command.
+//! The checks of the Connect command.
 //!
 //! A target goes through them in this order. [`ConnectRequest::data_bytes`] says whether the
 //! first command on a connection is a Connect and how much data comes with it;
 //! [`ConnectRequest::parse`] reads both. For the admin queue, [`ConnectRequest::check_admin`]
-//! holds the request against the subsystem and [`ControllerIds::allocate`] finds an identifier;
+//! checks the request against the subsystem and [`ControllerIds::allocate`] finds an identifier;
 //! then the target makes a [`crate::controller::Controller`] and answers with its
 //! `admin_grant`. For an I/O queue the target finds the controller and calls its `attach_queue`;
 //! if there is none, the answer is [`ConnectError::unknown_controller`].
@@ -34,7 +34,7 @@ pub struct ConnectRequest {
     pub queue_id: u16,
     /// Entries of the submission queue.
     pub entries: u32,
-    /// Whether the host wants SQ flow control.
+    /// Whether SQ flow control is used.
     pub flow_control: bool,
     /// Keep Alive Timeout; 0 for none.
     pub keep_alive_timeout_ms: u32,
@@ -48,12 +48,12 @@ pub struct ConnectRequest {
     pub host: Nqn,
 }
 
-/// Why a Connect was refused: a status, and what goes into dword 0 of the completion.
+/// Why a Connect was refused: the status and dword 0 of the completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectError {
-    /// The status, with Do Not Retry where trying again is pointless.
+    /// The status, with Do Not Retry where a retry cannot succeed.
     pub status: Status,
-    /// Dword 0: for Connect Invalid Parameters, where the parameter stands.
+    /// Dword 0: for Connect Invalid Parameters, the position of the parameter.
     pub result: u32,
 }
 
@@ -64,7 +64,7 @@ impl ConnectError {
         Self { status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(), result: parameter.0 }
     }
 
-    /// A status without a word more.
+    /// A status without a parameter.
     #[must_use]
     pub const fn status(status: Status) -> Self {
         Self { status, result: 0 }
@@ -82,7 +82,7 @@ impl ConnectError {
         Self::invalid(InvalidParameter::CONTROLLER_ID)
     }
 
-    /// The completion that says so.
+    /// The completion with this error.
     #[must_use]
     pub const fn completion(&self, command_id: u16) -> Completion {
         Completion::new(command_id, self.status).with_dword0(self.result)
@@ -159,7 +159,7 @@ impl ConnectRequest {
         if acceptable { Ok(()) } else { Err(ConnectError::unknown_controller()) }
     }
 
-    /// Whether the host may talk to the subsystem at all.
+    /// Whether the host is allowed to connect to the subsystem.
     pub(crate) fn check_host(&self, subsystem: &SubsystemView) -> Result<(), ConnectError> {
         let named = self.subsystem == subsystem.nqn
             || (self.subsystem.is_discovery() && subsystem.discovery().is_some());
@@ -188,7 +188,7 @@ pub(crate) fn queue_entries_max(subsystem: &SubsystemView) -> u32 {
 
 /// The controller identifiers of one subsystem.
 ///
-/// They are given out in turn, so that one that was just given up is not soon taken for another.
+/// They are given out in turn, so that one that was just given up is not soon used again.
 #[derive(Debug, Default)]
 pub struct ControllerIds {
     taken: BTreeSet<u16>,

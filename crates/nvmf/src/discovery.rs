@@ -1,4 +1,4 @@
-//! What a discovery controller shows: where subsystems can be reached, for whom.
+//! The Discovery log page of a target.
 //!
 //! A [`DiscoveryView`] has an entry for every subsystem at every port. A [`DiscoveryLogPage`] has
 //! those of subsystems that allow its host, with an address that the host can reach: for a listener
@@ -19,19 +19,19 @@ use weft_nvme::{Nqn, Wire};
 /// Bytes of the log page's header, and of each entry.
 const RECORD_BYTES: usize = 1024;
 
-/// What all discovery controllers of a target show; replaced as a whole.
+/// The entries of all discovery controllers of a target; replaced as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiscoveryView {
     /// Generation Counter: different for every view that is published.
     pub generation: u64,
-    /// The ways in, in the order that they are shown.
+    /// The entries, in the order of the log page.
     pub entries: Vec<DiscoveryEntry>,
 }
 
-/// One way into one subsystem.
+/// One subsystem at one port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveryEntry {
-    /// What is to be found there.
+    /// The type of the subsystem.
     pub kind: EntryKind,
     /// NVMe Qualified Name of the subsystem; of a referral, of its discovery subsystem.
     pub subsystem: Nqn,
@@ -47,11 +47,11 @@ pub struct DiscoveryEntry {
     pub controller_id: u16,
     /// Entries of the longest admin queue.
     pub admin_queue_entries: u16,
-    /// The hosts that see it; `None` for every host.
+    /// The hosts that may see it; `None` for every host.
     pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
 }
 
-/// What is to be found at an entry's address.
+/// The type of subsystem at an entry's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A subsystem of I/O controllers.

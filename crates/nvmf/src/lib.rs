@@ -6,7 +6,7 @@
 //! features, identify, log pages), never user data.
 //!
 //! * [`controller`], [`discovery`]: a target's admin queue; [`queue`]: one of its I/O queues;
-//!   [`subsystem`]: the immutable picture of what they serve; [`connect`]: who may come in.
+//!   [`subsystem`]: an immutable snapshot of what they serve; [`connect`]: the checks of Connect.
 //! * [`host`]: the other side: how a host brings a controller up, watches it and loses it.
 //! * [`tcp`]: the sessions of the TCP transport, for both sides; [`rdma`]: what is the RDMA
 //!   transport's own.

@@ -485,7 +485,7 @@ fn transport_limits(limits: &Limits) -> weft_transport::target::Limits {
         ..weft_transport::target::Limits::default()
     };
     transport.tcp.in_capsule_bytes = limits.in_capsule_bytes;
-    transport.tcp.terms.maximum_h2c_data = limits.h2c_data_bytes;
+    transport.tcp.parameters.maximum_h2c_data = limits.h2c_data_bytes;
     transport
 }
 

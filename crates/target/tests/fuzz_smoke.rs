@@ -25,7 +25,7 @@ const TARGETS: [(&str, Harness); 9] = [
     ("framing", weft_nvmf::tcp::fuzzing::framing),
     ("host_association", weft_nvmf::host::fuzzing::run_association),
     ("host_discovery", weft_nvmf::host::fuzzing::run_discovery),
-    ("host_ledger", weft_nvmf::host::fuzzing::run_ledger),
+    ("host_request_table", weft_nvmf::host::fuzzing::run_request_table),
     ("host_session", weft_nvmf::tcp::fuzzing::host_session),
     ("queue", weft_nvmf::queue::fuzzing::actions),
     ("target_session", weft_nvmf::tcp::fuzzing::target_session),

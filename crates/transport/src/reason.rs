@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use weft_nvme::tcp::Fes;
-use weft_nvmf::tcp::Fault;
+use weft_nvmf::tcp::FatalError;
 
 use crate::rdma::verbs::NotRegistered;
 use crate::rdma::{DeviceFault, WorkStatus};
@@ -36,11 +36,11 @@ pub enum CloseReason {
         information: u32,
     },
     /// The peer broke the protocol, and was told so.
-    Protocol(Fault),
+    Protocol(FatalError),
     /// The peer broke the protocol; over RDMA there is no way to tell it.
     Violation(&'static str),
     /// The controller does not take the queue, or answers nonsense.
-    Refused(weft_nvmf::rdma::Problem),
+    Refused(weft_nvmf::rdma::Refusal),
     /// Work that was posted for the connection failed.
     Work(WorkStatus),
     /// What the connection stands on has failed.

@@ -153,9 +153,12 @@ impl TargetConnection {
     /// The command that a completion for this connection seems to begin with: time to prepare for
     /// it while it is being taken in. Nothing of it has been checked.
     #[must_use]
-    pub fn glance<'a>(&self, completion: &'a weft_reactor::Completion) -> Option<&'a Command> {
+    pub fn peek_command<'a>(
+        &self,
+        completion: &'a weft_reactor::Completion,
+    ) -> Option<&'a Command> {
         let Inner::Tcp(connection) = &self.inner else { return None };
-        connection.glance(completion)
+        connection.peek_command(completion)
     }
 
     /// Takes a completion that is for this connection. Poll events afterwards.

@@ -116,8 +116,8 @@ impl Pair {
     fn new(id: u16, controller: &mut Controller, view: &SubsystemView, script: &Script) -> Self {
         let grant = controller.attach_queue(&request(id, script, view.nqn)).expect("a queue");
         let mut host = host::Config { depth: DEPTH, ..host::Config::default() };
-        host.terms.header_digest = script.digests;
-        host.terms.data_digest = script.digests;
+        host.parameters.header_digest = script.digests;
+        host.parameters.data_digest = script.digests;
         let mut pair = Self {
             host: host::Session::new(host),
             target: target::Session::new(target::Config::default()),

@@ -6,7 +6,7 @@ use weft_nvme::command::{Flags, Fused};
 use weft_nvme::nvm::{DatasetAttributes, DatasetManagement, DatasetRange, ReadWrite, WriteZeroes};
 use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, NvmOpcode, Status, Wire};
-use weft_nvmf::host::ledger::{Fault, Half, Kind, Part};
+use weft_nvmf::host::request_table::{FusedPart, Kind, Part, RequestError};
 use weft_reactor::{Buffer, Pool};
 use weft_transport::host::HostData;
 
@@ -150,7 +150,7 @@ impl Memory {
             Kind::Compare => read_write(NvmOpcode::COMPARE, false),
             Kind::Verify => read_write(NvmOpcode::VERIFY, false),
             Kind::WriteUncorrectable => read_write(NvmOpcode::WRITE_UNCORRECTABLE, false),
-            Kind::CompareAndWrite if part.half == Half::First => {
+            Kind::CompareAndWrite if part.fused == FusedPart::First => {
                 let flags = Flags::SGL.with_fused(Fused::FIRST);
                 read_write(NvmOpcode::COMPARE, false).with_flags(flags)
             }
@@ -177,9 +177,9 @@ impl Memory {
 
     /// The place of the buffer of a part that is all of its request.
     fn whole(&mut self, part: &Part) -> &mut Option<Buffer> {
-        match part.half {
-            Half::First => &mut self.compare,
-            Half::Whole | Half::Second => &mut self.buffer,
+        match part.fused {
+            FusedPart::First => &mut self.compare,
+            FusedPart::No | FusedPart::Second => &mut self.buffer,
         }
     }
 
@@ -215,14 +215,14 @@ impl Memory {
 }
 
 /// What a fault means to the user of a block device.
-pub(super) fn failure_of(fault: Fault) -> Failure {
+pub(super) fn failure_of(fault: RequestError) -> Failure {
     match fault {
-        Fault::Status(status) => failure_of_status(status),
-        Fault::PathLost => Failure::PathLost,
-        Fault::Broken => Failure::Device(limits::ERROR_BROKEN),
-        Fault::Gone => Failure::Gone,
-        Fault::NoMemory => Failure::Device(limits::ERROR_NO_MEMORY),
-        Fault::TooLarge => Failure::Unsupported,
+        RequestError::Status(status) => failure_of_status(status),
+        RequestError::PathLost => Failure::PathLost,
+        RequestError::Broken => Failure::Device(limits::ERROR_BROKEN),
+        RequestError::Gone => Failure::Gone,
+        RequestError::NoMemory => Failure::Device(limits::ERROR_NO_MEMORY),
+        RequestError::TooLarge => Failure::Unsupported,
     }
 }
 
@@ -245,11 +245,11 @@ fn failure_of_status(status: Status) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_nvmf::host::ledger::{PartId, RequestId};
+    use weft_nvmf::host::request_table::{PartId, RequestId};
 
-    fn part(kind: Kind, half: Half, block: u64, blocks: u32, skipped: u32) -> Part {
+    fn part(kind: Kind, fused: FusedPart, block: u64, blocks: u32, skipped: u32) -> Part {
         let whole = skipped == 0;
-        Part { id: PartId(0), request: RequestId(0), kind, half, block, blocks, skipped, whole }
+        Part { id: PartId(0), request: RequestId(0), kind, fused, block, blocks, skipped, whole }
     }
 
     fn pool() -> Pool {
@@ -273,7 +273,7 @@ mod tests {
         let (mut memory, entry) =
             memory(Operation::Write { block: 9, blocks: 2, from, durable: true });
         assert_eq!((entry.kind, entry.block, entry.blocks), (Kind::Write, 9, 2));
-        let part = part(Kind::Write, Half::Whole, 9, 2, 0);
+        let part = part(Kind::Write, FusedPart::No, 9, 2, 0);
         let (command, data) = memory.command(&part, &pool).unwrap();
         let read_write = ReadWrite::from_command(&command);
         assert!(read_write.control.force_unit_access());
@@ -291,7 +291,7 @@ mod tests {
         let from = filled(&pool, &[7; 512]);
         let (mut memory, _) =
             memory(Operation::Write { block: 9, blocks: 1, from, durable: false });
-        let part = part(Kind::Write, Half::Whole, 9, 1, 0);
+        let part = part(Kind::Write, FusedPart::No, 9, 1, 0);
         let sent = memory.command(&part, &pool).unwrap();
         assert!(!memory.take_back(&part, None, false));
         assert!(memory.complete(Ok(())).buffer.is_none());
@@ -303,7 +303,7 @@ mod tests {
         let pool = pool();
         let into = filled(&pool, &[0; 1536]);
         let (mut memory, _) = memory(Operation::Read { block: 0, blocks: 3, into });
-        let mut second = part(Kind::Read, Half::Whole, 1, 2, 1);
+        let mut second = part(Kind::Read, FusedPart::No, 1, 2, 1);
         second.whole = false;
         let Some((_, HostData::FromController(mut buffer))) = memory.command(&second, &pool) else {
             panic!()
@@ -322,7 +322,7 @@ mod tests {
         let ranges: Box<[_]> = Box::new([(1, 2), (0x1_0000_0000, 8)]);
         let (mut memory, entry) = memory(Operation::Discard { ranges });
         assert_eq!((entry.kind, entry.blocks), (Kind::Deallocate, 2));
-        let part = part(Kind::Deallocate, Half::Whole, 0, 2, 0);
+        let part = part(Kind::Deallocate, FusedPart::No, 0, 2, 0);
         let (command, data) = memory.command(&part, &pool).unwrap();
         let dataset = DatasetManagement::from_command(&command);
         assert_eq!((dataset.range_count, dataset.attributes.deallocate()), (2, true));
@@ -338,12 +338,12 @@ mod tests {
         let operation =
             Operation::CompareAndWrite { block: 4, blocks: 1, compare, write, durable: false };
         let (mut memory, _) = memory(operation);
-        let first = part(Kind::CompareAndWrite, Half::First, 4, 1, 0);
+        let first = part(Kind::CompareAndWrite, FusedPart::First, 4, 1, 0);
         let (command, data) = memory.command(&first, &pool).unwrap();
         assert_eq!(command.flags.fused(), Fused::FIRST);
         assert_eq!(command.nvm_opcode(), NvmOpcode::COMPARE);
         assert!(matches!(data, HostData::ToController(buffer) if buffer[0] == 1));
-        let second = part(Kind::CompareAndWrite, Half::Second, 4, 1, 0);
+        let second = part(Kind::CompareAndWrite, FusedPart::Second, 4, 1, 0);
         let (command, data) = memory.command(&second, &pool).unwrap();
         assert_eq!(command.flags.fused(), Fused::SECOND);
         assert_eq!(command.nvm_opcode(), NvmOpcode::WRITE);
@@ -358,8 +358,8 @@ mod tests {
             (Status::INVALID_NAMESPACE.with_dnr(), Failure::Gone),
             (Status::INTERNAL_ERROR, Failure::Remote(Status::INTERNAL_ERROR.0)),
         ] {
-            assert_eq!(failure_of(Fault::Status(status)), failure);
+            assert_eq!(failure_of(RequestError::Status(status)), failure);
         }
-        assert_eq!(failure_of(Fault::PathLost), Failure::PathLost);
+        assert_eq!(failure_of(RequestError::PathLost), Failure::PathLost);
     }
 }

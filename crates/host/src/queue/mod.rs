@@ -24,10 +24,12 @@ use std::time::Duration;
 
 use weft_backend::{Completion, Failure, Request};
 use weft_nvme::status::StatusCode;
-use weft_nvmf::host::ledger::{Ending, Fault, Issue, Kind, Ledger, Part, RequestId};
+use weft_nvmf::host::request_table::{
+    CommandResult, Issue, Kind, Part, RequestError, RequestId, RequestTable,
+};
 use weft_nvmf::host::{
-    AdminData, NamespacePicture, Picture, Problem, Side, Step, Transport, check_queue_connected,
-    connect_queue,
+    AdminData, ControllerSnapshot, NamespaceInfo, Problem, Side, Step, Transport,
+    check_queue_connected, connect_queue,
 };
 use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Reactor, Token};
 use weft_transport::host::{
@@ -68,14 +70,14 @@ pub(crate) struct QueuePair {
     /// The controller to be connected to; `None` while there is none.
     link: Option<Link>,
     /// What is known of the namespaces, from the last controller that there was.
-    picture: Option<Arc<Picture>>,
+    snapshot: Option<Arc<ControllerSnapshot>>,
     /// What requests fail with at once, while they do.
-    failing: Option<Fault>,
+    failing: Option<RequestError>,
     closed: bool,
     /// Whether the controller's owner knows that the queue is closed.
     released: bool,
 
-    ledger: Ledger,
+    requests: RequestTable,
     memories: Vec<Memory>,
     completions: VecDeque<Completion>,
     /// Whether the pool had no buffer for what is to go out.
@@ -116,11 +118,11 @@ impl QueuePair {
             connection: None,
             connection_tag: 0,
             link: None,
-            picture: shared.picture(),
+            snapshot: shared.snapshot(),
             failing: None,
             closed: false,
             released: false,
-            ledger: Ledger::new(capacity),
+            requests: RequestTable::new(capacity),
             memories: Vec::with_capacity(capacity),
             completions: VecDeque::with_capacity(capacity),
             starved: false,
@@ -134,18 +136,18 @@ impl QueuePair {
     }
 
     /// What is known of the namespaces; changes with [`QueuePair::flush`].
-    pub(crate) const fn picture(&self) -> Option<&Arc<Picture>> {
-        self.picture.as_ref()
+    pub(crate) const fn snapshot(&self) -> Option<&Arc<ControllerSnapshot>> {
+        self.snapshot.as_ref()
     }
 
     /// Takes a request on. It was checked against the namespace's geometry.
-    pub(crate) fn submit(&mut self, namespace: &NamespacePicture, request: Request) {
+    pub(crate) fn submit(&mut self, namespace: &NamespaceInfo, request: Request) {
         if let Some(fault) = self.failing {
             self.completions.push_back(request.refuse(failure_of(fault)));
             return;
         }
         let (memory, entry) = Memory::new(namespace.nsid, namespace.block_bytes, request);
-        let id = self.ledger.begin(entry.kind, entry.block, entry.blocks, &namespace.limits);
+        let id = self.requests.begin(entry.kind, entry.block, entry.blocks, &namespace.limits);
         let index = id.0 as usize;
         if index >= self.memories.len() {
             self.memories.resize_with(index + 1, Memory::default);
@@ -211,14 +213,14 @@ impl QueuePair {
         if let Some(completion) = self.completions.pop_front() {
             return Some(completion);
         }
-        let (RequestId(index), result) = self.ledger.poll_finished()?;
+        let (RequestId(index), result) = self.requests.poll_finished()?;
         let memory = std::mem::take(&mut self.memories[index as usize]);
         Some(memory.complete(result.map_err(failure_of)))
     }
 
     /// Requests that were taken on and not yet polled as ended.
     pub(crate) fn in_flight(&self) -> usize {
-        self.ledger.unfinished() + self.completions.len()
+        self.requests.unfinished() + self.completions.len()
     }
 
     /// Takes nothing on any more. What waits fails, what is on the wire ends as it ends, and with
@@ -226,18 +228,18 @@ impl QueuePair {
     pub(crate) fn close(&mut self, reactor: &mut Reactor) {
         if !self.closed {
             self.closed = true;
-            self.fail(Fault::Gone);
+            self.fail(RequestError::Gone);
             self.finish_close(reactor);
         }
     }
 
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: RequestError) {
         self.failing = Some(fault);
-        self.ledger.fail_waiting(fault);
+        self.requests.fail_waiting(fault);
     }
 
     fn finish_close(&mut self, reactor: &mut Reactor) {
-        if !self.closed || self.ledger.in_flight() > 0 {
+        if !self.closed || self.requests.in_flight() > 0 {
             return;
         }
         self.link = None;
@@ -265,45 +267,45 @@ impl QueuePair {
                 self.failing = None;
                 self.connect_at = Duration::ZERO;
                 self.put_off = 0;
-                self.take_picture(Arc::clone(&link.picture));
+                self.take_snapshot(Arc::clone(&link.snapshot));
                 self.link = Some(link);
             }
-            QueueWord::Changed(picture) => self.take_picture(picture),
+            QueueWord::Changed(snapshot) => self.take_snapshot(snapshot),
             QueueWord::Suspend => {
                 self.link = None;
                 self.let_go(reactor, "the controller is reset");
             }
-            QueueWord::FailIo => self.fail(Fault::PathLost),
+            QueueWord::FailIo => self.fail(RequestError::PathLost),
             QueueWord::Ended => {
                 self.link = None;
                 self.let_go(reactor, "the controller is disconnected");
-                self.fail(Fault::Gone);
+                self.fail(RequestError::Gone);
             }
         }
     }
 
     /// Requests to namespaces that are no longer what they were must not reach what took their
     /// place.
-    fn take_picture(&mut self, picture: Arc<Picture>) {
-        if let Some(before) = &self.picture {
+    fn take_snapshot(&mut self, snapshot: Arc<ControllerSnapshot>) {
+        if let Some(before) = &self.snapshot {
             let memories = &self.memories;
             let is_gone = |id: RequestId| {
                 let nsid = memories[id.0 as usize].nsid;
-                match (before.namespaces.get(&nsid), picture.namespaces.get(&nsid)) {
+                match (before.namespaces.get(&nsid), snapshot.namespaces.get(&nsid)) {
                     (Some(before), Some(now)) => !now.is_same(before),
                     (_, now) => now.is_none(),
                 }
             };
-            self.ledger.fail_requests(Fault::Gone, is_gone);
+            self.requests.fail_requests(RequestError::Gone, is_gone);
         }
-        self.picture = Some(picture);
+        self.snapshot = Some(snapshot);
     }
 
     fn connect(&mut self, reactor: &mut Reactor) {
         let Some(link) = &self.link else { return };
         self.connection_tag = (self.connection_tag + 1) % limits::CONNECTION_TAGS;
-        let entries = link.picture.controller.queue_entries;
-        let controller_id = link.picture.controller.controller_id;
+        let entries = link.snapshot.controller.queue_entries;
+        let controller_id = link.snapshot.controller.controller_id;
         let options = HostOptions {
             queue_depth: entries - 1,
             carrier: carrier(&self.shared, self.queue_id, controller_id),
@@ -323,7 +325,7 @@ impl QueuePair {
 
     fn send_connect(&mut self, reactor: &mut Reactor) {
         let (Some(link), Some(connection)) = (&self.link, &mut self.connection) else { return };
-        let (command, data) = connect_queue(&self.shared.config, &link.picture, self.queue_id);
+        let (command, data) = connect_queue(&self.shared.config, &link.snapshot, self.queue_id);
         let AdminData::ToController(bytes) = data else { return };
         let Some(mut buffer) = reactor.pool().take_reserved(bytes.len()) else {
             self.starved = true;
@@ -355,7 +357,7 @@ impl QueuePair {
                         let result = check_queue_connected(self.queue_id, &completion);
                         self.connected(reactor, result);
                     } else {
-                        let ending = Ending::Status(completion.status());
+                        let ending = CommandResult::Status(completion.status());
                         self.completed(slot, ending, buffer, received);
                     }
                 }
@@ -363,9 +365,9 @@ impl QueuePair {
                     if self.state == State::Handshake(Some(slot)) {
                         let step = Step::ConnectQueue(self.queue_id);
                         let what = "its data digest is wrong";
-                        self.connected(reactor, Err(Problem::Nonsense { step, what }));
+                        self.connected(reactor, Err(Problem::InvalidResponse { step, what }));
                     } else {
-                        self.completed(slot, Ending::Corrupt, buffer, 0);
+                        self.completed(slot, CommandResult::Corrupt, buffer, 0);
                     }
                 }
                 HostEvent::Closed { reason, in_flight } => self.ended(reason, in_flight),
@@ -381,14 +383,14 @@ impl QueuePair {
         let look = self.activity.looks();
         if look != self.look {
             self.look = look;
-            self.fresh_from = self.ledger.next_sequence();
+            self.fresh_from = self.requests.next_sequence();
         }
     }
 
     /// Whether the command in this slot went out after the last look for activity.
     fn is_sign_of_life(&mut self, slot: Slot) -> bool {
         self.note_look();
-        self.ledger.sequence(slot.0).is_some_and(|sequence| sequence >= self.fresh_from)
+        self.requests.sequence(slot.0).is_some_and(|sequence| sequence >= self.fresh_from)
     }
 
     fn connected(&mut self, reactor: &mut Reactor, result: Result<(), Problem>) {
@@ -397,7 +399,7 @@ impl QueuePair {
                 self.state = State::Up;
                 self.put_off = 0;
                 if let (Some(connection), Some(link)) = (&mut self.connection, &self.link) {
-                    connection.set_in_capsule_bytes(link.picture.controller.in_capsule_bytes);
+                    connection.set_in_capsule_bytes(link.snapshot.controller.in_capsule_bytes);
                 }
             }
             Err(problem) if self.is_taken(&problem) => {
@@ -417,45 +419,51 @@ impl QueuePair {
             && matches!(problem, Problem::Refused { status, .. } if status.code() == sequence)
     }
 
-    fn completed(&mut self, slot: Slot, ending: Ending, buffer: Option<Buffer>, received: u32) {
-        let Some(part) = self.ledger.in_slot(slot.0) else { return };
+    fn completed(
+        &mut self,
+        slot: Slot,
+        ending: CommandResult,
+        buffer: Option<Buffer>,
+        received: u32,
+    ) {
+        let Some(part) = self.requests.in_slot(slot.0) else { return };
         let memory = &mut self.memories[part.request.0 as usize];
-        let success = matches!(ending, Ending::Status(status) if status.is_success());
+        let success = matches!(ending, CommandResult::Status(status) if status.is_success());
         let short = part.kind == Kind::Read && memory.data_bytes(&part) != received as usize;
-        let ending = if success && short { Ending::Short } else { ending };
+        let ending = if success && short { CommandResult::Short } else { ending };
         let may_go_again = memory.take_back(&part, buffer, success && !short);
         let ending = match ending {
-            Ending::Status(status) if !may_go_again && !success => {
-                Ending::Status(status.with_dnr())
+            CommandResult::Status(status) if !may_go_again && !success => {
+                CommandResult::Status(status.with_dnr())
             }
             ending => ending,
         };
         // The slot was found above, so it is known.
-        let _ = self.ledger.completed(slot.0, ending);
+        let _ = self.requests.completed(slot.0, ending);
     }
 
     /// The connection is no more, on whoever's word.
     fn ended(&mut self, reason: CloseReason, in_flight: Vec<(Slot, Option<Buffer>)>) {
         for (slot, buffer) in in_flight {
-            if let Some(part) = self.ledger.in_slot(slot.0) {
+            if let Some(part) = self.requests.in_slot(slot.0) {
                 let memory = &mut self.memories[part.request.0 as usize];
                 if !memory.take_back_whole(&part, buffer) {
-                    self.ledger.fail_requests(Fault::PathLost, |id| id == part.request);
+                    self.requests.fail_requests(RequestError::PathLost, |id| id == part.request);
                 }
             }
         }
         self.connection = None;
-        self.ledger.lost();
+        self.requests.lost();
         let was_closing = self.state == State::Closing;
         self.state = State::Idle;
         if let Some(fault) = self.failing {
             // Some of it was on the wire: it may have been carried out.
-            let fault = if fault == Fault::Gone { Fault::PathLost } else { fault };
-            self.ledger.fail_waiting(fault);
+            let fault = if fault == RequestError::Gone { RequestError::PathLost } else { fault };
+            self.requests.fail_waiting(fault);
         }
         if !was_closing && let Some(link) = self.link.take() {
             let problem = Problem::Transport { side: side_of(&reason), reason: reason.to_string() };
-            self.report(link.picture.generation, problem);
+            self.report(link.snapshot.generation, problem);
         }
     }
 
@@ -464,14 +472,14 @@ impl QueuePair {
         let Some(link) = self.link.take() else { return };
         if problem.is_final() {
             let fault = match &problem {
-                Problem::Refused { status, .. } => Fault::Status(*status),
-                Problem::Impossible(_) => Fault::NoMemory,
-                _ => Fault::Gone,
+                Problem::Refused { status, .. } => RequestError::Status(*status),
+                Problem::Impossible(_) => RequestError::NoMemory,
+                _ => RequestError::Gone,
             };
             log::warn!("{}: {problem}", self.shared.options.address);
             self.fail(fault);
         }
-        self.report(link.picture.generation, problem);
+        self.report(link.snapshot.generation, problem);
         self.let_go(reactor, "the queue is given up");
     }
 
@@ -498,17 +506,17 @@ impl QueuePair {
             return;
         }
         self.starved = false;
-        if !self.ledger.has_waiting() {
+        if !self.requests.has_waiting() {
             return;
         }
         let epoch = epoch(reactor.turn_time(), self.shared.options.io_timeout);
         let mut refused = None;
-        while let Some(issue) = self.ledger.next(connection.free_slots()) {
+        while let Some(issue) = self.requests.next(connection.free_slots()) {
             let sent = match issue {
                 Issue::Single(part) => {
                     let memory = &mut self.memories[part.request.0 as usize];
                     let command = memory.command(&part, reactor.pool());
-                    send(connection, &mut self.ledger, memory, &part, command, epoch)
+                    send(connection, &mut self.requests, memory, &part, command, epoch)
                 }
                 Issue::Fused(first, second) => {
                     let memory = &mut self.memories[first.request.0 as usize];
@@ -516,11 +524,11 @@ impl QueuePair {
                     let commands = memory.command(&first, pool).zip(memory.command(&second, pool));
                     match commands {
                         Some((one, two)) => {
-                            let ledger = &mut self.ledger;
-                            let sent = send(connection, ledger, memory, &first, Some(one), epoch);
+                            let requests = &mut self.requests;
+                            let sent = send(connection, requests, memory, &first, Some(one), epoch);
                             let two = Some(two);
                             if sent.is_ok()
-                                && send(connection, ledger, memory, &second, two, epoch).is_err()
+                                && send(connection, requests, memory, &second, two, epoch).is_err()
                             {
                                 // The first has not left yet, and must not leave alone.
                                 let why = "there is no memory for the second of two fused commands";
@@ -530,8 +538,8 @@ impl QueuePair {
                             sent
                         }
                         None => {
-                            self.ledger.put_back(second.id);
-                            self.ledger.put_back(first.id);
+                            self.requests.put_back(second.id);
+                            self.requests.put_back(first.id);
                             Err(None)
                         }
                     }
@@ -562,13 +570,13 @@ impl QueuePair {
     }
 
     fn tick(&mut self, reactor: &mut Reactor) {
-        self.ledger.tick();
+        self.requests.tick();
         let timeout = self.shared.options.io_timeout;
         let now = reactor.turn_time();
         let silent = match self.state {
             State::Handshake(_) => now.saturating_sub(self.handshake_since) >= timeout,
             State::Up => {
-                let age = self.ledger.oldest_age(epoch(now, timeout));
+                let age = self.requests.oldest_age(epoch(now, timeout));
                 age.is_some_and(|age| age > limits::TIMEOUT_PARTS)
             }
             State::Idle | State::Connecting | State::Closing => false,
@@ -578,7 +586,7 @@ impl QueuePair {
                 State::Handshake(_) => Step::ConnectQueue(self.queue_id),
                 _ => Step::InputOutput,
             };
-            self.lose(reactor, Problem::Silent { step, waited: timeout });
+            self.lose(reactor, Problem::TimedOut { step, waited: timeout });
         }
     }
 
@@ -589,9 +597,9 @@ impl QueuePair {
             self.connect_at.saturating_sub(reactor.turn_time())
         } else if self.starved {
             self.retry_at.saturating_sub(reactor.turn_time()).max(limits::POOL_RETRY)
-        } else if self.ledger.has_delayed() {
+        } else if self.requests.has_delayed() {
             limits::RETRY_DELAY
-        } else if self.ledger.in_flight() > 0 || matches!(self.state, State::Handshake(_)) {
+        } else if self.requests.in_flight() > 0 || matches!(self.state, State::Handshake(_)) {
             self.shared.options.io_timeout / limits::TIMEOUT_PARTS
         } else {
             return;
@@ -614,19 +622,19 @@ impl Drop for QueuePair {
 /// this side, if anything is.
 fn send(
     connection: &mut HostConnection,
-    ledger: &mut Ledger,
+    requests: &mut RequestTable,
     memory: &mut Memory,
     part: &Part,
     command: Option<(weft_nvme::Command, HostData)>,
     epoch: u32,
 ) -> Result<(), Option<CloseReason>> {
     let Some((command, data)) = command else {
-        ledger.put_back(part.id);
+        requests.put_back(part.id);
         return Err(None);
     };
     match connection.submit(command, data) {
         Ok(slot) => {
-            ledger.submitted(part.id, slot.0, epoch);
+            requests.submitted(part.id, slot.0, epoch);
             Ok(())
         }
         Err(refused) => {
@@ -634,7 +642,7 @@ fn send(
             {
                 memory.take_back_whole(part, Some(buffer));
             }
-            ledger.put_back(part.id);
+            requests.put_back(part.id);
             Err(refused.why)
         }
     }

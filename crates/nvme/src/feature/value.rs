@@ -147,7 +147,7 @@ bit_struct! {
 }
 
 bit_struct! {
-    /// Asynchronous Event Configuration (0Bh): which events the host wants to hear of.
+    /// Asynchronous Event Configuration (0Bh): which events are enabled.
     pub struct AsynchronousEventConfiguration(pub u32) {
         /// SMART / Health Critical Warnings, one bit for each.
         [7:0] critical_warnings, with_critical_warnings -> u8;
@@ -229,7 +229,7 @@ impl HostIdentifier {
 }
 
 bit_struct! {
-    /// Reservation Notification Mask (82h): which notifications the host does not want.
+    /// Reservation Notification Mask (82h): which notifications are masked.
     pub struct ReservationNotificationMask(pub u32) {
         /// Mask Registration Preempted Notification (REGPRE).
         [1] registration_preempted, with_registration_preempted;

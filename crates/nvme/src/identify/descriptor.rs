@@ -53,7 +53,7 @@ pub enum NamespaceIdentifier {
     Uuid([u8; 16]),
     /// The command set of the namespace.
     CommandSet(CommandSetId),
-    /// One of a type that has no name here.
+    /// One of an unknown type.
     Unknown(IdentifierType),
 }
 

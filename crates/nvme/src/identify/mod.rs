@@ -1,4 +1,4 @@
-//! Identify: what a controller, a namespace, and lists of both look like.
+//! Identify: the data structures of controllers, namespaces, and lists of both.
 //!
 //! Every Identify data structure has 4096 bytes, which is why one buffer fits all.
 

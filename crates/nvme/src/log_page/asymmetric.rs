@@ -1,4 +1,4 @@
-//! Asymmetric Namespace Access: which groups of namespaces are reachable here, and how well.
+//! Asymmetric Namespace Access: the state of each group of namespaces at this controller.
 
 use core::fmt;
 

@@ -43,7 +43,7 @@ impl SupportedLogPages {
         Self { pages }
     }
 
-    /// What is said about this log page.
+    /// The attributes of the log page.
     #[must_use]
     pub fn get(&self, log_page: LogPageId) -> LogPageSupport {
         self.pages.get(usize::from(log_page.0)).copied().map(Into::into).unwrap_or_default()

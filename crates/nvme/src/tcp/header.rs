@@ -79,7 +79,7 @@ impl Flags {
     /// No flag.
     pub const NONE: Self = Self(0);
 
-    /// Whether every flag that is set here is also set in `permitted`.
+    /// Whether all flags that are set are permitted.
     #[must_use]
     pub const fn is_subset_of(self, permitted: Self) -> bool {
         self.0 & !permitted.0 == 0

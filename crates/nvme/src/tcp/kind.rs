@@ -5,7 +5,7 @@ use core::fmt;
 use super::header::{CommonHeader, Fes, Flags, PduType};
 use super::{COMMON_HEADER_LENGTH, DIGEST_LENGTH, TERMINATE_LENGTH_MAX};
 
-/// A PDU type that this transport knows; one of the kickstart discovery types is not among them.
+/// A supported PDU type; those of kickstart discovery are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Initialize Connection Request.
@@ -76,7 +76,7 @@ impl Kind {
         Self::ReadyToTransfer,
     ];
 
-    /// The kind of this PDU type, if this transport knows it.
+    /// The kind of this PDU type, if it is supported.
     #[must_use]
     pub const fn of(pdu_type: PduType) -> Option<Self> {
         Some(match pdu_type {
@@ -172,7 +172,7 @@ impl Kind {
         self.permitted_flags().data_digest()
     }
 
-    /// Whether PDO says where data begins (otherwise PDO is reserved).
+    /// Whether PDO holds the offset of the data (otherwise it is reserved).
     #[must_use]
     pub const fn has_data_offset(self) -> bool {
         self.has_data()

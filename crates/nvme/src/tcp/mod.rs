@@ -23,7 +23,7 @@ pub const COMMON_HEADER_LENGTH: usize = 8;
 /// Length of the longest header (ICReq and ICResp), in bytes.
 pub const HEADER_LENGTH_MAX: usize = 128;
 
-/// PDU Format Version (PFV) that everybody speaks: 1.0.
+/// PDU Format Version (PFV): 1.0.
 pub const FORMAT_VERSION: u16 = 0;
 
 /// Largest HPDA or CPDA: data alignment of 128 bytes (0's based dwords).

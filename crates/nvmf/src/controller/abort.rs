@@ -3,12 +3,13 @@
 use weft_nvme::abort::{Abort, AbortResult};
 use weft_nvme::{Command, Status};
 
-use super::admin::{Outcome, fault};
+use super::admin::{Outcome, error};
 use super::{Controller, Effect};
-use crate::queue::Fault;
+use crate::queue::CommandError;
 
-const LIMIT: Fault = Fault { status: Status::ABORT_COMMAND_LIMIT_EXCEEDED, parameter: None };
-const QUEUE: Fault = fault(Status::INVALID_FIELD, 40);
+const LIMIT: CommandError =
+    CommandError { status: Status::ABORT_COMMAND_LIMIT_EXCEEDED, parameter: None };
+const QUEUE: CommandError = error(Status::INVALID_FIELD, 40);
 
 /// An Abort that waits for the queue of the command that it is about.
 #[derive(Debug, Clone, Copy)]
@@ -18,9 +19,9 @@ pub(super) struct Pending {
 }
 
 impl Controller {
-    /// Takes an Abort. What waits on the admin queue is found here; a command of an I/O queue
-    /// is the target's to find.
-    pub(super) fn abort(&mut self, command: &Command) -> Result<Outcome, Fault> {
+    /// Abort. Pending admin commands are aborted here; for a command of an I/O queue the target is
+    /// asked.
+    pub(super) fn abort(&mut self, command: &Command) -> Result<Outcome, CommandError> {
         let abort = Abort::from_command(command);
         let abort_id = command.command_id.get();
         if abort.submission_queue_id == 0 {

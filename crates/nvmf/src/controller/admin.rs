@@ -1,4 +1,4 @@
-//! Which admin commands there are, and when they may come.
+//! The admin commands, and when each is allowed.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use weft_nvme::sgl::Location;
 use weft_nvme::{AdminOpcode, Command, FabricsType, Status};
 
 use super::Controller;
-use crate::queue::Fault;
+use crate::queue::CommandError;
 
-/// What an admin command comes to.
+/// The outcome of an admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Done, with this result in dwords 0 and 1.
@@ -22,22 +22,22 @@ pub(super) enum Outcome {
     Pending,
 }
 
-/// A fault of the byte at this offset of the command; trying again is pointless.
-pub(super) const fn fault(status: Status, parameter: u8) -> Fault {
-    Fault { status: status.with_dnr(), parameter: Some(parameter) }
+/// An error of the byte at this offset of the command, with Do Not Retry.
+pub(super) const fn error(status: Status, parameter: u8) -> CommandError {
+    CommandError { status: status.with_dnr(), parameter: Some(parameter) }
 }
 
-const OPCODE: Fault = fault(Status::INVALID_OPCODE, 0);
-const FLAGS: Fault = fault(Status::INVALID_FIELD, 1);
-const FABRICS_TYPE: Fault = fault(Status::INVALID_OPCODE, 4);
-const CONNECTED_ALREADY: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 4);
-const ID_CONFLICT: Fault = fault(Status::COMMAND_ID_CONFLICT, 2);
-const NOT_READY: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 0);
-const ADMIN_DISCONNECT: Fault = fault(Status::DISCONNECT_INVALID_QUEUE_TYPE, 4);
-const DATA_LENGTH: Fault = fault(Status::DATA_SGL_LENGTH_INVALID, 32);
-const DATA_OFFSET: Fault = fault(Status::SGL_OFFSET_INVALID, 24);
-const DATA_TYPE: Fault = fault(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
-const DATA_DIRECTION: Fault = fault(Status::INVALID_FIELD, 39);
+const OPCODE: CommandError = error(Status::INVALID_OPCODE, 0);
+const FLAGS: CommandError = error(Status::INVALID_FIELD, 1);
+const FABRICS_TYPE: CommandError = error(Status::INVALID_OPCODE, 4);
+const CONNECTED_ALREADY: CommandError = error(Status::COMMAND_SEQUENCE_ERROR, 4);
+const ID_CONFLICT: CommandError = error(Status::COMMAND_ID_CONFLICT, 2);
+const NOT_READY: CommandError = error(Status::COMMAND_SEQUENCE_ERROR, 0);
+const ADMIN_DISCONNECT: CommandError = error(Status::DISCONNECT_INVALID_QUEUE_TYPE, 4);
+const DATA_LENGTH: CommandError = error(Status::DATA_SGL_LENGTH_INVALID, 32);
+const DATA_OFFSET: CommandError = error(Status::SGL_OFFSET_INVALID, 24);
+const DATA_TYPE: CommandError = error(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
+const DATA_DIRECTION: CommandError = error(Status::INVALID_FIELD, 39);
 
 impl Controller {
     /// Carries an admin command out.
@@ -46,7 +46,7 @@ impl Controller {
         command: &Command,
         data: &[u8],
         now: Duration,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         if let Some(fabrics_type) = command.fabrics_type() {
             return self.execute_fabrics(fabrics_type, command, now);
         }
@@ -75,7 +75,7 @@ impl Controller {
         fabrics_type: FabricsType,
         command: &Command,
         now: Duration,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         if self.ended {
             return Err(NOT_READY);
         }
@@ -95,7 +95,7 @@ impl Controller {
         command: &Command,
         data: &[u8],
         now: Duration,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         match command.admin_opcode() {
             AdminOpcode::IDENTIFY => self.identify(command),
             AdminOpcode::GET_LOG_PAGE => self.get_log_page(command, now),
@@ -109,7 +109,11 @@ impl Controller {
     }
 
     /// The admin commands of a discovery controller.
-    fn execute_discovery(&mut self, command: &Command, now: Duration) -> Result<Outcome, Fault> {
+    fn execute_discovery(
+        &mut self,
+        command: &Command,
+        now: Duration,
+    ) -> Result<Outcome, CommandError> {
         match command.admin_opcode() {
             AdminOpcode::IDENTIFY => self.identify_discovery(command),
             AdminOpcode::GET_LOG_PAGE => self.get_discovery_log_page(command),
@@ -123,23 +127,23 @@ impl Controller {
     }
 }
 
-/// The data pointer must speak of exactly the data that goes to the host.
-pub(super) fn check_data_to_host(command: &Command, length: u32) -> Result<(), Fault> {
+/// The data pointer must describe exactly the data that goes to the host.
+pub(super) fn check_data_to_host(command: &Command, length: u32) -> Result<(), CommandError> {
     match command.data_pointer.location() {
         Ok(Location::InCapsule { .. }) => Err(DATA_DIRECTION),
         location => check_length(location.ok(), length),
     }
 }
 
-/// The data pointer must speak of exactly the data that the host is to send.
-pub(super) fn check_data_from_host(command: &Command, length: u32) -> Result<(), Fault> {
+/// The data pointer must describe exactly the data that the host is to send.
+pub(super) fn check_data_from_host(command: &Command, length: u32) -> Result<(), CommandError> {
     match command.data_pointer.location() {
         Ok(Location::InCapsule { offset, .. }) if offset != 0 => Err(DATA_OFFSET),
         location => check_length(location.ok(), length),
     }
 }
 
-fn check_length(location: Option<Location>, length: u32) -> Result<(), Fault> {
+fn check_length(location: Option<Location>, length: u32) -> Result<(), CommandError> {
     match location {
         Some(
             Location::Transport { length: described }
@@ -157,7 +161,7 @@ fn check_length(location: Option<Location>, length: u32) -> Result<(), Fault> {
 }
 
 /// Over Fabrics every command uses SGLs, and no admin command is fused.
-fn check_flags(command: &Command) -> Result<(), Fault> {
+fn check_flags(command: &Command) -> Result<(), CommandError> {
     let pointer = command.flags.data_pointer();
     let sgl =
         pointer == DataPointer::SGL_METADATA_BUFFER || pointer == DataPointer::SGL_METADATA_SGL;

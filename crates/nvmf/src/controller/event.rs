@@ -1,9 +1,9 @@
 //! Asynchronous events: which are raised, when they are sent, and the list of namespaces that
 //! changed.
 //!
-//! An event is sent once, and then not again until the host has read the log page that it
-//! speaks of with Retain Asynchronous Event cleared. What changed before that read, the host has
-//! seen by it; what changes after it raises the event anew.
+//! An event is sent once, and then masked until the host has read its log page with Retain
+//! Asynchronous Event cleared. That read shows all earlier changes; a later change raises the event
+//! again.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,13 +13,14 @@ use weft_nvme::{Command, Status};
 
 use super::Controller;
 use super::admin::Outcome;
-use crate::queue::Fault;
+use crate::queue::CommandError;
 use crate::subsystem::SubsystemView;
 
 /// Identifiers that the Changed Attached Namespace List can hold.
 const CHANGED_NAMESPACES_MAX: usize = 1024;
 
-const LIMIT: Fault = Fault { status: Status::ASYNCHRONOUS_EVENT_LIMIT_EXCEEDED, parameter: None };
+const LIMIT: CommandError =
+    CommandError { status: Status::ASYNCHRONOUS_EVENT_LIMIT_EXCEEDED, parameter: None };
 
 /// The events and requests of a controller.
 #[derive(Debug, Default)]
@@ -57,7 +58,7 @@ impl Events {
         Some((request, event))
     }
 
-    /// Forgets every event; the requests are answered by [`Self::take_requests`].
+    /// Removes every event; the requests are answered by [`Self::take_requests`].
     pub(super) fn reset(&mut self) {
         self.raised.clear();
         self.masked.clear();
@@ -66,8 +67,8 @@ impl Events {
     /// A command came with this identifier. If a request has it that waits, then the host has given
     /// its requests up: none of them is answered any more.
     ///
-    /// SPDK's host does so before it shuts a controller down or disables it, and an answer would
-    /// look to it like that of the command.
+    /// SPDK's host does so before it shuts a controller down or disables it, and would take a
+    /// completion for that of the command.
     pub(super) fn note_identifier(&mut self, command_id: u16) {
         if self.is_waiting(command_id) {
             self.requests.clear();
@@ -120,7 +121,7 @@ impl ChangedNamespaces {
 
 impl Controller {
     /// Takes an Asynchronous Event Request: answered when there is an event.
-    pub(super) fn event_request(&mut self, command: &Command) -> Result<Outcome, Fault> {
+    pub(super) fn event_request(&mut self, command: &Command) -> Result<Outcome, CommandError> {
         if self.events.requests.len() >= usize::from(self.view.limits.max_event_requests.max(1)) {
             return Err(LIMIT);
         }
@@ -144,7 +145,7 @@ impl Controller {
         }
     }
 
-    /// The host has read a log page and wants its event back.
+    /// The host has read a log page, which unmasks its event.
     pub(super) fn clear_events(&mut self, log_page: LogPageId) {
         self.events.clear(log_page);
         if log_page == LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST {
@@ -177,7 +178,7 @@ impl Controller {
     }
 }
 
-/// The namespaces that came, went or look different.
+/// The namespaces that were added, removed or changed.
 fn changed_namespaces(old: &SubsystemView, new: &SubsystemView) -> Vec<u32> {
     let gone = old.namespaces.keys().filter(|nsid| !new.namespaces.contains_key(nsid)).copied();
     let differs = new.namespaces.iter().filter(|(nsid, namespace)| {

@@ -1,4 +1,4 @@
-//! Get Features and Set Features. No feature can be saved: a reset brings every default back.
+//! Get Features and Set Features. No feature can be saved: a reset restores the defaults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use weft_nvme::feature::{
 use weft_nvme::log_page::{CriticalWarning, LogPageId};
 use weft_nvme::{Command, Status, Wire};
 
-use super::admin::{Outcome, check_data_from_host, check_data_to_host, fault};
+use super::admin::{Outcome, check_data_from_host, check_data_to_host, error};
 use super::{Controller, Effect};
-use crate::queue::Fault;
+use crate::queue::CommandError;
 use crate::subsystem::{NamespaceView, SubsystemView};
 
 /// Composite Temperature. There is no sensor, so it is a steady 25 °C.
@@ -25,17 +25,17 @@ pub(super) const COMPOSITE_TEMPERATURE_K: u16 = 298;
 /// Bytes of the Host Behavior Support data structure.
 const HOST_BEHAVIOR_BYTES: u32 = 512;
 
-const NAMESPACE: Fault = fault(Status::INVALID_NAMESPACE, 4);
-const NOT_OF_A_NAMESPACE: Fault = fault(Status::FEATURE_NOT_NAMESPACE_SPECIFIC, 4);
-const FEATURE: Fault = fault(Status::INVALID_FIELD, 40);
-const SELECT: Fault = fault(Status::INVALID_FIELD, 41);
-const SAVE: Fault = fault(Status::FEATURE_NOT_SAVEABLE, 43);
-const VALUE: Fault = fault(Status::INVALID_FIELD, 44);
-const DATA: Fault = fault(Status::INVALID_FIELD, 24);
-const TOO_LONG: Fault = fault(Status::KEEP_ALIVE_TIMEOUT_INVALID, 44);
-const NOT_CHANGEABLE: Fault = fault(Status::FEATURE_NOT_CHANGEABLE, 44);
-const TOO_LATE: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 40);
-const COMBINATION: Fault = fault(Status::COMMAND_SET_COMBINATION_REJECTED, 44);
+const NAMESPACE: CommandError = error(Status::INVALID_NAMESPACE, 4);
+const NOT_OF_A_NAMESPACE: CommandError = error(Status::FEATURE_NOT_NAMESPACE_SPECIFIC, 4);
+const FEATURE: CommandError = error(Status::INVALID_FIELD, 40);
+const SELECT: CommandError = error(Status::INVALID_FIELD, 41);
+const SAVE: CommandError = error(Status::FEATURE_NOT_SAVEABLE, 43);
+const VALUE: CommandError = error(Status::INVALID_FIELD, 44);
+const DATA: CommandError = error(Status::INVALID_FIELD, 24);
+const TOO_LONG: CommandError = error(Status::KEEP_ALIVE_TIMEOUT_INVALID, 44);
+const NOT_CHANGEABLE: CommandError = error(Status::FEATURE_NOT_CHANGEABLE, 44);
+const TOO_LATE: CommandError = error(Status::COMMAND_SEQUENCE_ERROR, 40);
+const COMBINATION: CommandError = error(Status::COMMAND_SET_COMBINATION_REJECTED, 44);
 
 /// The values of a controller's features, but for those that other parts of it keep: the Keep
 /// Alive Timer, the write cache, the host identifier and write protection.
@@ -61,7 +61,7 @@ impl Features {
             io_queues: view.limits.max_io_queues,
             arbitration: 0,
             power_management: 0,
-            // Never reached, so that nobody is alarmed who did not ask.
+            // Never reached: no event unless the host sets a threshold.
             over_temperature_k: u16::MAX,
             under_temperature_k: 0,
             error_recovery: BTreeMap::new(),
@@ -71,17 +71,17 @@ impl Features {
         }
     }
 
-    /// Brings the defaults back.
+    /// Restores the defaults.
     pub(super) fn reset(&mut self, view: &SubsystemView) {
         *self = Self::new(view);
     }
 
-    /// Forgets what was set of namespaces that are gone.
+    /// Removes the values of namespaces that were removed.
     pub(super) fn forget_namespaces(&mut self, view: &SubsystemView) {
         self.error_recovery.retain(|nsid, _| view.namespaces.contains_key(nsid));
     }
 
-    /// Whether the host wants to hear of this event.
+    /// Whether the host has enabled this event.
     pub(super) fn is_event_enabled(&self, event: Event) -> bool {
         match (event.event_type(), event.as_notice()) {
             (_, Some(NoticeInformation::NAMESPACE_ATTRIBUTE_CHANGED)) => {
@@ -110,7 +110,7 @@ impl Features {
     }
 
     /// The value of a feature that has no data and is kept here. `value` is Command Dword 11.
-    fn plain(&self, feature: FeatureId, nsid: u32, value: u32) -> Result<u32, Fault> {
+    fn plain(&self, feature: FeatureId, nsid: u32, value: u32) -> Result<u32, CommandError> {
         Ok(match feature {
             FeatureId::ARBITRATION => self.arbitration,
             FeatureId::POWER_MANAGEMENT => self.power_management,
@@ -137,7 +137,7 @@ impl Features {
     }
 }
 
-/// What the host hears of before it has said what it wants: as from the Linux target, all notices.
+/// The events enabled by default: all notices, as with the Linux target.
 fn default_events(view: &SubsystemView) -> AsynchronousEventConfiguration {
     let discovery = view.discovery().is_some();
     AsynchronousEventConfiguration(0)
@@ -179,14 +179,17 @@ fn discovery_capabilities(feature: FeatureId) -> Option<FeatureCapabilities> {
 
 impl Controller {
     /// Get Features on an I/O controller.
-    pub(super) fn get_features(&self, command: &Command) -> Result<Outcome, Fault> {
+    pub(super) fn get_features(&self, command: &Command) -> Result<Outcome, CommandError> {
         let get = GetFeatures::from_command(command);
         let capabilities = capabilities(get.feature).ok_or(FEATURE)?;
         self.get_feature(command, &get, capabilities)
     }
 
     /// Get Features on a discovery controller.
-    pub(super) fn get_discovery_features(&self, command: &Command) -> Result<Outcome, Fault> {
+    pub(super) fn get_discovery_features(
+        &self,
+        command: &Command,
+    ) -> Result<Outcome, CommandError> {
         let get = GetFeatures::from_command(command);
         let capabilities = discovery_capabilities(get.feature).ok_or(FEATURE)?;
         self.get_feature(command, &get, capabilities)
@@ -198,7 +201,7 @@ impl Controller {
         command: &Command,
         data: &[u8],
         now: Duration,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         let set = SetFeatures::from_command(command);
         let capabilities = capabilities(set.feature).ok_or(FEATURE)?;
         check_set(&set, capabilities)?;
@@ -224,7 +227,7 @@ impl Controller {
         &mut self,
         command: &Command,
         now: Duration,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         let set = SetFeatures::from_command(command);
         check_set(&set, discovery_capabilities(set.feature).ok_or(FEATURE)?)?;
         if set.feature == FeatureId::KEEP_ALIVE_TIMER {
@@ -239,7 +242,7 @@ impl Controller {
         command: &Command,
         get: &GetFeatures,
         capabilities: FeatureCapabilities,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         match get.select {
             Select::CURRENT => self.current_value(command, get),
             // What cannot be saved has its default for a saved value.
@@ -249,7 +252,7 @@ impl Controller {
         }
     }
 
-    fn current_value(&self, command: &Command, get: &GetFeatures) -> Result<Outcome, Fault> {
+    fn current_value(&self, command: &Command, get: &GetFeatures) -> Result<Outcome, CommandError> {
         let value = match get.feature {
             FeatureId::HOST_IDENTIFIER => {
                 if !HostIdentifier(get.cdw11).extended() {
@@ -277,7 +280,7 @@ impl Controller {
         Ok(Outcome::Done(value.into()))
     }
 
-    fn default_value(&self, command: &Command, get: &GetFeatures) -> Result<Outcome, Fault> {
+    fn default_value(&self, command: &Command, get: &GetFeatures) -> Result<Outcome, CommandError> {
         let value = match get.feature {
             FeatureId::HOST_IDENTIFIER => return self.current_value(command, get),
             FeatureId::HOST_BEHAVIOR_SUPPORT => {
@@ -291,12 +294,12 @@ impl Controller {
         Ok(Outcome::Done(value.into()))
     }
 
-    fn active_namespace(&self, nsid: u32) -> Result<&NamespaceView, Fault> {
+    fn active_namespace(&self, nsid: u32) -> Result<&NamespaceView, CommandError> {
         self.view.namespaces.get(&nsid).ok_or(NAMESPACE)
     }
 
-    /// Features that are one number, which is kept if it is good.
-    fn set_plain(&mut self, feature: FeatureId, value: u32) -> Result<Outcome, Fault> {
+    /// Features that are one number, which is stored if it is valid.
+    fn set_plain(&mut self, feature: FeatureId, value: u32) -> Result<Outcome, CommandError> {
         match feature {
             FeatureId::ARBITRATION => self.features.arbitration = value,
             FeatureId::POWER_MANAGEMENT => {
@@ -321,7 +324,7 @@ impl Controller {
     }
 
     /// Number of Queues: once an I/O queue is connected it stays as it is.
-    fn set_number_of_queues(&mut self, value: u32) -> Result<Outcome, Fault> {
+    fn set_number_of_queues(&mut self, value: u32) -> Result<Outcome, CommandError> {
         if !self.queues.is_empty() {
             return Err(TOO_LATE);
         }
@@ -337,7 +340,7 @@ impl Controller {
         Ok(Outcome::Done(NumberOfQueues::pairs(self.features.io_queues).0.into()))
     }
 
-    fn set_temperature(&mut self, value: u32) -> Result<(), Fault> {
+    fn set_temperature(&mut self, value: u32) -> Result<(), CommandError> {
         let threshold = TemperatureThreshold(value);
         let composite = [TemperatureThreshold::COMPOSITE, TemperatureThreshold::ALL_SENSORS];
         if !composite.contains(&threshold.sensor()) {
@@ -374,7 +377,7 @@ impl Controller {
         &mut self,
         value: u32,
         known: AsynchronousEventConfiguration,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         if value & !known.0 != 0 {
             return Err(VALUE);
         }
@@ -384,13 +387,17 @@ impl Controller {
     }
 
     /// Within the bounds that Connect has kept to.
-    fn set_keep_alive_timer(&mut self, asked_ms: u32, now: Duration) -> Result<Outcome, Fault> {
+    fn set_keep_alive_timer(
+        &mut self,
+        asked_ms: u32,
+        now: Duration,
+    ) -> Result<Outcome, CommandError> {
         let timeout_ms = self.view.keep_alive_timeout_ms(asked_ms).ok_or(TOO_LONG)?;
         self.keep_alive.set_timeout(timeout_ms, &self.view, now);
         Ok(Outcome::Done(self.keep_alive.timeout_ms().into()))
     }
 
-    fn set_error_recovery(&mut self, set: &SetFeatures) -> Result<Outcome, Fault> {
+    fn set_error_recovery(&mut self, set: &SetFeatures) -> Result<Outcome, CommandError> {
         if ErrorRecovery(set.value).deallocated_error() {
             return Err(VALUE);
         }
@@ -404,7 +411,11 @@ impl Controller {
         Ok(Outcome::Done(0))
     }
 
-    fn set_host_behavior(&mut self, command: &Command, data: &[u8]) -> Result<Outcome, Fault> {
+    fn set_host_behavior(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+    ) -> Result<Outcome, CommandError> {
         check_data_from_host(command, HOST_BEHAVIOR_BYTES)?;
         if data.is_empty() {
             return Ok(Outcome::NeedData(HOST_BEHAVIOR_BYTES));
@@ -423,12 +434,12 @@ impl Controller {
         Ok(Outcome::Done(0))
     }
 
-    /// Write protection is everybody's: the target does it, and then this is answered.
+    /// Write protection concerns all controllers: the command completes when the target has set it.
     fn set_write_protection(
         &mut self,
         command: &Command,
         set: &SetFeatures,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         let namespace = self.active_namespace(set.namespace_id)?;
         let protect = match WriteProtection(set.value).state() {
             WriteProtectionState::NO_WRITE_PROTECT if !namespace.capabilities.read_only => false,
@@ -444,7 +455,7 @@ impl Controller {
 }
 
 /// What is true of every Set Features.
-fn check_set(set: &SetFeatures, capabilities: FeatureCapabilities) -> Result<(), Fault> {
+fn check_set(set: &SetFeatures, capabilities: FeatureCapabilities) -> Result<(), CommandError> {
     if set.save {
         return Err(SAVE);
     }
@@ -455,7 +466,7 @@ fn check_set(set: &SetFeatures, capabilities: FeatureCapabilities) -> Result<(),
     Ok(())
 }
 
-fn with_data(command: &Command, bytes: &[u8]) -> Result<Outcome, Fault> {
+fn with_data(command: &Command, bytes: &[u8]) -> Result<Outcome, CommandError> {
     check_data_to_host(command, u32::try_from(bytes.len()).unwrap_or(u32::MAX))?;
     Ok(Outcome::Data(bytes.to_vec()))
 }

@@ -1,4 +1,4 @@
-//! Identify: what the controller and its namespaces look like to a host.
+//! Identify: the data structures of the controller and its namespaces.
 
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{
@@ -16,9 +16,9 @@ use weft_nvme::wire::{Text, U16, U32, U64, U128};
 use weft_nvme::{Command, Status, Wire};
 
 use super::Controller;
-use super::admin::{Outcome, check_data_to_host, fault};
+use super::admin::{Outcome, check_data_to_host, error};
 use crate::connect::queue_entries_max;
-use crate::queue::{ERROR_ENTRIES, Fault};
+use crate::queue::{CommandError, ERROR_ENTRIES};
 use crate::rdma;
 use crate::subsystem::{ControllerModel, NamespaceView, page_exponent};
 
@@ -26,17 +26,17 @@ use crate::subsystem::{ControllerModel, NamespaceView, page_exponent};
 const COMMAND_BYTES: u32 = 64;
 const COMPLETION_16B: u32 = 1;
 
-/// Controller Identifier (CNTID) in Identify I/O Command Set that means the one asked.
+/// Controller Identifier (CNTID) in Identify I/O Command Set that means this controller.
 const THIS_CONTROLLER: u16 = 0xffff;
 
-const NAMESPACE: Fault = fault(Status::INVALID_NAMESPACE, 4);
-const CNS: Fault = fault(Status::INVALID_FIELD, 40);
-const CONTROLLER_ID: Fault = fault(Status::INVALID_FIELD, 42);
-const COMMAND_SET: Fault = fault(Status::INVALID_FIELD, 47);
+const NAMESPACE: CommandError = error(Status::INVALID_NAMESPACE, 4);
+const CNS: CommandError = error(Status::INVALID_FIELD, 40);
+const CONTROLLER_ID: CommandError = error(Status::INVALID_FIELD, 42);
+const COMMAND_SET: CommandError = error(Status::INVALID_FIELD, 47);
 
 impl Controller {
     /// Identify on an I/O controller.
-    pub(super) fn identify(&self, command: &Command) -> Result<Outcome, Fault> {
+    pub(super) fn identify(&self, command: &Command) -> Result<Outcome, CommandError> {
         check_length(command)?;
         let identify = Identify::from_command(command);
         let nsid = identify.namespace_id;
@@ -71,8 +71,8 @@ impl Controller {
         Ok(Outcome::Data(bytes))
     }
 
-    /// Identify on a discovery controller: it has itself to show, and nothing else.
-    pub(super) fn identify_discovery(&self, command: &Command) -> Result<Outcome, Fault> {
+    /// Identify on a discovery controller: Identify Controller only.
+    pub(super) fn identify_discovery(&self, command: &Command) -> Result<Outcome, CommandError> {
         check_length(command)?;
         if Identify::from_command(command).cns != Cns::CONTROLLER {
             return Err(CNS);
@@ -127,7 +127,7 @@ impl Controller {
         let view = &self.view;
         let mut controller = self.identify_common();
         controller.controller_type = ControllerType::IO;
-        // What the Linux target says; no scheduler here looks at it.
+        // As the Linux target; it has no effect here.
         controller.recommended_arbitration_burst = 6;
         controller.multipath =
             MultipathCapabilities(0).with_multiple_ports(true).with_multiple_controllers(true);
@@ -148,7 +148,7 @@ impl Controller {
             .with_flush_broadcast(VolatileWriteCacheAttributes::FLUSH_BROADCAST_SUPPORTED);
         // AWUN, AWUPF and ACWU stay at one block, which holds for every namespace that may ever
         // come: since Linux 6.16 a host takes no second controller whose AWUPF is not that of the
-        // first. What a namespace can do beyond, it says itself.
+        // first. Larger units of a namespace are in its own structure.
         controller.write_protection = WriteProtectionCapabilities(0).with_write_protect(true);
         controller.fabrics_commands = U16::new(FabricsCommandSupport(0).with_disconnect(true).0);
         controller
@@ -177,7 +177,7 @@ impl Controller {
     }
 
     /// The namespaces above `nsid`, as many as a list holds.
-    fn active_namespaces(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+    fn active_namespaces(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
         if nsid >= NAMESPACE_ID_BROADCAST - 1 {
             return Err(NAMESPACE);
         }
@@ -186,7 +186,7 @@ impl Controller {
     }
 
     /// The active namespace of this identifier; `None` if it could be one but is not.
-    fn find_namespace(&self, nsid: u32) -> Result<Option<&NamespaceView>, Fault> {
+    fn find_namespace(&self, nsid: u32) -> Result<Option<&NamespaceView>, CommandError> {
         let found = self.view.namespaces.get(&nsid);
         if found.is_none() && !(1..=self.view.limits.max_namespaces).contains(&nsid) {
             return Err(NAMESPACE);
@@ -194,12 +194,12 @@ impl Controller {
         Ok(found)
     }
 
-    fn identify_namespace(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+    fn identify_namespace(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
         let found = self.find_namespace(nsid)?;
         Ok(found.map_or_else(empty, |namespace| nvm_namespace(namespace).bytes().to_vec()))
     }
 
-    fn identify_nvm_namespace(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+    fn identify_nvm_namespace(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
         let found = self.find_namespace(nsid)?;
         Ok(found.map_or_else(empty, |namespace| {
             let mut specific = NvmNamespace::zeroed();
@@ -210,7 +210,7 @@ impl Controller {
         }))
     }
 
-    fn identify_independent_namespace(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+    fn identify_independent_namespace(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
         let found = self.find_namespace(nsid)?;
         Ok(found.map_or_else(empty, |namespace| {
             let mut independent = IndependentNamespace::zeroed();
@@ -223,7 +223,7 @@ impl Controller {
         }))
     }
 
-    fn namespace_descriptors(&self, nsid: u32) -> Result<Vec<u8>, Fault> {
+    fn namespace_descriptors(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
         let namespace = self.view.namespaces.get(&nsid).ok_or(NAMESPACE)?;
         let mut list = empty();
         let mut room = list.as_mut_slice();
@@ -283,13 +283,13 @@ fn nvm_namespace(view: &NamespaceView) -> identify::Namespace {
 }
 
 /// OPTPERF: which of the performance fields are defined. Once one of them is, all are, so a
-/// field without a hint says one block.
+/// field without a hint is one block.
 fn optimal_performance(view: &NamespaceView) -> u8 {
     let hints = &view.hints;
     let any = hints.preferred_write_blocks > 0
         || hints.optimal_write_blocks > 0
         || hints.deallocate_blocks > 0;
-    // A granularity that 16 bits cannot say is in the structure of the command set.
+    // A granularity of more than 16 bits is in the structure of the command set.
     let large = hints.deallocate_blocks > u32::from(u16::MAX);
     u8::from(any) | (u8::from(large) * 2)
 }
@@ -303,12 +303,12 @@ fn zero_based(count: u32) -> U16 {
     U16::new(u16::try_from(count.saturating_sub(1)).unwrap_or(u16::MAX))
 }
 
-fn check_length(command: &Command) -> Result<(), Fault> {
+fn check_length(command: &Command) -> Result<(), CommandError> {
     let length = u32::try_from(IDENTIFY_LENGTH).unwrap_or(u32::MAX);
     check_data_to_host(command, length)
 }
 
-fn check_command_set(identify: &Identify) -> Result<(), Fault> {
+fn check_command_set(identify: &Identify) -> Result<(), CommandError> {
     if identify.command_set == CommandSetId::NVM { Ok(()) } else { Err(COMMAND_SET) }
 }
 

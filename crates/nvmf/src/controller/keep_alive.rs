@@ -1,8 +1,8 @@
 //! The keep-alive timer, with traffic-based support (TBKAS).
 //!
-//! The timer runs for one Keep Alive Timeout at a time. When it runs out and any command of any
-//! queue came meanwhile, it starts again; if none did, the host is taken for dead. So the host
-//! is given up after between one and two timeouts of silence, as by the Linux target.
+//! When the timer expires after one Keep Alive Timeout, it is restarted if any command arrived on
+//! any queue meanwhile; otherwise the controller ends. This takes between one and two timeouts
+//! without commands, as with the Linux target.
 
 use std::time::Duration;
 

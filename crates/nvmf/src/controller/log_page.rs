@@ -15,10 +15,10 @@ use weft_nvme::wire::{Text, U16, U32, U64, U128};
 use weft_nvme::{AdminOpcode, Command, NvmOpcode, Status, Wire};
 
 use super::Controller;
-use super::admin::{Outcome, check_data_to_host, fault};
+use super::admin::{Outcome, check_data_to_host, error};
 use super::feature::COMPOSITE_TEMPERATURE_K;
 use crate::discovery::{DiscoveryLogPage, window};
-use crate::queue::{ERROR_ENTRIES, ErrorRecord, Fault};
+use crate::queue::{CommandError, ERROR_ENTRIES, ErrorRecord};
 
 /// The log pages of an I/O controller.
 const SUPPORTED: [LogPageId; 6] = [
@@ -51,12 +51,12 @@ const READING_COMMANDS: [NvmOpcode; 4] =
 const WRITING_COMMANDS: [NvmOpcode; 3] =
     [NvmOpcode::WRITE, NvmOpcode::WRITE_ZEROES, NvmOpcode::DATASET_MANAGEMENT];
 
-const NAMESPACE: Fault = fault(Status::INVALID_FIELD, 4);
-const LOG_PAGE: Fault = fault(Status::INVALID_LOG_PAGE, 40);
-const LENGTH: Fault = fault(Status::INVALID_FIELD, 42);
-const OFFSET: Fault = fault(Status::INVALID_FIELD, 48);
-const OFFSET_TYPE: Fault = fault(Status::INVALID_FIELD, 58);
-const COMMAND_SET: Fault = fault(Status::INVALID_FIELD, 59);
+const NAMESPACE: CommandError = error(Status::INVALID_FIELD, 4);
+const LOG_PAGE: CommandError = error(Status::INVALID_LOG_PAGE, 40);
+const LENGTH: CommandError = error(Status::INVALID_FIELD, 42);
+const OFFSET: CommandError = error(Status::INVALID_FIELD, 48);
+const OFFSET_TYPE: CommandError = error(Status::INVALID_FIELD, 58);
+const COMMAND_SET: CommandError = error(Status::INVALID_FIELD, 59);
 
 impl Controller {
     /// Get Log Page on an I/O controller.
@@ -64,7 +64,7 @@ impl Controller {
         &mut self,
         command: &Command,
         now: Duration,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         let get = GetLogPage::from_command(command);
         if !SUPPORTED.contains(&get.log_page) {
             return Err(LOG_PAGE);
@@ -88,7 +88,10 @@ impl Controller {
     }
 
     /// Get Log Page on a discovery controller.
-    pub(super) fn get_discovery_log_page(&mut self, command: &Command) -> Result<Outcome, Fault> {
+    pub(super) fn get_discovery_log_page(
+        &mut self,
+        command: &Command,
+    ) -> Result<Outcome, CommandError> {
         let get = GetLogPage::from_command(command);
         if !SUPPORTED_BY_DISCOVERY.contains(&get.log_page) {
             return Err(LOG_PAGE);
@@ -113,7 +116,7 @@ impl Controller {
     }
 
     /// How many bytes are asked for, if they may be.
-    fn check_part(&self, command: &Command, get: &GetLogPage) -> Result<usize, Fault> {
+    fn check_part(&self, command: &Command, get: &GetLogPage) -> Result<usize, CommandError> {
         if get.offset_is_index {
             return Err(OFFSET_TYPE);
         }
@@ -136,7 +139,7 @@ impl Controller {
         page
     }
 
-    fn health_page(&self, get: &GetLogPage, now: Duration) -> Result<Vec<u8>, Fault> {
+    fn health_page(&self, get: &GetLogPage, now: Duration) -> Result<Vec<u8>, CommandError> {
         if get.namespace_id != 0 && get.namespace_id != NAMESPACE_ID_BROADCAST {
             return Err(NAMESPACE);
         }
@@ -171,7 +174,7 @@ impl Controller {
 
     /// The page of the zoned command set is there because the Linux target has it and nvme-cli
     /// asks for it; no I/O command of that set is supported.
-    fn effects_page(&self, get: &GetLogPage) -> Result<Vec<u8>, Fault> {
+    fn effects_page(&self, get: &GetLogPage) -> Result<Vec<u8>, CommandError> {
         let mut effects = CommandsSupportedAndEffects::none();
         for opcode in ADMIN_COMMANDS {
             effects.set_admin(opcode.0, CommandEffects::SUPPORTED);

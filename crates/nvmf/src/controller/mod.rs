@@ -1,17 +1,17 @@
 //! One controller of a target: its admin queue, properties, features, events and keep-alive.
 //!
-//! A [`Controller`] lives on the reactor of its admin connection. Commands come in through
+//! A [`Controller`] belongs to the reactor of its admin connection. Commands arrive through
 //! [`Controller::handle_command`], everything else through [`Controller::handle_event`],
-//! [`Controller::replace_view`] and [`Controller::handle_deadline`]. What the target has to do
-//! beyond answering waits in [`Controller::poll_effect`]; the caller drains it after every call.
+//! [`Controller::replace_view`] and [`Controller::handle_deadline`]. [`Controller::poll_effect`]
+//! yields what the target has to do besides answering; the caller polls it after every call.
 //!
-//! The controller's I/O queues live on other reactors. It knows them by their words
-//! ([`QueueShared`]) and ends them all by [`Effect::EndQueues`]; the target then drains each and
-//! says so with [`Controller::detach_queue`]. Shutdown and reset are complete, and say so in
-//! Controller Status, when the last one is gone.
+//! The controller's I/O queues may be on other reactors. It reads their counters ([`QueueShared`])
+//! and ends them all by [`Effect::EndQueues`]; the target then drains each and calls
+//! [`Controller::detach_queue`]. Shutdown and reset are complete, as Controller Status shows, when
+//! the last queue is detached.
 //!
-//! A controller is born of a checked Connect, and ends with [`Effect::Close`] or with the
-//! admin connection, whichever comes first.
+//! A controller is created by a checked Connect, and ends with [`Effect::Close`] or with the admin
+//! connection, whichever comes first.
 
 mod abort;
 mod admin;
@@ -35,37 +35,37 @@ use weft_nvme::{Command, Completion, Nqn, Status};
 
 use crate::connect::{ConnectError, ConnectRequest};
 use crate::discovery::DiscoveryLogPage;
-use crate::queue::{ControllerShared, ErrorRecord, Fault, Head, QueueGrant, QueueShared};
+use crate::queue::{CommandError, ControllerShared, ErrorRecord, Head, QueueGrant, QueueShared};
 use crate::subsystem::SubsystemView;
 
-/// What is to be answered to an admin command.
+/// The reply to an admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminReply {
     /// Send this completion.
     Complete(Completion),
     /// Send this data to the host, then the completion.
     Data {
-        /// As many bytes as the command's data pointer speaks of.
+        /// As many bytes as the command's data pointer describes.
         bytes: Vec<u8>,
         /// The completion, a success.
         completion: Completion,
     },
-    /// Fetch this many bytes from the host and hand the same command in again, with them.
-    /// Until then the command has not happened.
+    /// Receive this many bytes from the host and pass the same command again, with them. Until then
+    /// the command has had no effect.
     NeedData(u32),
     /// Nothing yet: the completion comes as [`Effect::Complete`].
     Pending,
 }
 
-/// What a controller wants done.
+/// What the target has to do for a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Send this completion on the admin queue: an answer that had to wait.
+    /// Send this completion on the admin queue, for a command that was pending.
     Complete(Completion),
-    /// End every I/O queue: let its commands finish, close its connection, and say
+    /// End every I/O queue: let its commands finish, close its connection, and call
     /// [`Controller::detach_queue`].
     EndQueues(EndReason),
-    /// Try to abort a command of an I/O queue, and say [`ControllerEvent::AbortDone`].
+    /// Try to abort a command of an I/O queue, and report [`ControllerEvent::AbortDone`].
     Abort {
         /// Identifier of the Abort command, to be given back.
         abort_id: u16,
@@ -74,7 +74,7 @@ pub enum Effect {
         /// Identifier of the command to abort.
         command_id: u16,
     },
-    /// Forbid or allow writing to a namespace, for all controllers of the subsystem, and say
+    /// Forbid or allow writing to a namespace, for all controllers of the subsystem, and report
     /// [`ControllerEvent::WriteProtectDone`] once no queue writes to it any more.
     SetWriteProtect {
         /// Identifier of the Set Features command, to be given back.
@@ -84,7 +84,7 @@ pub enum Effect {
         /// Whether writing is forbidden from now on.
         protect: bool,
     },
-    /// Close the admin connection: the controller is gone.
+    /// Close the admin connection: the controller has ended.
     Close(EndReason),
 }
 
@@ -110,34 +110,34 @@ pub enum EndReason {
     Fatal,
 }
 
-/// What a controller is told beside commands.
+/// Events other than commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControllerEvent {
-    /// What became of [`Effect::Abort`].
+    /// [`Effect::Abort`] was carried out.
     AbortDone {
         /// Identifier of the Abort command.
         abort_id: u16,
         /// Whether the command was aborted.
         aborted: bool,
     },
-    /// What became of [`Effect::SetWriteProtect`].
+    /// [`Effect::SetWriteProtect`] was carried out.
     WriteProtectDone {
         /// Identifier of the Set Features command.
         command_id: u16,
-        /// Success, or why not.
+        /// Success, or the error.
         status: Status,
     },
-    /// The admin connection is gone.
+    /// The admin connection was closed.
     AdminQueueLost,
     /// The target cannot serve this controller any more.
     Fatal,
 }
 
-/// An I/O queue as its controller knows it.
+/// An attached I/O queue.
 #[derive(Debug)]
 struct AttachedQueue {
     shared: Arc<QueueShared>,
-    /// Commands that had come when the keep-alive timer last looked.
+    /// Its command count when the keep-alive timer last expired.
     seen: u64,
 }
 
@@ -159,9 +159,9 @@ pub struct Controller {
     resetting: bool,
     /// A shutdown waits for the queues to end.
     shutting_down: bool,
-    /// Nothing more will happen.
+    /// The controller has ended.
     ended: bool,
-    /// When the controller is given up if it is not enabled until then.
+    /// When the controller ends if it has not been enabled.
     association_deadline: Duration,
     started: Duration,
     keep_alive: keep_alive::KeepAlive,
@@ -299,18 +299,18 @@ impl Controller {
                 AdminReply::Data { bytes, completion }
             }
             Ok(admin::Outcome::Pending | admin::Outcome::NeedData(_)) => AdminReply::Pending,
-            Err(fault) => AdminReply::Complete(self.refuse(command, fault)),
+            Err(error) => AdminReply::Complete(self.refuse(command, error)),
         }
     }
 
-    /// Takes an admin command whose data did not arrive well: it is answered with `status`.
+    /// Completes an admin command whose data was not received correctly with `status`.
     pub fn reject(&mut self, command: &Command, status: Status) -> Completion {
         self.admin.head.advance();
         self.keep_alive.touch();
-        self.refuse(command, Fault { status, parameter: None })
+        self.refuse(command, CommandError { status, parameter: None })
     }
 
-    /// Takes what happened elsewhere.
+    /// Handles an event.
     pub fn handle_event(&mut self, event: ControllerEvent) {
         match event {
             ControllerEvent::AbortDone { abort_id, aborted } => {
@@ -334,12 +334,12 @@ impl Controller {
         }
     }
 
-    /// What is to be done next, if anything.
+    /// The next effect.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When [`Controller::handle_deadline`] is to be called, if ever. Ask again after each call.
+    /// When [`Controller::handle_deadline`] has to be called, if at all; any call may change it.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if self.ended {
@@ -349,7 +349,7 @@ impl Controller {
         [association, self.keep_alive.deadline()].into_iter().flatten().min()
     }
 
-    /// Takes the passing of time: looks whether the host is alive and has done what it must.
+    /// Checks the keep-alive timer and the time until the controller must be enabled.
     pub fn handle_deadline(&mut self, now: Duration) {
         if self.ended {
             return;
@@ -392,7 +392,7 @@ impl Controller {
         })
     }
 
-    /// Takes note that an I/O queue has ended: its commands are finished, its connection closed.
+    /// Removes an I/O queue whose commands are finished and whose connection is closed.
     pub fn detach_queue(&mut self, queue_id: u16) {
         self.queues.remove(&queue_id);
         self.finish_aborts_of(queue_id);
@@ -434,7 +434,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Gives the controller up: all queues end, and the admin connection closes.
+    /// Ends the controller: all queues end, and the admin connection closes.
     fn end(&mut self, reason: EndReason) {
         if self.ended {
             return;
@@ -455,8 +455,8 @@ impl Controller {
 
     /// From now on the host has the association timeout to enable the controller.
     fn expect_enable(&mut self, now: Duration) {
-        let patience = Duration::from_millis(self.view.limits.association_timeout_ms.into());
-        self.association_deadline = now.saturating_add(patience);
+        let timeout = Duration::from_millis(self.view.limits.association_timeout_ms.into());
+        self.association_deadline = now.saturating_add(timeout);
     }
 
     fn complete_late(&mut self, completion: Completion) {
@@ -469,18 +469,18 @@ impl Controller {
         Completion::new(command_id, status).with_submission_queue_head(self.admin.head.value())
     }
 
-    fn refuse(&mut self, command: &Command, fault: Fault) -> Completion {
+    fn refuse(&mut self, command: &Command, error: CommandError) -> Completion {
         self.shared.errors().push(ErrorRecord {
             count: 0,
             queue_id: 0,
             command_id: command.command_id.get(),
-            status: fault.status,
-            parameter: fault.parameter,
+            status: error.status,
+            parameter: error.parameter,
             lba: 0,
             nsid: if command.is_fabrics() { 0 } else { command.namespace_id.get() },
             opcode: command.opcode,
         });
-        self.completion(command.command_id.get(), fault.status)
+        self.completion(command.command_id.get(), error.status)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Properties, and what writing Controller Configuration sets going.
+//! Properties, and the effects of writing Controller Configuration.
 //!
 //! ```text
 //!            EN 0->1                       SHN 0->1
@@ -19,21 +19,21 @@ use weft_nvme::property::{
 };
 use weft_nvme::{Command, Status};
 
-use super::admin::{Outcome, fault};
+use super::admin::{Outcome, error};
 use super::{Controller, Effect, EndReason};
 use crate::connect::queue_entries_max;
-use crate::queue::Fault;
+use crate::queue::CommandError;
 
 /// Timeout (CAP.TO): enabling is immediate, but ending queues waits for their commands. Linux
 /// grants as much.
 const TIMEOUT_500MS: u8 = 15;
 
-const ATTRIBUTES: Fault = fault(Status::INVALID_FIELD, 40);
-const OFFSET: Fault = fault(Status::INVALID_FIELD, 44);
+const ATTRIBUTES: CommandError = error(Status::INVALID_FIELD, 40);
+const OFFSET: CommandError = error(Status::INVALID_FIELD, 44);
 
 impl Controller {
     /// Property Get.
-    pub(super) fn property_get(&self, command: &Command) -> Result<Outcome, Fault> {
+    pub(super) fn property_get(&self, command: &Command) -> Result<Outcome, CommandError> {
         let get = PropertyGet::from_command(command);
         let size = get.attributes.size().ok_or(ATTRIBUTES)?;
         let value = match get.offset {
@@ -55,7 +55,7 @@ impl Controller {
         &mut self,
         command: &Command,
         now: Duration,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<Outcome, CommandError> {
         let set = PropertySet::from_command(command);
         if set.offset != Offset::CONTROLLER_CONFIGURATION {
             return Err(OFFSET);
@@ -69,7 +69,7 @@ impl Controller {
         Ok(Outcome::Done(0))
     }
 
-    /// Whether the host has said how large the entries of I/O queues are.
+    /// Whether CC.IOSQES and CC.IOCQES are set.
     pub(super) fn has_entry_sizes(&self) -> bool {
         self.configuration.submission_queue_entry_size()
             == ControllerConfiguration::SUBMISSION_QUEUE_ENTRY_SIZE

@@ -1,5 +1,4 @@
-//! What is outstanding on the admin queue: who asked, since when, and until when it is believed
-//! to be answered.
+//! The outstanding commands of the admin queue, each with its purpose and timeout.
 
 use core::time::Duration;
 
@@ -22,9 +21,9 @@ pub enum AdminData {
 /// An admin command that is to be sent.
 #[derive(Debug, Clone)]
 pub struct AdminCommand {
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub tag: u16,
-    /// The command; its identifier and SGL are the transport's.
+    /// The command; the transport fills in its identifier and SGL.
     pub command: Command,
     /// Its data.
     pub data: AdminData,
@@ -37,7 +36,7 @@ pub(super) enum Purpose {
     Scan,
     KeepAlive,
     Event,
-    WindDown,
+    Stop,
     User(u64),
 }
 
@@ -53,10 +52,10 @@ pub(super) struct Outstanding {
 /// Commands that may be outstanding: one less than the queue has entries.
 const TAGS: usize = limits::ADMIN_QUEUE_ENTRIES as usize - 1;
 
-/// Tags that users do not get, so that the machine itself always goes on.
+/// Tags that user commands do not get, so that the association's own commands always have one.
 const RESERVED: usize = 5;
 
-/// The table of what is outstanding.
+/// The table of outstanding commands.
 #[derive(Debug)]
 pub(super) struct AdminQueue {
     table: [Option<Outstanding>; TAGS],
@@ -67,7 +66,7 @@ impl AdminQueue {
         Self { table: [const { None }; TAGS] }
     }
 
-    /// Gives a command a tag; `None` when there is none for this purpose.
+    /// Allocates a tag for a command; `None` if there is none for this purpose.
     pub(super) fn submit(
         &mut self,
         purpose: Purpose,
@@ -94,30 +93,30 @@ impl AdminQueue {
         self.table.get_mut(usize::from(tag))?.take()
     }
 
-    /// What the command of this tag is for.
+    /// The step that the command of this tag belongs to.
     #[cfg(test)]
     pub(super) fn step_of(&self, tag: u16) -> Option<Step> {
         self.table.get(usize::from(tag))?.as_ref().map(|entry| entry.step)
     }
 
-    /// The connection is gone: everything that was outstanding, once.
+    /// Removes and returns all outstanding commands, after the connection was lost.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Outstanding> + use<> {
         core::mem::replace(&mut self.table, [const { None }; TAGS]).into_iter().flatten()
     }
 
-    /// When the first command has waited too long.
+    /// When the first command times out.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let ends = self.table.iter().flatten();
         ends.filter_map(|entry| Some(entry.sent_at.saturating_add(entry.timeout?))).min()
     }
 
-    /// A command that has waited too long.
+    /// A command that has timed out.
     pub(super) fn overdue(&self, now: Duration) -> Option<Problem> {
         let mut entries = self.table.iter().flatten();
         entries.find_map(|entry| {
             let timeout = entry.timeout?;
             let late = entry.sent_at.saturating_add(timeout) <= now;
-            late.then_some(Problem::Silent { step: entry.step, waited: timeout })
+            late.then_some(Problem::TimedOut { step: entry.step, waited: timeout })
         })
     }
 }
@@ -163,7 +162,7 @@ mod tests {
         submit(&mut queue, Purpose::Scan).unwrap();
         assert_eq!(queue.deadline(), Some(2 * SECOND));
         assert_eq!(queue.overdue(SECOND), None);
-        let silent = Problem::Silent { step: Step::UserCommand, waited: SECOND };
+        let silent = Problem::TimedOut { step: Step::UserCommand, waited: SECOND };
         assert_eq!(queue.overdue(2 * SECOND), Some(silent));
     }
 }

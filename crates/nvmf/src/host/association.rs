@@ -1,26 +1,25 @@
 //! One host's association with one controller, from the first connection to the last.
 //!
 //! ```text
-//!            start          opened            picture complete
+//!            start          opened            snapshot complete
 //!   Idle ──────────▶ Opening ──────▶ Initialising ──────────────▶ Live ──── shut_down ─┐
 //!                     ▲    │ failed     │ failed                  │  │ ▲                │
 //!                     │    ▼            ▼                    lost │  │ └─ (rescan)      │
 //!                     │   first time: Ended                       │  │ reset            │
 //!                  at │    │            │                         │  ▼                  ▼
-//!                     │    ▼ again      ▼ again                   │ WindingDown ◀── (Ended after
+//!                     │    ▼ again      ▼ again                   │ Stopping ◀────── (Ended after
 //!                   Waiting ◀─────────────────────────────────────┘  │ (Opening)      a shutdown)
 //!                     │ given up                                     │
 //!                     ▼                                              ▼
 //!                   Ended ◀──────────────────────────────────────────┘
 //! ```
 //!
-//! The association owns the admin queue and decides for the whole controller. I/O queues live
-//! elsewhere, maybe on other threads; they hear from it what [`Action`] says: when they may
-//! connect (`Live`), when they have to let go (`Suspend`), whether what waits begins to fail
-//! (`FailIo`), and that it is over (`Ended`). They report a lost connection with
-//! [`Association::handle_queue_lost`], and the generation keeps an old report from ending a new
-//! controller. As in the Linux host, one lost queue is a lost controller: what the target thinks
-//! of the association is unknown from then on, and only a new one is certain.
+//! The association owns the admin queue and decides for the whole controller. I/O queues may be on
+//! other threads; [`Action`]s tell them when to connect (`Live`), when to close their connections
+//! (`Suspend`), when waiting requests fail (`FailIo`), and that the association has ended
+//! (`Ended`). They report a lost connection with [`Association::handle_queue_lost`]; the generation
+//! keeps an old report from ending a new controller. As in the Linux host, one lost queue is a lost
+//! controller: the state of the association at the target is unknown from then on.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -36,23 +35,23 @@ use weft_nvme::{AdminOpcode, Command, Completion, Nqn, Status};
 use super::admin_queue::{AdminCommand, AdminData, AdminQueue, Outstanding, Purpose};
 use super::event::Event;
 use super::initialise::{Initialise, Progress};
-use super::keep_alive::{KeepAlive, Verdict};
+use super::keep_alive::{KeepAlive, KeepAliveAction};
 use super::limits;
-use super::picture::{Change, Picture};
 use super::problem::{Problem, Side, Step};
 use super::reconnect::{Next, Outage, ReconnectPolicy};
 use super::scan::Scan;
+use super::snapshot::{Change, ControllerSnapshot};
 
-/// What kind of controller is wanted.
+/// The type of controller to connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControllerKind {
     /// One with I/O queues and namespaces.
     Nvm,
-    /// One that only tells where subsystems are.
+    /// A discovery controller.
     Discovery,
 }
 
-/// What a host asks of a controller.
+/// The configuration of an association.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
     /// The subsystem.
@@ -61,7 +60,7 @@ pub struct HostConfig {
     pub host: Nqn,
     /// This host's identifier.
     pub host_id: [u8; 16],
-    /// Discovery or not.
+    /// The type of controller.
     pub kind: ControllerKind,
     /// Keep Alive Timeout; zero for none.
     pub keep_alive_timeout: Duration,
@@ -79,23 +78,23 @@ pub struct HostConfig {
     pub admin_timeout: Duration,
 }
 
-/// What the embedding has to do, in this order.
+/// What the caller has to do, in this order.
 #[derive(Debug)]
 pub enum Action {
     /// Open the transport connection of the admin queue.
     Open,
     /// Send a command on it.
     Submit(AdminCommand),
-    /// Close it, if it is still there; nothing that it says counts any more.
+    /// Close it, if it is still open; its events are ignored from now on.
     Close,
     /// I/O queues may connect to this controller.
-    Live(Arc<Picture>),
+    Live(Arc<ControllerSnapshot>),
     /// The namespaces changed; the I/O queues go on.
-    Changed(Arc<Picture>),
-    /// I/O queues let go of their connections. What is in flight may have been executed; what
-    /// waits goes on waiting.
+    Changed(Arc<ControllerSnapshot>),
+    /// I/O queues close their connections. Commands in flight may have been executed; waiting
+    /// requests go on waiting.
     Suspend,
-    /// I/O that waits, and I/O that comes, fails from now until the next `Live`.
+    /// Waiting and new I/O fails from now until the next `Live`.
     FailIo,
     /// A user's admin command ended.
     Answer {
@@ -106,7 +105,7 @@ pub enum Action {
     },
     /// Something that the user may want to know.
     Event(Event),
-    /// It is over, and nothing follows: because of a problem, or because the user said so.
+    /// The association has ended, because of a problem or at the user's request. The last action.
     Ended(Option<Problem>),
 }
 
@@ -117,14 +116,14 @@ enum Phase {
     Initialising(Box<Initialise>),
     Live,
     Waiting { at: Duration },
-    WindingDown(WindDown),
+    Stopping(Stop),
     Ended,
 }
 
-/// The end of a controller in order: disable or shut down, and wait until it says that it did.
+/// An orderly end: disable or shut down, and wait until CSTS says that it is complete.
 #[derive(Debug, Clone, Copy)]
-struct WindDown {
-    /// Come back afterwards.
+struct Stop {
+    /// Reconnect afterwards.
     reset: bool,
     until: Duration,
     poll_at: Option<Duration>,
@@ -137,7 +136,7 @@ struct UserCommand {
     data: AdminData,
 }
 
-/// The machine; see the module.
+/// The state machine; see the module.
 #[derive(Debug)]
 pub struct Association {
     config: HostConfig,
@@ -147,7 +146,7 @@ pub struct Association {
     users: VecDeque<UserCommand>,
     keep_alive: Option<KeepAlive>,
     outage: Option<Outage>,
-    picture: Option<Arc<Picture>>,
+    snapshot: Option<Arc<ControllerSnapshot>>,
     live_since: Duration,
     scan: Option<Scan>,
     scan_again: bool,
@@ -155,7 +154,7 @@ pub struct Association {
 }
 
 impl Association {
-    /// An association that has not begun.
+    /// An association that has not been started.
     #[must_use]
     pub const fn new(config: HostConfig) -> Self {
         Self {
@@ -166,7 +165,7 @@ impl Association {
             users: VecDeque::new(),
             keep_alive: None,
             outage: None,
-            picture: None,
+            snapshot: None,
             live_since: Duration::ZERO,
             scan: None,
             scan_again: false,
@@ -174,13 +173,13 @@ impl Association {
         }
     }
 
-    /// What the host asked for.
+    /// The configuration.
     #[must_use]
     pub const fn config(&self) -> &HostConfig {
         &self.config
     }
 
-    /// Number of the controller in use or last in use: each `Live` has its own.
+    /// The number of the present or last controller: each `Live` has its own.
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
@@ -192,19 +191,19 @@ impl Association {
         matches!(self.phase, Phase::Live)
     }
 
-    /// Whether it is over.
+    /// Whether the association has ended.
     #[must_use]
     pub const fn is_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended)
     }
 
-    /// What is known of the controller and its namespaces, from the last time it was live.
+    /// The controller and its namespaces, as of the last time it was live.
     #[must_use]
-    pub const fn picture(&self) -> Option<&Arc<Picture>> {
-        self.picture.as_ref()
+    pub const fn snapshot(&self) -> Option<&Arc<ControllerSnapshot>> {
+        self.snapshot.as_ref()
     }
 
-    /// Begins.
+    /// Starts connecting.
     pub fn start(&mut self, now: Duration) {
         if matches!(self.phase, Phase::Idle) {
             self.open(now);
@@ -235,11 +234,11 @@ impl Association {
             self.handle_traffic();
         }
         match outstanding.purpose {
-            Purpose::Initialise => self.advance(completion, &data, now),
-            Purpose::Scan => self.scanned(completion, &data, now),
-            Purpose::KeepAlive => self.kept_alive(completion, now),
-            Purpose::Event => self.event(completion, now),
-            Purpose::WindDown => self.wound_down(outstanding.step, completion, now),
+            Purpose::Initialise => self.handle_initialise_completion(completion, &data, now),
+            Purpose::Scan => self.handle_scan_completion(completion, &data, now),
+            Purpose::KeepAlive => self.handle_keep_alive_completion(completion, now),
+            Purpose::Event => self.handle_event_completion(completion, now),
+            Purpose::Stop => self.handle_stop_completion(outstanding.step, completion, now),
             Purpose::User(tag) => {
                 let result = Ok((*completion, data));
                 self.actions.push_back(Action::Answer { tag, result });
@@ -248,8 +247,8 @@ impl Association {
         self.submit_users(now);
     }
 
-    /// The data of an admin command came broken (data digest). The connection goes on, but what
-    /// was asked has to be asked again; only a new association is sure to do that.
+    /// The data of an admin command had a wrong data digest. A user's command fails; for any other
+    /// the controller is reconnected, which repeats it.
     pub fn handle_broken(&mut self, tag: u16, now: Duration) {
         let Some(outstanding) = self.queue.take(tag) else { return };
         let problem = Problem::Transport {
@@ -259,22 +258,22 @@ impl Association {
         if let Purpose::User(tag) = outstanding.purpose {
             self.actions.push_back(Action::Answer { tag, result: Err(problem) });
         } else {
-            self.lose(problem, now);
+            self.handle_loss(problem, now);
         }
     }
 
-    /// The transport connection of the admin queue ended, or could not be made.
+    /// The transport connection of the admin queue was closed, or could not be opened.
     pub fn handle_closed(&mut self, side: Side, reason: String, now: Duration) {
         match self.phase {
             Phase::Opening { .. } | Phase::Initialising(_) | Phase::Live => {
-                self.lose(Problem::Transport { side, reason }, now);
+                self.handle_loss(Problem::Transport { side, reason }, now);
             }
-            Phase::WindingDown(wind_down) => self.end_of_wind_down(wind_down, now),
+            Phase::Stopping(stop) => self.finish_stop(stop, now),
             Phase::Idle | Phase::Waiting { .. } | Phase::Ended => {}
         }
     }
 
-    /// An I/O queue of this generation lost its connection, or could not make it.
+    /// An I/O queue of this generation lost its connection, or could not connect.
     pub fn handle_queue_lost(
         &mut self,
         generation: u32,
@@ -289,19 +288,19 @@ impl Association {
             // Another association would be refused the same queue.
             self.actions.push_back(Action::Event(Event::QueueRefused { queue, problem }));
         } else {
-            self.lose(Problem::QueueLost { queue, problem: Box::new(problem) }, now);
+            self.handle_loss(Problem::QueueLost { queue, problem: Box::new(problem) }, now);
         }
     }
 
-    /// Commands were completed on an I/O queue; counts as a sign of life where the controller
-    /// says so.
+    /// Commands were completed on an I/O queue; counts as Keep Alive with a controller that has
+    /// traffic-based keep alive.
     pub fn handle_traffic(&mut self) {
         if let Some(keep_alive) = &mut self.keep_alive {
             keep_alive.handle_traffic();
         }
     }
 
-    /// When [`Association::handle_deadline`] wants to be called.
+    /// When [`Association::handle_deadline`] has to be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match &self.phase {
@@ -309,9 +308,7 @@ impl Association {
             Phase::Opening { until } => Some(*until),
             Phase::Initialising(initialise) => initialise.deadline(),
             Phase::Waiting { at } => Some(*at),
-            Phase::WindingDown(wind_down) => {
-                Some(wind_down.poll_at.unwrap_or(wind_down.until).min(wind_down.until))
-            }
+            Phase::Stopping(stop) => Some(stop.poll_at.unwrap_or(stop.until).min(stop.until)),
         };
         let keep_alive =
             self.keep_alive.as_ref().filter(|_| self.is_live()).map(KeepAlive::deadline);
@@ -326,22 +323,22 @@ impl Association {
         }
         if let Some(problem) = self.queue.overdue(now) {
             return match self.phase {
-                Phase::WindingDown(wind_down) => self.end_of_wind_down(wind_down, now),
-                _ => self.lose(problem, now),
+                Phase::Stopping(stop) => self.finish_stop(stop, now),
+                _ => self.handle_loss(problem, now),
             };
         }
         match &mut self.phase {
             Phase::Idle | Phase::Ended => {}
             Phase::Opening { until } if *until <= now => {
                 let waited = self.config.open_timeout;
-                self.lose(Problem::Silent { step: Step::Open, waited }, now);
+                self.handle_loss(Problem::TimedOut { step: Step::Open, waited }, now);
             }
             Phase::Opening { .. } => {}
             Phase::Initialising(initialise) => {
                 let progress = initialise.handle_deadline(now);
                 self.apply(progress, now);
             }
-            Phase::Live => self.keep_alive_due(now),
+            Phase::Live => self.handle_keep_alive_deadline(now),
             Phase::Waiting { at } if *at <= now => {
                 if let Some(outage) = &mut self.outage {
                     outage.attempt();
@@ -349,20 +346,20 @@ impl Association {
                 self.open(now);
             }
             Phase::Waiting { .. } => {}
-            Phase::WindingDown(wind_down) => {
-                let mut wind_down = *wind_down;
-                if wind_down.until <= now {
-                    self.end_of_wind_down(wind_down, now);
-                } else if wind_down.poll_at.is_some_and(|at| at <= now) {
-                    wind_down.poll_at = None;
-                    self.phase = Phase::WindingDown(wind_down);
-                    self.submit(Purpose::WindDown, Step::AwaitReady, read_status(), now);
+            Phase::Stopping(stop) => {
+                let mut stop = *stop;
+                if stop.until <= now {
+                    self.finish_stop(stop, now);
+                } else if stop.poll_at.is_some_and(|at| at <= now) {
+                    stop.poll_at = None;
+                    self.phase = Phase::Stopping(stop);
+                    self.submit(Purpose::Stop, Step::AwaitReady, read_status(), now);
                 }
             }
         }
     }
 
-    /// Enters a user's admin command. It waits while the controller is not there.
+    /// Submits a user's admin command. It waits while the controller is not live.
     pub fn submit_user(&mut self, tag: u64, command: Command, data: AdminData, now: Duration) {
         if self.is_ended() {
             let result = Err(Problem::Impossible("the controller is disconnected".into()));
@@ -373,10 +370,10 @@ impl Association {
         self.submit_users(now);
     }
 
-    /// Disables the controller and brings it up again; I/O waits meanwhile.
+    /// Disables the controller and connects again; I/O waits meanwhile.
     pub fn reset(&mut self, now: Duration) {
         match self.phase {
-            Phase::Live => self.wind_down(true, now),
+            Phase::Live => self.stop(true, now),
             Phase::Waiting { .. } => {
                 if let Some(outage) = &mut self.outage {
                     outage.attempt();
@@ -390,19 +387,19 @@ impl Association {
     /// Shuts the controller down and ends.
     pub fn shut_down(&mut self, now: Duration) {
         match self.phase {
-            Phase::Live => self.wind_down(false, now),
-            Phase::WindingDown(ref mut wind_down) => wind_down.reset = false,
+            Phase::Live => self.stop(false, now),
+            Phase::Stopping(ref mut stop) => stop.reset = false,
             Phase::Ended => {}
             _ => self.end(None),
         }
     }
 
-    /// Looks at the namespaces again.
+    /// Scans the namespaces again.
     pub fn rescan(&mut self, now: Duration) {
         self.begin_scan(false, now);
     }
 
-    /// What is to be done next.
+    /// The next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -423,7 +420,7 @@ impl Association {
             Purpose::Event => None,
             _ => Some(self.config.admin_timeout),
         };
-        // The machine has at most one command of each purpose outstanding, and tags for all.
+        // There is at most one outstanding command of each purpose, and a tag for each.
         if let Some(command) = self.queue.submit(purpose, step, command, timeout, now) {
             self.actions.push_back(Action::Submit(command));
         }
@@ -437,7 +434,12 @@ impl Association {
         }
     }
 
-    fn advance(&mut self, completion: &Completion, data: &[u8], now: Duration) {
+    fn handle_initialise_completion(
+        &mut self,
+        completion: &Completion,
+        data: &[u8],
+        now: Duration,
+    ) {
         if let Phase::Initialising(initialise) = &mut self.phase {
             let progress = initialise.handle_completion(&self.config, completion, data, now);
             self.apply(progress, now);
@@ -446,62 +448,62 @@ impl Association {
 
     fn apply(&mut self, progress: Progress, now: Duration) {
         match progress {
-            Progress::Failed(problem) if self.may_do_with_flow_control(&problem) => {
+            Progress::Failed(problem) if self.is_refused_without_flow_control(&problem) => {
                 self.config.disable_flow_control = false;
-                self.let_go(&problem);
+                self.close_admin_queue(&problem);
                 self.open(now);
             }
             Progress::Wait => {}
             Progress::Submit(step, command) => {
                 self.submit(Purpose::Initialise, step, command, now);
             }
-            Progress::Failed(problem) => self.lose(problem, now),
-            Progress::Done(picture) => self.live(*picture, now),
+            Progress::Failed(problem) => self.handle_loss(problem, now),
+            Progress::Done(snapshot) => self.become_live(*snapshot, now),
         }
     }
 
-    /// Whether the controller refused Connect because it was asked to do without SQ flow control.
-    fn may_do_with_flow_control(&self, problem: &Problem) -> bool {
+    /// Whether the controller refused Connect because SQ flow control was disabled.
+    fn is_refused_without_flow_control(&self, problem: &Problem) -> bool {
         let attributes = Some(InvalidParameter::ATTRIBUTES);
         let refused = matches!(problem, Problem::Refused { step: Step::ConnectAdmin, parameter, .. }
             if *parameter == attributes);
         refused && self.config.disable_flow_control
     }
 
-    fn live(&mut self, mut picture: Picture, now: Duration) {
+    fn become_live(&mut self, mut snapshot: ControllerSnapshot, now: Duration) {
         self.generation = self.generation.wrapping_add(1);
-        picture.generation = self.generation;
-        let controller = Arc::clone(&picture.controller);
+        snapshot.generation = self.generation;
+        let controller = Arc::clone(&snapshot.controller);
         self.keep_alive =
             KeepAlive::new(self.config.keep_alive_timeout, controller.traffic_keeps_alive, now);
         self.phase = Phase::Live;
         self.live_since = now;
         let attempts = self.outage.take().map_or(0, |outage| outage.attempts());
-        let changes = match &self.picture {
-            Some(before) => picture.changes_since(before),
+        let changes = match &self.snapshot {
+            Some(before) => snapshot.changes_since(before),
             None => Vec::new(),
         };
-        let picture = Arc::new(picture);
-        let before = self.picture.replace(Arc::clone(&picture));
-        self.actions.push_back(Action::Live(Arc::clone(&picture)));
+        let snapshot = Arc::new(snapshot);
+        let before = self.snapshot.replace(Arc::clone(&snapshot));
+        self.actions.push_back(Action::Live(Arc::clone(&snapshot)));
         let controller_id = controller.controller_id;
         self.actions.push_back(Action::Event(Event::Connected { controller_id, attempts }));
-        self.tell_changes(changes);
-        self.tell_unusable(before.as_deref(), &picture);
-        let requests = limits::ASYNCHRONOUS_EVENT_REQUESTS;
-        for _ in 0..requests {
+        self.report_changes(changes);
+        self.report_unusable(before.as_deref(), &snapshot);
+        let admin_commands = limits::ASYNCHRONOUS_EVENT_REQUESTS;
+        for _ in 0..admin_commands {
             self.submit(Purpose::Event, Step::AwaitEvent, await_event(), now);
         }
         self.submit_users(now);
     }
 
-    fn tell_changes(&mut self, changes: Vec<(u32, Change)>) {
+    fn report_changes(&mut self, changes: Vec<(u32, Change)>) {
         let events = changes.into_iter().map(|(nsid, change)| Event::Namespace { nsid, change });
         self.actions.extend(events.map(Action::Event));
     }
 
-    /// Tells of namespaces that are left out, once each.
-    fn tell_unusable(&mut self, before: Option<&Picture>, now: &Picture) {
+    /// Reports namespaces that are left out, once each.
+    fn report_unusable(&mut self, before: Option<&ControllerSnapshot>, now: &ControllerSnapshot) {
         for (&nsid, &why) in &now.unusable {
             if before.is_none_or(|before| before.unusable.get(&nsid) != Some(&why)) {
                 self.actions.push_back(Action::Event(Event::NamespaceUnusable { nsid, why }));
@@ -517,18 +519,18 @@ impl Association {
             self.scan_again = true;
             return;
         }
-        let Some(picture) = &self.picture else { return };
-        let mut scan = Scan::new(&picture.controller, read_log);
+        let Some(snapshot) = &self.snapshot else { return };
+        let mut scan = Scan::new(&snapshot.controller, read_log);
         if let Some((step, command)) = scan.poll_command() {
             self.scan = Some(scan);
             self.submit(Purpose::Scan, step, command, now);
         }
     }
 
-    fn scanned(&mut self, completion: &Completion, data: &[u8], now: Duration) {
+    fn handle_scan_completion(&mut self, completion: &Completion, data: &[u8], now: Duration) {
         let Some(scan) = &mut self.scan else { return };
         if let Err(problem) = scan.handle_completion(completion, data) {
-            // The old picture stays: a controller that cannot list its namespaces may still
+            // The old snapshot stays: a controller that cannot list its namespaces may still
             // serve them.
             self.scan = None;
             self.scan_again = false;
@@ -538,16 +540,16 @@ impl Association {
         if let Some((step, command)) = scan.poll_command() {
             return self.submit(Purpose::Scan, step, command, now);
         }
-        if let (Some(scan), Some(before)) = (self.scan.take(), self.picture.clone()) {
+        if let (Some(scan), Some(before)) = (self.scan.take(), self.snapshot.clone()) {
             let (namespaces, unusable) = scan.finish();
-            let picture = Picture { namespaces, unusable, ..(*before).clone() };
-            let changes = picture.changes_since(&before);
-            if !changes.is_empty() || picture.unusable != before.unusable {
-                let picture = Arc::new(picture);
-                self.picture = Some(Arc::clone(&picture));
-                self.actions.push_back(Action::Changed(Arc::clone(&picture)));
-                self.tell_changes(changes);
-                self.tell_unusable(Some(&before), &picture);
+            let snapshot = ControllerSnapshot { namespaces, unusable, ..(*before).clone() };
+            let changes = snapshot.changes_since(&before);
+            if !changes.is_empty() || snapshot.unusable != before.unusable {
+                let snapshot = Arc::new(snapshot);
+                self.snapshot = Some(Arc::clone(&snapshot));
+                self.actions.push_back(Action::Changed(Arc::clone(&snapshot)));
+                self.report_changes(changes);
+                self.report_unusable(Some(&before), &snapshot);
             }
         }
         if core::mem::take(&mut self.scan_again) {
@@ -555,33 +557,33 @@ impl Association {
         }
     }
 
-    fn kept_alive(&mut self, completion: &Completion, now: Duration) {
+    fn handle_keep_alive_completion(&mut self, completion: &Completion, now: Duration) {
         let status = completion.status();
         if !status.is_success() && self.is_live() {
             let step = Step::KeepAlive;
-            return self.lose(Problem::Refused { step, status, parameter: None }, now);
+            return self.handle_loss(Problem::Refused { step, status, parameter: None }, now);
         }
         if let Some(keep_alive) = &mut self.keep_alive {
             keep_alive.handle_answer(now);
         }
     }
 
-    fn keep_alive_due(&mut self, now: Duration) {
+    fn handle_keep_alive_deadline(&mut self, now: Duration) {
         let Some(keep_alive) = &mut self.keep_alive else { return };
         match keep_alive.handle_deadline(now) {
-            Verdict::Wait => {}
-            Verdict::Send => {
+            KeepAliveAction::Wait => {}
+            KeepAliveAction::Send => {
                 let command = (Command::new(AdminOpcode::KEEP_ALIVE), AdminData::None);
                 self.submit(Purpose::KeepAlive, Step::KeepAlive, command, now);
             }
-            Verdict::Expired => {
+            KeepAliveAction::Expired => {
                 let waited = self.config.keep_alive_timeout;
-                self.lose(Problem::Silent { step: Step::KeepAlive, waited }, now);
+                self.handle_loss(Problem::TimedOut { step: Step::KeepAlive, waited }, now);
             }
         }
     }
 
-    fn event(&mut self, completion: &Completion, now: Duration) {
+    fn handle_event_completion(&mut self, completion: &Completion, now: Duration) {
         if !self.is_live() || !completion.status().is_success() {
             // A refused request is not repeated: the controller does not want it.
             return;
@@ -598,8 +600,8 @@ impl Association {
         self.submit(Purpose::Event, Step::AwaitEvent, await_event(), now);
     }
 
-    fn wind_down(&mut self, reset: bool, now: Duration) {
-        let configuration = self.picture.as_ref().map_or(0, |p| p.controller.configuration.0);
+    fn stop(&mut self, reset: bool, now: Duration) {
+        let configuration = self.snapshot.as_ref().map_or(0, |p| p.controller.configuration.0);
         let configuration = ControllerConfiguration(configuration);
         let configuration = if reset {
             configuration.with_enable(false)
@@ -607,7 +609,7 @@ impl Association {
             configuration.with_shutdown_notification(ShutdownNotification::NORMAL)
         };
         let until = now.saturating_add(limits::SHUTDOWN_TIMEOUT);
-        self.phase = Phase::WindingDown(WindDown { reset, until, poll_at: None });
+        self.phase = Phase::Stopping(Stop { reset, until, poll_at: None });
         self.keep_alive = None;
         self.scan = None;
         self.scan_again = false;
@@ -621,38 +623,38 @@ impl Association {
             u64::from(configuration.0),
         );
         let command = (set.to_command(), AdminData::None);
-        self.submit(Purpose::WindDown, Step::WindDown, command, now);
+        self.submit(Purpose::Stop, Step::Stop, command, now);
     }
 
-    fn wound_down(&mut self, step: Step, completion: &Completion, now: Duration) {
-        let Phase::WindingDown(mut wind_down) = self.phase else { return };
+    fn handle_stop_completion(&mut self, step: Step, completion: &Completion, now: Duration) {
+        let Phase::Stopping(mut stop) = self.phase else { return };
         if !completion.status().is_success() {
-            return self.end_of_wind_down(wind_down, now);
+            return self.finish_stop(stop, now);
         }
         let done = step == Step::AwaitReady && {
             let status = ControllerStatus(completion.dword0());
-            if wind_down.reset {
+            if stop.reset {
                 !status.ready()
             } else {
                 status.shutdown_status() == ShutdownStatus::COMPLETE
             }
         };
         if done {
-            return self.end_of_wind_down(wind_down, now);
+            return self.finish_stop(stop, now);
         }
         if step == Step::AwaitReady {
-            wind_down.poll_at = Some(now.saturating_add(limits::READY_POLL));
-            self.phase = Phase::WindingDown(wind_down);
+            stop.poll_at = Some(now.saturating_add(limits::READY_POLL));
+            self.phase = Phase::Stopping(stop);
         } else {
-            self.submit(Purpose::WindDown, Step::AwaitReady, read_status(), now);
+            self.submit(Purpose::Stop, Step::AwaitReady, read_status(), now);
         }
     }
 
-    fn end_of_wind_down(&mut self, wind_down: WindDown, now: Duration) {
-        if !wind_down.reset {
+    fn finish_stop(&mut self, stop: Stop, now: Duration) {
+        if !stop.reset {
             return self.end(None);
         }
-        self.let_go(&Problem::Reset);
+        self.close_admin_queue(&Problem::Reset);
         if let Some(outage) = &mut self.outage {
             outage.attempt();
         }
@@ -660,13 +662,13 @@ impl Association {
     }
 
     /// The controller, or the attempt to reach it, is lost.
-    fn lose(&mut self, problem: Problem, now: Duration) {
+    fn handle_loss(&mut self, problem: Problem, now: Duration) {
         let was_live = self.is_live();
         if !was_live && self.outage.is_none() {
-            // It never was there: the user hears at once.
+            // The first attempt failed: the user is told at once.
             return self.end(Some(problem));
         }
-        self.let_go(&problem);
+        self.close_admin_queue(&problem);
         if was_live {
             let live_for = now.saturating_sub(self.live_since);
             self.outage = Some(Outage::begin(self.config.reconnect, live_for, now));
@@ -696,7 +698,7 @@ impl Association {
 
     /// Closes the admin queue's connection; users' commands that were on it may or may not have
     /// been executed.
-    fn let_go(&mut self, problem: &Problem) {
+    fn close_admin_queue(&mut self, problem: &Problem) {
         self.keep_alive = None;
         self.scan = None;
         self.scan_again = false;
@@ -712,7 +714,7 @@ impl Association {
     fn end(&mut self, problem: Option<Problem>) {
         let words = || Problem::Impossible("the controller is disconnected".into());
         let reason = problem.clone().unwrap_or_else(words);
-        self.let_go(&reason);
+        self.close_admin_queue(&reason);
         for user in core::mem::take(&mut self.users) {
             let result = Err(reason.clone());
             self.actions.push_back(Action::Answer { tag: user.tag, result });
@@ -814,12 +816,12 @@ mod tests {
                 Step::DescribeNamespace(7),
             ]
         );
-        let picture = Arc::clone(run.association.picture().unwrap());
-        let controller = &picture.controller;
+        let snapshot = Arc::clone(run.association.snapshot().unwrap());
+        let controller = &snapshot.controller;
         assert_eq!((controller.controller_id, controller.io_queues), (5, 4));
         assert_eq!((controller.queue_entries, controller.in_capsule_bytes), (64, 8192));
         assert_eq!(controller.transfer_bytes_max, Some(8192));
-        let namespace = &picture.namespaces[&1];
+        let namespace = &snapshot.namespaces[&1];
         assert_eq!((namespace.block_bytes, namespace.blocks), (512, 1000));
         assert_eq!(namespace.identity.uuid, Some([1; 16]));
         assert_eq!(namespace.limits.transfer, 16);
@@ -922,7 +924,7 @@ mod tests {
         run.pass(ms(1));
         assert!(!run.live);
         let Event::Lost { problem, .. } = &run.events[0] else { panic!("{:?}", run.events) };
-        let silent = Problem::Silent { step: Step::KeepAlive, waited: Duration::from_secs(5) };
+        let silent = Problem::TimedOut { step: Step::KeepAlive, waited: Duration::from_secs(5) };
         assert_eq!(*problem, silent);
     }
 
@@ -1061,7 +1063,7 @@ mod tests {
         assert!(!attributes(&run.wire.front().unwrap().command));
         settle(&mut run);
         assert!(run.live);
-        assert!(!run.association.picture().unwrap().controller.flow_control_disabled);
+        assert!(!run.association.snapshot().unwrap().controller.flow_control_disabled);
     }
 
     #[test]

@@ -112,11 +112,11 @@ impl DiscoveryReader {
     fn header(&mut self, data: &[u8]) -> Result<(), Problem> {
         let header = view_header(data)?;
         if header.record_format.get() != 0 {
-            return Err(nonsense("its record format is not known"));
+            return Err(invalid_response("its record format is not known"));
         }
         let records = header.records.get();
         if records > limits::DISCOVERY_ENTRIES_MAX {
-            return Err(nonsense("it claims more entries than anyone has"));
+            return Err(invalid_response("it has more entries than this host reads"));
         }
         self.log.generation = header.generation.get();
         self.log.entries.clear();
@@ -134,7 +134,7 @@ impl DiscoveryReader {
         self.log.entries.extend(pieces.filter_map(|piece| DiscoveryEntry::read(piece).ok()));
         let got = (self.log.entries.len() - before) as u64;
         if got == 0 {
-            return Err(nonsense("an entry is too short"));
+            return Err(invalid_response("an entry is too short"));
         }
         self.state = match next + got {
             next if next >= records => State::Check,
@@ -146,19 +146,19 @@ impl DiscoveryReader {
     fn restart(&mut self) -> Result<(), Problem> {
         self.restarts += 1;
         if self.restarts > limits::DISCOVERY_RESTARTS_MAX {
-            return Err(nonsense("it changes each time that it is read"));
+            return Err(invalid_response("it changes during each read"));
         }
         self.state = State::Header;
         Ok(())
     }
 }
 
-fn nonsense(what: &'static str) -> Problem {
-    Problem::Nonsense { step: Step::ReadDiscoveryLog, what }
+fn invalid_response(what: &'static str) -> Problem {
+    Problem::InvalidResponse { step: Step::ReadDiscoveryLog, what }
 }
 
 fn view_header(data: &[u8]) -> Result<&DiscoveryHeader, Problem> {
-    DiscoveryHeader::view(data).map_err(|_| nonsense("its header is too short"))
+    DiscoveryHeader::view(data).map_err(|_| invalid_response("its header is too short"))
 }
 
 /// Where an entry leads, for transports that are known.
@@ -277,7 +277,7 @@ mod tests {
                 break error;
             }
         };
-        assert!(error.to_string().contains("changes each time"), "{error}");
+        assert!(error.to_string().contains("changes during each read"), "{error}");
         assert!(reader.finish().is_none());
     }
 

@@ -1,12 +1,12 @@
-//! What happens to a controller, as its user is told.
+//! Events of a controller, for its user.
 
 use core::fmt;
 use core::time::Duration;
 
-use super::picture::Change;
 use super::problem::Problem;
+use super::snapshot::Change;
 
-/// What happens to a controller.
+/// An event of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -47,14 +47,14 @@ pub enum Event {
         /// Why.
         why: &'static str,
     },
-    /// The controller refused an I/O queue for good; the others go on.
+    /// The controller refused an I/O queue with Do Not Retry; the others go on.
     QueueRefused {
         /// Which.
         queue: u16,
         /// Why.
         problem: Problem,
     },
-    /// The namespaces could not be listed again; what was known of them stands.
+    /// The namespaces could not be listed again; the old snapshot is kept.
     ScanFailed(Problem),
     /// The discovery log page changed.
     DiscoveryChanged,

@@ -26,13 +26,13 @@ use weft_nvme::property::{
 };
 use weft_nvme::{Command, Completion, Wire};
 
+use super::admin_commands;
 use super::admin_queue::AdminData;
 use super::association::{ControllerKind, HostConfig, read_status, refused};
 use super::limits;
-use super::picture::{ControllerPicture, Namespaces, Picture, Unusable};
 use super::problem::{Problem, Step};
-use super::requests;
 use super::scan::Scan;
+use super::snapshot::{ControllerInfo, ControllerSnapshot, Namespaces, Unusable};
 
 type Request = (Command, AdminData);
 
@@ -44,7 +44,7 @@ pub(super) enum Progress {
     /// The next command.
     Submit(Step, Request),
     /// The controller is ready.
-    Done(Box<Picture>),
+    Done(Box<ControllerSnapshot>),
     /// It is not going to be.
     Failed(Problem),
 }
@@ -59,7 +59,7 @@ impl From<Problem> for Progress {
 #[derive(Debug)]
 pub(super) struct Initialise {
     step: Step,
-    controller: ControllerPicture,
+    controller: ControllerInfo,
     ready_until: Duration,
     ready_timeout: Duration,
     poll_at: Option<Duration>,
@@ -70,7 +70,7 @@ impl Initialise {
     pub(super) fn new(config: &HostConfig) -> Self {
         Self {
             step: Step::ConnectAdmin,
-            controller: ControllerPicture::unknown(config),
+            controller: ControllerInfo::unknown(config),
             ready_until: Duration::MAX,
             ready_timeout: Duration::ZERO,
             poll_at: None,
@@ -104,7 +104,7 @@ impl Initialise {
         now: Duration,
     ) -> Progress {
         if self.scan.is_some() {
-            return self.scanned(completion, data);
+            return self.handle_scan_completion(completion, data);
         }
         let may_be_refused =
             matches!(self.step, Step::IdentifyNvmController | Step::SetEventConfiguration);
@@ -134,8 +134,8 @@ impl Initialise {
         Progress::Submit(step, request)
     }
 
-    fn nonsense(&self, what: &'static str) -> Progress {
-        Progress::Failed(Problem::Nonsense { step: self.step, what })
+    fn invalid_response(&self, what: &'static str) -> Progress {
+        Progress::Failed(Problem::InvalidResponse { step: self.step, what })
     }
 
     fn connected(&mut self, completion: &Completion) -> Progress {
@@ -144,7 +144,7 @@ impl Initialise {
             return Problem::AuthenticationRequired.into();
         }
         if result.controller_id() > CONTROLLER_ID_MAX {
-            return self.nonsense("the controller identifier is a reserved one");
+            return self.invalid_response("the controller identifier is a reserved one");
         }
         self.controller.controller_id = result.controller_id();
         self.go(Step::ReadCapabilities, read_property(Offset::CONTROLLER_CAPABILITIES))
@@ -157,7 +157,7 @@ impl Initialise {
             || (capabilities.no_io_command_set()
                 && self.controller.kind == ControllerKind::Discovery);
         if !usable {
-            return self.nonsense("CAP.CSS offers no command set that is known here");
+            return self.invalid_response("CAP.CSS offers no command set that is known here");
         }
         self.controller.capabilities = capabilities;
         self.go(Step::ReadVersion, read_property(Offset::VERSION))
@@ -198,7 +198,7 @@ impl Initialise {
             return Problem::Fatal.into();
         }
         if status.ready() {
-            return self.go(Step::IdentifyController, requests::identify_controller());
+            return self.go(Step::IdentifyController, admin_commands::identify_controller());
         }
         if now >= self.ready_until {
             return Problem::NotReady(self.ready_timeout).into();
@@ -209,29 +209,29 @@ impl Initialise {
 
     fn identified(&mut self, config: &HostConfig, data: &[u8]) -> Progress {
         if let Err(what) = self.controller.set_identity(data, config) {
-            return self.nonsense(what);
+            return self.invalid_response(what);
         }
         if self.controller.kind == ControllerKind::Discovery {
             return self.ask_events();
         }
         if self.controller.version >= Version::V2_0 {
-            return self.go(Step::IdentifyNvmController, requests::identify_nvm_controller());
+            return self.go(Step::IdentifyNvmController, admin_commands::identify_nvm_controller());
         }
         self.ask_queue_count(config)
     }
 
     fn ask_queue_count(&mut self, config: &HostConfig) -> Progress {
-        self.go(Step::SetQueueCount, requests::set_queue_count(config.io_queues))
+        self.go(Step::SetQueueCount, admin_commands::set_queue_count(config.io_queues))
     }
 
     fn queue_count(&mut self, config: &HostConfig, completion: &Completion) -> Progress {
-        let granted = requests::granted_queues(completion.dword0());
+        let granted = admin_commands::granted_queues(completion.dword0());
         self.controller.io_queues = granted.min(config.io_queues);
         self.ask_events()
     }
 
     fn ask_events(&mut self) -> Progress {
-        match requests::set_event_configuration(self.controller.events_offered()) {
+        match admin_commands::set_event_configuration(self.controller.events_offered()) {
             Some(request) => self.go(Step::SetEventConfiguration, request),
             None => self.begin_scan(),
         }
@@ -248,7 +248,7 @@ impl Initialise {
         }
     }
 
-    fn scanned(&mut self, completion: &Completion, data: &[u8]) -> Progress {
+    fn handle_scan_completion(&mut self, completion: &Completion, data: &[u8]) -> Progress {
         let Some(scan) = &mut self.scan else { return Progress::Wait };
         if let Err(problem) = scan.handle_completion(completion, data) {
             return problem.into();
@@ -262,7 +262,12 @@ impl Initialise {
 
     fn done(&mut self, (namespaces, unusable): (Namespaces, Unusable)) -> Progress {
         let controller = Arc::new(self.controller.clone());
-        Progress::Done(Box::new(Picture { generation: 0, controller, namespaces, unusable }))
+        Progress::Done(Box::new(ControllerSnapshot {
+            generation: 0,
+            controller,
+            namespaces,
+            unusable,
+        }))
     }
 }
 
@@ -295,10 +300,10 @@ pub(super) fn connect(
 #[must_use]
 pub fn connect_queue(
     config: &HostConfig,
-    picture: &Picture,
+    snapshot: &ControllerSnapshot,
     queue_id: u16,
 ) -> (Command, AdminData) {
-    let controller = &picture.controller;
+    let controller = &snapshot.controller;
     let without = controller.flow_control_disabled;
     connect(config, queue_id, controller.queue_entries, controller.controller_id, without)
 }

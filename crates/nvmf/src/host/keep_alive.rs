@@ -1,16 +1,16 @@
-//! When to send Keep Alive, and when its silence means that the controller is gone.
+//! When to send Keep Alive, and when a missing answer means that the controller is lost.
 //!
-//! The command goes out every half of the Keep Alive Timeout, so that one lost turn of this side
-//! does not end the association. Where the controller counts traffic (TBKAS), an interval in
-//! which any command completed needs no Keep Alive of its own; since the command may have come at
-//! its very beginning, intervals are half as long then, as in Linux. A Keep Alive that is not
-//! answered within the whole timeout means that the other side no longer serves this host.
+//! The command is sent every half Keep Alive Timeout, so that one late command does not end the
+//! association. If the controller supports traffic-based keep alive (TBKAS), no Keep Alive is sent
+//! in an interval in which a command completed; since that may have been at its very beginning,
+//! intervals are half as long then, as in Linux. A Keep Alive that is not answered within the
+//! timeout means that the controller is lost.
 
 use core::time::Duration;
 
 /// What is to be done at a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum KeepAliveAction {
     /// Nothing: there was traffic, or the deadline has not come.
     Wait,
     /// Send a Keep Alive command.
@@ -54,7 +54,7 @@ impl KeepAlive {
         self.due = now.saturating_add(self.interval).min(self.due.max(now));
     }
 
-    /// When [`KeepAlive::handle_deadline`] wants to be called.
+    /// When [`KeepAlive::handle_deadline`] has to be called.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         match self.sent_at {
@@ -63,21 +63,21 @@ impl KeepAlive {
         }
     }
 
-    /// What is to be done at `now`. After [`Verdict::Send`] the command counts as sent.
-    pub fn handle_deadline(&mut self, now: Duration) -> Verdict {
+    /// What is to be done at `now`. After [`KeepAliveAction::Send`] the command counts as sent.
+    pub fn handle_deadline(&mut self, now: Duration) -> KeepAliveAction {
         if now < self.deadline() {
-            return Verdict::Wait;
+            return KeepAliveAction::Wait;
         }
         if self.sent_at.is_some() {
-            return Verdict::Expired;
+            return KeepAliveAction::Expired;
         }
         self.due = now.saturating_add(self.interval);
         let traffic = core::mem::take(&mut self.traffic);
         if traffic && self.traffic_counts {
-            return Verdict::Wait;
+            return KeepAliveAction::Wait;
         }
         self.sent_at = Some(now);
-        Verdict::Send
+        KeepAliveAction::Send
     }
 }
 
@@ -95,16 +95,16 @@ mod tests {
     fn it_goes_out_every_half_timeout_after_an_answer() {
         let mut keep_alive = KeepAlive::new(KATO, false, ms(1000)).unwrap();
         assert_eq!(keep_alive.deadline(), ms(3500));
-        assert_eq!(keep_alive.handle_deadline(ms(3499)), Verdict::Wait);
-        assert_eq!(keep_alive.handle_deadline(ms(3500)), Verdict::Send);
+        assert_eq!(keep_alive.handle_deadline(ms(3499)), KeepAliveAction::Wait);
+        assert_eq!(keep_alive.handle_deadline(ms(3500)), KeepAliveAction::Send);
         assert_eq!(keep_alive.deadline(), ms(8500));
-        assert_eq!(keep_alive.handle_deadline(ms(3501)), Verdict::Wait);
+        assert_eq!(keep_alive.handle_deadline(ms(3501)), KeepAliveAction::Wait);
         keep_alive.handle_answer(ms(3600));
         assert_eq!(keep_alive.deadline(), ms(6000));
         keep_alive.handle_traffic();
         assert_eq!(
             keep_alive.handle_deadline(ms(6000)),
-            Verdict::Send,
+            KeepAliveAction::Send,
             "traffic counts for nothing"
         );
     }
@@ -113,24 +113,28 @@ mod tests {
     fn traffic_stands_in_where_the_controller_counts_it() {
         let mut keep_alive = KeepAlive::new(KATO, true, ms(0)).unwrap();
         keep_alive.handle_traffic();
-        assert_eq!(keep_alive.handle_deadline(ms(1250)), Verdict::Wait);
+        assert_eq!(keep_alive.handle_deadline(ms(1250)), KeepAliveAction::Wait);
         assert_eq!(keep_alive.deadline(), ms(2500));
-        assert_eq!(keep_alive.handle_deadline(ms(2500)), Verdict::Send, "an interval of silence");
+        assert_eq!(
+            keep_alive.handle_deadline(ms(2500)),
+            KeepAliveAction::Send,
+            "an interval of silence"
+        );
     }
 
     #[test]
     fn silence_is_a_loss() {
         let mut keep_alive = KeepAlive::new(KATO, true, ms(0)).unwrap();
-        assert_eq!(keep_alive.handle_deadline(ms(1250)), Verdict::Send);
+        assert_eq!(keep_alive.handle_deadline(ms(1250)), KeepAliveAction::Send);
         keep_alive.handle_traffic();
-        assert_eq!(keep_alive.handle_deadline(ms(6249)), Verdict::Wait);
-        assert_eq!(keep_alive.handle_deadline(ms(6250)), Verdict::Expired);
+        assert_eq!(keep_alive.handle_deadline(ms(6249)), KeepAliveAction::Wait);
+        assert_eq!(keep_alive.handle_deadline(ms(6250)), KeepAliveAction::Expired);
     }
 
     #[test]
     fn a_late_answer_makes_the_next_one_due_at_once() {
         let mut keep_alive = KeepAlive::new(KATO, false, ms(0)).unwrap();
-        assert_eq!(keep_alive.handle_deadline(ms(2500)), Verdict::Send);
+        assert_eq!(keep_alive.handle_deadline(ms(2500)), KeepAliveAction::Send);
         keep_alive.handle_answer(ms(7000));
         assert_eq!(keep_alive.deadline(), ms(7000));
         assert!(KeepAlive::new(Duration::ZERO, true, ms(0)).is_none());

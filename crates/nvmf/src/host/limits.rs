@@ -14,7 +14,7 @@ pub const ADMIN_QUEUE_ENTRIES: u16 = 32;
 /// Largest namespace identifier; those above mean something else.
 pub const NAMESPACE_ID_MAX: u32 = 0xffff_fffe;
 
-/// Namespaces that are looked at; a controller that lists more is believed for these many.
+/// Namespaces that are scanned; further ones are ignored.
 pub const NAMESPACES_MAX: usize = 4096;
 
 /// Bytes of log page that one Get Log Page command asks for.
@@ -26,8 +26,8 @@ pub const DISCOVERY_ENTRIES_MAX: u64 = 16384;
 /// Times that the discovery log page is read again because its generation changed meanwhile.
 pub const DISCOVERY_RESTARTS_MAX: u32 = 10;
 
-/// Asynchronous Event Requests that are kept outstanding; one, as Linux does: events wait in the
-/// controller until it is back.
+/// Asynchronous Event Requests that are kept outstanding: one, as in Linux. The controller holds
+/// further events back until the next request.
 pub const ASYNCHRONOUS_EVENT_REQUESTS: u8 = 1;
 
 /// Time between two reads of CSTS while the controller becomes ready.

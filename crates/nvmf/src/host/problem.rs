@@ -1,5 +1,4 @@
-//! What can go wrong between a host and a controller, in one sentence each, with the side that
-//! has to change something.
+//! The errors between a host and a controller, each with the side that has to change something.
 
 use core::fmt;
 use core::time::Duration;
@@ -15,7 +14,7 @@ pub enum Side {
     Local,
     /// The controller on the other side.
     Peer,
-    /// What lies between them.
+    /// The network.
     Io,
 }
 
@@ -29,7 +28,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// A step on the way to a usable controller, and back.
+/// A step of initialisation, operation or shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The transport connection of the admin queue.
@@ -69,7 +68,7 @@ pub enum Step {
     /// Asynchronous Event Request.
     AwaitEvent,
     /// Property Set of CC and Property Get of CSTS, for shutdown or reset.
-    WindDown,
+    Stop,
     /// An admin command that the user gave.
     UserCommand,
     /// An I/O command.
@@ -101,7 +100,7 @@ impl fmt::Display for Step {
             Self::ReadDiscoveryLog => "Get Log Page of the discovery log",
             Self::KeepAlive => "Keep Alive",
             Self::AwaitEvent => "Asynchronous Event Request",
-            Self::WindDown => "shutting the controller down",
+            Self::Stop => "shutting the controller down",
             Self::UserCommand => "the admin command",
             Self::InputOutput => "an I/O command",
         })
@@ -113,9 +112,9 @@ impl fmt::Display for Step {
 pub enum Problem {
     /// The transport could not connect, or the connection ended.
     Transport {
-        /// Whose doing it was, as far as the transport can tell.
+        /// The side that caused it, as far as the transport can tell.
         side: Side,
-        /// The transport's words.
+        /// The transport's message.
         reason: String,
     },
     /// The controller refused a command.
@@ -127,15 +126,15 @@ pub enum Problem {
         /// Of a Connect with invalid parameters: which parameter.
         parameter: Option<InvalidParameter>,
     },
-    /// The controller's answer makes no sense.
-    Nonsense {
+    /// The controller's response is invalid.
+    InvalidResponse {
         /// To what.
         step: Step,
         /// What is wrong with it.
         what: &'static str,
     },
     /// The controller did not answer.
-    Silent {
+    TimedOut {
         /// To what.
         step: Step,
         /// For how long.
@@ -143,9 +142,9 @@ pub enum Problem {
     },
     /// The controller did not become ready in the time that it claims for itself.
     NotReady(Duration),
-    /// The controller says that it failed for good (CSTS.CFS).
+    /// The controller reports a fatal status (CSTS.CFS).
     Fatal,
-    /// The controller wants a host that authenticates itself.
+    /// The controller requires authentication.
     AuthenticationRequired,
     /// An I/O queue was lost, and the controller with it.
     QueueLost {
@@ -156,27 +155,28 @@ pub enum Problem {
     },
     /// The user asked for a reset.
     Reset,
-    /// What was asked for cannot be had; says what could.
+    /// What was asked for is not possible; the text says what is.
     Impossible(String),
 }
 
 impl Problem {
-    /// Whose doing it is.
+    /// The side that caused it.
     #[must_use]
     pub fn side(&self) -> Side {
         match self {
             Self::Transport { side, .. } => *side,
-            Self::Refused { .. } | Self::Nonsense { .. } | Self::NotReady(_) | Self::Fatal => {
-                Side::Peer
-            }
-            Self::Silent { .. } => Side::Io,
+            Self::Refused { .. }
+            | Self::InvalidResponse { .. }
+            | Self::NotReady(_)
+            | Self::Fatal => Side::Peer,
+            Self::TimedOut { .. } => Side::Io,
             Self::AuthenticationRequired | Self::Reset | Self::Impossible(_) => Side::Local,
             Self::QueueLost { problem, .. } => problem.side(),
         }
     }
 
-    /// Whether trying again cannot help: the controller said so (DNR), or it wants something
-    /// that this host does not have.
+    /// Whether a retry cannot succeed: the controller set DNR, or requires something that this
+    /// host does not have.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
@@ -184,8 +184,8 @@ impl Problem {
             Self::AuthenticationRequired | Self::Impossible(_) => true,
             Self::QueueLost { problem, .. } => problem.is_final(),
             Self::Transport { .. }
-            | Self::Nonsense { .. }
-            | Self::Silent { .. }
+            | Self::InvalidResponse { .. }
+            | Self::TimedOut { .. }
             | Self::NotReady(_)
             | Self::Fatal
             | Self::Reset => false,
@@ -200,18 +200,19 @@ impl fmt::Display for Problem {
             Self::Refused { step, status, parameter } => {
                 refusal(formatter, *step, *status, *parameter)
             }
-            Self::Nonsense { step, what } => {
-                write!(formatter, "the controller's answer to {step} makes no sense: {what}")
+            Self::InvalidResponse { step, what } => {
+                write!(formatter, "the controller's response to {step} is invalid: {what}")
             }
-            Self::Silent { step, waited } => {
+            Self::TimedOut { step, waited } => {
                 write!(formatter, "the controller did not answer within {waited:?}: {step}")
             }
             Self::NotReady(waited) => {
                 write!(formatter, "the controller did not become ready within {waited:?}")
             }
             Self::Fatal => formatter.write_str("the controller reports a fatal state (CSTS.CFS)"),
-            Self::AuthenticationRequired => formatter
-                .write_str("the controller wants authentication, which this host does not have"),
+            Self::AuthenticationRequired => formatter.write_str(
+                "the controller requires authentication, which this host does not support",
+            ),
             Self::QueueLost { queue, problem } => {
                 write!(formatter, "I/O queue {queue} was lost: {problem}")
             }
@@ -254,14 +255,14 @@ fn refusal(
 fn parameter_words(parameter: InvalidParameter) -> Option<&'static str> {
     Some(match parameter {
         InvalidParameter::SUBSYSTEM_NQN => "there is no subsystem of this NQN at this address",
-        InvalidParameter::HOST_NQN => "it does not take this host NQN",
-        InvalidParameter::HOST_ID => "it does not take this host identifier",
+        InvalidParameter::HOST_NQN => "it does not accept this host NQN",
+        InvalidParameter::HOST_ID => "it does not accept this host identifier",
         InvalidParameter::CONTROLLER_ID => "there is no controller of this identifier",
-        InvalidParameter::QUEUE_ID => "it does not take this queue identifier",
-        InvalidParameter::SUBMISSION_QUEUE_SIZE => "it does not take this queue size",
-        InvalidParameter::ATTRIBUTES => "it does not take these connect attributes",
-        InvalidParameter::KEEP_ALIVE_TIMEOUT => "it does not take this keep-alive timeout",
-        InvalidParameter::RECORD_FORMAT => "it does not take this record format",
+        InvalidParameter::QUEUE_ID => "it does not accept this queue identifier",
+        InvalidParameter::SUBMISSION_QUEUE_SIZE => "it does not accept this queue size",
+        InvalidParameter::ATTRIBUTES => "it does not accept these connect attributes",
+        InvalidParameter::KEEP_ALIVE_TIMEOUT => "it does not accept this keep-alive timeout",
+        InvalidParameter::RECORD_FORMAT => "it does not accept this record format",
         _ => return None,
     })
 }

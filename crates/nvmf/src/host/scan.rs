@@ -1,4 +1,4 @@
-//! Which namespaces a controller has, asked one question at a time.
+//! Scans the namespaces of a controller, one command at a time.
 //!
 //! ```text
 //!   [ReadChangedNamespaces] ─▶ ListNamespaces ─┬▶ IdentifyNamespace ─▶ DescribeNamespace ─┐
@@ -17,17 +17,17 @@ use weft_nvme::property::Version;
 use weft_nvme::status::StatusCode;
 use weft_nvme::{Command, Completion, Status, Wire};
 
+use super::admin_commands;
 use super::admin_queue::AdminData;
 use super::association::refused;
 use super::limits;
-use super::picture::{ControllerPicture, NamespacePicture, Namespaces, Unusable};
 use super::problem::{Problem, Step};
-use super::requests;
+use super::snapshot::{ControllerInfo, NamespaceInfo, Namespaces, Unusable};
 
-/// A scan on its way.
+/// A scan in progress.
 #[derive(Debug)]
 pub(super) struct Scan {
-    controller: ControllerPicture,
+    controller: ControllerInfo,
     next: Option<Step>,
     asked: Step,
     waiting: VecDeque<u32>,
@@ -40,7 +40,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(controller: &ControllerPicture, read_log: bool) -> Self {
+    pub(super) fn new(controller: &ControllerInfo, read_log: bool) -> Self {
         let first = if read_log { Step::ReadChangedNamespaces } else { Step::ListNamespaces };
         Self {
             controller: controller.clone(),
@@ -60,10 +60,10 @@ impl Scan {
         let step = self.next.take()?;
         self.asked = step;
         let request = match step {
-            Step::ReadChangedNamespaces => requests::changed_namespaces(),
-            Step::IdentifyNamespace(nsid) => requests::identify_namespace(nsid),
-            Step::DescribeNamespace(nsid) => requests::describe_namespace(nsid),
-            _ => requests::list_namespaces(self.more_after.unwrap_or(0)),
+            Step::ReadChangedNamespaces => admin_commands::changed_namespaces(),
+            Step::IdentifyNamespace(nsid) => admin_commands::identify_namespace(nsid),
+            Step::DescribeNamespace(nsid) => admin_commands::describe_namespace(nsid),
+            _ => admin_commands::list_namespaces(self.more_after.unwrap_or(0)),
         };
         Some((step, request))
     }
@@ -111,25 +111,26 @@ impl Scan {
         (self.found, self.unusable)
     }
 
-    /// Controllers older than 1.3 have no descriptors, and say so in whatever way. From others only
-    /// a refusal for good is taken for that: a namespace that for a moment cannot say who it is
-    /// must not be taken for another one.
+    /// Controllers older than 1.3 have no descriptors, and may refuse with any status. For others
+    /// only a status with Do Not Retry means that: after a transient one the namespace would be
+    /// mistaken for another.
     fn may_lack_descriptors(&self, status: Status) -> bool {
         let has_none = self.controller.version < Version::V1_3 && !status.is_path_related();
         status.is_success() || status.do_not_retry() || has_none
     }
 
-    fn nonsense(&self, what: &'static str) -> Problem {
-        Problem::Nonsense { step: self.asked, what }
+    fn invalid_response(&self, what: &'static str) -> Problem {
+        Problem::InvalidResponse { step: self.asked, what }
     }
 
     fn take_list(&mut self, data: &[u8]) -> Result<(), Problem> {
-        let list = NamespaceList::view(data).map_err(|_| self.nonsense("it is too short"))?;
+        let list =
+            NamespaceList::view(data).map_err(|_| self.invalid_response("it is too short"))?;
         let mut last = self.more_after.unwrap_or(0);
         let mut count = 0;
         for nsid in list.iter() {
             if nsid <= last || nsid > limits::NAMESPACE_ID_MAX {
-                return Err(self.nonsense("its identifiers do not ascend"));
+                return Err(self.invalid_response("its identifiers do not ascend"));
             }
             last = nsid;
             count += 1;
@@ -144,9 +145,9 @@ impl Scan {
         Ok(())
     }
 
-    /// A namespace that this host cannot use is left out: the others are none the worse for it.
+    /// A namespace that this host cannot use is left out; the others are not affected.
     fn take_in(&mut self, nsid: u32, descriptors: &[u8]) {
-        match NamespacePicture::new(&self.controller, nsid, &self.identify, descriptors) {
+        match NamespaceInfo::new(&self.controller, nsid, &self.identify, descriptors) {
             Ok(Some(namespace)) => {
                 self.found.insert(nsid, Arc::new(namespace));
             }
@@ -184,7 +185,7 @@ mod tests {
         status: Status,
         change: &mut dyn FnMut(u32, &mut identify::Namespace),
     ) -> Result<(Namespaces, Unusable), Problem> {
-        let mut controller = ControllerPicture::unknown(&config());
+        let mut controller = ControllerInfo::unknown(&config());
         controller.version = version;
         let mut scan = Scan::new(&controller, false);
         let mut peer = Peer::new();

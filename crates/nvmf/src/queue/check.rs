@@ -1,11 +1,11 @@
-//! Which I/O commands are good: namespace, fields, range, protection and data, in this order.
+//! The checks of I/O commands: namespace, fields, range, protection and data, in this order.
 
 use weft_nvme::command::{DataPointer, NAMESPACE_ID_BROADCAST};
 use weft_nvme::nvm::{DatasetManagement, ReadWrite, StartingBlock, WriteZeroes};
 use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, NvmOpcode, Status};
 
-use super::{DeviceCommand, DeviceOperation, Fault, IoAction, IoQueue, Transfer};
+use super::{CommandError, DeviceCommand, DeviceOperation, IoAction, IoQueue, Transfer};
 use crate::subsystem::{NamespaceView, SubsystemView, exponent_bytes, page_exponent};
 
 /// The limits of a view that commands are held against, in bytes.
@@ -29,29 +29,29 @@ impl Limits {
     }
 }
 
-/// A fault of the byte at this offset of the command; trying again is pointless.
-const fn fault(status: Status, parameter: u8) -> Fault {
-    Fault { status: status.with_dnr(), parameter: Some(parameter) }
+/// An error of the byte at this offset of the command, with Do Not Retry.
+const fn error(status: Status, parameter: u8) -> CommandError {
+    CommandError { status: status.with_dnr(), parameter: Some(parameter) }
 }
 
-const OPCODE: Fault = fault(Status::INVALID_OPCODE, 0);
-const FLAGS: Fault = fault(Status::INVALID_FIELD, 1);
-pub(super) const FUSED_RESERVED: Fault = FLAGS;
-const NAMESPACE: Fault = fault(Status::INVALID_NAMESPACE, 4);
-pub(super) const FABRICS_TYPE: Fault = fault(Status::INVALID_OPCODE, 4);
-pub(super) const CONNECTED_ALREADY: Fault = fault(Status::COMMAND_SEQUENCE_ERROR, 4);
-const DATA_LENGTH: Fault = fault(Status::DATA_SGL_LENGTH_INVALID, 32);
-const DATA_OFFSET: Fault = fault(Status::SGL_OFFSET_INVALID, 24);
-const DATA_TYPE: Fault = fault(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
-const DATA_DIRECTION: Fault = fault(Status::INVALID_FIELD, 39);
-pub(super) const DISCONNECT_FORMAT: Fault = fault(Status::CONNECT_INCOMPATIBLE_FORMAT, 40);
-const RANGE: Fault = fault(Status::LBA_OUT_OF_RANGE, 40);
-const WRITE_PROTECTED: Fault = fault(Status::NAMESPACE_WRITE_PROTECTED, 4);
-const SIZE: Fault = fault(Status::INVALID_FIELD, 48);
-const ATOMIC_SIZE: Fault = fault(Status::ATOMIC_WRITE_UNIT_EXCEEDED, 48);
-const FUSED_RANGE: Fault = fault(Status::INVALID_FIELD, 40);
-const DIRECTIVE: Fault = fault(Status::INVALID_FIELD, 50);
-const NAMESPACE_ZEROES: Fault = fault(Status::INVALID_FIELD, 50);
+const OPCODE: CommandError = error(Status::INVALID_OPCODE, 0);
+const FLAGS: CommandError = error(Status::INVALID_FIELD, 1);
+pub(super) const FUSED_RESERVED: CommandError = FLAGS;
+const NAMESPACE: CommandError = error(Status::INVALID_NAMESPACE, 4);
+pub(super) const FABRICS_TYPE: CommandError = error(Status::INVALID_OPCODE, 4);
+pub(super) const CONNECTED_ALREADY: CommandError = error(Status::COMMAND_SEQUENCE_ERROR, 4);
+const DATA_LENGTH: CommandError = error(Status::DATA_SGL_LENGTH_INVALID, 32);
+const DATA_OFFSET: CommandError = error(Status::SGL_OFFSET_INVALID, 24);
+const DATA_TYPE: CommandError = error(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
+const DATA_DIRECTION: CommandError = error(Status::INVALID_FIELD, 39);
+pub(super) const DISCONNECT_FORMAT: CommandError = error(Status::CONNECT_INCOMPATIBLE_FORMAT, 40);
+const RANGE: CommandError = error(Status::LBA_OUT_OF_RANGE, 40);
+const WRITE_PROTECTED: CommandError = error(Status::NAMESPACE_WRITE_PROTECTED, 4);
+const SIZE: CommandError = error(Status::INVALID_FIELD, 48);
+const ATOMIC_SIZE: CommandError = error(Status::ATOMIC_WRITE_UNIT_EXCEEDED, 48);
+const FUSED_RANGE: CommandError = error(Status::INVALID_FIELD, 40);
+const DIRECTIVE: CommandError = error(Status::INVALID_FIELD, 50);
+const NAMESPACE_ZEROES: CommandError = error(Status::INVALID_FIELD, 50);
 
 /// Starting LBA of a command that has one, for the error log.
 pub(super) fn starting_block(command: &Command) -> u64 {
@@ -68,7 +68,7 @@ pub(super) fn starting_block(command: &Command) -> u64 {
 
 impl IoQueue {
     /// What is to be done for a command that stands alone.
-    pub(super) fn check(&self, command: &Command) -> Result<IoAction, Fault> {
+    pub(super) fn check(&self, command: &Command) -> Result<IoAction, CommandError> {
         check_flags(command)?;
         match command.nvm_opcode() {
             NvmOpcode::READ => self.check_read(command).map(IoAction::Device),
@@ -87,7 +87,10 @@ impl IoQueue {
     }
 
     /// The first half of a fused pair. The one pair that there is: Compare and Write.
-    pub(super) fn check_fused_first(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+    pub(super) fn check_fused_first(
+        &self,
+        command: &Command,
+    ) -> Result<DeviceCommand, CommandError> {
         check_flags(command)?;
         if command.nvm_opcode() != NvmOpcode::COMPARE {
             return Err(FLAGS);
@@ -101,12 +104,12 @@ impl IoQueue {
         }
     }
 
-    /// The second half, which must speak of the same blocks.
+    /// The second half, which must name the same blocks.
     pub(super) fn check_fused_second(
         &self,
         command: &Command,
         compare: &DeviceCommand,
-    ) -> Result<DeviceCommand, Fault> {
+    ) -> Result<DeviceCommand, CommandError> {
         check_flags(command)?;
         if command.nvm_opcode() != NvmOpcode::WRITE {
             return Err(FLAGS);
@@ -118,8 +121,8 @@ impl IoQueue {
         if same { Ok(write) } else { Err(FUSED_RANGE) }
     }
 
-    /// Holds a command that was good once against the view of now.
-    pub(super) fn recheck_place(&self, command: &DeviceCommand) -> Result<(), Fault> {
+    /// Checks a command again, against the present view.
+    pub(super) fn recheck_place(&self, command: &DeviceCommand) -> Result<(), CommandError> {
         let namespace = self.namespace(command.nsid)?;
         if namespace.device != command.device {
             return Err(NAMESPACE);
@@ -134,7 +137,7 @@ impl IoQueue {
     }
 
     /// The active namespace of this identifier. Identifiers are mostly 1, 2, 3 and so on.
-    pub(super) fn namespace(&self, nsid: u32) -> Result<&NamespaceView, Fault> {
+    pub(super) fn namespace(&self, nsid: u32) -> Result<&NamespaceView, CommandError> {
         let guess = usize::try_from(nsid.wrapping_sub(1)).unwrap_or(usize::MAX);
         if let Some(namespace) = self.namespaces.get(guess)
             && namespace.nsid == nsid
@@ -147,7 +150,7 @@ impl IoQueue {
 
     /// Force Unit Access of a read is not acted upon: as from Linux, the read sees what was
     /// written last, durable or not.
-    fn check_read(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+    fn check_read(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let read = ReadWrite::from_command(command);
         let (block, blocks) = (read.starting_block, read.block_count());
@@ -156,7 +159,7 @@ impl IoQueue {
         Ok(device_command(command, namespace, operation, Transfer::ToHost(length)))
     }
 
-    fn check_write(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+    fn check_write(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let write = ReadWrite::from_command(command);
         if write.control.directive_type() != 0 {
@@ -170,7 +173,7 @@ impl IoQueue {
         Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
     }
 
-    fn check_compare(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+    fn check_compare(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let compare = ReadWrite::from_command(command);
         let (block, blocks) = (compare.starting_block, compare.block_count());
@@ -179,7 +182,7 @@ impl IoQueue {
         Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
     }
 
-    fn check_flush(&self, command: &Command) -> Result<IoAction, Fault> {
+    fn check_flush(&self, command: &Command) -> Result<IoAction, CommandError> {
         let done = IoAction::Complete(success(command));
         let nsid = command.namespace_id.get();
         if nsid == NAMESPACE_ID_BROADCAST {
@@ -195,7 +198,7 @@ impl IoQueue {
         Ok(IoAction::Device(device_command(command, namespace, flush, Transfer::None)))
     }
 
-    fn check_write_zeroes(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+    fn check_write_zeroes(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let zeroes = WriteZeroes::from_command(command);
         if zeroes.control.namespace_zeroes() {
@@ -215,8 +218,8 @@ impl IoQueue {
         Ok(device_command(command, namespace, operation, Transfer::None))
     }
 
-    /// Without Deallocate, and on a device that cannot, the command is a hint that is not taken.
-    fn check_dataset_management(&self, command: &Command) -> Result<IoAction, Fault> {
+    /// Without Deallocate, and on a device that does not support it, the command has no effect.
+    fn check_dataset_management(&self, command: &Command) -> Result<IoAction, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let management = DatasetManagement::from_command(command);
         if !management.attributes.deallocate() || !namespace.capabilities.deallocate {
@@ -233,7 +236,7 @@ impl IoQueue {
         Ok(IoAction::Device(device_command(command, namespace, operation, transfer)))
     }
 
-    fn check_verify(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+    fn check_verify(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let verify = ReadWrite::from_command(command);
         let (block, blocks) = (verify.starting_block, verify.block_count());
@@ -243,7 +246,7 @@ impl IoQueue {
         Ok(device_command(command, namespace, operation, Transfer::None))
     }
 
-    fn check_write_uncorrectable(&self, command: &Command) -> Result<DeviceCommand, Fault> {
+    fn check_write_uncorrectable(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         if !namespace.capabilities.write_uncorrectable {
             return Err(OPCODE);
@@ -264,7 +267,7 @@ impl IoQueue {
         block: u64,
         blocks: u32,
         direction: Direction,
-    ) -> Result<u32, Fault> {
+    ) -> Result<u32, CommandError> {
         check_range(namespace, block, blocks)?;
         let bytes = check_bytes(namespace, blocks, self.limits.transfer)?;
         let length = u32::try_from(bytes).map_err(|_| SIZE)?;
@@ -272,18 +275,18 @@ impl IoQueue {
         Ok(length)
     }
 
-    /// The data pointer must speak of exactly the data that the command moves.
+    /// The data pointer must describe exactly the data that the command moves.
     fn check_data(
         &self,
         command: &Command,
         length: u32,
         direction: Direction,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CommandError> {
         if self.described(command, direction)? == length { Ok(()) } else { Err(DATA_LENGTH) }
     }
 
-    /// How many bytes the data pointer speaks of.
-    fn described(&self, command: &Command, direction: Direction) -> Result<u32, Fault> {
+    /// The number of bytes that the data pointer describes.
+    fn described(&self, command: &Command, direction: Direction) -> Result<u32, CommandError> {
         match command.data_pointer.location() {
             Ok(Location::Transport { length } | Location::Keyed { length, .. }) => Ok(length),
             Ok(Location::InCapsule { offset, length }) => {
@@ -313,7 +316,7 @@ enum Direction {
 }
 
 /// Over Fabrics every command uses SGLs. Of Fabrics commands the bits are reserved.
-fn check_flags(command: &Command) -> Result<(), Fault> {
+fn check_flags(command: &Command) -> Result<(), CommandError> {
     match command.flags.data_pointer() {
         DataPointer::SGL_METADATA_BUFFER | DataPointer::SGL_METADATA_SGL => Ok(()),
         _ if command.is_fabrics() => Ok(()),
@@ -321,19 +324,19 @@ fn check_flags(command: &Command) -> Result<(), Fault> {
     }
 }
 
-fn check_range(namespace: &NamespaceView, block: u64, blocks: u32) -> Result<(), Fault> {
+fn check_range(namespace: &NamespaceView, block: u64, blocks: u32) -> Result<(), CommandError> {
     match block.checked_add(u64::from(blocks)) {
         Some(end) if end <= namespace.blocks => Ok(()),
         _ => Err(RANGE),
     }
 }
 
-fn check_bytes(namespace: &NamespaceView, blocks: u32, limit: u64) -> Result<u64, Fault> {
+fn check_bytes(namespace: &NamespaceView, blocks: u32, limit: u64) -> Result<u64, CommandError> {
     let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
     if bytes <= limit { Ok(bytes) } else { Err(SIZE) }
 }
 
-fn check_protection(namespace: &NamespaceView) -> Result<(), Fault> {
+fn check_protection(namespace: &NamespaceView) -> Result<(), CommandError> {
     if namespace.is_write_protected() { Err(WRITE_PROTECTED) } else { Ok(()) }
 }
 

@@ -1,14 +1,14 @@
-//! One I/O queue of a controller: which commands are good, and what a device is to do for them.
+//! One I/O queue of a controller: checks its commands and translates them for the device.
 //!
-//! An [`IoQueue`] lives on the reactor of its connection. It works from a snapshot of its
-//! subsystem and answers each command at once: with a completion, or with what a device is to
-//! do; what the device said comes back through [`IoQueue::complete`]. It holds no command but
-//! one: the first half of a fused pair.
+//! An [`IoQueue`] belongs to the reactor of its connection. It works from a snapshot of its
+//! subsystem and returns for each command either a completion or the device's operation, whose
+//! result is reported with [`IoQueue::complete`]. It holds at most one command: the first of a
+//! fused pair.
 //!
-//! A read or write allocates nothing, takes no lock, and touches only the queue's own words.
+//! A read or write allocates nothing, takes no lock, and writes only the queue's own counters.
 //!
-//! The caller drains [`IoQueue::poll_completion`] after each command: breaking up a fused pair
-//! answers an earlier command than the one just handed in.
+//! The caller polls [`IoQueue::poll_completion`] after each command: an incomplete fused pair
+//! completes an earlier command than the one just passed.
 
 mod check;
 mod device;
@@ -37,7 +37,7 @@ pub struct QueueGrant {
     pub queue_id: u16,
     /// Entries of the submission queue.
     pub entries: u32,
-    /// Whether the host keeps count of free entries by the SQ head pointer.
+    /// Whether SQ flow control is used.
     pub flow_control: bool,
     /// The controller that the queue belongs to.
     pub controller_id: u16,
@@ -61,7 +61,7 @@ impl QueueGrant {
     }
 }
 
-/// SQ Head Pointer: goes round by one with each command that arrived.
+/// SQ Head Pointer: advances by one with each command that arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     value: u16,
@@ -120,11 +120,11 @@ pub enum IoAction {
     Disconnect(Completion),
 }
 
-/// Why a command is refused, for its completion and the error log.
+/// The error of a command, for its completion and the error log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct CommandError {
     pub(crate) status: Status,
-    /// The byte of the command that is to blame.
+    /// The byte of the command that is in error (Parameter Error Location).
     pub(crate) parameter: Option<u8>,
 }
 
@@ -187,10 +187,10 @@ impl IoQueue {
         &self.namespaces
     }
 
-    /// What a command that has not been taken yet is going to read or write, if it is good: the
-    /// device, the first block and the number of blocks, none of them checked.
+    /// The device, SLBA and number of blocks of a Read or Write that has not been taken yet,
+    /// unchecked.
     #[must_use]
-    pub fn glance(&self, command: &Command) -> Option<(u32, u64, u32)> {
+    pub fn device_blocks(&self, command: &Command) -> Option<(u32, u64, u32)> {
         if !matches!(command.nvm_opcode(), NvmOpcode::READ | NvmOpcode::WRITE) {
             return None;
         }
@@ -208,7 +208,7 @@ impl IoQueue {
         self.handle_plain(command)
     }
 
-    /// Takes a command whose data did not arrive well: it is answered with `status`.
+    /// Completes a command whose data was not received correctly with `status`.
     pub fn reject(&mut self, command: &Command, status: Status) -> Completion {
         self.arrived();
         match command.flags.fused() {
@@ -218,7 +218,7 @@ impl IoQueue {
         if command.flags.fused() == FusedField::FIRST {
             self.fused = Fused::Refused;
         }
-        self.refuse(command, Fault { status, parameter: None })
+        self.refuse(command, CommandError { status, parameter: None })
     }
 
     /// The next completion of a command that was held, if there is one.
@@ -229,7 +229,7 @@ impl IoQueue {
     /// Whether a command that waited for its data may still go to its device: the namespace is
     /// there, is the same device, is large enough and may be written.
     pub fn recheck(&self, command: &DeviceCommand) -> Result<(), Status> {
-        self.recheck_place(command).map_err(|fault| fault.status)
+        self.recheck_place(command).map_err(|error| error.status)
     }
 
     /// Reads the data of a Dataset Management command: the ranges to deallocate, as first block
@@ -240,7 +240,7 @@ impl IoQueue {
         data: &[u8],
     ) -> Result<Box<[(u64, u32)]>, Status> {
         self.recheck(command)?;
-        let namespace = self.namespace(command.nsid).map_err(|fault| fault.status)?;
+        let namespace = self.namespace(command.nsid).map_err(|error| error.status)?;
         let DeviceOperation::Deallocate { ranges } = command.operation else {
             return Err(Status::INVALID_FIELD.with_dnr());
         };
@@ -269,7 +269,7 @@ impl IoQueue {
             .with_submission_queue_id(self.queue_id)
     }
 
-    /// Ends a device command with what became of it; a failure goes to the error log.
+    /// Ends a device command with its result; a failure goes to the error log.
     pub fn complete_device(
         &mut self,
         command: &DeviceCommand,
@@ -341,7 +341,7 @@ impl IoQueue {
                 IoAction::Disconnect(self.complete(done.command_id.get(), done.status()))
             }
             Ok(action) => action,
-            Err(fault) => IoAction::Complete(self.refuse(command, fault)),
+            Err(error) => IoAction::Complete(self.refuse(command, error)),
         }
     }
 
@@ -370,9 +370,9 @@ impl IoQueue {
                 self.fused = Fused::Held(held);
                 IoAction::Held { command_id: held.command_id }
             }
-            Err(fault) => {
+            Err(error) => {
                 self.fused = Fused::Refused;
-                IoAction::Complete(self.refuse(command, fault))
+                IoAction::Complete(self.refuse(command, error))
             }
         }
     }
@@ -386,14 +386,14 @@ impl IoQueue {
                     self.count(&write);
                     return IoAction::Fused { compare, write };
                 }
-                Err(fault) => {
+                Err(error) => {
                     self.fused = Fused::Held(compare);
                     self.give_up_held(Status::ABORTED_FAILED_FUSED);
-                    return IoAction::Complete(self.refuse(command, fault));
+                    return IoAction::Complete(self.refuse(command, error));
                 }
             },
         };
-        IoAction::Complete(self.refuse(command, Fault { status, parameter: None }))
+        IoAction::Complete(self.refuse(command, CommandError { status, parameter: None }))
     }
 
     /// Answers the held command, if there is one, and forgets a refused one.
@@ -405,18 +405,18 @@ impl IoQueue {
     }
 
     #[cold]
-    fn refuse(&mut self, command: &Command, fault: Fault) -> Completion {
+    fn refuse(&mut self, command: &Command, error: CommandError) -> Completion {
         self.controller.errors().push(ErrorRecord {
             count: 0,
             queue_id: self.queue_id,
             command_id: command.command_id.get(),
-            status: fault.status,
-            parameter: fault.parameter,
+            status: error.status,
+            parameter: error.parameter,
             lba: check::starting_block(command),
             nsid: command.namespace_id.get(),
             opcode: command.opcode,
         });
-        self.complete(command.command_id.get(), fault.status)
+        self.complete(command.command_id.get(), error.status)
     }
 
     fn count(&self, command: &DeviceCommand) {
@@ -433,7 +433,7 @@ impl IoQueue {
     }
 
     /// A Fabrics command on an I/O queue: of all of them, Disconnect.
-    fn check_fabrics(command: &Command) -> Result<IoAction, Fault> {
+    fn check_fabrics(command: &Command) -> Result<IoAction, CommandError> {
         match command.fabrics_type() {
             Some(FabricsType::DISCONNECT) => {
                 let format = weft_nvme::fabrics::Disconnect::from_command(command).record_format;

@@ -83,15 +83,15 @@ fn connect_is_answered_with_the_controller() {
 }
 
 #[test]
-fn a_glance_finds_the_place_and_takes_nothing() {
+fn the_blocks_of_a_command_are_known_before_it_is_taken() {
     let queue = queue();
     for opcode in [NvmOpcode::READ, NvmOpcode::WRITE] {
         let there = queue.namespace(7).unwrap().device;
         let command = read_write(opcode, 7, 1 << 40, 3);
-        assert_eq!(queue.glance(&command), Some((there, 1 << 40, 3)), "beyond the end, too");
-        assert_eq!(queue.glance(&read_write(opcode, 3, 0, 1)), None, "no such namespace");
+        assert_eq!(queue.device_blocks(&command), Some((there, 1 << 40, 3)), "beyond the end, too");
+        assert_eq!(queue.device_blocks(&read_write(opcode, 3, 0, 1)), None, "no such namespace");
     }
-    assert_eq!(queue.glance(&read_write(NvmOpcode::COMPARE, 1, 0, 1)), None);
+    assert_eq!(queue.device_blocks(&read_write(NvmOpcode::COMPARE, 1, 0, 1)), None);
     assert_eq!(queue.head.value(), 1);
 }
 

@@ -20,7 +20,7 @@ pub struct Request {
     pub entries: u16,
     /// Receives that the host posts: responses that may be on their way to it.
     pub host_receives: u16,
-    /// The controller that an I/O queue is for; 0 where the host does not say.
+    /// The controller that an I/O queue is for; 0 if the host gives none.
     pub controller_id: u16,
 }
 
@@ -40,7 +40,7 @@ impl Request {
 
     /// Checks what a host sent, for a target whose queues have at most `entries_max` entries.
     pub fn parse(bytes: &[u8], entries_max: u16) -> Result<Self, RejectStatus> {
-        // Providers pad the private data: more than the record is no fault.
+        // Providers pad the private data: more than the record is accepted.
         let wire = RequestPrivateData::read(bytes)
             .map_err(|_| RejectStatus::INVALID_PRIVATE_DATA_LENGTH)?;
         if wire.record_format.get() != RECORD_FORMAT {
@@ -55,7 +55,7 @@ impl Request {
             .filter(|entries| (QUEUE_ENTRIES_MIN..=entries_max).contains(entries))
             .ok_or(RejectStatus::INVALID_HOST_SEND_QUEUE_SIZE)?;
         let host_receives = wire.host_receive_queue_size.get();
-        // Some hosts count from zero here as well: one less than the queue's entries will do, as
+        // Some hosts count from zero here as well: one less than the queue's entries is enough, as
         // no more capsules than that can be outstanding.
         if host_receives < entries - 1 {
             return Err(RejectStatus::INVALID_HOST_RECEIVE_QUEUE_SIZE);
@@ -84,33 +84,33 @@ impl Reply {
     }
 
     /// Checks what a target sent.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Problem> {
-        let wire = AcceptPrivateData::read(bytes).map_err(|_| Problem::ShortReply)?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+        let wire = AcceptPrivateData::read(bytes).map_err(|_| Refusal::ShortReply)?;
         if wire.record_format.get() != RECORD_FORMAT {
-            return Err(Problem::ReplyFormat(wire.record_format.get()));
+            return Err(Refusal::ReplyFormat(wire.record_format.get()));
         }
         match wire.controller_receive_queue_size.get() {
-            0 => Err(Problem::NoReceives),
+            0 => Err(Refusal::NoReceives),
             controller_receives => Ok(Self { controller_receives }),
         }
     }
 }
 
-/// Why a host got no connection, as far as the private data tells.
+/// Why a connection was refused, from the private data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Problem {
+pub enum Refusal {
     /// The reply is shorter than its record.
     ShortReply,
     /// The reply has another record format.
     ReplyFormat(u16),
     /// The target has no room for a capsule.
     NoReceives,
-    /// The target does not want the queue.
+    /// The target rejected the queue.
     Rejected(RejectStatus),
 }
 
-impl Problem {
-    /// Reads a rejection; `None` if nothing was said, as when nobody listens.
+impl Refusal {
+    /// Reads a rejection; `None` without private data, as when there is no listener.
     #[must_use]
     pub fn of_rejection(bytes: &[u8]) -> Option<Self> {
         let wire = RejectPrivateData::read(bytes).ok()?;
@@ -119,7 +119,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Refusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ShortReply => formatter.write_str("the target's reply has no NVMe record"),
@@ -132,7 +132,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl core::error::Error for Problem {}
+impl core::error::Error for Refusal {}
 
 #[cfg(test)]
 mod tests {
@@ -196,21 +196,21 @@ mod tests {
         let reply = Reply { controller_receives: 128 };
         let mut bytes = reply.to_wire().bytes().to_vec();
         assert_eq!(Reply::parse(&bytes), Ok(reply));
-        assert_eq!(Reply::parse(&bytes[..31]), Err(Problem::ShortReply));
+        assert_eq!(Reply::parse(&bytes[..31]), Err(Refusal::ShortReply));
         bytes[2] = 0;
-        assert_eq!(Reply::parse(&bytes), Err(Problem::NoReceives));
+        assert_eq!(Reply::parse(&bytes), Err(Refusal::NoReceives));
         bytes[0] = 3;
-        assert_eq!(Reply::parse(&bytes), Err(Problem::ReplyFormat(3)));
+        assert_eq!(Reply::parse(&bytes), Err(Refusal::ReplyFormat(3)));
     }
 
     #[test]
     fn a_rejection_may_say_why() {
         let mut bytes = RejectPrivateData::new(RejectStatus::NO_RESOURCES).bytes().to_vec();
         bytes.resize(148, 0);
-        let problem = Problem::of_rejection(&bytes).unwrap();
-        assert_eq!(problem, Problem::Rejected(RejectStatus::NO_RESOURCES));
+        let problem = Refusal::of_rejection(&bytes).unwrap();
+        assert_eq!(problem, Refusal::Rejected(RejectStatus::NO_RESOURCES));
         assert!(problem.to_string().contains("No Resources"), "{problem}");
-        assert_eq!(Problem::of_rejection(&[]), None);
-        assert_eq!(Problem::of_rejection(&[0; 148]), None);
+        assert_eq!(Refusal::of_rejection(&[]), None);
+        assert_eq!(Refusal::of_rejection(&[0; 148]), None);
     }
 }

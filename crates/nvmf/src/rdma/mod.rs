@@ -10,7 +10,7 @@
 mod connect;
 mod data;
 
-pub use connect::{Problem, QUEUE_ENTRIES_MIN, Reply, Request};
+pub use connect::{QUEUE_ENTRIES_MIN, Refusal, Reply, Request};
 pub use data::{Data, Part, REMOTE_DESCRIPTORS_MAX, Remote, data_of};
 
 /// In-capsule data that an I/O queue takes at most: it costs memory for every entry of the queue,

@@ -8,7 +8,7 @@ use weft_nvme::wire::{U16, U32};
 use weft_nvme::{Command, Completion, Wire};
 
 use super::digest;
-use super::fault::Fault;
+use super::error::FatalError;
 
 /// Where a session writes the bytes that it has to send.
 pub trait Sink {
@@ -39,7 +39,7 @@ pub struct DataPdu {
     pub success: bool,
 }
 
-/// What the PDUs that one side sends look like: agreed in the handshake.
+/// The format of sent PDUs, negotiated in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoder {
     header_digest: bool,
@@ -147,10 +147,10 @@ impl Encoder {
     }
 }
 
-/// H2CTermReq or C2HTermReq: `fault`, and the header in which it was found.
-pub fn put_termination(kind: Kind, fault: &Fault, header: &[u8], sink: &mut impl Sink) {
+/// H2CTermReq or C2HTermReq: `error`, and the header in which it was found.
+pub fn put_termination(kind: Kind, error: &FatalError, header: &[u8], sink: &mut impl Sink) {
     let header = &header[..header.len().min(HEADER_LENGTH_MAX)];
-    let request = TerminateRequest::new(kind, fault.status, fault.information, header.len());
+    let request = TerminateRequest::new(kind, error.status, error.information, header.len());
     let mut scratch = [0u8; SCRATCH_BYTES];
     let end = TerminateRequest::SIZE + header.len();
     scratch[..TerminateRequest::SIZE].copy_from_slice(request.bytes());

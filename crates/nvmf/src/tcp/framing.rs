@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A PDU without data yields its [`Header`] and nothing else. One with data yields its header,
-//! pieces of data as they come, and an end with the verdict on the data digest.
+//! pieces of data as they arrive, and an end with the result of the data digest.
 
 use weft_nvme::tcp::{
     COMMON_HEADER_LENGTH, CapsuleCommand, CapsuleResponse, CommonHeader, DIGEST_LENGTH, Data,
@@ -17,7 +17,7 @@ use weft_nvme::tcp::{
 use weft_nvme::{Command, Completion, Wire};
 
 use super::digest::{self, Digest};
-use super::fault::Fault;
+use super::error::FatalError;
 
 /// Byte offsets of header fields that are checked here.
 const PDU_TYPE: u32 = 0;
@@ -102,7 +102,7 @@ pub enum Progress<'a> {
     },
 }
 
-/// What the PDUs that come in look like: agreed in the handshake.
+/// The format of received PDUs, negotiated in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
     /// Header digests follow headers.
@@ -141,7 +141,7 @@ struct Shape {
     data_length: u32,
 }
 
-/// A common header that was found good, and the shape that it stands for.
+/// A valid common header, and the shape of its PDU.
 type Known = ([u8; COMMON_HEADER_LENGTH], Shape);
 
 /// How many of these are kept: enough for PDUs that come in turns.
@@ -182,18 +182,18 @@ impl Framing {
         }
     }
 
-    /// From the next PDU on, they look like this.
+    /// The format of PDUs from the next one on.
     pub fn set_parameters(&mut self, parameters: Parameters) {
         self.parameters = parameters;
         self.known = [None; KNOWN];
     }
 
-    /// Takes input up to the next thing worth saying.
+    /// Takes input up to the next event.
     ///
-    /// Ask again until it says [`Progress::Starved`], with an empty input too: the end of a PDU
-    /// may be due without another byte. After a fault nothing that it says means anything.
+    /// To be called until it returns [`Progress::Starved`], with an empty input too: the end of a
+    /// PDU may be due without another byte. After an error its results are meaningless.
     #[inline]
-    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Progress<'a>, Fault> {
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Progress<'a>, FatalError> {
         match self.state {
             State::Start if input.is_empty() => Ok(Progress::Starved),
             State::Data => Ok(self.next_piece(input)),
@@ -209,16 +209,15 @@ impl Framing {
         }
     }
 
-    /// The command that this input begins with, if it does and is all there. Nothing is taken and
-    /// nothing has been checked.
+    /// The command that this input begins with, if it is complete. Nothing is taken or checked.
     #[must_use]
-    pub fn glance<'a>(&self, input: &'a [u8]) -> Option<&'a Command> {
+    pub fn peek_command<'a>(&self, input: &'a [u8]) -> Option<&'a Command> {
         let capsule = CapsuleCommand::view(input).ok()?;
         let is_command = capsule.common.pdu_type == PduType::CAPSULE_COMMAND;
         (is_command && matches!(self.state, State::Start)).then_some(&capsule.command)
     }
 
-    /// Where the parser stands inside a PDU's data: bytes before, and bytes still to come.
+    /// The position inside a PDU's data: bytes before it, and bytes still to be received.
     ///
     /// Only between a header or piece and the end, when no padding is in the way.
     #[must_use]
@@ -238,8 +237,8 @@ impl Framing {
         }
     }
 
-    /// The header of the latest PDU; of another kind than its own it makes no sense.
-    pub fn layout<T: Wire>(&self) -> Result<&T, Fault> {
+    /// The header of the latest PDU, as a layout that must be the one of its type.
+    pub fn layout<T: Wire>(&self) -> Result<&T, FatalError> {
         view(&self.header)
     }
 
@@ -255,12 +254,12 @@ impl Framing {
     }
 
     /// Collects a header and checks it.
-    fn next_header<'a>(&mut self, input: &mut &'a [u8]) -> Result<Progress<'a>, Fault> {
+    fn next_header<'a>(&mut self, input: &mut &'a [u8]) -> Result<Progress<'a>, FatalError> {
         let known = match self.state {
             State::Header(shape) => Some(shape),
             State::Start => {
                 self.filled = 0;
-                // Mostly all of the header is there and good: then it is collected at once.
+                // Usually the header is complete and valid: then it is collected at once.
                 self.expect(input)
             }
             _ => None,
@@ -280,7 +279,7 @@ impl Framing {
         self.finish_header(shape).map(Progress::Header)
     }
 
-    /// The shape of the PDU that the input begins with, if its common header is there and good.
+    /// The shape of the PDU that the input begins with, if its common header is complete and valid.
     fn expect(&mut self, input: &[u8]) -> Option<Shape> {
         let bytes = input.first_chunk::<COMMON_HEADER_LENGTH>()?;
         let place = usize::from(bytes[0] >> 1) % KNOWN;
@@ -317,21 +316,21 @@ impl Framing {
     }
 
     /// Checks the common header against what was agreed.
-    fn shape(&self, common: &CommonHeader) -> Result<Shape, Fault> {
+    fn shape(&self, common: &CommonHeader) -> Result<Shape, FatalError> {
         let kind = Kind::check(common)?;
         if kind.direction() != self.direction {
-            return Err(Fault::field(PDU_TYPE, "PDU type is one that only this side sends"));
+            return Err(FatalError::field(PDU_TYPE, "PDU type is one that only this side sends"));
         }
         let has_digest = kind.has_header_digest() && self.parameters.header_digest;
         if kind.has_header_digest() && common.flags.header_digest() != has_digest {
-            return Err(Fault::field(FLAGS, "HDGSTF is not what was agreed"));
+            return Err(FatalError::field(FLAGS, "HDGSTF is not what was agreed"));
         }
         let header_length = usize::from(kind.header_length());
         let header_end = header_length + if has_digest { DIGEST_LENGTH } else { 0 };
         let length = usize::try_from(common.pdu_length.get()).unwrap_or(usize::MAX);
         let behind = length
             .checked_sub(header_end)
-            .ok_or(Fault::field(PDU_LENGTH, "PLEN has no room for the header digest"))?;
+            .ok_or(FatalError::field(PDU_LENGTH, "PLEN has no room for the header digest"))?;
         let shape = Shape { kind, has_digest, header_end, padding: 0, data_length: 0 };
         if !kind.has_data() {
             // Kind::check has bounded it: zero, but for the header in a termination request.
@@ -339,35 +338,35 @@ impl Framing {
         }
         if behind == 0 {
             if kind.requires_data() {
-                return Err(Fault::field(PDU_LENGTH, "PLEN has no room for data"));
+                return Err(FatalError::field(PDU_LENGTH, "PLEN has no room for data"));
             }
             return Ok(shape);
         }
         if common.flags.data_digest() != self.parameters.data_digest {
-            return Err(Fault::field(FLAGS, "DDGSTF is not what was agreed"));
+            return Err(FatalError::field(FLAGS, "DDGSTF is not what was agreed"));
         }
         let data_offset = usize::from(common.data_offset);
         if data_offset < header_end || !data_offset.is_multiple_of(self.parameters.alignment) {
-            return Err(Fault::field(DATA_OFFSET, "PDO is inside the header or not aligned"));
+            return Err(FatalError::field(DATA_OFFSET, "PDO is inside the header or not aligned"));
         }
         let trailer = if self.parameters.data_digest { DIGEST_LENGTH } else { 0 };
         match length.checked_sub(data_offset + trailer).map(u32::try_from) {
             Some(Ok(data_length)) if data_length > 0 => {
                 Ok(Shape { padding: data_offset - header_end, data_length, ..shape })
             }
-            _ => Err(Fault::field(PDU_LENGTH, "PLEN has no room for data behind PDO")),
+            _ => Err(FatalError::field(PDU_LENGTH, "PLEN has no room for data behind PDO")),
         }
     }
 
     /// Checks the header's digest and parses it.
-    fn finish_header(&mut self, shape: Shape) -> Result<Header, Fault> {
+    fn finish_header(&mut self, shape: Shape) -> Result<Header, FatalError> {
         let header_length = usize::from(shape.kind.header_length());
         if shape.has_digest {
             let (header, digest) = self.header[..shape.header_end].split_at(header_length);
             if digest::of(header) != *digest {
                 let mut received = [0; DIGEST_LENGTH];
                 received.copy_from_slice(digest);
-                return Err(Fault::header_digest(received));
+                return Err(FatalError::header_digest(received));
             }
         }
         let header = parse(shape.kind, &self.header, shape.data_length)?;
@@ -433,7 +432,7 @@ impl Framing {
 }
 
 /// Parses a header of which all bytes are there.
-fn parse(kind: Kind, bytes: &[u8], data_length: u32) -> Result<Header, Fault> {
+fn parse(kind: Kind, bytes: &[u8], data_length: u32) -> Result<Header, FatalError> {
     Ok(match kind {
         Kind::InitializeConnectionRequest => Header::Request,
         Kind::InitializeConnectionResponse => Header::Response,
@@ -459,13 +458,13 @@ fn parse(kind: Kind, bytes: &[u8], data_length: u32) -> Result<Header, Fault> {
     })
 }
 
-fn parse_data(header: &Data, data_length: u32) -> Result<Header, Fault> {
+fn parse_data(header: &Data, data_length: u32) -> Result<Header, FatalError> {
     let (offset, length) = (header.offset.get(), header.length.get());
     if length != data_length {
-        return Err(Fault::field(DATA_LENGTH, "DATAL is not the length of the data"));
+        return Err(FatalError::field(DATA_LENGTH, "DATAL is not the length of the data"));
     }
     if offset.checked_add(length).is_none() {
-        return Err(Fault::out_of_range("DATAO and DATAL overflow"));
+        return Err(FatalError::out_of_range("DATAO and DATAL overflow"));
     }
     Ok(Header::Data(DataHeader {
         command_id: header.command_id.get(),
@@ -478,6 +477,6 @@ fn parse_data(header: &Data, data_length: u32) -> Result<Header, Fault> {
 }
 
 /// A layout in the header buffer, which is as long as the longest of them.
-fn view<T: Wire>(bytes: &[u8]) -> Result<&T, Fault> {
-    T::view(bytes).map_err(|_| Fault::field(PDU_LENGTH, "header is truncated"))
+fn view<T: Wire>(bytes: &[u8]) -> Result<&T, FatalError> {
+    T::view(bytes).map_err(|_| FatalError::field(PDU_LENGTH, "header is truncated"))
 }

@@ -12,8 +12,8 @@ use weft_nvme::{Command, Completion, Status, Wire};
 
 use super::encode::{DataPdu, Encoder, Sink};
 use super::framing::{Framing, Header, Parameters, Progress};
-use super::handshake::{ControllerTerms, HostTerms, Negotiated};
-use super::{Fault, digest, host, target};
+use super::handshake::{ControllerParameters, HostParameters, Negotiated};
+use super::{FatalError, digest, host, target};
 
 /// The input, taken from the front; zeros when it has run out.
 #[derive(Debug)]
@@ -53,25 +53,25 @@ impl<'a> Source<'a> {
 
 /// What a stream said, with neighbouring pieces of data put together.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Output {
     Header(Header),
     Data(Vec<u8>),
     End(bool),
-    Fault(Fault),
+    FatalError(FatalError),
 }
 
-pub(super) fn listen(framing: &mut Framing, pieces: &[&[u8]]) -> Vec<Said> {
+pub(super) fn outputs_of(framing: &mut Framing, pieces: &[&[u8]]) -> Vec<Output> {
     let mut said = Vec::new();
     for piece in pieces {
         let mut input = *piece;
         loop {
             match framing.next(&mut input) {
                 Ok(Progress::Starved) => break,
-                Ok(Progress::Header(header)) => said.push(Said::Header(header)),
+                Ok(Progress::Header(header)) => said.push(Output::Header(header)),
                 Ok(Progress::Data { offset, piece }) => hear(&mut said, offset, piece),
-                Ok(Progress::End { intact }) => said.push(Said::End(intact)),
-                Err(fault) => {
-                    said.push(Said::Fault(fault));
+                Ok(Progress::End { intact }) => said.push(Output::End(intact)),
+                Err(error) => {
+                    said.push(Output::FatalError(error));
                     return said;
                 }
             }
@@ -81,16 +81,16 @@ pub(super) fn listen(framing: &mut Framing, pieces: &[&[u8]]) -> Vec<Said> {
     said
 }
 
-fn hear(said: &mut Vec<Said>, offset: u32, piece: &[u8]) {
+fn hear(said: &mut Vec<Output>, offset: u32, piece: &[u8]) {
     assert!(!piece.is_empty());
     match said.last_mut() {
-        Some(Said::Data(data)) => {
+        Some(Output::Data(data)) => {
             assert_eq!(data.len(), offset as usize, "a gap in the data");
             data.extend_from_slice(piece);
         }
         _ => {
             assert_eq!(offset, 0);
-            said.push(Said::Data(piece.to_vec()));
+            said.push(Output::Data(piece.to_vec()));
         }
     }
 }
@@ -112,7 +112,7 @@ pub fn framing(input: &[u8]) {
         framing.set_parameters(parameters);
         framing
     };
-    let whole = listen(&mut parser(), &[stream]);
+    let whole = outputs_of(&mut parser(), &[stream]);
     let mut pieces = Vec::new();
     let mut rest = stream;
     for cut in cuts.iter().cycle() {
@@ -123,7 +123,7 @@ pub fn framing(input: &[u8]) {
         pieces.push(head);
         rest = tail;
     }
-    assert_eq!(listen(&mut parser(), &pieces), whole);
+    assert_eq!(outputs_of(&mut parser(), &pieces), whole);
 }
 
 /// The framing of the side that reads what a session sends: it must never find a fault.
@@ -148,12 +148,12 @@ impl Reader {
     /// Reads all that was sent; the headers are kept.
     fn read(&mut self) {
         let sent = std::mem::take(&mut self.sent);
-        for said in listen(&mut self.framing, &[&sent]) {
+        for said in outputs_of(&mut self.framing, &[&sent]) {
             match said {
-                Said::Header(header) => self.headers.push(header),
-                Said::Data(_) => {}
-                Said::End(intact) => assert!(intact, "a wrong digest was sent"),
-                Said::Fault(fault) => panic!("a malformed PDU was sent: {fault}"),
+                Output::Header(header) => self.headers.push(header),
+                Output::Data(_) => {}
+                Output::End(intact) => assert!(intact, "a wrong digest was sent"),
+                Output::FatalError(error) => panic!("a malformed PDU was sent: {error}"),
             }
         }
     }
@@ -179,14 +179,14 @@ struct TargetModel {
 /// A controller's session under a host that does what it likes.
 pub fn target_session(input: &[u8]) {
     let mut source = Source(input);
-    let terms = ControllerTerms {
+    let parameters = ControllerParameters {
         header_digest: source.flag(),
         data_digest: source.flag(),
         controller_data_alignment: source.byte() % 32,
         maximum_h2c_data: 4096,
     };
     let config =
-        target::Config { terms, in_capsule_bytes: 8192, r2t_bytes: 3000, c2h_data_bytes: 512 };
+        target::Config { parameters, in_capsule_bytes: 8192, r2t_bytes: 3000, c2h_data_bytes: 512 };
     let mut model = TargetModel {
         session: target::Session::new(config),
         reader: Reader::new(Direction::ControllerToHost),
@@ -216,13 +216,13 @@ pub fn target_session(input: &[u8]) {
 
 impl TargetModel {
     fn feed_request(&mut self, source: &mut Source<'_>) {
-        let terms = HostTerms {
+        let parameters = HostParameters {
             header_digest: source.flag(),
             data_digest: source.flag(),
             host_data_alignment: source.byte() % 32,
             maximum_r2t: u32::from(source.byte() % 6),
         };
-        let request: InitializeConnectionRequest = terms.request();
+        let request: InitializeConnectionRequest = parameters.request();
         self.feed(request.bytes());
     }
 
@@ -318,8 +318,8 @@ impl TargetModel {
             match self.session.handle_input(&mut bytes, &mut self.reader) {
                 Ok(target::Received::Starved) => break,
                 Ok(received) => self.check(&received),
-                Err(fault) => {
-                    self.session.terminate(&fault, &mut self.reader);
+                Err(error) => {
+                    self.session.terminate(&error, &mut self.reader);
                     self.ended = true;
                 }
             }
@@ -392,13 +392,13 @@ struct HostModel {
 /// A host's session under a controller that does what it likes.
 pub fn host_session(input: &[u8]) {
     let mut source = Source(input);
-    let terms = HostTerms {
+    let parameters = HostParameters {
         header_digest: source.flag(),
         data_digest: source.flag(),
         host_data_alignment: source.byte() % 32,
         maximum_r2t: u32::from(source.byte() % 3),
     };
-    let config = host::Config { terms, depth: 8, in_capsule_bytes: 512 };
+    let config = host::Config { parameters, depth: 8, in_capsule_bytes: 512 };
     let mut model = HostModel {
         session: host::Session::new(config),
         reader: Reader::new(Direction::HostToController),
@@ -409,7 +409,7 @@ pub fn host_session(input: &[u8]) {
     model.session.start(&mut model.reader);
     model.reader.read();
     let alignment = source.byte() % 33;
-    let digests = terms.request().digests;
+    let digests = parameters.request().digests;
     let response: InitializeConnectionResponse =
         InitializeConnectionResponse::new(alignment, digests, 4096 + u32::from(source.byte()) * 4);
     model.feed(response.bytes());
@@ -524,8 +524,8 @@ impl HostModel {
             match self.session.handle_input(&mut bytes) {
                 Ok(host::Received::Starved) => break,
                 Ok(received) => self.check(&received),
-                Err(fault) => {
-                    self.session.terminate(&fault, &mut self.reader);
+                Err(error) => {
+                    self.session.terminate(&error, &mut self.reader);
                     self.ended = true;
                 }
             }

@@ -1,11 +1,11 @@
-//! ICReq and ICResp: what the two sides agree to before the first capsule.
+//! ICReq and ICResp: the negotiation before the first capsule.
 
 use weft_nvme::tcp::{
     self, DATA_ALIGNMENT_MAX, DigestOptions, InitializeConnectionRequest,
     InitializeConnectionResponse,
 };
 
-use super::fault::Fault;
+use super::error::FatalError;
 
 /// Byte offsets of the fields that ICReq and ICResp have in the same place.
 const FORMAT_VERSION: u32 = 8;
@@ -13,7 +13,7 @@ const DATA_ALIGNMENT: u32 = 10;
 const DIGESTS: u32 = 11;
 const MAXIMUM: u32 = 12;
 
-/// What both sides know once ICResp is there.
+/// The negotiated parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
     /// Header digests follow headers.
@@ -30,9 +30,9 @@ pub struct Negotiated {
     pub maximum_h2c_data: u32,
 }
 
-/// What a host asks for.
+/// What a host requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostTerms {
+pub struct HostParameters {
     /// Ask for header digests.
     pub header_digest: bool,
     /// Ask for data digests.
@@ -43,9 +43,9 @@ pub struct HostTerms {
     pub maximum_r2t: u32,
 }
 
-/// What a controller agrees to.
+/// What a controller supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ControllerTerms {
+pub struct ControllerParameters {
     /// Agree to header digests if asked.
     pub header_digest: bool,
     /// Agree to data digests if asked.
@@ -56,8 +56,8 @@ pub struct ControllerTerms {
     pub maximum_h2c_data: u32,
 }
 
-impl HostTerms {
-    /// The ICReq that asks for these terms.
+impl HostParameters {
+    /// The ICReq that requests these parameters.
     #[must_use]
     pub fn request(&self) -> InitializeConnectionRequest {
         InitializeConnectionRequest::new(
@@ -67,23 +67,25 @@ impl HostTerms {
         )
     }
 
-    /// Looks at the answer. Digests must be as asked for: a user who wants them must not go
-    /// without, and nobody may be given what he cannot check (the Linux host does the same).
-    pub fn accept(&self, response: &InitializeConnectionResponse) -> Result<Negotiated, Fault> {
+    /// Checks the response. Digests must be as requested, as with the Linux host.
+    pub fn accept(
+        &self,
+        response: &InitializeConnectionResponse,
+    ) -> Result<Negotiated, FatalError> {
         if response.format_version.get() != tcp::FORMAT_VERSION {
-            return Err(Fault::unsupported(FORMAT_VERSION, "PFV of ICResp is not 1.0"));
+            return Err(FatalError::unsupported(FORMAT_VERSION, "PFV of ICResp is not 1.0"));
         }
         if response.controller_data_alignment > DATA_ALIGNMENT_MAX {
-            return Err(Fault::field(DATA_ALIGNMENT, "CPDA is more than 31"));
+            return Err(FatalError::field(DATA_ALIGNMENT, "CPDA is more than 31"));
         }
         if response.digests.header() != self.header_digest
             || response.digests.data() != self.data_digest
         {
-            return Err(Fault::field(DIGESTS, "digests are not those that were asked for"));
+            return Err(FatalError::field(DIGESTS, "digests are not those that were asked for"));
         }
         let maximum_h2c_data = response.maximum_h2c_data.get();
         if maximum_h2c_data < tcp::MAXIMUM_H2C_DATA_MIN || !maximum_h2c_data.is_multiple_of(4) {
-            return Err(Fault::field(MAXIMUM, "MAXH2CDATA is too small or no multiple of 4"));
+            return Err(FatalError::field(MAXIMUM, "MAXH2CDATA is too small or no multiple of 4"));
         }
         Ok(Negotiated {
             header_digest: self.header_digest,
@@ -96,17 +98,17 @@ impl HostTerms {
     }
 }
 
-impl ControllerTerms {
-    /// Looks at what the host asks for, and answers.
+impl ControllerParameters {
+    /// Checks the request, and makes the response.
     pub fn answer(
         &self,
         request: &InitializeConnectionRequest,
-    ) -> Result<(InitializeConnectionResponse, Negotiated), Fault> {
+    ) -> Result<(InitializeConnectionResponse, Negotiated), FatalError> {
         if request.format_version.get() != tcp::FORMAT_VERSION {
-            return Err(Fault::unsupported(FORMAT_VERSION, "PFV of ICReq is not 1.0"));
+            return Err(FatalError::unsupported(FORMAT_VERSION, "PFV of ICReq is not 1.0"));
         }
         if request.host_data_alignment > DATA_ALIGNMENT_MAX {
-            return Err(Fault::field(DATA_ALIGNMENT, "HPDA is more than 31"));
+            return Err(FatalError::field(DATA_ALIGNMENT, "HPDA is more than 31"));
         }
         let agreed = Negotiated {
             header_digest: self.header_digest && request.digests.header(),

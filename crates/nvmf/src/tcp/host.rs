@@ -17,9 +17,9 @@ use weft_nvme::wire::U16;
 use weft_nvme::{Command, Completion, Status, Wire};
 
 use super::encode::{self, DataPdu, Encoder, Sink};
-use super::fault::Fault;
+use super::error::FatalError;
 use super::framing::{DataHeader, Framing, Header, Parameters, Progress};
-use super::handshake::{HostTerms, Negotiated};
+use super::handshake::{HostParameters, Negotiated};
 use super::limits::{ADMIN_IN_CAPSULE_BYTES, MAXIMUM_R2T_DEFAULT, SLOT_BITS, SLOTS_MAX};
 
 /// Byte offsets of header fields that are checked here.
@@ -28,11 +28,11 @@ const COMMAND_ID: u32 = 8;
 const LENGTH: u32 = 16;
 const COMPLETION_COMMAND_ID: u32 = 20;
 
-/// What a host's side may be configured to.
+/// Configuration of the host's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// What it asks for in the handshake.
-    pub terms: HostTerms,
+    /// Its parameters in the handshake.
+    pub parameters: HostParameters,
     /// Commands that it has in flight at most (up to [`SLOTS_MAX`]).
     pub depth: u16,
     /// Data that it sends within a capsule, until [`Session::set_in_capsule_bytes`].
@@ -42,7 +42,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            terms: HostTerms {
+            parameters: HostParameters {
                 header_digest: false,
                 data_digest: false,
                 host_data_alignment: 0,
@@ -65,7 +65,7 @@ pub enum Data {
     FromController(u32),
 }
 
-/// What became of a command that was submitted.
+/// A command that was submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submitted {
     /// The command's slot, until [`Received::Completed`].
@@ -74,7 +74,7 @@ pub struct Submitted {
     pub in_capsule: bool,
 }
 
-/// What came in.
+/// What was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received<'a> {
     /// Nothing more: all input has been taken.
@@ -98,8 +98,7 @@ pub enum Received<'a> {
         completion: Completion,
         /// Bytes of data that came for it, from the first one on without a gap.
         received: u32,
-        /// Whether every data digest fits. If not, the data is not to be trusted, whatever the
-        /// completion says.
+        /// Whether every data digest was right. If not, the data is invalid, whatever the status.
         intact: bool,
     },
     /// The controller terminates the connection.
@@ -201,10 +200,10 @@ impl Session {
 
     /// Sends ICReq.
     pub fn start(&mut self, sink: &mut impl Sink) {
-        sink.put(self.config.terms.request().bytes());
+        sink.put(self.config.parameters.request().bytes());
     }
 
-    /// What the handshake has agreed, once it has.
+    /// The negotiated parameters, after the handshake.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.as_ref()
@@ -315,11 +314,11 @@ impl Session {
         self.encoder.put_data(Kind::H2CData, &pdu, sink);
     }
 
-    /// Takes input up to the next thing worth saying.
+    /// Takes input up to the next event.
     ///
-    /// Ask again until it says [`Received::Starved`]. After a fault or
-    /// [`Received::Terminated`] all input is swallowed.
-    pub fn handle_input<'a>(&mut self, input: &mut &'a [u8]) -> Result<Received<'a>, Fault> {
+    /// To be called until it returns [`Received::Starved`]. After an error or
+    /// [`Received::Terminated`] all input is ignored.
+    pub fn handle_input<'a>(&mut self, input: &mut &'a [u8]) -> Result<Received<'a>, FatalError> {
         loop {
             if self.phase == Phase::Ended {
                 *input = &[];
@@ -330,14 +329,14 @@ impl Session {
                 Ok(Progress::Header(header)) => self.handle_header(header),
                 Ok(Progress::Data { offset, piece }) => Ok(self.handle_data(offset, piece)),
                 Ok(Progress::End { intact }) => Ok(self.handle_end(intact)),
-                Err(fault) => Err(fault),
+                Err(error) => Err(error),
             };
             match received {
                 Ok(Some(received)) => return Ok(received),
                 Ok(None) => {}
-                Err(fault) => {
+                Err(error) => {
                     self.phase = Phase::Ended;
-                    return Err(fault);
+                    return Err(error);
                 }
             }
         }
@@ -359,13 +358,13 @@ impl Session {
         self.framing.handle_direct(piece);
     }
 
-    /// H2CTermReq for `fault`, which has just been found. Nothing is taken in any more.
-    pub fn terminate(&mut self, fault: &Fault, sink: &mut impl Sink) {
+    /// H2CTermReq for `error`, which was just found. All further input is ignored.
+    pub fn terminate(&mut self, error: &FatalError, sink: &mut impl Sink) {
         self.phase = Phase::Ended;
-        encode::put_termination(Kind::H2CTerminateRequest, fault, self.framing.header(), sink);
+        encode::put_termination(Kind::H2CTerminateRequest, error, self.framing.header(), sink);
     }
 
-    fn handle_header<'a>(&mut self, header: Header) -> Result<Option<Received<'a>>, Fault> {
+    fn handle_header<'a>(&mut self, header: Header) -> Result<Option<Received<'a>>, FatalError> {
         match (self.phase, header) {
             (_, Header::Terminate { status, information }) => {
                 self.phase = Phase::Ended;
@@ -373,21 +372,21 @@ impl Session {
                 Ok(Some(Received::Terminated { status, information }))
             }
             (Phase::AwaitingResponse, Header::Response) => self.handle_response().map(Some),
-            (Phase::AwaitingResponse, _) => Err(Fault::sequence("a PDU came before ICResp")),
-            (_, Header::Response) => Err(Fault::sequence("a second ICResp came")),
+            (Phase::AwaitingResponse, _) => Err(FatalError::sequence("a PDU came before ICResp")),
+            (_, Header::Response) => Err(FatalError::sequence("a second ICResp came")),
             (_, Header::Completion(completion)) => self.handle_completion(completion).map(Some),
             (_, Header::Data(data)) => self.handle_data_header(data).map(|()| None),
             (_, Header::ReadyToTransfer { command_id, transfer_tag, offset, length }) => self
                 .handle_ready_to_transfer(command_id, transfer_tag, offset, length)
                 .map(|()| None),
             (_, Header::Request | Header::Command { .. }) => {
-                Err(Fault::field(0, "PDU type is one that only this side sends"))
+                Err(FatalError::field(0, "PDU type is one that only this side sends"))
             }
         }
     }
 
-    fn handle_response<'a>(&mut self) -> Result<Received<'a>, Fault> {
-        let negotiated = self.config.terms.accept(self.framing.layout()?)?;
+    fn handle_response<'a>(&mut self) -> Result<Received<'a>, FatalError> {
+        let negotiated = self.config.parameters.accept(self.framing.layout()?)?;
         self.framing.set_parameters(Parameters {
             header_digest: negotiated.header_digest,
             data_digest: negotiated.data_digest,
@@ -403,32 +402,35 @@ impl Session {
         Ok(Received::Ready(negotiated))
     }
 
-    fn handle_completion<'a>(&mut self, completion: Completion) -> Result<Received<'a>, Fault> {
+    fn handle_completion<'a>(
+        &mut self,
+        completion: Completion,
+    ) -> Result<Received<'a>, FatalError> {
         let slot = self
             .find(completion.command_id.get())
-            .ok_or(Fault::field(COMPLETION_COMMAND_ID, "no such command is in flight"))?;
+            .ok_or(FatalError::field(COMPLETION_COMMAND_ID, "no such command is in flight"))?;
         Ok(self.complete(slot, completion))
     }
 
-    fn handle_data_header(&mut self, data: DataHeader) -> Result<(), Fault> {
+    fn handle_data_header(&mut self, data: DataHeader) -> Result<(), FatalError> {
         let slot = self
             .find(data.command_id)
-            .ok_or(Fault::field(COMMAND_ID, "no such command is in flight"))?;
+            .ok_or(FatalError::field(COMMAND_ID, "no such command is in flight"))?;
         let entry = &self.slots[usize::from(slot)];
         let Data::FromController(total) = entry.data else {
-            return Err(Fault::out_of_range("C2HData for a command that reads nothing"));
+            return Err(FatalError::out_of_range("C2HData for a command that reads nothing"));
         };
         if entry.last {
-            return Err(Fault::sequence("C2HData after the command's last"));
+            return Err(FatalError::sequence("C2HData after the command's last"));
         }
         if data.offset != entry.done {
-            return Err(Fault::out_of_range("C2HData does not follow the previous one"));
+            return Err(FatalError::out_of_range("C2HData does not follow the previous one"));
         }
         if data.length > total - entry.done {
-            return Err(Fault::out_of_range("C2HData goes beyond the command's buffer"));
+            return Err(FatalError::out_of_range("C2HData goes beyond the command's buffer"));
         }
         if data.success && !data.last {
-            return Err(Fault::field(FLAGS, "SUCCESS without LAST_PDU"));
+            return Err(FatalError::field(FLAGS, "SUCCESS without LAST_PDU"));
         }
         self.current = Current::Transfer { slot, header: data };
         Ok(())
@@ -440,26 +442,26 @@ impl Session {
         transfer_tag: u16,
         offset: u32,
         length: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FatalError> {
         let slot = self
             .find(command_id)
-            .ok_or(Fault::field(COMMAND_ID, "no such command is in flight"))?;
+            .ok_or(FatalError::field(COMMAND_ID, "no such command is in flight"))?;
         let maximum = self.negotiated.map_or(1, |negotiated| negotiated.maximum_r2t);
         let entry = &mut self.slots[usize::from(slot)];
         let Data::ToController(total) = entry.data else {
-            return Err(Fault::out_of_range("R2T for a command that writes nothing"));
+            return Err(FatalError::out_of_range("R2T for a command that writes nothing"));
         };
         if length == 0 {
-            return Err(Fault::field(LENGTH, "R2T asks for nothing"));
+            return Err(FatalError::field(LENGTH, "R2T asks for nothing"));
         }
         if entry.outstanding >= maximum {
-            return Err(Fault::limit("more R2Ts outstanding than MAXR2T"));
+            return Err(FatalError::limit("more R2Ts outstanding than MAXR2T"));
         }
         if offset != entry.done {
-            return Err(Fault::out_of_range("R2T does not follow the previous one"));
+            return Err(FatalError::out_of_range("R2T does not follow the previous one"));
         }
         if length > total - entry.done {
-            return Err(Fault::out_of_range("R2T goes beyond the command's data"));
+            return Err(FatalError::out_of_range("R2T goes beyond the command's data"));
         }
         entry.done += length;
         entry.outstanding += 1;

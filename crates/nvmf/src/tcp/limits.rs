@@ -35,7 +35,7 @@ pub const SLOT_BITS: u32 = 12;
 /// command identifier is FFFFh.
 pub const SLOTS_MAX: u16 = (1 << SLOT_BITS) - 1;
 
-/// Commands in flight before Connect has said how many there may be: Connect itself.
+/// Commands in flight before Connect: Connect itself.
 pub const SLOTS_BEFORE_CONNECT: u16 = 1;
 
 const _: () = assert!(R2T_OUTSTANDING_MAX <= 1 << (16 - SLOT_BITS));

@@ -3,21 +3,19 @@
 //! # The layer
 //!
 //! A session stands between a stream of bytes and a queue pair. It knows which PDU may come when,
-//! how data is cut into PDUs, what digests cover, and what a malformed PDU has to be answered
-//! with. It must never know a socket, a buffer, a clock, or what a command means: an opcode is
-//! none of its business, and neither is user data. It sees headers; of payload it sees only where
-//! a piece belongs and, if the connection has agreed to data digests, the bytes as they pass.
+//! how data is cut into PDUs, what digests cover, and how a malformed PDU is answered. It does not
+//! know sockets, buffers, clocks or opcodes. It reads headers; of the payload it knows only which
+//! command and offset a piece belongs to and, with data digests, the bytes as they pass.
 //!
-//! # How bytes come in
+//! # Input
 //!
-//! [`target::Session::handle_input`] and [`host::Session::handle_input`] are given whatever the
-//! stream yielded, cut anywhere, and say one thing at a time: a command, a piece of data and the
-//! slot and offset where it belongs, the end of a transfer with the verdict on its digest. Nothing
-//! is kept but a partial header. When a session stands inside the data of a PDU, `direct` says how
-//! much of it is still to come and where it belongs, so that the owner may let the kernel write
-//! the rest straight into the command's buffer and report it with `handle_direct`.
+//! [`target::Session::handle_input`] and [`host::Session::handle_input`] take bytes of the stream,
+//! cut anywhere, and yield one event at a time: a command, a piece of data with its slot and
+//! offset, the end of a transfer with the result of its digest. Only a partial header is kept.
+//! Inside the data of a PDU, `direct` returns where the rest belongs and how long it is, so that
+//! the owner can receive it directly into the command's buffer and report it with `handle_direct`.
 //!
-//! # How bytes go out
+//! # Output
 //!
 //! Every method that sends writes the PDU's header (with digest and padding) into a [`Sink`]. The
 //! owner appends the payload, copied or gathered from where it lies, and the data digest that
@@ -27,16 +25,16 @@
 //!
 //! A command in flight has a slot, a small index that the owner can use for tables of its own. On
 //! the target the slot is part of the transfer tag; on the host it is part of the command
-//! identifier, beside a generation that exposes an answer that comes twice.
+//! identifier, beside a generation that reveals a duplicate response.
 //!
 //! # Invariants
 //!
-//! * No input panics, allocates without bound, or moves data outside the range that its command
-//!   was given: ranges are checked before the first byte is handed out.
-//! * What is handed out does not depend on how the stream was cut.
-//! * After a [`Fault`] a session takes nothing in any more; the owner sends the termination that
-//!   [`target::Session::terminate`] or [`host::Session::terminate`] writes, and closes.
-//! * A wrong data digest is no fault: it ends that one command, and the stream goes on.
+//! * No input panics, allocates without bound, or moves data outside the range of its command:
+//!   ranges are checked before the first byte is yielded.
+//! * What is yielded does not depend on how the stream was cut.
+//! * After a [`FatalError`] a session ignores all input; the owner sends the termination request
+//!   that [`target::Session::terminate`] or [`host::Session::terminate`] writes, and closes.
+//! * A wrong data digest is not fatal: it ends that one command, and the stream goes on.
 //!
 //! # Map
 //!
@@ -46,7 +44,7 @@
 
 pub mod digest;
 pub mod encode;
-pub mod fault;
+pub mod error;
 pub mod framing;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -56,7 +54,7 @@ pub mod limits;
 pub mod target;
 
 pub use encode::Sink;
-pub use fault::Fault;
+pub use error::FatalError;
 pub use handshake::Negotiated;
 
 #[cfg(test)]

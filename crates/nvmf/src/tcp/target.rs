@@ -15,9 +15,9 @@ use weft_nvme::tcp::{CapsuleCommand, Direction, Fes, Kind};
 use weft_nvme::{Command, Completion, Wire};
 
 use super::encode::{self, DataPdu, Encoder, Sink};
-use super::fault::Fault;
+use super::error::FatalError;
 use super::framing::{DataHeader, Framing, Header, Parameters, Progress};
-use super::handshake::{ControllerTerms, Negotiated};
+use super::handshake::{ControllerParameters, Negotiated};
 use super::limits::{
     ADMIN_IN_CAPSULE_BYTES, C2H_DATA_BYTES_DEFAULT, IN_CAPSULE_BYTES_DEFAULT,
     MAXIMUM_H2C_DATA_DEFAULT, R2T_BYTES_DEFAULT, R2T_OUTSTANDING_MAX, SLOT_BITS,
@@ -33,11 +33,11 @@ const TRANSFER_TAG: u32 = 10;
 /// Words of a set of command identifiers.
 const COMMAND_ID_WORDS: usize = (1 << 16) / 64;
 
-/// What a controller's side may be configured to.
+/// Configuration of the controller's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// What it agrees to in the handshake.
-    pub terms: ControllerTerms,
+    /// Its parameters in the handshake.
+    pub parameters: ControllerParameters,
     /// In-capsule data that it takes (never less than [`ADMIN_IN_CAPSULE_BYTES`]).
     pub in_capsule_bytes: u32,
     /// Data that it asks for with one R2T.
@@ -49,7 +49,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            terms: ControllerTerms {
+            parameters: ControllerParameters {
                 header_digest: true,
                 data_digest: true,
                 controller_data_alignment: 0,
@@ -62,7 +62,7 @@ impl Default for Config {
     }
 }
 
-/// What came in.
+/// What was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received<'a> {
     /// Nothing more: all input has been taken.
@@ -200,9 +200,9 @@ impl Session {
     /// well).
     ///
     /// The number only grows, to [`SLOTS_MAX`] at most. On an I/O queue a command identifier that
-    /// is in flight ends the session: a status would go to the wrong one of two commands that the
-    /// host cannot tell apart, and so would data. On the admin queue the controller has the say: a
-    /// host may have given up an Asynchronous Event Request that still waits.
+    /// is in flight ends the session: the host could not tell the two commands apart, and a status
+    /// or data could reach the wrong one. On the admin queue the controller decides: a host may
+    /// have given up an Asynchronous Event Request that is still pending.
     pub fn set_queue(&mut self, queue_id: u16, depth: u16, sq_flow_control: bool) {
         self.sq_flow_control = sq_flow_control;
         self.add_slots(depth.min(SLOTS_MAX));
@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    /// What the handshake has agreed, once it has.
+    /// The negotiated parameters, after the handshake.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.as_ref()
@@ -229,21 +229,21 @@ impl Session {
         self.framing.layout().ok().map(|capsule: &CapsuleCommand| &capsule.command)
     }
 
-    /// The command that this input begins with, as far as one can tell at a glance.
+    /// The command that this input begins with, if it is complete. Nothing is taken or checked.
     #[must_use]
-    pub fn glance<'a>(&self, input: &'a [u8]) -> Option<&'a Command> {
-        self.framing.glance(input)
+    pub fn peek_command<'a>(&self, input: &'a [u8]) -> Option<&'a Command> {
+        self.framing.peek_command(input)
     }
 
-    /// Takes input up to the next thing worth saying; what is to be sent goes to `sink`.
+    /// Takes input up to the next event; what is to be sent goes to `sink`.
     ///
-    /// Ask again until it says [`Received::Starved`]. After a fault or
-    /// [`Received::Terminated`] all input is swallowed.
+    /// To be called until it returns [`Received::Starved`]. After an error or
+    /// [`Received::Terminated`] all input is ignored.
     pub fn handle_input<'a>(
         &mut self,
         input: &mut &'a [u8],
         sink: &mut impl Sink,
-    ) -> Result<Received<'a>, Fault> {
+    ) -> Result<Received<'a>, FatalError> {
         loop {
             if self.phase == Phase::Ended {
                 *input = &[];
@@ -254,14 +254,14 @@ impl Session {
                 Ok(Progress::Header(header)) => self.handle_header(header, sink),
                 Ok(Progress::Data { offset, piece }) => Ok(self.handle_data(offset, piece)),
                 Ok(Progress::End { intact }) => Ok(self.handle_end(intact, sink)),
-                Err(fault) => Err(fault),
+                Err(error) => Err(error),
             };
             match received {
                 Ok(Some(received)) => return Ok(received),
                 Ok(None) => {}
-                Err(fault) => {
+                Err(error) => {
                     self.phase = Phase::Ended;
-                    return Err(fault);
+                    return Err(error);
                 }
             }
         }
@@ -313,7 +313,7 @@ impl Session {
     }
 
     /// Whether the last C2HData PDU of a command may stand for `completion` as well: SQ flow
-    /// control is off, and there is nothing in it that the host could not know.
+    /// control is off, and the completion holds nothing else that the host needs.
     #[must_use]
     pub fn success_suffices(&self, completion: &Completion) -> bool {
         !self.sq_flow_control && completion.status().is_success() && completion.result.get() == 0
@@ -361,10 +361,10 @@ impl Session {
         self.free.push(slot);
     }
 
-    /// C2HTermReq for `fault`, which has just been found. Nothing is taken in any more.
-    pub fn terminate(&mut self, fault: &Fault, sink: &mut impl Sink) {
+    /// C2HTermReq for `error`, which was just found. All further input is ignored.
+    pub fn terminate(&mut self, error: &FatalError, sink: &mut impl Sink) {
         self.phase = Phase::Ended;
-        encode::put_termination(Kind::C2HTerminateRequest, fault, self.framing.header(), sink);
+        encode::put_termination(Kind::C2HTerminateRequest, error, self.framing.header(), sink);
     }
 
     fn add_slots(&mut self, depth: u16) {
@@ -390,7 +390,7 @@ impl Session {
         &mut self,
         header: Header,
         sink: &mut impl Sink,
-    ) -> Result<Option<Received<'a>>, Fault> {
+    ) -> Result<Option<Received<'a>>, FatalError> {
         match (self.phase, header) {
             (_, Header::Terminate { status, information }) => {
                 self.phase = Phase::Ended;
@@ -398,18 +398,18 @@ impl Session {
                 Ok(Some(Received::Terminated { status, information }))
             }
             (Phase::AwaitingRequest, Header::Request) => self.handle_request(sink).map(Some),
-            (Phase::AwaitingRequest, _) => Err(Fault::sequence("a PDU came before ICReq")),
-            (_, Header::Request) => Err(Fault::sequence("a second ICReq came")),
+            (Phase::AwaitingRequest, _) => Err(FatalError::sequence("a PDU came before ICReq")),
+            (_, Header::Request) => Err(FatalError::sequence("a second ICReq came")),
             (_, Header::Command { data_length }) => self.handle_command(data_length).map(Some),
             (_, Header::Data(data)) => self.handle_data_header(&data).map(|()| None),
             (_, Header::Response | Header::Completion(_) | Header::ReadyToTransfer { .. }) => {
-                Err(Fault::field(0, "PDU type is one that only this side sends"))
+                Err(FatalError::field(0, "PDU type is one that only this side sends"))
             }
         }
     }
 
-    fn handle_request<'a>(&mut self, sink: &mut impl Sink) -> Result<Received<'a>, Fault> {
-        let (response, negotiated) = self.config.terms.answer(self.framing.layout()?)?;
+    fn handle_request<'a>(&mut self, sink: &mut impl Sink) -> Result<Received<'a>, FatalError> {
+        let (response, negotiated) = self.config.parameters.answer(self.framing.layout()?)?;
         sink.put(response.bytes());
         self.framing.set_parameters(Parameters {
             header_digest: negotiated.header_digest,
@@ -426,20 +426,23 @@ impl Session {
         Ok(Received::Initialized(negotiated))
     }
 
-    fn handle_command<'a>(&mut self, data_length: u32) -> Result<Received<'a>, Fault> {
+    fn handle_command<'a>(&mut self, data_length: u32) -> Result<Received<'a>, FatalError> {
         let command_id = self.framing.layout::<CapsuleCommand>()?.command.command_id.get();
         if data_length > self.config.in_capsule_bytes.max(ADMIN_IN_CAPSULE_BYTES) {
-            return Err(Fault::limit("in-capsule data is longer than IOCCSZ allows"));
+            return Err(FatalError::limit("in-capsule data is longer than IOCCSZ allows"));
         }
         if let Some(word) = self.command_ids.get_mut(usize::from(command_id / 64)) {
             let bit = 1 << (command_id % 64);
             if *word & bit != 0 {
-                return Err(Fault::field(CAPSULE_COMMAND_ID, "command identifier is in flight"));
+                return Err(FatalError::field(
+                    CAPSULE_COMMAND_ID,
+                    "command identifier is in flight",
+                ));
             }
             *word |= bit;
         }
         let Some(slot) = self.free.pop() else {
-            return Err(Fault::sequence("more commands than the queue has entries"));
+            return Err(FatalError::sequence("more commands than the queue has entries"));
         };
         let entry = &mut self.slots[usize::from(slot)];
         entry.command_id = command_id;
@@ -448,31 +451,34 @@ impl Session {
         Ok(Received::Command { slot, data_length })
     }
 
-    fn handle_data_header(&mut self, data: &DataHeader) -> Result<(), Fault> {
+    fn handle_data_header(&mut self, data: &DataHeader) -> Result<(), FatalError> {
         let slot = data.transfer_tag & SLOTS_MAX;
         let index = usize::from(data.transfer_tag >> SLOT_BITS);
-        let unknown = Fault::field(TRANSFER_TAG, "transfer tag is not one of an R2T");
+        let unknown = FatalError::field(TRANSFER_TAG, "transfer tag is not one of an R2T");
         let entry = self.slots.get(usize::from(slot)).ok_or(unknown)?;
         if entry.phase != SlotPhase::Receiving {
             return Err(unknown);
         }
         let request = entry.outstanding.get(index).and_then(Option::as_ref).ok_or(unknown)?;
         if entry.command_id != data.command_id {
-            return Err(Fault::field(DATA_COMMAND_ID, "CCCID is not that of the transfer tag"));
+            return Err(FatalError::field(
+                DATA_COMMAND_ID,
+                "CCCID is not that of the transfer tag",
+            ));
         }
         let maximum = self.negotiated.map_or(0, |negotiated| negotiated.maximum_h2c_data);
         if data.length > maximum {
-            return Err(Fault::limit("H2CData is longer than MAXH2CDATA"));
+            return Err(FatalError::limit("H2CData is longer than MAXH2CDATA"));
         }
         if data.offset != request.offset + request.received {
-            return Err(Fault::out_of_range("H2CData does not follow the previous one"));
+            return Err(FatalError::out_of_range("H2CData does not follow the previous one"));
         }
         let left = request.length - request.received;
         if data.length > left {
-            return Err(Fault::out_of_range("H2CData goes beyond what the R2T asked for"));
+            return Err(FatalError::out_of_range("H2CData goes beyond what the R2T asked for"));
         }
         if data.last != (data.length == left) {
-            return Err(Fault::field(FLAGS, "LAST_PDU is not on the last PDU of the R2T"));
+            return Err(FatalError::field(FLAGS, "LAST_PDU is not on the last PDU of the R2T"));
         }
         self.current = Current::Transfer { slot, index, offset: data.offset, length: data.length };
         Ok(())

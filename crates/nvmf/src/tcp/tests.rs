@@ -8,8 +8,8 @@ use weft_nvme::wire::{U16, U32};
 use weft_nvme::{Command, Completion, Status, Wire};
 
 use super::encode::{DataPdu, Encoder};
-use super::handshake::{ControllerTerms, HostTerms, Negotiated};
-use super::{Fault, digest, fuzzing, host, target};
+use super::handshake::{ControllerParameters, HostParameters, Negotiated};
+use super::{FatalError, digest, fuzzing, host, target};
 
 mod joined;
 mod malformed;

@@ -142,7 +142,7 @@ impl Connection {
     /// Has the device prepare for the command that a completion brings, before it is taken in.
     fn foresee(&self, completion: &weft_reactor::Completion, core: &mut Core) {
         if let Role::Io(io) = &self.role
-            && let Some(command) = self.transport.glance(completion)
+            && let Some(command) = self.transport.peek_command(completion)
         {
             io.foresee(command, core);
         }

@@ -109,7 +109,7 @@ impl Io {
 
     /// Has the device prepare for a command that is about to come.
     pub(super) fn foresee(&self, command: &Command, core: &mut Core) {
-        if let Some((device, block, blocks)) = self.queue.glance(command) {
+        if let Some((device, block, blocks)) = self.queue.device_blocks(command) {
             core.devices.foresee(device, block, blocks);
         }
     }

@@ -12,7 +12,7 @@ use weft_nvme::command::Flags;
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::wire::U16;
 use weft_nvme::{Command, Completion, Wire};
-use weft_nvmf::rdma::{Problem, Reply, Request};
+use weft_nvmf::rdma::{Refusal, Reply, Request};
 use weft_reactor::{Buffer, Owner, Reactor, Token};
 
 use super::engine::{Engine, Role};
@@ -290,7 +290,7 @@ impl Connection {
                 }
             }
             Happened::Rejected { reason, private_data } => {
-                match Problem::of_rejection(private_data.bytes()) {
+                match Refusal::of_rejection(private_data.bytes()) {
                     Some(problem) => CloseReason::Refused(problem),
                     None => {
                         log::debug!("the connection was rejected for reason {reason}");

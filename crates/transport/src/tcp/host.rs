@@ -5,9 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 
 use weft_nvme::{Command, Completion};
-use weft_nvmf::tcp::handshake::HostTerms;
+use weft_nvmf::tcp::handshake::HostParameters;
 use weft_nvmf::tcp::host::{Config, Data, Received, Session, Transfer};
-use weft_nvmf::tcp::{Fault, Negotiated, Sink};
+use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Operation, Owner, Reactor};
 
 use super::link::{Direct, Happened, Input, Link};
@@ -36,7 +36,7 @@ impl Connection {
         options: HostOptions,
     ) -> Self {
         let session = Session::new(Config {
-            terms: HostTerms {
+            parameters: HostParameters {
                 header_digest: options.header_digest,
                 data_digest: options.data_digest,
                 host_data_alignment: 0,
@@ -254,7 +254,7 @@ impl Connection {
     }
 
     /// The controller broke the protocol: it is told so.
-    fn fail(&mut self, reactor: &mut Reactor, fault: &Fault) {
+    fn fail(&mut self, reactor: &mut Reactor, fault: &FatalError) {
         self.session.terminate(fault, &mut self.link.outgoing);
         self.begin_close(reactor, CloseReason::Protocol(*fault), true);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, Status};
 use weft_nvmf::tcp::target::{Received, Session};
-use weft_nvmf::tcp::{Fault, Negotiated, Sink};
+use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
 
 use super::link::{Direct, Happened, Input, Link};
@@ -181,13 +181,13 @@ impl Connection {
         self.link.stuck_bytes(now, patience) + if is_still { held } else { 0 }
     }
 
-    pub(crate) fn glance<'a>(
+    pub(crate) fn peek_command<'a>(
         &self,
         completion: &'a weft_reactor::Completion,
     ) -> Option<&'a Command> {
         match &completion.outcome {
             Outcome::Received { buffer, len } if self.stage == Stage::Ready => {
-                self.session.glance(buffer.get(..*len)?)
+                self.session.peek_command(buffer.get(..*len)?)
             }
             _ => None,
         }
@@ -572,7 +572,7 @@ impl Connection {
     }
 
     /// The host broke the protocol: it is told so.
-    fn fail(&mut self, reactor: &mut Reactor, fault: &Fault) {
+    fn fail(&mut self, reactor: &mut Reactor, fault: &FatalError) {
         self.session.terminate(fault, &mut self.link.outgoing);
         self.begin_close(reactor, CloseReason::Protocol(*fault), true);
     }

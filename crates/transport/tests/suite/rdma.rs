@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weft_nvme::rdma::RejectStatus;
 use weft_nvme::{Command, Status};
-use weft_nvmf::rdma::Problem;
+use weft_nvmf::rdma::Refusal;
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{BUFFER_BYTES_MAX, Patience, Reactor};
 use weft_transport::host::{Carrier, HostData, HostOptions};
@@ -247,7 +247,7 @@ fn a_queue_without_memory_is_rejected_with_the_reason() {
     rig.run("answered", |rig| {
         hosts.iter().all(|host| rig.hosts[*host].ready || rig.hosts[*host].closed.is_some())
     });
-    let refused = CloseReason::Refused(Problem::Rejected(RejectStatus::NO_RESOURCES));
+    let refused = CloseReason::Refused(Refusal::Rejected(RejectStatus::NO_RESOURCES));
     let closed = |host: &usize| rig.hosts[*host].closed.as_ref().map(|(reason, _)| *reason);
     assert!(hosts.iter().any(|host| closed(host) == Some(refused)));
     close(&fabric, rig);

@@ -67,8 +67,8 @@ impl Simulation {
         let mut target_reactor = Reactor::simulated(&world);
         let host_reactor = Reactor::simulated(&world);
         let mut tcp = Config::default();
-        tcp.terms.maximum_h2c_data = [4096, 65_536][random.below(2) as usize];
-        tcp.terms.controller_data_alignment = random.below(32) as u8;
+        tcp.parameters.maximum_h2c_data = [4096, 65_536][random.below(2) as usize];
+        tcp.parameters.controller_data_alignment = random.below(32) as u8;
         tcp.r2t_bytes = [5000, 1 << 20][random.below(2) as usize];
         tcp.c2h_data_bytes = [7000, 1 << 20][random.below(2) as usize];
         let behaviour = Behaviour {

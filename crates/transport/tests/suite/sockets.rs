@@ -69,8 +69,8 @@ fn reads_and_writes_of_every_shape() {
 fn small_pieces() {
     for reactor in drivers() {
         let limits = tcp_limits(|tcp| {
-            tcp.terms.maximum_h2c_data = 4096;
-            tcp.terms.controller_data_alignment = 31;
+            tcp.parameters.maximum_h2c_data = 4096;
+            tcp.parameters.controller_data_alignment = 31;
             tcp.r2t_bytes = 20_000;
             tcp.c2h_data_bytes = 30_000;
         });

@@ -10,7 +10,7 @@ use weft_nvme::tcp::{
 };
 use weft_nvme::{Command, Completion, Status, Wire};
 use weft_nvmf::tcp::encode::{DataPdu, Encoder, put_termination};
-use weft_nvmf::tcp::{Fault, digest};
+use weft_nvmf::tcp::{FatalError, digest};
 use weft_transport::CloseReason;
 use weft_transport::host::HostOptions;
 use weft_transport::target::Limits;
@@ -480,7 +480,7 @@ fn a_controller_that_terminates() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let (mut controller, index) = controller(&mut rig);
-        let fault = Fault { status: Fes::SEQUENCE_ERROR, information: 0, detail: "" };
+        let fault = FatalError { status: Fes::SEQUENCE_ERROR, information: 0, detail: "" };
         let mut bytes = Vec::new();
         put_termination(Kind::C2HTerminateRequest, &fault, &[0; 72], &mut bytes);
         controller.send(&bytes);
@@ -496,7 +496,7 @@ fn a_host_that_terminates() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let (mut stranger, _) = Stranger::connected(&mut rig, DigestOptions(0));
-        let fault = Fault { status: Fes::LIMIT_EXCEEDED, information: 3, detail: "" };
+        let fault = FatalError { status: Fes::LIMIT_EXCEEDED, information: 3, detail: "" };
         let mut bytes = Vec::new();
         put_termination(Kind::H2CTerminateRequest, &fault, &[0; 24], &mut bytes);
         stranger.0.write_all(&bytes).expect("room");

@@ -262,9 +262,9 @@ impl AssociationRun {
                     self.wire.push_back(command);
                 }
                 Action::Close => self.drop_connection(),
-                Action::Live(picture) => {
+                Action::Live(snapshot) => {
                     assert!(!core::mem::replace(&mut self.live, true), "live twice");
-                    assert_eq!(picture.generation, self.association.generation());
+                    assert_eq!(snapshot.generation, self.association.generation());
                 }
                 Action::Changed(_) => assert!(self.live, "a change while it is away"),
                 Action::Suspend => {

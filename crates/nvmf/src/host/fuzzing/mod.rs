@@ -4,13 +4,13 @@
 //! invariant does not hold. All of them are deterministic.
 
 mod association;
-mod ledger;
 pub(crate) mod peer;
+mod request_table;
 
 pub use association::run_association;
 #[cfg(test)]
 pub(crate) use association::{AssociationRun, config};
-pub use ledger::run_ledger;
+pub use request_table::run_request_table;
 
 use super::discovery::{DiscoveryReader, transport_id};
 use weft_nvme::{Completion, Status};

@@ -17,7 +17,7 @@ struct Pair {
     written: Vec<Vec<u8>>,
     completed: Vec<(u16, Completion, u32, bool)>,
     commands: Vec<u16>,
-    faults: Vec<Fault>,
+    faults: Vec<FatalError>,
 }
 
 const READ: u8 = 2;
@@ -55,7 +55,7 @@ impl Pair {
     fn new(shape: Shape) -> Self {
         let mut pair = Self {
             host: host::Session::new(host::Config {
-                terms: HostTerms {
+                parameters: HostParameters {
                     header_digest: shape.digests,
                     data_digest: shape.digests,
                     host_data_alignment: shape.host_alignment,
@@ -65,7 +65,7 @@ impl Pair {
                 in_capsule_bytes: 512,
             }),
             target: target::Session::new(target::Config {
-                terms: ControllerTerms {
+                parameters: ControllerParameters {
                     header_digest: true,
                     data_digest: true,
                     controller_data_alignment: shape.controller_alignment,
@@ -123,7 +123,7 @@ impl Pair {
         loop {
             let received = match self.target.handle_input(&mut input, &mut self.to_host) {
                 Ok(received) => received,
-                Err(fault) => return self.faults.push(fault),
+                Err(error) => return self.faults.push(error),
             };
             match received {
                 target::Received::Starved => return,
@@ -204,7 +204,7 @@ impl Pair {
                     self.completed.push((slot, completion, received, intact));
                 }
                 Ok(host::Received::Terminated { .. }) => panic!("the target terminated"),
-                Err(fault) => return self.faults.push(fault),
+                Err(error) => return self.faults.push(error),
             }
         }
     }

@@ -12,17 +12,17 @@ const PLAIN: Negotiated = Negotiated {
 };
 
 fn target_config() -> target::Config {
-    let terms = ControllerTerms {
+    let parameters = ControllerParameters {
         header_digest: true,
         data_digest: true,
         controller_data_alignment: 0,
         maximum_h2c_data: 4096,
     };
-    target::Config { terms, in_capsule_bytes: 8192, ..target::Config::default() }
+    target::Config { parameters, in_capsule_bytes: 8192, ..target::Config::default() }
 }
 
-fn host_terms(digests: bool) -> HostTerms {
-    HostTerms {
+fn host_terms(digests: bool) -> HostParameters {
+    HostParameters {
         header_digest: digests,
         data_digest: digests,
         host_data_alignment: 0,
@@ -44,7 +44,7 @@ fn session_of_queue(queue_id: u16, digests: bool) -> target::Session {
 }
 
 /// Feeds all of `bytes`; the last thing that was said, or the fault.
-fn drive(session: &mut target::Session, bytes: &[u8]) -> Result<Option<&'static str>, Fault> {
+fn drive(session: &mut target::Session, bytes: &[u8]) -> Result<Option<&'static str>, FatalError> {
     let mut input = bytes;
     let mut said = None;
     loop {
@@ -61,7 +61,10 @@ fn drive(session: &mut target::Session, bytes: &[u8]) -> Result<Option<&'static 
     }
 }
 
-fn drive_host(session: &mut host::Session, bytes: &[u8]) -> Result<Option<&'static str>, Fault> {
+fn drive_host(
+    session: &mut host::Session,
+    bytes: &[u8],
+) -> Result<Option<&'static str>, FatalError> {
     let mut input = bytes;
     let mut said = None;
     loop {
@@ -76,9 +79,9 @@ fn drive_host(session: &mut host::Session, bytes: &[u8]) -> Result<Option<&'stat
     }
 }
 
-fn fault_of<T: std::fmt::Debug>(result: Result<T, Fault>) -> (Fes, u32) {
-    let fault = result.expect_err("it must be refused");
-    (fault.status, fault.information)
+fn fault_of<T: std::fmt::Debug>(result: Result<T, FatalError>) -> (Fes, u32) {
+    let error = result.expect_err("it must be refused");
+    (error.status, error.information)
 }
 
 fn encoder(negotiated: &Negotiated) -> Encoder {
@@ -211,13 +214,13 @@ fn the_answer_to_initialize_holds_both_sides() {
     let mut request = host_terms(true).request();
     request.host_data_alignment = 31;
     request.maximum_r2t = U32::new(u32::MAX);
-    let terms = ControllerTerms {
+    let parameters = ControllerParameters {
         header_digest: true,
         data_digest: false,
         controller_data_alignment: 1,
         maximum_h2c_data: 4097,
     };
-    let (response, agreed) = terms.answer(&request).unwrap();
+    let (response, agreed) = parameters.answer(&request).unwrap();
     assert_eq!(
         agreed,
         Negotiated {
@@ -235,16 +238,19 @@ fn the_answer_to_initialize_holds_both_sides() {
 
 #[test]
 fn initialize_responses() {
-    let terms = ControllerTerms {
+    let parameters = ControllerParameters {
         header_digest: true,
         data_digest: true,
         controller_data_alignment: 0,
         maximum_h2c_data: 4096,
     };
     let host = |digests| {
-        host::Session::new(host::Config { terms: host_terms(digests), ..host::Config::default() })
+        host::Session::new(host::Config {
+            parameters: host_terms(digests),
+            ..host::Config::default()
+        })
     };
-    let good = terms.answer(&host_terms(false).request()).unwrap().0;
+    let good = parameters.answer(&host_terms(false).request()).unwrap().0;
     assert_eq!(drive_host(&mut host(false), good.bytes()), Ok(Some("ready")));
     let mut version = good;
     version.format_version = U16::new(7);
@@ -364,10 +370,10 @@ fn commands_beyond_what_is_allowed() {
 /// A host session behind its handshake, with a read of 1000 bytes (slot 0), a write of 10,000
 /// (slot 1) and a command without data (slot 2) in flight.
 fn host_session() -> host::Session {
-    let config = host::Config { terms: host_terms(false), depth: 4, in_capsule_bytes: 512 };
+    let config = host::Config { parameters: host_terms(false), depth: 4, in_capsule_bytes: 512 };
     let mut session = host::Session::new(config);
-    let terms = target_config().terms;
-    let response = terms.answer(&host_terms(false).request()).unwrap().0;
+    let parameters = target_config().parameters;
+    let response = parameters.answer(&host_terms(false).request()).unwrap().0;
     drive_host(&mut session, response.bytes()).unwrap();
     let mut sink = Vec::new();
     let command = Command::new(2);
@@ -485,9 +491,9 @@ fn an_in_capsule_write_is_not_asked_for() {
 fn terminations_carry_the_header_that_was_wrong() {
     let bad = edited(capsule(0), |c| c.pdu_length = U32::new(71));
     let mut session = target_session(false);
-    let fault = drive(&mut session, &bad).unwrap_err();
+    let error = drive(&mut session, &bad).unwrap_err();
     let mut sent = Vec::new();
-    session.terminate(&fault, &mut sent);
+    session.terminate(&error, &mut sent);
     let request = TerminateRequest::read(&sent).unwrap();
     assert_eq!(request.common.pdu_type, PduType::C2H_TERMINATE_REQUEST);
     assert_eq!(request.common.pdu_length.get() as usize, sent.len());
@@ -500,9 +506,9 @@ fn terminations_carry_the_header_that_was_wrong() {
 
     let mut session = target_session(false);
     drive(&mut session, &capsule(0)).unwrap();
-    let fault = drive(&mut session, &capsule(0)).unwrap_err();
+    let error = drive(&mut session, &capsule(0)).unwrap_err();
     let mut sent = Vec::new();
-    session.terminate(&fault, &mut sent);
+    session.terminate(&error, &mut sent);
     assert_eq!(sent[24..], capsule(0), "the whole header");
 
     // The other side understands it, and both are silent from then on.
@@ -511,6 +517,6 @@ fn terminations_carry_the_header_that_was_wrong() {
     assert_eq!(drive_host(&mut host, &sent), Ok(None));
     assert!(host.submit(Command::new(1), host::Data::None, &mut Vec::new()).is_none());
     let mut sent = Vec::new();
-    host.terminate(&fault, &mut sent);
+    host.terminate(&error, &mut sent);
     assert_eq!(drive(&mut target_session(false), &sent), Ok(Some("terminated")));
 }

@@ -63,13 +63,13 @@ fn vectors() -> Vec<Vector> {
 
     let mut bytes = hex("00 00 80 00 80000000 0000 03 01 07000000");
     bytes.resize(128, 0);
-    let terms = HostTerms {
+    let parameters = HostParameters {
         header_digest: true,
         data_digest: false,
         host_data_alignment: 3,
         maximum_r2t: 8,
     };
-    add("ICReq", h2c, plain, bytes, Header::Request, terms.request().bytes(), b"");
+    add("ICReq", h2c, plain, bytes, Header::Request, parameters.request().bytes(), b"");
 
     let mut bytes = hex("01 00 80 00 80000000 0000 1f 02 00100000");
     bytes.resize(128, 0);
@@ -210,10 +210,10 @@ fn vectors_are_read_however_they_are_cut() {
     }
 }
 
-/// Only a command that is all there at the start of a PDU is seen at a glance, and it is still
+/// Only a command that is complete at the start of a PDU is seen by peeking, and it is still
 /// read as if nobody had looked.
 #[test]
-fn a_glance_sees_whole_commands_and_takes_nothing() {
+fn peeking_sees_whole_commands_and_takes_nothing() {
     for vector in vectors() {
         let is_command = matches!(vector.header, Header::Command { .. });
         for cut in 0..vector.bytes.len() {
@@ -222,15 +222,15 @@ fn a_glance_sees_whole_commands_and_takes_nothing() {
             let (mut head, tail) = vector.bytes.split_at(cut);
             let whole = is_command && head.len() >= 72;
             let expected = whole.then(|| command().bytes().to_vec());
-            let seen = framing.glance(head).map(|command| command.bytes().to_vec());
+            let seen = framing.peek_command(head).map(|command| command.bytes().to_vec());
             assert_eq!(seen, expected, "{} cut at {cut}", vector.name);
             while framing.next(&mut head).expect(vector.name) != Progress::Starved {}
             let (next, command) = (&vector.bytes, command());
             if is_command && cut > 0 {
-                assert_eq!(framing.glance(next), None, "{} from {cut} on", vector.name);
-                assert_eq!(framing.glance(tail), None, "{} from {cut} on", vector.name);
+                assert_eq!(framing.peek_command(next), None, "{} from {cut} on", vector.name);
+                assert_eq!(framing.peek_command(tail), None, "{} from {cut} on", vector.name);
             } else if is_command {
-                assert_eq!(framing.glance(tail), Some(&command), "{}", vector.name);
+                assert_eq!(framing.peek_command(tail), Some(&command), "{}", vector.name);
             }
         }
     }
@@ -266,9 +266,9 @@ fn vectors_are_written() {
                 encoder.put_data(kind, &pdu, &mut bytes);
             }
             Header::Terminate { status, information } => {
-                let fault = Fault { status, information, detail: "" };
+                let error = FatalError { status, information, detail: "" };
                 let kind = Kind::C2HTerminateRequest;
-                crate::tcp::encode::put_termination(kind, &fault, vector.data, &mut bytes);
+                crate::tcp::encode::put_termination(kind, &error, vector.data, &mut bytes);
                 assert_eq!(bytes, vector.bytes, "{}", vector.name);
                 continue;
             }
@@ -296,28 +296,28 @@ fn a_flipped_bit_is_found() {
             let mut framing = Framing::new(vector.direction);
             framing.set_parameters(vector.parameters);
             let (mut input, mut header, mut intact) = (&bytes[..], None, None);
-            let fault = loop {
+            let error = loop {
                 match framing.next(&mut input) {
                     Ok(Progress::Starved) => break None,
                     Ok(Progress::Header(found)) => header = Some(found),
                     Ok(Progress::Data { .. }) => {}
                     Ok(Progress::End { intact: verdict }) => intact = Some(verdict),
-                    Err(fault) => break Some(fault),
+                    Err(error) => break Some(error),
                 }
             };
             let header_length = usize::from(bytes[2].max(24));
             let in_padding = header == Some(vector.header) && intact == Some(true);
-            let starved = header.is_none() && fault.is_none();
+            let starved = header.is_none() && error.is_none();
             // A type of one bit's difference that has no digest; it ends the connection.
             let terminated = matches!(header, Some(Header::Terminate { .. }));
             assert!(
-                fault.is_some() || intact == Some(false) || in_padding || starved || terminated,
+                error.is_some() || intact == Some(false) || in_padding || starved || terminated,
                 "{}: bit {bit} went unnoticed",
                 vector.name
             );
             if bit / 8 < header_length.min(24) && bit / 8 >= 8 {
-                let fault = fault.expect("a header digest covers it");
-                assert_eq!(fault.status, Fes::HEADER_DIGEST_ERROR);
+                let error = error.expect("a header digest covers it");
+                assert_eq!(error.status, Fes::HEADER_DIGEST_ERROR);
             }
         }
     }
@@ -342,13 +342,13 @@ fn a_parser_with_a_past_reads_like_a_new_one() {
             new.set_parameters(vector.parameters);
             let mut old = Framing::new(vector.direction);
             old.set_parameters(before.parameters);
-            let past = fuzzing::listen(&mut old, &[&before.bytes]);
-            assert!(!past.iter().any(|said| matches!(said, fuzzing::Said::Fault(_))));
+            let past = fuzzing::outputs_of(&mut old, &[&before.bytes]);
+            assert!(!past.iter().any(|said| matches!(said, fuzzing::Output::FatalError(_))));
             if before.parameters != vector.parameters {
                 old.set_parameters(vector.parameters);
             }
-            let expected = fuzzing::listen(&mut new, &[&bytes]);
-            let found = fuzzing::listen(&mut old, &[&bytes]);
+            let expected = fuzzing::outputs_of(&mut new, &[&bytes]);
+            let found = fuzzing::outputs_of(&mut old, &[&bytes]);
             assert_eq!(found, expected, "{bytes:02x?} after {}", before.name);
         }
     }

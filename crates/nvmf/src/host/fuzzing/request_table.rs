@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use weft_nvme::Status;
 
 use super::Choices;
-use crate::host::ledger::{BlockLimits, Ending, Fault, Half, Issue, Kind, Ledger, Part, RequestId};
+use crate::host::request_table::{
+    BlockLimits, CommandResult, FusedPart, Issue, Kind, Part, RequestError, RequestId, RequestTable,
+};
 
 const KINDS: [Kind; 9] = [
     Kind::Read,
@@ -44,8 +46,8 @@ struct Expected {
 }
 
 #[derive(Debug)]
-struct LedgerRun {
-    ledger: Ledger,
+struct RequestTableRun {
+    requests: RequestTable,
     slots: BTreeMap<u16, Part>,
     expected: BTreeMap<RequestId, Expected>,
     begun: usize,
@@ -55,9 +57,9 @@ struct LedgerRun {
 /// Runs the books of a queue through any order of requests, completions, losses and failures.
 /// Checks that each request is told exactly once, only when none of its commands is on the wire,
 /// as done only if all its blocks were, and that nothing is replayed that must not be.
-pub fn run_ledger(actions: &[u8]) {
-    let mut run = LedgerRun {
-        ledger: Ledger::new(4),
+pub fn run_request_table(actions: &[u8]) {
+    let mut run = RequestTableRun {
+        requests: RequestTable::new(4),
         slots: BTreeMap::new(),
         expected: BTreeMap::new(),
         begun: 0,
@@ -71,14 +73,14 @@ pub fn run_ledger(actions: &[u8]) {
     run.wind_up();
 }
 
-impl LedgerRun {
+impl RequestTableRun {
     fn step(&mut self, choices: &mut Choices<'_>) {
         match choices.below(13) {
             0..=2 => self.begin(choices),
             3..=5 => self.issue(choices),
             6..=8 => self.complete(choices),
-            9 => self.ledger.tick(),
-            10 => self.lose(),
+            9 => self.requests.tick(),
+            10 => self.handle_loss(),
             11 => self.fail_some(choices),
             _ => {
                 for expected in self.expected.values_mut() {
@@ -86,9 +88,9 @@ impl LedgerRun {
                 }
                 if choices.below(4) == 0 {
                     self.slots.clear();
-                    self.ledger.abandon(Fault::PathLost, Fault::Gone);
+                    self.requests.abandon(RequestError::PathLost, RequestError::Gone);
                 } else {
-                    self.ledger.fail_waiting(Fault::PathLost);
+                    self.requests.fail_waiting(RequestError::PathLost);
                 }
             }
         }
@@ -101,7 +103,7 @@ impl LedgerRun {
             _ => u32::from(choices.byte() % 40) + 1,
         };
         let block = u64::from(choices.byte());
-        let id = self.ledger.begin(kind, block, blocks, &LIMITS);
+        let id = self.requests.begin(kind, block, blocks, &LIMITS);
         let expected = Expected {
             kind,
             block,
@@ -117,13 +119,13 @@ impl LedgerRun {
 
     fn issue(&mut self, choices: &mut Choices<'_>) {
         let free: Vec<u16> = (0..SLOTS).filter(|slot| !self.slots.contains_key(slot)).collect();
-        let Some(issue) = self.ledger.next(free.len()) else { return };
+        let Some(issue) = self.requests.next(free.len()) else { return };
         if choices.below(8) == 0 {
             match issue {
-                Issue::Single(part) => self.ledger.put_back(part.id),
+                Issue::Single(part) => self.requests.put_back(part.id),
                 Issue::Fused(first, second) => {
-                    self.ledger.put_back(second.id);
-                    self.ledger.put_back(first.id);
+                    self.requests.put_back(second.id);
+                    self.requests.put_back(first.id);
                 }
             }
             return;
@@ -131,7 +133,7 @@ impl LedgerRun {
         match issue {
             Issue::Single(part) => self.submit(part, free[0]),
             Issue::Fused(first, second) => {
-                assert_eq!((first.half, second.half), (Half::First, Half::Second));
+                assert_eq!((first.fused, second.fused), (FusedPart::First, FusedPart::Second));
                 assert_eq!(first.request, second.request);
                 self.submit(first, free[0]);
                 self.submit(second, free[1]);
@@ -153,28 +155,28 @@ impl LedgerRun {
             _ => 8,
         };
         assert!(part.blocks <= most, "{part:?} is too large");
-        self.ledger.submitted(part.id, slot, 0);
+        self.requests.submitted(part.id, slot, 0);
         assert!(self.slots.insert(slot, part).is_none());
     }
 
     fn complete(&mut self, choices: &mut Choices<'_>) {
         let slot = u16::from(choices.byte()) % (SLOTS + 1);
         let ending = match choices.below(8) {
-            0 => Ending::Status(Status::TRANSIENT_TRANSPORT_ERROR),
-            1 => Ending::Status(Status::INVALID_FIELD.with_dnr()),
-            2 => Ending::Status(Status::ABORTED_FAILED_FUSED),
-            3 => Ending::Corrupt,
-            _ => Ending::Status(Status::SUCCESS),
+            0 => CommandResult::Status(Status::TRANSIENT_TRANSPORT_ERROR),
+            1 => CommandResult::Status(Status::INVALID_FIELD.with_dnr()),
+            2 => CommandResult::Status(Status::ABORTED_FAILED_FUSED),
+            3 => CommandResult::Corrupt,
+            _ => CommandResult::Status(Status::SUCCESS),
         };
         let Some(part) = self.slots.remove(&slot) else {
-            assert!(self.ledger.completed(slot, ending).is_err(), "slot {slot} is empty");
+            assert!(self.requests.completed(slot, ending).is_err(), "slot {slot} is empty");
             return;
         };
-        let told = self.ledger.completed(slot, ending).expect("the slot is taken");
+        let told = self.requests.completed(slot, ending).expect("the slot is taken");
         assert_eq!((told.request, told.skipped), (part.request, part.skipped));
         let expected = self.expected.get_mut(&part.request).expect("not told yet");
-        if ending == Ending::Status(Status::SUCCESS) {
-            if part.half != Half::First {
+        if ending == CommandResult::Status(Status::SUCCESS) {
+            if part.fused != FusedPart::First {
                 expected.done_whole |= part.whole;
                 let from = part.skipped as usize;
                 expected.done[from..from + part.blocks as usize].fill(true);
@@ -190,10 +192,10 @@ impl LedgerRun {
         for (id, expected) in &mut self.expected {
             expected.may_fail |= id.0 % modulus == 0;
         }
-        self.ledger.fail_requests(Fault::Gone, |id| id.0 % modulus == 0);
+        self.requests.fail_requests(RequestError::Gone, |id| id.0 % modulus == 0);
     }
 
-    fn lose(&mut self) {
+    fn handle_loss(&mut self) {
         for part in self.slots.values() {
             let expected = self.expected.get_mut(&part.request).expect("not told yet");
             if !part.kind.is_replayed() {
@@ -202,13 +204,13 @@ impl LedgerRun {
             }
         }
         self.slots.clear();
-        self.ledger.lost();
+        self.requests.lost();
     }
 
     fn collect(&mut self) {
-        assert_eq!(self.ledger.in_flight(), self.slots.len());
-        assert_eq!(self.ledger.unfinished(), self.expected.len());
-        while let Some((id, result)) = self.ledger.poll_finished() {
+        assert_eq!(self.requests.in_flight(), self.slots.len());
+        assert_eq!(self.requests.unfinished(), self.expected.len());
+        while let Some((id, result)) = self.requests.poll_finished() {
             let expected = self.expected.remove(&id).expect("told once");
             self.told += 1;
             assert!(self.slots.values().all(|part| part.request != id), "{id:?} is on the wire");
@@ -218,18 +220,18 @@ impl LedgerRun {
                     assert!(expected.done.iter().all(|done| *done), "{expected:?} has a hole");
                     assert!(expected.blocks > 0 || expected.done_whole, "{expected:?} never ran");
                 }
-                Err(fault) => assert!(expected.may_fail, "{expected:?} failed: {fault:?}"),
+                Err(error) => assert!(expected.may_fail, "{expected:?} failed: {error:?}"),
             }
         }
     }
 
     /// A good connection at last: everything that is left has to end.
     fn wind_up(&mut self) {
-        self.lose();
+        self.handle_loss();
         self.collect();
         for _ in 0..100_000 {
-            self.ledger.tick();
-            let Some(issue) = self.ledger.next(usize::from(SLOTS)) else { break };
+            self.requests.tick();
+            let Some(issue) = self.requests.next(usize::from(SLOTS)) else { break };
             let parts = match issue {
                 Issue::Single(part) => vec![part],
                 Issue::Fused(first, second) => vec![first, second],
@@ -240,9 +242,11 @@ impl LedgerRun {
             let slots: Vec<u16> = self.slots.keys().copied().collect();
             for slot in slots {
                 let part = self.slots.remove(&slot).expect("taken");
-                self.ledger.completed(slot, Ending::Status(Status::SUCCESS)).expect("taken");
+                self.requests
+                    .completed(slot, CommandResult::Status(Status::SUCCESS))
+                    .expect("taken");
                 let expected = self.expected.get_mut(&part.request).expect("not told yet");
-                if part.half != Half::First {
+                if part.fused != FusedPart::First {
                     let from = part.skipped as usize;
                     expected.done_whole |= part.whole;
                     expected.done[from..from + part.blocks as usize].fill(true);
@@ -252,7 +256,7 @@ impl LedgerRun {
         }
         self.collect();
         assert_eq!(self.begun, self.told, "not every request was told");
-        assert_eq!((self.ledger.unfinished(), self.ledger.in_flight()), (0, 0));
+        assert_eq!((self.requests.unfinished(), self.requests.in_flight()), (0, 0));
     }
 }
 
@@ -263,8 +267,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_ledger_keeps_its_books(actions in proptest::collection::vec(any::<u8>(), 0..400)) {
-            run_ledger(&actions);
+        fn every_request_ends_once(actions in proptest::collection::vec(any::<u8>(), 0..400)) {
+            run_request_table(&actions);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The books of one I/O queue: which request is where, and that each ends exactly once.
+//! The requests of one I/O queue: the state of each, and that each ends exactly once.
 //!
 //! A *request* is what the caller asked for. It becomes one or more *parts*, each one command on
 //! the wire: several where it is larger than the controller takes in one command (MDTS and its
 //! relatives), two for a fused compare-and-write. Parts occupy the *slots* of a connection; when
-//! the connection dies, the slots are void and the parts go back to wait, or fail.
+//! the connection is lost, the slots are freed and the parts wait again, or fail.
 //!
 //! ```text
 //!            begin            next/submitted             completed
@@ -17,20 +17,19 @@
 //!
 //! # What is replayed
 //!
-//! A command that was in flight when its connection died may or may not have been executed.
-//! Replaying it is right where doing it twice is doing it once ([`Kind::is_replayed`]):
+//! A command that was in flight when its connection was lost may or may not have been executed. It
+//! is replayed if it is idempotent ([`Kind::is_replayed`]):
 //!
 //! * **Read** and **Verify** change nothing.
-//! * **Write**, **Write Zeroes**, **Write Uncorrectable** and **Deallocate** leave the same state
-//!   behind the second time. The caller has not been told of the first, so it cannot have written
-//!   the same blocks again on the strength of it; the target has to end the old association's
-//!   commands before it answers a new Connect, so the first cannot land after the second.
-//! * **Flush** asks for what was *completed* before it; the second asks for at least as much. (It
-//!   cannot bring back what a target with a volatile cache lost by crashing before the first one
-//!   ran; the Linux host replays it all the same, and so does this one.)
-//! * **Compare** and fused **Compare-and-Write** are not: their answer depends on whether they
-//!   (or, for the pair, its own write) already happened. Their caller gets
-//!   [`Fault::PathLost`] and has to look.
+//! * **Write**, **Write Zeroes**, **Write Uncorrectable** and **Deallocate** have the same result
+//!   the second time. The caller has not seen a completion, so it has not yet written these blocks
+//!   again; the target ends the commands of the old association before it answers a new Connect, so
+//!   the first execution cannot follow the second.
+//! * **Flush** covers the commands that *completed* before it; the second covers at least as many.
+//!   (It cannot restore data that a target with a volatile cache lost in a crash before the first
+//!   flush; the Linux host replays it all the same, and so does this one.)
+//! * **Compare** and fused **Compare-and-Write** are not: their result depends on whether they (or
+//!   the write of the pair) were already executed. Their caller gets [`RequestError::PathLost`].
 //!
 //! Nothing here allocates once the tables have grown to the number of requests that the caller
 //! keeps in flight.
@@ -114,7 +113,7 @@ impl BlockLimits {
 
 /// Why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum RequestError {
     /// The controller answered with this status.
     Status(Status),
     /// The connection was lost; the command may have been executed.
@@ -129,20 +128,20 @@ pub enum Fault {
     TooLarge,
 }
 
-/// A request in the books. The number is reused once the request was taken from
-/// [`Ledger::poll_finished`].
+/// A request. The number is reused once the request was taken from
+/// [`RequestTable::poll_finished`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u32);
 
-/// A part in the books; its number is reused when the part ends.
+/// A part of a request; its number is reused when the part ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartId(pub u32);
 
-/// Which command of its request a part is.
+/// Which command of a fused pair a part is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Half {
-    /// Not fused.
-    Whole,
+pub enum FusedPart {
+    /// None: the command is not fused.
+    No,
     /// The Compare of a fused pair.
     First,
     /// The Write of a fused pair.
@@ -152,14 +151,14 @@ pub enum Half {
 /// A part that is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// The part, for [`Ledger::submitted`] and [`Ledger::put_back`].
+    /// The part, for [`RequestTable::submitted`] and [`RequestTable::put_back`].
     pub id: PartId,
-    /// Whose part it is.
+    /// Its request.
     pub request: RequestId,
     /// What is asked for.
     pub kind: Kind,
-    /// Whether it is half of a fused pair.
-    pub half: Half,
+    /// Whether it belongs to a fused pair.
+    pub fused: FusedPart,
     /// First block.
     pub block: u64,
     /// Number of blocks.
@@ -179,12 +178,12 @@ pub enum Issue {
     Fused(Part, Part),
 }
 
-/// How a command ended, as the transport tells it.
+/// How a command ended, as the transport reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum CommandResult {
     /// It was completed with this status.
     Status(Status),
-    /// Its data arrived broken (data digest); the controller executed it.
+    /// Its data had a wrong data digest; the controller executed it.
     Corrupt,
     /// The completion says success but less data came than was asked for.
     Short,
@@ -198,7 +197,7 @@ pub struct UnknownSlot(pub u16);
 enum RequestState {
     Free,
     Active,
-    Finished(Option<Fault>),
+    Finished(Option<RequestError>),
 }
 
 #[derive(Debug, Clone)]
@@ -212,7 +211,7 @@ struct RequestEntry {
     /// Whether all parts have been cut; a request without blocks has one part all the same.
     all_cut: bool,
     parts: u32,
-    fault: Option<Fault>,
+    error: Option<RequestError>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,7 +219,7 @@ enum Place {
     Free,
     /// In the ready or the delayed queue.
     Waiting,
-    /// Handed out by [`Ledger::next`], not yet submitted.
+    /// Returned by [`RequestTable::next`], not yet submitted.
     Out,
     InFlight(u16),
 }
@@ -229,7 +228,7 @@ enum Place {
 struct PartEntry {
     place: Place,
     request: u32,
-    half: Half,
+    fused: FusedPart,
     skipped: u32,
     blocks: u32,
     sequence: u64,
@@ -245,9 +244,9 @@ enum Ready {
 
 const NO_PART: u32 = u32::MAX;
 
-/// The books; see the module.
+/// The table; see the module.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct RequestTable {
     requests: Vec<RequestEntry>,
     free_requests: Vec<u32>,
     parts: Vec<PartEntry>,
@@ -262,8 +261,8 @@ pub struct Ledger {
     scratch: Vec<u32>,
 }
 
-impl Ledger {
-    /// Books with room for `capacity` requests before anything has to grow.
+impl RequestTable {
+    /// A table with room for `capacity` requests; beyond that it grows.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -282,7 +281,7 @@ impl Ledger {
         }
     }
 
-    /// Enters a request; it waits until [`Ledger::next`] hands it out.
+    /// Adds a request; it waits until [`RequestTable::next`] returns its parts.
     pub fn begin(
         &mut self,
         kind: Kind,
@@ -300,7 +299,7 @@ impl Ledger {
             cut: 0,
             all_cut: false,
             parts: 0,
-            fault: None,
+            error: None,
         };
         let index = match self.free_requests.pop() {
             Some(index) => {
@@ -314,7 +313,7 @@ impl Ledger {
         };
         self.active += 1;
         if !kind.is_split() && blocks > part_blocks_max {
-            self.fault(index, Fault::TooLarge);
+            self.set_error(index, RequestError::TooLarge);
             self.settle(index);
         } else {
             self.ready.push_back(Ready::Request(index));
@@ -322,17 +321,17 @@ impl Ledger {
         RequestId(index)
     }
 
-    /// Enters a request that has failed already; it only has to be told.
-    pub fn begin_failed(&mut self, kind: Kind, fault: Fault) -> RequestId {
+    /// Adds a request that has failed already; it only has to be reported.
+    pub fn begin_failed(&mut self, kind: Kind, error: RequestError) -> RequestId {
         let id = self.begin(kind, 0, 0, &BlockLimits::default());
         self.ready.pop_back();
-        self.fault(id.0, fault);
+        self.set_error(id.0, error);
         self.settle(id.0);
         id
     }
 
     /// What is to be sent next on a connection with this many free slots. The caller answers
-    /// with [`Ledger::submitted`] or [`Ledger::put_back`] for each part.
+    /// with [`RequestTable::submitted`] or [`RequestTable::put_back`] for each part.
     pub fn next(&mut self, free_slots: usize) -> Option<Issue> {
         if free_slots == 0 {
             return None;
@@ -342,8 +341,8 @@ impl Ledger {
                 Ready::Part(index) => {
                     self.ready.pop_front();
                     let request = self.parts[index as usize].request;
-                    if self.requests[request as usize].fault.is_some() {
-                        // Another part failed: this one need not go out any more.
+                    if self.requests[request as usize].error.is_some() {
+                        // Another part failed: this one is not sent any more.
                         self.end_part(index);
                         self.settle(request);
                         continue;
@@ -352,7 +351,7 @@ impl Ledger {
                     return Some(Issue::Single(self.part(index)));
                 }
                 Ready::Request(index) => {
-                    if self.requests[index as usize].fault.is_some() {
+                    if self.requests[index as usize].error.is_some() {
                         self.ready.pop_front();
                         self.requests[index as usize].all_cut = true;
                         self.settle(index);
@@ -367,7 +366,7 @@ impl Ledger {
         }
     }
 
-    /// The part went out in this slot of the connection.
+    /// The part was sent in this slot of the connection.
     pub fn submitted(&mut self, part: PartId, slot: u16, epoch: u32) {
         let slot_index = usize::from(slot);
         if self.slots.len() <= slot_index {
@@ -384,12 +383,12 @@ impl Ledger {
         self.in_flight += 1;
     }
 
-    /// The part could not go out (no buffer); it is the first to be handed out again. Of a
-    /// fused pair the second is put back before the first.
+    /// The part could not be sent (no buffer); it is the next to be returned. Of a fused pair the
+    /// second is put back before the first.
     pub fn put_back(&mut self, part: PartId) {
         let entry = &mut self.parts[part.0 as usize];
         debug_assert_eq!(entry.place, Place::Out);
-        if entry.half == Half::Whole {
+        if entry.fused == FusedPart::No {
             entry.place = Place::Waiting;
             self.ready.push_front(Ready::Part(part.0));
             return;
@@ -403,8 +402,8 @@ impl Ledger {
         }
     }
 
-    /// The command in this slot ended. Its request may now be in [`Ledger::poll_finished`].
-    pub fn completed(&mut self, slot: u16, ending: Ending) -> Result<Part, UnknownSlot> {
+    /// The command in this slot ended. Its request may now be in [`RequestTable::poll_finished`].
+    pub fn completed(&mut self, slot: u16, ending: CommandResult) -> Result<Part, UnknownSlot> {
         let place = self.slots.get_mut(usize::from(slot)).ok_or(UnknownSlot(slot))?;
         let index = core::mem::replace(place, NO_PART);
         if index == NO_PART {
@@ -413,15 +412,15 @@ impl Ledger {
         self.in_flight -= 1;
         let part = self.part(index);
         let request = &self.requests[part.request.0 as usize];
-        let fault = match ending {
-            Ending::Status(status) if status.is_success() => None,
-            Ending::Status(status) => Some(Fault::Status(status)),
-            Ending::Corrupt | Ending::Short => Some(Fault::Broken),
+        let error = match ending {
+            CommandResult::Status(status) if status.is_success() => None,
+            CommandResult::Status(status) => Some(RequestError::Status(status)),
+            CommandResult::Corrupt | CommandResult::Short => Some(RequestError::Broken),
         };
         let entry = &mut self.parts[index as usize];
         let again = is_transient(ending)
             && part.kind.is_replayed()
-            && request.fault.is_none()
+            && request.error.is_none()
             && entry.retries < limits::RETRIES_MAX;
         if again {
             entry.retries += 1;
@@ -429,8 +428,8 @@ impl Ledger {
             self.delayed.push_back(index);
             return Ok(part);
         }
-        if let Some(fault) = fault {
-            self.fault(part.request.0, fault);
+        if let Some(error) = error {
+            self.set_error(part.request.0, error);
         }
         self.end_part(index);
         self.settle(part.request.0);
@@ -446,7 +445,7 @@ impl Ledger {
         }
     }
 
-    /// The number of the command in this slot: commands are counted as they go out.
+    /// The number of the command in this slot: commands are counted as they are sent.
     #[must_use]
     pub fn sequence(&self, slot: u16) -> Option<u64> {
         let index = *self.slots.get(usize::from(slot)).filter(|index| **index != NO_PART)?;
@@ -459,8 +458,8 @@ impl Ledger {
         self.sequence
     }
 
-    /// The connection died: its slots are void. What may be replayed waits again, in the order
-    /// in which it went out and before everything younger; the rest fails.
+    /// The connection was lost: its slots are free. Parts that may be replayed wait again, in the
+    /// order in which they were sent and before all newer ones; the others fail.
     pub fn lost(&mut self) {
         self.release_delayed();
         let mut lost = core::mem::take(&mut self.scratch);
@@ -472,14 +471,14 @@ impl Ledger {
         for index in lost.iter().rev().copied() {
             let request = self.parts[index as usize].request;
             let entry = &self.requests[request as usize];
-            if entry.fault.is_some() {
+            if entry.error.is_some() {
                 self.end_part(index);
                 self.settle(request);
             } else if entry.kind.is_replayed() {
                 self.parts[index as usize].place = Place::Waiting;
                 self.ready.push_front(Ready::Part(index));
             } else {
-                self.fault(request, Fault::PathLost);
+                self.set_error(request, RequestError::PathLost);
                 self.end_part(index);
                 self.settle(request);
             }
@@ -487,21 +486,25 @@ impl Ledger {
         self.scratch = lost;
     }
 
-    /// The requests for which `is_meant` holds fail with `fault`. Those that have parts in flight
+    /// The requests for which `is_meant` holds fail with `error`. Those that have parts in flight
     /// end when these do.
-    pub fn fail_requests(&mut self, fault: Fault, mut is_meant: impl FnMut(RequestId) -> bool) {
+    pub fn fail_requests(
+        &mut self,
+        error: RequestError,
+        mut is_meant: impl FnMut(RequestId) -> bool,
+    ) {
         self.release_delayed();
         for index in 0..index_of(self.requests.len()) {
             let active = self.requests[index as usize].state == RequestState::Active;
             if active && is_meant(RequestId(index)) {
-                self.fault(index, fault);
+                self.set_error(index, error);
             }
         }
         let mut ready = core::mem::take(&mut self.ready);
         ready.retain(|ready| match *ready {
             Ready::Part(part) => {
                 let request = self.parts[part as usize].request;
-                let failed = self.requests[request as usize].fault.is_some();
+                let failed = self.requests[request as usize].error.is_some();
                 if failed {
                     self.end_part(part);
                     self.settle(request);
@@ -509,7 +512,7 @@ impl Ledger {
                 !failed
             }
             Ready::Request(request) => {
-                let failed = self.requests[request as usize].fault.is_some();
+                let failed = self.requests[request as usize].error.is_some();
                 if failed {
                     self.requests[request as usize].all_cut = true;
                     self.settle(request);
@@ -520,9 +523,9 @@ impl Ledger {
         self.ready = ready;
     }
 
-    /// Everything that waits fails with `fault`. A request that has parts in flight ends when
+    /// Everything that waits fails with `error`. A request that has parts in flight ends when
     /// they do.
-    pub fn fail_waiting(&mut self, fault: Fault) {
+    pub fn fail_waiting(&mut self, error: RequestError) {
         self.release_delayed();
         while let Some(ready) = self.ready.pop_front() {
             let request = match ready {
@@ -536,18 +539,18 @@ impl Ledger {
                     request
                 }
             };
-            self.fault(request, fault);
+            self.set_error(request, error);
             self.settle(request);
         }
     }
 
-    /// Everything ends: what is in flight was cut off, what waits never went out.
-    pub fn abandon(&mut self, in_flight: Fault, waiting: Fault) {
+    /// Ends all requests: those in flight and those that were never sent each with its error.
+    pub fn abandon(&mut self, in_flight: RequestError, waiting: RequestError) {
         for slot in 0..self.slots.len() {
             let index = core::mem::replace(&mut self.slots[slot], NO_PART);
             if index != NO_PART {
                 let request = self.parts[index as usize].request;
-                self.fault(request, in_flight);
+                self.set_error(request, in_flight);
                 self.end_part(index);
                 self.settle(request);
             }
@@ -556,31 +559,31 @@ impl Ledger {
         self.fail_waiting(waiting);
     }
 
-    /// Lets the retries go that waited for a moment. Called now and then by a timer.
+    /// Makes delayed retries ready. Called by a timer.
     pub fn tick(&mut self) {
         self.release_delayed();
     }
 
-    /// Whether retries wait for [`Ledger::tick`].
+    /// Whether retries wait for [`RequestTable::tick`].
     #[must_use]
     pub fn has_delayed(&self) -> bool {
         !self.delayed.is_empty()
     }
 
-    /// The next request that ended; it is told once, and its number is free again.
-    pub fn poll_finished(&mut self) -> Option<(RequestId, Result<(), Fault>)> {
+    /// The next request that ended; each is reported once, and its number is free again.
+    pub fn poll_finished(&mut self) -> Option<(RequestId, Result<(), RequestError>)> {
         let index = self.finished.pop_front()?;
         let entry = &mut self.requests[index as usize];
-        let RequestState::Finished(fault) = entry.state else {
-            debug_assert!(false, "request {index} is told as finished but is not");
+        let RequestState::Finished(error) = entry.state else {
+            debug_assert!(false, "request {index} is reported as finished but is not");
             return None;
         };
         entry.state = RequestState::Free;
         self.free_requests.push(index);
-        Some((RequestId(index), fault.map_or(Ok(()), Err)))
+        Some((RequestId(index), error.map_or(Ok(()), Err)))
     }
 
-    /// Requests that were begun and have not been told as finished.
+    /// Requests that were begun and have not been reported as finished.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         self.active + self.finished.len()
@@ -611,8 +614,8 @@ impl Ledger {
         }
         self.ready.pop_front();
         let blocks = self.requests[request as usize].blocks;
-        let first = self.new_part(request, Half::First, 0, blocks);
-        let second = self.new_part(request, Half::Second, 0, blocks);
+        let first = self.new_part(request, FusedPart::First, 0, blocks);
+        let second = self.new_part(request, FusedPart::Second, 0, blocks);
         self.requests[request as usize].all_cut = true;
         Some(Issue::Fused(self.part(first), self.part(second)))
     }
@@ -627,16 +630,16 @@ impl Ledger {
             entry.all_cut = true;
             self.ready.pop_front();
         }
-        let index = self.new_part(request, Half::Whole, skipped, blocks);
+        let index = self.new_part(request, FusedPart::No, skipped, blocks);
         self.part(index)
     }
 
-    fn new_part(&mut self, request: u32, half: Half, skipped: u32, blocks: u32) -> u32 {
+    fn new_part(&mut self, request: u32, fused: FusedPart, skipped: u32, blocks: u32) -> u32 {
         self.requests[request as usize].parts += 1;
         let entry = PartEntry {
             place: Place::Out,
             request,
-            half,
+            fused,
             skipped,
             blocks,
             sequence: 0,
@@ -662,7 +665,7 @@ impl Ledger {
             id: PartId(index),
             request: RequestId(entry.request),
             kind: request.kind,
-            half: entry.half,
+            fused: entry.fused,
             block: request.block.wrapping_add(u64::from(entry.skipped)),
             blocks: entry.blocks,
             skipped: entry.skipped,
@@ -678,24 +681,24 @@ impl Ledger {
         self.free_parts.push(index);
     }
 
-    /// Remembers why the request fails: the first reason, except that a fused write which was
-    /// aborted because of its compare says less than the compare itself.
-    fn fault(&mut self, request: u32, fault: Fault) {
-        let known = &mut self.requests[request as usize].fault;
+    /// Records why the request fails: the first error, except that the status of the compare
+    /// replaces that of the fused write which was aborted because of it.
+    fn set_error(&mut self, request: u32, error: RequestError) {
+        let known = &mut self.requests[request as usize].error;
         let says_little = match known {
             None => true,
-            Some(Fault::Status(status)) => status.code() == StatusCode::ABORTED_FAILED_FUSED,
+            Some(RequestError::Status(status)) => status.code() == StatusCode::ABORTED_FAILED_FUSED,
             Some(_) => false,
         };
         if says_little {
-            *known = Some(fault);
+            *known = Some(error);
         }
     }
 
-    /// Tells the request as finished if nothing of it is left.
+    /// Reports the request as finished once it has no parts left.
     fn settle(&mut self, request: u32) {
         let entry = &mut self.requests[request as usize];
-        let nothing_left = entry.parts == 0 && (entry.all_cut || entry.fault.is_some());
+        let nothing_left = entry.parts == 0 && (entry.all_cut || entry.error.is_some());
         if entry.state != RequestState::Active || !nothing_left {
             return;
         }
@@ -705,7 +708,7 @@ impl Ledger {
             self.ready.retain(|ready| *ready != Ready::Request(request));
         }
         self.requests[request as usize].state =
-            RequestState::Finished(self.requests[request as usize].fault);
+            RequestState::Finished(self.requests[request as usize].error);
         self.active -= 1;
         self.finished.push_back(request);
     }
@@ -722,12 +725,12 @@ fn index_of(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(NO_PART - 1)
 }
 
-/// Whether the same command may well succeed in a moment.
-fn is_transient(ending: Ending) -> bool {
+/// Whether a retry of the same command may succeed.
+fn is_transient(ending: CommandResult) -> bool {
     let status = match ending {
-        Ending::Status(status) => status,
-        Ending::Corrupt => return true,
-        Ending::Short => return false,
+        CommandResult::Status(status) => status,
+        CommandResult::Corrupt => return true,
+        CommandResult::Short => return false,
     };
     let transient = matches!(
         status.code(),
@@ -752,24 +755,24 @@ mod tests {
         write_uncorrectable: 0,
         deallocate_ranges: 256,
     };
-    const SUCCESS: Ending = Ending::Status(Status::SUCCESS);
+    const SUCCESS: CommandResult = CommandResult::Status(Status::SUCCESS);
 
-    fn single(ledger: &mut Ledger, slot: u16) -> Part {
-        match ledger.next(1) {
+    fn single(table: &mut RequestTable, slot: u16) -> Part {
+        match table.next(1) {
             Some(Issue::Single(part)) => {
-                ledger.submitted(part.id, slot, 0);
+                table.submitted(part.id, slot, 0);
                 part
             }
             other => panic!("{other:?}"),
         }
     }
 
-    fn fused(ledger: &mut Ledger) -> (Part, Part) {
-        assert_eq!(ledger.next(1), None, "a pair needs two slots");
-        match ledger.next(2) {
+    fn fused(table: &mut RequestTable) -> (Part, Part) {
+        assert_eq!(table.next(1), None, "a pair needs two slots");
+        match table.next(2) {
             Some(Issue::Fused(first, second)) => {
-                ledger.submitted(first.id, 0, 0);
-                ledger.submitted(second.id, 1, 0);
+                table.submitted(first.id, 0, 0);
+                table.submitted(second.id, 1, 0);
                 (first, second)
             }
             other => panic!("{other:?}"),
@@ -778,138 +781,138 @@ mod tests {
 
     #[test]
     fn a_large_request_becomes_parts_and_ends_once() {
-        let mut ledger = Ledger::new(4);
-        let id = ledger.begin(Kind::Write, 100, 20, &LIMITS);
-        let parts: Vec<Part> = (0..3).map(|slot| single(&mut ledger, slot)).collect();
+        let mut table = RequestTable::new(4);
+        let id = table.begin(Kind::Write, 100, 20, &LIMITS);
+        let parts: Vec<Part> = (0..3).map(|slot| single(&mut table, slot)).collect();
         let ranges: Vec<_> = parts.iter().map(|p| (p.block, p.blocks, p.skipped)).collect();
         assert_eq!(ranges, [(100, 8, 0), (108, 8, 8), (116, 4, 16)]);
         assert!(parts.iter().all(|part| !part.whole));
-        assert_eq!(ledger.next(9), None);
+        assert_eq!(table.next(9), None);
         for slot in [1, 0] {
-            ledger.completed(slot, SUCCESS).unwrap();
-            assert_eq!(ledger.poll_finished(), None);
+            table.completed(slot, SUCCESS).unwrap();
+            assert_eq!(table.poll_finished(), None);
         }
-        ledger.completed(2, SUCCESS).unwrap();
-        assert_eq!(ledger.poll_finished(), Some((id, Ok(()))));
-        assert_eq!(ledger.poll_finished(), None);
-        assert_eq!(ledger.completed(2, SUCCESS), Err(UnknownSlot(2)));
-        assert_eq!(ledger.completed(900, SUCCESS), Err(UnknownSlot(900)));
+        table.completed(2, SUCCESS).unwrap();
+        assert_eq!(table.poll_finished(), Some((id, Ok(()))));
+        assert_eq!(table.poll_finished(), None);
+        assert_eq!(table.completed(2, SUCCESS), Err(UnknownSlot(2)));
+        assert_eq!(table.completed(900, SUCCESS), Err(UnknownSlot(900)));
     }
 
     #[test]
     fn a_command_names_at_most_65536_blocks() {
-        let mut ledger = Ledger::new(4);
-        ledger.begin(Kind::Verify, 0, 65537, &LIMITS);
-        assert_eq!(single(&mut ledger, 0).blocks, 65536);
-        assert_eq!(single(&mut ledger, 1).blocks, 1);
+        let mut table = RequestTable::new(4);
+        table.begin(Kind::Verify, 0, 65537, &LIMITS);
+        assert_eq!(single(&mut table, 0).blocks, 65536);
+        assert_eq!(single(&mut table, 1).blocks, 1);
     }
 
     #[test]
     fn the_first_failure_stops_the_rest() {
-        let mut ledger = Ledger::new(4);
-        let id = ledger.begin(Kind::Read, 0, 32, &LIMITS);
-        single(&mut ledger, 0);
-        single(&mut ledger, 1);
+        let mut table = RequestTable::new(4);
+        let id = table.begin(Kind::Read, 0, 32, &LIMITS);
+        single(&mut table, 0);
+        single(&mut table, 1);
         let failure = Status::LBA_OUT_OF_RANGE.with_dnr();
-        ledger.completed(0, Ending::Status(failure)).unwrap();
-        assert_eq!(ledger.poll_finished(), None, "the other part is on the wire");
-        assert_eq!(ledger.next(5), None);
-        ledger.completed(1, Ending::Status(Status::INTERNAL_ERROR)).unwrap();
-        assert_eq!(ledger.poll_finished(), Some((id, Err(Fault::Status(failure)))));
-        assert!(!ledger.has_waiting());
+        table.completed(0, CommandResult::Status(failure)).unwrap();
+        assert_eq!(table.poll_finished(), None, "the other part is on the wire");
+        assert_eq!(table.next(5), None);
+        table.completed(1, CommandResult::Status(Status::INTERNAL_ERROR)).unwrap();
+        assert_eq!(table.poll_finished(), Some((id, Err(RequestError::Status(failure)))));
+        assert!(!table.has_waiting());
     }
 
     #[test]
     fn a_loss_replays_in_order_and_before_younger_ones() {
-        let mut ledger = Ledger::new(8);
+        let mut table = RequestTable::new(8);
         for block in 0..3 {
-            ledger.begin(Kind::Write, block, 1, &LIMITS);
+            table.begin(Kind::Write, block, 1, &LIMITS);
         }
         for slot in [2, 0] {
-            single(&mut ledger, slot);
+            single(&mut table, slot);
         }
-        ledger.lost();
-        assert_eq!(ledger.in_flight(), 0);
-        let order: Vec<u64> = (0..3).map(|slot| single(&mut ledger, slot).block).collect();
+        table.lost();
+        assert_eq!(table.in_flight(), 0);
+        let order: Vec<u64> = (0..3).map(|slot| single(&mut table, slot).block).collect();
         assert_eq!(order, [0, 1, 2]);
     }
 
     #[test]
     fn compare_and_the_fused_pair_are_not_replayed() {
-        let mut ledger = Ledger::new(8);
-        let compare = ledger.begin(Kind::Compare, 0, 1, &LIMITS);
-        single(&mut ledger, 5);
-        let pair = ledger.begin(Kind::CompareAndWrite, 0, 1, &LIMITS);
-        fused(&mut ledger);
-        let read = ledger.begin(Kind::Read, 0, 1, &LIMITS);
-        ledger.lost();
-        assert_eq!(ledger.poll_finished(), Some((pair, Err(Fault::PathLost))));
-        assert_eq!(ledger.poll_finished(), Some((compare, Err(Fault::PathLost))));
-        assert_eq!(ledger.poll_finished(), None);
-        assert_eq!(single(&mut ledger, 0).request, read);
+        let mut table = RequestTable::new(8);
+        let compare = table.begin(Kind::Compare, 0, 1, &LIMITS);
+        single(&mut table, 5);
+        let pair = table.begin(Kind::CompareAndWrite, 0, 1, &LIMITS);
+        fused(&mut table);
+        let read = table.begin(Kind::Read, 0, 1, &LIMITS);
+        table.lost();
+        assert_eq!(table.poll_finished(), Some((pair, Err(RequestError::PathLost))));
+        assert_eq!(table.poll_finished(), Some((compare, Err(RequestError::PathLost))));
+        assert_eq!(table.poll_finished(), None);
+        assert_eq!(single(&mut table, 0).request, read);
     }
 
     #[test]
     fn a_fused_pair_tells_the_compare() {
         for order in [[0, 1], [1, 0]] {
-            let mut ledger = Ledger::new(8);
-            let id = ledger.begin(Kind::CompareAndWrite, 3, 2, &LIMITS);
-            let (first, second) = fused(&mut ledger);
-            assert_eq!((first.half, second.half), (Half::First, Half::Second));
+            let mut table = RequestTable::new(8);
+            let id = table.begin(Kind::CompareAndWrite, 3, 2, &LIMITS);
+            let (first, second) = fused(&mut table);
+            assert_eq!((first.fused, second.fused), (FusedPart::First, FusedPart::Second));
             for slot in order {
                 let status =
                     [Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED][usize::from(slot)];
-                ledger.completed(slot, Ending::Status(status)).unwrap();
+                table.completed(slot, CommandResult::Status(status)).unwrap();
             }
-            let expected = Err(Fault::Status(Status::COMPARE_FAILURE));
-            assert_eq!(ledger.poll_finished(), Some((id, expected)));
+            let expected = Err(RequestError::Status(Status::COMPARE_FAILURE));
+            assert_eq!(table.poll_finished(), Some((id, expected)));
         }
-        let mut ledger = Ledger::new(8);
-        let id = ledger.begin(Kind::CompareAndWrite, 0, 9, &LIMITS);
-        assert_eq!(ledger.poll_finished(), Some((id, Err(Fault::TooLarge))));
-        assert_eq!(ledger.next(9), None);
+        let mut table = RequestTable::new(8);
+        let id = table.begin(Kind::CompareAndWrite, 0, 9, &LIMITS);
+        assert_eq!(table.poll_finished(), Some((id, Err(RequestError::TooLarge))));
+        assert_eq!(table.next(9), None);
     }
 
     #[test]
     fn a_transient_status_is_retried_a_few_times() {
-        let mut ledger = Ledger::new(8);
-        let id = ledger.begin(Kind::Write, 0, 1, &LIMITS);
-        let transient = Ending::Status(Status::TRANSIENT_TRANSPORT_ERROR);
+        let mut table = RequestTable::new(8);
+        let id = table.begin(Kind::Write, 0, 1, &LIMITS);
+        let transient = CommandResult::Status(Status::TRANSIENT_TRANSPORT_ERROR);
         for _ in 0..limits::RETRIES_MAX {
-            single(&mut ledger, 0);
-            ledger.completed(0, transient).unwrap();
-            assert_eq!((ledger.next(1), ledger.poll_finished()), (None, None));
-            assert!(ledger.has_delayed());
-            ledger.tick();
+            single(&mut table, 0);
+            table.completed(0, transient).unwrap();
+            assert_eq!((table.next(1), table.poll_finished()), (None, None));
+            assert!(table.has_delayed());
+            table.tick();
         }
-        single(&mut ledger, 0);
-        ledger.completed(0, transient).unwrap();
-        let expected = Err(Fault::Status(Status::TRANSIENT_TRANSPORT_ERROR));
-        assert_eq!(ledger.poll_finished(), Some((id, expected)));
-        let id = ledger.begin(Kind::Write, 0, 1, &LIMITS);
-        single(&mut ledger, 0);
+        single(&mut table, 0);
+        table.completed(0, transient).unwrap();
+        let expected = Err(RequestError::Status(Status::TRANSIENT_TRANSPORT_ERROR));
+        assert_eq!(table.poll_finished(), Some((id, expected)));
+        let id = table.begin(Kind::Write, 0, 1, &LIMITS);
+        single(&mut table, 0);
         let final_status = Status::TRANSIENT_TRANSPORT_ERROR.with_dnr();
-        ledger.completed(0, Ending::Status(final_status)).unwrap();
-        let expected = Err(Fault::Status(final_status));
-        assert_eq!(ledger.poll_finished(), Some((id, expected)));
+        table.completed(0, CommandResult::Status(final_status)).unwrap();
+        let expected = Err(RequestError::Status(final_status));
+        assert_eq!(table.poll_finished(), Some((id, expected)));
     }
 
     #[test]
     fn numbers_are_reused_and_ages_are_told() {
-        let mut ledger = Ledger::new(1);
+        let mut table = RequestTable::new(1);
         for round in 0..100u32 {
-            let id = ledger.begin(Kind::Read, 0, 1, &LIMITS);
+            let id = table.begin(Kind::Read, 0, 1, &LIMITS);
             assert_eq!(id, RequestId(0));
-            let Some(Issue::Single(part)) = ledger.next(1) else { panic!() };
+            let Some(Issue::Single(part)) = table.next(1) else { panic!() };
             assert!(part.whole);
-            ledger.submitted(part.id, 0, round);
-            assert_eq!(ledger.oldest_age(round.wrapping_add(3)), Some(3));
-            ledger.completed(0, SUCCESS).unwrap();
-            assert_eq!(ledger.unfinished(), 1);
-            assert!(ledger.poll_finished().is_some());
+            table.submitted(part.id, 0, round);
+            assert_eq!(table.oldest_age(round.wrapping_add(3)), Some(3));
+            table.completed(0, SUCCESS).unwrap();
+            assert_eq!(table.unfinished(), 1);
+            assert!(table.poll_finished().is_some());
         }
-        assert_eq!((ledger.oldest_age(7), ledger.unfinished()), (None, 0));
-        let id = ledger.begin_failed(Kind::Read, Fault::Gone);
-        assert_eq!(ledger.poll_finished(), Some((id, Err(Fault::Gone))));
+        assert_eq!((table.oldest_age(7), table.unfinished()), (None, 0));
+        let id = table.begin_failed(Kind::Read, RequestError::Gone);
+        assert_eq!(table.poll_finished(), Some((id, Err(RequestError::Gone))));
     }
 }

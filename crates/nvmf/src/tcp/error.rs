@@ -6,7 +6,7 @@ use weft_nvme::tcp::{Fes, HeaderError};
 
 /// A PDU that the protocol does not allow. The peer is to blame, and the connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
+pub struct FatalError {
     /// Fatal Error Status (FES).
     pub status: Fes,
     /// Fatal Error Information (FEI): the byte offset of the wrong field, or the header digest
@@ -16,7 +16,7 @@ pub struct Fault {
     pub detail: &'static str,
 }
 
-impl Fault {
+impl FatalError {
     /// A header field, by its byte offset, has a value that it must not have.
     #[must_use]
     pub const fn field(offset: u32, detail: &'static str) -> Self {
@@ -58,7 +58,7 @@ impl Fault {
     }
 }
 
-impl From<HeaderError> for Fault {
+impl From<HeaderError> for FatalError {
     fn from(error: HeaderError) -> Self {
         let detail = match error.field_offset {
             0 => "PDU type is unknown",
@@ -70,10 +70,10 @@ impl From<HeaderError> for Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FatalError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} ({}, {:#x})", self.detail, self.status, self.information)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for FatalError {}

@@ -1,5 +1,5 @@
-//! What is known of a controller and its namespaces: an immutable picture that is replaced as a
-//! whole, so that I/O queues on other threads work from one that does not change under them.
+//! A controller and its namespaces as an immutable snapshot that is replaced as a whole, so that it
+//! does not change under I/O queues on other threads.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -12,30 +12,30 @@ use weft_nvme::property::{Capabilities, ControllerConfiguration, Version};
 use weft_nvme::{Wire, nvm};
 
 use super::association::{ControllerKind, HostConfig};
-use super::ledger::BlockLimits;
+use super::request_table::BlockLimits;
 
 /// The namespaces of a controller by identifier.
-pub type Namespaces = BTreeMap<u32, Arc<NamespacePicture>>;
+pub type Namespaces = BTreeMap<u32, Arc<NamespaceInfo>>;
 
-/// Namespaces that this host cannot use, and why not.
+/// Namespaces that this host cannot use, each with the reason.
 pub type Unusable = BTreeMap<u32, &'static str>;
 
 /// A controller and its namespaces.
 #[derive(Debug, Clone)]
-pub struct Picture {
-    /// Number of the association that it was taken in.
+pub struct ControllerSnapshot {
+    /// The generation of the controller.
     pub generation: u32,
     /// The controller.
-    pub controller: Arc<ControllerPicture>,
+    pub controller: Arc<ControllerInfo>,
     /// Its active namespaces.
     pub namespaces: Namespaces,
-    /// Those that are left out.
+    /// Namespaces that are left out.
     pub unusable: Unusable,
 }
 
 /// A controller.
 #[derive(Debug, Clone)]
-pub struct ControllerPicture {
+pub struct ControllerInfo {
     /// Discovery or not.
     pub kind: ControllerKind,
     /// Controller ID (CNTLID).
@@ -48,7 +48,7 @@ pub struct ControllerPicture {
     pub configuration: ControllerConfiguration,
     /// Identify Controller data structure, as received.
     pub identify: Box<identify::Controller>,
-    /// Whether queues are asked for without SQ flow control.
+    /// Whether SQ flow control is disabled.
     pub flow_control_disabled: bool,
     /// I/O queues that may be connected.
     pub io_queues: u16,
@@ -72,7 +72,7 @@ struct NvmLimits {
     dataset_ranges: u32,
 }
 
-impl ControllerPicture {
+impl ControllerInfo {
     pub(super) fn unknown(config: &HostConfig) -> Self {
         Self {
             kind: config.kind,
@@ -91,7 +91,7 @@ impl ControllerPicture {
         }
     }
 
-    /// Takes the Identify Controller data in, if it fits what Fabrics asks of a controller.
+    /// Stores the Identify Controller data, if it meets the requirements of Fabrics.
     pub(super) fn set_identity(
         &mut self,
         data: &[u8],
@@ -99,7 +99,7 @@ impl ControllerPicture {
     ) -> Result<(), &'static str> {
         let identify = identify::Controller::view(data).map_err(|_| "it is too short")?;
         if identify.controller_id.get() != self.controller_id {
-            return Err("its controller identifier is another than that of Connect");
+            return Err("its controller identifier is not that of Connect");
         }
         if self.kind == ControllerKind::Nvm {
             check_nvm_controller(identify, config)?;
@@ -123,7 +123,7 @@ impl ControllerPicture {
         Ok(())
     }
 
-    /// Takes the limits of the NVM command set in (Identify, CNS 06h).
+    /// Stores the limits of the NVM command set (Identify, CNS 06h).
     pub(super) fn set_nvm_limits(&mut self, data: &[u8]) {
         let Ok(limits) = NvmController::view(data) else { return };
         let page_power = u32::from(self.capabilities.memory_page_size_minimum()) + 12;
@@ -145,7 +145,7 @@ impl ControllerPicture {
         self.identify.optional_asynchronous_events()
     }
 
-    /// What one command may name, for blocks of this size.
+    /// The limits of one command, for blocks of this size.
     #[must_use]
     pub fn block_limits(&self, block_bytes: u32) -> BlockLimits {
         // A limit below one block leaves one block: nothing can be split further.
@@ -172,19 +172,19 @@ fn check_nvm_controller(
     config: &HostConfig,
 ) -> Result<(), &'static str> {
     if identify.sgl_support().supported() == 0 {
-        return Err("it does not take SGLs, which Fabrics asks of it");
+        return Err("it does not support SGLs, which Fabrics requires");
     }
     if identify.io_command_capsule_16b.get() < 4 || identify.io_response_capsule_16b.get() < 1 {
         return Err("its capsules are too small for a command or a completion");
     }
     let wants_keep_alive = !config.keep_alive_timeout.is_zero();
     if wants_keep_alive && identify.keep_alive_granularity_100ms.get() == 0 {
-        return Err("it has no Keep Alive, which Fabrics asks of it");
+        return Err("it does not support Keep Alive, which Fabrics requires");
     }
     Ok(())
 }
 
-/// What makes two namespaces the same one.
+/// The unique identifiers of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct NamespaceIdentity {
     /// Namespace UUID.
@@ -197,10 +197,10 @@ pub struct NamespaceIdentity {
 
 /// A namespace.
 #[derive(Debug, Clone)]
-pub struct NamespacePicture {
+pub struct NamespaceInfo {
     /// Namespace Identifier.
     pub nsid: u32,
-    /// Its lasting identifiers.
+    /// Its unique identifiers.
     pub identity: NamespaceIdentity,
     /// Bytes of a logical block, without metadata.
     pub block_bytes: u32,
@@ -210,16 +210,16 @@ pub struct NamespacePicture {
     pub blocks: u64,
     /// Whether it is write protected.
     pub write_protected: bool,
-    /// What one command may name.
+    /// The limits of one command.
     pub limits: BlockLimits,
     /// Identify Namespace data structure, as received.
     pub identify: Box<identify::Namespace>,
 }
 
-impl NamespacePicture {
+impl NamespaceInfo {
     /// A namespace from its Identify data and its descriptors; `Ok(None)` if it is inactive.
     pub(super) fn new(
-        controller: &ControllerPicture,
+        controller: &ControllerInfo,
         nsid: u32,
         identify: &[u8],
         descriptors: &[u8],
@@ -251,8 +251,8 @@ impl NamespacePicture {
         self.blocks.saturating_mul(self.block_bytes as u64)
     }
 
-    /// Whether data written to one is found in the other: the identifiers are the same, and the
-    /// blocks are of one size. Without identifiers the namespace identifier has to do.
+    /// Whether both are the same namespace: the same identifiers and block size. Without unique
+    /// identifiers only the namespace identifier is compared.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.nsid == other.nsid
@@ -279,16 +279,16 @@ fn identity_of(identify: &identify::Namespace, descriptors: &[u8]) -> NamespaceI
     identity
 }
 
-/// What happened to a namespace between two pictures.
+/// The difference of a namespace between two snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// It is new.
+    /// It was added.
     Added,
-    /// It is gone.
+    /// It was removed.
     Removed,
     /// It has another size, or another attribute changed.
     Changed,
-    /// Another one has its identifier now: the one that was there is gone.
+    /// Another namespace has its identifier now.
     Replaced,
 }
 
@@ -303,8 +303,8 @@ impl fmt::Display for Change {
     }
 }
 
-impl Picture {
-    /// What is different from an older picture.
+impl ControllerSnapshot {
+    /// The differences from an older snapshot.
     #[must_use]
     pub fn changes_since(&self, before: &Self) -> Vec<(u32, Change)> {
         let mut changes = Vec::new();
@@ -322,10 +322,10 @@ impl Picture {
     }
 }
 
-impl NamespacePicture {
+impl NamespaceInfo {
     fn differs_in_use(&self, old: &Self) -> bool {
         let (mut new, mut old) = (*self.identify, *old.identify);
-        // How much of it is in use changes all the time.
+        // NUSE changes with every write.
         new.utilization = weft_nvme::wire::U64::ZERO;
         old.utilization = weft_nvme::wire::U64::ZERO;
         new != old
