@@ -176,6 +176,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         signals::stop_with_stdin(wish.clone()).map_err(fault)?;
     }
     let mut target = Target::start(config).map_err(Failure::because)?;
+    target.exit_on_failure();
     let control = match &options.control {
         Some(address) => Some(Control::start(address, target.watch(), wish)?),
         None => None,
@@ -204,10 +205,16 @@ fn reload(target: &mut Target, config: Result<Config, Failure>) -> Result<(), St
         }
     };
     match &outcome {
-        Ok(()) => log::info!("the configuration was read again"),
+        Ok(changes) if changes.is_empty() => {
+            log::info!("the configuration was read again: nothing has changed");
+        }
+        Ok(changes) => {
+            log::info!("the configuration was read again");
+            changes.iter().for_each(|change| log::info!("{change}"));
+        }
         Err(what) => log::error!("the configuration stays as it was: {what}"),
     }
-    outcome
+    outcome.map(drop)
 }
 
 fn control_address(text: &str) -> Result<weft_rpc::Address, String> {

@@ -52,7 +52,8 @@ impl TargetWithin {
         config.limits.queue_entries = QUEUE_SIZE_MAX;
         config.validate().map_err(|error| error.to_string())?;
         let target = Target::start(config).map_err(|error| error.to_string())?;
-        let at = target.addresses().values().next().ok_or("the target has no listener")?;
+        let addresses = target.addresses();
+        let at = addresses.values().next().ok_or("the target has no listener")?;
         let id = TransportId::tcp(&at.ip().to_string(), Some(at.port()));
         let id = id.map_err(|error| error.to_string())?;
         let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;

@@ -6,7 +6,8 @@
 //! ([`crate::queue::IoQueue::replace_view`]). The one thing in it that lives on is
 //! [`SubsystemShared`]: counters that outlast controllers, and that no view decides anything by.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::ops::RangeFrom;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -18,6 +19,9 @@ use crate::queue::QueueShared;
 
 /// Memory Page Size Minimum in bytes: the unit of MDTS and its relatives. CAP.MPSMIN is 0.
 pub const PAGE_BYTES: u32 = 4096;
+
+/// The largest Namespace Identifier of a subsystem: what `nvmetcli` allows.
+pub const NSID_MAX: u32 = 8192;
 
 /// One subsystem, as its controllers and queues see it.
 #[derive(Debug, Clone)]
@@ -32,8 +36,8 @@ pub struct SubsystemView {
     pub model: String,
     /// Firmware Revision: the first 8 bytes are shown.
     pub firmware: String,
-    /// The active namespaces by their identifier.
-    pub namespaces: BTreeMap<u32, NamespaceView>,
+    /// The active namespaces.
+    pub namespaces: Namespaces,
     /// The hosts that may connect; `None` allows every host.
     pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
     /// Who chooses a controller's identifier.
@@ -155,6 +159,59 @@ pub(crate) fn exponent_bytes(exponent: u8) -> u32 {
     PAGE_BYTES.checked_shl(u32::from(exponent)).unwrap_or(u32::MAX)
 }
 
+/// The active namespaces of a subsystem in the order of their identifiers, which are mostly 1, 2, 3
+/// and so on. The view and the queues share one table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Namespaces(Arc<[NamespaceView]>);
+
+impl FromIterator<NamespaceView> for Namespaces {
+    fn from_iter<T: IntoIterator<Item = NamespaceView>>(namespaces: T) -> Self {
+        let mut sorted: Vec<_> = namespaces.into_iter().collect();
+        sorted.sort_by_key(|namespace| namespace.nsid);
+        Self(sorted.into())
+    }
+}
+
+impl Namespaces {
+    /// The namespace of this identifier.
+    #[must_use]
+    pub fn get(&self, nsid: u32) -> Option<&NamespaceView> {
+        let guess = usize::try_from(nsid.wrapping_sub(1)).unwrap_or(usize::MAX);
+        if let Some(namespace) = self.0.get(guess)
+            && namespace.nsid == nsid
+        {
+            return Some(namespace);
+        }
+        self.find(nsid).and_then(|index| self.0.get(index))
+    }
+
+    /// The same to be changed, in this table alone.
+    pub fn get_mut(&mut self, nsid: u32) -> Option<&mut NamespaceView> {
+        let index = self.find(nsid)?;
+        Arc::make_mut(&mut self.0).get_mut(index)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> std::slice::Iter<'_, NamespaceView> {
+        self.0.iter()
+    }
+
+    /// All of them to be changed, in this table alone.
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, NamespaceView> {
+        Arc::make_mut(&mut self.0).iter_mut()
+    }
+
+    /// Those from this identifier on.
+    pub(crate) fn range(&self, from: RangeFrom<u32>) -> &[NamespaceView] {
+        let first = self.0.partition_point(|namespace| namespace.nsid < from.start);
+        self.0.get(first..).unwrap_or_default()
+    }
+
+    fn find(&self, nsid: u32) -> Option<usize> {
+        self.0.binary_search_by_key(&nsid, |namespace| namespace.nsid).ok()
+    }
+}
+
 /// One namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamespaceView {
@@ -178,8 +235,13 @@ pub struct NamespaceView {
     pub write_protected: bool,
     /// Whether its device has failed to make writes durable: Flush and writes with FUA fail.
     pub lost_writes: bool,
-    /// Index of its device in the target's table, the same on every reactor.
+    /// Identifier of its device in the target's table, the same on every reactor. No two devices
+    /// ever have the same one.
     pub device: u32,
+    /// Counts the changes of owner: 0 if no other namespace ever had this identifier, and more than
+    /// any namespace's before when another one had it. A controller that is older than the change
+    /// has no access until its host has asked for this namespace with Identify.
+    pub owner_change: u64,
 }
 
 /// What a namespace's device can do.
@@ -226,7 +288,8 @@ impl NamespaceView {
     /// Whether a host that knew `old` must look again.
     #[must_use]
     pub fn differs_for_hosts(&self, old: &Self) -> bool {
-        Self { device: old.device, lost_writes: old.lost_writes, ..*self } != *old
+        let Self { device, owner_change, lost_writes, .. } = *old;
+        Self { device, owner_change, lost_writes, ..*self } != *old
     }
 }
 
@@ -402,6 +465,7 @@ pub(crate) mod test_support {
             write_protected: false,
             lost_writes: false,
             device: nsid + 100,
+            owner_change: 0,
         }
     }
 
@@ -412,7 +476,7 @@ pub(crate) mod test_support {
             serial: "WEFT0001".into(),
             model: "weft test".into(),
             firmware: "0.1".into(),
-            namespaces: nsids.iter().map(|nsid| (*nsid, namespace(*nsid))).collect(),
+            namespaces: nsids.iter().map(|nsid| namespace(*nsid)).collect(),
             allowed_hosts: None,
             controller_model: ControllerModel::Dynamic,
             limits: SubsystemLimits::default(),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec, Geometry};
@@ -14,13 +14,14 @@ use weft_nvme::Nqn;
 use weft_nvme::log_page::TransportType;
 use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use weft_nvmf::subsystem::{
-    ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind,
-    SubsystemLimits, SubsystemShared, SubsystemView,
+    ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, Namespaces,
+    SubsystemKind, SubsystemLimits, SubsystemShared, SubsystemView,
 };
 
 use crate::TargetError;
-use crate::config::{self, Config, Limits, Subsystem, Transport, identity};
-use crate::snapshot::{PortView, Snapshot};
+use crate::config::{self, Config, Limits, Namespace, Subsystem, Transport, identity};
+use crate::numbers::{self, same_device};
+use crate::snapshot::{DeviceId, Needs, PortView, ServedDevice, Snapshot};
 
 /// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -32,13 +33,18 @@ pub(crate) struct Catalogue {
     /// Devices that the target's owner has made: who is configured to have one of these specs has
     /// that device.
     given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
-    /// Device indices that have been given out.
-    devices: u32,
+    /// The places in the groups' tables.
+    slots: Vec<Slot>,
+    /// Who had each number last, and how often a number has changed its owner.
+    owners: BTreeMap<(String, u32), Owner>,
+    owner_changes: u64,
     shared: BTreeMap<String, Arc<SubsystemShared>>,
     discovery_shared: Arc<SubsystemShared>,
     /// Generation counter of the discovery log, and what it counted last.
     generation: u64,
     shown: Vec<DiscoveryEntry>,
+    /// The most data in a capsule that a controller may have been told.
+    in_capsule_bytes: u32,
 }
 
 /// A namespace and its device.
@@ -47,64 +53,114 @@ struct Entry {
     subsystem: String,
     nsid: u32,
     spec: DeviceSpec,
-    index: u32,
-    factory: Arc<dyn DeviceFactory>,
+    device: Arc<ServedDevice>,
     identity: identity::Identity,
 }
 
-impl Catalogue {
-    pub(crate) fn new() -> Self {
-        Self::with_devices(Vec::new())
-    }
+/// A place for a device in the groups' tables.
+#[derive(Debug, Default)]
+struct Slot {
+    generations: u32,
+    device: Weak<ServedDevice>,
+}
 
-    pub(crate) fn with_devices(given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>) -> Self {
+/// What hosts know of the namespace that has a number, or had it last.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    uuid: [u8; 16],
+    block_bytes: u32,
+    change: u64,
+}
+
+/// A configuration that can be served: its devices are there, and nothing has changed so far.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    config: Config,
+    entries: Vec<Entry>,
+    resizes: Vec<Resize>,
+}
+
+impl Plan {
+    /// What the groups need before it can be carried out.
+    pub(crate) fn needs(&self) -> Arc<Needs> {
+        Arc::new(Needs { devices: devices(&self.entries), ports: ports(&self.config) })
+    }
+}
+
+impl Catalogue {
+    pub(crate) fn new(given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>) -> Self {
         Self {
             entries: Vec::new(),
             given,
-            devices: 0,
+            slots: Vec::new(),
+            owners: BTreeMap::new(),
+            owner_changes: 0,
             shared: BTreeMap::new(),
             discovery_shared: SubsystemShared::new(),
             generation: 0,
             shown: Vec::new(),
+            in_capsule_bytes: 0,
         }
     }
 
-    /// The snapshot that serves this configuration, with nothing protected by hosts. If it fails,
-    /// nothing has changed.
-    pub(crate) fn snapshot(
+    /// The snapshot of a target that serves nothing yet, and its configuration.
+    pub(crate) fn nothing(&mut self, config: &Config) -> Result<(Snapshot, Config), TargetError> {
+        let config = Config { ports: Vec::new(), subsystems: Vec::new(), ..config.clone() };
+        Ok((self.snapshot(&config, &BTreeMap::new())?, config))
+    }
+
+    /// What it takes to serve this configuration. If it fails, nothing has changed.
+    pub(crate) fn plan(&mut self, mut config: Config) -> Result<Plan, TargetError> {
+        check_names(&config)?;
+        for subsystem in &mut config.subsystems {
+            let paths: Vec<_> = self.entries_of(&subsystem.nqn).map(Entry::path).collect();
+            let entries = self.entries_of(&subsystem.nqn).zip(&paths);
+            let owners: Vec<_> =
+                entries.map(|(entry, path)| entry.owner(path.as_deref())).collect();
+            numbers::assign(subsystem, &owners)?;
+        }
+        let (mut entries, mut resizes) = (Vec::new(), Vec::new());
+        for subsystem in &config.subsystems {
+            self.open_namespaces(subsystem, &mut entries, &mut resizes)?;
+        }
+        Ok(Plan { config, entries, resizes })
+    }
+
+    /// Carries a plan out: gives devices their sizes and makes the snapshot, with nothing protected
+    /// by hosts. If it fails, nothing has changed. The configuration comes with every number.
+    pub(crate) fn carry_out(
+        &mut self,
+        plan: Plan,
+        addresses: &BTreeMap<u16, SocketAddr>,
+    ) -> Result<(Snapshot, Config), TargetError> {
+        let Plan { config, entries, resizes } = plan;
+        resize(resizes)?;
+        self.entries = entries;
+        self.note_owners();
+        Ok((self.snapshot(&config, addresses)?, config))
+    }
+
+    fn snapshot(
         &mut self,
         config: &Config,
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<Snapshot, TargetError> {
-        check_names(config)?;
-        let mut entries = Vec::new();
-        let mut resizes = Vec::new();
-        for subsystem in &config.subsystems {
-            self.open_namespaces(subsystem, &mut entries, &mut resizes)?;
-        }
-        resize(resizes)?;
-        let mut devices = vec![None; self.devices as usize];
-        for entry in &entries {
-            if let Some(place) = devices.get_mut(entry.index as usize) {
-                *place = Some(Arc::clone(&entry.factory));
-            }
-        }
-        self.entries = entries;
         let mut subsystems = BTreeMap::new();
         for subsystem in &config.subsystems {
             let view = self.view(subsystem, &config.limits)?;
             subsystems.insert(subsystem.nqn.clone(), Arc::new(view));
         }
         self.shared.retain(|nqn, _| subsystems.contains_key(nqn));
-        let ports = config.ports.iter().map(port_view).collect::<Vec<_>>();
+        let ports = ports(config);
         let discovery = self.discovery(&ports, &subsystems, addresses, &config.limits)?;
+        self.in_capsule_bytes = self.in_capsule_bytes.max(config.limits.in_capsule_bytes);
         Ok(Snapshot {
             version: 1,
             ports,
             subsystems,
             discovery: Arc::new(discovery),
-            devices,
-            transport: transport_limits(&config.limits),
+            devices: devices(&self.entries),
+            transport: transport_limits(&config.limits, self.in_capsule_bytes),
             limits: config.limits.clone(),
             idle_poll: config.idle_poll,
             connections_max: connections_max(&config.limits),
@@ -114,10 +170,15 @@ impl Catalogue {
     /// Lets what has been written reach every device.
     pub(crate) fn sync(&self) -> Vec<String> {
         let outcome = |entry: &Entry| {
-            let error = entry.factory.sync().err()?;
-            Some(format!("{} could not be synced: {error}", entry.factory.identity()))
+            let factory = &entry.device.factory;
+            let error = factory.sync().err()?;
+            Some(format!("{} could not be synced: {error}", factory.identity()))
         };
         self.entries.iter().filter_map(outcome).collect()
+    }
+
+    fn entries_of(&self, nqn: &str) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.subsystem == nqn)
     }
 
     /// Finds or opens the device of each namespace, and gives the namespaces their identities.
@@ -127,56 +188,111 @@ impl Catalogue {
         entries: &mut Vec<Entry>,
         resizes: &mut Vec<Resize>,
     ) -> Result<(), TargetError> {
-        let mut opened = Vec::new();
+        let (mut opened, mut known) = (Vec::new(), Vec::new());
         for namespace in &subsystem.namespaces {
-            let known = self.entries.iter().find(|entry| {
-                entry.subsystem == subsystem.nqn
-                    && entry.nsid == namespace.nsid
-                    && same_device(&entry.spec, &namespace.device)
-            });
-            let device = match known {
+            let entry = self.entries_of(&subsystem.nqn).find(|entry| entry.nsid == namespace.nsid);
+            known.push(entry.map(|entry| entry.identity.uuid));
+            let kept = entry.filter(|entry| same_device(&entry.spec, &namespace.device));
+            opened.push(match kept {
                 Some(entry) => {
                     resizes.extend(Resize::wanted(entry, &namespace.device)?);
-                    (entry.index, Arc::clone(&entry.factory), Some(entry.identity))
+                    Arc::clone(&entry.device)
                 }
-                None => {
-                    let given = self.given.iter().find(|(spec, _)| *spec == namespace.device);
-                    let factory = match given {
-                        Some((_, factory)) => Arc::clone(factory),
-                        None => namespace.device.build().map_err(|error| {
-                            TargetError::device(&subsystem.nqn, namespace.nsid, &error)
-                        })?,
-                    };
-                    self.devices += 1;
-                    (self.devices - 1, factory, None)
+                None if entry.is_some_and(|entry| entry.device.factory.has_lost_writes()) => {
+                    let what = "its writes were lost, which another opening would hide; remove it \
+                                with one reload and add it again with the next";
+                    return Err(TargetError::namespace(&subsystem.nqn, namespace.nsid, &what));
                 }
-            };
-            opened.push(device);
+                None => self.open(&subsystem.nqn, namespace)?,
+            });
         }
-        check_aliases(subsystem, opened.iter().map(|(_, factory, _)| factory))?;
-        let named: Vec<_> = opened
-            .iter()
-            .map(|(_, factory, _)| identity::Device {
-                identity: factory.identity(),
-                survives_restart: factory.survives_restart(),
-            })
-            .collect();
-        let fresh = identity::namespaces(subsystem, &named);
-        for ((namespace, (index, factory, known)), fresh) in
-            subsystem.namespaces.iter().zip(opened).zip(fresh)
+        check_aliases(subsystem, &opened)?;
+        let named = opened.iter().map(|device| identity::Device {
+            identity: device.factory.identity(),
+            survives_restart: device.factory.survives_restart(),
+        });
+        let identities = identity::namespaces(subsystem, &named.collect::<Vec<_>>(), &known);
+        for ((namespace, device), identity) in
+            subsystem.namespaces.iter().zip(opened).zip(identities)
         {
-            // A memory device's identity was drawn by lot: as long as it lives it keeps it.
-            let keeps = known.filter(|_| namespace.uuid.is_none() && namespace.nguid.is_none());
-            entries.push(Entry {
+            let entry = Entry {
                 subsystem: subsystem.nqn.clone(),
                 nsid: namespace.nsid,
                 spec: namespace.device.clone(),
-                index,
-                factory,
-                identity: keeps.unwrap_or(fresh),
-            });
+                device,
+                identity,
+            };
+            self.check_block_size(&entry)?;
+            entries.push(entry);
         }
         Ok(())
+    }
+
+    fn open(&mut self, nqn: &str, namespace: &Namespace) -> Result<Arc<ServedDevice>, TargetError> {
+        let given = self.given.iter().find(|(spec, _)| *spec == namespace.device);
+        let factory = match given {
+            Some((_, factory)) => Arc::clone(factory),
+            None => namespace
+                .device
+                .build()
+                .map_err(|error| TargetError::namespace(nqn, namespace.nsid, &error))?,
+        };
+        let is_free = |slot: &Slot| {
+            slot.device.strong_count() == 0 && slot.generations < DeviceId::GENERATIONS_MAX
+        };
+        let free = self.slots.iter().position(is_free).unwrap_or(self.slots.len());
+        if free == DeviceId::SLOTS_MAX {
+            return Err(TargetError::namespace(nqn, namespace.nsid, &"there are too many devices"));
+        }
+        if free == self.slots.len() {
+            self.slots.push(Slot::default());
+        }
+        let slot = &mut self.slots[free];
+        let id = DeviceId::new(free, slot.generations);
+        slot.generations += 1;
+        let device = Arc::new(ServedDevice { id, factory });
+        slot.device = Arc::downgrade(&device);
+        Ok(device)
+    }
+
+    /// Hosts that know a UUID go on with the block size that they know.
+    fn check_block_size(&self, entry: &Entry) -> Result<(), TargetError> {
+        let was = self.entries.iter().find(|old| old.identity.uuid == entry.identity.uuid);
+        let is = entry.device.factory.geometry().block_bytes;
+        let Some(was) = was.map(|old| old.device.factory.geometry().block_bytes) else {
+            return Ok(());
+        };
+        if was == is {
+            return Ok(());
+        }
+        let what = format!(
+            "the blocks of {} are {was} bytes and would be {is}, and hosts that use it would reach \
+             other data; give it another `nsid` and `uuid`, or remove it with one reload and add \
+             it again with the next",
+            entry.spec
+        );
+        Err(TargetError::namespace(&entry.subsystem, entry.nsid, &what))
+    }
+
+    /// Counts the numbers that have another owner than the last one that they had.
+    fn note_owners(&mut self) {
+        for entry in &self.entries {
+            let uuid = entry.identity.uuid;
+            let block_bytes = entry.device.factory.geometry().block_bytes;
+            let key = (entry.subsystem.clone(), entry.nsid);
+            let last = self.owners.get(&key);
+            if last.is_some_and(|last| (last.uuid, last.block_bytes) == (uuid, block_bytes)) {
+                continue;
+            }
+            let change = match last {
+                None => 0,
+                Some(_) => {
+                    self.owner_changes += 1;
+                    self.owner_changes
+                }
+            };
+            self.owners.insert(key, Owner { uuid, block_bytes, change });
+        }
     }
 
     fn view(
@@ -184,15 +300,15 @@ impl Catalogue {
         subsystem: &Subsystem,
         limits: &Limits,
     ) -> Result<SubsystemView, TargetError> {
-        let mut namespaces = BTreeMap::new();
-        for namespace in &subsystem.namespaces {
-            let mine =
-                |entry: &&Entry| entry.subsystem == subsystem.nqn && entry.nsid == namespace.nsid;
-            let Some(entry) = self.entries.iter().find(mine) else { continue };
-            let mut view = namespace_view(entry);
+        let namespaces = subsystem.namespaces.iter().filter_map(|namespace| {
+            let entry =
+                self.entries_of(&subsystem.nqn).find(|entry| entry.nsid == namespace.nsid)?;
+            let owner = self.owners.get(&(entry.subsystem.clone(), entry.nsid));
+            let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
             view.capabilities.read_only |= namespace.read_only;
-            namespaces.insert(namespace.nsid, view);
-        }
+            Some(view)
+        });
+        let namespaces = namespaces.collect();
         let shared = self.shared.entry(subsystem.nqn.clone()).or_default();
         Ok(SubsystemView {
             nqn: nqn(&subsystem.nqn)?,
@@ -271,7 +387,7 @@ impl Catalogue {
             serial: identity::serial(name.as_str()),
             model: "weft".to_owned(),
             firmware: env!("CARGO_PKG_VERSION").to_owned(),
-            namespaces: BTreeMap::new(),
+            namespaces: Namespaces::default(),
             allowed_hosts: None,
             controller_model: ControllerModel::Dynamic,
             limits: subsystem_limits(limits),
@@ -280,18 +396,35 @@ impl Catalogue {
     }
 }
 
+impl Entry {
+    /// Canonical path of the device, if it has one.
+    fn path(&self) -> Option<String> {
+        self.spec.path().map(|_| self.device.factory.identity())
+    }
+
+    fn owner<'a>(&'a self, path: Option<&'a str>) -> numbers::Owner<'a> {
+        numbers::Owner { nsid: self.nsid, uuid: self.identity.uuid, spec: &self.spec, path }
+    }
+}
+
+fn devices(entries: &[Entry]) -> Vec<Arc<ServedDevice>> {
+    entries.iter().map(|entry| Arc::clone(&entry.device)).collect()
+}
+
+fn ports(config: &Config) -> Vec<PortView> {
+    config.ports.iter().map(port_view).collect()
+}
+
 /// Two namespaces of a subsystem must not stand on one file or device, whatever paths lead there.
-fn check_aliases<'a>(
-    subsystem: &Subsystem,
-    factories: impl Iterator<Item = &'a Arc<dyn DeviceFactory>>,
-) -> Result<(), TargetError> {
+fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<(), TargetError> {
     let mut seen = BTreeMap::new();
-    for (namespace, factory) in subsystem.namespaces.iter().zip(factories) {
+    for (namespace, device) in subsystem.namespaces.iter().zip(opened) {
         if namespace.device.path().is_none() {
             continue;
         }
-        if let Some(first) = seen.insert(factory.identity(), namespace.nsid) {
-            let what = format!("{} is what namespace {first} stands on", factory.identity());
+        let path = device.factory.identity();
+        if let Some(first) = seen.insert(path.clone(), namespace.nsid) {
+            let what = format!("{path} is what namespace {first} stands on");
             return Err(TargetError::namespace(&subsystem.nqn, namespace.nsid, &what));
         }
     }
@@ -303,27 +436,6 @@ fn transport_type(transport: Transport) -> TransportType {
         Transport::Tcp => TransportType::TCP,
         Transport::Rdma => TransportType::RDMA,
         Transport::Loopback => TransportType::INTRA_HOST,
-    }
-}
-
-/// Whether a namespace that was configured as `old` still stands on the same device when it is
-/// configured as `new`: all but the size is the same.
-fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
-    use DeviceSpec::{Delay, Fault, File, Memory, Null};
-    match (old, new) {
-        (Memory { block_bytes: a, .. }, Memory { block_bytes: b, .. })
-        | (Null { block_bytes: a, .. }, Null { block_bytes: b, .. }) => a == b,
-        (
-            File { path: a, block_bytes: ab, direct: ad, read_only: ar, shared: ash, .. },
-            File { path: b, block_bytes: bb, direct: bd, read_only: br, shared: bsh, .. },
-        ) => (a, ab, ad, ar, ash) == (b, bb, bd, br, bsh),
-        (Delay { read: a, write: aw, inner: ai }, Delay { read: b, write: bw, inner: bi }) => {
-            (a, aw) == (b, bw) && same_device(ai, bi)
-        }
-        (Fault { rules: a, inner: ai }, Fault { rules: b, inner: bi }) => {
-            a == b && same_device(ai, bi)
-        }
-        (old, new) => old == new,
     }
 }
 
@@ -351,16 +463,14 @@ impl Resize {
     /// grows, but is never cut: what is in it would be lost to a slip of the pen.
     fn wanted(entry: &Entry, new: &DeviceSpec) -> Result<Option<Self>, TargetError> {
         let told = |error: &dyn std::fmt::Display| {
-            TargetError::namespace(&entry.subsystem, entry.nsid, &error.to_string())
+            TargetError::namespace(&entry.subsystem, entry.nsid, error)
         };
-        let found = entry.factory.refresh().map_err(|error| told(&error))?;
+        let factory = &entry.device.factory;
+        let found = factory.refresh().map_err(|error| told(&error))?;
         let changed = configured_bytes(new) != configured_bytes(&entry.spec);
         let Some(bytes) = configured_bytes(new).filter(|_| changed) else { return Ok(None) };
         if new.path().is_some() && bytes < found.bytes() {
-            log::warn!(
-                "{} is longer than its size says, and stays as it is",
-                entry.factory.identity()
-            );
+            log::warn!("{} is longer than its size says, and stays as it is", factory.identity());
             return Ok(None);
         }
         if bytes == 0 || !bytes.is_multiple_of(found.block_bytes.into()) {
@@ -376,9 +486,8 @@ impl Resize {
 
     fn carry_out(&self, bytes: u64) -> Result<(), TargetError> {
         let entry = &self.entry;
-        entry.factory.resize(bytes).map_err(|error| {
-            TargetError::namespace(&entry.subsystem, entry.nsid, &error.to_string())
-        })
+        let resized = entry.device.factory.resize(bytes);
+        resized.map_err(|error| TargetError::namespace(&entry.subsystem, entry.nsid, &error))
     }
 }
 
@@ -410,7 +519,7 @@ fn configured_bytes(spec: &DeviceSpec) -> Option<u64> {
     }
 }
 
-fn namespace_view(entry: &Entry) -> NamespaceView {
+fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {
     let Geometry {
         block_bytes,
         blocks,
@@ -420,7 +529,7 @@ fn namespace_view(entry: &Entry) -> NamespaceView {
         optimal_blocks,
         discard_granularity_blocks,
         capabilities,
-    } = entry.factory.geometry();
+    } = entry.device.factory.geometry();
     NamespaceView {
         nsid: entry.nsid,
         block_bytes,
@@ -445,8 +554,9 @@ fn namespace_view(entry: &Entry) -> NamespaceView {
             deallocate_blocks: discard_granularity_blocks,
         },
         write_protected: false,
-        lost_writes: entry.factory.has_lost_writes(),
-        device: entry.index,
+        lost_writes: entry.device.factory.has_lost_writes(),
+        device: entry.device.id.0,
+        owner_change,
     }
 }
 
@@ -479,12 +589,14 @@ fn whole_ms(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-fn transport_limits(limits: &Limits) -> weft_transport::target::Limits {
+/// What new connections are bounded by. Data in a capsule may be as much as any controller was
+/// told: its own limit is held where the command is checked.
+fn transport_limits(limits: &Limits, in_capsule_bytes: u32) -> weft_transport::target::Limits {
     let mut transport = weft_transport::target::Limits {
         handshake_timeout: limits.connect_timeout,
         ..weft_transport::target::Limits::default()
     };
-    transport.tcp.in_capsule_bytes = limits.in_capsule_bytes;
+    transport.tcp.in_capsule_bytes = in_capsule_bytes;
     transport.tcp.parameters.maximum_h2c_data = limits.h2c_data_bytes;
     transport
 }

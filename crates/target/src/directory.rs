@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weft_nvme::Nqn;
 use weft_nvmf::connect::{ConnectError, ConnectRequest, ControllerIds};
@@ -16,6 +16,9 @@ use crate::gate::Gates;
 use crate::group::ConnectionId;
 use crate::snapshot::Snapshot;
 use crate::statistics::GroupWords;
+
+/// How the process ends when a group has failed: as after any panic.
+const EXIT_CODE: i32 = 101;
 
 /// A host as one subsystem knows it: by its name, since some hosts make a new Host Identifier for
 /// each Connect.
@@ -34,6 +37,13 @@ impl HostKey {
     }
 }
 
+/// What a host has set of a namespace's write protection, so that it can be undone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProtectChange {
+    before: bool,
+    version: u64,
+}
+
 /// One directory for all groups of a target.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -42,6 +52,9 @@ pub(crate) struct Directory {
     connections: AtomicUsize,
     /// What each group counts.
     words: Vec<Arc<GroupWords>>,
+    /// Which group has failed, and why.
+    failure: OnceLock<String>,
+    exits_on_failure: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -52,6 +65,8 @@ struct State {
     /// The admin connection of each controller.
     controllers: BTreeMap<(String, u16), ConnectionId>,
     gates: Gates<HostKey, ConnectionId>,
+    /// By subsystem and NSID the snapshot that last set a namespace's write protection.
+    protected: BTreeMap<(String, u32), u64>,
     /// Queues of each group: the next one goes where there are fewest.
     queues: Vec<usize>,
 }
@@ -65,11 +80,37 @@ impl Directory {
                 controller_ids: BTreeMap::new(),
                 controllers: BTreeMap::new(),
                 gates: Gates::new(),
+                protected: BTreeMap::new(),
                 queues: vec![0; groups.max(1)],
             }),
             connections: AtomicUsize::new(0),
             words: (0..groups.max(1)).map(|_| Arc::default()).collect(),
+            failure: OnceLock::new(),
+            exits_on_failure: AtomicBool::new(false),
         })
+    }
+
+    /// A group has failed: the process ends, or else the first failure is kept.
+    pub(crate) fn fail(&self, why: String) {
+        log::error!("{why}");
+        if self.exits_on_failure.load(Ordering::Relaxed) {
+            std::process::exit(EXIT_CODE);
+        }
+        // The first one is why the others fail.
+        drop(self.failure.set(why));
+    }
+
+    /// Why the target has failed, if it has.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// From now on the process ends when a group fails, or now if one has.
+    pub(crate) fn exit_on_failure(&self) {
+        self.exits_on_failure.store(true, Ordering::Relaxed);
+        if self.failure().is_some() {
+            std::process::exit(EXIT_CODE);
+        }
     }
 
     /// Connections that there are, over all groups.
@@ -123,8 +164,42 @@ impl Directory {
         self.lock().listening = listening;
     }
 
-    /// Makes the next snapshot from the current one, as one step. What `change` gives back beside
-    /// it is handed on.
+    /// Makes the next snapshot, in which a namespace may or may not be written, as one step.
+    pub(crate) fn set_write_protect(
+        &self,
+        subsystem: &Nqn,
+        nsid: u32,
+        protect: bool,
+    ) -> (Arc<Snapshot>, ProtectChange) {
+        let mut state = self.lock();
+        let view = state.snapshot.subsystems.get(subsystem.as_str());
+        let namespace = view.and_then(|view| view.namespaces.get(nsid));
+        let before = namespace.is_some_and(|namespace| namespace.write_protected);
+        let snapshot = Arc::new(state.snapshot.with_write_protect(subsystem, nsid, protect));
+        state.snapshot = Arc::clone(&snapshot);
+        let version = snapshot.version;
+        state.protected.insert((subsystem.as_str().to_owned(), nsid), version);
+        (snapshot, ProtectChange { before, version })
+    }
+
+    /// Makes the next snapshot, in which a namespace is as it was before a change, unless there has
+    /// been a later one.
+    pub(crate) fn undo_write_protect(
+        &self,
+        subsystem: &Nqn,
+        nsid: u32,
+        change: ProtectChange,
+    ) -> Arc<Snapshot> {
+        let mut state = self.lock();
+        let last = state.protected.get(&(subsystem.as_str().to_owned(), nsid));
+        if last == Some(&change.version) {
+            let next = state.snapshot.with_write_protect(subsystem, nsid, change.before);
+            state.snapshot = Arc::new(next);
+        }
+        Arc::clone(&state.snapshot)
+    }
+
+    /// Makes the next snapshot from the current one, as one step.
     pub(crate) fn update(&self, change: impl FnOnce(&Snapshot) -> Snapshot) -> Arc<Snapshot> {
         let mut state = self.lock();
         let next = Arc::new(change(&state.snapshot));
@@ -226,14 +301,26 @@ mod tests {
             }],
             ..Config::default()
         };
-        let mut catalogue = Catalogue::new();
-        let mut next = || catalogue.snapshot(&config, &BTreeMap::new()).expect("a snapshot");
+        let mut catalogue = Catalogue::new(Vec::new());
+        let mut next = || {
+            let plan = catalogue.plan(config.clone()).expect("a plan");
+            catalogue.carry_out(plan, &BTreeMap::new()).expect("a snapshot").0
+        };
         let directory = Directory::new(Arc::new(next()), 1);
         let reload = next();
         let name: Nqn = NAME.parse().expect("a name");
-        directory.update(|current| current.with_write_protect(&name, 1, true));
+        directory.set_write_protect(&name, 1, true);
         let served = directory.replace_snapshot(reload);
-        assert!(served.subsystems[NAME].namespaces[&1].write_protected);
+        let is_protected = |snapshot: &Snapshot| {
+            snapshot.subsystems[NAME].namespaces.get(1).expect("there").write_protected
+        };
+        assert!(is_protected(&served));
         assert_eq!(served.version, 3);
+        // Two hosts at the same time, of which the first fails.
+        directory.set_write_protect(&name, 1, false);
+        let (_, first) = directory.set_write_protect(&name, 1, true);
+        let (_, second) = directory.set_write_protect(&name, 1, true);
+        assert!(is_protected(&directory.undo_write_protect(&name, 1, first)));
+        assert!(is_protected(&directory.undo_write_protect(&name, 1, second)), "as it was before");
     }
 }

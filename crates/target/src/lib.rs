@@ -12,11 +12,14 @@
 //! * [`config`]: what is to be served, as data, and the forms in which people write it.
 //! * `catalogue` turns that into a `snapshot`: immutable, the same for all groups.
 //! * `group`: one thread each; accepting, connecting, admin queues, I/O queues.
+//! * `numbers`: which namespace has which NSID, and what must not change its owner.
+//! * `changes`: what a reload has changed, in words.
 //! * `directory`: what groups must agree on when a host connects or leaves; behind a lock that
 //!   the data path never takes.
 //! * `gate`: who has to wait until its earlier commands are done.
 //! * `statistics`: what each group counts, in words of its own, for whoever wants to know.
-//! * `round`: a change that every group makes, acknowledged by each.
+//! * `round`: a change that every group makes, acknowledged by each. A reload has two steps: every
+//!   group opens what it needs; only when all of it is there is it served.
 //! * [`Target`]: start, reload, stop. [`LocalTarget`]: the same without threads.
 //!
 //! # Invariants
@@ -28,12 +31,14 @@
 //! * What one peer does costs others nothing but their share of the machine.
 
 mod catalogue;
+mod changes;
 pub mod config;
 mod directory;
 mod gate;
 mod group;
 mod limits;
 mod local;
+mod numbers;
 mod round;
 mod snapshot;
 mod statistics;

@@ -44,9 +44,9 @@ impl LocalTarget {
         reactors: Vec<Reactor>,
         devices: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
     ) -> Result<Self, TargetError> {
-        let mut catalogue = Catalogue::with_devices(devices);
-        let snapshot = Arc::new(catalogue.snapshot(config, &BTreeMap::new())?);
-        let directory = Directory::new(snapshot, reactors.len());
+        let mut catalogue = Catalogue::new(devices);
+        let (snapshot, _) = catalogue.nothing(config)?;
+        let directory = Directory::new(Arc::new(snapshot), reactors.len());
         let mut posts = Vec::new();
         let mut parts = Vec::new();
         for mut reactor in reactors {
@@ -58,12 +58,7 @@ impl LocalTarget {
         let mut groups = Vec::new();
         for (id, (reactor, mailbox)) in parts.into_iter().enumerate() {
             let directory = Arc::clone(&directory);
-            let mut group = Group::new(id, reactor, mailbox, posts.clone(), directory)
-                .map_err(|error| TargetError::new(error.to_string()))?;
-            if id == 0 {
-                group.listen().map_err(|(address, error)| TargetError::listen(address, &error))?;
-            }
-            groups.push(group);
+            groups.push(Group::new(id, reactor, mailbox, posts.clone(), directory));
         }
         let mut target = Self { catalogue, directory, groups, posts };
         target.reload(config)?;
@@ -84,14 +79,28 @@ impl LocalTarget {
     /// # Errors
     /// One sentence that says what cannot be had; then the target goes on as before.
     pub fn reload(&mut self, config: &Config) -> Result<(), TargetError> {
-        let listening = self.directory.listening();
-        let snapshot = self.catalogue.snapshot(config, &listening)?;
+        let plan = self.catalogue.plan(config.clone())?;
+        let needs = plan.needs();
+        let prepared = self.groups.iter_mut().map(|group| group.prepare(&needs));
+        let prepared = prepared.collect::<Result<Vec<_>, _>>().and_then(|addresses| {
+            let addresses = addresses.into_iter().flatten().collect();
+            let (snapshot, _) = self.catalogue.carry_out(plan, &addresses)?;
+            Ok((snapshot, addresses))
+        });
+        let (snapshot, addresses) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                self.groups.iter_mut().for_each(Group::undo);
+                return Err(error);
+            }
+        };
+        self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot);
         let (done, _) = std::sync::mpsc::channel();
         let round = Arc::new(Round::new(self.posts.len(), Waiter::Thread(done)));
         for post in &self.posts {
             let (snapshot, round) = (Arc::clone(&snapshot), Arc::clone(&round));
-            post.post(Message::Publish { snapshot, round });
+            post.post(Message::Reload { snapshot, round });
         }
         Ok(())
     }

@@ -20,8 +20,7 @@ pub(crate) struct Snapshot {
     /// By NQN.
     pub(crate) subsystems: BTreeMap<String, Arc<SubsystemView>>,
     pub(crate) discovery: Arc<SubsystemView>,
-    /// The devices by the index that namespaces carry. An index is never used again.
-    pub(crate) devices: Vec<Option<Arc<dyn DeviceFactory>>>,
+    pub(crate) devices: Vec<Arc<ServedDevice>>,
     pub(crate) transport: weft_transport::target::Limits,
     pub(crate) limits: Limits,
     pub(crate) idle_poll: Duration,
@@ -29,8 +28,49 @@ pub(crate) struct Snapshot {
     pub(crate) connections_max: usize,
 }
 
+/// A device that namespaces may refer to.
+///
+/// Its place in the groups' tables is used again once nobody has this any more.
+#[derive(Debug)]
+pub(crate) struct ServedDevice {
+    pub(crate) id: DeviceId,
+    pub(crate) factory: Arc<dyn DeviceFactory>,
+}
+
+/// A place in the groups' tables and which of its devices is meant, as namespaces carry it: what
+/// was meant for a device before never reaches the one that has its place now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DeviceId(pub(crate) u32);
+
+impl DeviceId {
+    const SLOT_BITS: u32 = 20;
+    const SLOT_MASK: u32 = (1 << Self::SLOT_BITS) - 1;
+    /// How many devices there may be at a time.
+    pub(crate) const SLOTS_MAX: usize = 1 << Self::SLOT_BITS;
+    /// A place is given up when it has had so many. The reactor's owners have room for as many.
+    pub(crate) const GENERATIONS_MAX: u32 = (1 << (32 - Self::SLOT_BITS)) - 1;
+
+    /// The device of this generation at a place.
+    pub(crate) fn new(slot: usize, generation: u32) -> Self {
+        let slot = u32::try_from(slot).unwrap_or(u32::MAX) & Self::SLOT_MASK;
+        Self(generation << Self::SLOT_BITS | slot)
+    }
+
+    /// Its place.
+    pub(crate) const fn slot(self) -> usize {
+        (self.0 & Self::SLOT_MASK) as usize
+    }
+}
+
+/// What a reload needs before it can be carried out.
+#[derive(Debug)]
+pub(crate) struct Needs {
+    pub(crate) devices: Vec<Arc<ServedDevice>>,
+    pub(crate) ports: Vec<PortView>,
+}
+
 /// One port.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PortView {
     pub(crate) id: u16,
     pub(crate) listen: Listen,
@@ -51,26 +91,21 @@ impl Snapshot {
         port.served.contains(nqn.as_str()).then(|| Arc::clone(view))
     }
 
-    /// What hosts have protected stays protected: each namespace that stands on the same device
-    /// as in `old`.
+    /// What hosts have protected stays protected: each namespace that is the same one as in `old`.
     pub(crate) fn keep_write_protect(&mut self, old: &Self) {
         for (nqn, view) in &mut self.subsystems {
             let Some(old) = old.subsystems.get(nqn) else { continue };
-            let is_protected = |nsid: &u32, device: u32| {
-                let before = old.namespaces.get(nsid);
-                before.is_some_and(|old| old.device == device && old.write_protected)
-            };
-            let mut changed = SubsystemView::clone(view);
-            for (nsid, namespace) in &mut changed.namespaces {
-                namespace.write_protected = is_protected(nsid, namespace.device);
+            for namespace in Arc::make_mut(view).namespaces.iter_mut() {
+                let before = old.namespaces.get(namespace.nsid);
+                namespace.write_protected =
+                    before.is_some_and(|old| old.uuid == namespace.uuid && old.write_protected);
             }
-            *view = Arc::new(changed);
         }
     }
 
     /// Whether a device has lost writes since this was made.
     pub(crate) fn misses_lost_writes(&self) -> bool {
-        let mut all = self.subsystems.values().flat_map(|view| view.namespaces.values());
+        let mut all = self.subsystems.values().flat_map(|view| view.namespaces.iter());
         all.any(|namespace| !namespace.lost_writes && self.has_lost_writes(namespace.device))
     }
 
@@ -79,7 +114,7 @@ impl Snapshot {
         let mut next = self.clone();
         next.version += 1;
         for view in next.subsystems.values_mut() {
-            for namespace in Arc::make_mut(view).namespaces.values_mut() {
+            for namespace in Arc::make_mut(view).namespaces.iter_mut() {
                 namespace.lost_writes = self.has_lost_writes(namespace.device);
             }
         }
@@ -87,20 +122,18 @@ impl Snapshot {
     }
 
     fn has_lost_writes(&self, device: u32) -> bool {
-        let device = self.devices.get(device as usize).and_then(Option::as_ref);
-        device.is_some_and(|device| device.has_lost_writes())
+        let device = self.devices.iter().find(|served| served.id.0 == device);
+        device.is_some_and(|served| served.factory.has_lost_writes())
     }
 
     /// The same, but for one namespace that may or may not be written.
     pub(crate) fn with_write_protect(&self, subsystem: &Nqn, nsid: u32, protect: bool) -> Self {
         let mut next = self.clone();
         next.version += 1;
-        if let Some(view) = next.subsystems.get_mut(subsystem.as_str()) {
-            let mut changed = SubsystemView::clone(view);
-            if let Some(namespace) = changed.namespaces.get_mut(&nsid) {
-                namespace.write_protected = protect;
-            }
-            *view = Arc::new(changed);
+        if let Some(view) = next.subsystems.get_mut(subsystem.as_str())
+            && let Some(namespace) = Arc::make_mut(view).namespaces.get_mut(nsid)
+        {
+            namespace.write_protected = protect;
         }
         next
     }

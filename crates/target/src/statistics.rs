@@ -11,6 +11,7 @@ use std::time::Duration;
 use weft_backend::Operation;
 
 use crate::directory::Directory;
+use crate::snapshot::DeviceId;
 
 /// A word that one thread writes.
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ pub(crate) struct GroupWords {
     idle_ns: Word,
     /// Since when the group waits for something to do, 0 while it does something.
     waits_since_ns: Word,
-    /// By the index of the device. Only reconfiguration and readers take the lock.
+    /// By the place of the device. Only reconfiguration and readers take the lock.
     devices: Mutex<Vec<Arc<DeviceWords>>>,
 }
 
@@ -76,13 +77,12 @@ impl Counters {
         Self { group, devices: Vec::new() }
     }
 
-    /// Has words for so many devices.
-    pub(crate) fn make_room(&mut self, devices: usize) {
-        if self.devices.len() < devices {
-            self.devices.resize_with(devices, Arc::default);
-            let mut shared = self.group.devices.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.clone_from(&self.devices);
-        }
+    /// Counts from nothing at this place, which has a new device.
+    pub(crate) fn begin(&mut self, slot: usize) {
+        self.devices.resize_with(self.devices.len().max(slot + 1), Arc::default);
+        self.devices[slot] = Arc::default();
+        let mut shared = self.group.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.clone_from(&self.devices);
     }
 
     /// Counts a request that goes to a device.
@@ -172,8 +172,9 @@ impl Watch {
             let devices = words.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut served = Vec::new();
             for view in snapshot.subsystems.values() {
-                for namespace in view.namespaces.values() {
-                    let Some(words) = devices.get(namespace.device as usize) else { continue };
+                for namespace in view.namespaces.iter() {
+                    let slot = DeviceId(namespace.device).slot();
+                    let Some(words) = devices.get(slot) else { continue };
                     served.push(Served {
                         subsystem: view.nqn.as_str().to_owned(),
                         nsid: namespace.nsid,

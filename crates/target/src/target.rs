@@ -3,26 +3,36 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weft_backend::OpenError;
-use weft_reactor::{DriverKind, Mailbox, Postbox, Reactor};
-
-use crate::catalogue::Catalogue;
+use weft_backend::{DeviceFactory, DeviceSpec};
+use weft_reactor::{DriverKind, Postbox, Reactor, monotonic_time};
 use weft_transport::rdma::{Provider, set_provider};
 
-use crate::config::{Config, Listen, Port};
+use crate::catalogue::Catalogue;
+use crate::changes;
+use crate::config::{Config, Listen};
 use crate::directory::Directory;
 use crate::group::{Group, Message};
 use crate::round::{Round, Waiter};
+use crate::snapshot::Needs;
 use crate::statistics::Watch;
 
 /// How long a reconfiguration may take until every group serves it. A group that does not answer
 /// in this time is stuck.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often whoever waits for a group looks whether one has failed.
+const FAILURE_CHECK: Duration = Duration::from_millis(50);
+
+/// How long an address in use is tried again: after a process was killed the kernel takes some tens
+/// of milliseconds until its sockets are gone, as its rings have to end first.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(2);
+const LISTEN_RETRY: Duration = Duration::from_millis(20);
 
 /// How long commands that are under way may take when the target stops, however long a host's next
 /// Connect would wait for them: whoever stops a service kills it if it does not end.
@@ -36,30 +46,28 @@ pub struct Target {
     directory: Arc<Directory>,
     posts: Vec<Postbox<Message>>,
     threads: Vec<JoinHandle<()>>,
-    addresses: BTreeMap<u16, SocketAddr>,
 }
 
 /// Why a target cannot start, or cannot be reconfigured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetError {
     what: String,
+    /// Somebody else listens where this target should; that may be a process that is just ending.
+    is_address_in_use: bool,
 }
 
 impl TargetError {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into() }
+        Self { what: what.into(), is_address_in_use: false }
     }
 
-    pub(crate) fn device(nqn: &str, nsid: u32, error: &OpenError) -> Self {
-        Self::new(format!("namespace {nsid} of {nqn}: {error}"))
-    }
-
-    pub(crate) fn namespace(nqn: &str, nsid: u32, error: &str) -> Self {
+    pub(crate) fn namespace(nqn: &str, nsid: u32, error: &dyn fmt::Display) -> Self {
         Self::new(format!("namespace {nsid} of {nqn}: {error}"))
     }
 
     pub(crate) fn listen(address: Listen, error: &std::io::Error) -> Self {
-        Self::new(format!("cannot listen on {address}: {error}"))
+        let is_address_in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+        Self { is_address_in_use, ..Self::new(format!("cannot listen on {address}: {error}")) }
     }
 
     pub(crate) fn name(name: &str, error: &impl fmt::Display) -> Self {
@@ -85,65 +93,92 @@ struct Go {
 }
 
 impl Target {
-    /// Starts a target: opens its devices, starts its groups, listens.
+    /// Starts a target: starts its groups, opens its devices, listens. An address that is in use is
+    /// tried again for two seconds.
     ///
     /// # Errors
     /// One sentence that says what cannot be had: a device, an address, a processor.
     pub fn start(config: Config) -> Result<Self, TargetError> {
+        Self::with_devices(config, Vec::new())
+    }
+
+    /// The same with devices that the caller has made: a namespace whose spec is one of these has
+    /// that device.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn with_devices(
+        config: Config,
+        devices: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
+    ) -> Result<Self, TargetError> {
         if let Err(error) = weft_reactor::raise_descriptor_limit() {
             log::warn!("the limit of open descriptors cannot be raised: {error}");
         }
-        let mut catalogue = Catalogue::new();
-        let snapshot = Arc::new(catalogue.snapshot(&config, &BTreeMap::new())?);
+        let mut catalogue = Catalogue::new(devices);
+        let (snapshot, empty) = catalogue.nothing(&config)?;
         let groups = config.groups();
-        let directory = Directory::new(Arc::clone(&snapshot), groups);
         let mut target = Self {
             catalogue,
-            directory,
+            directory: Directory::new(Arc::new(snapshot), groups),
             posts: Vec::new(),
             threads: Vec::new(),
-            addresses: BTreeMap::new(),
-            config,
+            config: empty,
         };
-        let listening = match target.spawn(groups) {
-            Ok(listening) => listening,
+        match target.spawn(groups).and_then(|()| target.reload(config)) {
+            Ok(_) => Ok(target),
             Err(error) => {
                 target.give_up();
-                return Err(error);
+                Err(error)
             }
-        };
-        target.addresses = listening;
-        // Now that the kernel has chosen the ports that were left open, discovery can show them.
-        target.publish(target.config.clone())?;
-        Ok(target)
+        }
     }
 
     /// Serves another configuration. Connections stay as far as what they use is still served.
+    /// Says in one line for each change what is different.
     ///
     /// # Errors
-    /// One sentence that says what cannot be had. If that is a device or a name, the target goes
-    /// on as before; if it is an address, everything else is served as asked.
-    pub fn reload(&mut self, config: Config) -> Result<(), TargetError> {
-        if (&config.cpus, config.threads) != (&self.config.cpus, self.config.threads) {
-            log::warn!("other processors or threads are used only after a restart");
-        }
-        self.publish(config.clone())?;
-        let before = self.addresses.clone();
-        self.addresses = self.directory.listening();
-        if before != self.addresses {
-            self.publish(config)?;
-        }
-        let deaf = |port: &&Port| !self.addresses.contains_key(&port.id);
-        match self.config.ports.iter().find(deaf) {
-            Some(port) => Err(TargetError::new(format!("cannot listen on {}", port.listen))),
-            None => Ok(()),
-        }
+    /// One sentence that says what cannot be had. The target goes on as before, in every group.
+    pub fn reload(&mut self, config: Config) -> Result<Vec<String>, TargetError> {
+        let plan = self.catalogue.plan(config)?;
+        let began = monotonic_time();
+        let addresses = loop {
+            match self.prepare(plan.needs()) {
+                Err(error)
+                    if error.is_address_in_use && monotonic_time() - began < LISTEN_PATIENCE =>
+                {
+                    std::thread::sleep(LISTEN_RETRY);
+                }
+                outcome => break outcome?,
+            }
+        };
+        let (snapshot, config) = match self.catalogue.carry_out(plan, &addresses) {
+            Ok(done) => done,
+            Err(error) => {
+                self.undo();
+                return Err(error);
+            }
+        };
+        let before = self.directory.snapshot();
+        self.directory.set_listening(addresses);
+        let snapshot = self.directory.replace_snapshot(snapshot);
+        let changes = changes::between((&self.config, &before), (&config, &snapshot));
+        self.config = config;
+        drop(before);
+        let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), round };
+        self.round(message, ROUND_TIMEOUT)?;
+        Ok(changes)
+    }
+
+    /// The process ends at once, with an exit code, when a poll group fails. Without this the other
+    /// groups end and answer nothing more, and the target says so when it is reloaded or stopped.
+    pub fn exit_on_failure(&self) {
+        self.directory.exit_on_failure();
     }
 
     /// Where the target listens, by port.
     #[must_use]
-    pub fn addresses(&self) -> &BTreeMap<u16, SocketAddr> {
-        &self.addresses
+    pub fn addresses(&self) -> BTreeMap<u16, SocketAddr> {
+        self.directory.listening()
     }
 
     /// What reads the target's counters.
@@ -175,13 +210,16 @@ impl Target {
         for post in &self.posts {
             post.post(Message::Stop);
         }
-        let mut failed = Vec::new();
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                failed.push("a poll group failed".to_owned());
-            }
+            // Why one failed is known by the directory.
+            drop(thread.join());
         }
-        if !drained {
+        // What a group that failed had under way is lost: nothing is said to be durable.
+        if let Some(why) = self.directory.failure() {
+            return Err(TargetError::new(why));
+        }
+        let mut failed = Vec::new();
+        if drained.is_err() {
             failed.push("some commands did not finish in time".to_owned());
         }
         failed.extend(self.catalogue.sync());
@@ -202,8 +240,8 @@ impl Target {
         }
     }
 
-    /// Starts the groups. Returns where they listen.
-    fn spawn(&mut self, groups: usize) -> Result<BTreeMap<u16, SocketAddr>, TargetError> {
+    /// Starts the groups, which have nothing to serve yet.
+    fn spawn(&mut self, groups: usize) -> Result<(), TargetError> {
         let (ready, is_ready) = channel();
         let mut going = Vec::new();
         for id in 0..groups {
@@ -231,33 +269,67 @@ impl Target {
             // A thread that is gone is noticed below.
             drop(go.send(Go { posts, directory: Arc::clone(&self.directory) }));
         }
-        for _ in 0..groups {
-            let (_, outcome): (usize, Ready) = received(&is_ready)?;
-            outcome?;
-        }
-        Ok(self.directory.listening())
+        Ok(())
     }
 
-    fn publish(&mut self, config: Config) -> Result<(), TargetError> {
-        let snapshot = self.catalogue.snapshot(&config, &self.addresses)?;
-        let snapshot = self.directory.replace_snapshot(snapshot);
-        self.config = config;
-        let message = |round| Message::Publish { snapshot: Arc::clone(&snapshot), round };
-        if self.round(message, ROUND_TIMEOUT) {
-            Ok(())
-        } else {
-            Err(TargetError::new("a poll group does not answer"))
+    /// Has every group open what a reload needs. Returns where the target would listen.
+    fn prepare(&self, needs: Arc<Needs>) -> Result<BTreeMap<u16, SocketAddr>, TargetError> {
+        let (done, is_done) = channel();
+        for post in &self.posts {
+            post.post(Message::Prepare { needs: Arc::clone(&needs), done: done.clone() });
+        }
+        let deadline = monotonic_time() + ROUND_TIMEOUT;
+        let mut addresses = Ok(BTreeMap::new());
+        for _ in &self.posts {
+            let answer = self.answer(&is_done, deadline).and_then(|prepared| prepared);
+            if let (Ok(addresses), Ok(more)) = (&mut addresses, &answer) {
+                addresses.extend(more);
+            } else if addresses.is_ok() {
+                addresses = answer;
+            }
+        }
+        if addresses.is_err() {
+            self.undo();
+        }
+        addresses
+    }
+
+    /// Takes back what was prepared.
+    fn undo(&self) {
+        for post in &self.posts {
+            post.post(Message::Undo);
         }
     }
 
-    /// Tells every group, and waits until each has acknowledged. `false`: not all did in time.
-    fn round(&self, message: impl Fn(Arc<Round>) -> Message, timeout: Duration) -> bool {
+    /// Tells every group, and waits until each has acknowledged.
+    fn round(
+        &self,
+        message: impl Fn(Arc<Round>) -> Message,
+        timeout: Duration,
+    ) -> Result<(), TargetError> {
         let (done, is_done) = channel();
         let round = Arc::new(Round::new(self.posts.len(), Waiter::Thread(done)));
         for post in &self.posts {
             post.post(message(Arc::clone(&round)));
         }
-        is_done.recv_timeout(timeout).is_ok()
+        self.answer(&is_done, monotonic_time() + timeout)
+    }
+
+    /// Waits for the answer of a group, or for the failure of one.
+    fn answer<T>(&self, from: &Receiver<T>, deadline: Duration) -> Result<T, TargetError> {
+        loop {
+            match from.recv_timeout(FAILURE_CHECK) {
+                Ok(answer) => return Ok(answer),
+                Err(_) => {
+                    if let Some(why) = self.directory.failure() {
+                        return Err(TargetError::new(why));
+                    }
+                    if monotonic_time() >= deadline {
+                        return Err(TargetError::new("a poll group does not answer"));
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -300,28 +372,17 @@ fn run_group(
     };
     set_provider(&mut reactor, rdma);
     let (post, mailbox) = reactor.mailbox();
-    drop(ready.send((id, Ok(post.clone()))));
+    drop(ready.send((id, Ok(post))));
     // Without a word the start has failed elsewhere.
-    let Ok(go) = when.recv() else { return };
-    match start_group(id, reactor, mailbox, go) {
-        Ok(mut group) => {
-            drop(ready.send((id, Ok(post))));
-            group.run();
+    let Ok(Go { posts, directory }) = when.recv() else { return };
+    let mut group = Group::new(id, reactor, mailbox, posts.clone(), Arc::clone(&directory));
+    // What is left of a group that panicked is only dropped.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| group.run())) {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or(panic.downcast_ref::<String>().map(String::as_str));
+        directory.fail(format!("poll group {id} has failed: {}", text.unwrap_or("it panicked")));
+        for post in posts {
+            post.post(Message::Fail);
         }
-        Err(error) => drop(ready.send((id, Err(error)))),
     }
-}
-
-fn start_group(
-    id: usize,
-    reactor: Reactor,
-    mailbox: Mailbox<Message>,
-    go: Go,
-) -> Result<Group, TargetError> {
-    let mut group = Group::new(id, reactor, mailbox, go.posts, go.directory)
-        .map_err(|error| TargetError::new(error.to_string()))?;
-    if id == 0 {
-        group.listen().map_err(|(address, error)| TargetError::listen(address, &error))?;
-    }
-    Ok(group)
 }

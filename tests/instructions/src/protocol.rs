@@ -286,6 +286,7 @@ fn view() -> Arc<SubsystemView> {
         write_protected: false,
         lost_writes: false,
         device: 1,
+        owner_change: 0,
     };
     Arc::new(SubsystemView {
         nqn: Nqn::try_from("nqn.2024-01.io.weft:counted").expect("a name"),
@@ -293,7 +294,7 @@ fn view() -> Arc<SubsystemView> {
         serial: String::new(),
         model: String::new(),
         firmware: String::new(),
-        namespaces: [(1, namespace)].into(),
+        namespaces: [namespace].into_iter().collect(),
         allowed_hosts: None,
         controller_model: ControllerModel::Dynamic,
         limits: SubsystemLimits::default(),

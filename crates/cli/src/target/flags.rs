@@ -44,7 +44,8 @@ pub(super) fn configuration(
     }
     for (nsid, device) in (1..).zip(devices) {
         let device = options.devices.amended(device)?;
-        subsystem.namespaces.push(Namespace::new(nsid, device));
+        let namespace = Namespace { by_position: true, ..Namespace::new(nsid, device) };
+        subsystem.namespaces.push(namespace);
     }
     Ok(Config { ports, subsystems: vec![subsystem], ..Config::default() })
 }

@@ -14,7 +14,7 @@ use weft_nvme::{Command, Status};
 use super::Controller;
 use super::admin::Outcome;
 use crate::queue::CommandError;
-use crate::subsystem::SubsystemView;
+use crate::subsystem::{NamespaceView, SubsystemView};
 
 /// Identifiers that the Changed Attached Namespace List can hold.
 const CHANGED_NAMESPACES_MAX: usize = 1024;
@@ -161,10 +161,9 @@ impl Controller {
             }
             return;
         }
-        let lost = |view: &SubsystemView, nsid| {
-            view.namespaces.get(nsid).is_some_and(|namespace| namespace.lost_writes)
-        };
-        if self.view.namespaces.keys().any(|nsid| lost(&self.view, nsid) && !lost(old, nsid)) {
+        let had_lost = |nsid| old.namespaces.get(nsid).is_some_and(|known| known.lost_writes);
+        let lost = |namespace: &NamespaceView| namespace.lost_writes && !had_lost(namespace.nsid);
+        if self.view.namespaces.iter().any(lost) {
             self.alarm();
         }
         let changed = changed_namespaces(old, &self.view);
@@ -180,11 +179,13 @@ impl Controller {
 
 /// The namespaces that were added, removed or changed.
 fn changed_namespaces(old: &SubsystemView, new: &SubsystemView) -> Vec<u32> {
-    let gone = old.namespaces.keys().filter(|nsid| !new.namespaces.contains_key(nsid)).copied();
-    let differs = new.namespaces.iter().filter(|(nsid, namespace)| {
-        old.namespaces.get(nsid).is_none_or(|known| namespace.differs_for_hosts(known))
-    });
-    gone.chain(differs.map(|(nsid, _)| *nsid)).collect()
+    let is_gone = |known: &&NamespaceView| new.namespaces.get(known.nsid).is_none();
+    let differs = |namespace: &&NamespaceView| {
+        let known = old.namespaces.get(namespace.nsid);
+        known.is_none_or(|known| namespace.differs_for_hosts(known))
+    };
+    let gone = old.namespaces.iter().filter(is_gone);
+    gone.chain(new.namespaces.iter().filter(differs)).map(|namespace| namespace.nsid).collect()
 }
 
 #[cfg(test)]
@@ -253,7 +254,7 @@ mod tests {
         let old = view(&[1, 2, 3]);
         let mut new = view(&[2, 3, 4]);
         assert_eq!(changed_namespaces(&old, &old), vec![]);
-        if let Some(namespace) = new.namespaces.get_mut(&3) {
+        if let Some(namespace) = new.namespaces.get_mut(3) {
             namespace.blocks += 1;
         }
         assert_eq!(changed_namespaces(&old, &new), vec![1, 3, 4]);

@@ -78,7 +78,7 @@ impl Features {
 
     /// Removes the values of namespaces that were removed.
     pub(super) fn forget_namespaces(&mut self, view: &SubsystemView) {
-        self.error_recovery.retain(|nsid, _| view.namespaces.contains_key(nsid));
+        self.error_recovery.retain(|nsid, _| view.namespaces.get(*nsid).is_some());
     }
 
     /// Whether the host has enabled this event.
@@ -105,7 +105,7 @@ impl Features {
     pub(super) fn critical_warning(&self, view: &SubsystemView) -> CriticalWarning {
         let alarming = COMPOSITE_TEMPERATURE_K >= self.over_temperature_k
             || COMPOSITE_TEMPERATURE_K <= self.under_temperature_k;
-        let degraded = view.namespaces.values().any(|namespace| namespace.lost_writes);
+        let degraded = view.namespaces.iter().any(|namespace| namespace.lost_writes);
         CriticalWarning(0).with_temperature(alarming).with_degraded_reliability(degraded)
     }
 
@@ -295,7 +295,7 @@ impl Controller {
     }
 
     fn active_namespace(&self, nsid: u32) -> Result<&NamespaceView, CommandError> {
-        self.view.namespaces.get(&nsid).ok_or(NAMESPACE)
+        self.view.namespaces.get(nsid).ok_or(NAMESPACE)
     }
 
     /// Features that are one number, which is stored if it is valid.
@@ -402,7 +402,7 @@ impl Controller {
             return Err(VALUE);
         }
         if set.namespace_id == NAMESPACE_ID_BROADCAST {
-            let all = self.view.namespaces.keys().map(|nsid| (*nsid, set.value));
+            let all = self.view.namespaces.iter().map(|namespace| (namespace.nsid, set.value));
             self.features.error_recovery = all.collect();
         } else {
             self.active_namespace(set.namespace_id)?;

@@ -19,7 +19,7 @@ use crate::connect::ConnectRequest;
 use crate::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use crate::queue::IoQueue;
 use crate::queue::fuzzing::{Input, view as io_view};
-use crate::subsystem::{SubsystemKind, SubsystemView};
+use crate::subsystem::{Namespaces, SubsystemKind, SubsystemView};
 
 /// Reads `data` as actions and carries them out. Panics if an invariant is broken.
 pub fn actions(data: &[u8]) {
@@ -227,7 +227,7 @@ impl Harness {
                     self.aborts.push(abort_id);
                 }
                 Effect::SetWriteProtect { command_id, nsid, .. } => {
-                    assert!(self.controller.view.namespaces.contains_key(&nsid));
+                    assert!(self.controller.view.namespaces.get(nsid).is_some());
                     self.protecting.push(command_id);
                 }
                 Effect::Close(_) => self.ended = true,
@@ -284,7 +284,7 @@ fn make_view(is_discovery: bool, state: u8) -> SubsystemView {
         let entries = vec![entry; usize::from(state % 3)];
         let discovery = DiscoveryView { generation: state.into(), entries };
         view.kind = SubsystemKind::Discovery(Arc::new(discovery));
-        view.namespaces.clear();
+        view.namespaces = Namespaces::default();
     }
     view
 }

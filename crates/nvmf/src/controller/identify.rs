@@ -155,9 +155,9 @@ impl Controller {
     }
 
     pub(super) fn optional_nvm_commands(&self) -> OptionalNvmCommands {
-        let namespaces = &self.view.namespaces;
-        let write_uncorrectable = !namespaces.is_empty()
-            && namespaces.values().all(|namespace| namespace.capabilities.write_uncorrectable);
+        let mut namespaces = self.view.namespaces.iter().peekable();
+        let write_uncorrectable = namespaces.peek().is_some()
+            && namespaces.all(|namespace| namespace.capabilities.write_uncorrectable);
         OptionalNvmCommands(0)
             .with_compare(true)
             .with_write_uncorrectable(write_uncorrectable)
@@ -181,13 +181,15 @@ impl Controller {
         if nsid >= NAMESPACE_ID_BROADCAST - 1 {
             return Err(NAMESPACE);
         }
-        let above = self.view.namespaces.range(nsid.saturating_add(1)..);
-        Ok(NamespaceList::new(above.map(|(nsid, _)| *nsid)).bytes().to_vec())
+        let above = self.view.namespaces.range(nsid.saturating_add(1)..).iter();
+        Ok(NamespaceList::new(above.map(|namespace| namespace.nsid)).bytes().to_vec())
     }
 
-    /// The active namespace of this identifier; `None` if it could be one but is not.
+    /// The active namespace of this identifier; `None` if it could be one but is not. The host has
+    /// asked for it by name, and may use it from now on.
     fn find_namespace(&self, nsid: u32) -> Result<Option<&NamespaceView>, CommandError> {
-        let found = self.view.namespaces.get(&nsid);
+        let found = self.view.namespaces.get(nsid);
+        found.iter().for_each(|namespace| self.shared.note_identify(namespace));
         if found.is_none() && !(1..=self.view.limits.max_namespaces).contains(&nsid) {
             return Err(NAMESPACE);
         }
@@ -224,7 +226,7 @@ impl Controller {
     }
 
     fn namespace_descriptors(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
-        let namespace = self.view.namespaces.get(&nsid).ok_or(NAMESPACE)?;
+        let namespace = self.find_namespace(nsid)?.ok_or(NAMESPACE)?;
         let mut list = empty();
         let mut room = list.as_mut_slice();
         let identifiers = [

@@ -200,6 +200,7 @@ impl Controller {
     ) -> Self {
         let keep_alive = keep_alive::KeepAlive::new(request.keep_alive_timeout_ms, &view, now);
         let features = feature::Features::new(&view);
+        let shared = ControllerShared::new(&view);
         let mut controller = Self {
             view,
             controller_id,
@@ -228,7 +229,7 @@ impl Controller {
             aborts: Vec::new(),
             protecting: Vec::new(),
             queues: BTreeMap::new(),
-            shared: ControllerShared::new(),
+            shared,
             effects: VecDeque::new(),
         };
         controller.expect_enable(now);
@@ -389,6 +390,7 @@ impl Controller {
             command_id: request.command_id,
             shared,
             controller: Arc::clone(&self.shared),
+            limits: self.view.limits,
         })
     }
 
@@ -400,8 +402,11 @@ impl Controller {
     }
 
     /// Takes a newer view: raises the events that tell the host what changed, and ends the
-    /// controller if its host is no longer allowed.
-    pub fn replace_view(&mut self, view: Arc<SubsystemView>) {
+    /// controller if its host is no longer allowed. The limits stay those that the host was told.
+    pub fn replace_view(&mut self, mut view: Arc<SubsystemView>) {
+        if view.limits != self.view.limits {
+            Arc::make_mut(&mut view).limits = self.view.limits;
+        }
         let old = std::mem::replace(&mut self.view, view);
         self.discovery_log_page = None;
         if !self.view.allows(&self.host) {

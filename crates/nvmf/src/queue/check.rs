@@ -6,9 +6,9 @@ use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, NvmOpcode, Status};
 
 use super::{CommandError, DeviceCommand, DeviceOperation, IoAction, IoQueue, Transfer};
-use crate::subsystem::{NamespaceView, SubsystemView, exponent_bytes, page_exponent};
+use crate::subsystem::{NamespaceView, SubsystemLimits, exponent_bytes, page_exponent};
 
-/// The limits of a view that commands are held against, in bytes.
+/// The limits of a controller that commands are held against, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     transfer: u64,
@@ -18,8 +18,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn of(view: &SubsystemView) -> Self {
-        let limits = &view.limits;
+    pub(super) fn of(limits: &SubsystemLimits) -> Self {
         Self {
             transfer: u64::from(limits.transfer_bytes_max()),
             in_capsule: limits.in_capsule_bytes,
@@ -136,16 +135,13 @@ impl IoQueue {
         Ok(())
     }
 
-    /// The active namespace of this identifier. Identifiers are mostly 1, 2, 3 and so on.
+    /// The active namespace of this identifier, unless the host knows it as another one.
     pub(super) fn namespace(&self, nsid: u32) -> Result<&NamespaceView, CommandError> {
-        let guess = usize::try_from(nsid.wrapping_sub(1)).unwrap_or(usize::MAX);
-        if let Some(namespace) = self.namespaces.get(guess)
-            && namespace.nsid == nsid
-        {
-            return Ok(namespace);
+        let namespace = self.namespaces.get(nsid).ok_or(NAMESPACE)?;
+        if namespace.owner_change > self.owner_changes && !self.controller.knows(namespace) {
+            return Err(NAMESPACE);
         }
-        let found = self.namespaces.binary_search_by_key(&nsid, |namespace| namespace.nsid);
-        found.ok().and_then(|index| self.namespaces.get(index)).ok_or(NAMESPACE)
+        Ok(namespace)
     }
 
     /// Force Unit Access of a read is not acted upon: as from Linux, the read sees what was

@@ -100,7 +100,8 @@ impl Harness {
             controller_id: 1,
             command_id: 0,
             shared: Arc::clone(&shared),
-            controller: ControllerShared::new(),
+            controller: ControllerShared::new(&view),
+            limits: view.limits,
         };
         let queue = IoQueue::new(grant, &view);
         let (waiting, pairs) = (BTreeMap::new(), VecDeque::new());
@@ -153,7 +154,7 @@ impl Harness {
     }
 
     fn give(&mut self, device: DeviceCommand) {
-        let namespace = self.view.namespaces.get(&device.nsid).expect("an active namespace");
+        let namespace = self.view.namespaces.get(device.nsid).expect("an active namespace");
         assert_eq!(namespace.device, device.device);
         assert!(!(device.operation.modifies() && namespace.is_write_protected()));
         if let Some((block, blocks)) = device.operation.range() {
@@ -212,7 +213,7 @@ impl Harness {
     fn change(&mut self, input: &mut Input<'_>) {
         self.view = view(input.byte());
         self.queue.replace_view(&self.view);
-        assert_eq!(self.queue.namespaces().len(), self.view.namespaces.len());
+        assert_eq!(self.queue.namespaces(), &self.view.namespaces);
     }
 
     fn answered(&mut self, completion: Completion) {
@@ -260,6 +261,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         write_protected: bit(nsid + 4),
         lost_writes: false,
         device: nsid,
+        owner_change: 0,
     };
     let nsids = [1, 2, 3].into_iter().filter(|nsid| !bit(*nsid - 1) || *nsid == 1);
     SubsystemView {
@@ -268,7 +270,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         serial: String::new(),
         model: String::new(),
         firmware: String::new(),
-        namespaces: nsids.map(|nsid| (nsid, namespace(nsid))).collect(),
+        namespaces: nsids.map(namespace).collect(),
         allowed_hosts: None,
         controller_model: ControllerModel::Dynamic,
         limits: SubsystemLimits { mdts_bytes: 8192, ..SubsystemLimits::default() },

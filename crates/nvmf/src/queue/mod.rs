@@ -23,7 +23,7 @@ use weft_nvme::command::Fused as FusedField;
 use weft_nvme::nvm::{DatasetRange, ReadWrite};
 use weft_nvme::{Command, Completion, FabricsType, NvmOpcode, Status, Wire};
 
-use crate::subsystem::{NamespaceView, SubsystemView};
+use crate::subsystem::{Namespaces, SubsystemLimits, SubsystemView};
 
 pub use device::{DeviceCommand, DeviceFailure, DeviceOperation, Transfer};
 pub use shared::{ControllerShared, QueueShared};
@@ -47,6 +47,8 @@ pub struct QueueGrant {
     pub shared: Arc<QueueShared>,
     /// The controller's words.
     pub controller: Arc<ControllerShared>,
+    /// The controller's limits.
+    pub limits: SubsystemLimits,
 }
 
 impl QueueGrant {
@@ -144,7 +146,9 @@ enum Fused {
 pub struct IoQueue {
     queue_id: u16,
     head: Head,
-    namespaces: Box<[NamespaceView]>,
+    namespaces: Namespaces,
+    /// Changes of owner that the controller is not older than.
+    owner_changes: u64,
     limits: check::Limits,
     fused: Fused,
     late: VecDeque<Completion>,
@@ -159,8 +163,9 @@ impl IoQueue {
         Self {
             queue_id: grant.queue_id,
             head: Head::after_connect(grant.entries, grant.flow_control),
-            namespaces: view.namespaces.values().copied().collect(),
-            limits: check::Limits::of(view),
+            namespaces: view.namespaces.clone(),
+            owner_changes: grant.controller.owner_changes(),
+            limits: check::Limits::of(&grant.limits),
             fused: Fused::None,
             late: VecDeque::new(),
             shared: grant.shared,
@@ -174,16 +179,15 @@ impl IoQueue {
         self.queue_id
     }
 
-    /// Takes a newer view. Commands that come from now on are held against it; those that a
-    /// device already has are not.
+    /// Takes the namespaces of a newer view. Commands that come from now on are held against them;
+    /// those that a device already has are not.
     pub fn replace_view(&mut self, view: &SubsystemView) {
-        self.namespaces = view.namespaces.values().copied().collect();
-        self.limits = check::Limits::of(view);
+        self.namespaces = view.namespaces.clone();
     }
 
     /// The namespaces of the view, for [`IoAction::FlushAll`].
     #[must_use]
-    pub fn namespaces(&self) -> &[NamespaceView] {
+    pub fn namespaces(&self) -> &Namespaces {
         &self.namespaces
     }
 

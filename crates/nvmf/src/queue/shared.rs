@@ -1,12 +1,12 @@
 //! What a queue and its controller share across reactors, as words that each write for itself.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use weft_nvme::Status;
 use weft_nvme::status::{StatusCode, StatusCodeType};
 
-use crate::subsystem::{SubsystemShared, Totals};
+use crate::subsystem::{NSID_MAX, NamespaceView, SubsystemShared, SubsystemView, Totals};
 
 /// What one queue tells its controller: words that only the queue writes.
 ///
@@ -101,11 +101,42 @@ pub struct ControllerShared {
     /// Volatile Write Cache Enable: while it is off, every write is durable.
     write_cache: AtomicBool,
     errors: ErrorRing,
+    /// The last change of owner before the controller was made.
+    owner_changes: u64,
+    /// By NSID the change of owner since then that the host has learned of by Identify.
+    known: OnceLock<Box<[AtomicU64]>>,
 }
 
 impl ControllerShared {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { write_cache: AtomicBool::new(true), errors: ErrorRing::default() })
+    pub(crate) fn new(view: &SubsystemView) -> Arc<Self> {
+        let changes = view.namespaces.iter().map(|namespace| namespace.owner_change);
+        Arc::new(Self {
+            write_cache: AtomicBool::new(true),
+            errors: ErrorRing::default(),
+            owner_changes: changes.max().unwrap_or(0),
+            known: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn owner_changes(&self) -> u64 {
+        self.owner_changes
+    }
+
+    /// The host asks who this namespace is. Release: its commands come after the answer.
+    pub(crate) fn note_identify(&self, namespace: &NamespaceView) {
+        if namespace.owner_change > self.owner_changes {
+            let known = || (0..=NSID_MAX).map(|_| AtomicU64::new(0)).collect();
+            if let Some(known) = self.known.get_or_init(known).get(namespace.nsid as usize) {
+                known.store(namespace.owner_change, Ordering::Release);
+            }
+        }
+    }
+
+    /// Whether the host has asked who this namespace is since its identifier has this owner.
+    #[cold]
+    pub(crate) fn knows(&self, namespace: &NamespaceView) -> bool {
+        let known = self.known.get().and_then(|known| known.get(namespace.nsid as usize));
+        known.is_some_and(|change| change.load(Ordering::Acquire) == namespace.owner_change)
     }
 
     pub(crate) fn write_cache(&self) -> bool {

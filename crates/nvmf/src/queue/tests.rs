@@ -4,8 +4,8 @@ use weft_nvme::nvm::{DatasetAttributes, DatasetManagement, ReadWrite, WriteZeroe
 use weft_nvme::sgl::Descriptor;
 
 use super::*;
-use crate::subsystem::test_support::{namespace, view};
-use crate::subsystem::{SubsystemShared, Totals};
+use crate::subsystem::test_support::view;
+use crate::subsystem::{NamespaceView, SubsystemShared, Totals};
 
 /// A queue of 4 entries over namespaces 1, 2 and 7 of 1024 blocks of 512 bytes each; the second
 /// is write protected.
@@ -15,7 +15,7 @@ fn test_view() -> SubsystemView {
     view.limits.in_capsule_bytes = 8 * 1024;
     view.limits.verify_bytes = 64 * 1024;
     view.limits.write_zeroes_bytes = 128 * 1024;
-    view.namespaces.insert(2, NamespaceView { write_protected: true, ..namespace(2) });
+    view.namespaces.get_mut(2).expect("there").write_protected = true;
     view
 }
 
@@ -27,7 +27,8 @@ fn grant(flow_control: bool) -> QueueGrant {
         controller_id: 9,
         command_id: 0x77,
         shared: QueueShared::new(&SubsystemShared::new()),
-        controller: ControllerShared::new(),
+        controller: ControllerShared::new(&test_view()),
+        limits: test_view().limits,
     }
 }
 
@@ -346,7 +347,7 @@ fn a_protected_namespace_is_not_modified() {
         }
     }
     let mut view = test_view();
-    if let Some(namespace) = view.namespaces.get_mut(&1) {
+    if let Some(namespace) = view.namespaces.get_mut(1) {
         namespace.capabilities.read_only = true;
     }
     let mut queue = IoQueue::new(grant(true), &view);
@@ -394,7 +395,7 @@ fn write_zeroes_frees_only_where_zeros_come_back() {
     };
     assert_eq!(queue().handle_command(&command), expected(true));
     let mut view = test_view();
-    if let Some(namespace) = view.namespaces.get_mut(&1) {
+    if let Some(namespace) = view.namespaces.get_mut(1) {
         namespace.capabilities.write_zeroes_deallocates = false;
     }
     assert_eq!(IoQueue::new(grant(true), &view).handle_command(&command), expected(false));
@@ -411,8 +412,8 @@ fn flush_reaches_what_has_a_cache() {
         .with_command_id(CID);
     let mut queue = IoQueue::new(grant(true), &view);
     assert_eq!(queue.handle_command(&broadcast), IoAction::FlushAll { command_id: CID });
-    assert_eq!(queue.namespaces().len(), 3);
-    for namespace in view.namespaces.values_mut() {
+    assert_eq!(queue.namespaces().iter().count(), 3);
+    for namespace in view.namespaces.iter_mut() {
         namespace.capabilities.volatile_cache = false;
     }
     queue.replace_view(&view);
@@ -433,7 +434,7 @@ fn directives_are_not_known() {
 #[test]
 fn write_uncorrectable_needs_a_device_that_can() {
     let mut view = test_view();
-    if let Some(namespace) = view.namespaces.get_mut(&1) {
+    if let Some(namespace) = view.namespaces.get_mut(1) {
         namespace.capabilities.write_uncorrectable = false;
     }
     let mut queue = IoQueue::new(grant(true), &view);
@@ -449,7 +450,7 @@ fn dataset_management_without_deallocate_is_a_hint() {
     };
     assert_eq!(refused(&mut queue(), &hint.to_command(1)), Status::SUCCESS);
     let mut view = test_view();
-    if let Some(namespace) = view.namespaces.get_mut(&1) {
+    if let Some(namespace) = view.namespaces.get_mut(1) {
         namespace.capabilities.deallocate = false;
     }
     let mut queue = IoQueue::new(grant(true), &view);
@@ -517,7 +518,7 @@ fn a_command_that_waited_is_held_against_the_view_of_now() {
     assert_eq!(queue.recheck(&write), Ok(()));
     let changed = |change: fn(&mut NamespaceView)| {
         let mut view = test_view();
-        if let Some(namespace) = view.namespaces.get_mut(&1) {
+        if let Some(namespace) = view.namespaces.get_mut(1) {
             change(namespace);
         }
         view
@@ -533,6 +534,50 @@ fn a_command_that_waited_is_held_against_the_view_of_now() {
     queue.replace_view(&view(&[2]));
     assert_eq!(queue.recheck(&read), Err(Status::INVALID_NAMESPACE.with_dnr()));
     assert!(queue.handle_ranges(&read, &[]).is_err());
+}
+
+/// A number that has another owner than when the controller was made.
+#[test]
+fn a_number_with_a_new_owner_is_refused_until_the_host_has_asked() {
+    let before = test_view();
+    let grant = QueueGrant { controller: ControllerShared::new(&before), ..grant(true) };
+    let controller = Arc::clone(&grant.controller);
+    let mut queue = IoQueue::new(grant, &before);
+    let owned = |owner_change| {
+        let mut view = test_view();
+        view.namespaces.get_mut(1).expect("there").owner_change = owner_change;
+        view
+    };
+    let read = read_write(NvmOpcode::READ, 1, 0, 8);
+    let invalid = Status::INVALID_NAMESPACE.with_dnr();
+    for owner_change in [1, 5] {
+        let view = owned(owner_change);
+        queue.replace_view(&view);
+        assert_eq!(refused(&mut queue, &read), invalid);
+        assert!(queue.device_blocks(&read).is_none());
+        let other = read_write(NvmOpcode::READ, 7, 0, 8);
+        assert!(matches!(queue.handle_command(&other), IoAction::Device(_)));
+        controller.note_identify(view.namespaces.get(7).expect("there"));
+        assert_eq!(refused(&mut queue, &read), invalid, "it asked for another one");
+        controller.note_identify(view.namespaces.get(1).expect("there"));
+        assert!(matches!(queue.handle_command(&read), IoAction::Device(_)));
+    }
+    // A controller that is made later knows no other owner.
+    let view = owned(5);
+    let later = QueueGrant { controller: ControllerShared::new(&view), ..self::grant(true) };
+    assert!(matches!(IoQueue::new(later, &view).handle_command(&read), IoAction::Device(_)));
+}
+
+/// A host splits its transfers by what it was told: a smaller limit is for those who come later.
+#[test]
+fn limits_hold_for_the_life_of_the_queue() {
+    let mut queue = queue();
+    let mut smaller = test_view();
+    smaller.limits.mdts_bytes = 4096;
+    smaller.limits.in_capsule_bytes = 0;
+    queue.replace_view(&smaller);
+    let read = read_write(NvmOpcode::READ, 1, 0, 32);
+    assert!(matches!(queue.handle_command(&read), IoAction::Device(_)));
 }
 
 fn compare_first(block: u64, blocks: u32) -> Command {

@@ -5,7 +5,7 @@
 //! (subsystem and device), and one that forgets (memory) gets new ones at each start, for a host
 //! must not go on with a file system that is gone. What the configuration gives always wins.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use uuid::Uuid;
 
@@ -35,23 +35,29 @@ pub struct Identity {
     pub eui64: Option<[u8; 8]>,
 }
 
-/// The identities of a subsystem's namespaces, given their devices in the same order.
+/// The identities of a subsystem's namespaces, given their devices in the same order, and the UUIDs
+/// of those that have one already: what was served before keeps it.
 ///
 /// Devices of the same name (two null devices of one size) are told apart by their order.
 #[must_use]
-pub fn namespaces(subsystem: &Subsystem, devices: &[Device]) -> Vec<Identity> {
-    let mut seen: HashMap<&str, u32> = HashMap::new();
+pub fn namespaces(
+    subsystem: &Subsystem,
+    devices: &[Device],
+    known: &[Option<[u8; 16]>],
+) -> Vec<Identity> {
+    let mut used: HashSet<[u8; 16]> = known.iter().copied().flatten().collect();
     let mut identities = Vec::with_capacity(devices.len());
-    for (namespace, device) in subsystem.namespaces.iter().zip(devices) {
-        let occurrence = seen.entry(&device.identity).or_insert(0);
-        let uuid = namespace.uuid.unwrap_or_else(|| {
-            if device.survives_restart {
-                derived(&["uuid", &subsystem.nqn, &device.identity, &occurrence.to_string()])
-            } else {
-                Uuid::new_v4().into_bytes()
+    for ((namespace, device), known) in subsystem.namespaces.iter().zip(devices).zip(known) {
+        let uuid = namespace.uuid.or(*known).unwrap_or_else(|| {
+            if !device.survives_restart {
+                return Uuid::new_v4().into_bytes();
             }
+            let name = |occurrence: u32| {
+                derived(&["uuid", &subsystem.nqn, &device.identity, &occurrence.to_string()])
+            };
+            (0..).map(name).find(|uuid| !used.contains(uuid)).unwrap_or_default()
         });
-        *occurrence += 1;
+        used.insert(uuid);
         let nguid = namespace
             .nguid
             .unwrap_or_else(|| derived(&["nguid", &Uuid::from_bytes(uuid).to_string()]));
@@ -103,6 +109,11 @@ mod tests {
         subsystem
     }
 
+    /// The identities where nothing was served before.
+    fn namespaces(subsystem: &Subsystem, devices: &[Device]) -> Vec<Identity> {
+        super::namespaces(subsystem, devices, &vec![None; devices.len()])
+    }
+
     fn device(identity: &str, survives_restart: bool) -> Device {
         Device { identity: identity.to_owned(), survives_restart }
     }
@@ -143,6 +154,21 @@ mod tests {
         let identities = namespaces(&subsystem("nqn.a", 2), &[null.clone(), null]);
         assert_ne!(identities[0].uuid, identities[1].uuid);
         assert_ne!(identities[0].nguid, identities[1].nguid);
+    }
+
+    /// The second of two is left and gets a new neighbour, which must not get its UUID.
+    #[test]
+    fn what_was_served_keeps_its_uuid() {
+        let null = device("null:1GiB", true);
+        let both = namespaces(&subsystem("nqn.a", 2), &[null.clone(), null.clone()]);
+        let second = both[1].uuid;
+        let known = [None, Some(second)];
+        let again = super::namespaces(&subsystem("nqn.a", 2), &[null.clone(), null], &known);
+        assert_eq!(again[1], both[1]);
+        assert_eq!(again[0], both[0]);
+        let memory = [device("memory:1GiB", false)];
+        let known = [Some([7; 16])];
+        assert_eq!(super::namespaces(&subsystem("nqn.a", 1), &memory, &known)[0].uuid, [7; 16]);
     }
 
     #[test]

@@ -38,8 +38,7 @@ pub const IDLE_POLL_FOREVER: Duration = Duration::MAX;
 /// Most poll groups that are not pinned: each has a pool and a ring of its own.
 pub const THREADS_MAX: usize = 256;
 
-/// Largest NSID that a file or flag may give: what `nvmetcli` allows.
-pub const NSID_MAX: u32 = 8192;
+pub use weft_nvmf::subsystem::NSID_MAX;
 
 /// First controller id handed out, as in the Linux target.
 pub const CNTLID_FIRST: u16 = 1;
@@ -257,6 +256,9 @@ pub enum ControllerModel {
 pub struct Namespace {
     /// Its id within the subsystem.
     pub nsid: u32,
+    /// Whether the id is only its position in the list: when the target reloads, a namespace that
+    /// is still there keeps the id that it has.
+    pub by_position: bool,
     /// What holds its data.
     pub device: DeviceSpec,
     /// UUID; none: derived, or fresh for a device that forgets.
@@ -273,6 +275,14 @@ impl Namespace {
     /// A namespace with nothing but an id and a device.
     #[must_use]
     pub fn new(nsid: u32, device: DeviceSpec) -> Self {
-        Self { nsid, device, uuid: None, nguid: None, eui64: None, read_only: false }
+        Self {
+            nsid,
+            by_position: false,
+            device,
+            uuid: None,
+            nguid: None,
+            eui64: None,
+            read_only: false,
+        }
     }
 }

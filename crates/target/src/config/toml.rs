@@ -305,6 +305,7 @@ impl NamespaceKeys {
         let device = self.device(at)?;
         Ok(Namespace {
             nsid: self.nsid.unwrap_or(next_nsid),
+            by_position: self.nsid.is_none(),
             device: self.delayed(device),
             uuid: self.uuid.map(|id| id.0),
             nguid: self.nguid.map(|id| id.0),

@@ -1,6 +1,7 @@
 //! An admin queue: carries out what its controller wants.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::Failure;
@@ -15,8 +16,9 @@ use super::connection::{end_reason, timer};
 use super::core::{CONTROLLERS, Context, Core};
 use super::io;
 use super::message::{ConnectionId, Message};
-use crate::directory::HostKey;
+use crate::directory::{HostKey, ProtectChange};
 use crate::round::Waiter;
+use crate::snapshot::Snapshot;
 
 /// An admin queue and its controller.
 #[derive(Debug)]
@@ -30,13 +32,20 @@ pub(crate) struct Admin {
     /// Commands whose completion comes late, by their identifier.
     pending: BTreeMap<u16, Slot>,
     /// Namespaces that are being protected, by the command that asked for it.
-    protecting: BTreeMap<u16, u32>,
+    protecting: BTreeMap<u16, Protecting>,
     /// The flushes of these, by the command's slot.
     flushing: BTreeMap<Slot, u16>,
     /// What the timer is set to.
     deadline: Option<Duration>,
     /// Why the connection is gone, if it is; the I/O queues may not be.
     closed: Option<CloseReason>,
+}
+
+/// A namespace that is being protected.
+#[derive(Debug, Clone, Copy)]
+struct Protecting {
+    nsid: u32,
+    change: ProtectChange,
 }
 
 /// An I/O queue of the controller.
@@ -186,11 +195,11 @@ impl Admin {
         transport: &mut TargetConnection,
         core: &mut Core,
     ) {
-        let nsid = self.protecting.get(&command_id).copied();
+        let nsid = self.protecting.get(&command_id).map(|protecting| protecting.nsid);
         let slot = self.pending.get(&command_id).copied().filter(|_| !self.is_closed());
         if let (Some(nsid), Some(slot)) = (nsid, slot)
             && let Some(view) = core.snapshot.view(&self.subsystem, self.port_id)
-            && let Some(namespace) = view.namespaces.get(&nsid)
+            && let Some(namespace) = view.namespaces.get(nsid)
             && core.flush(namespace.device, self.id, slot)
         {
             self.flushing.insert(slot, command_id);
@@ -210,7 +219,7 @@ impl Admin {
         core: &mut Core,
     ) {
         let Some(command_id) = self.flushing.remove(&slot) else { return };
-        let Some(nsid) = self.protecting.remove(&command_id) else { return };
+        let Some(protecting) = self.protecting.remove(&command_id) else { return };
         match result {
             Ok(()) => {
                 let status = Status::SUCCESS;
@@ -219,7 +228,9 @@ impl Admin {
             }
             Err(failure) => {
                 let status = io::failure(failure).status();
-                self.publish_write_protect(command_id, nsid, false, status, core);
+                let Protecting { nsid, change } = protecting;
+                let snapshot = core.directory.undo_write_protect(&self.subsystem, nsid, change);
+                self.publish(snapshot, None, command_id, status, core);
             }
         }
     }
@@ -312,27 +323,30 @@ impl Admin {
         }
     }
 
+    /// Has every group refuse writes, or take them again; a write that has begun is waited for.
     fn set_write_protect(&mut self, command_id: u16, nsid: u32, protect: bool, core: &mut Core) {
+        let (snapshot, change) = core.directory.set_write_protect(&self.subsystem, nsid, protect);
+        let mut drain = None;
         if protect {
-            self.protecting.insert(command_id, nsid);
+            self.protecting.insert(command_id, Protecting { nsid, change });
+            let view = snapshot.subsystems.get(self.subsystem.as_str());
+            let namespace = view.and_then(|view| view.namespaces.get(nsid));
+            drain = namespace.map(|namespace| namespace.device);
         }
-        self.publish_write_protect(command_id, nsid, protect, Status::SUCCESS, core);
+        self.publish(snapshot, drain, command_id, Status::SUCCESS, core);
     }
 
-    fn publish_write_protect(
+    fn publish(
         &self,
+        snapshot: Arc<Snapshot>,
+        drain: Option<u32>,
         command_id: u16,
-        nsid: u32,
-        protect: bool,
         status: Status,
-        core: &mut Core,
+        core: &Core,
     ) {
-        let subsystem = self.subsystem;
-        let snapshot =
-            core.directory.update(|current| current.with_write_protect(&subsystem, nsid, protect));
         let Some(post) = core.posts.get(core.id).cloned() else { return };
         let waiter = Waiter::Feature { post, owner: self.id, command_id, status };
-        core.publish(&snapshot, waiter);
+        core.publish(&snapshot, drain, waiter);
     }
 
     fn handle_command(

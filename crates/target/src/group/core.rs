@@ -57,12 +57,13 @@ impl Core {
         self.devices.submit(device, tag, Operation::Flush, &mut self.reactor)
     }
 
-    /// Has every group serve this snapshot, and tells who waits for that.
-    pub(crate) fn publish(&self, snapshot: &Arc<Snapshot>, waiter: Waiter) {
+    /// Has every group serve this snapshot and finish its writes to the device `drain`, and tells
+    /// who waits for that.
+    pub(crate) fn publish(&self, snapshot: &Arc<Snapshot>, drain: Option<u32>, waiter: Waiter) {
         let round = Arc::new(Round::new(self.posts.len(), waiter));
         for post in &self.posts {
             let (snapshot, round) = (Arc::clone(snapshot), Arc::clone(&round));
-            post.post(Message::Publish { snapshot, round });
+            post.post(Message::Publish { snapshot, drain, round });
         }
     }
 
@@ -70,7 +71,7 @@ impl Core {
     pub(crate) fn tell_lost_writes(&mut self) {
         if self.devices.take_lost_writes() && self.snapshot.misses_lost_writes() {
             let snapshot = self.directory.update(Snapshot::with_lost_writes);
-            self.publish(&snapshot, Waiter::Nobody);
+            self.publish(&snapshot, None, Waiter::Nobody);
         }
     }
 

@@ -1,15 +1,14 @@
-//! A group's handles of the block devices, by the index that every group uses for them.
+//! A group's handles of the block devices, by the place that every group uses for them.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_backend::{
-    BlockDevice, Completion, DeviceFactory, Failure, OpenError, Operation, Request,
-};
+use weft_backend::{BlockDevice, Completion, Failure, OpenError, Operation, Request};
 use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
+use crate::snapshot::{DeviceId, ServedDevice};
 use crate::statistics::Counters;
 use weft_transport::Slot;
 
@@ -20,6 +19,8 @@ const SILENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     handles: Vec<Option<Handle>>,
+    /// Opened for a reload that is not carried out yet.
+    prepared: Vec<Handle>,
     active: Vec<usize>,
     counters: Counters,
     /// A request has failed on a device that has lost writes.
@@ -28,8 +29,10 @@ pub(crate) struct Devices {
 
 #[derive(Debug)]
 struct Handle {
+    id: DeviceId,
+    /// Its place is not given to another one as long as this is here.
+    served: Arc<ServedDevice>,
     device: Box<dyn BlockDevice>,
-    factory: Arc<dyn DeviceFactory>,
     /// Its failures are not told until then.
     silent_until: Duration,
     active: bool,
@@ -64,37 +67,66 @@ impl Devices {
         &self.counters
     }
 
-    /// Opens what is new and lets go of what is gone. A device that cannot be opened here is
-    /// reported; its namespace answers as one whose device is gone.
-    pub(crate) fn replace(
+    /// Opens what is new among these. If one of them cannot be opened, none is.
+    pub(crate) fn prepare(
         &mut self,
-        factories: &[Option<Arc<dyn DeviceFactory>>],
+        devices: &[Arc<ServedDevice>],
         reactor: &mut Reactor,
     ) -> Result<(), OpenError> {
-        let mut outcome = Ok(());
-        self.counters.make_room(factories.len());
-        self.handles.resize_with(factories.len().max(self.handles.len()), || None);
-        for (index, handle) in self.handles.iter_mut().enumerate() {
-            match (factories.get(index).and_then(Option::as_ref), handle.as_mut()) {
-                (Some(factory), None) => match factory.open(reactor, owner(index)) {
-                    Ok(device) => {
-                        *handle = Some(Handle {
-                            device,
-                            factory: Arc::clone(factory),
-                            silent_until: Duration::ZERO,
-                            active: false,
-                            removed: false,
-                            parting: false,
-                        });
-                    }
-                    Err(error) => outcome = Err(error),
-                },
-                (None, Some(open)) => open.removed = true,
-                _ => {}
+        for device in devices {
+            if self.find(device.id).is_some() {
+                continue;
+            }
+            match device.factory.open(reactor, owner(device.id)) {
+                Ok(open) => self.prepared.push(Handle {
+                    id: device.id,
+                    served: Arc::clone(device),
+                    device: open,
+                    silent_until: Duration::ZERO,
+                    active: false,
+                    removed: false,
+                    parting: false,
+                }),
+                Err(error) => {
+                    self.undo(reactor);
+                    return Err(error);
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Takes back what was prepared.
+    pub(crate) fn undo(&mut self, reactor: &mut Reactor) {
+        for mut handle in self.prepared.drain(..) {
+            handle.device.close(reactor);
+        }
+    }
+
+    /// Has these, of which what is new was prepared, and lets go of the others.
+    pub(crate) fn serve(&mut self, devices: &[Arc<ServedDevice>], reactor: &mut Reactor) {
+        let mut ids: Vec<_> = devices.iter().map(|device| device.id.0).collect();
+        ids.sort_unstable();
+        let is_served = |handle: &Handle| ids.binary_search(&handle.id.0).is_ok();
+        let (new, left) = self.prepared.drain(..).partition(is_served);
+        self.prepared = left;
+        let new: Vec<Handle> = new;
+        for handle in new {
+            let slot = handle.id.slot();
+            self.counters.begin(slot);
+            self.handles.resize_with(self.handles.len().max(slot + 1), || None);
+            self.handles[slot] = Some(handle);
+        }
+        for handle in self.handles.iter_mut().flatten() {
+            handle.removed |= !is_served(handle);
+        }
         self.close_removed(reactor);
-        outcome
+    }
+
+    /// The device of this identifier, and no other one at its place.
+    fn find(&mut self, id: DeviceId) -> Option<&mut Handle> {
+        let handle = self.handles.get_mut(id.slot())?.as_mut()?;
+        (handle.id == id).then_some(handle)
     }
 
     /// Hands a request to a device. `false`: there is no such device, and nothing will come.
@@ -105,27 +137,32 @@ impl Devices {
         operation: Operation,
         reactor: &mut Reactor,
     ) -> bool {
-        let index = device as usize;
-        let Some(Some(handle)) = self.handles.get_mut(index) else { return false };
-        self.counters.count(index, &operation);
+        let (id, slot) = (DeviceId(device), DeviceId(device).slot());
+        let Some(Some(handle)) = self.handles.get_mut(slot) else { return false };
+        if handle.id != id {
+            return false;
+        }
+        self.counters.count(slot, &operation);
         handle.device.submit(reactor, Request { tag, operation });
-        Self::activate(&mut self.active, handle, index);
+        Self::activate(&mut self.active, handle, slot);
         true
     }
 
     /// Tells a device of a read or write that is likely to come next.
     pub(crate) fn foresee(&mut self, device: u32, block: u64, blocks: u32) {
-        if let Some(Some(handle)) = self.handles.get_mut(device as usize) {
+        if let Some(handle) = self.find(DeviceId(device)) {
             handle.device.foresee(block, blocks);
         }
     }
 
     /// Takes a completion of the reactor that is for a device.
     pub(crate) fn handle(&mut self, completion: weft_reactor::Completion, reactor: &mut Reactor) {
-        let index = completion.token.owner.0.saturating_sub(DEVICES) as usize;
-        if let Some(Some(handle)) = self.handles.get_mut(index) {
+        let id = DeviceId(completion.token.owner.0.saturating_sub(DEVICES));
+        if let Some(Some(handle)) = self.handles.get_mut(id.slot())
+            && handle.id == id
+        {
             handle.device.handle(reactor, completion);
-            Self::activate(&mut self.active, handle, index);
+            Self::activate(&mut self.active, handle, id.slot());
         }
     }
 
@@ -135,7 +172,7 @@ impl Devices {
             let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };
             while let Some(completion) = handle.device.poll_completion() {
                 if completion.result.is_err() {
-                    self.lost_writes |= handle.factory.has_lost_writes();
+                    self.lost_writes |= handle.served.factory.has_lost_writes();
                 }
                 match completion.result {
                     Err(failure) if completion.tag == PARTING => handle.mourn(failure),
@@ -245,12 +282,12 @@ impl Handle {
         }
         if let Some(trouble) = trouble(failure) {
             self.silent_until = now.saturating_add(SILENCE);
-            log::warn!("{}: a request failed: {trouble}", self.factory.identity());
-            if self.factory.has_lost_writes() {
+            let name = self.served.factory.identity();
+            log::warn!("{name}: a request failed: {trouble}");
+            if self.served.factory.has_lost_writes() {
                 log::error!(
-                    "{}: writes were lost before they were durable: Flush and FUA fail until the \
-                     namespace is removed and added again",
-                    self.factory.identity()
+                    "{name}: writes were lost before they were durable: Flush and FUA fail until \
+                     the namespace is removed and added again"
                 );
             }
         }
@@ -258,7 +295,7 @@ impl Handle {
 
     /// The last flush of a device has failed. No host waits for it.
     fn mourn(&self, failure: Failure) {
-        let name = self.factory.identity();
+        let name = self.served.factory.identity();
         log::error!("{name}: what was written last may not be durable: {failure}");
     }
 }
@@ -282,8 +319,8 @@ fn trouble(failure: Failure) -> Option<String> {
     Some(words.to_owned())
 }
 
-fn owner(index: usize) -> Owner {
-    Owner(DEVICES.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)))
+fn owner(id: DeviceId) -> Owner {
+    Owner(DEVICES.saturating_add(id.0))
 }
 
 #[cfg(test)]
@@ -291,7 +328,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-    use weft_backend::{Capabilities, Geometry, ResizeError};
+    use weft_backend::{Capabilities, DeviceFactory, Geometry, ResizeError};
     use weft_reactor::simulation::{NetworkConditions, World};
 
     #[test]
@@ -365,14 +402,16 @@ mod tests {
         };
         let mut devices = Devices::default();
         let factory: Arc<dyn DeviceFactory> = Arc::new(recorder.clone());
-        devices.replace(&[Some(factory)], &mut reactor).unwrap();
+        let served = Arc::new(ServedDevice { id: DeviceId(0), factory });
+        devices.prepare(std::slice::from_ref(&served), &mut reactor).unwrap();
+        devices.serve(&[served], &mut reactor);
         let zero =
             Operation::WriteZeroes { block: 0, blocks: 1, deallocate: false, durable: false };
         assert!(!devices.are_busy());
         assert!(devices.submit(0, 7, zero, &mut reactor));
         devices.flush(&mut reactor);
         assert!(devices.are_busy(), "what is still in flight after a flush may need another");
-        devices.replace(&[None], &mut reactor).unwrap();
+        devices.serve(&[], &mut reactor);
         devices.rest(&mut reactor);
         assert_eq!(*recorder.log.lock().unwrap(), ["write-zeroes"], "it is still under way");
         recorder.may_end.store(true, Relaxed);

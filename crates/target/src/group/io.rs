@@ -183,6 +183,29 @@ impl Io {
         self.busy == 0 && self.at_devices == 0
     }
 
+    /// Whether something that was begun writes to a device, for all that is known.
+    pub(super) fn writes_to(&self, device: u32) -> bool {
+        if self.closed {
+            return self.at_devices > 0;
+        }
+        // What is there beside these are fused pairs.
+        let mut single = 0;
+        let mut writes = false;
+        let mut pairs = false;
+        for work in &self.work {
+            match work {
+                Work::AtDevice(command) => {
+                    single += 1;
+                    writes |= command.device == device && command.operation.modifies();
+                }
+                Work::Flushing { missing, .. } => single += missing,
+                Work::Second { write, .. } => pairs |= write.device == device,
+                _ => {}
+            }
+        }
+        writes || (pairs && self.at_devices > single)
+    }
+
     /// Gives up what the queue held, and tells its controller.
     pub(super) fn release(self, core: &mut Core) {
         core.release_gate(&self.host);
@@ -433,7 +456,7 @@ impl Io {
     fn flush_all(&mut self, slot: Slot, command_id: u16, context: &mut Context<'_>) {
         let tag = devices::tag(self.id.index, slot);
         let mut missing = 0;
-        for namespace in self.queue.namespaces() {
+        for namespace in self.queue.namespaces().iter() {
             let submitted = context.core.devices.submit(
                 namespace.device,
                 tag,

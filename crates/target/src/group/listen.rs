@@ -29,6 +29,8 @@ const STRANGERS_MIN: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     entries: Vec<Option<Listening>>,
+    /// Listeners that there were so far: a completion that comes late is for none of those now.
+    begun: u32,
     /// Strangers in the order in which they came; some may have gone on.
     strangers: VecDeque<ConnectionId>,
     /// When it was last said that there is no room.
@@ -38,8 +40,12 @@ pub(crate) struct Listeners {
 #[derive(Debug)]
 struct Listening {
     listener: Listener,
-    port_id: u16,
+    token: Token,
     configured: Listen,
+    /// The port that it is served as; none as long as a reload is not carried out.
+    port_id: Option<u16>,
+    /// The port that it is when the reload is carried out.
+    next: Option<u16>,
 }
 
 /// What a completion of a listener comes to.
@@ -56,60 +62,85 @@ pub(crate) enum Arriving {
 }
 
 impl Listeners {
-    /// Listens where the ports say and no longer where they do not, and tells the directory the
-    /// addresses, with the port numbers that the kernel chose. An address that cannot be had is
-    /// left out; the first one is the error.
-    pub(crate) fn replace(
+    /// Listens wherever these ports say that nobody listens yet, and finds out the addresses, with
+    /// the port numbers that the kernel chose. Nobody is served there before [`Self::serve`].
+    pub(crate) fn prepare(
         &mut self,
         ports: &[PortView],
         core: &mut Core,
-    ) -> Result<(), (Listen, std::io::Error)> {
+    ) -> Result<BTreeMap<u16, SocketAddr>, (Listen, std::io::Error)> {
+        let mut new = Vec::new();
+        for port in ports {
+            // The port has the same address as before, or the address was another port's.
+            let same =
+                |open: &&mut Listening| open.configured == port.listen && open.next.is_none();
+            let mut open: Vec<_> = self.entries.iter_mut().flatten().filter(same).collect();
+            let known = open.iter().position(|open| open.port_id == Some(port.id));
+            let any = (port.listen.address.port() > 0 && !open.is_empty()).then_some(0);
+            match known.or(any).and_then(|index| open.get_mut(index)) {
+                Some(open) => open.next = Some(port.id),
+                None => new.push(port),
+            }
+        }
+        for port in new {
+            if let Err(error) = self.begin(port, core) {
+                self.undo(core);
+                return Err((port.listen, error));
+            }
+        }
+        let open = self.entries.iter().flatten();
+        let address = |open: &Listening| open.listener.local_address(&core.reactor).ok();
+        Ok(open.filter_map(|open| Some((open.next?, address(open)?))).collect())
+    }
+
+    /// Serves the ports that were prepared, and no others.
+    pub(crate) fn serve(&mut self, core: &mut Core) {
+        for open in self.entries.iter_mut().flatten() {
+            open.port_id = open.next.take();
+        }
+        self.close_unserved(core);
+    }
+
+    /// Takes back what was prepared.
+    pub(crate) fn undo(&mut self, core: &mut Core) {
+        self.entries.iter_mut().flatten().for_each(|open| open.next = None);
+        self.close_unserved(core);
+    }
+
+    fn close_unserved(&mut self, core: &mut Core) {
         for entry in &mut self.entries {
-            let kept = |open: &Listening| {
-                ports.iter().any(|port| port.id == open.port_id && port.listen == open.configured)
-            };
-            if !entry.as_ref().is_none_or(kept)
-                && let Some(open) = entry.take()
-            {
+            if let Some(open) = entry.take_if(|open| open.port_id.is_none()) {
+                core.reactor.clear_timer(open.token);
                 open.listener.close(&mut core.reactor);
             }
         }
-        let mut outcome = Ok(());
-        for port in ports {
-            if self.entries.iter().flatten().any(|entry| entry.port_id == port.id) {
-                continue;
-            }
-            if let Err(error) = self.begin(port, core) {
-                outcome = outcome.and(Err((port.listen, error)));
-            }
-        }
-        core.directory.set_listening(self.addresses(core));
-        outcome
     }
 
     fn begin(&mut self, port: &PortView, core: &mut Core) -> std::io::Result<()> {
-        let index = self.entries.len();
+        let free = self.entries.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.entries.len());
+        if free.is_none() {
+            self.entries.push(None);
+        }
+        self.begun = self.begun.wrapping_add(1);
+        let token = token(index, self.begun);
         let Listen { transport, address } = port.listen;
-        let listener = Listener::listen(&mut core.reactor, token(index), transport, address)?;
-        let configured = port.listen;
-        self.entries.push(Some(Listening { listener, port_id: port.id, configured }));
+        let listener = Listener::listen(&mut core.reactor, token, transport, address)?;
+        if let Some(entry) = self.entries.get_mut(index) {
+            let (configured, next) = (port.listen, Some(port.id));
+            *entry = Some(Listening { listener, token, configured, port_id: None, next });
+        }
         Ok(())
     }
 
-    /// The next host that asks for a queue, and the port that it came to.
+    /// The next host that asks for a queue, and the port that it came to, if that is served.
     pub(crate) fn next_incoming(
         &mut self,
         index: usize,
         core: &mut Core,
-    ) -> Option<(Incoming, u16)> {
+    ) -> Option<(Incoming, Option<u16>)> {
         let open = self.entries.get_mut(index)?.as_mut()?;
         Some((open.listener.next_incoming(&mut core.reactor)?, open.port_id))
-    }
-
-    fn addresses(&self, core: &Core) -> BTreeMap<u16, SocketAddr> {
-        let open = self.entries.iter().flatten();
-        let address = |open: &Listening| open.listener.local_address(&core.reactor).ok();
-        open.filter_map(|open| Some((open.port_id, address(open)?))).collect()
     }
 
     /// Takes a completion of a listener or of its timer.
@@ -118,17 +149,19 @@ impl Listeners {
         completion: weft_reactor::Completion,
         core: &mut Core,
     ) -> Arriving {
-        let index = completion.token.tag as usize;
-        let Some(Some(open)) = self.entries.get(index) else {
-            if let Outcome::Accepted { socket, .. } = completion.outcome {
-                core.reactor.close(socket);
-            }
-            return Arriving::Nothing;
-        };
+        let index = (completion.token.tag & INDEX_MASK) as usize;
+        let open = self.entries.get(index).and_then(Option::as_ref);
+        let open = open.filter(|open| open.token == completion.token);
+        let port_id = open.and_then(|open| open.port_id);
         match completion.outcome {
-            Outcome::Accepted { socket, peer } => {
-                Arriving::Accepted { socket, peer, port_id: open.port_id }
-            }
+            Outcome::Accepted { socket, peer } => match port_id {
+                Some(port_id) => Arriving::Accepted { socket, peer, port_id },
+                None => {
+                    core.reactor.close(socket);
+                    Arriving::Nothing
+                }
+            },
+            _ if open.is_none() => Arriving::Nothing,
             Outcome::News => Arriving::Incoming { index },
             Outcome::Failed { error, .. } => Arriving::NoRoom { index, error },
             Outcome::Timer => {
@@ -142,14 +175,16 @@ impl Listeners {
     /// Accepts on: there is room again.
     pub(crate) fn go_on(&mut self, index: usize, core: &mut Core) {
         if let Some(Some(open)) = self.entries.get_mut(index) {
-            open.listener.go_on(&mut core.reactor, token(index));
+            open.listener.go_on(&mut core.reactor, open.token);
         }
     }
 
     /// Accepts on after a while: there is no room.
     pub(crate) fn rest(&mut self, index: usize, core: &mut Core) {
-        let at = core.reactor.now().saturating_add(REST);
-        core.reactor.set_timer(token(index), at);
+        if let Some(Some(open)) = self.entries.get(index) {
+            let at = core.reactor.now().saturating_add(REST);
+            core.reactor.set_timer(open.token, at);
+        }
     }
 
     /// Says that somebody does not get in, unless that has been said lately.
@@ -186,6 +221,10 @@ impl Listeners {
     }
 }
 
-fn token(index: usize) -> Token {
-    Token { owner: LISTENERS, tag: u32::try_from(index).unwrap_or(u32::MAX) }
+/// The part of a token's tag that is the place of the listener; the rest counts listeners.
+const INDEX_MASK: u32 = 0xffff;
+
+fn token(index: usize, begun: u32) -> Token {
+    let index = u32::try_from(index).unwrap_or(INDEX_MASK) & INDEX_MASK;
+    Token { owner: LISTENERS, tag: begun << 16 | index }
 }

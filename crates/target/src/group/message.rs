@@ -1,7 +1,9 @@
 //! What poll groups say to each other.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
@@ -10,9 +12,10 @@ use weft_nvmf::queue::QueueGrant;
 use weft_transport::Incoming;
 use weft_transport::target::Detached;
 
+use crate::TargetError;
 use crate::directory::HostKey;
 use crate::round::Round;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Needs, Snapshot};
 
 /// A connection of one group. The serial number tells it from an earlier one at its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,12 +75,24 @@ pub(crate) enum Message {
     Abort { queue: ConnectionId, owner: ConnectionId, abort_id: u16, command_id: u16 },
     /// The answer to `Abort`.
     AbortDone { owner: ConnectionId, abort_id: u16, aborted: bool },
-    /// Serve this from now on, and acknowledge it.
-    Publish { snapshot: Arc<Snapshot>, round: Arc<Round> },
+    /// Open what a reload needs, without serving it, and say where the target would listen.
+    Prepare { needs: Arc<Needs>, done: Sender<Prepared> },
+    /// Close what was opened for the reload: it is not carried out.
+    Undo,
+    /// The same for a reload that is carried out: serve this from now on, and acknowledge it.
+    Reload { snapshot: Arc<Snapshot>, round: Arc<Round> },
+    /// Serve this from now on. Acknowledge it once no write to this device is in flight that was
+    /// begun before.
+    Publish { snapshot: Arc<Snapshot>, drain: Option<u32>, round: Arc<Round> },
     /// To the owner: the round that Set Features waited for is over.
     Protected { owner: ConnectionId, command_id: u16, status: Status },
     /// Take no new command, finish those under way, and acknowledge it.
     Drain { round: Arc<Round> },
     /// Close everything and end.
     Stop,
+    /// A group has failed: end without another answer.
+    Fail,
 }
+
+/// Where the group listens, by port, if it has what a reload needs.
+pub(crate) type Prepared = Result<BTreeMap<u16, SocketAddr>, TargetError>;

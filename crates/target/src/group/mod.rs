@@ -16,6 +16,7 @@ mod io;
 mod listen;
 mod message;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use weft_reactor::{Completion, Mailbox, Patience, Postbox, Reactor, SocketId, To
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Incoming, Slot};
 
-pub(crate) use self::message::{ConnectionId, Message};
+pub(crate) use self::message::{ConnectionId, Message, Prepared};
 
 use self::admin::Admin;
 use self::admission::{Admission, Outcome};
@@ -35,10 +36,10 @@ use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, HOARDERS, LISTE
 use self::devices::Devices;
 use self::listen::{Arriving, Listeners};
 use self::message::{Arrival, Route};
-use crate::config::Listen;
+use crate::TargetError;
 use crate::directory::{Directory, HostKey};
 use crate::round::Round;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Needs, Snapshot};
 use crate::statistics::Counters;
 
 /// One thread's share of the target.
@@ -55,11 +56,19 @@ pub(crate) struct Group {
     /// Those that had more than the last turn could take: they go behind what comes meanwhile, but
     /// only once.
     postponed: Vec<usize>,
-    /// Who waits for the last command to be answered.
-    drained: Option<Arc<Round>>,
+    /// Who waits for commands to be done.
+    draining: Vec<Draining>,
     /// Memory was short, and in a while somebody looks for who holds it.
     watching: bool,
     stopping: bool,
+    failed: bool,
+}
+
+/// A round that waits for writes to this device, or for every I/O command.
+#[derive(Debug)]
+struct Draining {
+    device: Option<u32>,
+    round: Arc<Round>,
 }
 
 impl Group {
@@ -70,17 +79,17 @@ impl Group {
         mailbox: Mailbox<Message>,
         posts: Vec<Postbox<Message>>,
         directory: Arc<Directory>,
-    ) -> Result<Self, weft_backend::OpenError> {
+    ) -> Self {
         let snapshot = directory.snapshot();
         let directory_words = directory.words_of(id);
         let admission = Admission::new(reactor.pool().clone());
-        let mut group = Self {
+        Self {
             core: Core {
                 id,
                 reactor,
                 posts,
                 directory,
-                snapshot: Arc::clone(&snapshot),
+                snapshot,
                 devices: Devices::new(Counters::new(directory_words)),
                 admission,
                 surveys: 0,
@@ -93,26 +102,41 @@ impl Group {
             touched: Vec::new(),
             seen: 0,
             postponed: Vec::new(),
-            drained: None,
+            draining: Vec::new(),
             watching: false,
             stopping: false,
-        };
-        let core = &mut group.core;
-        core.devices.replace(&snapshot.devices, &mut core.reactor)?;
-        Ok(group)
+            failed: false,
+        }
     }
 
-    /// Listens where the snapshot says.
-    pub(crate) fn listen(&mut self) -> Result<(), (Listen, std::io::Error)> {
-        let snapshot = Arc::clone(&self.core.snapshot);
-        self.listeners.replace(&snapshot.ports, &mut self.core)
+    /// Opens what a reload needs. If something cannot be had, nothing is open that was not before.
+    pub(crate) fn prepare(&mut self, needs: &Needs) -> Prepared {
+        let core = &mut self.core;
+        let devices = core.devices.prepare(&needs.devices, &mut core.reactor);
+        devices.map_err(|error| TargetError::new(error.to_string()))?;
+        if core.id != 0 || core.draining {
+            return Ok(BTreeMap::new());
+        }
+        let listening = self.listeners.prepare(&needs.ports, core);
+        listening.map_err(|(address, error)| {
+            core.devices.undo(&mut core.reactor);
+            TargetError::listen(address, &error)
+        })
+    }
+
+    /// Closes what was opened for a reload that is not carried out.
+    pub(crate) fn undo(&mut self) {
+        self.core.devices.undo(&mut self.core.reactor);
+        self.listeners.undo(&mut self.core);
     }
 
     /// Runs until the target stops.
     pub(crate) fn run(&mut self) {
         let grace = self.core.snapshot.idle_poll;
         while self.turn(Patience::Adaptive { grace }) {}
-        self.core.devices.close(&mut self.core.reactor);
+        if !self.failed {
+            self.core.devices.close(&mut self.core.reactor);
+        }
     }
 
     /// One turn. `false`: the target has stopped and nothing is left.
@@ -130,6 +154,9 @@ impl Group {
         self.completions = completions;
         while let Some(message) = self.mailbox.take() {
             self.handle_message(message);
+        }
+        if self.failed {
+            return false;
         }
         self.touched.append(&mut self.postponed);
         self.core.admission.begin_turn();
@@ -440,9 +467,24 @@ impl Group {
                     admin.handle_protected(command_id, status, transport, core);
                 });
             }
-            Message::Publish { snapshot, round } => self.publish(snapshot, &round),
+            // Nobody waits any longer: then it is undone by the next message.
+            Message::Prepare { needs, done } => drop(done.send(self.prepare(&needs))),
+            Message::Undo => self.undo(),
+            Message::Reload { snapshot, round } => {
+                self.publish(snapshot);
+                self.listeners.serve(&mut self.core);
+                round.acknowledge();
+            }
+            Message::Publish { snapshot, drain, round } => {
+                self.publish(snapshot);
+                match drain {
+                    None => round.acknowledge(),
+                    device => self.draining.push(Draining { device, round }),
+                }
+            }
             Message::Drain { round } => self.drain(round),
             Message::Stop => self.stop(),
+            Message::Fail => self.failed = true,
         }
     }
 
@@ -502,45 +544,42 @@ impl Group {
     }
 
     /// Serves a new snapshot from now on.
-    fn publish(&mut self, snapshot: Arc<Snapshot>, round: &Round) {
+    fn publish(&mut self, snapshot: Arc<Snapshot>) {
         // Snapshots are made under a lock but posted after it: an older one may come later.
-        if snapshot.version > self.core.snapshot.version {
-            self.core.snapshot = Arc::clone(&snapshot);
-            let core = &mut self.core;
-            if let Err(error) = core.devices.replace(&snapshot.devices, &mut core.reactor) {
-                log::error!("{error}");
-            }
-            for index in self.connections.indices() {
-                self.with(index, |connection, core| match &mut connection.role {
-                    Role::Admin(admin) => admin.replace_view(&mut connection.transport, core),
-                    Role::Io(io) => io.replace_view(core),
-                    _ => {}
-                });
-            }
-            if self.core.id == 0
-                && !self.core.draining
-                && let Err((address, error)) = self.listen()
-            {
-                log::error!("cannot listen on {address}: {error}");
-            }
+        if snapshot.version <= self.core.snapshot.version {
+            return;
         }
-        round.acknowledge();
+        self.core.devices.serve(&snapshot.devices, &mut self.core.reactor);
+        self.core.snapshot = snapshot;
+        for index in self.connections.indices() {
+            self.with(index, |connection, core| match &mut connection.role {
+                Role::Admin(admin) => admin.replace_view(&mut connection.transport, core),
+                Role::Io(io) => io.replace_view(core),
+                _ => {}
+            });
+        }
     }
 
     fn drain(&mut self, round: Arc<Round>) {
         self.core.draining = true;
-        self.drained = Some(round);
+        self.draining.push(Draining { device: None, round });
         self.listeners.close(&mut self.core);
     }
 
     fn check_drained(&mut self) {
-        let Some(round) = &self.drained else { return };
-        let busy =
-            |connection: &Connection| matches!(&connection.role, Role::Io(io) if !io.is_idle());
-        if !self.connections.any(busy) {
-            round.acknowledge();
-            self.drained = None;
-        }
+        let connections = &self.connections;
+        self.draining.retain(|draining| {
+            let busy = |connection: &Connection| match (&connection.role, draining.device) {
+                (Role::Io(io), Some(device)) => io.writes_to(device),
+                (Role::Io(io), None) => !io.is_idle(),
+                _ => false,
+            };
+            let waits = connections.any(busy);
+            if !waits {
+                draining.round.acknowledge();
+            }
+            waits
+        });
     }
 
     fn stop(&mut self) {
@@ -565,7 +604,10 @@ impl Group {
                 while let Some((incoming, port_id)) =
                     self.listeners.next_incoming(index, &mut self.core)
                 {
-                    self.place(incoming, port_id);
+                    match port_id {
+                        Some(port_id) => self.place(incoming, port_id),
+                        None => incoming.refuse(),
+                    }
                 }
             }
             Arriving::NoRoom { index, .. } if self.shed() => {

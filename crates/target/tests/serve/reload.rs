@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft_nvme::event::{Event, EventType, HealthInformation};
 use weft_nvme::feature::{
-    AsynchronousEventConfiguration, FeatureId, WriteProtection, WriteProtectionState,
+    AsynchronousEventConfiguration, FeatureId, SetFeatures, WriteProtection, WriteProtectionState,
 };
 use weft_nvme::log_page::LogPageId;
 use weft_nvme::nvm::ReadWrite;
@@ -292,7 +292,7 @@ fn what_is_protected_is_flushed_first() {
         let again = set(WriteProtectionState::WRITE_PROTECT);
         assert_eq!(again.code(), StatusCode::WRITE_FAULT, "a flush that failed stays failed");
         queues[1].write(1, 0, 1, &bytes).succeeded();
-        target.reload(with_devices(config, &["memory:4MiB"])).expect("it can be had");
+        target.reload(with_devices(config, &[])).expect("it is removed");
     });
 }
 
@@ -354,6 +354,105 @@ fn until_warning(admin: &mut Peer, warning: u8) {
     while admin.log_page(LogPageId::HEALTH, 512)[0] != warning {
         assert!(admin.reactor.now() < until, "no Critical Warning of {warning}");
     }
+}
+
+/// A protection that fails changes nothing of the one that is there.
+#[test]
+fn a_failed_protection_leaves_the_one_before() {
+    let device = "fault:operation=flush,nth=2,effect=media-write:memory:1MiB";
+    reconfigured(&[device], |target, config| {
+        let (mut admin, mut queues) = host(target);
+        let state = WriteProtection::new(WriteProtectionState::WRITE_PROTECT);
+        let mut protect =
+            || admin.set_feature(FeatureId::NAMESPACE_WRITE_PROTECTION, 1, state.0).status();
+        assert!(protect().is_success());
+        assert_eq!(protect().code(), StatusCode::WRITE_FAULT);
+        let protected = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
+        for io in &mut queues {
+            assert_eq!(io.write(1, 0, 1, &pattern(BLOCK, 1)).status(), protected);
+        }
+        target.reload(with_devices(config, &[])).expect("it is removed");
+    });
+}
+
+/// A write that a device has is done before its namespace is said to be protected.
+#[test]
+fn a_write_in_flight_is_waited_for_before_protection() {
+    let device = "fault:operation=write,effect=drop:memory:1MiB";
+    let mut config = config_of_two_groups(&[device]);
+    config.limits.drain_timeout = Duration::from_secs(1);
+    let target = start(config);
+    let (mut admin, mut queues) = host(&target);
+    queues[1].begin_write(1, 0, 1, &pattern(BLOCK, 1));
+    assert!(queues[1].read(1, 0, 1, BLOCK).status().is_success(), "the write has left");
+    let state = WriteProtection::new(WriteProtectionState::WRITE_PROTECT);
+    let set = SetFeatures {
+        namespace_id: 1,
+        ..SetFeatures::new(FeatureId::NAMESPACE_WRITE_PROTECTION, state.0)
+    };
+    let protect = admin.submit(set.to_command(), HostData::None);
+    assert!(!admin.is_answered(protect, Duration::from_millis(100)), "the write is in flight");
+    let protected = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
+    assert_eq!(queues[0].write(1, 0, 1, &pattern(BLOCK, 1)).status(), protected);
+    target.stop().expect_err("the write does not end");
+}
+
+/// What a host was told when it connected holds as long as its controller.
+#[test]
+fn a_smaller_limit_is_for_those_who_connect_later() {
+    reconfigured(&["memory:4MiB"], |target, config| {
+        let (mut admin, controller) = Peer::admin(address(target));
+        let mut io = Peer::io(address(target), controller, 1);
+        let mut smaller = config.clone();
+        smaller.limits.transfer_bytes = 8192;
+        smaller.limits.in_capsule_bytes = 0;
+        smaller.limits.queue_entries = 32;
+        let told = target.reload(smaller).expect("a reload");
+        let bytes = pattern(1 << 20, 1);
+        io.write(1, 0, 256, &bytes).succeeded();
+        assert!(io.read(1, 0, 256, 1 << 20).bytes() == bytes);
+        Peer::io(address(target), controller, 2);
+        assert!(admin.controller_status().ready());
+        let (_later, controller) = Peer::admin(address(target));
+        let hello = Hello { entries: 32, ..Hello::io(controller, 1) };
+        let mut io = Peer::io_as(address(target), &hello, HostOptions::default());
+        let refused = io.write(1, 0, 256, &bytes).status();
+        assert_eq!(refused, Status::INVALID_FIELD.with_dnr());
+        let line = told.iter().find(|line| line.contains("limits.transfer-size")).expect("a line");
+        assert!(line.contains("1MiB") && line.contains("8KiB"), "{line}");
+        assert!(line.contains("connect from now on"), "{line}");
+        assert_eq!(told.len(), 3, "{told:?}");
+    });
+}
+
+/// One line for each change.
+#[test]
+fn a_reload_says_what_it_did() {
+    reconfigured(&["memory:1MiB", "null:1MiB"], |target, config| {
+        assert!(target.reload(config.clone()).expect("a reload").is_empty());
+        let mut other = with_devices(config, &["memory:2MiB"]);
+        let mut third = weft_target::config::Namespace::new(3, "memory:1MiB".parse().unwrap());
+        third.uuid = Some([3; 16]);
+        other.subsystems[0].namespaces.push(third);
+        other.subsystems[0].allowed_hosts = Some(vec![HOST.to_owned()]);
+        other.ports.push(port(7, "127.0.0.1:0"));
+        other.limits.pool_bytes = 64 << 20;
+        let lines = target.reload(other).expect("a reload");
+        let about = format!("of {SUBSYSTEM}");
+        let expected = [
+            "listening on tcp://127.0.0.1:0 (port 7)".to_owned(),
+            format!("subsystem {SUBSYSTEM}: only listed hosts are allowed"),
+            format!("subsystem {SUBSYSTEM}: host {HOST} is allowed"),
+            format!("namespace 2 {about} removed: null:1MiB"),
+            format!("namespace 1 {about} resized from 1MiB to 2MiB"),
+            format!(
+                "namespace 3 {about} added: memory:1MiB, 1MiB, UUID \
+                 03030303-0303-0303-0303-030303030303"
+            ),
+            "limits.pool-size changed from 256MiB to 64MiB, only after a restart".to_owned(),
+        ];
+        assert_eq!(lines, expected);
+    });
 }
 
 #[test]

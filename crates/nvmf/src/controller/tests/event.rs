@@ -59,7 +59,7 @@ fn a_resize_and_protection_are_changes_and_a_new_device_is_not() {
         let mut controller = enabled();
         event_request(&mut controller, 1);
         let mut new = view(&[1, 3]);
-        change(new.namespaces.get_mut(&3).expect("there"));
+        change(new.namespaces.get_mut(3).expect("there"));
         controller.replace_view(Arc::new(new));
         assert_eq!(!late(&mut controller).is_empty(), told);
         assert_eq!(changed_list(&mut controller, false), if told { vec![3] } else { vec![] });
@@ -145,10 +145,10 @@ fn requests_are_given_up_by_a_fabrics_command_with_the_identifier_of_one() {
 fn lost_writes_are_told_until_their_namespace_is_gone() {
     let mut controller = enabled();
     let sound = Arc::clone(&controller.view);
-    let nsids: Vec<u32> = sound.namespaces.keys().copied().collect();
+    let nsids: Vec<u32> = sound.namespaces.iter().map(|namespace| namespace.nsid).collect();
     let lost = |nsid| {
         let mut view = SubsystemView::clone(&sound);
-        view.namespaces.get_mut(&nsid).expect("a namespace").lost_writes = true;
+        view.namespaces.get_mut(nsid).expect("a namespace").lost_writes = true;
         Arc::new(view)
     };
     let warning = |controller: &mut Controller, retain| {

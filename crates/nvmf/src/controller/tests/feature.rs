@@ -296,7 +296,7 @@ fn write_protection_is_answered_once_it_holds_everywhere() {
     let effect = Effect::SetWriteProtect { command_id: CID, nsid: 3, protect: true };
     assert_eq!(effects(&mut controller), [effect]);
     let mut new = view(&[1, 3]);
-    new.namespaces.get_mut(&3).expect("there").write_protected = true;
+    new.namespaces.get_mut(3).expect("there").write_protected = true;
     controller.replace_view(Arc::new(new));
     let done = ControllerEvent::WriteProtectDone { command_id: CID, status: Status::SUCCESS };
     controller.handle_event(done);
@@ -318,7 +318,7 @@ fn write_protection_is_answered_once_it_holds_everywhere() {
 #[test]
 fn a_read_only_device_stays_so() {
     let mut subsystem = view(&[1]);
-    subsystem.namespaces.get_mut(&1).expect("there").capabilities.read_only = true;
+    subsystem.namespaces.get_mut(1).expect("there").capabilities.read_only = true;
     let mut controller = enabled_of(subsystem);
     let feature = FeatureId::NAMESPACE_WRITE_PROTECTION;
     let asked = GetFeatures { namespace_id: 1, ..GetFeatures::new(feature) };

@@ -92,7 +92,7 @@ fn without_namespaces_write_uncorrectable_is_not_claimed() {
 fn the_controller_structure_follows_the_view() {
     let mut subsystem = view(&[1, 3]);
     subsystem.controller_model = ControllerModel::Static;
-    let third = subsystem.namespaces.get_mut(&3).expect("there");
+    let third = subsystem.namespaces.get_mut(3).expect("there");
     third.capabilities.write_uncorrectable = false;
     let mut controller = enabled_of(subsystem);
     let bytes = ask(&mut controller, Cns::CONTROLLER, 0);
@@ -147,7 +147,7 @@ fn the_namespace_structure() {
 #[test]
 fn a_namespace_without_hints_says_nothing() {
     let mut subsystem = view(&[1]);
-    let namespace = subsystem.namespaces.get_mut(&1).expect("there");
+    let namespace = subsystem.namespaces.get_mut(1).expect("there");
     namespace.hints = NamespaceHints::default();
     namespace.capabilities = Default::default();
     namespace.block_bytes = 4096;
@@ -167,7 +167,7 @@ fn a_namespace_without_hints_says_nothing() {
 #[test]
 fn a_deallocate_granularity_may_be_large() {
     let mut subsystem = view(&[1]);
-    let namespace = subsystem.namespaces.get_mut(&1).expect("there");
+    let namespace = subsystem.namespaces.get_mut(1).expect("there");
     namespace.hints = NamespaceHints { deallocate_blocks: 1 << 20, ..Default::default() };
     let mut controller = enabled_of(subsystem);
     let bytes = ask(&mut controller, Cns::NAMESPACE, 1);
@@ -196,7 +196,7 @@ fn structures_of_the_command_set() {
     assert!(!independent.attributes.write_protected());
     assert!(!independent.features.no_volatile_write_cache());
     let mut uncached = view(&[1]);
-    uncached.namespaces.get_mut(&1).expect("there").capabilities.volatile_cache = false;
+    uncached.namespaces.get_mut(1).expect("there").capabilities.volatile_cache = false;
     controller.replace_view(Arc::new(uncached));
     assert_eq!(ask(&mut controller, Cns::INDEPENDENT_NAMESPACE, 1)[0], 0b10_0000);
     for cns in [
@@ -258,7 +258,7 @@ fn descriptors_name_a_namespace() {
     ];
     assert!(Descriptors::new(&list).eq(expected.map(Ok)));
     let mut subsystem = view(&[1]);
-    let namespace = subsystem.namespaces.get_mut(&1).expect("there");
+    let namespace = subsystem.namespaces.get_mut(1).expect("there");
     (namespace.eui64, namespace.nguid) = ([0; 8], [0; 16]);
     let uuid = namespace.uuid;
     let mut controller = enabled_of(subsystem);

@@ -282,3 +282,19 @@ fn a_host_that_is_no_longer_allowed_is_shown_out() {
     controller.replace_view(Arc::new(new));
     assert_eq!(effects(&mut controller), gone(EndReason::HostNotAllowed));
 }
+
+/// What a host was told when it connected holds as long as its controller.
+#[test]
+fn limits_hold_for_the_life_of_the_controller() {
+    let mut controller = enabled();
+    let limits = controller.view.limits;
+    let mut smaller = view(&[1, 3, 4]);
+    smaller.limits.mdts_bytes = 8192;
+    smaller.limits.max_queue_entries = 16;
+    smaller.limits.max_io_queues = 1;
+    controller.replace_view(Arc::new(smaller));
+    assert_eq!(controller.view.limits, limits);
+    assert!(controller.view.namespaces.get(4).is_some());
+    let grant = controller.attach_queue(&request(2, 31, CONTROLLER_ID)).expect("a second queue");
+    assert_eq!(grant.limits, limits);
+}

@@ -107,7 +107,8 @@ fn little_is_needed() {
     assert_eq!(config.ports, [Port::new(1, "tcp://127.0.0.1:4420".parse().expect("address"))]);
     let mut subsystem = Subsystem::new("nqn.a");
     let memory = DeviceSpec::Memory { bytes: 1 << 30, block_bytes: 4096 };
-    subsystem.namespaces.push(Namespace::new(1, memory));
+    let namespace = Namespace { by_position: true, ..Namespace::new(1, memory) };
+    subsystem.namespaces.push(namespace);
     assert_eq!(config.subsystems, [subsystem]);
 }
 

@@ -40,7 +40,11 @@ pub(crate) fn is_child_of(test: &str) -> bool {
 
 /// The child's part: serves until its parent has had enough.
 pub(crate) fn serve(config: Config) {
-    let target = Target::start(config).expect("a target");
+    serve_target(Target::start(config).expect("a target"));
+}
+
+/// The same with a target that the test has started.
+pub(crate) fn serve_target(target: Target) {
     println!("\n{MARK}{}", super::address(&target));
     for request in std::io::stdin().lines() {
         match request.expect("a request").as_str() {
@@ -111,6 +115,11 @@ impl ChildTarget {
     pub(crate) fn stop(mut self) {
         assert_eq!(self.ask("stop"), "stopped");
         assert!(self.child.wait().expect("an end").success());
+    }
+
+    /// How a child ends that was not asked to.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().expect("an end").code()
     }
 
     fn ask(&mut self, request: &str) -> String {

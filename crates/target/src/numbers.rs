@@ -1,0 +1,322 @@
+//! Which namespace has which NSID, and what must not change its owner.
+//!
+//! A host that has a namespace in use writes to its NSID. So a number belongs to an identity: the
+//! UUID if one is given, else an explicit `nsid` together with its device, else the canonical path,
+//! else (memory, null) the kind and the order among equals. A reload never gives a number to
+//! another identity.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use uuid::Uuid;
+use weft_backend::DeviceSpec;
+
+use crate::TargetError;
+use crate::config::{NSID_MAX, Namespace, Subsystem};
+
+/// A namespace that is served.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner<'a> {
+    pub(crate) nsid: u32,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) spec: &'a DeviceSpec,
+    /// Canonical path of its device, if it has one.
+    pub(crate) path: Option<&'a str>,
+}
+
+/// Gives each namespace of a subsystem its number: those that are served keep theirs.
+///
+/// # Errors
+/// It is not clear which namespace is which, or a number would get another owner.
+pub(crate) fn assign(subsystem: &mut Subsystem, owners: &[Owner<'_>]) -> Result<(), TargetError> {
+    let nqn = subsystem.nqn.clone();
+    let mut numbers: Vec<Option<u32>> = Vec::new();
+    for namespace in &subsystem.namespaces {
+        let known = || owners.iter().find(|owner| owner.is_named_by(namespace));
+        let explicit = (!namespace.by_position).then_some(namespace.nsid);
+        numbers.push(explicit.or_else(|| known().map(|owner| owner.nsid)));
+    }
+    for kind in [Kind::Memory, Kind::Null] {
+        match_by_order(&subsystem.namespaces, &mut numbers, owners, kind)
+            .map_err(|what| TargetError::new(format!("{nqn}: {what}")))?;
+    }
+    let mut used: BTreeSet<u32> = owners.iter().map(|owner| owner.nsid).collect();
+    used.extend(numbers.iter().flatten());
+    let mut places = BTreeMap::new();
+    let mut last = 0;
+    for (namespace, number) in subsystem.namespaces.iter_mut().zip(numbers) {
+        let next = || (last + 1..=NSID_MAX).find(|nsid| !used.contains(nsid));
+        namespace.nsid = number.or_else(next).ok_or_else(|| {
+            TargetError::new(format!("{nqn}: no NSID is left for {}", namespace.device))
+        })?;
+        last = namespace.nsid;
+        used.insert(last);
+        let error = |what: &str| Err(TargetError::namespace(&nqn, last, &what));
+        if let Some(first) = places.insert(last, namespace.device.clone()) {
+            return error(&format!(
+                "{first} and {} would both have this number; give each an `nsid` of its own",
+                namespace.device
+            ));
+        }
+        let owner = owners.iter().find(|owner| owner.nsid == last);
+        if let Some(owner) = owner.filter(|owner| !owner.is_same(namespace)) {
+            return error(&owner.refusal(namespace));
+        }
+    }
+    Ok(())
+}
+
+impl Owner<'_> {
+    /// Whether its UUID or its path says that a namespace is this one.
+    fn is_named_by(&self, namespace: &Namespace) -> bool {
+        match namespace.uuid {
+            Some(uuid) if uuid == self.uuid => true,
+            _ => self.path.is_some() && canonical_path(&namespace.device).as_deref() == self.path,
+        }
+    }
+
+    /// Whether a namespace that has the same number is this one. Another size is none of another
+    /// namespace, and what a null device was told it forgets anyway.
+    fn is_same(&self, namespace: &Namespace) -> bool {
+        match namespace.uuid {
+            Some(uuid) => uuid == self.uuid,
+            None if self.path.is_some() => {
+                canonical_path(&namespace.device).as_deref() == self.path
+            }
+            None => {
+                let kind = Kind::of(self.spec);
+                kind == Kind::of(&namespace.device)
+                    && (kind == Kind::Null || same_device(self.spec, &namespace.device))
+            }
+        }
+    }
+
+    fn refusal(&self, namespace: &Namespace) -> String {
+        let uuid = namespace.uuid.map(|uuid| format!(" (UUID {})", Uuid::from_bytes(uuid)));
+        format!(
+            "it is {} (UUID {}), and hosts that use it would find {}{} in its place; give that \
+             another `nsid`, or remove this number with one reload and use it again with the next",
+            self.spec,
+            Uuid::from_bytes(self.uuid),
+            namespace.device,
+            uuid.unwrap_or_default(),
+        )
+    }
+}
+
+/// What a device is that has no path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Memory,
+    Null,
+    /// It has a path.
+    Stored,
+}
+
+impl Kind {
+    fn of(spec: &DeviceSpec) -> Self {
+        match spec {
+            DeviceSpec::Memory { .. } => Self::Memory,
+            DeviceSpec::Null { .. } => Self::Null,
+            DeviceSpec::File { .. } | DeviceSpec::Block { .. } => Self::Stored,
+            DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => Self::of(inner),
+        }
+    }
+}
+
+/// Finds those of a kind that nothing but their order tells apart.
+fn match_by_order(
+    namespaces: &[Namespace],
+    numbers: &mut [Option<u32>],
+    owners: &[Owner<'_>],
+    kind: Kind,
+) -> Result<(), String> {
+    let left = owners.iter().filter(|owner| Kind::of(owner.spec) == kind);
+    let before: Vec<_> = left.filter(|owner| !numbers.contains(&Some(owner.nsid))).collect();
+    let after: Vec<_> = namespaces
+        .iter()
+        .zip(numbers)
+        .filter(|(namespace, number)| number.is_none() && Kind::of(&namespace.device) == kind)
+        .collect();
+    let mut pairs = before.iter().zip(&after);
+    let all_equal = pairs.clone().all(|(owner, (namespace, _))| *owner.spec == namespace.device);
+    // Those of another size are the same ones if no two have changed places.
+    let resized = before.len() == after.len()
+        && pairs.all(|(owner, (namespace, _))| {
+            *owner.spec == namespace.device
+                || before.iter().all(|owner| *owner.spec != namespace.device)
+                    && after.iter().all(|(namespace, _)| *owner.spec != namespace.device)
+        });
+    let clear = before.is_empty()
+        || after.is_empty()
+        || resized
+        || (all_equal && after.len() > before.len());
+    if !clear {
+        let numbers: Vec<_> = before.iter().map(|owner| owner.nsid.to_string()).collect();
+        return Err(format!(
+            "it is not clear which {} device is which of the namespaces {}; give each an `nsid`",
+            if kind == Kind::Memory { "memory" } else { "null" },
+            numbers.join(", ")
+        ));
+    }
+    for (owner, (_, number)) in before.iter().zip(after) {
+        *number = Some(owner.nsid);
+    }
+    Ok(())
+}
+
+/// Whether a namespace that was configured as `old` can go on with the same device when it is
+/// configured as `new`: all but the size is the same.
+pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
+    use DeviceSpec::{Delay, Fault, File, Memory, Null};
+    match (old, new) {
+        (Memory { block_bytes: a, .. }, Memory { block_bytes: b, .. })
+        | (Null { block_bytes: a, .. }, Null { block_bytes: b, .. }) => a == b,
+        (
+            File { path: a, block_bytes: ab, direct: ad, read_only: ar, shared: ash, .. },
+            File { path: b, block_bytes: bb, direct: bd, read_only: br, shared: bsh, .. },
+        ) => (a, ab, ad, ar, ash) == (b, bb, bd, br, bsh),
+        (Delay { read: a, write: aw, inner: ai }, Delay { read: b, write: bw, inner: bi }) => {
+            (a, aw) == (b, bw) && same_device(ai, bi)
+        }
+        (Fault { rules: a, inner: ai }, Fault { rules: b, inner: bi }) => {
+            a == b && same_device(ai, bi)
+        }
+        (old, new) => old == new,
+    }
+}
+
+/// The canonical path of a device; of a file that is not there yet the one that it will have.
+pub(crate) fn canonical_path(spec: &DeviceSpec) -> Option<String> {
+    let path = spec.path()?;
+    let canonical = path.canonicalize().or_else(|error| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.map_or_else(|| PathBuf::from("."), PathBuf::from).canonicalize()?;
+        path.file_name().map(|name| parent.join(name)).ok_or(error)
+    });
+    Some(canonical.unwrap_or_else(|_| path.to_owned()).display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NQN: &str = "nqn.2024-01.io.weft:test";
+
+    fn spec(text: &str) -> DeviceSpec {
+        text.parse().expect("a device")
+    }
+
+    /// `1=memory:1MiB` has an explicit number, `memory:1MiB` none.
+    fn subsystem(devices: &[&str]) -> Subsystem {
+        let mut subsystem = Subsystem::new(NQN);
+        for (device, position) in devices.iter().zip(1..) {
+            let (nsid, device) =
+                match device.split_once('=').map(|(nsid, rest)| (nsid.parse(), rest)) {
+                    Some((Ok(nsid), rest)) => (Some(nsid), rest),
+                    _ => (None, *device),
+                };
+            let namespace = Namespace::new(nsid.unwrap_or(position), spec(device));
+            subsystem.namespaces.push(Namespace { by_position: nsid.is_none(), ..namespace });
+        }
+        subsystem
+    }
+
+    fn uuid_of(nsid: u32) -> [u8; 16] {
+        [u8::try_from(nsid).expect("small"); 16]
+    }
+
+    /// The numbers of `after` where `before` is served.
+    fn reloaded(before: &[&str], after: &[&str]) -> Result<Vec<u32>, String> {
+        let mut first = subsystem(before);
+        assign(&mut first, &[]).expect("a start");
+        let paths: Vec<_> =
+            first.namespaces.iter().map(|one| canonical_path(&one.device)).collect();
+        let owner = |(one, path): (&Namespace, &Option<String>)| {
+            (one.nsid, one.device.clone(), path.clone())
+        };
+        let served: Vec<_> = first.namespaces.iter().zip(&paths).map(owner).collect();
+        let owners: Vec<_> = served
+            .iter()
+            .map(|(nsid, spec, path)| Owner {
+                nsid: *nsid,
+                uuid: uuid_of(*nsid),
+                spec,
+                path: path.as_deref(),
+            })
+            .collect();
+        let mut next = subsystem(after);
+        assign(&mut next, &owners).map_err(|error| error.to_string())?;
+        Ok(next.namespaces.iter().map(|namespace| namespace.nsid).collect())
+    }
+
+    const M: &str = "memory:1MiB";
+
+    #[test]
+    fn a_path_keeps_its_number() {
+        let both = ["file:/nowhere/a", "file:/nowhere/b"];
+        assert_eq!(reloaded(&both, &both), Ok(vec![1, 2]));
+        assert_eq!(reloaded(&both, &both[1..]), Ok(vec![2]));
+        assert_eq!(reloaded(&both, &["file:/nowhere/b", "file:/nowhere/a"]), Ok(vec![2, 1]));
+        let new = ["file:/nowhere/c", "file:/nowhere/b"];
+        assert_eq!(reloaded(&both, &new), Ok(vec![3, 2]), "1 is not given away at once");
+        assert_eq!(reloaded(&both[..1], &new), Ok(vec![2, 3]));
+        // The same with other options, and with its number said.
+        assert_eq!(reloaded(&both, &["file:/nowhere/b,direct=off"]), Ok(vec![2]));
+        assert_eq!(reloaded(&both, &["2=file:/nowhere/b"]), Ok(vec![2]));
+    }
+
+    #[test]
+    fn a_number_gets_no_other_owner() {
+        let refused = |before: &[&str], after: &[&str]| {
+            let error = reloaded(before, after).expect_err("refused");
+            assert!(error.contains("namespace 1 of nqn."), "{error}");
+            assert!(error.contains("`nsid`"), "a remedy: {error}");
+            error
+        };
+        let error = refused(&["1=file:/nowhere/a"], &["1=file:/nowhere/b"]);
+        assert!(error.contains("/nowhere/a") && error.contains("/nowhere/b"), "{error}");
+        assert!(error.contains("01010101-0101"), "{error}");
+        refused(&[M], &["1=file:/nowhere/b"]);
+        refused(&["1=memory:1MiB"], &["1=null:1MiB"]);
+        refused(&["1=memory:1MiB"], &["1=delay:read=1ms:memory:1MiB"]);
+        refused(&["1=memory:1MiB"], &["1=memory:1MiB,block=512"]);
+        // B has number 2 and is not to lose it to C; and nothing has two owners.
+        let both = ["file:/nowhere/a", "file:/nowhere/b"];
+        let error = reloaded(&both, &["file:/nowhere/b", "2=file:/nowhere/c"]).expect_err("taken");
+        assert!(error.contains("would both have this number"), "{error}");
+        assert_eq!(reloaded(&["1=memory:1MiB"], &["1=memory:2MiB"]), Ok(vec![1]));
+        assert_eq!(reloaded(&["1=null:1MiB"], &["1=delay:read=1ms:null:1MiB"]), Ok(vec![1]));
+    }
+
+    #[test]
+    fn a_uuid_keeps_its_number() {
+        let mut one = subsystem(&[M, M]);
+        one.namespaces[0].uuid = Some(uuid_of(2));
+        let memory = spec(M);
+        let owner = |nsid| Owner { nsid, uuid: uuid_of(nsid), spec: &memory, path: None };
+        assign(&mut one, &[owner(1), owner(2)]).expect("the other is what is left");
+        assert_eq!(one.namespaces.iter().map(|n| n.nsid).collect::<Vec<_>>(), [2, 1]);
+        let mut other = subsystem(&["1=memory:1MiB"]);
+        other.namespaces[0].uuid = Some(uuid_of(9));
+        let error = assign(&mut other, &[owner(1)]).expect_err("another UUID").to_string();
+        assert!(error.contains("01010101") && error.contains("09090909"), "{error}");
+    }
+
+    #[test]
+    fn equals_keep_their_order_or_are_ambiguous() {
+        assert_eq!(reloaded(&[M, M], &[M, M]), Ok(vec![1, 2]));
+        assert_eq!(reloaded(&[M, M], &[M, M, M]), Ok(vec![1, 2, 3]));
+        assert_eq!(reloaded(&[M], &["memory:2MiB"]), Ok(vec![1]), "resized");
+        assert_eq!(reloaded(&[M, "null:1MiB"], &["null:1MiB"]), Ok(vec![2]), "another kind");
+        assert_eq!(reloaded(&[M, M], &["2=memory:1MiB"]), Ok(vec![2]), "what is asked for");
+        assert_eq!(reloaded(&[M, M], &["2=memory:1MiB", M]), Ok(vec![2, 1]));
+        let two = "memory:2MiB";
+        for (before, after) in
+            [([M, M].as_slice(), [M].as_slice()), (&[M], &[two, M]), (&[M, two], &[two, M])]
+        {
+            let error = reloaded(before, after).expect_err("ambiguous");
+            assert!(error.contains("not clear") && error.contains("`nsid`"), "{error}");
+        }
+    }
+}
