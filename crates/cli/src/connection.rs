@@ -4,6 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use clap::{ArgAction, Args};
 use weft_host::{AddressFamily, Controller, Namespace, Options, Transport, TransportId};
+use weft_transport::rdma::RemoteAccess;
 
 use crate::{failure::Failure, place::Place};
 
@@ -79,6 +80,11 @@ pub(crate) struct Connection {
     #[arg(short = 'd', long, action = ArgAction::Set, num_args = 0..=1, value_name = "BOOL")]
     #[arg(require_equals = true, default_missing_value = "true")]
     disable_sqflow: Option<bool>,
+    /// What the controller can reach over RDMA: window (the buffer of a command in flight), lease
+    /// (memory of this connection alone, at the price of a copy) or wide (all that is registered,
+    /// for fabrics that are trusted); by default the first of these that the device has.
+    #[arg(long, value_name = "HOW", value_parser = remote_access)]
+    rdma_access: Option<RemoteAccess>,
 }
 
 /// Selects a namespace.
@@ -162,6 +168,7 @@ impl Connection {
         options.host_traddr = self.host_traddr;
         options.hdr_digest = self.hdr_digest;
         options.data_digest = self.data_digest;
+        options.rdma_access = self.rdma_access;
         set(&mut options.nr_io_queues, self.nr_io_queues);
         set(&mut options.queue_size, self.queue_size);
         set(&mut options.keep_alive_tmo, self.keep_alive_tmo);
@@ -275,6 +282,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds) => Ok(Duration::from_secs(seconds)),
         Err(_) => weft_backend::duration::parse(text).map_err(|error| error.to_string()),
     }
+}
+
+fn remote_access(text: &str) -> Result<RemoteAccess, String> {
+    RemoteAccess::from_name(text).ok_or_else(|| "window, lease or wide".to_owned())
 }
 
 fn uuid(text: &str) -> Result<uuid::Uuid, String> {

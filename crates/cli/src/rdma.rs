@@ -55,7 +55,7 @@ fn unusable_reason(found: &io::Result<Found>) -> Option<String> {
 }
 
 fn human(devices: &[(String, io::Result<Found>)]) -> String {
-    let columns = ["device", "kind", ">queue depth", ">reads", "invalidates", "usable"];
+    let columns = ["device", "kind", ">queue depth", ">reads", "invalidates", "access", "usable"];
     let mut table = Table::new(&columns);
     for (name, found) in devices {
         let usable =
@@ -67,8 +67,9 @@ fn human(devices: &[(String, io::Result<Found>)]) -> String {
                 attributes.queue_depth_max.to_string(),
                 attributes.initiator_depth_max.to_string(),
                 if attributes.send_with_invalidate { "yes" } else { "no" }.to_owned(),
+                attributes.narrowest_access().name().to_owned(),
             ]),
-            Err(_) => row.extend(["-"; 4].map(str::to_owned)),
+            Err(_) => row.extend(["-"; 5].map(str::to_owned)),
         }
         row.push(usable);
         table.row(row);
@@ -89,6 +90,8 @@ fn as_json(devices: &[(String, io::Result<Found>)]) -> Value {
             "initiator_depth_max": attributes.map(|it| it.initiator_depth_max),
             "responder_resources_max": attributes.map(|it| it.responder_resources_max),
             "send_with_invalidate": attributes.map(|it| it.send_with_invalidate),
+            "memory_windows": attributes.map(|it| it.memory_windows),
+            "access": attributes.map(|it| it.narrowest_access().name()),
         })
     });
     json!({ "devices": devices.collect::<Vec<_>>() })
@@ -110,6 +113,8 @@ mod tests {
             initiator_depth_max: 128,
             responder_resources_max: 128,
             send_with_invalidate: true,
+            memory_windows: true,
+            soft_roce: true,
             soft_iwarp: false,
         };
         Found { attributes, active }
@@ -125,11 +130,15 @@ mod tests {
         ];
         let text = human(&devices);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].contains("RoCE") && lines[1].ends_with("yes"), "{text}");
+        assert!(
+            lines[1].contains("RoCE") && lines[1].contains("lease") && lines[1].ends_with("yes"),
+            "{text}"
+        );
         assert!(lines[2].ends_with("no: its port is down"), "{text}");
         assert!(lines[3].contains("cannot be opened: permission denied"), "{text}");
         let json = as_json(&devices);
         assert_eq!(json["devices"][0]["usable"], true);
+        assert_eq!(json["devices"][0]["access"], "lease");
         assert_eq!(json["devices"][2]["kind"], Value::Null);
     }
 }

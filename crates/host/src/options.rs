@@ -6,7 +6,7 @@ use std::time::Duration;
 use weft_nvme::Nqn;
 use weft_nvmf::host::{ReconnectPolicy, Transport, TransportId};
 
-use weft_transport::rdma::Provider;
+use weft_transport::rdma::{Provider, RemoteAccess};
 
 use crate::error::Error;
 use crate::identity;
@@ -64,6 +64,9 @@ pub struct Options {
     pub io_timeout: Duration,
     /// Time for an admin command. Default 60 s, as in Linux (`nvme_core.admin_timeout`).
     pub admin_timeout: Duration,
+    /// `--rdma-access`: what the controller can reach over RDMA. Default `None`: the narrowest that
+    /// the device has.
+    pub rdma_access: Option<RemoteAccess>,
     /// Where RDMA devices come from, on reactors where it has not been said yet. Default: this
     /// machine.
     pub rdma: Provider,
@@ -96,6 +99,7 @@ impl Options {
             connect_timeout: Duration::from_secs(10),
             io_timeout: Duration::from_secs(30),
             admin_timeout: weft_nvmf::host::limits::ADMIN_TIMEOUT,
+            rdma_access: None,
             rdma: Provider::System,
             reactor: weft_reactor::Config::default(),
         }

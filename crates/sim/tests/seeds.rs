@@ -138,7 +138,8 @@ fn a_request_whose_memory_cannot_be_registered_fails_in_the_end() {
 #[test]
 fn with_faults_rdma_loses_only_responses() {
     for seed in 300..312 {
-        let conditions = Conditions { hold_reads: seed % 2 == 1, ..Conditions::default() };
+        let mut conditions = Conditions { hold_reads: seed % 2 == 1, ..Conditions::default() };
+        conditions.attributes.memory_windows = seed % 4 < 2;
         run_rdma(seed, "delay:read=100us,write=300us:memory:4MiB", conditions, false, 300);
     }
 }

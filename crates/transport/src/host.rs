@@ -10,6 +10,7 @@ use weft_nvmf::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, MAXIMUM_R2T_DEFAULT};
 use weft_reactor::{Buffer, Owner, Reactor};
 
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_DEFAULT};
+use crate::rdma::RemoteAccess;
 use crate::tcp::host::Connection;
 use crate::{CloseReason, DataDigestError, Slot, loopback, rdma};
 
@@ -112,6 +113,8 @@ pub struct HostOptions {
     /// Data up to this length goes within the capsule, until
     /// [`HostConnection::set_in_capsule_bytes`].
     pub in_capsule_bytes: u32,
+    /// How the controller gets at data over RDMA; `None`: by the narrowest way that the device has.
+    pub remote_access: Option<RemoteAccess>,
     /// Address to connect from.
     pub local: Option<SocketAddr>,
     /// Time until [`HostEvent::Ready`].
@@ -129,6 +132,7 @@ impl Default for HostOptions {
             queue_depth: 128,
             maximum_r2t: MAXIMUM_R2T_DEFAULT,
             in_capsule_bytes: ADMIN_IN_CAPSULE_BYTES,
+            remote_access: None,
             local: None,
             timeout: CONNECT_TIMEOUT_DEFAULT,
             close_timeout: CLOSE_TIMEOUT_DEFAULT,

@@ -51,6 +51,8 @@ pub enum CloseReason {
     AddressChanged,
     /// Memory could not be registered with the RDMA device.
     NotRegistered,
+    /// Memory windows were asked for, and the RDMA device has none of type 2B.
+    NoMemoryWindows,
     /// The peer did not get as far as an accepted Connect (on the host: ICResp) in time.
     HandshakeTimeout,
     /// Sending, receiving or connecting failed.
@@ -92,6 +94,9 @@ impl fmt::Display for CloseReason {
                 "memory cannot be registered with the RDMA device: is RLIMIT_MEMLOCK \
                  (`ulimit -l`) large enough?",
             ),
+            Self::NoMemoryWindows => {
+                formatter.write_str("the RDMA device has no memory windows of type 2B")
+            }
             Self::HandshakeTimeout => formatter.write_str("the peer did not connect in time"),
             Self::Io { code: Some(code), .. } => {
                 write!(formatter, "{}", io::Error::from_raw_os_error(*code))

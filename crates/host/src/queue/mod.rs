@@ -674,6 +674,7 @@ pub(crate) fn host_options(shared: &Shared) -> HostOptions {
         header_digest: options.hdr_digest,
         data_digest: options.data_digest,
         local: options.host_traddr.map(|local| std::net::SocketAddr::new(local, 0)),
+        remote_access: options.rdma_access,
         timeout: options.connect_timeout,
         close_timeout: limits::CLOSE_TIMEOUT,
         ..HostOptions::default()
@@ -685,7 +686,8 @@ pub(crate) const fn side_of(reason: &CloseReason) -> Side {
     match reason {
         CloseReason::Requested(_)
         | CloseReason::PeerTerminated { .. }
-        | CloseReason::NotRegistered => Side::Local,
+        | CloseReason::NotRegistered
+        | CloseReason::NoMemoryWindows => Side::Local,
         CloseReason::PeerClosed
         | CloseReason::Protocol(_)
         | CloseReason::Violation(_)

@@ -12,6 +12,7 @@ mod numbers;
 pub use loan::{Borrower, Lender, loan};
 
 use crate::mapping::{Mapping, PAGE_BYTES};
+use crate::region::copy;
 use buddy::{Buddy, CHUNK_PAGES, ORDERS};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -223,6 +224,28 @@ impl Buffer {
         // borrowed mutably, so nobody else in the program reads or writes the block. The kernel
         // does so only while an operation owns the handle.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.extent.len()) }
+    }
+
+    /// Copies the first bytes out, as many as there is room for, while a device may write them.
+    pub fn load(&self, into: &mut [u8]) {
+        let len = self.len_of(into.len());
+        // SAFETY: the block lies inside the mapping and `len` bytes of it are this buffer's; `into`
+        // is the caller's alone. Others writing meanwhile is what this copy is for.
+        unsafe { copy::load(self.pointer(), into.as_mut_ptr(), len) }
+    }
+
+    /// Copies bytes to the beginning, as many as there is room for, while a device may read them.
+    ///
+    /// # Panics
+    /// If the buffer is shared: whoever holds the other handle relies on the contents.
+    pub fn store(&mut self, from: &[u8]) {
+        assert!(!self.is_shared(), "a shared buffer cannot be written");
+        // SAFETY: as in `load`; this is the only handle, so nobody else in the program writes.
+        unsafe { copy::store(from.as_ptr(), self.pointer(), self.len_of(from.len())) }
+    }
+
+    fn len_of(&self, len: usize) -> usize {
+        len.min(self.extent.len())
     }
 
     /// Where the bytes lie, as a number: for those who name them to a device.

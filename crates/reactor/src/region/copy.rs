@@ -9,9 +9,9 @@
 //! is done in relaxed atomic words.
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use by_string_instruction::{fill, load, prefetch, store};
+pub(crate) use by_string_instruction::{fill, load, prefetch, store};
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use by_words::{fill, load, prefetch, store};
+pub(crate) use by_words::{fill, load, prefetch, store};
 
 #[cfg(target_arch = "x86_64")]
 mod by_string_instruction {
@@ -25,7 +25,7 @@ mod by_string_instruction {
     /// Begins to fetch `len` bytes into the cache, its second level: what several requests wait for
     /// does not fit into the first. Nothing is read in the language's sense: any address will do.
     #[inline]
-    pub(in super::super) fn prefetch(from: *const u8, len: usize) {
+    pub(crate) fn prefetch(from: *const u8, len: usize) {
         for at in (0..len).step_by(LINE_BYTES) {
             // SAFETY: a prefetch has no effect but on time, whatever the address.
             unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(at).cast()) };
@@ -37,7 +37,7 @@ mod by_string_instruction {
     /// # Safety
     /// `from` must be valid for reads (others may write it meanwhile) and `to` for writes by us
     /// alone.
-    pub(in super::super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
+    pub(crate) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
         if (1..=LINES_BYTES_MAX).contains(&len) && len.is_multiple_of(LINE_BYTES) {
             // SAFETY: the caller vouches for both ranges; there are whole lines, and some.
             return unsafe { load_lines(from, to, len) };
@@ -94,7 +94,7 @@ mod by_string_instruction {
     /// # Safety
     /// `from` must be valid for reads and written by nobody, `to` valid for writes (others may
     /// read it meanwhile, nobody else may write it).
-    pub(in super::super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
+    pub(crate) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: what the caller vouches for covers what `load` asks for.
         unsafe { load(from, to, len) }
     }
@@ -103,7 +103,7 @@ mod by_string_instruction {
     ///
     /// # Safety
     /// `to` must be valid for writes; others may read it meanwhile, nobody else may write it.
-    pub(in super::super) unsafe fn fill(to: *mut u8, len: usize) {
+    pub(crate) unsafe fn fill(to: *mut u8, len: usize) {
         // SAFETY: as in `load`.
         unsafe {
             asm!(
@@ -125,7 +125,7 @@ mod by_words {
 
     /// As its namesake on x86-64; here the processor is left to itself.
     #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "only the copies are tested"))]
-    pub(in super::super) fn prefetch(_from: *const u8, _len: usize) {}
+    pub(crate) fn prefetch(_from: *const u8, _len: usize) {}
 
     /// How many bytes lie before the first aligned word, and how many words follow.
     fn split(address: usize, len: usize) -> (usize, usize) {
@@ -138,7 +138,7 @@ mod by_words {
     ///
     /// # Safety
     /// As its namesake on x86-64.
-    pub(in super::super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
+    pub(crate) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
         let (head, words) = split(from.addr(), len);
         let tail = head + words * WORD;
         // SAFETY: all offsets are below `len`, within which the caller vouches for both ranges;
@@ -161,7 +161,7 @@ mod by_words {
     ///
     /// # Safety
     /// As its namesake on x86-64.
-    pub(in super::super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
+    pub(crate) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
         let (head, words) = split(to.addr(), len);
         let tail = head + words * WORD;
         // SAFETY: as in `load`, with the roles changed.
@@ -180,7 +180,7 @@ mod by_words {
     ///
     /// # Safety
     /// As its namesake on x86-64.
-    pub(in super::super) unsafe fn fill(to: *mut u8, len: usize) {
+    pub(crate) unsafe fn fill(to: *mut u8, len: usize) {
         let (head, words) = split(to.addr(), len);
         let tail = head + words * WORD;
         // SAFETY: as in `load`, with the roles changed.

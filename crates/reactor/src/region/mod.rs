@@ -16,7 +16,7 @@
 //! whether it was ever written; a discard leaves the others alone, so that discarding a whole large
 //! region costs little. Versions come in the same way, 2 MiB at a time at most.
 
-mod copy;
+pub(crate) mod copy;
 
 use crate::mapping::Mapping;
 use std::io;

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use weft_reactor::{BUFFER_BYTES_MAX, Bell, Buffer, Completion, Pool, Reactor, Source, Token};
 
 use super::verbs::{
-    Access, Attributes, CompletionQueue, Device, DeviceEvent, DeviceFault, DeviceKind, Endpoint,
+    Access, Attributes, CompletionQueue, Device, DeviceEvent, DeviceFault, Domain, Endpoint,
     Happened, Manager, Piece, Provider, Region, WorkCompletion,
 };
 use crate::CloseReason;
@@ -31,26 +31,13 @@ const BATCHES_PER_TURN: usize = 4;
 /// queue pairs of 128 commands.
 const COMPLETION_ENTRIES: u32 = 16_384;
 
-/// Which side this reactor's connections are on. It decides what the peer may do with registered
-/// memory, so that the two are kept apart even on one reactor.
+/// Which side this reactor's connections are on: the two are kept apart even on one reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Hosts come to us: the peer never touches our memory, except that on iWARP its adapter
-    /// answers our READs by writing.
+    /// Hosts come to us.
     Target,
     /// The controller reads and writes our memory.
     Host,
-}
-
-impl Role {
-    fn access(self, kind: DeviceKind) -> Access {
-        let host = self == Self::Host;
-        Access {
-            local_write: true,
-            remote_read: host,
-            remote_write: host || kind == DeviceKind::Iwarp,
-        }
-    }
 }
 
 /// One engine of a reactor; all clones are the same.
@@ -191,17 +178,19 @@ impl Engine {
         inner.seats.look(seat).is_none_or(over)
     }
 
-    /// This reactor's hold on the device that an endpoint is on.
+    /// This reactor's hold on the device that an endpoint is on. One that is `wide` lets the peer
+    /// reach all memory that is registered, the other lets it reach none.
     pub(crate) fn hold(
         &self,
         endpoint: &Endpoint,
         reactor: &mut Reactor,
+        wide: bool,
     ) -> io::Result<Rc<RefCell<Hold>>> {
         let key = endpoint.device_key().ok_or(io::ErrorKind::NotConnected)?;
         let mut inner = self.inner.borrow_mut();
         let known = inner.holds.iter().find(|hold| {
             let hold = hold.borrow();
-            hold.key == key && !hold.removed
+            hold.key == key && hold.access.remote_write == wide && !hold.removed
         });
         if let Some(hold) = known {
             return Ok(Rc::clone(hold));
@@ -209,7 +198,13 @@ impl Engine {
         let device = endpoint.open_device()?;
         let bell = watch(reactor, device.descriptor())?;
         let event_bell = watch(reactor, device.event_descriptor())?;
-        let access = inner.role.access(device.attributes().kind);
+        let bind = inner.role == Role::Host && device.attributes().memory_windows;
+        let access = Access {
+            local_write: true,
+            remote_read: wide,
+            remote_write: wide,
+            bind: bind && !wide,
+        };
         let pool = reactor.pool().clone();
         let chunks = pool.capacity() / BUFFER_BYTES_MAX;
         let mut regions = Vec::new();
@@ -217,6 +212,7 @@ impl Engine {
         let hold = Hold {
             queues: Vec::new(),
             regions,
+            domain: device.create_domain()?,
             device,
             key,
             bell,
@@ -374,6 +370,7 @@ pub(crate) struct Hold {
     /// registered when something in it is first named, and stays so: an idle target pins little,
     /// and a busy one registers nothing any more.
     regions: Vec<Option<Region>>,
+    domain: Domain,
     device: Device,
     key: u64,
     bell: Option<Bell>,
@@ -469,9 +466,14 @@ impl Hold {
         event
     }
 
-    /// The device and the queue of a lease, to make a queue pair with.
-    pub(crate) fn parts(&self, lease: Lease) -> Option<(&Device, &CompletionQueue)> {
-        Some((&self.device, &self.queues.get(lease.queue)?.inner))
+    /// The domain and the queue of a lease, to make a queue pair with.
+    pub(crate) fn parts(&self, lease: Lease) -> Option<(&Domain, &CompletionQueue)> {
+        Some((&self.domain, &self.queues.get(lease.queue)?.inner))
+    }
+
+    /// A protection domain for one queue pair.
+    pub(crate) fn create_domain(&self) -> io::Result<Domain> {
+        self.device.create_domain()
     }
 
     /// Names `length` bytes of a buffer from `start` on for this side's work requests.
@@ -486,13 +488,7 @@ impl Hold {
         Ok(Piece { address: number(address)?, bytes: short(length)?, key })
     }
 
-    /// Names a buffer for the peer: its address and key.
-    pub(crate) fn remote(&mut self, buffer: &Buffer) -> io::Result<(u64, u32)> {
-        let key = self.region(buffer)?.remote_key();
-        Ok((number(buffer.address())?, key))
-    }
-
-    fn region(&mut self, buffer: &Buffer) -> io::Result<&Region> {
+    pub(crate) fn region(&mut self, buffer: &Buffer) -> io::Result<&Region> {
         let chunk = buffer.address().wrapping_sub(self.pool.address()) / BUFFER_BYTES_MAX;
         let place = self.regions.get_mut(chunk).ok_or(io::ErrorKind::InvalidInput)?;
         match place {
@@ -500,7 +496,7 @@ impl Hold {
             None => {
                 let offset = chunk * BUFFER_BYTES_MAX;
                 let (pool, access) = (&self.pool, self.access);
-                let region = self.device.register(pool, offset, BUFFER_BYTES_MAX, access)?;
+                let region = self.domain.register(pool, offset, BUFFER_BYTES_MAX, access)?;
                 Ok(place.insert(region))
             }
         }
@@ -535,10 +531,10 @@ fn watch(reactor: &mut Reactor, descriptor: Option<BorrowedFd<'_>>) -> io::Resul
     Ok(Some(bell))
 }
 
-fn number(value: usize) -> io::Result<u64> {
+pub(super) fn number(value: usize) -> io::Result<u64> {
     u64::try_from(value).map_err(io::Error::other)
 }
 
-fn short(value: usize) -> io::Result<u32> {
+pub(super) fn short(value: usize) -> io::Result<u32> {
     u32::try_from(value).map_err(io::Error::other)
 }

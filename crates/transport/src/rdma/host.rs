@@ -1,8 +1,11 @@
 //! The host's side: capsules sent as messages, buffers that the controller reads and writes by
 //! their keys, and a receive for each response.
 //!
-//! The keys are those of the reactor's pool, registered once, and so the controller is not asked
-//! to invalidate them: a command names its buffer with a keyed descriptor of the sub type Address.
+//! What a key opens is said by [`RemoteAccess`]. With memory windows each command has one, bound by
+//! the request before its SEND. The controller is asked to invalidate its key with the response;
+//! if it did not, this side does, and the command ends only after that. A leased buffer is copied
+//! from before the SEND, or to after the response. A command that is given up gives its buffer back
+//! when the queue pair has been destroyed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,12 +18,16 @@ use weft_nvme::{Command, Completion, Wire};
 use weft_nvmf::rdma::{Refusal, Reply, Request};
 use weft_reactor::{Buffer, Owner, Reactor, Token};
 
+use super::arena;
 use super::engine::{Engine, Role};
 use super::pair::{Ended, Pair, Sizes};
-use super::verbs::{Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion};
+use super::verbs::{
+    Access, Endpoint, Happened, Parameters, Piece, PrivateData, RemoteAccess, SendOperation,
+    WorkCompletion,
+};
 use crate::deadline::Deadline;
 use crate::host::{Carrier, HostData, HostEvent, HostOptions, NotSubmitted};
-use crate::limits::FIRST_MESSAGE_PATIENCE;
+use crate::limits::{FIRST_MESSAGE_PATIENCE, IDLE_TIME};
 use crate::seats::Seat;
 use crate::slots::Slots;
 use crate::{CHORE, CloseReason, DEADLINE, KINDS, NEWS, Slot};
@@ -37,14 +44,18 @@ enum Stage {
     Shut,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SlotState {
     buffer: Option<Buffer>,
+    /// Where the controller finds the data or puts it, if that is not the buffer.
+    leased: Option<arena::Slot>,
     /// Bytes that the controller was to write.
     expected: u32,
     /// Its in-capsule data has not been sent, or nobody has said so.
     sending: bool,
-    /// The response, while the sending has not ended.
+    /// The key of its window, while that may be open.
+    key: Option<u32>,
+    /// The response, while the sending has not ended or the key is not void.
     response: Option<Completion>,
 }
 
@@ -53,8 +64,19 @@ struct SlotState {
 struct Capsule {
     slot: u16,
     command: Command,
-    /// Its data, if that goes along; it comes back into its slot.
-    data: Option<Buffer>,
+    /// Its data, if that goes along.
+    data: Option<Piece>,
+    /// Its window is bound before it goes.
+    binds: bool,
+}
+
+/// How the data of a command is reached.
+#[derive(Debug)]
+struct Opened {
+    pointer: Descriptor,
+    data: Option<Piece>,
+    leased: Option<arena::Slot>,
+    key: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -68,6 +90,8 @@ pub(crate) struct Connection {
     local: Option<SocketAddr>,
     slots: Slots<SlotState>,
     capsules: VecDeque<Capsule>,
+    /// Windows whose keys the controller did not invalidate, by their commands.
+    open: VecDeque<(u16, u32)>,
     events: VecDeque<HostEvent>,
     work: Vec<WorkCompletion>,
     ended: Vec<Ended>,
@@ -98,6 +122,7 @@ impl Connection {
             local: None,
             slots,
             capsules: VecDeque::with_capacity(depth.into()),
+            open: VecDeque::with_capacity(depth.into()),
             events: VecDeque::with_capacity(depth.into()),
             work: Vec::new(),
             ended: Vec::new(),
@@ -155,80 +180,51 @@ impl Connection {
 
     pub(crate) fn submit(
         &mut self,
-        command: Command,
+        mut command: Command,
         data: HostData,
     ) -> Result<Slot, NotSubmitted> {
-        let Stage::Live(pair) = &self.stage else { return Err(data.into()) };
-        if self.slots.free() == 0 {
-            return Err(data.into());
-        }
-        let buffer = match &data {
-            HostData::None => None,
-            HostData::ToController(buffer) | HostData::FromController(buffer) => Some(buffer),
+        let Stage::Live(pair) = &mut self.stage else { return Err(data.into()) };
+        let Some(next) = self.slots.next() else { return Err(data.into()) };
+        let opened = match open(pair, next, &data, self.in_capsule_bytes) {
+            Ok(opened) => opened,
+            Err(why) => return Err(NotSubmitted { data, why }),
         };
-        let Some(length) = buffer.map_or(Some(0), |buffer| u32::try_from(buffer.len()).ok()) else {
-            return Err(data.into());
-        };
-        let to_controller = matches!(data, HostData::ToController(_));
-        let inside = to_controller && length > 0 && length <= self.in_capsule_bytes;
-        let pointer = match buffer {
-            Some(_) if inside => Ok(Descriptor::in_capsule(0, length)),
-            Some(buffer) if length > 0 => {
-                let named = pair.hold().borrow_mut().remote(buffer);
-                named.map(|(address, key)| Descriptor::keyed(address, length, key, false))
-            }
-            _ => Ok(Descriptor::keyed(0, 0, 0, false)),
-        };
-        let pointer = match pointer {
-            Ok(pointer) => pointer,
-            Err(error) => {
-                log::debug!("{error}");
-                return Err(NotSubmitted { data, why: Some(CloseReason::from(&error)) });
+        let (buffer, expected) = match data {
+            HostData::None => (None, 0),
+            HostData::ToController(buffer) => (Some(buffer), 0),
+            HostData::FromController(buffer) => {
+                let expected = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+                (Some(buffer), expected)
             }
         };
-        let expected = if to_controller { 0 } else { length };
-        let buffer = match data {
-            HostData::None => None,
-            HostData::ToController(buffer) | HostData::FromController(buffer) => Some(buffer),
+        let Opened { pointer, data, leased, key } = opened;
+        let (sending, binds) = (data.is_some(), key.is_some());
+        let state = SlotState { buffer, leased, expected, sending, key, response: None };
+        let Some((slot, command_id)) = self.slots.begin(state) else {
+            return Err(HostData::None.into());
         };
-        match self.enter(command, pointer, buffer, inside, expected) {
-            Some(slot) => Ok(Slot(slot)),
-            // There was a place above.
-            None => Err(HostData::None.into()),
-        }
-    }
-
-    fn enter(
-        &mut self,
-        mut command: Command,
-        pointer: Descriptor,
-        mut buffer: Option<Buffer>,
-        inside: bool,
-        expected: u32,
-    ) -> Option<u16> {
-        let data = if inside { buffer.take() } else { None };
-        let sending = data.is_some();
-        let state = SlotState { buffer, expected, sending, response: None };
-        let (slot, command_id) = self.slots.begin(state)?;
         command.command_id = U16::new(command_id);
         command.flags = Flags::SGL.with_fused(command.flags.fused());
         command.data_pointer = pointer;
-        self.capsules.push_back(Capsule { slot, command, data });
-        Some(slot)
+        self.capsules.push_back(Capsule { slot, command, data, binds });
+        Ok(Slot(slot))
     }
 
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match completion.token.tag & KINDS {
             NEWS => self.handle_news(reactor),
             DEADLINE => self.handle_deadline(reactor),
-            _ => self.nudge(reactor),
+            _ => {
+                self.rest(reactor);
+                self.nudge(reactor);
+            }
         }
         self.settle();
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         if let Stage::Live(pair) = &mut self.stage
-            && let Err(error) = put(pair, &mut self.capsules)
+            && let Err(error) = put(pair, &mut self.open, &mut self.capsules)
         {
             self.shut(reactor, CloseReason::from(&error));
             // The owner looks for events after a completion.
@@ -319,11 +315,26 @@ impl Connection {
         let Some((engine, seat)) = self.engine.clone() else { return Ok(()) };
         self.local = endpoint.local_address().ok();
         let entries = self.slots.depth().saturating_add(1);
+        let wanted = self.options.remote_access;
+        let wide = wanted == Some(RemoteAccess::Wide);
+        let attributes = engine.hold(&endpoint, reactor, wide)?.borrow().attributes().clone();
+        let access = wanted.unwrap_or(attributes.narrowest_access());
+        if access == RemoteAccess::Window && !attributes.memory_windows {
+            self.reason = Some(CloseReason::NoMemoryWindows);
+            self.leave(reactor);
+            return Ok(());
+        }
+        let windows = if access == RemoteAccess::Window { self.slots.depth() } else { 0 };
+        let both = Access { local_write: true, remote_read: true, remote_write: true, bind: false };
         let sizes = Sizes {
-            sends: u32::from(entries).saturating_mul(2),
+            // The capsule, and the beginning and end of a window.
+            sends: u32::from(entries).saturating_mul(if windows > 0 { 4 } else { 2 }),
             receives: entries.into(),
             message_bytes: Command::SIZE,
             received_bytes: Completion::SIZE,
+            windows,
+            wide,
+            leased: (access == RemoteAccess::Lease).then_some(both),
         };
         let mut pair = match Pair::new(reactor, engine, seat, endpoint, sizes) {
             Ok(pair) => pair,
@@ -363,6 +374,7 @@ impl Connection {
                 self.may_be_overlooked = pair.hold().borrow().attributes().soft_iwarp;
                 self.stage = Stage::Live(pair);
                 self.deadline.clear(reactor);
+                self.rest(reactor);
                 self.wait_to_nudge(reactor);
                 self.events.push_back(HostEvent::Ready { negotiated: None });
             }
@@ -386,6 +398,16 @@ impl Connection {
         self.wait_to_nudge(reactor);
     }
 
+    /// An idle connection keeps no leased memory.
+    fn rest(&mut self, reactor: &mut Reactor) {
+        let Stage::Live(pair) = &mut self.stage else { return };
+        if let Some(arena) = pair.arena() {
+            arena.rest();
+            let at = reactor.now().saturating_add(IDLE_TIME);
+            reactor.set_timer(self.token(CHORE), at);
+        }
+    }
+
     fn handle_work(&mut self, reactor: &mut Reactor, completion: &WorkCompletion) {
         let mut ended = std::mem::take(&mut self.ended);
         let pair = match &mut self.stage {
@@ -393,10 +415,6 @@ impl Connection {
             Stage::Resolving(_) | Stage::Shut => return,
         };
         let mut outcome = pair.handle(completion, |one| ended.push(one));
-        if completion.invalidated.is_some() {
-            let what = "a key was invalidated that was not to be";
-            outcome = outcome.and(Err(CloseReason::Violation(what)));
-        }
         for one in ended.drain(..) {
             outcome = outcome.and_then(|()| self.handle_ended(one));
         }
@@ -408,21 +426,29 @@ impl Connection {
 
     fn handle_ended(&mut self, ended: Ended) -> Result<(), CloseReason> {
         match ended {
-            Ended::Sent { what, buffer } => {
+            // The end of in-capsule data, or of a window: no command has both.
+            Ended::Sent { what } => {
                 if let Some(state) = self.slots.get_mut(what) {
                     state.sending = false;
-                    state.buffer = buffer;
+                    state.key = None;
                     if let Some(response) = state.response.take() {
                         self.completed(what, response);
                     }
                 }
                 Ok(())
             }
-            Ended::Received { index, bytes } => self.handle_response(index, bytes),
+            Ended::Received { index, bytes, invalidated } => {
+                self.handle_response(index, bytes, invalidated)
+            }
         }
     }
 
-    fn handle_response(&mut self, index: u32, bytes: u32) -> Result<(), CloseReason> {
+    fn handle_response(
+        &mut self,
+        index: u32,
+        bytes: u32,
+        invalidated: Option<u32>,
+    ) -> Result<(), CloseReason> {
         let pair = match &mut self.stage {
             Stage::Connecting(pair) | Stage::Live(pair) => pair,
             Stage::Resolving(_) | Stage::Shut => return Ok(()),
@@ -439,7 +465,17 @@ impl Connection {
         let Some((slot, state)) = state.filter(|(_, state)| state.response.is_none()) else {
             return Err(CloseReason::Violation("a response to no command in flight"));
         };
-        if state.sending {
+        if invalidated.is_some() {
+            if state.key != invalidated {
+                let what = "a key was invalidated that is not the command's";
+                return Err(CloseReason::Violation(what));
+            }
+            state.key = None;
+        }
+        if let Some(key) = state.key {
+            self.open.push_back((slot, key));
+        }
+        if state.sending || state.key.is_some() {
             state.response = Some(response);
         } else {
             self.completed(slot, response);
@@ -448,33 +484,31 @@ impl Connection {
     }
 
     fn completed(&mut self, slot: u16, completion: Completion) {
-        let Some(SlotState { buffer, expected, .. }) = self.slots.end(slot) else { return };
+        let Some(state) = self.slots.end(slot) else { return };
+        let SlotState { mut buffer, leased, expected, .. } = state;
         // How much was written only the controller knows: after a success, all of it.
         let received = if completion.status().is_success() { expected } else { 0 };
+        if let (Some(leased), Stage::Live(pair)) = (leased, &mut self.stage) {
+            if let (Some(buffer), true) = (&mut buffer, received > 0) {
+                leased.load(buffer);
+            }
+            if let Some(arena) = pair.arena() {
+                arena.give(leased);
+            }
+        }
         let slot = Slot(slot);
         self.events.push_back(HostEvent::Completed { slot, completion, buffer, received });
     }
 
     /// Ends the connection now.
     fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
-        let slots = &mut self.slots;
-        let give_back = |slot: u16, buffer: Buffer| {
-            if let Some(state) = slots.get_mut(slot) {
-                state.buffer = Some(buffer);
-            }
-        };
         match std::mem::replace(&mut self.stage, Stage::Shut) {
             Stage::Shut => return,
             Stage::Resolving(endpoint) => drop(endpoint),
-            Stage::Connecting(pair) | Stage::Live(pair) => {
-                pair.end(give_back);
-            }
+            Stage::Connecting(pair) | Stage::Live(pair) => pair.end(),
         }
-        for capsule in self.capsules.drain(..) {
-            if let (Some(state), Some(data)) = (self.slots.get_mut(capsule.slot), capsule.data) {
-                state.buffer = Some(data);
-            }
-        }
+        self.capsules.clear();
+        self.open.clear();
         self.reason.get_or_insert(reason);
         self.leave(reactor);
     }
@@ -508,12 +542,76 @@ impl Drop for Connection {
     }
 }
 
-/// Gathers the capsules that there is room for, and posts them.
-fn put(pair: &mut Pair, capsules: &mut VecDeque<Capsule>) -> io::Result<()> {
+/// Makes the data of the command in this slot ready for the controller. The error is what is wrong
+/// with this side; there is none if memory may be there later.
+fn open(
+    pair: &mut Pair,
+    slot: u16,
+    data: &HostData,
+    in_capsule_bytes: u32,
+) -> Result<Opened, Option<CloseReason>> {
+    let failed = |error: io::Error| {
+        log::debug!("{error}");
+        Some(CloseReason::from(&error))
+    };
+    let nothing = Descriptor::keyed(0, 0, 0, false);
+    let mut opened = Opened { pointer: nothing, data: None, leased: None, key: None };
+    let (buffer, written) = match data {
+        HostData::None => return Ok(opened),
+        HostData::ToController(buffer) => (buffer, false),
+        HostData::FromController(buffer) => (buffer, true),
+    };
+    let length = u32::try_from(buffer.len()).map_err(|_| None)?;
+    if length == 0 {
+        return Ok(opened);
+    }
+    if let Some(arena) = pair.arena() {
+        let mut leased = arena.take(buffer.len())?;
+        if !written {
+            leased.store(buffer);
+        }
+        opened.leased = Some(leased);
+    }
+    if !written && length <= in_capsule_bytes {
+        let piece = match &opened.leased {
+            Some(leased) => leased.piece(0, buffer.len()),
+            None => pair.piece_of(buffer, 0, buffer.len()),
+        };
+        opened.data = Some(piece.map_err(failed)?);
+        opened.pointer = Descriptor::in_capsule(0, length);
+        return Ok(opened);
+    }
+    let (address, key) = match &opened.leased {
+        Some(leased) => (leased.buffer().address(), leased.remote_key()),
+        None => {
+            let key = pair.remote_key(buffer, slot, written).map_err(failed)?;
+            opened.key = pair.has_windows().then_some(key);
+            (buffer.address(), key)
+        }
+    };
+    let address = u64::try_from(address).map_err(|_| None)?;
+    opened.pointer = Descriptor::keyed(address, length, key, opened.key.is_some());
+    Ok(opened)
+}
+
+/// Gathers the ends of windows and the capsules that there is room for, and posts them.
+fn put(
+    pair: &mut Pair,
+    open: &mut VecDeque<(u16, u32)>,
+    capsules: &mut VecDeque<Capsule>,
+) -> io::Result<()> {
     while pair.room() > 0
-        && let Some(Capsule { slot, command, data }) = capsules.pop_front()
+        && let Some((slot, key)) = open.pop_front()
     {
-        let what = data.as_ref().map(|_| slot);
+        pair.push_invalidate(key, slot);
+    }
+    while pair.room() > 1
+        && let Some(Capsule { slot, command, data, binds }) = capsules.pop_front()
+    {
+        if binds {
+            pair.push_bind(slot);
+        }
+        let what = data.map(|_| slot);
         pair.push_message(SendOperation::Send, command.bytes(), data, what)?;
     }
     pair.post()

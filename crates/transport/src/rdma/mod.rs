@@ -6,16 +6,21 @@
 //!
 //! # Memory
 //!
-//! The reactor's pool is what is registered, and nothing else: in pieces of the largest buffer,
-//! each when something in it is first named, once for each side and device, until the device goes.
-//! A request whose data lies in a buffer of the pool costs no copy and no registration. Data that
-//! lies elsewhere is copied into the pool first, which is what the host's blocking calls do: the
-//! pool is their bounce buffer. There is no registration cache; it would have to learn of every
-//! mapping that goes, and without that a device writes to memory that is somebody else's by then.
+//! The reactor's pool is what is registered: in pieces of the largest buffer, each when something
+//! in it is first named, once for each side and device, until the device goes. These regions give
+//! the peer no rights: a host opens the buffer of a command by a memory window. Where the device
+//! has none, and where an iWARP target reads, data is copied through an `arena` that is one
+//! connection's alone. [`RemoteAccess`] has the ways, and one for those who trust their fabric.
+//!
+//! A request whose data lies in a buffer of the pool costs no registration. Data that lies
+//! elsewhere is copied into the pool first, which is what the host's blocking calls do: the pool is
+//! their bounce buffer. There is no registration cache; it would have to learn of every mapping
+//! that goes, and without that a device writes to memory that is somebody else's by then.
 //!
 //! Limits: a buffer is no longer than 4 MiB, all that is in flight fits into the pool, and
 //! RLIMIT_MEMLOCK has room for every piece that was ever in use.
 
+mod arena;
 mod engine;
 pub(crate) mod host;
 mod listen;
@@ -26,7 +31,7 @@ pub mod verbs;
 pub use listen::{Incoming, Listener};
 #[cfg(feature = "software")]
 pub use verbs::software;
-pub use verbs::{Attributes, DeviceFault, DeviceKind, Provider, WorkStatus};
+pub use verbs::{Attributes, DeviceFault, DeviceKind, Provider, RemoteAccess, WorkStatus};
 
 use std::rc::Rc;
 
@@ -45,5 +50,7 @@ pub fn ensure_provider(reactor: &mut Reactor, provider: &Provider) {
     }
 }
 
+#[cfg(test)]
+mod access_tests;
 #[cfg(test)]
 mod tests;

@@ -15,10 +15,11 @@ use std::rc::Rc;
 
 use weft_reactor::{Buffer, Reactor};
 
-use super::engine::{Engine, Hold, Lease};
+use super::arena::{Arena, Slot};
+use super::engine::{Engine, Hold, Lease, number, short};
 use super::verbs::{
-    Endpoint, Parameters, Piece, PostError, QueuePairOptions, ReceiveWork, SendOperation, SendWork,
-    WorkCompletion, WorkStatus,
+    Access, Endpoint, Opening, Parameters, Piece, PostError, QueuePairOptions, ReceiveWork,
+    SendOperation, SendWork, WorkCompletion, WorkStatus,
 };
 use crate::CloseReason;
 use crate::seats::Seat;
@@ -37,6 +38,12 @@ pub(crate) struct Sizes {
     pub(crate) message_bytes: usize,
     /// Bytes of each incoming message but for its data.
     pub(crate) received_bytes: usize,
+    /// Memory windows: 0, or one for each command.
+    pub(crate) windows: u16,
+    /// The peer may reach all memory that is registered.
+    pub(crate) wide: bool,
+    /// What the peer may do with leased memory, which is all that it may reach then.
+    pub(crate) leased: Option<Access>,
 }
 
 /// A work request of the send queue that has not ended.
@@ -44,7 +51,7 @@ pub(crate) struct Sizes {
 struct Posted {
     sequence: u32,
     what: Option<u16>,
-    buffer: Option<Buffer>,
+    kept: Option<Slot>,
     is_read: bool,
     ended: bool,
 }
@@ -58,13 +65,13 @@ pub(crate) enum Ended {
         index: u32,
         /// Bytes of it.
         bytes: u32,
+        /// The key that the peer has invalidated with it.
+        invalidated: Option<u32>,
     },
     /// What was posted with this mark is done.
     Sent {
         /// The mark.
         what: u16,
-        /// The buffer that was given.
-        buffer: Option<Buffer>,
     },
 }
 
@@ -74,9 +81,11 @@ pub(crate) struct Pair {
     endpoint: Option<Endpoint>,
     posted: VecDeque<Posted>,
     /// Where outgoing messages lie; each entry of the send queue has a place.
-    messages: Buffer,
+    messages: Slot,
     /// Where incoming messages lie.
-    received: Buffer,
+    received: Slot,
+    /// The connection's own memory, where nothing else is open to the peer.
+    arena: Option<Arena>,
     sizes: Sizes,
     inline_bytes: usize,
     soft_iwarp: bool,
@@ -98,7 +107,7 @@ impl Pair {
         mut endpoint: Endpoint,
         mut sizes: Sizes,
     ) -> io::Result<Self> {
-        let hold = engine.hold(&endpoint, reactor)?;
+        let hold = engine.hold(&endpoint, reactor, sizes.wide)?;
         let most = hold.borrow().attributes().queue_depth_max;
         sizes.sends = sizes.sends.min(most);
         let depth = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
@@ -110,15 +119,28 @@ impl Pair {
         messages.bytes_mut().fill(0);
         received.bytes_mut().fill(0);
         let mut held = hold.borrow_mut();
+        let arena = match sizes.leased {
+            Some(access) => Some(Arena::new(held.create_domain()?, access, pool.clone())),
+            None => None,
+        };
+        let name = |buffer| match &arena {
+            Some(arena) => arena.name(buffer),
+            None => Ok(Slot::of_pool(buffer)),
+        };
+        let (messages, received) = (name(messages)?, name(received)?);
         let soft_iwarp = held.attributes().soft_iwarp;
         let lease = held.lease(sizes.sends.saturating_add(sizes.receives).saturating_add(1))?;
         let options = QueuePairOptions {
             send_depth: sizes.sends,
             receive_depth: sizes.receives,
             inline_bytes: u32::try_from(sizes.message_bytes).unwrap_or(0),
+            windows: sizes.windows,
         };
         let made = match held.parts(lease) {
-            Some((device, queue)) => endpoint.create_queue_pair(device, queue, options),
+            Some((shared, queue)) => {
+                let domain = arena.as_ref().map_or(shared, Arena::domain);
+                endpoint.create_queue_pair(domain, queue, options)
+            }
             None => Err(io::ErrorKind::NotFound.into()),
         };
         let limits = made.inspect_err(|_| held.release(lease))?;
@@ -129,6 +151,7 @@ impl Pair {
             posted: VecDeque::with_capacity(depth(sizes.sends)),
             messages,
             received,
+            arena,
             sizes,
             inline_bytes: usize::try_from(limits.inline_bytes).unwrap_or(0),
             soft_iwarp,
@@ -158,22 +181,91 @@ impl Pair {
 
     /// Bytes of data that what is posted keeps.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.posted.iter().filter_map(|posted| posted.buffer.as_deref()).map(<[u8]>::len).sum()
+        self.posted
+            .iter()
+            .filter_map(|posted| posted.kept.as_ref())
+            .map(|kept| kept.buffer().len())
+            .sum()
     }
 
     /// The fixed part of a message that came.
     pub(crate) fn received(&self, index: u32) -> &[u8] {
         let start = usize::try_from(index).unwrap_or(0) * self.sizes.received_bytes;
-        self.received.get(start..start + self.sizes.received_bytes).unwrap_or_default()
+        self.received.buffer().get(start..start + self.sizes.received_bytes).unwrap_or_default()
+    }
+
+    /// The connection's own memory, if it has some.
+    pub(crate) fn arena(&mut self) -> Option<&mut Arena> {
+        self.arena.as_mut()
+    }
+
+    /// Registers a buffer for this side's work requests.
+    pub(crate) fn name(&self, buffer: Buffer) -> io::Result<Slot> {
+        match &self.arena {
+            Some(arena) => arena.name(buffer),
+            None => Ok(Slot::of_pool(buffer)),
+        }
+    }
+
+    /// Names bytes for this side's work requests. They are the caller's to keep until work posted
+    /// later than what names them, or that itself, has ended.
+    pub(crate) fn piece(&self, slot: &Slot, start: usize, length: usize) -> io::Result<Piece> {
+        if slot.is_own() {
+            return slot.piece(start, length);
+        }
+        self.piece_of(slot.buffer(), start, length)
+    }
+
+    /// The same for a buffer of the pool, where there is no arena.
+    pub(crate) fn piece_of(
+        &self,
+        buffer: &Buffer,
+        start: usize,
+        length: usize,
+    ) -> io::Result<Piece> {
+        self.hold.borrow_mut().piece(buffer, start, length)
+    }
+
+    /// The key by which the peer reaches a buffer, once the window of this number has been bound,
+    /// or, without windows, at any time.
+    pub(crate) fn remote_key(
+        &mut self,
+        buffer: &Buffer,
+        window: u16,
+        written: bool,
+    ) -> io::Result<u32> {
+        let mut hold = self.hold.borrow_mut();
+        let region = hold.region(buffer)?;
+        if self.sizes.windows == 0 {
+            return Ok(region.remote_key());
+        }
+        let (address, bytes) = (number(buffer.address())?, short(buffer.len())?);
+        let endpoint = self.endpoint.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        endpoint.prepare_window(window, region, Opening { address, bytes, written })
+    }
+
+    /// Whether commands have memory windows.
+    pub(crate) fn has_windows(&self) -> bool {
+        self.sizes.windows > 0
+    }
+
+    /// Gathers the binding of a window, before the message that names its key.
+    pub(crate) fn push_bind(&mut self, window: u16) {
+        self.push(SendOperation::Bind { window }, [Piece::default(); 2], false, false, None);
+    }
+
+    /// Gathers the end of a window's key. `what` marks it, of which [`Ended::Sent`] tells.
+    pub(crate) fn push_invalidate(&mut self, key: u32, what: u16) {
+        let operation = SendOperation::Invalidate { key };
+        self.push(operation, [Piece::default(); 2], false, true, Some(what));
     }
 
     /// Gathers a receive, with room for data where the other side sends some.
-    pub(crate) fn push_receive(&mut self, index: u32, data: Option<&Buffer>) -> io::Result<()> {
+    pub(crate) fn push_receive(&mut self, index: u32, data: Option<&Slot>) -> io::Result<()> {
         let start = usize::try_from(index).unwrap_or(0) * self.sizes.received_bytes;
-        let mut hold = self.hold.borrow_mut();
-        let message = hold.piece(&self.received, start, self.sizes.received_bytes)?;
+        let message = self.piece(&self.received, start, self.sizes.received_bytes)?;
         let data = match data {
-            Some(buffer) => hold.piece(buffer, 0, buffer.len())?,
+            Some(slot) => self.piece(slot, 0, slot.buffer().len())?,
             None => Piece::default(),
         };
         let work = self.seat.work(RECEIVE | index);
@@ -181,60 +273,49 @@ impl Pair {
         Ok(())
     }
 
-    /// Gathers a message of these bytes, and of a buffer's that follow them. `what` marks its
-    /// end, of which [`Ended::Sent`] tells.
+    /// Gathers a message of these bytes, and of a piece that follows them. `what` marks its end,
+    /// of which [`Ended::Sent`] tells.
     pub(crate) fn push_message(
         &mut self,
         operation: SendOperation,
         bytes: &[u8],
-        data: Option<Buffer>,
+        data: Option<Piece>,
         what: Option<u16>,
     ) -> io::Result<()> {
         let place = self.sequence % self.sizes.sends.max(1);
         let start = usize::try_from(place).unwrap_or(0) * self.sizes.message_bytes;
-        if let Some(room) = self.messages.bytes_mut().get_mut(start..start + bytes.len()) {
+        let messages = self.messages.buffer_mut().bytes_mut();
+        if let Some(room) = messages.get_mut(start..start + bytes.len()) {
             room.copy_from_slice(bytes);
         }
-        let mut hold = self.hold.borrow_mut();
-        let message = hold.piece(&self.messages, start, bytes.len())?;
-        let piece = match &data {
-            Some(buffer) => hold.piece(buffer, 0, buffer.len())?,
-            None => Piece::default(),
-        };
-        drop(hold);
+        let message = self.piece(&self.messages, start, bytes.len())?;
         let fits = data.is_none() && bytes.len() <= self.inline_bytes;
         let inline = fits && may_be_inline(operation, self.soft_iwarp);
-        self.push(operation, [message, piece], inline, false, what, data);
+        self.push(operation, [message, data.unwrap_or_default()], inline, false, what);
         Ok(())
     }
 
-    /// Gathers a transfer between a piece of a buffer and the peer's memory. The buffer is the
-    /// caller's to keep until work posted later, or this, has ended.
+    /// Gathers a transfer between a piece and the peer's memory.
     pub(crate) fn push_transfer(
         &mut self,
         operation: SendOperation,
-        buffer: &Buffer,
-        start: u32,
-        length: u32,
+        piece: Piece,
         what: Option<u16>,
-    ) -> io::Result<()> {
-        let number = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
-        let piece = self.hold.borrow_mut().piece(buffer, number(start), number(length))?;
+    ) {
         let signalled = what.is_some() || self.soft_iwarp;
-        self.push(operation, [piece, Piece::default()], false, signalled, what, None);
-        Ok(())
+        self.push(operation, [piece, Piece::default()], false, signalled, what);
     }
 
     /// Gathers a READ or WRITE of nothing. The READ's answer makes this side notice messages that
     /// came before, the WRITE makes the peer do so.
     pub(crate) fn push_nudge(&mut self, operation: SendOperation) {
-        self.push(operation, [Piece::default(); 2], false, true, None, None);
+        self.push(operation, [Piece::default(); 2], false, true, None);
     }
 
     /// Keeps a buffer until everything gathered so far has ended.
-    pub(crate) fn keep(&mut self, buffer: Buffer) {
+    pub(crate) fn keep(&mut self, slot: Slot) {
         if let Some(last) = self.posted.back_mut() {
-            last.buffer = Some(buffer);
+            last.kept = Some(slot);
         }
     }
 
@@ -245,14 +326,13 @@ impl Pair {
         inline: bool,
         signalled: bool,
         what: Option<u16>,
-        buffer: Option<Buffer>,
     ) {
         let sequence = self.sequence;
         self.sequence = self.sequence.wrapping_add(1) & !RECEIVE;
         let work = self.seat.work(sequence);
         self.chain.push(SendWork { work, operation, pieces, signalled, inline });
         let is_read = matches!(operation, SendOperation::Read { .. });
-        self.posted.push_back(Posted { sequence, what, buffer, is_read, ended: false });
+        self.posted.push_back(Posted { sequence, what, kept: None, is_read, ended: false });
     }
 
     /// Posts what was gathered.
@@ -292,7 +372,8 @@ impl Pair {
         }
         let number = u32::try_from(completion.work & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         if number & RECEIVE != 0 {
-            tell(Ended::Received { index: number & !RECEIVE, bytes: completion.bytes });
+            let (index, bytes) = (number & !RECEIVE, completion.bytes);
+            tell(Ended::Received { index, bytes, invalidated: completion.invalidated });
             return Ok(());
         }
         self.end_sends(number, tell);
@@ -311,9 +392,11 @@ impl Pair {
             if posted.is_read && at < index || std::mem::replace(&mut posted.ended, true) {
                 continue;
             }
-            let buffer = posted.buffer.take();
+            if let (Some(kept), Some(arena)) = (posted.kept.take(), &mut self.arena) {
+                arena.give(kept);
+            }
             if let Some(what) = posted.what {
-                tell(Ended::Sent { what, buffer });
+                tell(Ended::Sent { what });
             }
         }
         while self.posted.front().is_some_and(|posted| posted.ended) {
@@ -335,17 +418,11 @@ impl Pair {
         }
     }
 
-    /// Ends the connection and gives up the queue pair. What was posted is the device's no
-    /// longer; the buffers of messages come back.
-    pub(crate) fn end(mut self, mut tell: impl FnMut(u16, Buffer)) {
+    /// Ends the connection and destroys the queue pair. What was posted is the device's no longer.
+    pub(crate) fn end(mut self) {
         if let Some(mut endpoint) = self.endpoint.take() {
             // An error says that it had ended already.
             let _ = endpoint.disconnect();
-        }
-        for posted in self.posted.drain(..) {
-            if let (Some(what), Some(buffer)) = (posted.what, posted.buffer) {
-                tell(what, buffer);
-            }
         }
     }
 

@@ -15,13 +15,16 @@ use weft_nvme::{Command, Completion, Wire};
 use weft_nvmf::rdma::{Data, IN_CAPSULE_BYTES_MAX, REMOTE_DESCRIPTORS_MAX, Remote, Reply, data_of};
 use weft_reactor::{Buffer, Owner, Pool, Reactor, Token};
 
+use super::arena::{self, Arena};
 use super::engine::{Engine, Role};
 use super::listen::Incoming;
 use super::pair::{Ended, Pair, Sizes};
-use super::verbs::{Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion};
+use super::verbs::{
+    Access, Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion,
+};
 use crate::deadline::Deadline;
 use crate::limits::{
-    FIRST_MESSAGE_PATIENCE, POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, RESERVE_SHARE,
+    FIRST_MESSAGE_PATIENCE, IDLE_TIME, POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, RESERVE_SHARE,
     SHALLOW_QUEUE_DEPTH,
 };
 use crate::seats::Seat;
@@ -47,6 +50,8 @@ struct SlotState {
     remote: Option<Remote>,
     /// Where its data goes.
     buffer: Option<Buffer>,
+    /// Where it goes first, if hosts can reach what it is read into.
+    leased: Option<arena::Slot>,
     /// READs that are posted for it.
     reads: usize,
     /// A completion that waits for them.
@@ -78,7 +83,7 @@ pub(crate) struct Connection {
     slots: Vec<SlotState>,
     free: Vec<u16>,
     /// Room for in-capsule data, by receive.
-    inside: Vec<Option<Buffer>>,
+    inside: Vec<arena::Slot>,
     /// Capsules that came and were not looked at, for want of a buffer.
     arrived: VecDeque<(u32, u32)>,
     fetches: VecDeque<u16>,
@@ -86,12 +91,16 @@ pub(crate) struct Connection {
     answers: VecDeque<Answer>,
     events: VecDeque<Event>,
     work: Vec<WorkCompletion>,
+    /// Commands of which READs have ended, while that is looked at.
+    done: Vec<u16>,
     /// When work last ended, or was posted while there was none.
     moved_at: Duration,
     deadline: Deadline,
     waits_for_memory: bool,
     /// A buffer for the data of the first of those.
     provided: Option<Buffer>,
+    /// There was no memory for leased slots.
+    needs_slot: bool,
     limits: Limits,
     local: SocketAddr,
     peer: SocketAddr,
@@ -131,10 +140,12 @@ impl Connection {
             answers: VecDeque::with_capacity(entries.into()),
             events: VecDeque::with_capacity(entries.into()),
             work: Vec::new(),
+            done: Vec::new(),
             moved_at: reactor.turn_time(),
             deadline: Deadline::new(Token::new(owner, tag << 2 | DEADLINE)),
             waits_for_memory: false,
             provided: None,
+            needs_slot: false,
             limits,
             local,
             peer,
@@ -166,7 +177,7 @@ impl Connection {
         };
         let responder_resources = 0;
         let mut pair = Pair::new(reactor, engine, seat, endpoint, sizes)?;
-        let begun = self.fill_receives(&mut pair);
+        let begun = self.fill_receives(&mut pair, reactor.pool());
         let reply = Reply { controller_receives: request.entries };
         let depth = u8::try_from(self.initiator_depth).unwrap_or(u8::MAX);
         let parameters = Parameters {
@@ -182,7 +193,7 @@ impl Connection {
         accepted
     }
 
-    /// What the queue pair needs, once there is memory for in-capsule data.
+    /// What the queue pair needs.
     fn sizes(
         &mut self,
         reactor: &mut Reactor,
@@ -191,7 +202,7 @@ impl Connection {
         entries: u16,
         initiator_depth: u8,
     ) -> io::Result<Sizes> {
-        let hold = engine.hold(endpoint, reactor)?;
+        let hold = engine.hold(endpoint, reactor, false)?;
         let hold = hold.borrow();
         let attributes = hold.attributes();
         let entries = u32::from(entries);
@@ -203,24 +214,31 @@ impl Connection {
         self.initiator_depth = initiator_depth.min(attributes.initiator_depth_max).into();
         self.can_invalidate = attributes.send_with_invalidate;
         self.may_overlook = attributes.soft_iwarp && self.initiator_depth > 0;
-        // A new queue does not wait for memory as commands do: it has its room or is refused.
-        let reserve = reactor.pool().capacity() / RESERVE_SHARE;
-        for _ in 0..entries {
-            let buffer = reactor.pool().take_leaving(reserve, self.capsule_bytes);
-            self.inside.push(Some(buffer.ok_or(io::ErrorKind::OutOfMemory)?));
-        }
         let descriptors = u32::try_from(REMOTE_DESCRIPTORS_MAX).unwrap_or(u32::MAX);
         Ok(Sizes {
             sends: entries.saturating_mul(2).saturating_add(descriptors),
             receives: entries,
             message_bytes: Completion::SIZE,
             received_bytes: Command::SIZE,
+            windows: 0,
+            wide: false,
+            leased: attributes.sink_is_remote().then_some(Access {
+                local_write: true,
+                remote_write: true,
+                ..Access::default()
+            }),
         })
     }
 
-    fn fill_receives(&self, pair: &mut Pair) -> io::Result<()> {
-        for (index, buffer) in (0..).zip(&self.inside) {
-            pair.push_receive(index, buffer.as_ref())?;
+    fn fill_receives(&mut self, pair: &mut Pair, pool: &Pool) -> io::Result<()> {
+        // A new queue does not wait for memory as commands do: it has its room or is refused.
+        let reserve = pool.capacity() / RESERVE_SHARE;
+        for index in 0..u32::try_from(self.slots.len()).unwrap_or(0) {
+            let buffer = pool.take_leaving(reserve, self.capsule_bytes);
+            let buffer = buffer.ok_or(io::ErrorKind::OutOfMemory)?;
+            let slot = pair.name(buffer)?;
+            pair.push_receive(index, Some(&slot))?;
+            self.inside.push(slot);
         }
         pair.post()
     }
@@ -292,6 +310,7 @@ impl Connection {
             _ => {
                 self.waits_for_memory = false;
                 self.look_at_capsules(reactor);
+                self.rest(reactor);
                 self.nudge(reactor);
             }
         }
@@ -341,7 +360,7 @@ impl Connection {
         if let Err(error) = self.put() {
             self.shut(reactor, CloseReason::from(&error));
         }
-        let waits = self.shallow && !self.arrived.is_empty();
+        let waits = self.shallow && !self.arrived.is_empty() || self.needs_slot;
         if waits && !std::mem::replace(&mut self.waits_for_memory, true) {
             let at = reactor.now().saturating_add(POOL_RETRY);
             reactor.set_timer(self.token(CHORE), at);
@@ -423,6 +442,7 @@ impl Connection {
     fn handle_happened(&mut self, reactor: &mut Reactor, happened: &Happened) {
         let reason = match happened {
             Happened::Established { .. } => {
+                self.rest(reactor);
                 if self.stage == Stage::Accepting {
                     self.stage = Stage::Live;
                     self.wait_to_nudge(reactor);
@@ -438,6 +458,15 @@ impl Connection {
             _ => return,
         };
         self.shut(reactor, reason);
+    }
+
+    /// An idle connection keeps no leased memory.
+    fn rest(&mut self, reactor: &mut Reactor) {
+        if let Some(arena) = self.pair.as_mut().and_then(Pair::arena) {
+            arena.rest();
+            let at = reactor.now().saturating_add(IDLE_TIME);
+            reactor.set_timer(self.token(CHORE), at);
+        }
     }
 
     /// Where the first message may lie unnoticed, something is to be sent that has an answer. Not
@@ -465,10 +494,15 @@ impl Connection {
 
     fn handle_work(&mut self, reactor: &mut Reactor, completion: &WorkCompletion) {
         let Some(mut pair) = self.pair.take() else { return };
+        let mut done = std::mem::take(&mut self.done);
         let handled = pair.handle(completion, |ended| match ended {
-            Ended::Received { index, bytes } => self.arrived.push_back((index, bytes)),
-            Ended::Sent { what, .. } => self.handle_read(what),
+            Ended::Received { index, bytes, .. } => self.arrived.push_back((index, bytes)),
+            Ended::Sent { what } => done.push(what),
         });
+        for slot in done.drain(..) {
+            self.handle_read(&mut pair, slot);
+        }
+        self.done = done;
         self.pair = Some(pair);
         if let Err(reason) = handled {
             self.shut(reactor, reason);
@@ -476,14 +510,20 @@ impl Connection {
     }
 
     /// A READ for this slot is done.
-    fn handle_read(&mut self, slot: u16) {
+    fn handle_read(&mut self, pair: &mut Pair, slot: u16) {
         self.reads = self.reads.saturating_sub(1);
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
         state.reads = state.reads.saturating_sub(1);
         if state.reads > 0 {
             return;
         }
-        let buffer = state.buffer.take();
+        let mut buffer = state.buffer.take();
+        if let (Some(leased), Some(arena)) = (state.leased.take(), pair.arena()) {
+            if let Some(buffer) = &mut buffer {
+                leased.load(buffer);
+            }
+            arena.give(leased);
+        }
         if let Some(completion) = state.late.take() {
             self.answers.push_back(Answer { slot, completion, data: None });
         } else if let (Some(buffer), Stage::Live) = (buffer, self.stage) {
@@ -521,7 +561,7 @@ impl Connection {
         let command = Command::read(pair.received(index)).unwrap_or_default();
         let place = self.inside.get_mut(usize::try_from(index).unwrap_or(usize::MAX));
         let Some(place) = place else { return Ok(true) };
-        let capsule = place.as_ref().and_then(|buffer| buffer.get(..in_capsule));
+        let capsule = place.buffer().get(..in_capsule);
         let data = data_of(&command, capsule.unwrap_or_default());
         let Some(&slot) = self.free.last() else {
             return Err(CloseReason::Violation("more commands than the queue has entries"));
@@ -539,14 +579,14 @@ impl Connection {
                     false => pool.take(room),
                 });
                 let Some(fresh) = taken else { return Ok(false) };
-                let Some(mut buffer) = place.replace(fresh) else { return Ok(true) };
+                let mut buffer = place.exchange(fresh);
                 buffer.set_len(usize::try_from(length).unwrap_or(0).min(in_capsule));
                 buffer.shrink_to_fit();
                 (command, None, CapsuleData::Inline(buffer))
             }
             Err(status) => (with_transport(command, 0), None, CapsuleData::Invalid(status)),
         };
-        if let Err(error) = pair.push_receive(index, place.as_ref()) {
+        if let Err(error) = pair.push_receive(index, Some(place)) {
             return Err(CloseReason::from(&error));
         }
         self.free.pop();
@@ -566,11 +606,16 @@ impl Connection {
     }
 
     fn put_on(&mut self, pair: &mut Pair) -> io::Result<()> {
+        self.needs_slot = false;
         while let Some(answer) = self.answers.front()
             && pair.room() > self.parts_of(answer)
             && let Some(answer) = self.answers.pop_front()
         {
-            self.put_answer(pair, answer)?;
+            if let Some(answer) = self.put_answer(pair, answer)? {
+                self.answers.push_front(answer);
+                self.needs_slot = true;
+                break;
+            }
         }
         while let Some(slot) = self.fetches.front().copied() {
             let state = self.slots.get(usize::from(slot));
@@ -581,8 +626,11 @@ impl Connection {
             if deep || pair.room() < parts {
                 break;
             }
+            if !self.put_fetch(pair, slot)? {
+                self.needs_slot = true;
+                break;
+            }
             self.fetches.pop_front();
-            self.put_fetch(pair, slot)?;
         }
         pair.post()
     }
@@ -597,14 +645,25 @@ impl Connection {
         remote.map_or(0, |remote| remote.parts(u32::MAX).count())
     }
 
-    fn put_answer(&mut self, pair: &mut Pair, answer: Answer) -> io::Result<()> {
+    /// Gathers an answer, or gives it back if there is no memory to send its data from.
+    fn put_answer(&mut self, pair: &mut Pair, answer: Answer) -> io::Result<Option<Answer>> {
+        let Some(state) = self.slots.get_mut(usize::from(answer.slot)) else { return Ok(None) };
+        let from = match (&answer.data, pair.arena()) {
+            (Some(buffer), Some(arena)) => {
+                let Some(mut leased) = leased(arena, buffer)? else { return Ok(Some(answer)) };
+                leased.store(buffer);
+                Some(leased)
+            }
+            _ => None,
+        };
         let Answer { slot, completion, data } = answer;
-        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
+        let data = from.or_else(|| data.map(arena::Slot::of_pool));
         let remote = state.remote.take();
-        if let (Some(remote), Some(buffer)) = (&remote, &data) {
-            for part in remote.parts(u32::try_from(buffer.len()).unwrap_or(u32::MAX)) {
+        if let (Some(remote), Some(data)) = (&remote, &data) {
+            for part in remote.parts(u32::try_from(data.buffer().len()).unwrap_or(u32::MAX)) {
                 let operation = SendOperation::Write { address: part.address, key: part.key };
-                pair.push_transfer(operation, buffer, part.offset, part.length, None)?;
+                let piece = pair.piece(data, size(part.offset), size(part.length))?;
+                pair.push_transfer(operation, piece, None);
             }
         }
         let invalidate = remote.and_then(|remote| remote.invalidate());
@@ -613,25 +672,35 @@ impl Connection {
             None => SendOperation::Send,
         };
         pair.push_message(operation, completion.bytes(), None, None)?;
-        if let Some(buffer) = data {
-            pair.keep(buffer);
+        if let Some(data) = data {
+            pair.keep(data);
         }
         if std::mem::take(&mut state.in_flight) {
             self.free.push(slot);
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn put_fetch(&mut self, pair: &mut Pair, slot: u16) -> io::Result<()> {
-        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Ok(()) };
-        let (Some(remote), Some(buffer)) = (&state.remote, &state.buffer) else { return Ok(()) };
+    /// Gathers the READs of a command's data; not if there is no memory to read into.
+    fn put_fetch(&mut self, pair: &mut Pair, slot: u16) -> io::Result<bool> {
+        let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Ok(true) };
+        let (Some(remote), Some(buffer)) = (&state.remote, &state.buffer) else { return Ok(true) };
+        if let Some(arena) = pair.arena() {
+            let Some(leased) = leased(arena, buffer)? else { return Ok(false) };
+            state.leased = Some(leased);
+        }
         for part in remote.parts(u32::try_from(buffer.len()).unwrap_or(u32::MAX)) {
             let operation = SendOperation::Read { address: part.address, key: part.key };
-            pair.push_transfer(operation, buffer, part.offset, part.length, Some(slot))?;
+            let (start, length) = (size(part.offset), size(part.length));
+            let piece = match &state.leased {
+                Some(leased) => leased.piece(start, length)?,
+                None => pair.piece_of(buffer, start, length)?,
+            };
+            pair.push_transfer(operation, piece, Some(slot));
             state.reads += 1;
             self.reads += 1;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Ends a connection that is being closed, once what was queued has gone out.
@@ -652,7 +721,7 @@ impl Connection {
         self.deadline.clear(reactor);
         reactor.clear_timer(self.token(CHORE));
         match (self.pair.take(), self.seat.take()) {
-            (Some(pair), _) => pair.end(|_, _| {}),
+            (Some(pair), _) => pair.end(),
             (None, Some((engine, seat))) => engine.leave(seat),
             (None, None) => {}
         }
@@ -685,6 +754,19 @@ fn capsule_bytes(queue_id: u16, limits: &Limits) -> usize {
         _ => limits.tcp.in_capsule_bytes.min(IN_CAPSULE_BYTES_MAX),
     };
     usize::try_from(bytes).unwrap_or(0)
+}
+
+/// A slot for as many bytes as a buffer has; `None` while the pool has no memory.
+fn leased(arena: &mut Arena, buffer: &Buffer) -> io::Result<Option<arena::Slot>> {
+    match arena.take(buffer.len()) {
+        Ok(slot) => Ok(Some(slot)),
+        Err(None) => Ok(None),
+        Err(Some(why)) => Err(io::Error::other(why.to_string())),
+    }
+}
+
+fn size(bytes: u32) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn no_resources() -> RejectPrivateData {

@@ -1,6 +1,7 @@
 //! Hosts and a target over a device in memory: data moves, rules are kept, accidents end a
 //! connection and leave nothing behind.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use weft_nvme::rdma::RejectStatus;
@@ -10,7 +11,7 @@ use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{BUFFER_BYTES_MAX, Patience, Reactor};
 use weft_transport::host::{Carrier, HostData, HostOptions};
 use weft_transport::rdma::software::{Census, Conditions, Fabric};
-use weft_transport::rdma::{DeviceFault, DeviceKind, WorkStatus};
+use weft_transport::rdma::{DeviceFault, DeviceKind, RemoteAccess, WorkStatus};
 use weft_transport::{CloseReason, Slot};
 
 use crate::rig::{Behaviour, Ending, HANG, READ, Rig, drivers, pattern};
@@ -89,7 +90,9 @@ fn data_arrives_in_every_length_on_every_driver() {
         rig.hosts[host].connection.set_in_capsule_bytes(4096);
         exercise(&mut rig, host);
         let counts = fabric.counts();
-        assert!(counts.reads > 0 && counts.writes > 0 && counts.invalidations == 0, "{counts:?}");
+        assert!(counts.reads > 0 && counts.writes > 0, "{counts:?}");
+        // One window for each command with data out of the capsule, which the target closes.
+        assert!(counts.bindings > 0 && counts.invalidations == counts.bindings, "{counts:?}");
         close(&fabric, rig);
     }
 }
@@ -108,12 +111,50 @@ fn data_arrives_on_every_kind_of_device() {
     for hold_reads in [false, true] {
         kinds.push(soft_iwarp(hold_reads));
     }
-    for conditions in kinds {
+    for (conditions, invalidates) in kinds.iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let mut conditions = conditions.clone();
+        conditions.attributes.send_with_invalidate = invalidates;
+        for access in [RemoteAccess::Window, RemoteAccess::Lease, RemoteAccess::Wide] {
+            let remote_access = Some(access);
+            let (fabric, mut rig) = rig(conditions.clone());
+            let admin = rig.connect(HostOptions { remote_access, ..admin_options() });
+            let host = rig.connect(HostOptions { remote_access, ..options() });
+            exercise(&mut rig, host);
+            exercise(&mut rig, admin);
+            assert_eq!(fabric.counts().bindings > 0, access == RemoteAccess::Window);
+            close(&fabric, rig);
+        }
+    }
+}
+
+/// What a target's own RDMA READs go into is open to hosts only where that cannot be otherwise, and
+/// then each host has memory of its own there, of no more than its commands' sizes.
+#[test]
+fn hosts_reach_nothing_of_a_target_but_what_iwarp_wants() {
+    for (kind, soft_iwarp) in [
+        (DeviceKind::InfiniBand, false),
+        (DeviceKind::Roce, false),
+        (DeviceKind::Iwarp, true),
+        (DeviceKind::Iwarp, false),
+    ] {
+        let mut conditions = Conditions::default();
+        conditions.attributes.kind = kind;
+        conditions.attributes.soft_iwarp = soft_iwarp;
         let (fabric, mut rig) = rig(conditions);
-        let admin = rig.connect(admin_options());
-        let host = rig.connect(options());
-        exercise(&mut rig, host);
-        exercise(&mut rig, admin);
+        let hosts = [rig.connect(options()), rig.connect(options())];
+        let mut domains = BTreeSet::new();
+        for host in hosts {
+            for key in 0..4 {
+                rig.hosts[host].write(&rig.reactor, key, &pattern(key, 16_384));
+                rig.hosts[host].read(&rig.reactor, key, 16_384);
+            }
+            rig.finish(host);
+            let reachable = fabric.reachable();
+            assert!(reachable.iter().all(|region| region.bytes == 16_384), "{reachable:?}");
+            domains.extend(reachable.iter().map(|region| region.domain));
+        }
+        let leased = kind == DeviceKind::Iwarp && !soft_iwarp;
+        assert_eq!(domains.len(), if leased { 2 } else { 0 }, "{kind}");
         close(&fabric, rig);
     }
 }

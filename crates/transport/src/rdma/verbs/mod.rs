@@ -13,10 +13,11 @@
 //!   channel). `Region`s, `CompletionQueue`s and endpoints keep what they need of it alive;
 //!   dropping each in any order is sound and gives everything back.
 //! * Memory that a work request names belongs to the device from the post until its completion,
-//!   or until the endpoint is dropped: who posts keeps the buffer for that long. A region may be
-//!   accessed by the peer for as long as the peer knows its key. What memory can be reached at all
-//!   is decided by registration, and only buffers of a reactor's pool are registered: their
-//!   contents are plain bytes, of which every pattern is valid.
+//!   or until the endpoint is dropped: who posts keeps the buffer for that long. A region with
+//!   rights for the peer may be accessed by it for as long as it is registered, and others through
+//!   a memory window from its binding until it was invalidated, or the endpoint is dropped. Only
+//!   buffers of a reactor's pool are registered: their contents are plain bytes, of which every
+//!   pattern is valid.
 //!
 //! # Events
 //!
@@ -43,11 +44,11 @@ use weft_reactor::{Pool, Waker};
 
 pub use real::{Found, devices};
 pub(crate) use types::{
-    Access, DeviceEvent, Happened, ManagerEvent, NotRegistered, Parameters, Piece, PostError,
-    PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation, SendWork,
-    WorkCompletion,
+    Access, DeviceEvent, Happened, ManagerEvent, NotRegistered, Opening, Parameters, Piece,
+    PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation,
+    SendWork, WorkCompletion,
 };
-pub use types::{Attributes, DeviceFault, DeviceKind, WorkStatus};
+pub use types::{Attributes, DeviceFault, DeviceKind, RemoteAccess, WorkStatus};
 
 /// Does the same with either implementation; what that makes becomes a type of this module.
 macro_rules! either {
@@ -93,6 +94,8 @@ either_types! {
     Endpoint;
     /// One reactor's hold on an adapter.
     Device;
+    /// A protection domain: what is registered in it is reached by its queue pairs only.
+    Domain;
     /// Registered memory, until it is dropped.
     Region;
     /// Where work completes.
@@ -222,20 +225,41 @@ impl Endpoint {
     /// Makes the queue pair; once.
     pub(crate) fn create_queue_pair(
         &mut self,
-        device: &Device,
+        domain: &Domain,
         completions: &CompletionQueue,
         options: QueuePairOptions,
     ) -> io::Result<QueuePairLimits> {
-        match (self, device, completions) {
-            (Self::Real(endpoint), Device::Real(device), CompletionQueue::Real(completions)) => {
-                endpoint.create_queue_pair(device, completions, options)
+        match (self, domain, completions) {
+            (Self::Real(endpoint), Domain::Real(domain), CompletionQueue::Real(completions)) => {
+                endpoint.create_queue_pair(domain, completions, options)
             }
             #[cfg(feature = "software")]
             (
                 Self::Software(endpoint),
-                Device::Software(device),
+                Domain::Software(domain),
                 CompletionQueue::Software(completions),
-            ) => endpoint.create_queue_pair(device, completions, options),
+            ) => endpoint.create_queue_pair(domain, completions, options),
+            #[cfg(feature = "software")]
+            _ => Err(of_another_provider()),
+        }
+    }
+
+    /// Says what a memory window is to open when it is bound next, by the next chain that is
+    /// posted. The key for the peer is returned: another one each time.
+    pub(crate) fn prepare_window(
+        &mut self,
+        window: u16,
+        region: &Region,
+        opening: Opening,
+    ) -> io::Result<u32> {
+        match (self, region) {
+            (Self::Real(endpoint), Region::Real(region)) => {
+                endpoint.prepare_window(window, region, opening)
+            }
+            #[cfg(feature = "software")]
+            (Self::Software(endpoint), Region::Software(region)) => {
+                endpoint.prepare_window(window, region, opening)
+            }
             #[cfg(feature = "software")]
             _ => Err(of_another_provider()),
         }
@@ -305,6 +329,18 @@ impl Device {
         either!(self, device => device.poll_event())
     }
 
+    /// A new protection domain.
+    pub(crate) fn create_domain(&self) -> io::Result<Domain> {
+        either!(self, device => device.create_domain(), makes Domain)
+    }
+
+    /// A completion queue on this device's channel.
+    pub(crate) fn create_completion_queue(&self, entries: u32) -> io::Result<CompletionQueue> {
+        either!(self, device => device.create_completion_queue(entries), makes CompletionQueue)
+    }
+}
+
+impl Domain {
     /// Registers `bytes` bytes of the pool from `offset` on.
     pub(crate) fn register(
         &self,
@@ -313,12 +349,7 @@ impl Device {
         bytes: usize,
         access: Access,
     ) -> io::Result<Region> {
-        either!(self, device => device.register(pool, offset, bytes, access), makes Region)
-    }
-
-    /// A completion queue on this device's channel.
-    pub(crate) fn create_completion_queue(&self, entries: u32) -> io::Result<CompletionQueue> {
-        either!(self, device => device.create_completion_queue(entries), makes CompletionQueue)
+        either!(self, domain => domain.register(pool, offset, bytes, access), makes Region)
     }
 }
 

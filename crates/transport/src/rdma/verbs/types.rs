@@ -32,6 +32,12 @@ pub struct Attributes {
     pub responder_resources_max: u8,
     /// Whether a send can invalidate a key of the peer's (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
     pub send_with_invalidate: bool,
+    /// Whether it has memory windows of type 2B (`IBV_DEVICE_MEM_WINDOW_TYPE_2B`).
+    pub memory_windows: bool,
+    /// Whether it is Linux' soft-RoCE (rxe). Its driver dereferences a null pointer when it
+    /// invalidates a memory window that is not open (`rxe_invalidate_mw` of Linux 6.12), which was
+    /// seen under load. It also tells of an invalidated key by the kernel's own number.
+    pub soft_roce: bool,
     /// Whether it is Linux' soft-iWARP (siw), which differs from what the verbs promise:
     /// - what is sent inline cannot invalidate a key;
     /// - an unsignalled WRITE lends its pages to TCP, which may read them when later work has
@@ -71,6 +77,55 @@ pub(crate) struct Access {
     pub(crate) remote_read: bool,
     /// The peer may write to it.
     pub(crate) remote_write: bool,
+    /// Memory windows may be bound to parts of it.
+    pub(crate) bind: bool,
+}
+
+/// How a host opens the memory of a command to its controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteAccess {
+    /// A memory window of type 2B opens the command's buffer, while the command is in flight, to
+    /// its own queue pair.
+    Window,
+    /// Data is copied to and from memory that only this connection uses, in a protection domain of
+    /// its own.
+    Lease,
+    /// All memory that is registered is open, at any time, to every controller that this reactor
+    /// is connected to over that device.
+    Wide,
+}
+
+impl RemoteAccess {
+    /// As options and reports name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Window => "window",
+            Self::Lease => "lease",
+            Self::Wide => "wide",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Window, Self::Lease, Self::Wide].into_iter().find(|one| one.name() == name)
+    }
+}
+
+impl Attributes {
+    /// The narrowest that the device has; but no windows where they can take the kernel down.
+    #[must_use]
+    pub const fn narrowest_access(&self) -> RemoteAccess {
+        let windows = self.memory_windows && !self.soft_roce;
+        if windows { RemoteAccess::Window } else { RemoteAccess::Lease }
+    }
+
+    /// Whether the sink of an RDMA READ has to be open to the peer: iWARP's adapters answer READs
+    /// by writing. Soft-iWARP knows which answer is which, and asks only for local rights.
+    pub(crate) fn sink_is_remote(&self) -> bool {
+        self.kind == DeviceKind::Iwarp && !self.soft_iwarp
+    }
 }
 
 /// Memory that could not be registered with a device.
@@ -136,6 +191,16 @@ pub(crate) enum SendOperation {
         /// The peer's key.
         key: u32,
     },
+    /// Opens a memory window of this queue pair, as its endpoint was told by `prepare_window`.
+    Bind {
+        /// Which.
+        window: u16,
+    },
+    /// Closes a memory window of this queue pair.
+    Invalidate {
+        /// Its key.
+        key: u32,
+    },
 }
 
 /// A work request of the send queue.
@@ -167,6 +232,17 @@ pub(crate) struct QueuePairOptions {
     pub(crate) receive_depth: u32,
     /// Bytes that should be sendable inline; a device that cannot gives fewer.
     pub(crate) inline_bytes: u32,
+    /// Memory windows that belong to it.
+    pub(crate) windows: u16,
+}
+
+/// What a memory window is to open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    pub(crate) address: u64,
+    pub(crate) bytes: u32,
+    /// For the peer to write; otherwise to read.
+    pub(crate) written: bool,
 }
 
 /// What a queue pair has come out as.

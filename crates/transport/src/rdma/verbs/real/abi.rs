@@ -6,12 +6,16 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// `struct ibv_context`, with the four operations that have no function of their own, up to the
-/// descriptor of its asynchronous events.
+/// `struct ibv_context`, with the operations that have no function of their own, up to the
+/// descriptor of its asynchronous events. Those of memory windows some providers leave out.
 #[repr(C)]
 pub(super) struct Context {
     pub(super) device: *mut DeviceHandle,
-    before: [*mut c_void; 11],
+    before: [*mut c_void; 7],
+    pub(super) alloc_mw: Option<unsafe extern "C" fn(*mut Domain, c_int) -> *mut Window>,
+    bind_mw: *mut c_void,
+    pub(super) dealloc_mw: Option<unsafe extern "C" fn(*mut Window) -> c_int>,
+    create_cq: *mut c_void,
     pub(super) poll_cq: unsafe extern "C" fn(*mut Queue, c_int, *mut Work) -> c_int,
     pub(super) req_notify_cq: unsafe extern "C" fn(*mut Queue, c_int) -> c_int,
     between: [*mut c_void; 12],
@@ -125,6 +129,16 @@ pub(super) struct Registered {
     pub(super) remote_key: u32,
 }
 
+/// `struct ibv_mw`.
+#[repr(C)]
+pub(super) struct Window {
+    pub(super) context: *mut Context,
+    domain: *mut Domain,
+    pub(super) key: u32,
+    handle: u32,
+    kind: c_int,
+}
+
 /// `struct ibv_sge`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -147,7 +161,14 @@ pub(super) struct Send {
     pub(super) invalidate: u32,
     pub(super) remote_address: u64,
     pub(super) remote_key: u32,
-    pub(super) behind: [u64; 9],
+    pub(super) behind: [u64; 3],
+    pub(super) window: *mut Window,
+    pub(super) window_key: u32,
+    /// What a window is bound to, a `struct ibv_mw_bind_info`.
+    pub(super) region: *mut Registered,
+    pub(super) address: u64,
+    pub(super) length: u64,
+    pub(super) access: u32,
 }
 
 /// `struct ibv_recv_wr`.
@@ -247,12 +268,18 @@ pub(super) struct Connection {
 pub(super) const TRANSPORT_IWARP: c_int = 1;
 /// The vendor that soft-iWARP says it is from.
 pub(super) const VENDOR_SOFT_IWARP: u32 = 0x62_6d74;
+/// The vendor that soft-RoCE says it is from.
+pub(super) const VENDOR_SOFT_ROCE: u32 = 0xff_ffff;
 /// `IBV_LINK_LAYER_ETHERNET`.
 pub(super) const LINK_ETHERNET: u8 = 2;
 /// `IBV_PORT_ACTIVE`.
 pub(super) const PORT_ACTIVE: u32 = 4;
 /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
 pub(super) const MEMORY_MANAGEMENT_EXTENSIONS: u32 = 1 << 21;
+/// `IBV_DEVICE_MEM_WINDOW_TYPE_2B`.
+pub(super) const MEMORY_WINDOW_TYPE_2B: u32 = 1 << 24;
+/// `IBV_MW_TYPE_2`.
+pub(super) const WINDOW_TYPE_2: c_int = 2;
 /// `IBV_QPT_RC`.
 pub(super) const RELIABLE_CONNECTION: u32 = 2;
 /// `RDMA_PS_TCP`.
@@ -263,6 +290,7 @@ pub(super) mod access {
     pub(in super::super) const LOCAL_WRITE: i32 = 1;
     pub(in super::super) const REMOTE_WRITE: i32 = 2;
     pub(in super::super) const REMOTE_READ: i32 = 4;
+    pub(in super::super) const WINDOW_BIND: i32 = 16;
 }
 
 /// `enum ibv_wr_opcode`.
@@ -270,6 +298,8 @@ pub(super) mod opcode {
     pub(in super::super) const WRITE: u32 = 0;
     pub(in super::super) const SEND: u32 = 2;
     pub(in super::super) const READ: u32 = 4;
+    pub(in super::super) const LOCAL_INVALIDATE: u32 = 7;
+    pub(in super::super) const BIND_WINDOW: u32 = 8;
     pub(in super::super) const SEND_WITH_INVALIDATE: u32 = 9;
 }
 
@@ -278,6 +308,9 @@ pub(super) mod flag {
     pub(in super::super) const SIGNALED: u32 = 2;
     pub(in super::super) const INLINE: u32 = 8;
     pub(in super::super) const WITH_INVALIDATE: u32 = 8;
+    /// The same as soft-RoCE says it: with the kernel's own number, which here is another flag that
+    /// only datagrams have.
+    pub(in super::super) const WITH_INVALIDATE_SOFT_ROCE: u32 = 4;
 }
 
 /// `enum rdma_cm_event_type`.
@@ -402,6 +435,8 @@ mod tests {
         assert_eq!(size_of::<PairOptions>(), 64);
         assert_eq!(size_of::<Connection>(), 24);
         for (ours, theirs) in [
+            (offset_of!(Context, alloc_mw), 64),
+            (offset_of!(Context, dealloc_mw), 80),
             (offset_of!(Context, poll_cq), 96),
             (offset_of!(Context, req_notify_cq), 104),
             (offset_of!(Context, post_send), 208),
@@ -430,6 +465,14 @@ mod tests {
             (offset_of!(Send, invalidate), 36),
             (offset_of!(Send, remote_address), 40),
             (offset_of!(Send, remote_key), 48),
+            (offset_of!(Send, window), 80),
+            (offset_of!(Send, window_key), 88),
+            (offset_of!(Send, region), 96),
+            (offset_of!(Send, address), 104),
+            (offset_of!(Send, length), 112),
+            (offset_of!(Send, access), 120),
+            (size_of::<Window>(), 32),
+            (offset_of!(Window, key), 16),
             (offset_of!(Receive, list), 16),
             (offset_of!(Receive, pieces), 24),
             (offset_of!(Work, status), 8),

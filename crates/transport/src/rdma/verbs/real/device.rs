@@ -19,111 +19,89 @@ use super::news::News;
 /// Completions taken from a queue at once.
 const BATCH: usize = 64;
 
-/// What completion queues, regions and queue pairs keep alive.
+/// A completion channel, which completion queues keep alive.
 #[derive(Debug)]
-pub(super) struct Domain {
+struct Channel {
     functions: &'static Functions,
     context: NonNull<abi::Context>,
-    raw: NonNull<abi::Domain>,
-    channel: NonNull<abi::Channel>,
+    raw: NonNull<abi::Channel>,
 }
 
-impl Domain {
+impl Channel {
     fn open(functions: &'static Functions, context: NonNull<abi::Context>) -> io::Result<Self> {
         // SAFETY: the context is one of the connection manager's, which it keeps open.
-        let channel = made(unsafe { (functions.ibv_create_comp_channel)(context.as_ptr()) })?;
-        // SAFETY: as above.
-        let raw = made(unsafe { (functions.ibv_alloc_pd)(context.as_ptr()) });
-        let raw = raw.inspect_err(|_| {
-            // SAFETY: nothing uses the channel yet.
-            unsafe { (functions.ibv_destroy_comp_channel)(channel.as_ptr()) };
-        })?;
-        let domain = Self { functions, context, raw, channel };
-        let flags = fcntl_getfl(domain.descriptor())?;
-        fcntl_setfl(domain.descriptor(), flags | OFlags::NONBLOCK)?;
-        Ok(domain)
-    }
-
-    pub(super) fn raw(&self) -> *mut abi::Domain {
-        self.raw.as_ptr()
+        let raw = made(unsafe { (functions.ibv_create_comp_channel)(context.as_ptr()) })?;
+        let channel = Self { functions, context, raw };
+        let flags = fcntl_getfl(channel.descriptor())?;
+        fcntl_setfl(channel.descriptor(), flags | OFlags::NONBLOCK)?;
+        Ok(channel)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel is there as long as `self`, and its descriptor as long as it.
-        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
     }
 }
 
-impl Drop for Domain {
+impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: whatever was made with the domain or the channel held an `Rc` of this.
-        let results = unsafe {
-            [
-                (self.functions.ibv_dealloc_pd)(self.raw.as_ptr()),
-                (self.functions.ibv_destroy_comp_channel)(self.channel.as_ptr()),
-            ]
-        };
-        for error in results.into_iter().filter_map(|result| number(result).err()) {
-            log::warn!("an RDMA protection domain or completion channel stays behind: {error}");
+        // SAFETY: every completion queue on it held an `Rc` of it.
+        let result = unsafe { (self.functions.ibv_destroy_comp_channel)(self.raw.as_ptr()) };
+        if let Err(error) = number(result) {
+            log::warn!("an RDMA completion channel stays behind: {error}");
+        }
+    }
+}
+
+/// What regions, memory windows and queue pairs keep alive.
+#[derive(Debug)]
+pub(super) struct RawDomain {
+    functions: &'static Functions,
+    raw: NonNull<abi::Domain>,
+}
+
+impl Drop for RawDomain {
+    fn drop(&mut self) {
+        // SAFETY: whatever was made with the domain held an `Rc` of this.
+        let result = unsafe { (self.functions.ibv_dealloc_pd)(self.raw.as_ptr()) };
+        if let Err(error) = number(result) {
+            log::warn!("an RDMA protection domain stays behind: {error}");
         }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Device {
-    domain: Rc<Domain>,
-    news: News,
-    attributes: Attributes,
+pub(crate) struct Domain {
+    inner: Rc<RawDomain>,
+    /// The device's name.
+    name: String,
 }
 
-impl Device {
-    pub(super) fn open(
-        functions: &'static Functions,
-        context: NonNull<abi::Context>,
-        port: u8,
-    ) -> io::Result<Self> {
-        let attributes = attributes(functions, context, port)?;
-        let news = News::open(functions, context)?;
-        Ok(Self { domain: Rc::new(Domain::open(functions, context)?), news, attributes })
+impl Domain {
+    pub(super) fn raw(&self) -> *mut abi::Domain {
+        self.inner.raw.as_ptr()
     }
 
-    pub(super) fn domain(&self) -> &Rc<Domain> {
-        &self.domain
+    pub(super) fn inner(&self) -> &Rc<RawDomain> {
+        &self.inner
     }
 
-    pub(in super::super) fn attributes(&self) -> &Attributes {
-        &self.attributes
-    }
-
-    pub(in super::super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.domain.descriptor())
-    }
-
-    pub(in super::super) fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.news.descriptor())
-    }
-
-    pub(in super::super) fn poll_event(&mut self) -> Option<DeviceEvent> {
-        self.news.poll()
-    }
-
-    pub(in super::super) fn take_events(&mut self) {
-        let functions = self.domain.functions;
-        loop {
-            let (mut queue, mut user) = (ptr::null_mut(), ptr::null_mut());
-            let channel = self.domain.channel.as_ptr();
-            // SAFETY: the channel is alive and does not block; both places are written to.
-            let result =
-                unsafe { (functions.ibv_get_cq_event)(channel, &raw mut queue, &raw mut user) };
-            if result != 0 {
-                return;
-            }
-            // SAFETY: a queue whose event was read is not destroyed before this acknowledgement,
-            // for which its destruction waits; and it is destroyed by this thread only.
-            unsafe { (functions.ibv_ack_cq_events)(queue, 1) };
-        }
-    }
-
+    /// # Why safe code may hold references to memory that a peer can write
+    ///
+    /// It does not. A region that is open to the peer by itself (`remote_write`) is one of two:
+    ///
+    /// * A leased one, in a domain that only one connection uses. Its bytes are never lent as a
+    ///   slice while it is registered, but copied in and out with copies that stand others writing
+    ///   meanwhile (`weft_reactor::Buffer::load` and `store`).
+    /// * A wide one, of a user who has said that controllers are to be trusted as this process is:
+    ///   then a controller that writes what it was not given is a defect as one in this process.
+    ///
+    /// All others are reached through memory windows. One opens the bytes of one buffer, which the
+    /// command in flight owns (one that is written to has no other handle), from its binding until
+    /// it was invalidated or its queue pair destroyed; only then is the buffer given back.
+    ///
+    /// What the device writes for work requests of this side lies in buffers that are kept until
+    /// the work has completed, or until the queue pair is gone.
     pub(in super::super) fn register(
         &self,
         pool: &Pool,
@@ -138,32 +116,97 @@ impl Device {
             (wanted.local_write, access::LOCAL_WRITE),
             (wanted.remote_write, access::REMOTE_WRITE),
             (wanted.remote_read, access::REMOTE_READ),
+            (wanted.bind, access::WINDOW_BIND),
         ] {
             flags |= if wanted { flag } else { 0 };
         }
         let address = ptr::with_exposed_provenance_mut::<c_void>(pool.address() + offset);
-        let register = self.domain.functions.ibv_reg_mr;
-        // SAFETY: the range lies in the pool's mapping, which the region keeps alive. What the
-        // device writes there are bytes of buffers that nobody reads until the work completes.
-        let raw = made(unsafe { register(self.domain.raw(), address, bytes, flags) });
-        let device = || self.attributes.name.clone();
+        let register = self.inner.functions.ibv_reg_mr;
+        // SAFETY: the range lies in the pool's mapping, which the region keeps alive. Who writes
+        // there, and when, is said above.
+        let raw = made(unsafe { register(self.raw(), address, bytes, flags) });
+        let device = || self.name.clone();
         let raw = raw.map_err(|error| NotRegistered { device: device(), bytes, error })?;
-        Ok(Region { raw, domain: Rc::clone(&self.domain), _pool: pool.clone() })
+        let inner = RawRegion { raw, domain: Rc::clone(&self.inner), _pool: pool.clone() };
+        Ok(Region { inner: Rc::new(inner) })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Device {
+    channel: Rc<Channel>,
+    news: News,
+    attributes: Attributes,
+}
+
+impl Device {
+    pub(super) fn open(
+        functions: &'static Functions,
+        context: NonNull<abi::Context>,
+        port: u8,
+    ) -> io::Result<Self> {
+        let attributes = attributes(functions, context, port)?;
+        let news = News::open(functions, context)?;
+        let channel = Rc::new(Channel::open(functions, context)?);
+        Ok(Self { channel, news, attributes })
+    }
+
+    pub(in super::super) fn create_domain(&self) -> io::Result<Domain> {
+        let functions = self.channel.functions;
+        // SAFETY: the context is one of the connection manager's, which it keeps open.
+        let raw = made(unsafe { (functions.ibv_alloc_pd)(self.channel.context.as_ptr()) })?;
+        let inner = Rc::new(RawDomain { functions, raw });
+        Ok(Domain { inner, name: self.attributes.name.clone() })
+    }
+
+    pub(in super::super) fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    pub(in super::super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.channel.descriptor())
+    }
+
+    pub(in super::super) fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.news.descriptor())
+    }
+
+    pub(in super::super) fn poll_event(&mut self) -> Option<DeviceEvent> {
+        self.news.poll()
+    }
+
+    pub(in super::super) fn take_events(&mut self) {
+        let functions = self.channel.functions;
+        loop {
+            let (mut queue, mut user) = (ptr::null_mut(), ptr::null_mut());
+            let channel = self.channel.raw.as_ptr();
+            // SAFETY: the channel is alive and does not block; both places are written to.
+            let result =
+                unsafe { (functions.ibv_get_cq_event)(channel, &raw mut queue, &raw mut user) };
+            if result != 0 {
+                return;
+            }
+            // SAFETY: a queue whose event was read is not destroyed before this acknowledgement,
+            // for which its destruction waits; and it is destroyed by this thread only.
+            unsafe { (functions.ibv_ack_cq_events)(queue, 1) };
+        }
     }
 
     pub(in super::super) fn create_completion_queue(
         &self,
         entries: u32,
     ) -> io::Result<CompletionQueue> {
-        let functions = self.domain.functions;
-        let (context, channel) = (self.domain.context.as_ptr(), self.domain.channel.as_ptr());
+        let functions = self.channel.functions;
+        let (context, channel) = (self.channel.context.as_ptr(), self.channel.raw.as_ptr());
         let entries = i32::try_from(entries).map_err(io::Error::other)?;
         // SAFETY: context and channel are alive and are kept so by the queue.
         let raw = made(unsafe {
             (functions.ibv_create_cq)(context, entries, ptr::null_mut(), channel, 0)
         })?;
-        let queue = Queue { raw, domain: Rc::clone(&self.domain) };
-        Ok(CompletionQueue { queue: Rc::new(queue) })
+        let queue = Queue { raw, channel: Rc::clone(&self.channel) };
+        let more = if self.attributes.soft_roce { flag::WITH_INVALIDATE_SOFT_ROCE } else { 0 };
+        let invalidated_flags = flag::WITH_INVALIDATE | more;
+        Ok(CompletionQueue { queue: Rc::new(queue), invalidated_flags })
     }
 }
 
@@ -171,7 +214,7 @@ impl Device {
 #[derive(Debug)]
 pub(super) struct Queue {
     raw: NonNull<abi::Queue>,
-    domain: Rc<Domain>,
+    channel: Rc<Channel>,
 }
 
 impl Queue {
@@ -183,7 +226,7 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         // SAFETY: every queue pair on it held an `Rc` of it.
-        let result = unsafe { (self.domain.functions.ibv_destroy_cq)(self.raw.as_ptr()) };
+        let result = unsafe { (self.channel.functions.ibv_destroy_cq)(self.raw.as_ptr()) };
         if let Err(error) = number(result) {
             log::warn!("an RDMA completion queue stays behind: {error}");
         }
@@ -193,6 +236,8 @@ impl Drop for Queue {
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     queue: Rc<Queue>,
+    /// What says that a key was invalidated.
+    invalidated_flags: u32,
 }
 
 impl CompletionQueue {
@@ -217,7 +262,7 @@ impl CompletionQueue {
         let found = usize::try_from(found)
             .map_err(|_| io::Error::other(format!("polling a completion queue failed: {found}")))?;
         into.extend(works.iter().take(found).map(|work| {
-            let invalidated = work.flags & flag::WITH_INVALIDATE != 0;
+            let invalidated = work.flags & self.invalidated_flags != 0;
             WorkCompletion {
                 work: work.work,
                 queue_pair: work.queue_pair,
@@ -236,27 +281,43 @@ impl CompletionQueue {
     }
 }
 
+/// What memory windows that are bound to it keep alive.
 #[derive(Debug)]
-pub(crate) struct Region {
+pub(super) struct RawRegion {
     raw: NonNull<abi::Registered>,
-    domain: Rc<Domain>,
+    domain: Rc<RawDomain>,
     /// The memory stays mapped until the device has let go of it.
     _pool: Pool,
 }
 
+impl RawRegion {
+    pub(super) fn raw(&self) -> *mut abi::Registered {
+        self.raw.as_ptr()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Region {
+    inner: Rc<RawRegion>,
+}
+
 impl Region {
+    pub(super) fn inner(&self) -> &Rc<RawRegion> {
+        &self.inner
+    }
+
     pub(in super::super) fn local_key(&self) -> u32 {
         // SAFETY: the region is registered as long as `self` is there.
-        unsafe { (*self.raw.as_ptr()).local_key }
+        unsafe { (*self.inner.raw()).local_key }
     }
 
     pub(in super::super) fn remote_key(&self) -> u32 {
         // SAFETY: as above.
-        unsafe { (*self.raw.as_ptr()).remote_key }
+        unsafe { (*self.inner.raw()).remote_key }
     }
 }
 
-impl Drop for Region {
+impl Drop for RawRegion {
     fn drop(&mut self) {
         // SAFETY: it is registered, and given back once.
         let result = unsafe { (self.domain.functions.ibv_dereg_mr)(self.raw.as_ptr()) };
@@ -277,6 +338,10 @@ pub(super) fn attributes(
     // SAFETY: the context is open and `limits` is as large as the library expects.
     number(unsafe { (functions.ibv_query_device)(context.as_ptr(), &raw mut limits) })?;
     let state = port_state(functions, context, port)?;
+    // SAFETY: an open context has its operations; some may be missing.
+    let has_windows = unsafe {
+        (*context.as_ptr()).alloc_mw.is_some() && (*context.as_ptr()).dealloc_mw.is_some()
+    };
     // SAFETY: an open context points to its device, whose name is a string for as long.
     let (name, transport) = unsafe {
         let device = (*context.as_ptr()).device;
@@ -299,6 +364,8 @@ pub(super) fn attributes(
         initiator_depth_max: depth(limits.max_qp_init_rd_atom),
         responder_resources_max: depth(limits.max_qp_rd_atom),
         send_with_invalidate: limits.device_cap_flags & abi::MEMORY_MANAGEMENT_EXTENSIONS != 0,
+        memory_windows: has_windows && limits.device_cap_flags & abi::MEMORY_WINDOW_TYPE_2B != 0,
+        soft_roce: kind == DeviceKind::Roce && limits.vendor_id == abi::VENDOR_SOFT_ROCE,
         soft_iwarp: kind == DeviceKind::Iwarp && limits.vendor_id == abi::VENDOR_SOFT_IWARP,
     })
 }

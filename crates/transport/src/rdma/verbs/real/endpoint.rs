@@ -7,16 +7,19 @@ use std::rc::Rc;
 
 use super::super::types::{PIECES, Pieces};
 use super::super::{
-    Parameters, PostError, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation, SendWork,
+    Opening, Parameters, PostError, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation,
+    SendWork,
 };
-use super::abi::{self, Scatter, flag, opcode};
-use super::device::{CompletionQueue, Device, Domain, Queue};
+use super::abi::{self, Scatter, access, flag, opcode};
+use super::device::{CompletionQueue, Device, Domain, Queue, RawDomain, RawRegion, Region};
 use super::identifier::Identifier;
-use super::library::{done, made};
+use super::library::{done, made, number};
 
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    // Fields are dropped in this order: the queue pair before the identifier.
+    // Fields are dropped in this order: windows before the queue pair that they are bound to (with
+    // soft-RoCE they hold it), and that before the identifier.
+    windows: Vec<Window>,
     pair: Option<QueuePair>,
     identifier: Identifier,
     sends: Vec<abi::Send>,
@@ -27,7 +30,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     pub(super) fn new(identifier: Identifier) -> Self {
         let (sends, receives, pieces) = (Vec::new(), Vec::new(), Vec::new());
-        Self { pair: None, identifier, sends, receives, pieces }
+        Self { windows: Vec::new(), pair: None, identifier, sends, receives, pieces }
     }
 
     pub(in super::super) fn key(&self) -> u64 {
@@ -45,7 +48,7 @@ impl Endpoint {
 
     pub(in super::super) fn create_queue_pair(
         &mut self,
-        device: &Device,
+        domain: &Domain,
         completions: &CompletionQueue,
         options: QueuePairOptions,
     ) -> io::Result<QueuePairLimits> {
@@ -56,10 +59,9 @@ impl Endpoint {
         let mut result = Ok(());
         for inline_bytes in [options.inline_bytes, 0] {
             let mut wanted = wanted(completions, options, inline_bytes);
-            let domain = device.domain().raw();
             // SAFETY: identifier, domain and queue are alive and are kept so by the pair; the
             // options are written back to.
-            result = done(unsafe { create(self.identifier.raw(), domain, &raw mut wanted) });
+            result = done(unsafe { create(self.identifier.raw(), domain.raw(), &raw mut wanted) });
             if result.is_ok() {
                 // SAFETY: the identifier is alive and has a queue pair now.
                 let raw = made(unsafe { (*self.identifier.raw()).pair })?;
@@ -68,14 +70,27 @@ impl Endpoint {
                     identifier: self.identifier.raw(),
                     destroy: self.identifier.functions().rdma_destroy_qp,
                     _completions: Rc::clone(completions.queue()),
-                    _domain: Rc::clone(device.domain()),
+                    _domain: Rc::clone(domain.inner()),
                 });
+                for _ in 0..options.windows {
+                    self.windows.push(Window::new(domain)?);
+                }
                 // SAFETY: the queue pair is alive; its number never changes.
                 let number = unsafe { (*raw.as_ptr()).number };
                 return Ok(QueuePairLimits { number, inline_bytes: wanted.inline_bytes });
             }
         }
         result.and(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    pub(in super::super) fn prepare_window(
+        &mut self,
+        window: u16,
+        region: &Region,
+        opening: Opening,
+    ) -> io::Result<u32> {
+        let window = self.windows.get_mut(usize::from(window)).ok_or(io::ErrorKind::NotFound)?;
+        Ok(window.prepare(region, opening))
     }
 
     pub(in super::super) fn connect(&mut self, parameters: &Parameters) -> io::Result<()> {
@@ -105,6 +120,12 @@ impl Endpoint {
         self.sends.clear();
         self.sends
             .extend(chain.iter().zip(&mut self.pieces).map(|(work, pieces)| send(work, pieces)));
+        for (raw, work) in self.sends.iter_mut().zip(chain) {
+            if let SendOperation::Bind { window } = work.operation {
+                let window = self.windows.get(usize::from(window));
+                window.and_then(|window| window.bind(raw)).ok_or_else(not_there)?;
+            }
+        }
         link(&mut self.sends, |work, next| work.next = next);
         let Some(first) = self.sends.first_mut() else { return Ok(()) };
         let first: *mut abi::Send = first;
@@ -112,6 +133,13 @@ impl Endpoint {
         // SAFETY: the queue pair is alive; the chain and its lists lie in vectors that do not
         // change before this returns. Memory that the pieces name is kept by who posts.
         let result = unsafe { ((*(*pair).context).post_send)(pair, first, &raw mut bad) };
+        for work in chain {
+            if let SendOperation::Bind { window } = work.operation
+                && let Some(window) = self.windows.get_mut(usize::from(window))
+            {
+                window.posted();
+            }
+        }
         posted(result, &self.sends, bad)
     }
 
@@ -145,7 +173,68 @@ struct QueuePair {
     identifier: *mut abi::Identifier,
     destroy: unsafe extern "C" fn(*mut abi::Identifier),
     _completions: Rc<Queue>,
-    _domain: Rc<Domain>,
+    _domain: Rc<RawDomain>,
+}
+
+/// A memory window of type 2. The region that it was bound to last is kept.
+#[derive(Debug)]
+struct Window {
+    raw: NonNull<abi::Window>,
+    opened: Option<(Rc<RawRegion>, Opening)>,
+    /// The key that the next binding gives it.
+    key: u32,
+    _domain: Rc<RawDomain>,
+}
+
+impl Window {
+    fn new(domain: &Domain) -> io::Result<Self> {
+        // SAFETY: the domain is alive, and with it its context, which has its operations.
+        let create = unsafe { (*(*domain.raw()).context).alloc_mw };
+        let create = create.ok_or(io::ErrorKind::Unsupported)?;
+        // SAFETY: the domain is alive and is kept so by the window.
+        let raw = made(unsafe { create(domain.raw(), abi::WINDOW_TYPE_2) })?;
+        // SAFETY: the window was just made.
+        let key = unsafe { (*raw.as_ptr()).key };
+        Ok(Self { raw, opened: None, key, _domain: Rc::clone(domain.inner()) })
+    }
+
+    fn prepare(&mut self, region: &Region, opening: Opening) -> u32 {
+        self.opened = Some((Rc::clone(region.inner()), opening));
+        // The low 8 bits are the user's, and are to be others each time.
+        self.key = self.key & !0xff | self.key.wrapping_add(1) & 0xff;
+        self.key
+    }
+
+    /// Fills in what the request that binds it needs.
+    fn bind(&self, raw: &mut abi::Send) -> Option<()> {
+        let (region, opening) = self.opened.as_ref()?;
+        raw.window = self.raw.as_ptr();
+        raw.window_key = self.key;
+        raw.region = region.raw();
+        raw.address = opening.address;
+        raw.length = opening.bytes.into();
+        let access = if opening.written { access::REMOTE_WRITE } else { access::REMOTE_READ };
+        raw.access = access.unsigned_abs();
+        Some(())
+    }
+
+    /// The request that binds it was posted: providers find the key there that it has by then.
+    fn posted(&mut self) {
+        // SAFETY: the window is alive, and nobody else has it.
+        unsafe { (*self.raw.as_ptr()).key = self.key }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: the window is alive, and with it the context that has made it.
+        let remove = unsafe { (*(*self.raw.as_ptr()).context).dealloc_mw };
+        // SAFETY: it is given back once.
+        let result = remove.map_or(0, |remove| unsafe { remove(self.raw.as_ptr()) });
+        if let Err(error) = number(result) {
+            log::warn!("an RDMA memory window stays behind: {error}");
+        }
+    }
 }
 
 impl Drop for QueuePair {
@@ -177,8 +266,11 @@ fn wanted(
 }
 
 fn raw_pair(pair: Option<&QueuePair>) -> Result<*mut abi::Pair, PostError> {
-    let none = || PostError { posted: 0, error: io::ErrorKind::NotConnected.into() };
-    pair.map(|pair| pair.raw.as_ptr()).ok_or_else(none)
+    pair.map(|pair| pair.raw.as_ptr()).ok_or_else(not_there)
+}
+
+fn not_there() -> PostError {
+    PostError { posted: 0, error: io::ErrorKind::NotConnected.into() }
 }
 
 fn scatter(pieces: &Pieces) -> [Scatter; PIECES] {
@@ -198,6 +290,8 @@ fn send(work: &SendWork, pieces: &mut [Scatter; PIECES]) -> abi::Send {
         SendOperation::SendInvalidate { key } => (opcode::SEND_WITH_INVALIDATE, key, 0, key),
         SendOperation::Read { address, key } => (opcode::READ, 0, address, key),
         SendOperation::Write { address, key } => (opcode::WRITE, 0, address, key),
+        SendOperation::Bind { .. } => (opcode::BIND_WINDOW, 0, 0, 0),
+        SendOperation::Invalidate { key } => (opcode::LOCAL_INVALIDATE, key, 0, 0),
     };
     let signalled = if work.signalled { flag::SIGNALED } else { 0 };
     let inline = if work.inline { flag::INLINE } else { 0 };
@@ -211,7 +305,13 @@ fn send(work: &SendWork, pieces: &mut [Scatter; PIECES]) -> abi::Send {
         invalidate,
         remote_address,
         remote_key,
-        behind: [0; 9],
+        behind: [0; 3],
+        window: ptr::null_mut(),
+        window_key: 0,
+        region: ptr::null_mut(),
+        address: 0,
+        length: 0,
+        access: 0,
     }
 }
 

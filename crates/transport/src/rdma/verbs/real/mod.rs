@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::{Happened, ManagerEvent, Parameters, PrivateData};
 use abi::event;
-pub(crate) use device::{CompletionQueue, Device, Region};
+pub(crate) use device::{CompletionQueue, Device, Domain, Region};
 pub use device::{Found, devices};
 pub(crate) use endpoint::Endpoint;
 use identifier::{Channel, Identifier};

@@ -6,13 +6,16 @@ use std::net::SocketAddr;
 
 use super::state::State;
 use super::{
-    Access, DeviceEvent, DeviceFault, Parameters, PostError, QueuePairOptions, ReceiveWork,
-    SendWork, WorkCompletion, WorkStatus,
+    Access, DeviceEvent, DeviceFault, Opening, Parameters, PostError, QueuePairOptions,
+    ReceiveWork, SendWork, WorkCompletion, WorkStatus,
 };
 use crate::rdma::verbs::{Happened, SendOperation};
 
 /// What a queue pair without READs fails one with (`IBV_WC_LOC_QP_OP_ERR`).
 const LOCAL_OPERATION: WorkStatus = WorkStatus(2);
+
+/// What binding a memory window to memory that it may not open fails with (`IBV_WC_MW_BIND_ERR`).
+const WINDOW_BIND: WorkStatus = WorkStatus(6);
 
 /// How far a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +69,17 @@ pub(super) struct QueuePair {
     dead: bool,
     initiator_depth: u8,
     responder_resources: u8,
+    /// Memory windows: the key that each has had last, and what it is to open next.
+    pub(super) windows: Vec<(u32, Option<WindowState>)>,
+}
+
+/// A memory window that is open, or is to be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WindowState {
+    /// The end that owns it: nobody else's peer gets through it.
+    pub(super) end: u64,
+    region: u32,
+    opening: Opening,
 }
 
 impl End {
@@ -108,6 +122,7 @@ impl QueuePair {
             dead: false,
             initiator_depth: 0,
             responder_resources: 0,
+            windows: Vec::new(),
         }
     }
 
@@ -134,6 +149,20 @@ impl QueuePair {
 }
 
 impl State {
+    pub(super) fn prepare_window(
+        &mut self,
+        key: u64,
+        window: u16,
+        region: u32,
+        opening: Opening,
+    ) -> io::Result<u32> {
+        let windows = &mut self.pair(key)?.windows;
+        let window = windows.get_mut(usize::from(window)).ok_or(io::ErrorKind::NotFound)?;
+        let next = window.0 & !0xff | window.0.wrapping_add(1) & 0xff;
+        *window = (next, Some(WindowState { end: key, region, opening }));
+        Ok(next)
+    }
+
     pub(super) fn post_receive(
         &mut self,
         key: u64,
@@ -266,7 +295,39 @@ impl State {
         }
     }
 
+    fn bind(&mut self, key: u64, window: u16) -> Result<(), WorkStatus> {
+        let pair = self.pair(key).map_err(|_| LOCAL_OPERATION)?;
+        let (domain, window) = (pair.domain, pair.windows.get_mut(usize::from(window)));
+        let (key, state) = window.ok_or(LOCAL_OPERATION)?;
+        let (key, state) = (*key, state.take().ok_or(LOCAL_OPERATION)?);
+        let Opening { address, bytes, written } = state.opening;
+        let region = self.regions.get(&state.region).ok_or(WINDOW_BIND)?;
+        let allowed = region.access.bind && region.domain == domain;
+        let inside = Memory::of(address, bytes).is_within(region.address, region.bytes);
+        let is_open = self.windows.keys().any(|open| open >> 8 == key >> 8);
+        if !allowed || !inside || is_open || bytes == 0 || written && !region.access.local_write {
+            return Err(WINDOW_BIND);
+        }
+        self.counts.bindings += 1;
+        self.windows.insert(key, state);
+        Ok(())
+    }
+
+    /// Closes a window, if it is of this end.
+    fn close_window(&mut self, key: u64, window: u32) -> bool {
+        let is_own = self.windows.get(&window).is_some_and(|state| state.end == key);
+        is_own && self.windows.remove(&window).is_some()
+    }
+
     fn perform(&mut self, key: u64, work: &SendWork) -> Result<(), WorkStatus> {
+        match work.operation {
+            SendOperation::Bind { window } => return self.bind(key, window),
+            SendOperation::Invalidate { key: window } => {
+                let closed = self.close_window(key, window);
+                return if closed { Ok(()) } else { Err(LOCAL_OPERATION) };
+            }
+            _ => {}
+        }
         let end = self.ends.get(&key).ok_or(WorkStatus::RETRIES_EXCEEDED)?;
         let reachable = end.stage == Stage::Connected && !end.severed;
         let peer = end.peer.filter(|_| reachable).ok_or(WorkStatus::RETRIES_EXCEEDED)?;
@@ -298,6 +359,7 @@ impl State {
                 self.transfer(key, peer, work, address, remote, false)?;
                 self.notice(peer)
             }
+            SendOperation::Bind { .. } | SendOperation::Invalidate { .. } => Ok(()),
         }
     }
 
@@ -363,9 +425,11 @@ impl State {
         let status = self.fill(domain, &receive, message);
         if let Some(remote) = invalidated {
             self.counts.invalidations += 1;
-            match self.regions.get_mut(&remote) {
-                Some(region) if region.domain == domain => region.valid = false,
-                _ => return Err(WorkStatus::REMOTE_ACCESS),
+            let region = self.regions.get_mut(&remote).filter(|region| region.domain == domain);
+            if let Some(region) = region {
+                region.valid = false;
+            } else if !self.close_window(peer, remote) {
+                return Err(WorkStatus::REMOTE_ACCESS);
             }
         }
         self.counts.sends += 1;
@@ -412,15 +476,19 @@ impl State {
         into: bool,
     ) -> Result<(), WorkStatus> {
         let domain = self.pair(key).map_or(0, |pair| pair.domain);
-        let remote_domain = self.pair(peer).map_or(0, |pair| pair.domain);
         for piece in work.pieces {
             if piece.bytes == 0 {
                 continue;
             }
             let near = Memory::of(piece.address, piece.bytes);
             self.check_local(domain, piece.key, near, into)?;
+            // Where iWARP reads into, the peer's adapter writes.
+            if into && self.conditions.attributes.sink_is_remote() {
+                self.check_remote(key, piece.key, near, false)
+                    .map_err(|_| WorkStatus::LOCAL_PROTECTION)?;
+            }
             let far = Memory::of(address, piece.bytes);
-            if let Err(status) = self.check_remote(remote_domain, remote, far, into) {
+            if let Err(status) = self.check_remote(peer, remote, far, into) {
                 self.raise(peer, DeviceFault::Access);
                 self.fail(peer);
                 return Err(status);
@@ -442,20 +510,28 @@ impl State {
         written: bool,
     ) -> Result<(), WorkStatus> {
         let region = self.regions.get(&key).ok_or(WorkStatus::LOCAL_PROTECTION)?;
-        // Where iWARP reads into, the peer's adapter writes.
-        let sink = region.access.local_write;
-        let allowed = region.domain == domain && (!written || sink);
+        let allowed = region.domain == domain && (!written || region.access.local_write);
         let inside = memory.is_within(region.address, region.bytes);
         if allowed && inside { Ok(()) } else { Err(WorkStatus::LOCAL_PROTECTION) }
     }
 
+    /// Whether the peer of an end may read this memory of the end's, or write to it.
     fn check_remote(
         &self,
-        domain: u64,
+        end: u64,
         key: u32,
         memory: Memory,
         read: bool,
     ) -> Result<(), WorkStatus> {
+        if let Some(window) = self.windows.get(&key) {
+            let Opening { address, bytes, written } = window.opening;
+            let is_there = self.regions.contains_key(&window.region);
+            let allowed = window.end == end && written != read && is_there;
+            let inside = memory.is_within(address, bytes.into());
+            return if allowed && inside { Ok(()) } else { Err(WorkStatus::REMOTE_ACCESS) };
+        }
+        let pair = self.ends.get(&end).and_then(|end| end.queue_pair.as_ref());
+        let domain = pair.map_or(0, |pair| pair.domain);
         let region = self.regions.get(&key).ok_or(WorkStatus::REMOTE_ACCESS)?;
         let Access { remote_read, remote_write, .. } = region.access;
         let right = if read { remote_read } else { remote_write };

@@ -24,7 +24,7 @@ use std::time::Duration;
 use weft_reactor::{Pool, Waker};
 
 use super::{
-    Access, Attributes, DeviceEvent, DeviceFault, DeviceKind, ManagerEvent, NotRegistered,
+    Access, Attributes, DeviceEvent, DeviceFault, DeviceKind, ManagerEvent, NotRegistered, Opening,
     Parameters, PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendWork,
     WorkCompletion, WorkStatus,
 };
@@ -63,6 +63,8 @@ impl Default for Conditions {
                 initiator_depth_max: 16,
                 responder_resources_max: 16,
                 send_with_invalidate: true,
+                memory_windows: true,
+                soft_roce: false,
                 soft_iwarp: false,
             },
             inline_bytes: 64,
@@ -80,10 +82,12 @@ pub struct Census {
     pub listeners: usize,
     /// Queue pairs.
     pub queue_pairs: usize,
-    /// Holds on a device: protection domains.
+    /// Protection domains.
     pub domains: usize,
     /// Memory regions.
     pub regions: usize,
+    /// Memory windows that are open.
+    pub windows: usize,
     /// Completion queues.
     pub completion_queues: usize,
 }
@@ -107,6 +111,21 @@ pub struct Counts {
     pub receiver_not_ready: u64,
     /// Memory regions that were registered.
     pub registrations: u64,
+    /// Memory windows that were bound.
+    pub bindings: u64,
+}
+
+/// A region that peers may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reachable {
+    /// Its protection domain: only peers of queue pairs of that get there.
+    pub domain: u64,
+    /// The key that they need.
+    pub key: u32,
+    /// Where it begins.
+    pub address: u64,
+    /// How long it is.
+    pub bytes: u64,
 }
 
 /// Adapters joined by a network, all in memory. Clones are the same fabric.
@@ -153,6 +172,12 @@ impl Fabric {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.lock().counts
+    }
+
+    /// Memory that peers may reach without a window.
+    #[must_use]
+    pub fn reachable(&self) -> Vec<Reachable> {
+        self.lock().reachable()
     }
 
     /// Both ends of every connection lose each other, without a word: work that is posted from
@@ -343,20 +368,29 @@ impl Endpoint {
     pub(super) fn open_device(&self) -> io::Result<Device> {
         let mut state = self.fabric.lock();
         let waker = state.waker_of(self.key).ok_or(io::ErrorKind::NotConnected)?;
-        let domain = state.hold_device(&waker);
+        let key = state.hold_device(&waker);
         let attributes = state.conditions.attributes.clone();
         drop(state);
-        Ok(Device { fabric: self.fabric.clone(), domain, waker, attributes })
+        Ok(Device { fabric: self.fabric.clone(), key, waker, attributes })
     }
 
     pub(super) fn create_queue_pair(
         &mut self,
-        device: &Device,
+        domain: &Domain,
         completions: &CompletionQueue,
         options: QueuePairOptions,
     ) -> io::Result<QueuePairLimits> {
         let mut state = self.fabric.lock();
-        state.create_queue_pair(self.key, device.domain, completions.key, options)
+        state.create_queue_pair(self.key, domain.key, completions.key, options)
+    }
+
+    pub(super) fn prepare_window(
+        &mut self,
+        window: u16,
+        region: &Region,
+        opening: Opening,
+    ) -> io::Result<u32> {
+        self.fabric.lock().prepare_window(self.key, window, region.key, opening)
     }
 
     pub(super) fn connect(&mut self, parameters: &Parameters) -> io::Result<()> {
@@ -399,15 +433,14 @@ impl Drop for Endpoint {
 
 pub(crate) struct Device {
     fabric: Fabric,
-    /// The protection domain.
-    domain: u64,
+    key: u64,
     waker: Waker,
     attributes: Attributes,
 }
 
 impl fmt::Debug for Device {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Device").field("domain", &self.domain).finish_non_exhaustive()
+        formatter.debug_struct("Device").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -427,9 +460,36 @@ impl Device {
     }
 
     pub(super) fn poll_event(&mut self) -> Option<DeviceEvent> {
-        self.fabric.lock().poll_device(self.domain)
+        self.fabric.lock().poll_device(self.key)
     }
 
+    pub(super) fn create_domain(&self) -> io::Result<Domain> {
+        let key = self.fabric.lock().add_domain();
+        let name = self.attributes.name.clone();
+        Ok(Domain { fabric: self.fabric.clone(), key, name })
+    }
+
+    pub(super) fn create_completion_queue(&self, entries: u32) -> io::Result<CompletionQueue> {
+        let key = self.fabric.lock().add_completion_queue(entries, self.waker.clone())?;
+        Ok(CompletionQueue { fabric: self.fabric.clone(), key })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.fabric.lock().devices.remove(&self.key);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Domain {
+    fabric: Fabric,
+    key: u64,
+    /// The device's name.
+    name: String,
+}
+
+impl Domain {
     pub(super) fn register(
         &self,
         pool: &Pool,
@@ -442,28 +502,18 @@ impl Device {
         }
         let number = |value: usize| u64::try_from(value).map_err(io::Error::other);
         let address = number(pool.address())?.saturating_add(number(offset)?);
-        let region = RegionState {
-            domain: self.domain,
-            address,
-            bytes: number(bytes)?,
-            access,
-            valid: true,
-        };
+        let region =
+            RegionState { domain: self.key, address, bytes: number(bytes)?, access, valid: true };
         let key = self.fabric.lock().add_region(region).map_err(|error| {
-            io::Error::from(NotRegistered { device: self.attributes.name.clone(), bytes, error })
+            io::Error::from(NotRegistered { device: self.name.clone(), bytes, error })
         })?;
         Ok(Region { fabric: self.fabric.clone(), key, _pool: pool.clone() })
     }
-
-    pub(super) fn create_completion_queue(&self, entries: u32) -> io::Result<CompletionQueue> {
-        let key = self.fabric.lock().add_completion_queue(entries, self.waker.clone())?;
-        Ok(CompletionQueue { fabric: self.fabric.clone(), key })
-    }
 }
 
-impl Drop for Device {
+impl Drop for Domain {
     fn drop(&mut self) {
-        self.fabric.lock().devices.remove(&self.domain);
+        self.fabric.lock().domains.remove(&self.key);
     }
 }
 

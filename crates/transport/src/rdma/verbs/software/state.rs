@@ -1,17 +1,17 @@
 //! What a fabric knows: managers, listeners, regions, completion queues; and how connections come
 //! about. What a queue pair does is in [`super::end`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_reactor::Waker;
 
-use super::end::{End, QueuePair, Stage};
+use super::end::{End, QueuePair, Stage, WindowState};
 use super::{
     Access, Census, Conditions, Counts, DeviceEvent, DeviceFault, Fabric, Incoming, ManagerEvent,
     Parameters, PrivateData, QueuePairLimits, QueuePairOptions, REJECT_BYTES, REPLY_BYTES,
-    REQUEST_BYTES, WorkCompletion, WorkStatus,
+    REQUEST_BYTES, Reachable, WorkCompletion, WorkStatus,
 };
 use crate::rdma::verbs::Happened;
 
@@ -31,7 +31,10 @@ pub(super) struct State {
     pub(super) managers: BTreeMap<u64, ManagerState>,
     pub(super) listeners: BTreeMap<SocketAddr, ListenerState>,
     pub(super) ends: BTreeMap<u64, End>,
+    pub(super) domains: BTreeSet<u64>,
     pub(super) regions: BTreeMap<u32, RegionState>,
+    /// Memory windows that are open, by their key.
+    pub(super) windows: BTreeMap<u32, WindowState>,
     pub(super) queues: BTreeMap<u64, QueueState>,
     pub(super) failing: Option<(u64, WorkStatus)>,
     pub(super) unreachable: bool,
@@ -116,7 +119,9 @@ impl State {
             managers: BTreeMap::new(),
             listeners: BTreeMap::new(),
             ends: BTreeMap::new(),
+            domains: BTreeSet::new(),
             regions: BTreeMap::new(),
+            windows: BTreeMap::new(),
             queues: BTreeMap::new(),
             failing: None,
             unreachable: false,
@@ -134,10 +139,23 @@ impl State {
             endpoints: self.ends.len(),
             listeners: self.listeners.len(),
             queue_pairs: self.ends.values().filter(|end| end.queue_pair.is_some()).count(),
-            domains: self.devices.len(),
+            domains: self.domains.len(),
             regions: self.regions.len(),
+            windows: self.windows.len(),
             completion_queues: self.queues.len(),
         }
+    }
+
+    pub(super) fn reachable(&self) -> Vec<Reachable> {
+        let open = |region: &RegionState| region.access.remote_read || region.access.remote_write;
+        let open = self.regions.iter().filter(|(_, region)| open(region));
+        open.map(|(key, region)| Reachable {
+            domain: region.domain,
+            key: *key,
+            address: region.address,
+            bytes: region.bytes,
+        })
+        .collect()
     }
 
     pub(super) fn take_key(&mut self) -> u64 {
@@ -362,6 +380,7 @@ impl State {
         self.reject(key, &[]);
         let _ = self.disconnect(key);
         self.ends.remove(&key);
+        self.windows.retain(|_, window| window.end != key);
         for manager in self.managers.values_mut() {
             manager.events.retain(|event| event.key != key);
         }
@@ -373,9 +392,21 @@ impl State {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.counts.registrations += 1;
+        let key = self.take_region_key();
+        self.regions.insert(key, region);
+        Ok(key)
+    }
+
+    /// A key whose upper 24 bits no other has, as those of windows change in the lower 8.
+    fn take_region_key(&mut self) -> u32 {
         self.next_region = self.next_region.wrapping_add(0x101);
-        self.regions.insert(self.next_region, region);
-        Ok(self.next_region)
+        self.next_region
+    }
+
+    pub(super) fn add_domain(&mut self) -> u64 {
+        let key = self.take_key();
+        self.domains.insert(key);
+        key
     }
 
     pub(super) fn add_completion_queue(&mut self, entries: u32, waker: Waker) -> io::Result<u64> {
@@ -396,7 +427,7 @@ impl State {
         completions: u64,
         options: QueuePairOptions,
     ) -> io::Result<QueuePairLimits> {
-        let limits = &self.conditions.attributes;
+        let limits = self.conditions.attributes.clone();
         let too_deep = options.send_depth.max(options.receive_depth) > limits.queue_depth_max;
         let pairs = self.census().queue_pairs;
         if pairs >= usize::try_from(limits.queue_pairs_max).unwrap_or(usize::MAX) {
@@ -404,11 +435,17 @@ impl State {
         }
         let number = u32::try_from(self.take_key()).map_err(io::Error::other)?;
         let inline_bytes = self.conditions.inline_bytes.min(options.inline_bytes);
+        if options.windows > 0 && !limits.memory_windows {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let windows = (0..options.windows).map(|_| (self.take_region_key(), None)).collect();
         let end = self.ends.get_mut(&key).ok_or(io::ErrorKind::NotConnected)?;
         if too_deep || end.queue_pair.is_some() || !self.queues.contains_key(&completions) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        end.queue_pair = Some(QueuePair::new(number, domain, completions, options, inline_bytes));
+        let mut pair = QueuePair::new(number, domain, completions, options, inline_bytes);
+        pair.windows = windows;
+        end.queue_pair = Some(pair);
         Ok(QueuePairLimits { number, inline_bytes })
     }
 

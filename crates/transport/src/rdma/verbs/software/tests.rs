@@ -4,9 +4,12 @@ use super::super::{Happened, Piece, SendOperation};
 use super::*;
 use crate::rdma::verbs;
 
-const REMOTE: Access = Access { local_write: true, remote_read: true, remote_write: true };
-const LOCAL: Access = Access { local_write: true, remote_read: false, remote_write: false };
+const REMOTE: Access =
+    Access { local_write: true, remote_read: true, remote_write: true, bind: true };
+const LOCAL: Access = Access { remote_read: false, remote_write: false, ..REMOTE };
 const PAGE: usize = 4096;
+/// `IBV_WC_MW_BIND_ERR`.
+const WINDOW_BIND: WorkStatus = WorkStatus(6);
 
 /// One side: an endpoint with its device, queue and memory.
 pub(crate) struct Side {
@@ -14,6 +17,7 @@ pub(crate) struct Side {
     queue: CompletionQueue,
     device: Device,
     region: Region,
+    _domain: Domain,
     pool: Pool,
     /// The first four pages of the pool's memory, which the region is of.
     pages: weft_reactor::Buffer,
@@ -32,10 +36,13 @@ impl Side {
         let pool = Pool::new(1).unwrap();
         let pages = pool.take(4 * PAGE).unwrap();
         assert_eq!(pages.address(), pool.address());
-        let region = device.register(&pool, 0, 4 * PAGE, access).unwrap();
-        let options = QueuePairOptions { send_depth: depth, receive_depth: 4, inline_bytes: 64 };
-        endpoint.create_queue_pair(&device, &queue, options).unwrap();
-        Self { endpoint, queue, device, region, pool, pages, manager }
+        let domain = device.create_domain().unwrap();
+        let region = domain.register(&pool, 0, 4 * PAGE, access).unwrap();
+        let windows = u16::from(device.attributes().memory_windows);
+        let options =
+            QueuePairOptions { send_depth: depth, receive_depth: 4, inline_bytes: 64, windows };
+        endpoint.create_queue_pair(&domain, &queue, options).unwrap();
+        Self { endpoint, queue, device, _domain: domain, region, pool, pages, manager }
     }
 
     pub(crate) fn piece(&self, page: usize, bytes: u32) -> Piece {
@@ -60,6 +67,26 @@ impl Side {
         let endpoint = manager.resolve(address, None, Duration::ZERO).unwrap();
         let mut side = Self::new(endpoint, manager, REMOTE, 8);
         side.events();
+        side
+    }
+
+    /// Somebody to whom hosts may come at an address.
+    pub(crate) fn listen(fabric: &Fabric, address: SocketAddr) -> (Manager, Listener) {
+        let mut manager = fabric.open(waker());
+        let listener = manager.listen(address, 4).unwrap();
+        (manager, listener)
+    }
+
+    /// One that accepts the host who came there.
+    pub(crate) fn accept(mut manager: Manager, parameters: &Parameters) -> Self {
+        let happened = manager.poll().unwrap().unwrap().happened;
+        let Happened::Requested { incoming: verbs::Incoming::Software(incoming), .. } = happened
+        else {
+            panic!("{happened:?}")
+        };
+        let endpoint = manager.adopt(incoming);
+        let mut side = Self::new(endpoint, manager, LOCAL, 8);
+        side.endpoint.accept(parameters).unwrap();
         side
     }
 
@@ -93,7 +120,7 @@ impl Side {
         self.endpoint.post_receive(&[ReceiveWork { work, pieces }]).unwrap();
     }
 
-    fn done(&mut self) -> Vec<(u64, WorkStatus)> {
+    pub(crate) fn done(&mut self) -> Vec<(u64, WorkStatus)> {
         let mut all = Vec::new();
         self.queue.poll(64, &mut all).unwrap();
         all.iter().map(|completion| (completion.work, completion.status)).collect()
@@ -310,6 +337,7 @@ fn everything_is_counted_and_given_back() {
         queue_pairs: 2,
         domains: 2,
         regions: 2,
+        windows: 0,
         completion_queues: 2,
     };
     assert_eq!(fabric.census(), census);
@@ -335,4 +363,68 @@ fn who_is_not_taken_is_rejected() {
     assert_eq!(host.events(), ["rejected"]);
     drop((listener, host, passive));
     assert_eq!(fabric.census(), Census::default());
+}
+
+#[test]
+fn a_window_opens_what_it_was_bound_to_and_while_it_is_bound() {
+    let page = u64::try_from(PAGE).unwrap();
+    // From where on, how many bytes, whether they are written, and what comes of it.
+    for (start, bytes, written, status) in [
+        (0, 4096, true, WorkStatus::SUCCESS),
+        (100, 3996, true, WorkStatus::SUCCESS),
+        (1, 4096, true, WorkStatus::REMOTE_ACCESS),
+        (page - 1, 1, true, WorkStatus::SUCCESS),
+        (page, 1, true, WorkStatus::REMOTE_ACCESS),
+        (0, 16, false, WorkStatus::REMOTE_ACCESS),
+    ] {
+        let (mut target, mut host) = pair(&Fabric::default(), LOCAL, 1, 8);
+        let first = host.piece(1, 4096);
+        let opening = Opening { address: first.address, bytes: 4096, written: true };
+        let key = host.endpoint.prepare_window(0, &host.region, opening).unwrap();
+        host.send(1, SendOperation::Bind { window: 0 }, Piece::default()).unwrap();
+        assert_eq!(host.done(), [(1, WorkStatus::SUCCESS)]);
+        let address = first.address + start;
+        let operation = match written {
+            true => SendOperation::Write { address, key },
+            false => SendOperation::Read { address, key },
+        };
+        let piece = target.piece(0, bytes);
+        target.send(2, operation, piece).unwrap();
+        assert_eq!(target.done(), [(2, status)]);
+        if status == WorkStatus::SUCCESS {
+            host.send(3, SendOperation::Invalidate { key }, Piece::default()).unwrap();
+            assert_eq!(host.done(), [(3, WorkStatus::SUCCESS)]);
+            target.send(4, operation, piece).unwrap();
+            assert_eq!(target.done(), [(4, WorkStatus::REMOTE_ACCESS)], "closed is closed");
+        }
+    }
+}
+
+#[test]
+fn a_window_is_bound_once_at_a_time_with_a_key_of_its_own() {
+    let (_target, mut host) = pair(&Fabric::default(), LOCAL, 1, 8);
+    let opening = Opening { address: host.piece(1, 16).address, bytes: 16, written: true };
+    let first = host.endpoint.prepare_window(0, &host.region, opening).unwrap();
+    host.send(1, SendOperation::Bind { window: 0 }, Piece::default()).unwrap();
+    let second = host.endpoint.prepare_window(0, &host.region, opening).unwrap();
+    assert!(second != first && second >> 8 == first >> 8);
+    host.send(2, SendOperation::Bind { window: 0 }, Piece::default()).unwrap();
+    assert_eq!(host.done(), [(1, WorkStatus::SUCCESS), (2, WINDOW_BIND)]);
+}
+
+#[test]
+fn a_window_is_one_connections() {
+    let fabric = Fabric::default();
+    let (_target, mut host) = pair(&fabric, LOCAL, 1, 8);
+    let piece = host.piece(1, 16);
+    let opening = Opening { address: piece.address, bytes: 16, written: true };
+    let key = host.endpoint.prepare_window(0, &host.region, opening).unwrap();
+    host.send(1, SendOperation::Bind { window: 0 }, Piece::default()).unwrap();
+    let (mut other, _its_host) = pair(&fabric, LOCAL, 1, 8);
+    let from = other.piece(0, 16);
+    other.send(2, SendOperation::Write { address: piece.address, key }, from).unwrap();
+    assert_eq!(other.done(), [(2, WorkStatus::REMOTE_ACCESS)]);
+    assert_eq!(fabric.census().windows, 1);
+    drop(host);
+    assert_eq!(fabric.census().windows, 0);
 }
