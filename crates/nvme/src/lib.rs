@@ -1,13 +1,11 @@
-//! The wire types of NVM Express: what a command, a completion, a log page or a PDU looks like
-//! as bytes, and what those bytes mean.
+//! The wire types of NVM Express: commands, completions, log pages and PDUs as bytes and as values.
 //!
 //! # The layer
 //!
 //! This is the lowest layer of weft. It turns bytes into values and values into bytes, and does
-//! nothing else. It must never know a socket, a clock, a thread, a device, an allocation, or the
-//! order in which messages may come: which command is legal *now* is the business of the layer
-//! above (`weft-nvmf`); which command this *is* is the business of this one. It is `no_std`, says
-//! no `unsafe`, and allocates nothing.
+//! nothing else. It has no sockets, clocks, threads or devices, and does not know the order of
+//! messages: which command is allowed when is decided in the layer above (`weft-nvmf`). It is
+//! `no_std`, has no `unsafe`, and allocates nothing.
 //!
 //! # Three kinds of type
 //!
@@ -19,13 +17,13 @@
 //!
 //! **Code spaces** are open newtypes over an integer with a constant for each value that the
 //! specification names: opcodes, status codes, feature identifiers, log page identifiers. An
-//! unknown value survives a round trip and prints as its number. Nothing here is a closed `enum`
-//! if the other side may send a value that is not in it.
+//! unknown value survives a round trip and prints as its number. What the other side may send is
+//! never a closed `enum`.
 //!
-//! **Parsed values** are what is left once a layout has been looked at: [`sgl::Location`] for an
-//! SGL descriptor, [`Nqn`] for a name, [`fabrics::Connect`] or [`nvm::ReadWrite`] for the
-//! command dwords of one opcode. They hold native integers, and where a layout can be wrong the
-//! parse says so; a parsed value is never invalid.
+//! **Parsed values** are made from layouts: [`sgl::Location`] for an SGL descriptor, [`Nqn`] for a
+//! name, [`fabrics::Connect`] or [`nvm::ReadWrite`] for the command dwords of one opcode. They hold
+//! native integers, and where a layout can be wrong the parse returns an error; a parsed value is
+//! never invalid.
 //!
 //! # Invariants
 //!
@@ -33,8 +31,8 @@
 //! * Every bit position is written once, in the declaration of its accessor.
 //!   Setters mask what they are given, so a value that is too wide never spills over into its
 //!   neighbour.
-//! * "0's based" counts are converted at this border: a method named `count` or `length` returns
-//!   a true count, whatever the wire says.
+//! * "0's based" counts are converted here: a method named `count` or `length` returns
+//!   a true count.
 //! * Reserved bytes are sent as zero and ignored on receipt.
 //!
 //! # Map

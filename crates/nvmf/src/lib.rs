@@ -1,13 +1,13 @@
 //! The NVMe over Fabrics protocol without I/O and without a clock.
 //!
-//! Everything here is a state machine: it is handed commands, headers and the time, and answers
-//! with what is to be done. The same code runs under sockets, under verbs and, from a seed, under
+//! Everything here is a state machine: its input is commands, headers and the time, its output is
+//! what has to be done. The same code runs under sockets, under verbs and, from a seed, under
 //! a simulator. It sees headers and the data that the protocol itself defines (connect, ranges,
 //! features, identify, log pages), never user data.
 //!
 //! * [`controller`], [`discovery`]: a target's admin queue; [`queue`]: one of its I/O queues;
 //!   [`subsystem`]: an immutable snapshot of what they serve; [`connect`]: the checks of Connect.
-//! * [`host`]: the other side: how a host brings a controller up, watches it and loses it.
+//! * [`host`]: the host's side: initialisation, supervision and loss of a controller.
 //! * [`tcp`]: the sessions of the TCP transport, for both sides; [`rdma`]: what is the RDMA
 //!   transport's own.
 //!

@@ -1,10 +1,10 @@
-//! What a target serves: an immutable picture of one subsystem, replaced as a whole.
+//! An immutable view of one subsystem of a target, replaced as a whole.
 //!
-//! A controller and each of its I/O queues hold an `Arc<SubsystemView>`. Nothing in a view ever
-//! changes; whoever owns the configuration makes a new view and hands it to every controller
+//! A controller and each of its I/O queues hold an `Arc<SubsystemView>`. A view never changes; the
+//! owner of the configuration makes a new one and passes it to every controller
 //! ([`crate::controller::Controller::replace_view`]) and every queue
-//! ([`crate::queue::IoQueue::replace_view`]). The one thing in it that lives on is
-//! [`SubsystemShared`]: counters that outlast controllers, and that no view decides anything by.
+//! ([`crate::queue::IoQueue::replace_view`]). Only [`SubsystemShared`], counters that outlast
+//! controllers, is carried over.
 
 use std::collections::BTreeSet;
 use std::ops::RangeFrom;
@@ -42,7 +42,7 @@ pub struct SubsystemView {
     pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
     /// Who chooses a controller's identifier.
     pub controller_model: ControllerModel,
-    /// How much of everything.
+    /// The limits.
     pub limits: SubsystemLimits,
     /// What outlasts the view.
     pub shared: Arc<SubsystemShared>,
@@ -67,7 +67,7 @@ pub enum ControllerModel {
     Static,
 }
 
-/// How much of everything a subsystem grants. Each has a default that fits an ordinary target.
+/// The limits of a subsystem, each with a default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubsystemLimits {
     /// I/O queues of one controller.

@@ -16,14 +16,6 @@ code_space! {
     CHANGE = 0xf, "ANA Change";
 }
 
-impl AsymmetricNamespaceAccessState {
-    /// Whether I/O commands are carried out in this state.
-    #[must_use]
-    pub const fn is_accessible(self) -> bool {
-        matches!(self, Self::OPTIMIZED | Self::NON_OPTIMIZED)
-    }
-}
-
 /// Head of the Asymmetric Namespace Access log page (0Ch, 16 bytes); group descriptors follow.
 #[derive(
     Debug,
@@ -196,7 +188,6 @@ mod tests {
         assert_eq!(namespaces.collect::<Vec<_>>(), [1, 5]);
         let (group, namespaces) = groups[1].clone();
         assert_eq!(group.state(), AsymmetricNamespaceAccessState::INACCESSIBLE);
-        assert!(!group.state().is_accessible() && optimized.is_accessible());
         assert_eq!(namespaces.count(), 0);
     }
 

@@ -36,14 +36,6 @@ code_space! {
     UNSUPPORTED_PARAMETER = 0x06, "Unsupported Parameter";
 }
 
-impl Fes {
-    /// Whether the Fatal Error Information (FEI) is a byte offset of a header field.
-    #[must_use]
-    pub const fn has_field_offset(self) -> bool {
-        matches!(self, Self::INVALID_HEADER_FIELD | Self::UNSUPPORTED_PARAMETER)
-    }
-}
-
 /// FLAGS of the common header; which of them a PDU may have depends on its type.
 #[derive(
     Debug,
@@ -78,12 +70,6 @@ bit_fields! {
 impl Flags {
     /// No flag.
     pub const NONE: Self = Self(0);
-
-    /// Whether all flags that are set are permitted.
-    #[must_use]
-    pub const fn is_subset_of(self, permitted: Self) -> bool {
-        self.0 & !permitted.0 == 0
-    }
 }
 
 /// PDU Common Header (CH, 8 bytes).
@@ -402,8 +388,6 @@ mod tests {
     fn fields_keep_to_themselves() {
         Flags::check_bit_fields();
         DigestOptions::check_bit_fields();
-        assert!(Flags(0b101).is_subset_of(Flags(0b111)));
-        assert!(!Flags(0b1000).is_subset_of(Flags(0b111)));
     }
 
     /// ICReq as the Linux host sends it (`nvme_tcp_init_connection`): PFV 1.0, HPDA 0, both
@@ -437,8 +421,6 @@ mod tests {
         let longest = TerminateRequest::new(kind, Fes::SEQUENCE_ERROR, 0, usize::MAX);
         assert_eq!(longest.common.pdu_length.get(), 152);
         assert!(format!("{request:?}").contains("Fes::INVALID_HEADER_FIELD"));
-        assert!(Fes::UNSUPPORTED_PARAMETER.has_field_offset());
-        assert!(!Fes::SEQUENCE_ERROR.has_field_offset());
     }
 
     #[test]

@@ -172,12 +172,6 @@ impl Kind {
         self.permitted_flags().data_digest()
     }
 
-    /// Whether PDO holds the offset of the data (otherwise it is reserved).
-    #[must_use]
-    pub const fn has_data_offset(self) -> bool {
-        self.has_data()
-    }
-
     /// Whether the PDU must carry data.
     #[must_use]
     pub const fn requires_data(self) -> bool {
@@ -304,7 +298,5 @@ mod tests {
         assert_eq!(Kind::CapsuleCommand.permitted_flags(), Flags(0b0011));
         assert_eq!(Kind::C2HTerminateRequest.permitted_flags(), Flags::NONE);
         assert!(Kind::C2HData.requires_data() && !Kind::CapsuleCommand.requires_data());
-        assert!(Kind::CapsuleCommand.has_data_offset());
-        assert!(!Kind::CapsuleResponse.has_data_offset());
     }
 }

@@ -3,9 +3,9 @@
 use weft_nvme::abort::{Abort, AbortResult};
 use weft_nvme::{Command, Status};
 
-use super::admin::{Outcome, error};
+use super::admin::Outcome;
 use super::{Controller, Effect};
-use crate::queue::CommandError;
+use crate::queue::{CommandError, error};
 
 const LIMIT: CommandError =
     CommandError { status: Status::ABORT_COMMAND_LIMIT_EXCEEDED, parameter: None };

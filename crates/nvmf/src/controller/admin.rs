@@ -7,7 +7,7 @@ use weft_nvme::sgl::Location;
 use weft_nvme::{AdminOpcode, Command, FabricsType, Status};
 
 use super::Controller;
-use crate::queue::CommandError;
+use crate::queue::{CommandError, error};
 
 /// The outcome of an admin command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,11 +20,6 @@ pub(super) enum Outcome {
     NeedData(u32),
     /// It will be answered later.
     Pending,
-}
-
-/// An error of the byte at this offset of the command, with Do Not Retry.
-pub(super) const fn error(status: Status, parameter: u8) -> CommandError {
-    CommandError { status: status.with_dnr(), parameter: Some(parameter) }
 }
 
 const OPCODE: CommandError = error(Status::INVALID_OPCODE, 0);

@@ -14,9 +14,9 @@ use weft_nvme::feature::{
 use weft_nvme::log_page::{CriticalWarning, LogPageId};
 use weft_nvme::{Command, Status, Wire};
 
-use super::admin::{Outcome, check_data_from_host, check_data_to_host, error};
+use super::admin::{Outcome, check_data_from_host, check_data_to_host};
 use super::{Controller, Effect};
-use crate::queue::CommandError;
+use crate::queue::{CommandError, error};
 use crate::subsystem::{NamespaceView, SubsystemView};
 
 /// Composite Temperature. There is no sensor, so it is a steady 25 °C.

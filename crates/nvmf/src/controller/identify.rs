@@ -16,9 +16,9 @@ use weft_nvme::wire::{Text, U16, U32, U64, U128};
 use weft_nvme::{Command, Status, Wire};
 
 use super::Controller;
-use super::admin::{Outcome, check_data_to_host, error};
+use super::admin::{Outcome, check_data_to_host};
 use crate::connect::queue_entries_max;
-use crate::queue::{CommandError, ERROR_ENTRIES};
+use crate::queue::{CommandError, ERROR_ENTRIES, error};
 use crate::rdma;
 use crate::subsystem::{ControllerModel, NamespaceView, page_exponent};
 

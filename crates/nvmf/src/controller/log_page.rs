@@ -15,10 +15,10 @@ use weft_nvme::wire::{Text, U16, U32, U64, U128};
 use weft_nvme::{AdminOpcode, Command, NvmOpcode, Status, Wire};
 
 use super::Controller;
-use super::admin::{Outcome, check_data_to_host, error};
+use super::admin::{Outcome, check_data_to_host};
 use super::feature::COMPOSITE_TEMPERATURE_K;
 use crate::discovery::{DiscoveryLogPage, window};
-use crate::queue::{CommandError, ERROR_ENTRIES, ErrorRecord};
+use crate::queue::{CommandError, ERROR_ENTRIES, ErrorRecord, error};
 
 /// The log pages of an I/O controller.
 const SUPPORTED: [LogPageId; 6] = [

@@ -276,11 +276,6 @@ impl Controller {
             && self.status.shutdown_status() == ShutdownStatus::NORMAL_OPERATION
     }
 
-    /// Identifiers of the I/O queues that are attached.
-    pub fn queue_ids(&self) -> impl Iterator<Item = u16> + '_ {
-        self.queues.keys().copied()
-    }
-
     /// Takes an admin command, with the data that the host sent along or after
     /// [`AdminReply::NeedData`]; otherwise `data` is empty.
     pub fn handle_command(&mut self, command: &Command, data: &[u8], now: Duration) -> AdminReply {

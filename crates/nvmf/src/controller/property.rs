@@ -19,10 +19,10 @@ use weft_nvme::property::{
 };
 use weft_nvme::{Command, Status};
 
-use super::admin::{Outcome, error};
+use super::admin::Outcome;
 use super::{Controller, Effect, EndReason};
 use crate::connect::queue_entries_max;
-use crate::queue::CommandError;
+use crate::queue::{CommandError, error};
 
 /// Timeout (CAP.TO): enabling is immediate, but ending queues waits for their commands. Linux
 /// grants as much.

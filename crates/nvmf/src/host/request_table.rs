@@ -321,15 +321,6 @@ impl RequestTable {
         RequestId(index)
     }
 
-    /// Adds a request that has failed already; it only has to be reported.
-    pub fn begin_failed(&mut self, kind: Kind, error: RequestError) -> RequestId {
-        let id = self.begin(kind, 0, 0, &BlockLimits::default());
-        self.ready.pop_back();
-        self.set_error(id.0, error);
-        self.settle(id.0);
-        id
-    }
-
     /// What is to be sent next on a connection with this many free slots. The caller answers
     /// with [`RequestTable::submitted`] or [`RequestTable::put_back`] for each part.
     pub fn next(&mut self, free_slots: usize) -> Option<Issue> {
@@ -912,7 +903,5 @@ mod tests {
             assert!(table.poll_finished().is_some());
         }
         assert_eq!((table.oldest_age(7), table.unfinished()), (None, 0));
-        let id = table.begin_failed(Kind::Read, RequestError::Gone);
-        assert_eq!(table.poll_finished(), Some((id, Err(RequestError::Gone))));
     }
 }

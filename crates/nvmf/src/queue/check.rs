@@ -5,7 +5,7 @@ use weft_nvme::nvm::{DatasetManagement, ReadWrite, StartingBlock, WriteZeroes};
 use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, NvmOpcode, Status};
 
-use super::{CommandError, DeviceCommand, DeviceOperation, IoAction, IoQueue, Transfer};
+use super::{CommandError, DeviceCommand, DeviceOperation, IoAction, IoQueue, Transfer, error};
 use crate::subsystem::{NamespaceView, SubsystemLimits, exponent_bytes, page_exponent};
 
 /// The limits of a controller that commands are held against, in bytes.
@@ -26,11 +26,6 @@ impl Limits {
             verify: u64::from(exponent_bytes(page_exponent(limits.verify_bytes))),
         }
     }
-}
-
-/// An error of the byte at this offset of the command, with Do Not Retry.
-const fn error(status: Status, parameter: u8) -> CommandError {
-    CommandError { status: status.with_dnr(), parameter: Some(parameter) }
 }
 
 const OPCODE: CommandError = error(Status::INVALID_OPCODE, 0);

@@ -130,6 +130,11 @@ pub(crate) struct CommandError {
     pub(crate) parameter: Option<u8>,
 }
 
+/// An error of the byte at this offset of the command, with Do Not Retry.
+pub(crate) const fn error(status: Status, parameter: u8) -> CommandError {
+    CommandError { status: status.with_dnr(), parameter: Some(parameter) }
+}
+
 /// The one command that a queue may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fused {

@@ -1,4 +1,4 @@
-//! What a queue and its controller share across reactors, as words that each write for itself.
+//! Counters that a queue and its controller share across reactors, each written by one of them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
