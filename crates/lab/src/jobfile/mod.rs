@@ -382,16 +382,9 @@ impl Draft {
         if self.time_based && self.runtime.is_none() && origin == Origin::File {
             return Err("time_based wants a runtime".to_owned());
         }
-        let directory = self.directory.as_deref().filter(|_| self.filename.is_some());
-        let filename = match (directory, self.filename.take()) {
-            (Some(directory), Some(name)) if !name.starts_with('/') => {
-                Some(format!("{directory}/{name}"))
-            }
-            (_, name) => name,
-        };
         Ok(Section {
             job,
-            filename,
+            filename: self.path(),
             direct: self.direct,
             stonewall: self.stonewall,
             new_group: self.new_group,
@@ -400,6 +393,15 @@ impl Draft {
             exit_all: self.exit_all,
             notes: self.notes,
         })
+    }
+
+    /// What is driven, with its directory.
+    fn path(&mut self) -> Option<String> {
+        let name = self.filename.take()?;
+        match &self.directory {
+            Some(directory) if !name.starts_with('/') => Some(format!("{directory}/{name}")),
+            _ => Some(name),
+        }
     }
 
     /// fio's own engine is synchronous; weft's is not.

@@ -61,6 +61,7 @@ fn entry(of: &Entry, ended: Duration) -> Value {
     let Entry { job, device, result, .. } = of;
     let total = &result.total();
     let (user, system) = cpu_percent(total, result.workers());
+    let measured = total.read.measured.max(total.write.measured).max(total.trim.measured);
     let error = match (&total.error, total.verify.faults) {
         (Some(_), _) => ERROR_IO,
         (None, 0) => 0,
@@ -81,7 +82,7 @@ fn entry(of: &Entry, ended: Duration) -> Value {
             "total_ios": total.flushes.count(),
             "lat_ns": latency(&total.flushes, &PERCENTILES),
         },
-        "job_runtime": millis(total.read.measured.max(total.write.measured).max(total.trim.measured)),
+        "job_runtime": millis(measured),
         "usr_cpu": user,
         "sys_cpu": system,
         "ctx": total.usage.context_switches,

@@ -1,19 +1,28 @@
 //! One copy of a job: its requests, its device, its books.
 
-use std::{sync::Arc, time::Duration};
+mod books;
+mod request;
+mod timing;
+
+use std::time::Duration;
 
 use weft_backend::{BlockDevice, Completion, Operation, Request};
 use weft_reactor::{Buffer, Reactor};
 
+use self::{
+    books::{Books, Data},
+    request::{Planned, Purpose},
+    timing::{Floor, Flushing, Thinking, Times},
+};
 use super::Window;
 use crate::{
     histogram::Latency,
-    job::{Job, Plan, RateMin, Think},
-    limits::{AWAIT_OTHERS, VERIFY_READ_EVERY, WINDOW, WINDOWS_MAX},
+    job::Job,
+    limits::{AWAIT_OTHERS, VERIFY_READ_EVERY},
     pacer::Pacer,
     pattern::{Direction, Drawn, Sequence},
     random::Random,
-    run::{Ends, Part, Setup},
+    run::{Ends, Setup},
     statistics::{DirectionResult, LaneResult},
     usage::Usage,
     verify::{self, Identity, Ledger},
@@ -67,53 +76,6 @@ pub(super) struct Lane {
     result: LaneResult,
 }
 
-/// When a lane does what.
-#[derive(Debug)]
-struct Times {
-    /// The part it is a copy of, the one it waits for, and its group; whether that ends with it.
-    part: usize,
-    after: Option<usize>,
-    group: usize,
-    ends_group: bool,
-    ends: Arc<Ends>,
-    delay_ns: u64,
-    ramp_ns: u64,
-    runtime_ns: Option<u64>,
-    /// None: what it waits for has not ended.
-    start_ns: Option<u64>,
-    has_begun_counting: bool,
-}
-
-/// Pauses of a lane.
-#[derive(Debug)]
-struct Thinking {
-    time_ns: u64,
-    blocks: u32,
-    /// Requests until the next pause.
-    left: u32,
-    /// When it is over; 0: there is none.
-    until_ns: u64,
-}
-
-/// Flushes of a lane.
-#[derive(Debug)]
-struct Flushing {
-    /// After so many writes; 0: never.
-    every: u32,
-    writes: u32,
-    /// One is still to come at the end.
-    at_end: bool,
-}
-
-/// How slow a lane may be.
-#[derive(Debug)]
-struct Floor {
-    min: RateMin,
-    since_ns: u64,
-    requests: u64,
-    bytes: u64,
-}
-
 /// How far a lane is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -143,44 +105,6 @@ struct Slot {
     offset: u64,
     bytes: u32,
     purpose: Purpose,
-}
-
-/// What a request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    Probe,
-    Read,
-    Write,
-    Trim,
-    Flush,
-    /// A read of verification's own; it is in no statistics.
-    ReadBack,
-}
-
-/// The books of one direction.
-#[derive(Debug)]
-struct Books {
-    requests: u64,
-    bytes: u64,
-    /// Of the window whose rate is kept.
-    window_requests: u64,
-    /// Of the window of the progress line, which goes on when counting ends.
-    progress_requests: u64,
-    progress_bytes: u64,
-    latency: Latency,
-    completion: Option<Latency>,
-    windows: Vec<f64>,
-    window_from_ns: u64,
-}
-
-/// What is written where nobody verifies it: bytes that do not compress. A place of the queue
-/// writes the same ones again and again, unless it has read something in between.
-#[derive(Debug)]
-struct Data {
-    random: Random,
-    /// Twice as much as a request takes: it gets a piece from somewhere within. Random numbers
-    /// for each would cost as much as the rest of the request.
-    bytes: Vec<u8>,
 }
 
 /// Verification of a lane.
@@ -813,173 +737,6 @@ impl Lane {
     }
 }
 
-/// A request that is to be started.
-#[derive(Clone, Copy, Debug)]
-struct Planned {
-    purpose: Purpose,
-    offset: u64,
-    bytes: u32,
-    due_ns: u64,
-    started_ns: u64,
-}
-
-impl Planned {
-    /// One that does not belong to the pattern.
-    const fn own(purpose: Purpose, offset: u64, bytes: u32, now_ns: u64) -> Self {
-        Self { purpose, offset, bytes, due_ns: now_ns, started_ns: now_ns }
-    }
-
-    #[inline]
-    const fn of(drawn: Drawn, now_ns: u64) -> Self {
-        let purpose = match drawn.direction {
-            Direction::Read => Purpose::Read,
-            Direction::Write => Purpose::Write,
-            Direction::Trim => Purpose::Trim,
-        };
-        Self::own(purpose, drawn.offset, drawn.bytes, now_ns)
-    }
-}
-
-impl Purpose {
-    const fn is_of_the_pattern(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::Trim)
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Probe | Self::Read | Self::ReadBack => "read",
-            Self::Write => "write",
-            Self::Trim => "trim",
-            Self::Flush => "flush",
-        }
-    }
-}
-
-impl Times {
-    fn new(part: &Part, number: usize, plan: &Plan, ends: &Arc<Ends>, mut random: Random) -> Self {
-        let (from, to) = part.job.start_delay;
-        let delay = from + to.saturating_sub(from).mul_f64(random.unit());
-        Self {
-            part: number,
-            after: part.after,
-            group: part.group,
-            ends_group: part.ends_group,
-            ends: Arc::clone(ends),
-            delay_ns: super::ns(delay),
-            ramp_ns: super::ns(part.job.ramp),
-            runtime_ns: plan.runtime.map(super::ns),
-            start_ns: None,
-            has_begun_counting: false,
-        }
-    }
-
-    fn end_ns(&self) -> u64 {
-        let ends = self.start_ns.zip(self.runtime_ns);
-        ends.map_or(u64::MAX, |(start_ns, runtime_ns)| {
-            start_ns.saturating_add(self.ramp_ns).saturating_add(runtime_ns)
-        })
-    }
-}
-
-impl Thinking {
-    fn new(think: Think) -> Self {
-        let blocks = think.blocks.max(1);
-        Self { time_ns: super::ns(think.time), blocks, left: blocks, until_ns: 0 }
-    }
-}
-
-impl Floor {
-    fn new(min: RateMin) -> Self {
-        Self { min, since_ns: 0, requests: 0, bytes: 0 }
-    }
-
-    /// Takes what completed in a window; what is wrong if it was too little for a cycle.
-    fn take(&mut self, now_ns: u64, requests: u64, bytes: u64) -> Option<String> {
-        if self.since_ns == 0 {
-            self.since_ns = now_ns;
-            return None;
-        }
-        self.requests += requests;
-        self.bytes += bytes;
-        let lasted = Duration::from_nanos(now_ns.saturating_sub(self.since_ns));
-        if lasted < self.min.cycle {
-            return None;
-        }
-        let (iops, rate) =
-            (self.requests as f64 / lasted.as_secs_f64(), self.bytes as f64 / lasted.as_secs_f64());
-        (self.since_ns, self.requests, self.bytes) = (now_ns, 0, 0);
-        let RateMin { iops: least_iops, bytes: least_bytes, .. } = self.min;
-        (iops < least_iops || rate < least_bytes).then(|| {
-            format!(
-                "the rate of {iops:.0} IOPS and {rate:.0} bytes a second is below the least that \
-                 is allowed ({least_iops:.0} and {least_bytes:.0})"
-            )
-        })
-    }
-}
-
-impl Data {
-    fn new(unit_bytes: usize, mut random: Random) -> Self {
-        let words = std::iter::from_fn(|| Some(random.word().to_le_bytes()));
-        let bytes = words.take(2 * unit_bytes / 8).flatten().collect();
-        Self { random, bytes }
-    }
-
-    /// Fills a buffer of a request, after it held anything else.
-    fn fill(&mut self, buffer: &mut [u8]) {
-        let places = self.bytes.len().saturating_sub(buffer.len()) + 1;
-        let at = usize::try_from(self.random.below(places as u64)).unwrap_or(0);
-        if let Some(piece) = self.bytes.get(at..at + buffer.len()) {
-            buffer.copy_from_slice(piece);
-        }
-    }
-}
-
-impl Books {
-    fn new(open_loop: bool, plan: &Plan) -> Self {
-        // As many windows as the runtime has, so that none is made room for in between.
-        let windows = plan.runtime.map_or(0, |runtime| {
-            usize::try_from(runtime.as_nanos() / WINDOW.as_nanos()).unwrap_or(WINDOWS_MAX)
-        });
-        Self {
-            requests: 0,
-            bytes: 0,
-            window_requests: 0,
-            progress_requests: 0,
-            progress_bytes: 0,
-            latency: Latency::new(),
-            completion: open_loop.then(Latency::new),
-            windows: Vec::with_capacity(windows.min(WINDOWS_MAX)),
-            window_from_ns: 0,
-        }
-    }
-
-    fn begin_window(&mut self, now_ns: u64) {
-        (self.window_requests, self.window_from_ns) = (0, now_ns);
-    }
-
-    fn end_window(&mut self, now_ns: u64, counts: bool) {
-        let lasted = Duration::from_nanos(now_ns.saturating_sub(self.window_from_ns));
-        // What is left at the end of a run is no window.
-        if counts && lasted >= WINDOW / 2 && self.windows.len() < WINDOWS_MAX {
-            self.windows.push(self.window_requests as f64 / lasted.as_secs_f64());
-        }
-        self.begin_window(now_ns);
-    }
-
-    fn close(&mut self, now_ns: u64, measured: Duration) -> DirectionResult {
-        self.end_window(now_ns, true);
-        DirectionResult {
-            requests: self.requests,
-            bytes: self.bytes,
-            measured,
-            latency: std::mem::take(&mut self.latency),
-            completion: self.completion.take(),
-            window_iops: std::mem::take(&mut self.windows),
-        }
-    }
-}
-
 /// A buffer for each place of the queue, with data to be written.
 fn new_slots(job: &Job, reactor: &Reactor, data: &mut Data) -> Result<Vec<Slot>, String> {
     let mut slots = Vec::with_capacity(job.depth as usize);
@@ -1028,28 +785,5 @@ mod tests {
             assert_eq!(DEPTH_LEVELS[depth_level(depth)], level, "{depth}");
         }
         assert_eq!(DEPTH_LEVELS[depth_level(4096)], ">=64");
-    }
-
-    #[test]
-    fn windows_are_kept_as_rates_and_a_rest_is_not() {
-        let plan = Plan {
-            regions: Vec::new(),
-            runtime: Some(Duration::from_secs(2)),
-            pool_bytes_of_lane: 0,
-        };
-        let mut books = Books::new(false, &plan);
-        // What the ramp brought counts for nothing, and not for the next window either.
-        books.window_requests = 70;
-        books.end_window(900_000_000, false);
-        assert_eq!((books.window_requests, books.windows.len()), (0, 0));
-        books.begin_window(1_000_000_000);
-        books.window_requests = 50;
-        (books.requests, books.bytes) = (50, 50 * 4096);
-        books.end_window(1_500_000_000, true);
-        books.window_requests = 1;
-        (books.requests, books.bytes) = (51, 51 * 4096);
-        let result = books.close(1_510_000_000, Duration::from_millis(510));
-        assert_eq!(result.window_iops, [100.0]);
-        assert_eq!((result.requests, result.bytes), (51, 51 * 4096));
     }
 }
