@@ -9,13 +9,13 @@
 use std::collections::BTreeSet;
 use std::ops::RangeFrom;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_nvme::Nqn;
 use weft_nvme::fabrics::CONTROLLER_ID_MAX;
 
 use crate::discovery::DiscoveryView;
-use crate::queue::QueueShared;
+use crate::queue::add;
 
 /// Memory Page Size Minimum in bytes: the unit of MDTS and its relatives. CAP.MPSMIN is 0.
 pub const PAGE_BYTES: u32 = 4096;
@@ -321,24 +321,66 @@ impl SubsystemView {
     }
 }
 
-/// What a subsystem's queues did, in all.
+/// The I/O commands that went to a device, and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Read and Compare commands.
-    pub read_commands: u64,
+    pub reads: u64,
     /// Write commands.
-    pub write_commands: u64,
-    /// Units of 512 bytes that were read.
-    pub read_sectors: u64,
-    /// Units of 512 bytes that were written.
-    pub written_sectors: u64,
+    pub writes: u64,
+    /// Others.
+    pub others: u64,
+    /// Bytes of the reads.
+    pub read_bytes: u64,
+    /// Bytes of the writes.
+    pub written_bytes: u64,
+}
+
+/// What one thread of a target counts of one namespace, in words that only this thread writes.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct IoCounters {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    others: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+impl IoCounters {
+    /// Counts a Read or Compare.
+    pub fn count_read(&self, bytes: u64) {
+        add(&self.reads, 1);
+        add(&self.read_bytes, bytes);
+    }
+
+    /// Counts a Write.
+    pub fn count_write(&self, bytes: u64) {
+        add(&self.writes, 1);
+        add(&self.written_bytes, bytes);
+    }
+
+    /// Counts any other command.
+    pub fn count_other(&self) {
+        add(&self.others, 1);
+    }
+
+    /// What was counted so far, a moment ago for all but its writer.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals {
+            reads: self.reads.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            others: self.others.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// What outlasts the views, controllers and queues of a subsystem: the counters of its SMART log.
 ///
-/// Each queue counts in words of its own ([`QueueShared`]); reading adds them up, and a queue
-/// that ends leaves its sum here. The lock is taken when a queue begins or ends and when a log
-/// page is read, never by a command.
+/// The lock is taken when a namespace comes and when a log page is read, never by a command.
 #[derive(Debug, Default)]
 pub struct SubsystemShared {
     counted: Mutex<Counted>,
@@ -347,9 +389,8 @@ pub struct SubsystemShared {
 
 #[derive(Debug, Default)]
 struct Counted {
-    queues: Vec<Weak<QueueShared>>,
-    /// How many of these have left their sum, and the sum of all that have.
-    retired: usize,
+    counters: Vec<Arc<IoCounters>>,
+    /// The sum of those that are gone.
     totals: Totals,
 }
 
@@ -360,22 +401,26 @@ impl SubsystemShared {
         Arc::default()
     }
 
-    /// What all queues did, those that have ended included.
+    /// What was done on all namespaces, those that are gone included.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        loop {
-            let counted = self.lock();
-            let queues: Vec<_> = counted.queues.iter().map(Weak::upgrade).collect();
-            let (mut totals, retired) = (counted.totals, counted.retired);
-            // If one of the queues here is the last handle on it, it retires when it is dropped.
-            drop(counted);
-            if queues.iter().filter(|queue| queue.is_none()).count() == retired {
-                queues.iter().flatten().for_each(|queue| totals.add(queue.totals()));
-                return totals;
-            }
-            // One has ended and is about to leave its sum, on another thread.
-            std::thread::yield_now();
-        }
+        let counted = self.lock();
+        counted.counters.iter().fold(counted.totals, |sum, one| sum.plus(one.totals()))
+    }
+
+    /// Counters of a namespace of this subsystem. When their user drops them, their sum stays.
+    #[must_use]
+    pub fn counters(&self) -> Arc<IoCounters> {
+        let mut counted = self.lock();
+        let Counted { counters, totals } = &mut *counted;
+        counters.retain_mut(|one| {
+            let unused = Arc::get_mut(one).map(|one| one.totals());
+            *totals = totals.plus(unused.unwrap_or_default());
+            unused.is_none()
+        });
+        let fresh = Arc::default();
+        counters.push(Arc::clone(&fresh));
+        fresh
     }
 
     /// Associations that ended without a shutdown: what SMART calls unsafe shutdowns.
@@ -388,28 +433,6 @@ impl SubsystemShared {
         self.associations_lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn register(&self, queue: &Arc<QueueShared>) {
-        let mut counted = self.lock();
-        if counted.retired > 0 {
-            let before = counted.queues.len();
-            let mut left = counted.retired;
-            // Not more than have left their sums; which of them is all the same.
-            counted.queues.retain(|queue| {
-                let goes = left > 0 && queue.strong_count() == 0;
-                left -= usize::from(goes);
-                !goes
-            });
-            counted.retired -= before - counted.queues.len();
-        }
-        counted.queues.push(Arc::downgrade(queue));
-    }
-
-    pub(crate) fn retire(&self, totals: Totals) {
-        let mut counted = self.lock();
-        counted.totals.add(totals);
-        counted.retired += 1;
-    }
-
     /// Nothing that is done under the lock can panic halfway.
     fn lock(&self) -> MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
@@ -417,11 +440,14 @@ impl SubsystemShared {
 }
 
 impl Totals {
-    fn add(&mut self, other: Self) {
-        self.read_commands = self.read_commands.wrapping_add(other.read_commands);
-        self.write_commands = self.write_commands.wrapping_add(other.write_commands);
-        self.read_sectors = self.read_sectors.wrapping_add(other.read_sectors);
-        self.written_sectors = self.written_sectors.wrapping_add(other.written_sectors);
+    fn plus(self, other: Self) -> Self {
+        Self {
+            reads: self.reads.wrapping_add(other.reads),
+            writes: self.writes.wrapping_add(other.writes),
+            others: self.others.wrapping_add(other.others),
+            read_bytes: self.read_bytes.wrapping_add(other.read_bytes),
+            written_bytes: self.written_bytes.wrapping_add(other.written_bytes),
+        }
     }
 }
 
@@ -511,27 +537,6 @@ mod tests {
         assert_eq!(exponent_bytes(255), u32::MAX);
     }
 
-    /// A queue that ends while its counters are being added up is counted, once.
-    #[test]
-    fn no_count_is_missed_while_a_queue_ends() {
-        let shared = SubsystemShared::new();
-        let queue = QueueShared::new(&shared);
-        queue.count_read(8);
-        let totals = std::thread::scope(|scope| {
-            let busy = shared.lock();
-            // Both come as far as they can while the lock is held.
-            let reading = scope.spawn(|| shared.totals());
-            std::thread::sleep(std::time::Duration::from_millis(30));
-            let ending = scope.spawn(move || drop(queue));
-            std::thread::sleep(std::time::Duration::from_millis(30));
-            drop(busy);
-            ending.join().unwrap();
-            reading.join().unwrap()
-        });
-        assert_eq!((totals.read_commands, totals.read_sectors), (1, 8));
-        assert_eq!(shared.totals(), totals);
-    }
-
     #[test]
     fn keep_alive_is_in_tenths_of_a_second() {
         let kas = |keep_alive_granularity_ms| {
@@ -550,19 +555,20 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_queue_leaves_its_counters() {
+    fn what_was_counted_of_a_namespace_outlasts_it() {
         let shared = SubsystemShared::new();
-        let queue = QueueShared::new(&shared);
-        queue.count_read(8);
-        queue.count_write(2);
+        let counters = shared.counters();
+        counters.count_read(4096);
+        counters.count_write(512);
+        counters.count_other();
         let expected =
-            Totals { read_commands: 1, write_commands: 1, read_sectors: 8, written_sectors: 2 };
+            Totals { reads: 1, writes: 1, others: 1, read_bytes: 4096, written_bytes: 512 };
+        assert_eq!((counters.totals(), shared.totals()), (expected, expected));
+        drop(counters);
         assert_eq!(shared.totals(), expected);
-        drop(queue);
-        assert_eq!(shared.totals(), expected);
-        let next = QueueShared::new(&shared);
+        let next = shared.counters();
         next.count_read(1);
-        assert_eq!(shared.totals().read_commands, 2);
-        assert_eq!(shared.lock().queues.len(), 1, "the ended queue is forgotten");
+        assert_eq!(shared.totals(), Totals { reads: 2, read_bytes: 4097, ..expected });
+        assert_eq!(shared.lock().counters.len(), 1, "those that are gone are one sum");
     }
 }

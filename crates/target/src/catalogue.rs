@@ -250,7 +250,8 @@ impl Catalogue {
         let slot = &mut self.slots[free];
         let id = DeviceId::new(free, slot.generations);
         slot.generations += 1;
-        let device = Arc::new(ServedDevice { id, factory });
+        let subsystem = Arc::clone(self.shared.entry(nqn.to_owned()).or_default());
+        let device = Arc::new(ServedDevice { id, factory, subsystem });
         slot.device = Arc::downgrade(&device);
         Ok(device)
     }

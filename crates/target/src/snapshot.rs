@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weft_backend::DeviceFactory;
 use weft_nvme::Nqn;
-use weft_nvmf::subsystem::SubsystemView;
+use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 
 use crate::config::{Limits, Listen, Referral, Served};
 
@@ -35,6 +35,8 @@ pub(crate) struct Snapshot {
 pub(crate) struct ServedDevice {
     pub(crate) id: DeviceId,
     pub(crate) factory: Arc<dyn DeviceFactory>,
+    /// Where the groups' counters of it belong.
+    pub(crate) subsystem: Arc<SubsystemShared>,
 }
 
 /// A place in the groups' tables and which of its devices is meant, as namespaces carry it: what

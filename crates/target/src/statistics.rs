@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weft_backend::Operation;
+use weft_nvmf::subsystem::IoCounters;
 
 use crate::directory::Directory;
 use crate::snapshot::DeviceId;
@@ -18,11 +19,6 @@ use crate::snapshot::DeviceId;
 struct Word(AtomicU64);
 
 impl Word {
-    /// Only its writer may call this: what another thread wrote meanwhile would be lost.
-    fn add(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
-    }
-
     fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
@@ -30,16 +26,6 @@ impl Word {
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-/// What one group counts of one device.
-#[derive(Debug, Default)]
-struct DeviceWords {
-    reads: Word,
-    writes: Word,
-    others: Word,
-    read_bytes: Word,
-    written_bytes: Word,
 }
 
 /// What one group counts.
@@ -50,7 +36,7 @@ pub(crate) struct GroupWords {
     /// Since when the group waits for something to do, 0 while it does something.
     waits_since_ns: Word,
     /// By the place of the device. Only reconfiguration and readers take the lock.
-    devices: Mutex<Vec<Arc<DeviceWords>>>,
+    devices: Mutex<Vec<Arc<IoCounters>>>,
 }
 
 impl GroupWords {
@@ -69,7 +55,7 @@ fn ns(time: Duration) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     group: Arc<GroupWords>,
-    devices: Vec<Arc<DeviceWords>>,
+    devices: Vec<Arc<IoCounters>>,
 }
 
 impl Counters {
@@ -77,27 +63,27 @@ impl Counters {
         Self { group, devices: Vec::new() }
     }
 
-    /// Counts from nothing at this place, which has a new device.
-    pub(crate) fn begin(&mut self, slot: usize) {
+    /// Counts in these at this place, which has a new device.
+    pub(crate) fn begin(&mut self, slot: usize, counters: Arc<IoCounters>) {
         self.devices.resize_with(self.devices.len().max(slot + 1), Arc::default);
-        self.devices[slot] = Arc::default();
+        self.devices[slot] = counters;
         let mut shared = self.group.devices.lock().unwrap_or_else(PoisonError::into_inner);
         shared.clone_from(&self.devices);
     }
 
-    /// Counts a request that goes to a device.
+    /// Counts a request that goes to a device: the one place where I/O is counted.
     pub(crate) fn count(&self, device: usize, operation: &Operation) {
-        let Some(words) = self.devices.get(device) else { return };
+        let Some(counters) = self.devices.get(device) else { return };
         match operation {
-            Operation::Read { into, .. } => {
-                words.reads.add(1);
-                words.read_bytes.add(into.len() as u64);
+            Operation::Read { into: buffer, .. } | Operation::Compare { with: buffer, .. } => {
+                counters.count_read(buffer.len() as u64);
             }
-            Operation::Write { from, .. } => {
-                words.writes.add(1);
-                words.written_bytes.add(from.len() as u64);
+            Operation::Write { from, .. } => counters.count_write(from.len() as u64),
+            Operation::CompareAndWrite { compare, write, .. } => {
+                counters.count_read(compare.len() as u64);
+                counters.count_write(write.len() as u64);
             }
-            _ => words.others.add(1),
+            _ => counters.count_other(),
         }
     }
 
@@ -138,7 +124,7 @@ pub struct Served {
     pub subsystem: String,
     /// The namespace.
     pub nsid: u32,
-    /// Read commands that went to its device.
+    /// Read and Compare commands that went to its device.
     pub reads: u64,
     /// Write commands that did.
     pub writes: u64,
@@ -174,15 +160,16 @@ impl Watch {
             for view in snapshot.subsystems.values() {
                 for namespace in view.namespaces.iter() {
                     let slot = DeviceId(namespace.device).slot();
-                    let Some(words) = devices.get(slot) else { continue };
+                    let Some(counters) = devices.get(slot) else { continue };
+                    let totals = counters.totals();
                     served.push(Served {
                         subsystem: view.nqn.as_str().to_owned(),
                         nsid: namespace.nsid,
-                        reads: words.reads.get(),
-                        writes: words.writes.get(),
-                        others: words.others.get(),
-                        read_bytes: words.read_bytes.get(),
-                        written_bytes: words.written_bytes.get(),
+                        reads: totals.reads,
+                        writes: totals.writes,
+                        others: totals.others,
+                        read_bytes: totals.read_bytes,
+                        written_bytes: totals.written_bytes,
                     });
                 }
             }

@@ -144,17 +144,17 @@ impl Controller {
             return Err(NAMESPACE);
         }
         let totals = self.view.shared.totals();
-        let data_units = |sectors: u64| U128::new(Health::data_units(u128::from(sectors) * 512));
+        let data_units = |bytes: u64| U128::new(Health::data_units(bytes.into()));
         let count = |value: u64| U128::new(value.into());
         let up = now.saturating_sub(self.started);
         let health = Health {
             critical_warning: self.features.critical_warning(&self.view),
             composite_temperature_k: U16::new(COMPOSITE_TEMPERATURE_K),
             available_spare_percent: 100,
-            data_units_read: data_units(totals.read_sectors),
-            data_units_written: data_units(totals.written_sectors),
-            host_read_commands: count(totals.read_commands),
-            host_write_commands: count(totals.write_commands),
+            data_units_read: data_units(totals.read_bytes),
+            data_units_written: data_units(totals.written_bytes),
+            host_read_commands: count(totals.reads),
+            host_write_commands: count(totals.writes),
             power_cycles: count(1),
             power_on_hours: count(up.as_secs() / 3600),
             unexpected_power_losses: count(self.view.shared.associations_lost()),

@@ -373,7 +373,7 @@ impl Controller {
     /// Attaches an I/O queue, as a Connect that names this controller asks for.
     pub fn attach_queue(&mut self, request: &ConnectRequest) -> Result<QueueGrant, ConnectError> {
         self.check_queue(request)?;
-        let shared = QueueShared::new(&self.view.shared);
+        let shared = Arc::new(QueueShared::default());
         let queue = AttachedQueue { shared: Arc::clone(&shared), seen: 0 };
         self.queues.insert(request.queue_id, queue);
         self.keep_alive.touch();

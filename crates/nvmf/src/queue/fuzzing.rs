@@ -92,7 +92,7 @@ struct Harness {
 impl Harness {
     fn new(seed: u8) -> Self {
         let view = view(seed);
-        let shared = QueueShared::new(&view.shared);
+        let shared = Arc::new(QueueShared::default());
         let grant = QueueGrant {
             queue_id: 1,
             entries: 2 + u32::from(seed),

@@ -27,7 +27,7 @@ use crate::subsystem::{Namespaces, SubsystemLimits, SubsystemView};
 
 pub use device::{DeviceCommand, DeviceFailure, DeviceOperation, Transfer};
 pub use shared::{ControllerShared, QueueShared};
-pub(crate) use shared::{ERROR_ENTRIES, ErrorRecord};
+pub(crate) use shared::{ERROR_ENTRIES, ErrorRecord, add};
 
 /// A queue that a controller granted to a connection: what [`IoQueue::new`] needs, on whichever
 /// reactor.
@@ -339,10 +339,6 @@ impl IoQueue {
 
     fn handle_plain(&mut self, command: &Command) -> IoAction {
         match self.check(command) {
-            Ok(IoAction::Device(device)) => {
-                self.count(&device);
-                IoAction::Device(device)
-            }
             Ok(IoAction::Complete(done)) => {
                 IoAction::Complete(self.complete(done.command_id.get(), done.status()))
             }
@@ -375,7 +371,6 @@ impl IoQueue {
         self.give_up_held(Status::ABORTED_MISSING_FUSED);
         match self.check_fused_first(command) {
             Ok(held) => {
-                self.count(&held);
                 self.fused = Fused::Held(held);
                 IoAction::Held { command_id: held.command_id }
             }
@@ -391,10 +386,7 @@ impl IoQueue {
             Fused::None => Status::ABORTED_MISSING_FUSED,
             Fused::Refused => Status::ABORTED_FAILED_FUSED,
             Fused::Held(compare) => match self.check_fused_second(command, &compare) {
-                Ok(write) => {
-                    self.count(&write);
-                    return IoAction::Fused { compare, write };
-                }
+                Ok(write) => return IoAction::Fused { compare, write },
                 Err(error) => {
                     self.fused = Fused::Held(compare);
                     self.give_up_held(Status::ABORTED_FAILED_FUSED);
@@ -426,19 +418,6 @@ impl IoQueue {
             opcode: command.opcode,
         });
         self.complete(command.command_id.get(), error.status)
-    }
-
-    fn count(&self, command: &DeviceCommand) {
-        match (command.operation, command.transfer) {
-            (DeviceOperation::Read { .. }, Transfer::ToHost(bytes))
-            | (DeviceOperation::Compare { .. }, Transfer::FromHost(bytes)) => {
-                self.shared.count_read(u64::from(bytes / 512));
-            }
-            (DeviceOperation::Write { .. }, Transfer::FromHost(bytes)) => {
-                self.shared.count_write(u64::from(bytes / 512));
-            }
-            _ => {}
-        }
     }
 
     /// A Fabrics command on an I/O queue: of all of them, Disconnect.

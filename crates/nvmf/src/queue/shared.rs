@@ -6,41 +6,21 @@ use std::sync::{Arc, OnceLock};
 use weft_nvme::Status;
 use weft_nvme::status::{StatusCode, StatusCodeType};
 
-use crate::subsystem::{NSID_MAX, NamespaceView, SubsystemShared, SubsystemView, Totals};
+use crate::subsystem::{NSID_MAX, NamespaceView, SubsystemView};
 
 /// What one queue tells its controller: words that only the queue writes.
 ///
 /// The queue adds with a plain load and store, since it is the only writer; readers on other
 /// reactors see a value that was true a moment ago. Aligned so that no two queues share a cache
 /// line (two lines: neighbouring lines are fetched in pairs).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct QueueShared {
     commands: AtomicU64,
     completions: AtomicU64,
-    read_commands: AtomicU64,
-    write_commands: AtomicU64,
-    read_sectors: AtomicU64,
-    written_sectors: AtomicU64,
-    subsystem: Arc<SubsystemShared>,
 }
 
 impl QueueShared {
-    /// The words of a new queue, known to its subsystem.
-    pub(crate) fn new(subsystem: &Arc<SubsystemShared>) -> Arc<Self> {
-        let shared = Arc::new(Self {
-            commands: AtomicU64::new(0),
-            completions: AtomicU64::new(0),
-            read_commands: AtomicU64::new(0),
-            write_commands: AtomicU64::new(0),
-            read_sectors: AtomicU64::new(0),
-            written_sectors: AtomicU64::new(0),
-            subsystem: Arc::clone(subsystem),
-        });
-        subsystem.register(&shared);
-        shared
-    }
-
     /// Commands that arrived so far: a change says that the host is alive.
     #[must_use]
     pub fn commands(&self) -> u64 {
@@ -54,17 +34,6 @@ impl QueueShared {
         self.commands().saturating_sub(completions)
     }
 
-    /// What the queue did so far.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        Totals {
-            read_commands: self.read_commands.load(Ordering::Relaxed),
-            write_commands: self.write_commands.load(Ordering::Relaxed),
-            read_sectors: self.read_sectors.load(Ordering::Relaxed),
-            written_sectors: self.written_sectors.load(Ordering::Relaxed),
-        }
-    }
-
     pub(crate) fn count_command(&self) {
         add(&self.commands, 1);
     }
@@ -72,26 +41,10 @@ impl QueueShared {
     pub(crate) fn count_completion(&self) {
         add(&self.completions, 1);
     }
-
-    pub(crate) fn count_read(&self, sectors: u64) {
-        add(&self.read_commands, 1);
-        add(&self.read_sectors, sectors);
-    }
-
-    pub(crate) fn count_write(&self, sectors: u64) {
-        add(&self.write_commands, 1);
-        add(&self.written_sectors, sectors);
-    }
-}
-
-impl Drop for QueueShared {
-    fn drop(&mut self) {
-        self.subsystem.retire(self.totals());
-    }
 }
 
 /// Adds to a word that only the caller writes.
-fn add(word: &AtomicU64, value: u64) {
+pub(crate) fn add(word: &AtomicU64, value: u64) {
     word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
 }
 
@@ -374,7 +327,7 @@ mod tests {
 
     #[test]
     fn in_flight_is_what_is_not_answered() {
-        let queue = QueueShared::new(&SubsystemShared::new());
+        let queue = QueueShared::default();
         queue.count_command();
         queue.count_command();
         queue.count_completion();

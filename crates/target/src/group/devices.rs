@@ -113,7 +113,7 @@ impl Devices {
         let new: Vec<Handle> = new;
         for handle in new {
             let slot = handle.id.slot();
-            self.counters.begin(slot);
+            self.counters.begin(slot, handle.served.subsystem.counters());
             self.handles.resize_with(self.handles.len().max(slot + 1), || None);
             self.handles[slot] = Some(handle);
         }
@@ -402,7 +402,7 @@ mod tests {
         };
         let mut devices = Devices::default();
         let factory: Arc<dyn DeviceFactory> = Arc::new(recorder.clone());
-        let served = Arc::new(ServedDevice { id: DeviceId(0), factory });
+        let served = Arc::new(ServedDevice { id: DeviceId(0), factory, subsystem: Arc::default() });
         devices.prepare(std::slice::from_ref(&served), &mut reactor).unwrap();
         devices.serve(&[served], &mut reactor);
         let zero =

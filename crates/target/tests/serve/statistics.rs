@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use weft_nvme::log_page::{Health, LogPageId};
+use weft_nvme::{NvmOpcode, Wire};
 use weft_target::{Served, Target, Watch};
 use weft_transport::host::HostOptions;
 
-use crate::support::peer::{Hello, Peer};
+use crate::support::peer::{Hello, Peer, read_write};
 use crate::support::{
     SUBSYSTEM, address, config, config_of_two_groups, on_each_transport, pattern, start, wait_until,
 };
@@ -65,6 +67,39 @@ fn each_group_counts_its_own() {
         watch.read(weft_reactor::monotonic_time()).iter().map(|group| group.cpu).collect();
     assert_eq!(cpus.len(), 2);
     assert!(cpus[0] == Some(0) && cpus[1].is_some());
+    target.stop().expect("a clean stop");
+}
+
+/// SMART and the statistics are read from the same counters, and a namespace that goes leaves its
+/// part of SMART behind.
+#[test]
+fn smart_and_statistics_agree() {
+    let device = "memory:1MiB";
+    let config = config_of_two_groups(&[device, device]);
+    let mut target = start(config.clone());
+    let watch = target.watch();
+    let (mut admin, mut queues) = io_queues(&target, 2);
+    let bytes = pattern(16_384, 1);
+    for io in &mut queues {
+        for nsid in [1, 2] {
+            io.write(nsid, 0, 4, &bytes).succeeded();
+            io.read(nsid, 0, 4, bytes.len()).succeeded();
+            io.run_with(read_write(NvmOpcode::COMPARE, nsid, 0, 4), &bytes).succeeded();
+        }
+    }
+    let parts = [(0, 1), (0, 2), (1, 1), (1, 2)].map(|(group, nsid)| served(&watch, group, nsid));
+    let sum = |of: fn(&Served) -> u64| parts.iter().map(of).sum::<u64>();
+    assert_eq!((sum(|served| served.reads), sum(|served| served.writes)), (8, 4));
+    let smart = |admin: &mut Peer| {
+        let health = Health::read(&admin.log_page(LogPageId::HEALTH, 512)).expect("512 bytes");
+        (health.host_read_commands.get(), health.host_write_commands.get())
+    };
+    assert_eq!(smart(&mut admin), (8, 4));
+    let mut smaller = config;
+    smaller.subsystems[0].namespaces.truncate(1);
+    target.reload(smaller).expect("it can be had");
+    queues[0].read(1, 0, 4, bytes.len()).succeeded();
+    assert_eq!(smart(&mut admin), (9, 4));
     target.stop().expect("a clean stop");
 }
 

@@ -124,23 +124,22 @@ fn health(controller: &mut Controller, now: Duration) -> Health {
 }
 
 #[test]
-fn health_counts_what_the_queues_did() {
+fn health_counts_what_was_done_on_all_namespaces() {
     let mut controller = enabled();
     let fresh = health(&mut controller, NOW);
     assert_eq!(fresh.composite_temperature_k.get(), 298);
     assert_eq!(fresh.available_spare_percent, 100);
     assert_eq!(fresh.critical_warning.0, 0);
     assert_eq!((fresh.data_units_read.get(), fresh.data_units_written.get()), (0, 0));
-    let grant = attach(&mut controller, 1);
+    let counters = controller.view.shared.counters();
     // One sector is a data unit begun; 1000 are one, 1001 are two.
-    grant.shared.count_read(1);
-    grant.shared.count_write(1000);
+    counters.count_read(512);
+    counters.count_write(1000 * 512);
     let health_now = health(&mut controller, NOW + seconds(2 * 3600));
     assert_eq!((health_now.data_units_read.get(), health_now.data_units_written.get()), (1, 1));
     assert_eq!(health_now.power_on_hours.get(), 2);
-    grant.shared.count_write(1);
-    drop(grant);
-    controller.detach_queue(1);
+    counters.count_write(512);
+    drop(counters);
     let ended = health(&mut controller, NOW);
     assert_eq!((ended.data_units_read.get(), ended.data_units_written.get()), (1, 2));
     assert_eq!((ended.host_read_commands.get(), ended.host_write_commands.get()), (1, 2));
