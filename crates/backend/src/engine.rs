@@ -115,28 +115,17 @@ pub(crate) struct FileDevice {
 #[derive(Debug)]
 struct Job {
     tag: u64,
-    plan: Plan,
+    operation: Operation<()>,
     step: Step,
     /// The submitter's, while it is not with the reactor.
     buffer: Option<Buffer>,
+    /// What a compare-and-write compares with.
+    compare: Option<Buffer>,
     /// Ours, while it is not with the reactor.
     scratch: Option<Buffer>,
     access: Access,
     /// Bytes that are done, or ranges.
     position: u64,
-}
-
-/// What is to be done, in bytes.
-#[derive(Debug)]
-enum Plan {
-    Read { offset: u64 },
-    Write { offset: u64, durable: bool },
-    Flush,
-    Zeroes { offset: u64, length: u64, unmap: bool, durable: bool },
-    Discard { ranges: Box<[(u64, u32)]> },
-    Compare { offset: u64, length: u64 },
-    CompareAndWrite { offset: u64, length: u64, compare: Buffer, durable: bool },
-    Verify { offset: u64, length: u64 },
 }
 
 /// Where a job is.
@@ -188,19 +177,17 @@ impl BlockDevice for FileDevice {
         if let Err(failure) = checked {
             return self.done.push_back(request.refuse(failure));
         }
-        let nothing = |operation: &Operation| {
-            !matches!(operation, Operation::Flush) && operation.ranges().all(|(_, n)| n == 0)
-        };
-        if nothing(&request.operation) {
+        if request.operation.is_empty() {
             let buffer = request.operation.into_buffer();
             return self.done.push_back(Completion { tag: request.tag, result: Ok(()), buffer });
         }
-        let (plan, buffer) = plan(&self.geometry, request.operation);
+        let (operation, buffer, compare) = request.operation.split();
         let job = Job {
             tag: request.tag,
-            plan,
+            operation,
             step: Step::Begin,
             buffer,
+            compare,
             scratch: None,
             access: Access::None,
             position: 0,
@@ -303,8 +290,11 @@ impl FileDevice {
     fn end(&mut self, index: u32, result: Result<(), Failure>) {
         let Some(job) = self.jobs.get_mut(index as usize).and_then(Option::take) else { return };
         self.free.push(index);
-        let result =
-            if job.plan.is_durable() { self.shared.lost_writes.settle(result) } else { result };
+        let result = if job.operation.is_durable() {
+            self.shared.lost_writes.settle(result)
+        } else {
+            result
+        };
         self.leave(job.access);
         self.done.push_back(Completion { tag: job.tag, result, buffer: job.buffer });
         // A scratch buffer or stripes may have become free.
@@ -322,29 +312,28 @@ impl FileDevice {
     /// The first step of a job.
     fn begin(&mut self, reactor: &mut Reactor, index: u32) -> Next {
         let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
-        if let (None, Some(bytes)) = (&job.scratch, job.scratch_needed()) {
+        if let (None, Some(nlb)) = (&job.scratch, job.scanned_nlb()) {
+            let bytes = self.geometry.bytes_of(nlb);
             job.scratch = take_scratch(reactor, bytes, self.geometry.block_bytes);
             if job.scratch.is_none() {
                 return Next::Wait;
             }
         }
-        let stripes = job.stripes(&self.shared);
-        match &job.plan {
-            Plan::CompareAndWrite { .. } => {
-                let Some(excluded) = self.handle.exclude(stripes) else { return Next::Wait };
-                job.access = Access::Excluded(excluded);
-                job.step = Step::Drain;
-                self.drain(reactor, index)
-            }
-            Plan::Write { .. } | Plan::Zeroes { .. } | Plan::Discard { .. } => {
-                let Some(entered) = self.handle.enter(stripes) else { return Next::Wait };
-                job.access = Access::Entered(entered);
-                self.operate(reactor, index)
-            }
-            Plan::Read { .. } | Plan::Flush | Plan::Compare { .. } | Plan::Verify { .. } => {
-                self.operate(reactor, index)
-            }
+        if !job.operation.kind().is_write() {
+            return self.operate(reactor, index);
         }
+        let each =
+            job.operation.ranges().map(|(slba, nlb)| self.shared.exclusion.stripes(slba, nlb));
+        let stripes = each.fold(Stripes::default(), Stripes::with);
+        if let Operation::CompareAndWrite { .. } = job.operation {
+            let Some(excluded) = self.handle.exclude(stripes) else { return Next::Wait };
+            job.access = Access::Excluded(excluded);
+            job.step = Step::Drain;
+            return self.drain(reactor, index);
+        }
+        let Some(entered) = self.handle.enter(stripes) else { return Next::Wait };
+        job.access = Access::Entered(entered);
+        self.operate(reactor, index)
     }
 
     fn drain(&mut self, reactor: &mut Reactor, index: u32) -> Next {
@@ -361,7 +350,7 @@ impl FileDevice {
     fn operate(&mut self, reactor: &mut Reactor, index: u32) -> Next {
         let Some(file) = self.file else { return Next::End(Err(Failure::Gone)) };
         let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
-        match job.operation(file, &self.geometry) {
+        match job.next(file, &self.geometry) {
             Some((step, operation)) => {
                 job.step = step;
                 reactor.submit(Token::new(self.owner, index), operation);
@@ -379,10 +368,12 @@ impl FileDevice {
             (_, Err(failure)) => Next::End(Err(failure)),
             (Step::Last | Step::Begin | Step::Drain, Ok(())) => Next::End(Ok(())),
             (Step::Scan, Ok(())) if !job.scanned_matches() => Next::End(Err(Failure::Mismatch)),
-            (Step::Scan | Step::Zero | Step::Discard, Ok(())) => match job.count_step() {
-                Rest::None => Next::End(Ok(())),
-                Rest::More => self.operate(reactor, index),
-            },
+            (Step::Scan | Step::Zero | Step::Discard, Ok(())) => {
+                match job.count_step(&self.geometry) {
+                    Rest::None => Next::End(Ok(())),
+                    Rest::More => self.operate(reactor, index),
+                }
+            }
         }
     }
 }
@@ -398,18 +389,6 @@ impl Drop for FileDevice {
     }
 }
 
-impl Plan {
-    fn is_durable(&self) -> bool {
-        match self {
-            Self::Flush => true,
-            Self::Write { durable, .. }
-            | Self::Zeroes { durable, .. }
-            | Self::CompareAndWrite { durable, .. } => *durable,
-            _ => false,
-        }
-    }
-}
-
 /// Whether a job has more to do.
 enum Rest {
     None,
@@ -417,81 +396,63 @@ enum Rest {
 }
 
 impl Job {
-    /// Bytes that have to be read into memory of our own.
-    fn scratch_needed(&self) -> Option<u64> {
-        match self.plan {
-            Plan::Compare { length, .. }
-            | Plan::CompareAndWrite { length, .. }
-            | Plan::Verify { length, .. } => Some(length),
+    /// Blocks that have to be read into memory of our own.
+    fn scanned_nlb(&self) -> Option<u32> {
+        match self.operation {
+            Operation::Compare { nlb, .. }
+            | Operation::CompareAndWrite { nlb, .. }
+            | Operation::Verify { nlb, .. } => Some(nlb),
             _ => None,
         }
     }
 
-    fn stripes(&self, shared: &Shared) -> Stripes {
-        let block_bytes = u64::from(shared.base.block_bytes);
-        let of = |offset: u64, length: u64| {
-            let blocks = u32::try_from(length / block_bytes).unwrap_or(u32::MAX);
-            shared.exclusion.stripes(offset / block_bytes, blocks)
-        };
-        match &self.plan {
-            Plan::Write { offset, .. } => {
-                of(*offset, self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64))
-            }
-            Plan::Zeroes { offset, length, .. } | Plan::CompareAndWrite { offset, length, .. } => {
-                of(*offset, *length)
-            }
-            Plan::Discard { ranges } => {
-                let each = ranges.iter().map(|(block, n)| shared.exclusion.stripes(*block, *n));
-                each.fold(Stripes::default(), Stripes::with)
-            }
-            Plan::Read { .. } | Plan::Flush | Plan::Compare { .. } | Plan::Verify { .. } => {
-                Stripes::default()
-            }
-        }
-    }
-
     /// The next operation and the step that it makes.
-    fn operation(&mut self, file: FileId, geometry: &Geometry) -> Option<(Step, FileOperation)> {
-        Some(match &self.plan {
-            Plan::Read { offset } => {
+    fn next(&mut self, file: FileId, geometry: &Geometry) -> Option<(Step, FileOperation)> {
+        let at = match self.operation {
+            Operation::Discard { .. } => usize::try_from(self.position).ok()?,
+            _ => 0,
+        };
+        let (slba, nlb) = self.operation.ranges().nth(at).unwrap_or_default();
+        let (offset, length) = (geometry.offset_of(slba), geometry.bytes_of(nlb));
+        Some(match self.operation {
+            Operation::Read { .. } => {
                 let buffer = self.buffer.take()?;
                 let range = 0..buffer.len();
-                (Step::Last, FileOperation::Read { file, offset: *offset, buffer, range })
+                (Step::Last, FileOperation::Read { file, offset, buffer, range })
             }
-            Plan::Write { offset, durable } => {
-                (Step::Last, write(file, *offset, self.buffer.take()?, *durable))
+            Operation::Write { durable, .. } => {
+                (Step::Last, write(file, offset, self.buffer.take()?, durable))
             }
-            Plan::Flush => (Step::Last, FileOperation::Sync { file }),
-            Plan::Discard { ranges } => {
-                let (block, blocks) = *ranges.get(usize::try_from(self.position).ok()?)?;
-                let (offset, length) = (geometry.offset_of(block), geometry.bytes_of(blocks));
+            Operation::Flush => (Step::Last, FileOperation::Sync { file }),
+            Operation::Discard { .. } => {
                 (Step::Discard, FileOperation::Discard { file, offset, length })
             }
-            Plan::Zeroes { length, .. } if self.position == *length => {
+            Operation::WriteZeroes { .. } if self.position == length => {
                 (Step::Last, FileOperation::Sync { file })
             }
-            Plan::Zeroes { offset, length, unmap, .. } => {
-                let (offset, length, unmap) = (*offset, *length, *unmap);
+            Operation::WriteZeroes { deallocate: unmap, .. } => {
                 (Step::Zero, FileOperation::WriteZeroes { file, offset, length, unmap })
             }
-            Plan::CompareAndWrite { offset, length, durable, .. } if self.position == *length => {
-                (Step::Last, write(file, *offset, self.buffer.take()?, *durable))
+            Operation::CompareAndWrite { durable, .. } if self.position == length => {
+                (Step::Last, write(file, offset, self.buffer.take()?, durable))
             }
-            Plan::Compare { offset, length }
-            | Plan::CompareAndWrite { offset, length, .. }
-            | Plan::Verify { offset, length } => {
-                let (mut buffer, offset) = (self.scratch.take()?, *offset + self.position);
-                shorten(&mut buffer, *length - self.position);
-                let range = 0..buffer.len();
+            Operation::Compare { .. }
+            | Operation::CompareAndWrite { .. }
+            | Operation::Verify { .. } => {
+                let mut buffer = self.scratch.take()?;
+                shorten(&mut buffer, length - self.position);
+                let (offset, range) = (offset + self.position, 0..buffer.len());
                 (Step::Scan, FileOperation::Read { file, offset, buffer, range })
             }
+            // The check refuses it: a file cannot mark blocks.
+            Operation::WriteUncorrectable { .. } => return None,
         })
     }
 
     /// Takes memory back from an operation that ended, and its result.
     fn take_back(&mut self, outcome: Outcome) -> Result<(), Failure> {
-        let direction = match (&self.plan, self.step) {
-            (Plan::Read { .. }, _) | (_, Step::Scan) => Direction::Read,
+        let direction = match (&self.operation, self.step) {
+            (Operation::Read { .. }, _) | (_, Step::Scan) => Direction::Read,
             _ => Direction::Write,
         };
         let (result, buffer) = match outcome {
@@ -513,73 +474,37 @@ impl Job {
 
     /// Whether the piece just read is what it should be.
     fn scanned_matches(&self) -> bool {
-        let expected: &[u8] = match &self.plan {
-            Plan::Compare { .. } => self.buffer.as_deref().unwrap_or(&[]),
-            Plan::CompareAndWrite { compare, .. } => compare,
+        let expected = match self.operation {
+            Operation::Compare { .. } => self.buffer.as_deref(),
+            Operation::CompareAndWrite { .. } => self.compare.as_deref(),
             _ => return true,
         };
+        let expected = expected.unwrap_or(&[]);
         let found = self.scratch.as_deref().unwrap_or(&[]);
         let start = usize::try_from(self.position).unwrap_or(usize::MAX);
         expected.get(start..).is_some_and(|rest| rest.starts_with(found)) && !found.is_empty()
     }
 
     /// Counts a step of several as done.
-    fn count_step(&mut self) -> Rest {
-        let piece = self.scratch.as_ref().map_or(0, |scratch| scratch.len() as u64);
-        let (length, last) = match &self.plan {
-            Plan::Discard { ranges } => {
+    fn count_step(&mut self, geometry: &Geometry) -> Rest {
+        let (length, last) = match &self.operation {
+            Operation::Discard { ranges } => {
                 self.position += 1;
                 (ranges.len() as u64, Rest::None)
             }
             // Zeroes are made durable by a sync.
-            Plan::Zeroes { length, durable, .. } => {
-                self.position = *length;
-                (*length, if *durable { Rest::More } else { Rest::None })
+            Operation::WriteZeroes { nlb, durable, .. } => {
+                self.position = geometry.bytes_of(*nlb);
+                (self.position, if *durable { Rest::More } else { Rest::None })
             }
-            Plan::CompareAndWrite { length, .. } => {
-                self.position += piece;
-                (*length, Rest::More)
+            operation => {
+                self.position += self.scratch.as_ref().map_or(0, |scratch| scratch.len() as u64);
+                let writes = operation.kind().is_write();
+                let length = geometry.bytes_of(self.scanned_nlb().unwrap_or(0));
+                (length, if writes { Rest::More } else { Rest::None })
             }
-            Plan::Compare { length, .. } | Plan::Verify { length, .. } => {
-                self.position += piece;
-                (*length, Rest::None)
-            }
-            Plan::Read { .. } | Plan::Write { .. } | Plan::Flush => (0, Rest::None),
         };
         if self.position < length { Rest::More } else { last }
-    }
-}
-
-fn plan(geometry: &Geometry, operation: Operation) -> (Plan, Option<Buffer>) {
-    let at = |block| geometry.offset_of(block);
-    let of = |blocks| geometry.bytes_of(blocks);
-    match operation {
-        Operation::Read { block, into, .. } => (Plan::Read { offset: at(block) }, Some(into)),
-        Operation::Write { block, from, durable, .. } => {
-            (Plan::Write { offset: at(block), durable }, Some(from))
-        }
-        Operation::Flush => (Plan::Flush, None),
-        Operation::WriteZeroes { block, blocks, deallocate, durable } => {
-            let (offset, length) = (at(block), of(blocks));
-            (Plan::Zeroes { offset, length, unmap: deallocate, durable }, None)
-        }
-        Operation::Discard { mut ranges } => {
-            if ranges.iter().any(|(_, blocks)| *blocks == 0) {
-                ranges = ranges.into_iter().filter(|(_, blocks)| *blocks != 0).collect();
-            }
-            (Plan::Discard { ranges }, None)
-        }
-        Operation::Compare { block, blocks, with } => {
-            (Plan::Compare { offset: at(block), length: of(blocks) }, Some(with))
-        }
-        Operation::CompareAndWrite { block, blocks, compare, write, durable } => {
-            let (offset, length) = (at(block), of(blocks));
-            (Plan::CompareAndWrite { offset, length, compare, durable }, Some(write))
-        }
-        // The check refuses what cannot be marked; to read it is the nearest that exists.
-        Operation::Verify { block, blocks } | Operation::WriteUncorrectable { block, blocks } => {
-            (Plan::Verify { offset: at(block), length: of(blocks) }, None)
-        }
     }
 }
 

@@ -357,7 +357,7 @@ mod tests {
             (0, 1000, true),
             (u64::MAX, 1, false),
         ] {
-            let operation = Operation::Verify { block, blocks };
+            let operation = Operation::Verify { slba: block, nlb: blocks };
             assert_eq!(rule.hit(&operation).is_some(), hit, "{block} {blocks}");
         }
         assert!(rule.hit(&Operation::Flush).is_none(), "a flush touches no block");

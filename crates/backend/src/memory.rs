@@ -200,9 +200,9 @@ impl MemoryDevice {
     /// Where a request reads or writes, and how much.
     fn place(&self, request: &Request) -> Option<(u64, usize)> {
         match &request.operation {
-            Operation::Read { block, into: buffer, .. }
-            | Operation::Write { block, from: buffer, .. } => {
-                Some((self.geometry.offset_of(*block), buffer.len()))
+            Operation::Read { slba, into: buffer, .. }
+            | Operation::Write { slba, from: buffer, .. } => {
+                Some((self.geometry.offset_of(*slba), buffer.len()))
             }
             _ => None,
         }
@@ -214,22 +214,22 @@ impl MemoryDevice {
         let geometry = &self.geometry;
         let matched = |same: bool| same.then_some(()).ok_or(Failure::Mismatch);
         let result = match &mut operation {
-            Operation::Read { block, into, .. } => {
-                region.read(geometry.offset_of(*block), into.bytes_mut());
+            Operation::Read { slba, into, .. } => {
+                region.read(geometry.offset_of(*slba), into.bytes_mut());
                 Ok(())
             }
-            Operation::Write { block, from, .. } => {
-                region.write(geometry.offset_of(*block), from);
+            Operation::Write { slba, from, .. } => {
+                region.write(geometry.offset_of(*slba), from);
                 Ok(())
             }
-            Operation::Compare { block, with, .. } => {
-                matched(region.compare(geometry.offset_of(*block), with))
+            Operation::Compare { slba, with, .. } => {
+                matched(region.compare(geometry.offset_of(*slba), with))
             }
-            Operation::CompareAndWrite { block, compare, write, .. } => {
-                matched(region.compare_and_write(geometry.offset_of(*block), compare, write))
+            Operation::CompareAndWrite { slba, compare, write, .. } => {
+                matched(region.compare_and_write(geometry.offset_of(*slba), compare, write))
             }
-            Operation::WriteZeroes { block, blocks, deallocate, .. } => {
-                let ranges = Box::new([(*block, *blocks)]);
+            Operation::WriteZeroes { slba, nlb, deallocate, .. } => {
+                let ranges = Box::new([(*slba, *nlb)]);
                 return self.start(reactor, Long::new(tag, *deallocate, ranges));
             }
             Operation::Discard { ranges } => {

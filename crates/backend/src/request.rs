@@ -14,26 +14,27 @@ pub struct Request {
     pub operation: Operation,
 }
 
-/// What a device can be asked. A buffer is exactly as long as its blocks.
+/// What a device can be asked. A buffer is exactly as long as its blocks; `Operation<()>` is the
+/// same without buffers, for those who keep them elsewhere.
 #[derive(Debug)]
-pub enum Operation {
+pub enum Operation<B = Buffer> {
     /// Fill a buffer from the blocks.
     Read {
-        /// The first block.
-        block: u64,
-        /// How many.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
         /// Where to; whatever it held is gone.
-        into: Buffer,
+        into: B,
     },
     /// Write a buffer to the blocks.
     Write {
-        /// The first block.
-        block: u64,
-        /// How many.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
         /// Where from. It must not change until the completion.
-        from: Buffer,
+        from: B,
         /// Complete only when this write survives a loss of power.
         durable: bool,
     },
@@ -41,10 +42,10 @@ pub enum Operation {
     Flush,
     /// Make the blocks read as zeroes.
     WriteZeroes {
-        /// The first block.
-        block: u64,
-        /// How many.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
         /// The space may be given back.
         deallocate: bool,
         /// Complete only when this survives a loss of power.
@@ -57,39 +58,39 @@ pub enum Operation {
     },
     /// Fail with [`Failure::Mismatch`] if the blocks hold anything else.
     Compare {
-        /// The first block.
-        block: u64,
-        /// How many.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
         /// What they should hold.
-        with: Buffer,
+        with: B,
     },
     /// Write if the blocks hold what is given, as one step in the eyes of every other writer.
     CompareAndWrite {
-        /// The first block.
-        block: u64,
-        /// How many.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
         /// What they should hold.
-        compare: Buffer,
+        compare: B,
         /// What they shall hold then.
-        write: Buffer,
+        write: B,
         /// Complete only when the write survives a loss of power.
         durable: bool,
     },
     /// Check that the blocks can be read.
     Verify {
-        /// The first block.
-        block: u64,
-        /// How many.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
     },
     /// Let reads of these blocks fail until they are written again.
     WriteUncorrectable {
-        /// The first block.
-        block: u64,
-        /// How many.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
     },
 }
 
@@ -183,7 +184,7 @@ impl fmt::Display for OperationKind {
     }
 }
 
-impl Operation {
+impl<B> Operation<B> {
     /// Its name.
     pub fn kind(&self) -> OperationKind {
         match self {
@@ -216,17 +217,24 @@ impl Operation {
         let (one, many) = match self {
             Self::Flush => (None, none),
             Self::Discard { ranges } => (None, ranges.as_ref()),
-            Self::Read { block, blocks, .. }
-            | Self::Write { block, blocks, .. }
-            | Self::WriteZeroes { block, blocks, .. }
-            | Self::Compare { block, blocks, .. }
-            | Self::CompareAndWrite { block, blocks, .. }
-            | Self::Verify { block, blocks }
-            | Self::WriteUncorrectable { block, blocks } => (Some((*block, *blocks)), none),
+            Self::Read { slba, nlb, .. }
+            | Self::Write { slba, nlb, .. }
+            | Self::WriteZeroes { slba, nlb, .. }
+            | Self::Compare { slba, nlb, .. }
+            | Self::CompareAndWrite { slba, nlb, .. }
+            | Self::Verify { slba, nlb }
+            | Self::WriteUncorrectable { slba, nlb } => (Some((*slba, *nlb)), none),
         };
         one.into_iter().chain(many.iter().copied())
     }
 
+    /// Whether nothing is to be done, since it names no blocks.
+    pub(crate) fn is_empty(&self) -> bool {
+        !matches!(self, Self::Flush) && self.ranges().all(|(_, nlb)| nlb == 0)
+    }
+}
+
+impl Operation {
     /// Checks a request before anything is done: blocks that exist, a device that may be written
     /// and can do it, buffers as long as their blocks, and nobody else's if they are to be filled.
     pub fn check(&self, geometry: &Geometry) -> Result<(), Failure> {
@@ -250,11 +258,12 @@ impl Operation {
             u64::try_from(buffer.len()).is_ok_and(|len| len == geometry.bytes_of(blocks))
         };
         let whole = match self {
-            Self::Read { blocks, into, .. } => fits(into, *blocks) && !into.is_shared(),
-            Self::Write { blocks, from: buffer, .. }
-            | Self::Compare { blocks, with: buffer, .. } => fits(buffer, *blocks),
-            Self::CompareAndWrite { blocks, compare, write, .. } => {
-                fits(compare, *blocks) && fits(write, *blocks)
+            Self::Read { nlb, into, .. } => fits(into, *nlb) && !into.is_shared(),
+            Self::Write { nlb, from: buffer, .. } | Self::Compare { nlb, with: buffer, .. } => {
+                fits(buffer, *nlb)
+            }
+            Self::CompareAndWrite { nlb, compare, write, .. } => {
+                fits(compare, *nlb) && fits(write, *nlb)
             }
             _ => true,
         };
@@ -264,17 +273,36 @@ impl Operation {
 
     /// The buffer that goes back with the completion.
     pub fn into_buffer(self) -> Option<Buffer> {
-        match self {
-            Self::Read { into: buffer, .. }
-            | Self::Write { from: buffer, .. }
-            | Self::Compare { with: buffer, .. }
-            | Self::CompareAndWrite { write: buffer, .. } => Some(buffer),
-            Self::Flush
-            | Self::WriteZeroes { .. }
-            | Self::Discard { .. }
-            | Self::Verify { .. }
-            | Self::WriteUncorrectable { .. } => None,
-        }
+        self.split().1
+    }
+
+    /// What is to be done, the buffer that goes back with the completion, and the one that a
+    /// compare-and-write compares with.
+    pub(crate) fn split(self) -> (Operation<()>, Option<Buffer>, Option<Buffer>) {
+        let (operation, buffer) = match self {
+            Self::Read { slba, nlb, into } => (Operation::Read { slba, nlb, into: () }, Some(into)),
+            Self::Write { slba, nlb, from, durable } => {
+                (Operation::Write { slba, nlb, from: (), durable }, Some(from))
+            }
+            Self::Flush => (Operation::Flush, None),
+            Self::WriteZeroes { slba, nlb, deallocate, durable } => {
+                (Operation::WriteZeroes { slba, nlb, deallocate, durable }, None)
+            }
+            Self::Discard { ranges } => (Operation::Discard { ranges }, None),
+            Self::Compare { slba, nlb, with } => {
+                (Operation::Compare { slba, nlb, with: () }, Some(with))
+            }
+            Self::CompareAndWrite { slba, nlb, compare, write, durable } => {
+                let operation =
+                    Operation::CompareAndWrite { slba, nlb, compare: (), write: (), durable };
+                return (operation, Some(write), Some(compare));
+            }
+            Self::Verify { slba, nlb } => (Operation::Verify { slba, nlb }, None),
+            Self::WriteUncorrectable { slba, nlb } => {
+                (Operation::WriteUncorrectable { slba, nlb }, None)
+            }
+        };
+        (operation, buffer, None)
     }
 }
 

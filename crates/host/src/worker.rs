@@ -293,7 +293,7 @@ impl Drop for Worker {
 fn operation(
     reactor: &Reactor,
     kind: IoKind,
-    (block, blocks): (u64, u32),
+    (slba, nlb): (u64, u32),
     data: &[u8],
     length: usize,
 ) -> Option<Operation> {
@@ -303,22 +303,20 @@ fn operation(
         Some(buffer)
     };
     Some(match kind {
-        IoKind::Read => Operation::Read { block, blocks, into: reactor.pool().take(length)? },
-        IoKind::Write { durable } => {
-            Operation::Write { block, blocks, from: filled(data)?, durable }
-        }
+        IoKind::Read => Operation::Read { slba, nlb, into: reactor.pool().take(length)? },
+        IoKind::Write { durable } => Operation::Write { slba, nlb, from: filled(data)?, durable },
         IoKind::Flush => Operation::Flush,
         IoKind::WriteZeroes { deallocate } => {
-            Operation::WriteZeroes { block, blocks, deallocate, durable: false }
+            Operation::WriteZeroes { slba, nlb, deallocate, durable: false }
         }
         IoKind::Deallocate { ranges } => Operation::Discard { ranges },
-        IoKind::Compare => Operation::Compare { block, blocks, with: filled(data)? },
+        IoKind::Compare => Operation::Compare { slba, nlb, with: filled(data)? },
         IoKind::CompareAndWrite { expected } => {
             let compare = filled(&expected)?;
             let write = filled(data)?;
-            Operation::CompareAndWrite { block, blocks, compare, write, durable: false }
+            Operation::CompareAndWrite { slba, nlb, compare, write, durable: false }
         }
-        IoKind::Verify => Operation::Verify { block, blocks },
+        IoKind::Verify => Operation::Verify { slba, nlb },
     })
 }
 

@@ -164,15 +164,15 @@ impl Client {
         let written = vec![stamp; blocks as usize];
         let operation = match (kind, known) {
             (Kind::Write, _) => {
-                Operation::Write { block: at, blocks, from: stamped(&written), durable }
+                Operation::Write { slba: at, nlb: blocks, from: stamped(&written), durable }
             }
             (Kind::Zeroes, _) => {
                 let deallocate = self.random.chance(0.5);
-                Operation::WriteZeroes { block: at, blocks, deallocate, durable }
+                Operation::WriteZeroes { slba: at, nlb: blocks, deallocate, durable }
             }
             (Kind::CompareAndWrite, Some(known)) => Operation::CompareAndWrite {
-                block: at,
-                blocks,
+                slba: at,
+                nlb: blocks,
                 compare: stamped(&known),
                 write: stamped(&written),
                 durable,
@@ -184,7 +184,7 @@ impl Client {
                 let pending = Pending { kind: Kind::Read, block, blocks, stamp, durable, seen };
                 self.pending.insert(tag, pending);
                 let into = stamped(&vec![u64::MAX; blocks as usize]);
-                let operation = Operation::Read { block: at, blocks, into };
+                let operation = Operation::Read { slba: at, nlb: blocks, into };
                 device.submit(reactor, Request { tag, operation });
                 self.next += 1;
                 return;

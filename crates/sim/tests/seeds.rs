@@ -120,7 +120,7 @@ fn a_request_whose_memory_cannot_be_registered_fails_in_the_end() {
     // All of a piece that nobody has used before.
     let mut into = reactor.pool().take(BUFFER_BYTES_MAX).expect("a buffer");
     into.set_len(4096);
-    let operation = Operation::Read { block: 0, blocks: 1, into };
+    let operation = Operation::Read { slba: 0, nlb: 1, into };
     device.submit(reactor, Request { tag: 1, operation });
     let completion = loop {
         testbed.step();

@@ -13,13 +13,13 @@ fn scene() -> (Reactor, Box<dyn BlockDevice>, MemoryFactory) {
 fn write(reactor: &Reactor, block: u64, byte: u8) -> Operation {
     let mut from = reactor.pool().take(4096).unwrap();
     from.fill(byte);
-    Operation::Write { block, blocks: 1, from, durable: false }
+    Operation::Write { slba: block, nlb: 1, from, durable: false }
 }
 
 fn read(reactor: &Reactor, block: u64) -> Operation {
     let mut into = reactor.pool().take(4096).unwrap();
     into.fill(0xee);
-    Operation::Read { block, blocks: 1, into }
+    Operation::Read { slba: block, nlb: 1, into }
 }
 
 fn done(device: &mut dyn BlockDevice) -> Vec<Completion> {

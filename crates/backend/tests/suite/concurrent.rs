@@ -179,7 +179,7 @@ fn requests_in_flight_together_on_one_handle() {
             rig.submit(2, write);
             rig.submit(3, Operation::Discard { ranges: Box::new([(1, 1)]) });
             let zeroes =
-                Operation::WriteZeroes { block: 2, blocks: 1, deallocate: false, durable: false };
+                Operation::WriteZeroes { slba: 2, nlb: 1, deallocate: false, durable: false };
             rig.submit(4, zeroes);
             let mut updated = None;
             for _ in 0..4 {

@@ -45,8 +45,7 @@ fn large_zeroes_in_memory_take_several_turns() {
     for block in [0, 8192, 16384 - 256] {
         rig.write(block, &bytes);
     }
-    let zeroes =
-        Operation::WriteZeroes { block: 1, blocks: 16382, deallocate: false, durable: false };
+    let zeroes = Operation::WriteZeroes { slba: 1, nlb: 16382, deallocate: false, durable: false };
     rig.submit(1, zeroes);
     rig.submit(2, Operation::Discard { ranges: Box::new([(0, 1), (16383, 1)]) });
     let read = rig.read_of(0, 1);
@@ -154,7 +153,7 @@ fn a_read_only_file_is_only_read() {
         let operations = [
             rig.write_of(0, &block),
             rig.compare_and_write_of(0, &block, &block),
-            Operation::WriteZeroes { block: 0, blocks: 1, deallocate: true, durable: false },
+            Operation::WriteZeroes { slba: 0, nlb: 1, deallocate: true, durable: false },
             Operation::Discard { ranges: Box::new([(0, 1)]) },
         ];
         for operation in operations {
@@ -212,7 +211,7 @@ fn zeroes_where_the_file_system_has_none() {
                 rig.write(3, &bytes);
                 let block = 4;
                 let blocks = blocks - 2;
-                rig.ok(Operation::WriteZeroes { block, blocks, deallocate, durable });
+                rig.ok(Operation::WriteZeroes { slba: block, nlb: blocks, deallocate, durable });
                 let len = bytes.len();
                 bytes[512..len - 512].fill(0);
                 assert!(rig.read(3, blocks + 2) == bytes);
@@ -277,7 +276,7 @@ fn a_simulated_file_survives_as_far_as_it_was_flushed() {
     rig.write(0, &second);
     rig.write(1, &second);
     let from = rig.buffer(&second);
-    rig.ok(Operation::Write { block: 2, blocks: 1, from, durable: true });
+    rig.ok(Operation::Write { slba: 2, nlb: 1, from, durable: true });
     world.crash_files();
     let found = rig.read(0, 3);
     assert!(found[..4096] == first, "what was flushed");
@@ -299,10 +298,10 @@ fn what_is_durable_when_it_completes_survives() {
             }
             rig.ok(Operation::Flush);
             let from = rig.buffer(&new);
-            rig.ok(Operation::Write { block: 0, blocks: 2, from, durable });
-            rig.ok(Operation::WriteZeroes { block: 2, blocks: 2, deallocate: false, durable });
+            rig.ok(Operation::Write { slba: 0, nlb: 2, from, durable });
+            rig.ok(Operation::WriteZeroes { slba: 2, nlb: 2, deallocate: false, durable });
             let (compare, write) = (rig.buffer(&old), rig.buffer(&new));
-            rig.ok(Operation::CompareAndWrite { block: 4, blocks: 2, compare, write, durable });
+            rig.ok(Operation::CompareAndWrite { slba: 4, nlb: 2, compare, write, durable });
             world.crash_files();
             let (zero, len) = (vec![0; old.len()], old.len());
             let found = rig.read(0, 6);
@@ -365,7 +364,7 @@ fn a_block_device() {
             rig.write(8, &bytes);
             assert_eq!(rig.read(8, 64), bytes);
             let (block, blocks) = (16, 32);
-            rig.ok(Operation::WriteZeroes { block, blocks, deallocate, durable: true });
+            rig.ok(Operation::WriteZeroes { slba: block, nlb: blocks, deallocate, durable: true });
             assert_eq!(rig.read(16, 32), vec![0; 32 * rig.block_bytes()]);
         }
         rig.ok(Operation::Discard { ranges: Box::new([(0, 4096)]) });

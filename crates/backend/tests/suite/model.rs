@@ -118,7 +118,7 @@ fn take(rig: &mut Rig, disk: &mut Disk, step: &Step) {
         Step::Write { block, blocks, seed, durable } => {
             let bytes = rig.pattern(seed, blocks);
             let from = rig.buffer(&bytes);
-            let result = rig.result(Operation::Write { block, blocks, from, durable });
+            let result = rig.result(Operation::Write { slba: block, nlb: blocks, from, durable });
             let expected = disk.range(block, blocks);
             assert_eq!(result, expected.clone().map(|_| ()), "{}", rig.name);
             if let Ok(range) = expected {
@@ -126,7 +126,7 @@ fn take(rig: &mut Rig, disk: &mut Disk, step: &Step) {
             }
         }
         Step::Zeroes { block, blocks, deallocate, durable } => {
-            let zeroes = Operation::WriteZeroes { block, blocks, deallocate, durable };
+            let zeroes = Operation::WriteZeroes { slba: block, nlb: blocks, deallocate, durable };
             assert_eq!(rig.result(zeroes), disk.fill(&[(block, blocks)]), "{}", rig.name);
         }
         Step::Discard { ref ranges } => {
@@ -149,7 +149,7 @@ fn take(rig: &mut Rig, disk: &mut Disk, step: &Step) {
             }
         }
         Step::Verify { block, blocks } => {
-            let result = rig.result(Operation::Verify { block, blocks });
+            let result = rig.result(Operation::Verify { slba: block, nlb: blocks });
             assert_eq!(result, disk.range(block, blocks).map(|_| ()), "{}", rig.name);
         }
         Step::Flush => rig.ok(Operation::Flush),

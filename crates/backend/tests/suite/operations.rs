@@ -17,7 +17,7 @@ fn what_was_written_is_read() {
         {
             let bytes = rig.pattern(seed, blocks);
             let from = rig.buffer(&bytes);
-            rig.ok(Operation::Write { block, blocks, from, durable });
+            rig.ok(Operation::Write { slba: block, nlb: blocks, from, durable });
             assert_eq!(rig.read(block, blocks), bytes, "{}", rig.name);
         }
         assert_eq!(rig.read(3, 5), rig.pattern(2, 5), "{}", rig.name);
@@ -72,9 +72,9 @@ fn nothing_is_beyond_the_end() {
             rig.write_of(end - 1, &two),
             rig.compare_of(end - 1, &two),
             rig.compare_and_write_of(end - 1, &two, &two),
-            Operation::Verify { block: end, blocks: 1 },
-            Operation::Verify { block: 0, blocks: u32::MAX },
-            Operation::WriteZeroes { block: end, blocks: 1, deallocate: true, durable: false },
+            Operation::Verify { slba: end, nlb: 1 },
+            Operation::Verify { slba: 0, nlb: u32::MAX },
+            Operation::WriteZeroes { slba: end, nlb: 1, deallocate: true, durable: false },
             Operation::Discard { ranges: Box::new([(0, 1), (end, 1)]) },
         ];
         for operation in operations {
@@ -98,18 +98,18 @@ fn nothing_is_beyond_the_end() {
 fn buffers_are_as_long_as_their_blocks() {
     on_every_device(|rig| {
         let into = rig.dirty(rig.block_bytes() - 1);
-        let short = rig.result(Operation::Read { block: 0, blocks: 1, into });
+        let short = rig.result(Operation::Read { slba: 0, nlb: 1, into });
         assert_eq!(short, Err(Failure::Device(22)), "{}", rig.name);
         let from = rig.dirty(rig.block_bytes());
-        let long = rig.result(Operation::Write { block: 0, blocks: 2, from, durable: false });
+        let long = rig.result(Operation::Write { slba: 0, nlb: 2, from, durable: false });
         assert_eq!(long, Err(Failure::Device(22)), "{}", rig.name);
         let into = rig.dirty(rig.block_bytes());
         let other = into.share();
-        let shared = rig.result(Operation::Read { block: 0, blocks: 1, into });
+        let shared = rig.result(Operation::Read { slba: 0, nlb: 1, into });
         assert_eq!(shared, Err(Failure::Device(22)), "{}", rig.name);
         drop(other);
         let nothing = rig.reactor.pool().take(0).unwrap();
-        rig.ok(Operation::Read { block: 0, blocks: 0, into: nothing });
+        rig.ok(Operation::Read { slba: 0, nlb: 0, into: nothing });
     });
 }
 
@@ -119,10 +119,10 @@ fn flush_and_verify() {
         let bytes = rig.pattern(1, 100);
         rig.write(0, &bytes);
         rig.ok(Operation::Flush);
-        rig.ok(Operation::Verify { block: 0, blocks: 1 });
+        rig.ok(Operation::Verify { slba: 0, nlb: 1 });
         // More than one scratch buffer's worth.
         let blocks = u32::try_from(rig.blocks()).unwrap();
-        rig.ok(Operation::Verify { block: 0, blocks });
+        rig.ok(Operation::Verify { slba: 0, nlb: blocks });
         rig.factory.sync().unwrap();
         assert_eq!(rig.read(0, 100), bytes, "{}", rig.name);
     });
@@ -166,7 +166,7 @@ fn zeroes_are_written() {
             let bytes = rig.pattern(1, per_mebibyte);
             rig.write(0, &bytes);
             let blocks = per_mebibyte - 2;
-            rig.ok(Operation::WriteZeroes { block: 1, blocks, deallocate, durable });
+            rig.ok(Operation::WriteZeroes { slba: 1, nlb: blocks, deallocate, durable });
             let mut expected = bytes.clone();
             let block_bytes = rig.block_bytes();
             expected[block_bytes..bytes.len() - block_bytes].fill(0);
@@ -213,8 +213,8 @@ fn compare_and_write_writes_only_over_what_it_expects() {
         assert!(rig.read(5, blocks) == second, "{}", rig.name);
         let zeroes = vec![0; rig.block_bytes()];
         let operation = Operation::CompareAndWrite {
-            block: 0,
-            blocks: 1,
+            slba: 0,
+            nlb: 1,
             compare: rig.buffer(&zeroes),
             write: rig.buffer(&third[..zeroes.len()]),
             durable: true,
@@ -228,7 +228,7 @@ fn compare_and_write_writes_only_over_what_it_expects() {
 fn what_a_device_cannot_do_it_refuses() {
     on_every_device(|rig| {
         assert!(!rig.device.geometry().capabilities.write_uncorrectable);
-        let result = rig.result(Operation::WriteUncorrectable { block: 0, blocks: 1 });
+        let result = rig.result(Operation::WriteUncorrectable { slba: 0, nlb: 1 });
         assert_eq!(result, Err(Failure::Unsupported), "{}", rig.name);
     });
 }
@@ -271,8 +271,8 @@ fn a_closed_device_ends_what_it_has_and_takes_no_more() {
                 1 => rig.read_of(tag, 4),
                 2 => rig.compare_and_write_of(tag, &bytes, &bytes),
                 _ => Operation::WriteZeroes {
-                    block: tag,
-                    blocks: 1000,
+                    slba: tag,
+                    nlb: 1000,
                     deallocate: false,
                     durable: true,
                 },
@@ -324,7 +324,7 @@ fn what_needs_a_buffer_waits_for_one() {
         }
         rig.submit(1, compare);
         rig.submit(2, update);
-        rig.submit(3, Operation::Verify { block: 0, blocks: 2 });
+        rig.submit(3, Operation::Verify { slba: 0, nlb: 2 });
         rig.device.flush(&mut rig.reactor);
         let mut ended = 0;
         for _ in 0..5 {
@@ -374,10 +374,10 @@ fn after_a_failure(failing: impl Fn(&Rig) -> Operation) -> [Rig; 2] {
 fn a_flush_or_durable_write_that_failed_stays_failed_on_every_handle() {
     let durable_write = |rig: &Rig| {
         let from = rig.buffer(&rig.pattern(2, 1));
-        Operation::Write { block: 0, blocks: 1, from, durable: true }
+        Operation::Write { slba: 0, nlb: 1, from, durable: true }
     };
     let zeroes = |durable| {
-        move |_: &Rig| Operation::WriteZeroes { block: 1, blocks: 1, deallocate: false, durable }
+        move |_: &Rig| Operation::WriteZeroes { slba: 1, nlb: 1, deallocate: false, durable }
     };
     let failing: [&dyn Fn(&Rig) -> Operation; 3] =
         [&|_| Operation::Flush, &durable_write, &zeroes(true)];

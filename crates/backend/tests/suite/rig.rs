@@ -232,16 +232,16 @@ impl Rig {
 
     pub(crate) fn write_of(&self, block: u64, bytes: &[u8]) -> Operation {
         let (blocks, from) = (self.blocks_of(bytes), self.buffer(bytes));
-        Operation::Write { block, blocks, from, durable: false }
+        Operation::Write { slba: block, nlb: blocks, from, durable: false }
     }
 
     pub(crate) fn read_of(&self, block: u64, blocks: u32) -> Operation {
         let into = self.dirty(blocks as usize * self.block_bytes());
-        Operation::Read { block, blocks, into }
+        Operation::Read { slba: block, nlb: blocks, into }
     }
 
     pub(crate) fn compare_of(&self, block: u64, bytes: &[u8]) -> Operation {
-        Operation::Compare { block, blocks: self.blocks_of(bytes), with: self.buffer(bytes) }
+        Operation::Compare { slba: block, nlb: self.blocks_of(bytes), with: self.buffer(bytes) }
     }
 
     pub(crate) fn compare_and_write_of(
@@ -251,8 +251,8 @@ impl Rig {
         write: &[u8],
     ) -> Operation {
         Operation::CompareAndWrite {
-            block,
-            blocks: self.blocks_of(compare),
+            slba: block,
+            nlb: self.blocks_of(compare),
             compare: self.buffer(compare),
             write: self.buffer(write),
             durable: false,

@@ -224,7 +224,7 @@ fn random_operation(rig: &Rig, random: &mut Random) -> Operation {
     match random.below(9) {
         0 | 1 => rig.read_of(block, blocks),
         2 | 3 => rig.write_of(block, &bytes),
-        4 => Operation::WriteZeroes { block, blocks, deallocate, durable },
+        4 => Operation::WriteZeroes { slba: block, nlb: blocks, deallocate, durable },
         5 => Operation::Discard { ranges: Box::new([(block, blocks), (0, 1)]) },
         6 => rig.compare_of(block, &bytes),
         7 => rig.compare_and_write_of(block, &bytes, &bytes),

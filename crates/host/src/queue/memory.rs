@@ -40,40 +40,38 @@ impl Memory {
     pub(super) fn new(nsid: u32, block_bytes: u32, request: Request) -> (Self, Entry) {
         let mut memory = Self { tag: request.tag, nsid, block_bytes, ..Self::default() };
         let (kind, block, blocks) = match request.operation {
-            Operation::Read { block, blocks, into } => {
+            Operation::Read { slba, nlb, into } => {
                 memory.buffer = Some(into);
-                (Kind::Read, block, blocks)
+                (Kind::Read, slba, nlb)
             }
-            Operation::Write { block, blocks, from, durable } => {
+            Operation::Write { slba, nlb, from, durable } => {
                 memory.buffer = Some(from);
                 memory.durable = durable;
-                (Kind::Write, block, blocks)
+                (Kind::Write, slba, nlb)
             }
             Operation::Flush => (Kind::Flush, 0, 0),
-            Operation::WriteZeroes { block, blocks, deallocate, durable } => {
+            Operation::WriteZeroes { slba, nlb, deallocate, durable } => {
                 memory.deallocate = deallocate;
                 memory.durable = durable;
-                (Kind::WriteZeroes, block, blocks)
+                (Kind::WriteZeroes, slba, nlb)
             }
             Operation::Discard { ranges } => {
                 memory.ranges = ranges;
                 let count = u32::try_from(memory.ranges.len()).unwrap_or(u32::MAX);
                 (Kind::Deallocate, 0, count)
             }
-            Operation::Compare { block, blocks, with } => {
+            Operation::Compare { slba, nlb, with } => {
                 memory.buffer = Some(with);
-                (Kind::Compare, block, blocks)
+                (Kind::Compare, slba, nlb)
             }
-            Operation::CompareAndWrite { block, blocks, compare, write, durable } => {
+            Operation::CompareAndWrite { slba, nlb, compare, write, durable } => {
                 memory.buffer = Some(write);
                 memory.compare = Some(compare);
                 memory.durable = durable;
-                (Kind::CompareAndWrite, block, blocks)
+                (Kind::CompareAndWrite, slba, nlb)
             }
-            Operation::Verify { block, blocks } => (Kind::Verify, block, blocks),
-            Operation::WriteUncorrectable { block, blocks } => {
-                (Kind::WriteUncorrectable, block, blocks)
-            }
+            Operation::Verify { slba, nlb } => (Kind::Verify, slba, nlb),
+            Operation::WriteUncorrectable { slba, nlb } => (Kind::WriteUncorrectable, slba, nlb),
         };
         (memory, Entry { kind, block, blocks })
     }
@@ -270,8 +268,7 @@ mod tests {
     fn a_durable_write_has_fua_and_keeps_its_buffer() {
         let pool = pool();
         let from = filled(&pool, &[7; 1024]);
-        let (mut memory, entry) =
-            memory(Operation::Write { block: 9, blocks: 2, from, durable: true });
+        let (mut memory, entry) = memory(Operation::Write { slba: 9, nlb: 2, from, durable: true });
         assert_eq!((entry.kind, entry.block, entry.blocks), (Kind::Write, 9, 2));
         let part = part(Kind::Write, FusedPart::No, 9, 2, 0);
         let (command, data) = memory.command(&part, &pool).unwrap();
@@ -289,8 +286,7 @@ mod tests {
     fn a_buffer_that_is_still_being_sent_does_not_come_back() {
         let pool = pool();
         let from = filled(&pool, &[7; 512]);
-        let (mut memory, _) =
-            memory(Operation::Write { block: 9, blocks: 1, from, durable: false });
+        let (mut memory, _) = memory(Operation::Write { slba: 9, nlb: 1, from, durable: false });
         let part = part(Kind::Write, FusedPart::No, 9, 1, 0);
         let sent = memory.command(&part, &pool).unwrap();
         assert!(!memory.take_back(&part, None, false));
@@ -302,7 +298,7 @@ mod tests {
     fn parts_of_a_read_are_put_together() {
         let pool = pool();
         let into = filled(&pool, &[0; 1536]);
-        let (mut memory, _) = memory(Operation::Read { block: 0, blocks: 3, into });
+        let (mut memory, _) = memory(Operation::Read { slba: 0, nlb: 3, into });
         let mut second = part(Kind::Read, FusedPart::No, 1, 2, 1);
         second.whole = false;
         let Some((_, HostData::FromController(mut buffer))) = memory.command(&second, &pool) else {
@@ -336,7 +332,7 @@ mod tests {
         let pool = pool();
         let (compare, write) = (filled(&pool, &[1; 512]), filled(&pool, &[2; 512]));
         let operation =
-            Operation::CompareAndWrite { block: 4, blocks: 1, compare, write, durable: false };
+            Operation::CompareAndWrite { slba: 4, nlb: 1, compare, write, durable: false };
         let (mut memory, _) = memory(operation);
         let first = part(Kind::CompareAndWrite, FusedPart::First, 4, 1, 0);
         let (command, data) = memory.command(&first, &pool).unwrap();

@@ -43,7 +43,7 @@ impl Lane {
     fn write(&mut self, block: u64, stamp: u8) {
         let mut from = self.reactor.pool().take(BLOCK).expect("a buffer");
         from.bytes_mut().fill(stamp);
-        let operation = Operation::Write { block, blocks: 1, from, durable: false };
+        let operation = Operation::Write { slba: block, nlb: 1, from, durable: false };
         self.device.submit(&mut self.reactor, Request { tag: block, operation });
     }
 
@@ -80,7 +80,7 @@ fn work(factory: &NamespaceFactory, first: u64, stop: &AtomicBool) -> u64 {
     for (block, stamp) in (first..).zip(stamps) {
         let mut with = lane.reactor.pool().take(BLOCK).expect("a buffer");
         with.bytes_mut().fill(stamp);
-        let operation = Operation::Compare { block, blocks: 1, with };
+        let operation = Operation::Compare { slba: block, nlb: 1, with };
         lane.device.submit(&mut lane.reactor, Request { tag: block, operation });
     }
     while lane.device.in_flight() > 0 {

@@ -187,14 +187,14 @@ impl Workload {
             (0..=6, _) => {
                 let from = simulation.buffer(blocks, |_| stamp);
                 let durable = self.random.chance(0.2);
-                let operation = Operation::Write { block: first, blocks, from, durable };
+                let operation = Operation::Write { slba: first, nlb: blocks, from, durable };
                 ("write", Some(stamp), operation)
             }
             (7, _) => ("flush", None, Operation::Flush),
             (8, _) => {
                 let operation = Operation::WriteZeroes {
-                    block: first,
-                    blocks,
+                    slba: first,
+                    nlb: blocks,
                     deallocate: true,
                     durable: false,
                 };
@@ -204,17 +204,17 @@ impl Workload {
                 let ranges = vec![(first, blocks)].into_boxed_slice();
                 ("discard", Some(0), Operation::Discard { ranges })
             }
-            (10, _) => ("verify", None, Operation::Verify { block: first, blocks }),
+            (10, _) => ("verify", None, Operation::Verify { slba: first, nlb: blocks }),
             (11 | 12, Some(known)) => {
                 let with = simulation.buffer(blocks, |number| known[number as usize]);
-                ("compare", None, Operation::Compare { block: first, blocks, with })
+                ("compare", None, Operation::Compare { slba: first, nlb: blocks, with })
             }
             (13 | 14, Some(known)) if blocks <= 8 => {
                 let compare = simulation.buffer(blocks, |number| known[number as usize]);
                 let write = simulation.buffer(blocks, |_| stamp);
                 let operation = Operation::CompareAndWrite {
-                    block: first,
-                    blocks,
+                    slba: first,
+                    nlb: blocks,
                     compare,
                     write,
                     durable: false,
@@ -223,7 +223,7 @@ impl Workload {
             }
             _ => {
                 let into = simulation.buffer(blocks, |_| u64::MAX);
-                ("read", None, Operation::Read { block: first, blocks, into })
+                ("read", None, Operation::Read { slba: first, nlb: blocks, into })
             }
         };
         self.pending.insert(tag, Pending { kind, first, blocks, after });
@@ -366,7 +366,7 @@ fn a_closed_device_ends_what_waits() {
     simulation.run_until("lost", |own| own.driver.state() == ControllerState::Reconnecting);
     for tag in 0..40 {
         let into = simulation.buffer(1, |_| 0);
-        let operation = Operation::Read { block: tag, blocks: 1, into };
+        let operation = Operation::Read { slba: tag, nlb: 1, into };
         simulation.devices[0].submit(&mut simulation.host, Request { tag, operation });
     }
     simulation.step();
@@ -439,7 +439,7 @@ fn keep_alive_finds_a_silent_controller_and_traffic_spares_it() {
         if simulation.devices[0].in_flight() == 0 {
             tag += 1;
             let into = simulation.buffer(1, |_| 0);
-            let operation = Operation::Read { block: 0, blocks: 1, into };
+            let operation = Operation::Read { slba: 0, nlb: 1, into };
             simulation.devices[0].submit(&mut simulation.host, Request { tag, operation });
         }
     }
@@ -491,7 +491,7 @@ fn requests_wait_for_an_empty_pool_and_go_on() {
     let requests: Vec<Request> = (0..8)
         .map(|tag| {
             let from = simulation.buffer(60, |_| tag + 1);
-            let operation = Operation::Write { block: tag * 60, blocks: 60, from, durable: false };
+            let operation = Operation::Write { slba: tag * 60, nlb: 60, from, durable: false };
             Request { tag, operation }
         })
         .collect();

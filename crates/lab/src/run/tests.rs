@@ -314,7 +314,7 @@ fn written_data_does_not_compress() {
         let mut reactor = Reactor::new(Config::default()).expect("a reactor");
         let mut device = factory.open(&mut reactor, Owner(0)).expect("a device");
         let into = reactor.pool().take(256 << 10).expect("a buffer");
-        let operation = Operation::Read { block: 0, blocks: 64, into };
+        let operation = Operation::Read { slba: 0, nlb: 64, into };
         device.submit(&mut reactor, Request { tag: 0, operation });
         device.flush(&mut reactor);
         let read = device.poll_completion().and_then(|completion| completion.buffer);

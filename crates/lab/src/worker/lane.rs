@@ -566,11 +566,11 @@ impl Lane {
         let is_filled = slot.buffer.is_some() && slot.purpose == Purpose::Write;
         (slot.due_ns, slot.started_ns, slot.offset, slot.bytes, slot.purpose) =
             (due_ns, started_ns, offset, bytes, purpose);
-        let block = (self.region_offset + offset) >> self.block_shift;
-        let blocks = bytes >> self.block_shift;
+        let slba = (self.region_offset + offset) >> self.block_shift;
+        let nlb = bytes >> self.block_shift;
         let operation = match purpose {
             Purpose::Flush => Operation::Flush,
-            Purpose::Trim => Operation::Discard { ranges: Box::new([(block, blocks)]) },
+            Purpose::Trim => Operation::Discard { ranges: Box::new([(slba, nlb)]) },
             Purpose::Probe | Purpose::Read | Purpose::Write | Purpose::ReadBack => {
                 // A device may answer a write while the last of its data is still being sent; the
                 // buffer is back in the pool soon after.
@@ -582,9 +582,9 @@ impl Lane {
                 buffer.set_len(bytes as usize);
                 if purpose == Purpose::Write {
                     self.fill(&mut buffer, offset, is_filled);
-                    Operation::Write { block, blocks, from: buffer, durable: self.durable }
+                    Operation::Write { slba, nlb, from: buffer, durable: self.durable }
                 } else {
-                    Operation::Read { block, blocks, into: buffer }
+                    Operation::Read { slba, nlb, into: buffer }
                 }
             }
         };

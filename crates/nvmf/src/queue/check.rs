@@ -144,9 +144,9 @@ impl IoQueue {
     fn check_read(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let read = ReadWrite::from_command(command);
-        let (block, blocks) = (read.starting_block, read.block_count());
-        let length = self.check_blocks(command, namespace, block, blocks, Direction::ToHost)?;
-        let operation = DeviceOperation::Read { block, blocks };
+        let (slba, nlb) = (read.starting_block, read.block_count());
+        let length = self.check_blocks(command, namespace, slba, nlb, Direction::ToHost)?;
+        let operation = DeviceOperation::Read { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::ToHost(length)))
     }
 
@@ -156,20 +156,20 @@ impl IoQueue {
         if write.control.directive_type() != 0 {
             return Err(DIRECTIVE);
         }
-        let (block, blocks) = (write.starting_block, write.block_count());
+        let (slba, nlb) = (write.starting_block, write.block_count());
         check_protection(namespace)?;
-        let length = self.check_blocks(command, namespace, block, blocks, Direction::FromHost)?;
+        let length = self.check_blocks(command, namespace, slba, nlb, Direction::FromHost)?;
         let durable = self.is_durable(write.control.force_unit_access());
-        let operation = DeviceOperation::Write { block, blocks, durable };
+        let operation = DeviceOperation::Write { slba, nlb, durable };
         Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
     }
 
     fn check_compare(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let compare = ReadWrite::from_command(command);
-        let (block, blocks) = (compare.starting_block, compare.block_count());
-        let length = self.check_blocks(command, namespace, block, blocks, Direction::FromHost)?;
-        let operation = DeviceOperation::Compare { block, blocks };
+        let (slba, nlb) = (compare.starting_block, compare.block_count());
+        let length = self.check_blocks(command, namespace, slba, nlb, Direction::FromHost)?;
+        let operation = DeviceOperation::Compare { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
     }
 
@@ -195,13 +195,13 @@ impl IoQueue {
         if zeroes.control.namespace_zeroes() {
             return Err(NAMESPACE_ZEROES);
         }
-        let (block, blocks) = (zeroes.starting_block, zeroes.block_count());
-        check_range(namespace, block, blocks)?;
+        let (slba, nlb) = (zeroes.starting_block, zeroes.block_count());
+        check_range(namespace, slba, nlb)?;
         check_protection(namespace)?;
-        check_bytes(namespace, blocks, self.limits.write_zeroes)?;
+        check_bytes(namespace, nlb, self.limits.write_zeroes)?;
         let operation = DeviceOperation::WriteZeroes {
-            block,
-            blocks,
+            slba,
+            nlb,
             deallocate: zeroes.control.deallocate()
                 && namespace.capabilities.write_zeroes_deallocates,
             durable: self.is_durable(zeroes.control.force_unit_access()),
@@ -230,10 +230,10 @@ impl IoQueue {
     fn check_verify(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let verify = ReadWrite::from_command(command);
-        let (block, blocks) = (verify.starting_block, verify.block_count());
-        check_range(namespace, block, blocks)?;
-        check_bytes(namespace, blocks, self.limits.verify)?;
-        let operation = DeviceOperation::Verify { block, blocks };
+        let (slba, nlb) = (verify.starting_block, verify.block_count());
+        check_range(namespace, slba, nlb)?;
+        check_bytes(namespace, nlb, self.limits.verify)?;
+        let operation = DeviceOperation::Verify { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::None))
     }
 
@@ -243,10 +243,10 @@ impl IoQueue {
             return Err(OPCODE);
         }
         let mark = ReadWrite::from_command(command);
-        let (block, blocks) = (mark.starting_block, mark.block_count());
-        check_range(namespace, block, blocks)?;
+        let (slba, nlb) = (mark.starting_block, mark.block_count());
+        check_range(namespace, slba, nlb)?;
         check_protection(namespace)?;
-        let operation = DeviceOperation::WriteUncorrectable { block, blocks };
+        let operation = DeviceOperation::WriteUncorrectable { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::None))
     }
 

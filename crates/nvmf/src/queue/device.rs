@@ -26,17 +26,17 @@ pub struct DeviceCommand {
 pub enum DeviceOperation {
     /// Read into the buffer that goes to the host.
     Read {
-        /// First block.
-        block: u64,
-        /// Number of blocks.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
     },
     /// Write what the host sent.
     Write {
-        /// First block.
-        block: u64,
-        /// Number of blocks.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
         /// Whether it must be durable before the command completes.
         durable: bool,
     },
@@ -44,10 +44,10 @@ pub enum DeviceOperation {
     Flush,
     /// Write zeros.
     WriteZeroes {
-        /// First block.
-        block: u64,
-        /// Number of blocks.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
         /// Whether the blocks may be freed.
         deallocate: bool,
         /// Whether it must be durable before the command completes.
@@ -60,24 +60,24 @@ pub enum DeviceOperation {
     },
     /// Compare with what the host sent.
     Compare {
-        /// First block.
-        block: u64,
-        /// Number of blocks.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
     },
     /// Read, and tell only whether it went well.
     Verify {
-        /// First block.
-        block: u64,
-        /// Number of blocks.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
     },
     /// Let reads of these blocks fail until they are written.
     WriteUncorrectable {
-        /// First block.
-        block: u64,
-        /// Number of blocks.
-        blocks: u32,
+        /// Starting LBA.
+        slba: u64,
+        /// Number of logical blocks, counted from 1.
+        nlb: u32,
     },
 }
 
@@ -86,12 +86,12 @@ impl DeviceOperation {
     #[must_use]
     pub const fn range(&self) -> Option<(u64, u32)> {
         match *self {
-            Self::Read { block, blocks }
-            | Self::Write { block, blocks, .. }
-            | Self::WriteZeroes { block, blocks, .. }
-            | Self::Compare { block, blocks }
-            | Self::Verify { block, blocks }
-            | Self::WriteUncorrectable { block, blocks } => Some((block, blocks)),
+            Self::Read { slba, nlb }
+            | Self::Write { slba, nlb, .. }
+            | Self::WriteZeroes { slba, nlb, .. }
+            | Self::Compare { slba, nlb }
+            | Self::Verify { slba, nlb }
+            | Self::WriteUncorrectable { slba, nlb } => Some((slba, nlb)),
             Self::Flush | Self::Deallocate { .. } => None,
         }
     }
@@ -198,9 +198,9 @@ mod tests {
 
     #[test]
     fn operations_know_their_range_and_kind() {
-        let write = DeviceOperation::Write { block: 3, blocks: 4, durable: false };
+        let write = DeviceOperation::Write { slba: 3, nlb: 4, durable: false };
         assert_eq!((write.range(), write.modifies()), (Some((3, 4)), true));
-        let compare = DeviceOperation::Compare { block: 5, blocks: 6 };
+        let compare = DeviceOperation::Compare { slba: 5, nlb: 6 };
         assert_eq!((compare.range(), compare.modifies()), (Some((5, 6)), false));
         let deallocate = DeviceOperation::Deallocate { ranges: 1 };
         assert_eq!((deallocate.range(), deallocate.modifies()), (None, true));

@@ -4,8 +4,8 @@ use weft_nvme::nvm::{DatasetAttributes, DatasetManagement, ReadWrite, WriteZeroe
 use weft_nvme::sgl::Descriptor;
 
 use super::*;
-use crate::subsystem::test_support::view;
 use crate::subsystem::NamespaceView;
+use crate::subsystem::test_support::view;
 
 /// A queue of 4 entries over namespaces 1, 2 and 7 of 1024 blocks of 512 bytes each; the second
 /// is write protected.
@@ -139,23 +139,32 @@ fn every_opcode_has_its_outcome() {
         let expected = match opcode {
             NvmOpcode::FLUSH => device(DeviceOperation::Flush, Transfer::None),
             NvmOpcode::WRITE => device(
-                DeviceOperation::Write { block, blocks, durable: false },
+                DeviceOperation::Write { slba: block, nlb: blocks, durable: false },
                 Transfer::FromHost(2048),
             ),
             NvmOpcode::READ => {
-                device(DeviceOperation::Read { block, blocks }, Transfer::ToHost(2048))
+                device(DeviceOperation::Read { slba: block, nlb: blocks }, Transfer::ToHost(2048))
             }
-            NvmOpcode::WRITE_UNCORRECTABLE => {
-                device(DeviceOperation::WriteUncorrectable { block, blocks }, Transfer::None)
-            }
-            NvmOpcode::COMPARE => {
-                device(DeviceOperation::Compare { block, blocks }, Transfer::FromHost(2048))
-            }
-            NvmOpcode::WRITE_ZEROES => device(
-                DeviceOperation::WriteZeroes { block, blocks, deallocate: false, durable: false },
+            NvmOpcode::WRITE_UNCORRECTABLE => device(
+                DeviceOperation::WriteUncorrectable { slba: block, nlb: blocks },
                 Transfer::None,
             ),
-            NvmOpcode::VERIFY => device(DeviceOperation::Verify { block, blocks }, Transfer::None),
+            NvmOpcode::COMPARE => device(
+                DeviceOperation::Compare { slba: block, nlb: blocks },
+                Transfer::FromHost(2048),
+            ),
+            NvmOpcode::WRITE_ZEROES => device(
+                DeviceOperation::WriteZeroes {
+                    slba: block,
+                    nlb: blocks,
+                    deallocate: false,
+                    durable: false,
+                },
+                Transfer::None,
+            ),
+            NvmOpcode::VERIFY => {
+                device(DeviceOperation::Verify { slba: block, nlb: blocks }, Transfer::None)
+            }
             NvmOpcode::DATASET_MANAGEMENT => {
                 let expected =
                     device(DeviceOperation::Deallocate { ranges: 2 }, Transfer::FromHost(32));
@@ -390,7 +399,7 @@ fn write_zeroes_frees_only_where_zeros_come_back() {
     let command = zeroes.to_command(1).with_command_id(CID);
     let expected = |deallocate| {
         let operation =
-            DeviceOperation::WriteZeroes { block: 4, blocks: 2, deallocate, durable: false };
+            DeviceOperation::WriteZeroes { slba: 4, nlb: 2, deallocate, durable: false };
         IoAction::Device(device(operation, Transfer::None))
     };
     assert_eq!(queue().handle_command(&command), expected(true));
@@ -500,7 +509,7 @@ fn ranges_are_read_and_checked() {
             "{bad:?}"
         );
     }
-    let read = device(DeviceOperation::Read { block: 0, blocks: 1 }, Transfer::ToHost(512));
+    let read = device(DeviceOperation::Read { slba: 0, nlb: 1 }, Transfer::ToHost(512));
     assert!(queue.handle_ranges(&read, &data).is_err());
 }
 
@@ -602,8 +611,8 @@ fn compare_and_write_is_one() {
     let IoAction::Fused { compare, write } = queue.handle_command(&write_second(4, 2)) else {
         panic!("fused")
     };
-    assert_eq!(compare.operation, DeviceOperation::Compare { block: 4, blocks: 2 });
-    assert_eq!(write.operation, DeviceOperation::Write { block: 4, blocks: 2, durable: false });
+    assert_eq!(compare.operation, DeviceOperation::Compare { slba: 4, nlb: 2 });
+    assert_eq!(write.operation, DeviceOperation::Write { slba: 4, nlb: 2, durable: false });
     assert_eq!(late(&mut queue), vec![]);
     let statuses = |result, queue: &mut IoQueue| {
         queue

@@ -75,29 +75,15 @@ impl Files {
     }
 }
 
-/// One operation on a file, under way.
+/// One operation on a file, under way. Its buffer stays here until the completion.
 #[derive(Debug)]
 pub(crate) struct FileOperation {
     token: Token,
     file: Rc<OpenFile>,
-    work: Work,
-    offset: u64,
-    length: u64,
+    operation: Operation,
+    /// How zeroes are written, if that is what is done.
+    way: ZeroWay,
     done: u64,
-    /// The caller's buffer and where its range starts. It stays here until the completion.
-    memory: Option<(Buffer, usize)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
-    Read,
-    Write {
-        durable: bool,
-    },
-    Sync,
-    Discard,
-    /// The ways that are left to try begin with this one.
-    Zero(ZeroWay, bool),
 }
 
 /// The ways of zeroing.
@@ -130,34 +116,34 @@ impl Step {
 
 impl FileOperation {
     fn new(token: Token, file: Rc<OpenFile>, operation: Operation) -> Result<Self, Completion> {
-        let (work, offset, length, memory) = match operation {
-            Operation::Read { offset, buffer, range, .. } => {
-                (Work::Read, offset, length_of(&range), Some((buffer, range.start)))
-            }
-            Operation::Write { offset, buffer, range, durable, .. } => {
-                (Work::Write { durable }, offset, length_of(&range), Some((buffer, range.start)))
-            }
-            Operation::Sync { .. } => (Work::Sync, 0, 0, None),
-            Operation::Discard { offset, length, .. } => (Work::Discard, offset, length, None),
-            Operation::WriteZeroes { offset, length, unmap, .. } => {
-                let way = match (unmap, file.is_block_device) {
-                    (true, _) => ZeroWay::PunchHole,
-                    (false, true) => ZeroWay::Device,
-                    (false, false) => ZeroWay::ZeroRange,
-                };
-                (Work::Zero(way, unmap), offset, length, None)
-            }
-            _ => unreachable!("only operations on files come here"),
+        let unmaps = matches!(operation, Operation::WriteZeroes { unmap: true, .. });
+        let way = match (unmaps, file.is_block_device) {
+            (true, _) => ZeroWay::PunchHole,
+            (false, true) => ZeroWay::Device,
+            (false, false) => ZeroWay::ZeroRange,
         };
-        let this = Self { token, file, work, offset, length, done: 0, memory };
+        let this = Self { token, file, operation, way, done: 0 };
+        let (offset, length) = this.range();
         let in_range = offset.checked_add(length).is_some_and(|end| i64::try_from(end).is_ok());
         if !in_range {
             return Err(this.end(Err(Errno::INVAL.into())));
         }
-        if length == 0 && work != Work::Sync {
+        if length == 0 && !matches!(this.operation, Operation::Sync { .. }) {
             return Err(this.end(Ok(())));
         }
         Ok(this)
+    }
+
+    /// Which bytes of the file: from where, and how many.
+    fn range(&self) -> (u64, u64) {
+        match &self.operation {
+            Operation::Read { offset, range, .. } | Operation::Write { offset, range, .. } => {
+                (*offset, range.len() as u64)
+            }
+            Operation::Discard { offset, length, .. }
+            | Operation::WriteZeroes { offset, length, .. } => (*offset, *length),
+            _ => (0, 0),
+        }
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -170,14 +156,22 @@ impl FileOperation {
 
     /// What to ask the kernel next.
     pub(crate) fn step(&mut self) -> Step {
-        let offset = self.offset + self.done;
-        let length = self.length - self.done;
-        match self.work {
-            Work::Read | Work::Write { .. } => self.transfer(offset, length),
-            Work::Sync => Step::Sync,
-            Work::Discard if self.file.is_block_device => Step::DeviceDiscard { offset, length },
-            Work::Discard => Step::Allocate { flags: hole(), offset, length },
-            Work::Zero(way, _) => match way {
+        let (offset, length) = self.range();
+        let (offset, length) = (offset + self.done, length - self.done);
+        match &self.operation {
+            Operation::Read { buffer, range, .. } => {
+                let (memory, len) = self.memory(buffer, range);
+                Step::Read { memory, len, offset }
+            }
+            Operation::Write { buffer, range, durable, .. } => {
+                let (memory, len) = self.memory(buffer, range);
+                Step::Write { memory, len, offset, durable: *durable }
+            }
+            Operation::Discard { .. } if self.file.is_block_device => {
+                Step::DeviceDiscard { offset, length }
+            }
+            Operation::Discard { .. } => Step::Allocate { flags: hole(), offset, length },
+            Operation::WriteZeroes { .. } => match self.way {
                 ZeroWay::PunchHole => Step::Allocate { flags: hole(), offset, length },
                 ZeroWay::ZeroRange => {
                     let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
@@ -190,20 +184,17 @@ impl FileOperation {
                     Step::Write { memory, len, offset, durable: false }
                 }
             },
+            _ => Step::Sync,
         }
     }
 
-    fn transfer(&mut self, offset: u64, length: u64) -> Step {
-        let (buffer, start) = self.memory.as_ref().expect("a transfer has memory");
+    /// What is left of the operation's range of its buffer.
+    fn memory(&self, buffer: &Buffer, range: &Range<usize>) -> (*mut u8, usize) {
         let done = usize::try_from(self.done).expect("less than a buffer");
-        let len = usize::try_from(length).expect("less than a buffer");
-        // SAFETY: `start + done + len` is the end of the operation's range, which was checked to
-        // lie inside the buffer when it was submitted.
-        let memory = unsafe { buffer.pointer().add(start + done) };
-        match self.work {
-            Work::Write { durable } => Step::Write { memory, len, offset, durable },
-            _ => Step::Read { memory, len, offset },
-        }
+        // SAFETY: `done` is at most the range's length, and the range was checked to lie inside
+        // the buffer when the operation was submitted.
+        let memory = unsafe { buffer.pointer().add(range.start + done) };
+        (memory, range.len() - done)
     }
 
     /// Takes a step's result. `Some` when the operation is over, otherwise [`step`](Self::step)
@@ -212,33 +203,28 @@ impl FileOperation {
         match result {
             Err(Errno::INTR | Errno::AGAIN) => None,
             Err(error) => self.fail(error),
-            Ok(count) => match self.work {
-                Work::Sync | Work::Discard => Some(Ok(())),
-                Work::Zero(ZeroWay::PunchHole | ZeroWay::ZeroRange | ZeroWay::Device, _) => {
-                    Some(Ok(()))
-                }
-                Work::Read | Work::Write { .. } | Work::Zero(ZeroWay::Write, _) => {
-                    self.moved(count)
-                }
+            Ok(count) => match (&self.operation, self.way) {
+                (Operation::Read { .. } | Operation::Write { .. }, _)
+                | (Operation::WriteZeroes { .. }, ZeroWay::Write) => self.moved(count),
+                _ => Some(Ok(())),
             },
         }
     }
 
     fn moved(&mut self, count: u64) -> Option<io::Result<()>> {
+        let reads = matches!(self.operation, Operation::Read { .. });
         if count == 0 {
-            let kind = match self.work {
-                Work::Read => io::ErrorKind::UnexpectedEof,
-                _ => io::ErrorKind::WriteZero,
-            };
+            let kind = if reads { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::WriteZero };
             return Some(Err(kind.into()));
         }
-        self.done = (self.done + count).min(self.length);
-        if self.done == self.length {
+        let (_, length) = self.range();
+        self.done = (self.done + count).min(length);
+        if self.done == length {
             return Some(Ok(()));
         }
         // A direct read comes short of a sector only at the end of the file, and could not go on
         // from there anyway.
-        if self.work == Work::Read && self.file.direct && !self.done.is_multiple_of(512) {
+        if reads && self.file.direct && !self.done.is_multiple_of(512) {
             return Some(Err(io::ErrorKind::UnexpectedEof.into()));
         }
         None
@@ -246,11 +232,11 @@ impl FileOperation {
 
     fn fail(&mut self, error: Errno) -> Option<io::Result<()>> {
         let is_unsupported = matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV);
-        if let Work::Zero(way, unmap) = self.work
+        if matches!(self.operation, Operation::WriteZeroes { .. })
             && is_unsupported
-            && let Some(next) = next_way(way, self.file.is_block_device)
+            && let Some(next) = next_way(self.way, self.file.is_block_device)
         {
-            self.work = Work::Zero(next, unmap);
+            self.way = next;
             return None;
         }
         Some(Err(error.into()))
@@ -258,16 +244,19 @@ impl FileOperation {
 
     /// The completion of an operation that went like this.
     pub(crate) fn end(self, result: io::Result<()>) -> Completion {
-        let buffer = self.memory.map(|(buffer, _)| buffer);
-        let outcome = match (result, buffer) {
-            (Ok(()), Some(buffer)) => Outcome::Transferred { buffer },
-            (Ok(()), None) => Outcome::Done,
-            (Err(error), buffer)
-                if error.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) =>
-            {
-                Outcome::Cancelled { buffer, message: None }
+        let outcome = match (result, self.operation) {
+            (Ok(()), Operation::Read { buffer, .. } | Operation::Write { buffer, .. }) => {
+                Outcome::Transferred { buffer }
             }
-            (Err(error), buffer) => Outcome::Failed { error, buffer, message: None },
+            (Ok(()), _) => Outcome::Done,
+            (Err(error), operation) => match operation.refuse(error) {
+                Outcome::Failed { error, buffer, message }
+                    if error.raw_os_error() == Some(Errno::CANCELED.raw_os_error()) =>
+                {
+                    Outcome::Cancelled { buffer, message }
+                }
+                outcome => outcome,
+            },
         };
         Completion { token: self.token, outcome }
     }
@@ -286,10 +275,6 @@ fn next_way(way: ZeroWay, is_block_device: bool) -> Option<ZeroWay> {
         ZeroWay::ZeroRange | ZeroWay::Device => Some(ZeroWay::Write),
         ZeroWay::Write => None,
     }
-}
-
-fn length_of(range: &Range<usize>) -> u64 {
-    range.len() as u64
 }
 
 /// Page-aligned zeroes, for the whole process.

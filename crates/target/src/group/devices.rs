@@ -405,8 +405,7 @@ mod tests {
         let served = Arc::new(ServedDevice { id: DeviceId(0), factory, subsystem: Arc::default() });
         devices.prepare(std::slice::from_ref(&served), &mut reactor).unwrap();
         devices.serve(&[served], &mut reactor);
-        let zero =
-            Operation::WriteZeroes { block: 0, blocks: 1, deallocate: false, durable: false };
+        let zero = Operation::WriteZeroes { slba: 0, nlb: 1, deallocate: false, durable: false };
         assert!(!devices.are_busy());
         assert!(devices.submit(0, 7, zero, &mut reactor));
         devices.flush(&mut reactor);

@@ -425,14 +425,14 @@ impl Io {
     /// What the device is to do; `Err` is a command that is done without it.
     fn operation(&self, device: &DeviceCommand, data: Option<Buffer>) -> Result<Operation, Status> {
         Ok(match (device.operation, data) {
-            (DeviceOperation::Read { block, blocks }, Some(into)) => {
-                Operation::Read { block, blocks, into }
+            (DeviceOperation::Read { slba, nlb }, Some(into)) => {
+                Operation::Read { slba, nlb, into }
             }
-            (DeviceOperation::Write { block, blocks, durable }, Some(from)) => {
-                Operation::Write { block, blocks, from, durable }
+            (DeviceOperation::Write { slba, nlb, durable }, Some(from)) => {
+                Operation::Write { slba, nlb, from, durable }
             }
-            (DeviceOperation::Compare { block, blocks }, Some(with)) => {
-                Operation::Compare { block, blocks, with }
+            (DeviceOperation::Compare { slba, nlb }, Some(with)) => {
+                Operation::Compare { slba, nlb, with }
             }
             (DeviceOperation::Deallocate { .. }, Some(data)) => {
                 let ranges = self.queue.handle_ranges(device, &data)?;
@@ -442,12 +442,12 @@ impl Io {
                 Operation::Discard { ranges }
             }
             (DeviceOperation::Flush, _) => Operation::Flush,
-            (DeviceOperation::WriteZeroes { block, blocks, deallocate, durable }, _) => {
-                Operation::WriteZeroes { block, blocks, deallocate, durable }
+            (DeviceOperation::WriteZeroes { slba, nlb, deallocate, durable }, _) => {
+                Operation::WriteZeroes { slba, nlb, deallocate, durable }
             }
-            (DeviceOperation::Verify { block, blocks }, _) => Operation::Verify { block, blocks },
-            (DeviceOperation::WriteUncorrectable { block, blocks }, _) => {
-                Operation::WriteUncorrectable { block, blocks }
+            (DeviceOperation::Verify { slba, nlb }, _) => Operation::Verify { slba, nlb },
+            (DeviceOperation::WriteUncorrectable { slba, nlb }, _) => {
+                Operation::WriteUncorrectable { slba, nlb }
             }
             _ => return Err(Status::INTERNAL_ERROR),
         })
@@ -522,12 +522,12 @@ impl Io {
                     let failure = DeviceFailure::Remote(status);
                     return self.fail_pair(first, second, failure, context.transport);
                 }
-                let DeviceOperation::Write { block, blocks, durable } = write.operation else {
+                let DeviceOperation::Write { slba, nlb, durable } = write.operation else {
                     return;
                 };
                 let operation = Operation::CompareAndWrite {
-                    block,
-                    blocks,
+                    slba,
+                    nlb,
                     compare: compare_data,
                     write: write_data,
                     durable,

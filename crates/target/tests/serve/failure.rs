@@ -69,7 +69,7 @@ impl BlockDevice for Device {
     }
     fn submit(&mut self, _: &mut Reactor, request: Request) {
         match request.operation {
-            Operation::Write { block: 0, from, .. } => {
+            Operation::Write { slba: 0, from, .. } => {
                 self.done.push(Completion { tag: request.tag, result: Ok(()), buffer: Some(from) });
             }
             operation => panic!("the device does not know {operation:?}"),
