@@ -12,7 +12,11 @@ use weft_host::TransportId;
 use weft_lab::{
     environment, html,
     random::split_mix,
-    results::{self, Configuration, Environment, Store, Value, key},
+    results::{
+        self, Configuration, Environment, Store, Value,
+        file::{ENVIRONMENT, PLAN, RECORDS, TABLE},
+        key,
+    },
     study::{
         deployment::DEVICE_BYTES,
         launch::GivenTarget,
@@ -34,6 +38,9 @@ use crate::{
 
 /// Default parent directory of results.
 const RESULTS: &str = "weft-results";
+
+/// Name of the report beside the results.
+const REPORT: &str = "report.html";
 
 /// Settings that a resumed run takes from the earlier one.
 const SET_BY_THE_FIRST_RUN: [&str; 11] = [
@@ -149,9 +156,11 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
     }
     how.amend(&mut plan)?;
     let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
-    if directory.join(results::file::RECORDS).exists() {
+    let written = [RECORDS, ENVIRONMENT, PLAN, TABLE, REPORT];
+    if let Some(there) = written.iter().find(|name| directory.join(name).exists()) {
         return Err(Failure::Because(format!(
-            "{} holds results already: use --resume to continue, or another --out",
+            "{} holds results already, or a file with the name of one ({there}): use --resume to \
+             continue a run, or another --out",
             directory.display()
         )));
     }
@@ -304,7 +313,7 @@ impl Session<'_> {
     }
 
     fn report(&self, outcome: &Outcome) -> Result<(), Failure> {
-        let report = self.directory.join("report.html");
+        let report = self.directory.join(REPORT);
         let written = if self.how.no_report || outcome.measured == 0 {
             Ok(None)
         } else {

@@ -47,6 +47,21 @@ fn bench_writes_to_no_file_that_was_not_named() {
 }
 
 #[test]
+fn a_study_overwrites_no_file_that_was_there() {
+    let folder = Folder::new("plan");
+    let text_of_plan = "name = \"mine\"\ntitle = \"T\"\nquestion = \"Q\"\n\
+                        source = { document = \"weft\", figure = \"none\" }\n[axes]\n\
+                        transport = [\"local\"]\n";
+    let plan = folder.write("plan.toml", text_of_plan);
+    let here = folder.path("");
+    let how = ["--local", "null:1GiB", "--quick", "--runtime", "50ms", "--ramp-time", "0"];
+    let words = [&["study", "run", text(&plan), "--out", text(&here)], &how[..]].concat();
+    let fault = weft("epoll", &words).fault();
+    assert!(fault.contains("plan.toml"), "{fault}");
+    assert_eq!(fs::read_to_string(&plan).expect("the plan"), text_of_plan);
+}
+
+#[test]
 fn a_job_file_is_no_device() {
     let folder = Folder::new("job-file");
     let job = precious(&folder, "nightly.fio");
