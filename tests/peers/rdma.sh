@@ -146,7 +146,10 @@ moves() {
 access() {
     local access
     fresh
-    (. /share/kernel_target.sh && serve rdma $ADDRESS)
+    (
+        . /share/kernel_target.sh
+        if [ -d "$NVMET/ports/1" ]; then start_port; else serve rdma $ADDRESS; fi
+    )
     [ $KIND != rxe ] || moves "$(url 2)" window
     for access in lease wide; do
         moves "$(url 2)" $access
@@ -209,7 +212,7 @@ study() {
             fail "nothing was measured over $transport"
     done
     grep -q 'is software' /share/study/environment.json
-    grep -q 'Over rdma there were' /share/study/report.html
+    grep -q 'IOPS over rdma are' /share/study/report.html
 }
 
 end_load() {
