@@ -68,7 +68,7 @@ fn a_write_never_reaches_the_file_after_it() {
         let (written, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let host = scope.spawn(|| {
                 let (_admin, controller) = Peer::admin(at);
                 let mut io = Peer::io(at, controller, 1);
                 let bytes = pattern(BLOCK, 1);
@@ -92,7 +92,8 @@ fn a_write_never_reaches_the_file_after_it() {
                 for slot in under_way {
                     io.wait_for(slot);
                 }
-                assert!(io.read(2, 0, 1, BLOCK).bytes() == &files.contents[..BLOCK]);
+                let second = io.read(2, 0, 1, BLOCK);
+                (second.status(), second.data.map(|data| data.to_vec()))
             });
             let enough = |count: &AtomicUsize, more: usize| {
                 let from = count.load(Ordering::Relaxed);
@@ -108,7 +109,11 @@ fn a_write_never_reaches_the_file_after_it() {
                 now.0 + now.1 >= before.0 + before.1 + 2 * depth
             });
             stop.store(true, Ordering::Relaxed);
+            let second = host.join().expect("no panic");
             reloaded.expect("a reload");
+            files.second_is_untouched();
+            assert_eq!(second.0, Status::SUCCESS);
+            assert!(second.1.as_deref() == files.contents.get(..BLOCK));
         });
         assert!(refused.load(Ordering::Relaxed) > 0, "number 1 is gone");
         assert_eq!(target.config().subsystems[0].namespaces[0].nsid, 2);
