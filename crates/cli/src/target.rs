@@ -32,6 +32,10 @@ pub(crate) struct Options {
     /// save` writes.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["served", "listening", "subsystem"])]
     config: Option<PathBuf>,
+    /// Say what --config FILE would serve, with every NSID and UUID, and end. No socket is opened,
+    /// and no device is written to or created.
+    #[arg(long, requires = "config")]
+    check: bool,
     #[command(flatten)]
     devices: Devices,
     #[command(flatten)]
@@ -170,6 +174,10 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let nqn = flags::nqn(options)?;
     let configuration = || configuration(options, matches, &nqn);
     let config = configuration()?;
+    if options.check {
+        let checked = weft_target::check(&config).map_err(Failure::because)?;
+        return announce::check(&config, &checked, options.output_format);
+    }
     let fault = |error| Failure::io("listen to", &"signals", &error);
     let (wish, wishes) = signals::wishes().map_err(fault)?;
     if options.stop_with_stdin {

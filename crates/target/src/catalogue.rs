@@ -611,3 +611,31 @@ fn connections_max(limits: &Limits) -> usize {
 fn nqn(name: &str) -> Result<Nqn, TargetError> {
     name.parse().map_err(|error| TargetError::name(name, &error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A namespace that comes and goes: its place is used again, its identifier is not.
+    #[test]
+    fn places_of_devices_are_used_again_under_other_identifiers() {
+        let mut catalogue = Catalogue::new(Vec::new());
+        let mut config = Config { subsystems: vec![Subsystem::new("nqn.a")], ..Config::default() };
+        let mut ids = std::collections::BTreeSet::new();
+        let mut held = None;
+        for _ in 0..2 * DeviceId::GENERATIONS_MAX {
+            config.subsystems[0].namespaces =
+                vec![Namespace::new(1, DeviceSpec::Null { bytes: 1 << 20, block_bytes: 4096 })];
+            let plan = catalogue.plan(config.clone()).expect("a plan");
+            let (snapshot, _) = catalogue.carry_out(plan, &BTreeMap::new()).expect("a snapshot");
+            assert!(ids.insert(snapshot.devices[0].id.0), "no identifier is used twice");
+            // A group may have a device for a while after it was removed.
+            held = Some(snapshot);
+            config.subsystems[0].namespaces.clear();
+            let plan = catalogue.plan(config.clone()).expect("a plan");
+            catalogue.carry_out(plan, &BTreeMap::new()).expect("a snapshot");
+        }
+        drop(held);
+        assert!(catalogue.slots.len() <= 4, "{} places", catalogue.slots.len());
+    }
+}

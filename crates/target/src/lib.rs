@@ -14,6 +14,7 @@
 //! * `group`: one thread each; accepting, connecting, admin queues, I/O queues.
 //! * `numbers`: which namespace has which NSID, and what must not change its owner.
 //! * `changes`: what a reload has changed, in words.
+//! * `check`: what a configuration would be served as, without opening anything.
 //! * `directory`: what groups must agree on when a host connects or leaves; behind a lock that
 //!   the data path never takes.
 //! * `gate`: who has to wait until its earlier commands are done.
@@ -32,6 +33,7 @@
 
 mod catalogue;
 mod changes;
+mod check;
 pub mod config;
 mod directory;
 mod gate;
@@ -44,6 +46,7 @@ mod snapshot;
 mod statistics;
 mod target;
 
+pub use check::{CheckedNamespace, check};
 pub use local::LocalTarget;
 pub use statistics::{GroupStatistics, Served, Watch};
 pub use target::{Target, TargetError};

@@ -3,8 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use serde_json::{Value, json};
+use uuid::Uuid;
+use weft_backend::bytes;
 use weft_target::{
-    Target,
+    CheckedNamespace, Target,
     config::{Config, Port, Subsystem},
 };
 
@@ -90,6 +92,70 @@ fn as_json(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr) -> Value {
         "ports": ports.collect::<Vec<Value>>(),
         "subsystems": subsystems.collect::<Vec<Value>>(),
     })
+}
+
+/// Says what would be served.
+pub(super) fn check(
+    config: &Config,
+    checked: &[CheckedNamespace],
+    format: Format,
+) -> Result<(), Failure> {
+    for namespace in checked.iter().filter(|namespace| namespace.by_position) {
+        let CheckedNamespace { nsid, subsystem, .. } = namespace;
+        output::complain(&format!(
+            "weft target: namespace {nsid} of {subsystem} has this number only by its position in \
+             the file: write `nsid = {nsid}`, or after a restart hosts may find another namespace \
+             there"
+        ));
+    }
+    match format {
+        Format::Human => output::print(&checked_text(config, checked)),
+        Format::Json => output::print_json(&checked_json(config, checked)),
+    }
+}
+
+fn checked_text(config: &Config, checked: &[CheckedNamespace]) -> String {
+    let mut text = String::new();
+    for port in &config.ports {
+        text += &format!("port {}: {}\n", port.id, port.listen);
+    }
+    for subsystem in &config.subsystems {
+        text += &format!("{}\n", subsystem.nqn);
+        for namespace in checked.iter().filter(|one| one.subsystem == subsystem.nqn) {
+            let uuid = uuid(namespace).unwrap_or_else(|| "new at each start".to_owned());
+            let size = bytes::exact(namespace.bytes);
+            let created = if namespace.is_created { ", to be created" } else { "" };
+            text += &format!(
+                "  namespace {}: {}, {size}{created}, UUID {uuid}\n",
+                namespace.nsid, namespace.device
+            );
+        }
+    }
+    text
+}
+
+fn checked_json(config: &Config, checked: &[CheckedNamespace]) -> Value {
+    let ports = config.ports.iter();
+    let ports = ports.map(|port| json!({ "id": port.id, "listen": port.listen.to_string() }));
+    let namespaces = checked.iter().map(|namespace| {
+        json!({
+            "subsystem": namespace.subsystem,
+            "nsid": namespace.nsid,
+            "by_position": namespace.by_position,
+            "device": namespace.device.to_string(),
+            "bytes": namespace.bytes,
+            "created": namespace.is_created,
+            "uuid": uuid(namespace),
+        })
+    });
+    json!({
+        "ports": ports.collect::<Vec<Value>>(),
+        "namespaces": namespaces.collect::<Vec<Value>>(),
+    })
+}
+
+fn uuid(namespace: &CheckedNamespace) -> Option<String> {
+    namespace.uuid.map(|uuid| Uuid::from_bytes(uuid).to_string())
 }
 
 fn serves<'a>(config: &'a Config, port: &'a Port) -> impl Iterator<Item = &'a Subsystem> {

@@ -239,13 +239,65 @@ fn a_configuration_is_reloaded_on_sighup() {
     let two = format!("{one}[[subsystem.namespace]]\nnull = \"1GiB\"\n");
     folder.write("target.toml", config(&two));
     target.signal(Signal::HUP);
-    target.wait_for_log("read again");
+    let line = target.wait_for_log("namespace 2");
+    assert!(line.contains(&format!("namespace 2 of {NQN} added: null:1GiB")), "{line}");
     assert_eq!(sizes(), [Some(1 << 20), Some(1 << 30)]);
     folder.write("target.toml", config("memory = \"1MiB\"\n"));
     target.signal(Signal::HUP);
     let line = target.wait_for_log("stays as it was");
     assert!(line.contains("target.toml:5: `memory`: unknown field"), "{line}");
     assert_eq!(sizes(), [Some(1 << 20), Some(1 << 30)]);
+    target.stop();
+}
+
+/// What would be served is said beside a target that serves it, and nothing is changed by that.
+#[test]
+fn a_configuration_is_checked_without_serving_it() {
+    let folder = Folder::new("check");
+    let disk = folder.write("disk.img", vec![0; 1 << 20]);
+    let new = folder.path("new.img");
+    let config = |port: u16, last: &str| {
+        let text = format!(
+            "[[port]]\nlisten = \"tcp://127.0.0.1:{port}\"\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+             [[subsystem.namespace]]\nnsid = 3\nfile = \"{}\"\n\
+             [[subsystem.namespace]]\nmemory = \"2MiB\"\n{last}",
+            text(&disk)
+        );
+        folder.write("check.toml", text)
+    };
+    let target = Target::start("epoll", &["--config", text(&config(0, ""))]);
+    let listed = target.weft("list", 3, &["-o", "json"]).json();
+    let created = format!("[[subsystem.namespace]]\nfile = \"{}\"\nsize = \"4MiB\"\n", text(&new));
+    let path = config(target.port(0), &created);
+    let check = |words: &[&str]| {
+        let all = ["target", "--config", text(&path), "--check"];
+        weft("epoll", all.iter().chain(words).copied())
+    };
+    let checked = check(&["-o", "json"]);
+    let said = &checked.json()["namespaces"];
+    let nsids: Vec<_> = (0..3).map(|index| said[index]["nsid"].as_u64()).collect();
+    assert_eq!(nsids, [Some(3), Some(4), Some(5)]);
+    assert_eq!(said[0]["uuid"], listed["Devices"][0]["UUID"]);
+    assert!(said[1]["uuid"].is_null(), "memory has a new one at each start");
+    assert_eq!(said[2]["bytes"], 4 << 20);
+    assert!(!new.exists(), "it is not created");
+    let warnings: Vec<_> = checked.stderr.lines().collect();
+    assert_eq!(warnings.len(), 2, "{}", checked.stderr);
+    assert!(
+        warnings[0].contains("namespace 4") && warnings[0].contains("nsid = 4"),
+        "{warnings:?}"
+    );
+    let text_of = check(&[]).text();
+    assert!(text_of.contains("namespace 5: file:"), "{text_of}");
+    assert!(text_of.contains("4MiB, to be created, UUID "), "{text_of}");
+    config(target.port(0), "[[subsystem.namespace]]\nfile = \"/nonexistent/weft\"\n");
+    let fault = check(&[]).fault();
+    assert!(fault.contains("namespace 5") && fault.contains("/nonexistent/weft"), "{fault}");
+    let link = folder.path("link.img");
+    std::os::unix::fs::symlink(&disk, &link).expect("a link");
+    let again = format!("[[subsystem.namespace]]\nfile = \"{}\"\n", text(&link));
+    config(target.port(0), &again);
+    assert!(check(&[]).fault().contains("device of namespace 3"));
     target.stop();
 }
 

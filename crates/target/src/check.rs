@@ -1,0 +1,157 @@
+//! What a configuration would be served as, found out without opening a socket, and without
+//! creating or writing anything.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use weft_backend::DeviceSpec;
+
+use crate::TargetError;
+use crate::config::{Config, Subsystem, identity};
+use crate::numbers;
+
+/// A namespace as it would be served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckedNamespace {
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// Its number.
+    pub nsid: u32,
+    /// Whether the number is only its position in the list.
+    pub by_position: bool,
+    /// Its device.
+    pub device: DeviceSpec,
+    /// Its UUID; none: a new one at each start.
+    pub uuid: Option<[u8; 16]>,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether its file is not there and would be created.
+    pub is_created: bool,
+}
+
+/// What is known of a device that is not opened.
+struct Examined {
+    device: identity::Device,
+    bytes: u64,
+    is_created: bool,
+}
+
+/// The namespaces that a target would serve that starts with this configuration.
+///
+/// # Errors
+/// One sentence that says what cannot be had.
+pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
+    config.validate().map_err(|error| TargetError::new(error.to_string()))?;
+    let mut checked = Vec::new();
+    for subsystem in &config.subsystems {
+        let mut subsystem = subsystem.clone();
+        numbers::assign(&mut subsystem, &[])?;
+        check_subsystem(&subsystem, &mut checked)?;
+    }
+    Ok(checked)
+}
+
+fn check_subsystem(
+    subsystem: &Subsystem,
+    checked: &mut Vec<CheckedNamespace>,
+) -> Result<(), TargetError> {
+    let (mut examined, mut paths) = (Vec::new(), BTreeMap::new());
+    for namespace in &subsystem.namespaces {
+        let error = |what: &str| TargetError::namespace(&subsystem.nqn, namespace.nsid, &what);
+        let found = examine(&namespace.device).map_err(|what| error(&what))?;
+        let path = namespace.device.path().map(|_| found.device.identity.clone());
+        if let Some(path) = path
+            && let Some(first) = paths.insert(path.clone(), namespace.nsid)
+        {
+            return Err(error(&format!("{path} is the device of namespace {first}")));
+        }
+        examined.push(found);
+    }
+    let devices: Vec<_> = examined.iter().map(|examined| examined.device.clone()).collect();
+    let identities = identity::namespaces(subsystem, &devices, &vec![None; devices.len()]);
+    for ((namespace, examined), identity) in
+        subsystem.namespaces.iter().zip(examined).zip(identities)
+    {
+        let stays = namespace.uuid.is_some() || examined.device.survives_restart;
+        checked.push(CheckedNamespace {
+            subsystem: subsystem.nqn.clone(),
+            nsid: namespace.nsid,
+            by_position: namespace.by_position,
+            device: namespace.device.clone(),
+            uuid: stays.then_some(identity.uuid),
+            bytes: examined.bytes,
+            is_created: examined.is_created,
+        });
+    }
+    Ok(())
+}
+
+fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
+    match spec {
+        DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } => {
+            let factory = spec.build().map_err(|error| error.to_string())?;
+            let (identity, survives_restart) = (factory.identity(), factory.survives_restart());
+            let bytes = factory.geometry().bytes();
+            let device = identity::Device { identity, survives_restart };
+            Ok(Examined { device, bytes, is_created: false })
+        }
+        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => examine(inner),
+        DeviceSpec::File { path, create_bytes, block_bytes, read_only, .. } => {
+            let found = length(path, false)?;
+            let create_bytes = create_bytes.filter(|_| !read_only);
+            let Some(bytes) = create_bytes.max(found) else {
+                return Err(format!(
+                    "{} does not exist (give it a size to have it created: size=1GiB)",
+                    path.display()
+                ));
+            };
+            if bytes < block_bytes.unwrap_or(512).into() {
+                return Err(format!("{} is shorter than a block", path.display()));
+            }
+            Ok(stored(spec, bytes, found.is_none()))
+        }
+        DeviceSpec::Block { path, .. } => match length(path, true)? {
+            Some(bytes) => Ok(stored(spec, bytes, false)),
+            None => Err(format!("{} does not exist", path.display())),
+        },
+    }
+}
+
+fn stored(spec: &DeviceSpec, bytes: u64, is_created: bool) -> Examined {
+    let identity = numbers::canonical_path(spec).unwrap_or_default();
+    let device = identity::Device { identity, survives_restart: true };
+    Examined { device, bytes, is_created }
+}
+
+/// How long a file or block device is; none: it is not there, but could be created.
+fn length(path: &Path, is_block: bool) -> Result<Option<u64>, String> {
+    let cannot = |doing: &str, error| format!("cannot {doing} {}: {error}", path.display());
+    let kind = match path.metadata() {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            return match parent.map_or(Ok(()), |parent| parent.metadata().map(drop)) {
+                Ok(()) => Ok(None),
+                Err(error) => Err(cannot("create", error)),
+            };
+        }
+        Err(error) => return Err(cannot("look at", error)),
+    };
+    match is_block {
+        true if !kind.is_block_device() => {
+            return Err(format!(
+                "{0} is not a block device (for a file use file:{0})",
+                path.display()
+            ));
+        }
+        false if !kind.is_file() => {
+            return Err(format!("{} is not a regular file", path.display()));
+        }
+        _ => {}
+    }
+    let end = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    end.map(Some).map_err(|error| cannot("open", error))
+}
