@@ -455,7 +455,7 @@ impl Io {
 
     fn flush_all(&mut self, slot: Slot, command_id: u16, context: &mut Context<'_>) {
         let tag = devices::tag(self.id.index, slot);
-        let mut missing = 0;
+        let (mut missing, mut status) = (0, Status::SUCCESS);
         for namespace in self.queue.namespaces().iter() {
             let submitted = context.core.devices.submit(
                 namespace.device,
@@ -463,13 +463,16 @@ impl Io {
                 Operation::Flush,
                 &mut context.core.reactor,
             );
-            missing += usize::from(submitted);
+            match submitted {
+                true => missing += 1,
+                false => status = DeviceFailure::Gone.status(),
+            }
         }
         self.at_devices += missing;
         if missing == 0 {
-            context.transport.complete(slot, self.queue.complete(command_id, Status::SUCCESS));
+            context.transport.complete(slot, self.queue.complete(command_id, status));
         } else {
-            self.put(slot, Work::Flushing { command_id, missing, status: Status::SUCCESS });
+            self.put(slot, Work::Flushing { command_id, missing, status });
         }
     }
 
