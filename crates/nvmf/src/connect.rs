@@ -174,7 +174,7 @@ impl ConnectRequest {
 
     /// Whether the queue is within Maximum Queue Entries Supported.
     pub(crate) fn check_size(&self, subsystem: &SubsystemView) -> Result<(), ConnectError> {
-        if self.entries > queue_entries_max(subsystem) {
+        if self.entries > queue_entries_max(subsystem).into() {
             return Err(ConnectError::invalid(InvalidParameter::SUBMISSION_QUEUE_SIZE));
         }
         Ok(())
@@ -182,8 +182,8 @@ impl ConnectRequest {
 }
 
 /// Entries of the longest queue; the admin queue's smallest size is always granted.
-pub(crate) fn queue_entries_max(subsystem: &SubsystemView) -> u32 {
-    u32::from(subsystem.limits.max_queue_entries.max(ADMIN_QUEUE_ENTRIES_MIN))
+pub(crate) fn queue_entries_max(subsystem: &SubsystemView) -> u16 {
+    subsystem.limits.max_queue_entries.max(ADMIN_QUEUE_ENTRIES_MIN)
 }
 
 /// The controller identifiers of one subsystem.

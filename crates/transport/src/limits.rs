@@ -54,10 +54,6 @@ pub const SHALLOW_QUEUE_DEPTH: u16 = 32;
 /// Time for a host's connection to be ready for Connect, unless configured otherwise.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Entries of the longest queue over RDMA: as many as Linux's target lets hosts have
-/// (`NVMET_QUEUE_SIZE`), and what adapters take at least several times over.
-pub const RDMA_QUEUE_ENTRIES_MAX: u16 = 1024;
-
 /// How often a listener whose RDMA device has gone looks for another: a reset takes an adapter some
 /// seconds, and hosts try to come back about as often.
 pub const RDMA_LISTEN_RETRY: Duration = Duration::from_secs(2);

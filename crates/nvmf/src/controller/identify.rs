@@ -17,7 +17,6 @@ use weft_nvme::{Command, Status, Wire};
 
 use super::Controller;
 use super::admin::{Outcome, check_data_to_host};
-use crate::connect::queue_entries_max;
 use crate::queue::{CommandError, ERROR_ENTRIES, error};
 use crate::rdma;
 use crate::subsystem::{ControllerModel, NamespaceView, page_exponent};
@@ -106,8 +105,7 @@ impl Controller {
         controller.error_log_page_entries_0s_based =
             u8::try_from(ERROR_ENTRIES - 1).unwrap_or(u8::MAX);
         controller.keep_alive_granularity_100ms = U16::new(limits.keep_alive_support_100ms());
-        controller.maximum_outstanding_commands =
-            U16::new(u16::try_from(queue_entries_max(view)).unwrap_or(u16::MAX));
+        controller.maximum_outstanding_commands = U16::new(self.queue_entries_max());
         let sgls = SglSupport(0).with_supported(1).with_offset(true);
         let sgls = if self.rdma { sgls.with_keyed(true) } else { sgls.with_transport(true) };
         controller.sgl_support = U32::new(sgls.0);

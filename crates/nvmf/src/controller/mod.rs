@@ -33,9 +33,10 @@ use weft_nvme::fabrics::InvalidParameter;
 use weft_nvme::property::{ControllerConfiguration, ControllerStatus, ShutdownStatus};
 use weft_nvme::{Command, Completion, Nqn, Status};
 
-use crate::connect::{ConnectError, ConnectRequest};
+use crate::connect::{ConnectError, ConnectRequest, queue_entries_max};
 use crate::discovery::DiscoveryLogPage;
 use crate::queue::{CommandError, ControllerShared, ErrorRecord, Head, QueueGrant, QueueShared};
+use crate::rdma;
 use crate::subsystem::SubsystemView;
 
 /// The reply to an admin command.
@@ -241,6 +242,12 @@ impl Controller {
     pub fn over_rdma(mut self) -> Self {
         self.rdma = true;
         self
+    }
+
+    /// Entries of the longest I/O queue.
+    fn queue_entries_max(&self) -> u16 {
+        let most = if self.rdma { rdma::QUEUE_ENTRIES_MAX } else { u16::MAX };
+        queue_entries_max(&self.view).min(most)
     }
 
     /// The answer to the Connect.

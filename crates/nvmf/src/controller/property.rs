@@ -21,7 +21,6 @@ use weft_nvme::{Command, Status};
 
 use super::admin::Outcome;
 use super::{Controller, Effect, EndReason};
-use crate::connect::queue_entries_max;
 use crate::queue::{CommandError, error};
 
 /// Timeout (CAP.TO): enabling is immediate, but ending queues waits for their commands. Linux
@@ -93,9 +92,8 @@ impl Controller {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let largest = queue_entries_max(&self.view).saturating_sub(1);
         Capabilities(0)
-            .with_maximum_queue_entries_supported(u16::try_from(largest).unwrap_or(u16::MAX))
+            .with_maximum_queue_entries_supported(self.queue_entries_max().saturating_sub(1))
             .with_contiguous_queues_required(true)
             .with_timeout_500ms(TIMEOUT_500MS)
             .with_nvm_command_set(true)

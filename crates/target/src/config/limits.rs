@@ -8,7 +8,7 @@ use super::ConfigError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Entries of an I/O queue (CAP.MQES + 1), 2 to 1024. Default 1024, as in the Linux target
-    /// (`NVMET_QUEUE_SIZE`); a Linux host asks for 128 unless told otherwise.
+    /// (`NVMET_QUEUE_SIZE`); over RDMA 256 at most. A Linux host asks for 128 by default.
     pub queue_entries: u16,
     /// I/O queues of one controller, 1 to 1024. Default 128, as in the Linux target
     /// (`NVMET_NR_QUEUES`).

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 
 use weft_nvme::Wire;
 use weft_nvme::rdma::{RejectPrivateData, RejectStatus};
-use weft_nvmf::rdma::Request;
+use weft_nvmf::rdma::{QUEUE_ENTRIES_MAX, Request};
 use weft_reactor::{Reactor, Token};
 
 use super::engine::{Engine, Role};
 use super::verbs::{self, Happened};
-use crate::limits::{RDMA_LISTEN_RETRY, RDMA_QUEUE_ENTRIES_MAX};
+use crate::limits::RDMA_LISTEN_RETRY;
 use crate::seats::Seat;
 
 /// Requests that wait to be looked at, at most.
@@ -97,7 +97,7 @@ impl Listener {
             let (Ok(local), Ok(peer)) = (incoming.local_address(), incoming.peer_address()) else {
                 continue;
             };
-            match Request::parse(parameters.private_data.bytes(), RDMA_QUEUE_ENTRIES_MAX) {
+            match Request::parse(parameters.private_data.bytes(), QUEUE_ENTRIES_MAX) {
                 Ok(request) => {
                     let initiator_depth = parameters.initiator_depth;
                     return Some(Incoming {

@@ -38,6 +38,14 @@ struct Raw {
 impl Raw {
     /// A connection up to an accepted Connect.
     fn connect(conditions: Conditions) -> Self {
+        let mut raw = Self::connect_queue(conditions, 4).expect("accepted");
+        let connect = Command::fabrics(FabricsType::CONNECT);
+        assert_eq!(raw.execute(connect), (Status::SUCCESS, None));
+        raw
+    }
+
+    /// A queue pair of `entries` without Connect; `None` if the listener refuses that many.
+    fn connect_queue(conditions: Conditions, entries: u16) -> Option<Self> {
         let fabric = Fabric::new(conditions);
         let mut reactor = Reactor::simulated(&World::new(1, Default::default()));
         super::set_provider(&mut reactor, super::Provider::Software(fabric.clone()));
@@ -45,18 +53,16 @@ impl Raw {
         let token = Token::new(LISTENER, 0);
         let mut listener = Listener::listen(&mut reactor, token, address).unwrap();
         let mut host = Side::resolve(&fabric, address);
-        let request = Request { queue_id: 1, entries: 4, host_receives: 4, controller_id: 1 };
+        let request = Request { queue_id: 1, entries, host_receives: entries, controller_id: 1 };
         let private_data = PrivateData::new(request.to_wire().bytes());
         let parameters = Parameters { private_data, responder_resources: 4, initiator_depth: 0 };
         host.connect(&parameters);
         reactor.poll(Patience::NoWait, &mut Vec::new());
-        let incoming = listener.accept(&mut reactor).expect("a host came");
+        let incoming = listener.accept(&mut reactor)?;
         let target = Connection::accept(&mut reactor, TARGET, 0, incoming, Limits::default());
         let mut raw = Self { fabric, reactor, listener, target, host, next_id: 0 };
         assert_eq!(raw.host.events(), ["established"]);
-        let connect = Command::fabrics(FabricsType::CONNECT);
-        assert_eq!(raw.execute(connect), (Status::SUCCESS, None));
-        raw
+        Some(raw)
     }
 
     /// Sends a command, lets the target answer it, and says with what, and which key of ours is
@@ -129,6 +135,17 @@ impl Raw {
         let mut command = Command::fabrics(FabricsType::CONNECT);
         command.opcode = opcode;
         command.with_data_pointer(Descriptor::keyed(address, 4096, key, invalidate))
+    }
+}
+
+#[test]
+fn an_idle_queue_keeps_little_more_than_a_mebibyte() {
+    let held = |raw: &Raw| raw.reactor.pool().capacity() - raw.reactor.pool().available();
+    let raw = Raw::connect_queue(Conditions::default(), 256).expect("accepted");
+    let commands = 256 * (Command::SIZE + Completion::SIZE);
+    assert!(held(&raw) <= (1 << 20) + 2 * commands, "{} bytes", held(&raw));
+    for entries in [257, 1024] {
+        assert!(Raw::connect_queue(Conditions::default(), entries).is_none(), "{entries}");
     }
 }
 

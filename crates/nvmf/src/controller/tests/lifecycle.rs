@@ -19,6 +19,17 @@ fn properties_are_what_a_host_reads_first() {
 }
 
 #[test]
+fn queues_over_rdma_are_as_long_as_linux_has_them() {
+    for (configured, mqes) in [(1024, 255), (128, 127)] {
+        let mut view = view(&[1]);
+        view.limits.max_queue_entries = configured;
+        let mut controller = controller_of(view).over_rdma();
+        let capabilities = property(&mut controller, Offset::CONTROLLER_CAPABILITIES);
+        assert_eq!(capabilities & 0xffff, mqes);
+    }
+}
+
+#[test]
 fn properties_have_their_size_and_one_can_be_set() {
     let mut controller = enabled();
     for (offset, size) in [
