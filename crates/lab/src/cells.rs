@@ -1,6 +1,7 @@
 //! Repeats grouped by cell: the input of reports and comparisons.
 
 mod estimate;
+pub(crate) mod gate;
 mod metric;
 
 pub(crate) use estimate::Estimate;

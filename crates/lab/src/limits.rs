@@ -33,6 +33,9 @@ pub const VERIFY_READ_EVERY: u64 = 16;
 /// Length of a window of the progress line and of `iops_min` and the like, as in fio.
 pub const WINDOW: Duration = Duration::from_millis(500);
 
+/// A processor is full if it has work for at least this share of the time.
+pub const FULL: f64 = 0.95;
+
 /// Windows that are kept: those of a day.
 pub const WINDOWS_MAX: usize = 172_800;
 

@@ -27,3 +27,23 @@ pub(crate) fn record(role: Role, settings: &[(&str, Value)], iops: f64, us: u64)
     });
     record
 }
+
+/// Three repeats of each, with IOPS that differ by 1 %.
+pub(crate) fn repeated(records: &[Record]) -> Vec<Record> {
+    let repeat = |number: u32, share: f64| {
+        records.iter().cloned().map(move |mut record| {
+            record.repeat = number;
+            for direction in record.read.iter_mut().chain(&mut record.write) {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "whole"
+                )]
+                let requests = (direction.requests as f64 * share).round() as u64;
+                direction.requests = requests;
+            }
+            record
+        })
+    };
+    repeat(1, 0.99).chain(repeat(2, 1.0)).chain(repeat(3, 1.01)).collect()
+}

@@ -58,7 +58,7 @@ fn row(cell: &str, records: &[&Record]) -> Vec<String> {
     // Marks of every cell are left to the report.
     let silent = [Mark::Loopback, Mark::NotAwaited];
     let marks: Vec<&str> =
-        marks.iter().filter(|mark| !silent.contains(mark)).map(|mark| short(*mark)).collect();
+        marks.iter().filter(|mark| !silent.contains(mark)).map(|mark| mark.short()).collect();
     vec![
         cell.to_owned(),
         records.len().to_string(),
@@ -71,18 +71,4 @@ fn row(cell: &str, records: &[&Record]) -> Vec<String> {
         human::time(mean(&cpu)),
         marks.join(", "),
     ]
-}
-
-const fn short(mark: Mark) -> &'static str {
-    match mark {
-        Mark::SharedCores => "shared cores",
-        Mark::LoadLimited => "load-limited",
-        Mark::NotSettled => "not steady",
-        Mark::NotAwaited => "steadiness unchecked",
-        Mark::GeneratorFull => "generator saturated",
-        Mark::OpenLoop => "open loop",
-        Mark::BackgroundShort => "background too slow",
-        Mark::Loopback => "loopback",
-        Mark::TargetUnknown => "target CPU unknown",
-    }
 }

@@ -14,6 +14,11 @@ fn t_95(degrees: usize) -> f64 {
     degrees.checked_sub(1).and_then(|index| T_95.get(index)).copied().unwrap_or(beyond)
 }
 
+/// Half of the 95 % confidence interval of the mean of so many values with this deviation.
+pub(super) fn half_of_interval(deviation: f64, count: usize) -> f64 {
+    t_95(count.saturating_sub(1)) * deviation / (count as f64).sqrt()
+}
+
 /// Mean, minimum, maximum and confidence interval of repeats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
@@ -36,8 +41,7 @@ impl Estimate {
         if count == 0 {
             return None;
         }
-        let half_width =
-            (count >= 3).then(|| t_95(count - 1) * summary.stddev / (count as f64).sqrt());
+        let half_width = (count >= 3).then(|| half_of_interval(summary.stddev, count));
         Some(Self {
             mean: summary.mean,
             least: summary.min,
@@ -74,10 +78,33 @@ impl Estimate {
         }
     }
 
-    /// Whether the bars of two keep clear of each other; without bars nothing is known.
+    /// A number that is known exactly: a bound.
+    pub(crate) const fn exact(value: f64) -> Self {
+        Self {
+            mean: value,
+            least: value,
+            most: value,
+            half_width: Some(0.0),
+            count: usize::MAX,
+            pooled: false,
+        }
+    }
+
+    /// The standard deviation of the repeats; none if they show no spread.
+    pub(super) fn deviation(&self) -> Option<f64> {
+        match (self.half_width, self.count, self.pooled) {
+            (Some(half), ..) => Some(half / half_of_interval(1.0, self.count)),
+            (None, 2, false) => Some((self.most - self.least) / std::f64::consts::SQRT_2),
+            _ => None,
+        }
+    }
+
+    /// Whether the 95 % confidence intervals of two keep clear of each other; without an interval
+    /// nothing is known. (Two repeats have one, a wide one, although their bar shows both.)
     pub(crate) fn is_apart_from(&self, other: &Self) -> bool {
-        let (Some(mine), Some(others)) = (self.bar(), other.bar()) else { return false };
-        self.mean - mine.0 > other.mean + others.1 || self.mean + mine.1 < other.mean - others.0
+        let half = |of: &Self| Some(half_of_interval(of.deviation()?, of.count));
+        let (Some(mine), Some(others)) = (half(self), half(other)) else { return false };
+        (self.mean - other.mean).abs() > mine + others
     }
 }
 
@@ -104,10 +131,27 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_bars_is_not_apart() {
+    fn values_are_apart_if_their_intervals_are() {
         let of = |values: &[f64]| Estimate::of(values).expect("values");
-        assert!(of(&[1.0, 2.0]).is_apart_from(&of(&[3.0, 4.0])));
-        assert!(!of(&[1.0, 3.0]).is_apart_from(&of(&[2.0, 4.0])));
-        assert!(!of(&[1.0]).is_apart_from(&of(&[9.0, 9.5])));
+        // 12.7 · 0.0707 / √2 = 0.635 each.
+        assert!(of(&[1.0, 1.1]).is_apart_from(&of(&[3.0, 3.1])));
+        assert!(!of(&[1.0, 1.1]).is_apart_from(&of(&[2.0, 2.1])));
+        assert!(
+            !of(&[1.0, 2.0]).is_apart_from(&of(&[3.0, 4.0])),
+            "two repeats may be so by chance"
+        );
+        assert!(!of(&[1.0]).is_apart_from(&of(&[9.0, 9.5])), "one has no interval");
+        assert!(of(&[1.0, 1.1, 1.2]).is_apart_from(&Estimate::exact(0.8)));
+        assert!(!of(&[1.0, 1.1, 1.2]).is_apart_from(&Estimate::exact(1.3)));
+        assert!(!Estimate::pooled(1.0, 9).is_apart_from(&Estimate::exact(2.0)));
+    }
+
+    #[test]
+    fn the_deviation_is_that_of_the_repeats() {
+        let of = |values: &[f64]| Estimate::of(values).expect("values").deviation();
+        assert!((of(&[10.0, 12.0, 14.0]).expect("three") - 2.0).abs() < 1e-9);
+        assert!((of(&[10.0, 12.0]).expect("two") - 2.0_f64.sqrt()).abs() < 1e-9);
+        assert_eq!(of(&[10.0]), None);
+        assert_eq!(Estimate::exact(3.0).deviation(), Some(0.0));
     }
 }

@@ -174,6 +174,11 @@ impl Metric {
         WORDS.iter().any(|word| self.name.contains(word))
     }
 
+    /// Whether it is the time of a request.
+    pub(crate) fn is_latency(&self) -> bool {
+        self.unit == Unit::Time && !self.is_cpu()
+    }
+
     /// Whether it is a rate, of which the best of several cells represents all of them.
     pub(crate) fn is_rate(&self) -> bool {
         self.better == Better::More

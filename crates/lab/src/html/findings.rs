@@ -8,7 +8,12 @@ use super::{
     units,
 };
 use crate::{
-    cells::{Cell, Cells, Metric, Unit, value_order},
+    cells::{
+        Cell, Cells, Estimate, Metric, Unit,
+        gate::{Gate, Sentence, Sifted, compare, gate},
+        value_order,
+    },
+    limits::FULL,
     results::{Mark, Role, Value, key, number},
     study::plan::{Kind, Plan},
 };
@@ -64,29 +69,46 @@ fn of_transport<'a>(cells: &'a Cells, transport: &'a Value) -> impl Iterator<Ite
     cells.measured(Role::Plain).filter(move |cell| cell.value(key::TRANSPORT) == Some(transport))
 }
 
-fn share_of_local(cells: &Cells, remote: &Value) -> Option<String> {
+/// The cells of a transport with their share of local, and whether that differs from all of it.
+fn shares<'a>(cells: &'a Cells, remote: &'a Value) -> Sifted<(f64, &'a Cell)> {
     let metric = named("share-of-local");
-    let mut shares: Vec<(f64, &Cell)> = of_transport(cells, remote)
-        .filter_map(|cell| Some((metric.read(cells, cell).mean()?, cell)))
-        .collect();
-    shares.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    let (least, worst) = shares.first()?;
-    let (most, best) = shares.last()?;
-    let middle = shares.get(shares.len() / 2)?.0;
-    if shares.len() == 1 {
-        let share = units::percent(*least);
-        return Some(format!("IOPS over {remote} are {share} of the local IOPS."));
+    Sifted::of(of_transport(cells, remote).filter_map(|cell| {
+        let (share, local) = (metric.read(cells, cell).estimate()?, cells.local(cell)?);
+        let all = Estimate::exact(1.0);
+        let gate = compare(Sentence::Comparison, &metric, &[cell, local], &share, &all);
+        Some((gate, (share.mean, cell)))
+    }))
+}
+
+fn share_of_local(cells: &Cells, remote: &Value) -> Vec<String> {
+    let mut shares = shares(cells, remote);
+    shares.allowed.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let mut sentences = Vec::new();
+    match &shares.allowed[..] {
+        [] => {}
+        [(share, _)] => sentences.push(format!(
+            "IOPS over {remote} are {} of the local IOPS{}.",
+            units::percent(*share),
+            shares.named()
+        )),
+        [(least, worst), .., (most, best)] => {
+            let points = shares.allowed.len();
+            let middle = shares.allowed.get(points / 2).map_or(*most, |(share, _)| *share);
+            sentences.push(format!(
+                "IOPS over {remote} are between {} ({}) and {} ({}) of the local IOPS; the median \
+                 over {points} points is {}{}.",
+                units::percent(*least),
+                place(cells, worst),
+                units::percent(*most),
+                place(cells, best),
+                units::percent(middle),
+                shares.named()
+            ));
+        }
     }
-    Some(format!(
-        "IOPS over {remote} are between {} ({}) and {} ({}) of the local IOPS; the median over all \
-         {} points is {}.",
-        units::percent(*least),
-        place(cells, worst),
-        units::percent(*most),
-        place(cells, best),
-        shares.len(),
-        units::percent(middle),
-    ))
+    let refused = shares.refusal();
+    sentences.extend(refused.map(|why| format!("IOPS over {remote} beside local: {why}.")));
+    sentences
 }
 
 /// A cell by the settings that vary, without its transport.
@@ -108,47 +130,64 @@ fn first_axis(cells: &Cells) -> Option<String> {
     AXES.iter().find(|axis| varied.iter().any(|key| key == *axis)).map(|axis| (*axis).to_owned())
 }
 
+/// Whether cells are within 5 % of local.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Near {
+    Within,
+    Behind,
+    /// It cannot be told, and why.
+    Unknown(String),
+}
+
+fn near_local(cells: &Cells, cell: &Cell) -> Option<(Near, f64)> {
+    let metric = named("share-of-local");
+    let share = metric.read(cells, cell).estimate()?;
+    let (both, bound) = ([cell, cells.local(cell)?], Estimate::exact(1.0 - CLOSE));
+    let near = match compare(Sentence::Comparison, &metric, &both, &share, &bound).refusal() {
+        Some(why) => Near::Unknown(why),
+        None if share.mean > bound.mean => Near::Within,
+        None => Near::Behind,
+    };
+    Some((near, share.mean))
+}
+
 /// The value of the first axis from which on a remote transport is as good as local.
 fn from_where_on(cells: &Cells, remote: &Value) -> Option<String> {
     let axis = first_axis(cells)?;
-    let metric = named("share-of-local");
-    let mut places: Vec<(Value, f64)> = Vec::new();
+    let mut places: Vec<(Value, Near, f64)> = Vec::new();
     for cell in of_transport(cells, remote) {
-        let (Some(value), Some(share)) = (cell.value(&axis), metric.read(cells, cell).mean())
-        else {
+        let Some((value, (near, share))) = cell.value(&axis).zip(near_local(cells, cell)) else {
             continue;
         };
         // A value of the axis counts by its worst cell.
-        match places.iter_mut().find(|(known, _)| known == value) {
-            Some((_, least)) => *least = least.min(share),
-            None => places.push((value.clone(), share)),
+        match places.iter_mut().find(|(known, ..)| known == value) {
+            Some(place) if share < place.2 => *place = (value.clone(), near, share),
+            Some(_) => {}
+            None => places.push((value.clone(), near, share)),
         }
     }
-    if places.len() < 2 {
+    let known = |(_, near, _): &&(Value, Near, f64)| !matches!(near, Near::Unknown(_));
+    if places.len() < 2 || !places.iter().any(|place| known(&place)) {
         return None;
     }
-    places.sort_by(|(one, _), (other, _)| value_order(&axis, one, other));
-    let behind = places.iter().rposition(|(_, share)| *share < 1.0 - CLOSE);
+    places.sort_by(|(one, ..), (other, ..)| value_order(&axis, one, other));
     let name = units::axis(&axis);
     let along = |value: &Value| units::setting(&axis, value);
-    Some(match behind {
-        None => format!("They are within 5 % of local at every {name}."),
-        Some(last) => match places.get(last + 1) {
-            Some((value, _)) => {
-                format!("They are within 5 % of local from {} on.", along(value))
-            }
-            None => {
-                let (nearest, share) =
-                    places.iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
-                format!(
-                    "They are not within 5 % of local at any {name}; the closest is {} (at least \
-                     {}).",
-                    along(nearest),
-                    units::percent(*share)
-                )
-            }
-        },
-    })
+    let Some(last) = places.iter().rposition(|(_, near, _)| *near != Near::Within) else {
+        return Some(format!("They are within 5 % of local at every {name}."));
+    };
+    if let Some((value, ..)) = places.get(last + 1) {
+        return Some(format!("They are within 5 % of local from {} on.", along(value)));
+    }
+    if let Some((value, Near::Unknown(why), _)) = places.iter().find(|place| !known(place)) {
+        return Some(format!("Within 5 % of local at {}: {why}.", along(value)));
+    }
+    let (nearest, _, share) = places.iter().max_by(|one, other| one.2.total_cmp(&other.2))?;
+    Some(format!(
+        "They are not within 5 % of local at any {name}; the closest is {} (at least {}).",
+        along(nearest),
+        units::percent(*share)
+    ))
 }
 
 /// The latency of one request at a time compared with local.
@@ -159,20 +198,30 @@ fn added_latency(cells: &Cells, remote: &Value) -> Option<String> {
         .filter(|cell| cells.local(cell).is_some_and(Cell::is_measured))
         .min_by_key(|cell| cell.value(key::BLOCK_BYTES).and_then(Value::as_integer))?;
     let local = cells.local(cell)?;
-    let read = |name: &str, cell: &Cell| named(name).read(cells, cell).mean();
-    let time = |ns: f64| units::show(Unit::Time, ns);
-    let mean = read("delta", cell)?;
+    let read = |name: &str, cell: &Cell| named(name).read(cells, cell).estimate();
+    let time = |estimate: &Estimate| units::show(Unit::Time, estimate.mean);
+    let told = |one: &Estimate, other: &Estimate| {
+        compare(Sentence::Comparison, &named("mean"), &[cell, local], one, other)
+    };
+    let (delta, mean, of_local) = (read("delta", cell)?, read("mean", cell)?, read("mean", local)?);
+    let gate = told(&delta, &Estimate::exact(0.0));
+    let what = format!("With one request in flight ({}) the mean latency", place(cells, cell));
+    if let Some(why) = gate.refusal() {
+        return Some(format!("{what} and that of local: {why}."));
+    }
     let mut sentence = format!(
-        "With one request in flight ({}) the mean latency is {} above local ({} against {})",
-        place(cells, cell),
-        time(mean),
-        time(read("mean", cell)?),
-        time(read("mean", local)?),
+        "{what} is {} above local ({} against {})",
+        time(&delta),
+        time(&mean),
+        time(&of_local),
     );
     if let (Some(remote), Some(local)) = (read("p99", cell), read("p99", local)) {
-        sentence += &format!("; p99 is {} against {}", time(remote), time(local));
+        sentence += &match told(&remote, &local).refusal() {
+            None => format!("; p99 is {} against {}", time(&remote), time(&local)),
+            Some(why) => format!("; p99 is {why}"),
+        };
     }
-    Some(sentence + ".")
+    Some(sentence + &gate.named() + ".")
 }
 
 /// The best alternative by each criterion.
@@ -404,50 +453,90 @@ fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
 
 fn saturation(cells: &Cells) -> Vec<String> {
     let metric = named("saturation");
-    let mut points: Vec<(&str, f64)> = Vec::new();
+    let mut points: Vec<(&Cell, Estimate)> = Vec::new();
     let mut sentences = Vec::new();
     for cell in cells.measured(Role::Saturation) {
-        let Some(iops) = metric.read(cells, cell).mean() else { continue };
+        let Some(estimate) = metric.read(cells, cell).estimate() else { continue };
+        points.push((cell, estimate));
         let shared = cell.text(key::SHARED);
-        points.push((shared, iops));
-        let limited = if cell.marks.contains(&Mark::LoadLimited) {
-            ", or more: the load's own core was saturated first"
-        } else {
-            ""
-        };
-        let iops = units::show(Unit::Iops, iops);
-        sentences.push(format!("One {shared} core delivers {iops} IOPS{limited}."));
+        let iops = units::show(Unit::Iops, estimate.mean);
+        let gate = gate(Sentence::Capacity, &metric, &[cell]);
+        sentences.push(match gate {
+            Gate::Allowed { .. } => {
+                format!("One {shared} core delivers {iops} IOPS{}.", gate.named())
+            }
+            _ => {
+                format!("{iops} IOPS with one {shared} core are not its capacity: {}.", limit(cell))
+            }
+        });
     }
-    if let [(_, one), (_, other)] = points[..]
-        && one > 0.0
-        && other > 0.0
-        && points.first().is_some_and(|(name, _)| *name == "host")
+    if let [(host, of_host), (target, of_target)] = &points[..]
+        && host.text(key::SHARED) == "host"
     {
-        let times = units::times(other / one);
-        sentences.push(format!("A target core delivers {times} the IOPS of a host core."));
+        let gate = compare(Sentence::Comparison, &metric, &[host, target], of_host, of_target);
+        sentences.push(match gate.refusal() {
+            None => format!(
+                "A target core delivers {} the IOPS of a host core{}.",
+                units::times(of_target.mean / of_host.mean),
+                gate.named()
+            ),
+            Some(why) => format!("A target core beside a host core: {why}."),
+        });
     }
     sentences
 }
 
+/// What was full in place of the processor under test.
+fn limit(cell: &Cell) -> String {
+    let mean = |name: &str| {
+        let values = cell.repeats.iter().filter_map(|repeat| repeat.values.get(name).copied());
+        Estimate::of(&values.collect::<Vec<_>>()).map(|estimate| estimate.mean)
+    };
+    let host = mean(number::GENERATOR_SHARE).map(|share| ("host", share));
+    let target = mean(number::TARGET_SHARE).map(|share| ("target", share));
+    let sides = if cell.text(key::SHARED) == "host" { [host, target] } else { [target, host] };
+    let [Some((tested, share)), Some((other, others))] = sides else {
+        return "which processor was full is not known".to_owned();
+    };
+    let (said, full) = (units::percent(share), units::percent(others));
+    match (share >= FULL, others >= FULL) {
+        (true, true) => format!("the {other}'s core was full as well ({full})"),
+        (false, true) => {
+            format!("the {other}'s core was full first ({full}; the {tested}'s {said})")
+        }
+        (_, false) => format!("no core was full (the {tested}'s {said}, the {other}'s {full})"),
+    }
+}
+
 fn link(cells: &Cells) -> Vec<String> {
     let one = Value::from(1u64);
+    let mean = named("mean");
     let mut sentences: Vec<String> = cells
         .measured(Role::Link)
         .filter(|cell| cell.value(key::DEPTH) == Some(&one))
         .filter_map(|cell| {
-            let mean = named("mean").read(cells, cell).mean()?;
+            let time = units::show(Unit::Time, mean.read(cells, cell).mean()?);
             let place = super::draw::label(cells, cell);
-            Some(format!("A round trip ({place}) takes {}.", units::show(Unit::Time, mean)))
+            let gate = gate(Sentence::Value, &mean, &[cell]);
+            Some(match gate.refusal() {
+                None => format!("A round trip ({place}) takes {time}{}.", gate.named()),
+                Some(why) => format!("A round trip ({place}): {why}."),
+            })
         })
         .take(4)
         .collect();
+    let bandwidth = named("bandwidth");
     let most = cells
         .measured(Role::Link)
-        .filter_map(|cell| named("bandwidth").read(cells, cell).mean())
-        .fold(0.0, f64::max);
-    if most > 0.0 {
+        .filter_map(|cell| Some((bandwidth.read(cells, cell).mean()?, cell)))
+        .max_by(|(one, _), (other, _)| one.total_cmp(other));
+    if let Some((most, cell)) = most {
+        let gate = gate(Sentence::Value, &bandwidth, &[cell]);
         let most = units::show(Unit::BytesPerSecond, most);
-        sentences.push(format!("The maximum bandwidth of the raw link is {most}."));
+        sentences.push(match gate.refusal() {
+            None => format!("The maximum bandwidth of the raw link is {most}{}.", gate.named()),
+            Some(why) => format!("The maximum bandwidth of the raw link: {why}."),
+        });
     }
     sentences
 }

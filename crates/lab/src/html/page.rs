@@ -340,6 +340,7 @@ fn paper_row(row: &Row) -> Markup {
         Verdict::Alike => ("alike", "agrees".to_owned()),
         Verdict::Differs(how) => ("differs", format!("differs: {how}")),
         Verdict::Ratio(text) => ("ratio", text.clone()),
+        Verdict::Withheld(why) => ("missing", format!("no verdict: {why}")),
         Verdict::Missing(why) => ("missing", format!("not measured: {why}")),
     };
     html! {

@@ -40,6 +40,8 @@ pub(super) enum Verdict {
     Differs(String),
     /// There is no ratio to compare, only the quotient.
     Ratio(String),
+    /// The measured number allows no verdict.
+    Withheld(String),
     /// There is no measured number.
     Missing(String),
 }
@@ -104,6 +106,10 @@ fn row(results: &[&PublishedResult], result: &PublishedResult, cells: &Cells, pl
     };
     row.measured = show(found.value);
     row.differences = found.differences.join("; ");
+    if let Some(why) = found.gate.refusal() {
+        row.verdict = Verdict::Withheld(why);
+        return row;
+    }
     row.verdict = match shape(results, result, &found, cells, plan) {
         Some((name, published, measured)) => {
             let number = |value: f64| match name {
@@ -251,11 +257,13 @@ pub(super) fn summary(paper: &PaperComparison) -> String {
     let alike = count(|verdict| *verdict == Verdict::Alike);
     let differ = count(|verdict| matches!(verdict, Verdict::Differs(_)));
     let missing = count(|verdict| matches!(verdict, Verdict::Missing(_)));
-    let ratio = rows.len() - alike - differ - missing;
+    let withheld = count(|verdict| matches!(verdict, Verdict::Withheld(_)));
+    let ratio = rows.len() - alike - differ - withheld - missing;
     let counts = [
         (alike, "agree within a quarter"),
         (differ, "do not"),
         (ratio, "have a plain quotient only"),
+        (withheld, "allow no verdict"),
         (missing, "were not measured"),
     ];
     let counts: Vec<String> = counts

@@ -13,7 +13,10 @@ use super::{
     units,
 };
 use crate::{
-    cells::{Cell, Cells, Metric, Unit},
+    cells::{
+        Cell, Cells, Metric, Unit,
+        gate::{Gate, Sentence, gate},
+    },
     published::published,
     report::human,
     results::{Environment, LinkProbe, Mark, Results, Role, Status, key},
@@ -265,14 +268,20 @@ fn link_shares(cells: &Cells) -> Vec<String> {
         [key::DEPTH, key::JOBS].iter().all(|key| cell.value(key) == Some(&1u64.into()))
     };
     let best = |name: &'static str, of: &mut dyn Iterator<Item = &Cell>| {
-        of.filter_map(|cell| Some((number(name, cell)?, draw::label(cells, cell))))
-            .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        let (value, cell) = of
+            .filter_map(|cell| Some((number(name, cell)?, cell)))
+            .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+        let gate = gate(Sentence::ShareOfLink, &Metric::named(name)?, &[cell]);
+        Some((value, draw::label(cells, cell), gate))
     };
     let mut sentences = Vec::new();
-    let mut add = |what: &str, found: Option<(f64, String)>, link: f64| {
-        if let (Some((value, place)), true) = (found, link > 0.0) {
-            sentences.push(format!("{what}: {} ({place}).", units::percent(value / link)));
-        }
+    let mut add = |what: &str, found: Option<(f64, String, Gate)>, link: f64| {
+        let (Some((value, place, gate)), true) = (found, link > 0.0) else { return };
+        let share = units::percent(value / link);
+        sentences.push(match gate.refusal() {
+            None => format!("{what}: {share} ({place}){}.", gate.named()),
+            Some(why) => format!("{what}: {why}."),
+        });
     };
     let round_trips = most(|probe| probe.round_trips_per_s);
     let messages = most(|probe| probe.messages_per_s);

@@ -3,7 +3,7 @@ use crate::{
     cells::Cells,
     results::{Environment, Mark, Record, Results, Role, Value, key, number},
     study::{builtin, plan::Plan},
-    testing::record,
+    testing::{record, repeated},
 };
 
 fn plan(name: &str) -> Plan {
@@ -97,13 +97,93 @@ fn the_share_of_local_has_a_minimum_and_a_maximum() {
         point("local", 32, 2_000_000.0, 16),
         point("tcp", 32, 1_960_000.0, 17),
     ];
-    let said = found("first-look", &records);
+    let said = found("first-look", &repeated(&records));
     assert!(
         said.contains("between 10 % (depth 1) and 98 % (depth 32) of the local IOPS"),
         "{said}"
     );
     assert!(said.contains("They are within 5 % of local from depth 32 on."), "{said}");
     assert!(said.contains("the mean latency is 9.00 µs above local"), "{said}");
+}
+
+#[test]
+fn a_share_of_a_full_generator_is_none() {
+    let mut records = vec![point("local", 1, 2_000_000.0, 1), point("tcp", 1, 100_000.0, 10)];
+    records.extend([point("local", 32, 3_000_000.0, 10), point("tcp", 32, 900_000.0, 35)]);
+    for record in &mut records {
+        let local = record.configuration[key::TRANSPORT] == "local".into();
+        record.mark(if local { Mark::GeneratorFull } else { Mark::Loopback });
+    }
+    let said = found("first-look", &repeated(&records));
+    assert!(!said.contains("of the local IOPS") && !said.contains("within 5 %"), "{said}");
+    let why = "IOPS over tcp beside local: the load generator's processor was saturated (2 of 2 \
+               points).";
+    assert!(said.contains(why), "{said}");
+    let latency = "the mean latency is 9.00 µs above local (10.00 µs against 1.00 µs); p99 is \
+                   10.00 µs against 1.00 µs (loopback).";
+    assert!(said.contains(latency), "a full generator says nothing against latency: {said}");
+}
+
+#[test]
+fn what_does_not_differ_is_not_distinguishable() {
+    let records = [point("local", 1, 1_000.0, 10), point("tcp", 1, 950.0, 10)];
+    let mut records = repeated(&records);
+    for (index, record) in records.iter_mut().enumerate() {
+        let direction = record.read.as_mut().expect("reads");
+        direction.requests += [0, 90, 60, 0, 0, 40][index];
+    }
+    let said = found("first-look", &records);
+    assert!(!said.contains("of the local IOPS"), "{said}");
+    let alike = "IOPS over tcp beside local: not distinguishable here: about ";
+    assert!(said.contains(alike) && said.contains("repeats would be needed"), "{said}");
+}
+
+/// A saturation point with the shares of the two processors.
+fn saturation(shared: &str, iops: f64, host: f64, target: f64) -> Record {
+    let settings = [(key::SHARED, Value::from(shared)), (key::DEPTH, 64u64.into())];
+    let mut record = record(Role::Saturation, &settings, iops, 60);
+    record.values.insert(number::GENERATOR_SHARE.to_owned(), host);
+    record.values.insert(number::TARGET_SHARE.to_owned(), target);
+    record.mark(Mark::Loopback);
+    record
+}
+
+#[test]
+fn what_was_full_is_what_is_named_as_the_limit() {
+    let target = saturation("target", 970_000.0, 0.73, 0.99);
+    let mut host = saturation("host", 1_050_000.0, 0.70, 0.99);
+    host.mark(Mark::LoadLimited);
+    host.mark(Mark::NotSettled);
+    let said = found("saturation", &repeated(&[host.clone(), target.clone()]));
+    let limit = "1.05 M IOPS with one host core are not its capacity: the target's core was full \
+                 first (99 %; the host's 70 %).";
+    assert!(said.contains(limit), "{said}");
+    assert!(said.contains("One target core delivers 970 K IOPS (loopback)."), "{said}");
+    assert!(!said.contains("times the IOPS") && !said.contains("load's own core"), "{said}");
+    let beside = "A target core beside a host core: load-limited: another processor";
+    assert!(said.contains(beside), "{said}");
+    for (share, target, expected) in [
+        (0.7, 0.8, "no core was full (the host's 70 %, the target's 80 %)"),
+        (0.97, 0.99, "the target's core was full as well (99 %)"),
+    ] {
+        host.values.insert(number::GENERATOR_SHARE.to_owned(), share);
+        host.values.insert(number::TARGET_SHARE.to_owned(), target);
+        let said = found("saturation", &repeated(std::slice::from_ref(&host)));
+        assert!(said.contains(expected), "{said}");
+    }
+    host.values.clear();
+    let said = found("saturation", &repeated(&[host]));
+    assert!(said.contains("which processor was full is not known"), "{said}");
+}
+
+#[test]
+fn two_cores_are_compared_if_both_were_full() {
+    let target = saturation("target", 500_000.0, 0.73, 0.99);
+    let mut host = saturation("host", 1_000_000.0, 0.99, 0.70);
+    host.mark(Mark::GeneratorFull);
+    let said = found("saturation", &repeated(&[host, target]));
+    assert!(said.contains("One host core delivers 1.00 M IOPS (loopback)."), "{said}");
+    assert!(said.contains("0.50 times the IOPS of a host core (loopback)."), "{said}");
 }
 
 #[test]

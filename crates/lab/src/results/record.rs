@@ -192,9 +192,46 @@ pub enum Mark {
     Loopback,
     /// The target reports no CPU use: only the host's is known.
     TargetUnknown,
+    /// The repeats did not come within the bound that the plan sets for their interval.
+    WideInterval,
+    /// It is faster than the raw link that was probed: one of the two numbers is wrong.
+    AboveFloor,
 }
 
 impl Mark {
+    /// Every mark.
+    pub const ALL: [Self; 11] = [
+        Self::SharedCores,
+        Self::LoadLimited,
+        Self::NotSettled,
+        Self::NotAwaited,
+        Self::GeneratorFull,
+        Self::OpenLoop,
+        Self::BackgroundShort,
+        Self::Loopback,
+        Self::TargetUnknown,
+        Self::WideInterval,
+        Self::AboveFloor,
+    ];
+
+    /// One or two words, for a sentence or a column.
+    #[must_use]
+    pub const fn short(self) -> &'static str {
+        match self {
+            Self::SharedCores => "shared cores",
+            Self::LoadLimited => "load-limited",
+            Self::NotSettled => "not steady",
+            Self::NotAwaited => "steadiness unchecked",
+            Self::GeneratorFull => "generator saturated",
+            Self::OpenLoop => "open loop",
+            Self::BackgroundShort => "background too slow",
+            Self::Loopback => "loopback",
+            Self::TargetUnknown => "target CPU unknown",
+            Self::WideInterval => "wide interval",
+            Self::AboveFloor => "above its floor",
+        }
+    }
+
     /// A description in a few words.
     #[must_use]
     pub const fn explained(self) -> &'static str {
@@ -210,6 +247,8 @@ impl Mark {
             Self::BackgroundShort => "the background did not reach its rate",
             Self::Loopback => "target on the same machine",
             Self::TargetUnknown => "the target's CPU is not known",
+            Self::WideInterval => "the interval of the repeats is wider than the plan wants",
+            Self::AboveFloor => "faster than the raw link was when it was probed",
         }
     }
 }

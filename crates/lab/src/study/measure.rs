@@ -20,13 +20,10 @@ use super::{
 };
 use crate::{
     DirectionResult, Polling, Progress, RunObserver, RunResult,
-    limits::WINDOW,
+    limits::{FULL, WINDOW},
     results::{Direction, LatencyRecord, Mark, Record, Role, Served, Side, Status, number},
     run_observed,
 };
-
-/// A processor is saturated if it is busy for at least this share of the time.
-const FULL: f64 = 0.95;
 
 /// A background has reached its rate if it reaches at least this share of it.
 const REACHED: f64 = 0.98;

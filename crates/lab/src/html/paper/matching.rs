@@ -1,7 +1,11 @@
 //! Finds the measured number that corresponds to a published one.
 
 use crate::{
-    cells::{Cell, Cells, Metric, Part, Reading, value_order},
+    cells::{
+        Cell, Cells, Metric, Part, Reading,
+        gate::{Gate, Sentence, gate},
+        value_order,
+    },
     html::draw,
     published::PublishedResult,
     results::{Role, Value, key},
@@ -20,6 +24,8 @@ pub(super) struct Counterpart {
     pub(super) value: f64,
     /// How the settings differ.
     pub(super) differences: Vec<String>,
+    /// Whether the cells that it is of allow a verdict.
+    pub(super) gate: Gate,
 }
 
 /// The result of the search.
@@ -56,7 +62,13 @@ pub(super) fn counterpart(result: &PublishedResult, cells: &Cells, plan: &Plan) 
     }
     let differences = nearest(result, &mut candidates);
     match value(result, cells, &candidates) {
-        Some(value) if value.is_finite() => Match::Found(Counterpart { value, differences }),
+        Some(value) if value.is_finite() => {
+            let time = ["s", "ms", "us"].contains(&result.unit.as_str());
+            let metric = Metric::named(if time { "mean" } else { "iops" });
+            let gate = metric.map(|metric| gate(Sentence::Published, &metric, &candidates));
+            let gate = gate.unwrap_or_else(|| unreachable!("both are metrics"));
+            Match::Found(Counterpart { value, differences, gate })
+        }
         _ => Match::Missing("the corresponding cells do not have this number".to_owned()),
     }
 }
