@@ -42,7 +42,7 @@ pub(crate) struct Connection {
     #[arg(short = 'i', long)]
     nr_io_queues: Option<u16>,
     /// Entries of an I/O queue.
-    #[arg(short = 'Q', long)]
+    #[arg(short = 'Q', long, value_parser = queue_size())]
     queue_size: Option<u16>,
     /// Keep-alive timeout in seconds; 0: no keep-alive.
     #[arg(short = 'k', long, value_parser = seconds, value_name = "SECONDS")]
@@ -85,6 +85,11 @@ pub(crate) struct Connection {
     /// for fabrics that are trusted); by default the first of these that the device has.
     #[arg(long, value_name = "HOW", value_parser = remote_access)]
     rdma_access: Option<RemoteAccess>,
+}
+
+fn queue_size() -> clap::builder::RangedI64ValueParser<u16> {
+    let most = i64::from(weft_host::QUEUE_SIZE_MAX);
+    clap::value_parser!(u16).range(i64::from(weft_host::QUEUE_SIZE_MIN)..=most)
 }
 
 /// Selects a namespace.
@@ -435,7 +440,8 @@ mod tests {
             (&["-a", "1.2.3.4", "-q", ""], "host NQN"),
             (&["-a", "1.2.3.4", "-s", "70000"], "70000"),
             (&["-a", "1.2.3.4", "-I", "me"], "not a UUID"),
-            (&["-a", "1.2.3.4", "-Q", "1"], "queue size"),
+            (&["-a", "1.2.3.4", "-Q", "1"], "1 is not in 2..=1024"),
+            (&["-a", "1.2.3.4", "-Q", "100000"], "100000 is not in 2..=1024"),
             (&["-a", "1.2.3.4", "-k", "soon"], "span of time"),
             (&["memory:1GiB"], "local device"),
             (&["memory:1GiB", "-a", "1.2.3.4"], "--traddr does not apply"),

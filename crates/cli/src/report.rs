@@ -35,6 +35,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         (None, [one]) => one.join(PAGE),
         (None, _) => PathBuf::from(PAGE),
     };
+    for directory in &options.directories {
+        if !directory.join("environment.json").exists() {
+            return Err(Failure::Because(format!(
+                "{} has no results: name a directory that `weft study run` wrote",
+                directory.display()
+            )));
+        }
+    }
     let directories: Vec<&Path> = options.directories.iter().map(PathBuf::as_path).collect();
     html::write_report(&directories, &out).map_err(Failure::because)?;
     let path = std::path::absolute(&out).unwrap_or(out);

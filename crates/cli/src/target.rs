@@ -62,7 +62,7 @@ pub(crate) struct Options {
 #[command(next_help_heading = "Namespaces")]
 struct Devices {
     /// Serve memory of this size: SIZE[,block=512].
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Vec<String>,
     /// Serve a file: PATH[,size=SIZE][,block=512][,direct=on|off][,read-only][,shared].
     #[arg(long, value_name = "PATH")]
@@ -71,7 +71,7 @@ struct Devices {
     #[arg(long, value_name = "PATH")]
     block: Vec<String>,
     /// Serve a device that forgets what is written: SIZE[,block=512].
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     null: Vec<String>,
     /// Serve any device: memory:SIZE, file:PATH, …, delay:…:DEVICE or fault:…:DEVICE.
     #[arg(long, value_name = "DEVICE")]
@@ -80,13 +80,13 @@ struct Devices {
     #[arg(long, value_name = "BYTES", value_parser = size)]
     block_size: Option<u64>,
     /// Delay all reads, as a slow device would.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = span)]
     delay_read: Option<Duration>,
     /// Delay everything but reads.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = span)]
     delay_write: Option<Duration>,
     /// Delay everything.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = span)]
     #[arg(conflicts_with_all = ["delay_read", "delay_write"])]
     delay: Option<Duration>,
 }
@@ -115,7 +115,7 @@ struct Listening {
 #[command(next_help_heading = "Subsystem")]
 struct SubsystemFlags {
     /// Its NQN; by default one made from this machine's identity and the first port.
-    #[arg(long)]
+    #[arg(long, value_parser = nqn)]
     nqn: Option<String>,
     /// Its serial number; by default derived from the NQN.
     #[arg(long)]
@@ -124,7 +124,7 @@ struct SubsystemFlags {
     #[arg(long)]
     model: Option<String>,
     /// NQN of a host that may connect; may be repeated. By default every host may.
-    #[arg(long, value_name = "NQN")]
+    #[arg(long, value_name = "NQN", value_parser = nqn)]
     allow_host: Vec<String>,
 }
 
@@ -145,10 +145,10 @@ struct Engine {
     #[arg(long, value_enum)]
     polling: Option<PollingMode>,
     /// With adaptive polling: how long to look for new commands before sleeping.
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, value_parser = span, value_name = "TIME")]
     idle_poll: Option<Duration>,
-    /// Entries of an I/O queue, at most 1024.
-    #[arg(long, value_name = "ENTRIES")]
+    /// Entries of an I/O queue.
+    #[arg(long, value_name = "ENTRIES", value_parser = clap::value_parser!(u16).range(2..=1024))]
     queue_size: Option<u16>,
     /// I/O queues of one controller.
     #[arg(long, value_name = "QUEUES")]
@@ -249,11 +249,30 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
              and studies have such targets within their own",
         ));
     }
-    config.validate().map_err(Failure::because)?;
+    config.validate().map_err(|error| match Engine::flag(error.key()) {
+        Some(flag) if options.config.is_none() => Failure::because(error.at_flag(flag)),
+        _ => Failure::because(error),
+    })?;
     Ok(config)
 }
 
 impl Engine {
+    /// The flag that sets a key of the configuration.
+    fn flag(key: &str) -> Option<&'static str> {
+        Some(match key {
+            "threads" => "--threads",
+            "cpus" => "--cpus",
+            "limits.queue-entries" => "--queue-size",
+            "limits.io-queues" => "--io-queues",
+            "limits.transfer-size" => "--mdts",
+            "limits.in-capsule-size" => "--in-capsule",
+            "limits.connections" => "--max-connections",
+            "limits.connect-timeout" => "--connect-timeout",
+            "limits.pool-size" => "--pool-size",
+            _ => return None,
+        })
+    }
+
     /// What was said on the command line wins over the file.
     fn amend(&self, config: &mut Config) {
         if let Some(Cpus(cpus)) = &self.cpus {
@@ -297,4 +316,17 @@ impl Engine {
 
 fn listen(text: &str) -> Result<Listen, String> {
     text.parse().map_err(|error: weft_target::config::ParseListenError| error.to_string())
+}
+
+/// A time with its unit, or 0: a bare number could be meant as seconds or as microseconds.
+fn span(text: &str) -> Result<Duration, String> {
+    weft_backend::duration::parse(text).map_err(|error| error.to_string())
+}
+
+/// An NQN as the specification forms them; a file may hold any name, as Linux takes any.
+fn nqn(text: &str) -> Result<String, String> {
+    if text.starts_with("nqn.") {
+        return Ok(text.to_owned());
+    }
+    Err("an NQN begins with \"nqn.\", like nqn.2014-08.org.example:disk1".to_owned())
 }

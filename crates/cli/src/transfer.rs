@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write},
+    io::{self, IsTerminal, Read, Write},
     path::PathBuf,
 };
 
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 0, value_name = "BLOCK")]
     start_block: u64,
     /// Number of logical blocks (nvme-cli's option is this number minus 1).
-    #[arg(long, value_name = "BLOCKS")]
+    #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u64).range(1..))]
     block_count: Option<u64>,
     /// Number of bytes: a size such as 4096 or 1MiB.
     #[arg(short = 'z', long, value_parser = size, value_name = "SIZE")]
@@ -169,7 +169,15 @@ struct Sink {
 
 impl Sink {
     fn open(options: &Options) -> Result<Self, Failure> {
-        let Some(path) = &options.data else { return Ok(Self { file: None }) };
+        let Some(path) = &options.data else {
+            if io::stdout().is_terminal() {
+                return Err(Failure::because(
+                    "standard output is a terminal: redirect it to a file or a pipe, or give \
+                     --data FILE",
+                ));
+            }
+            return Ok(Self { file: None });
+        };
         let name = path.display().to_string();
         let file = File::create(path).map_err(|error| Failure::io("create", &name, &error))?;
         Ok(Self { file: Some((file, name)) })

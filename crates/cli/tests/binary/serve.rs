@@ -370,6 +370,7 @@ fn errors_are_one_sentence() {
         (vec!["log", "smartest", "-a", "127.0.0.1", "-n", NQN], "is not a log page"),
         (vec!["floor", "--cpus", "0"], "takes two"),
         (vec!["target", "--file", "/no/such/file"], "/no/such/file"),
+        (vec!["report", "/"], "/ has no results"),
     ] {
         let told = fault(&words);
         assert!(told.contains(part), "{words:?}: {told}");
@@ -382,6 +383,16 @@ fn errors_are_one_sentence() {
         told.stderr.lines().filter(|line| !line.contains("io_uring")).collect();
     let [sentence] = sentences[..] else { panic!("one sentence is enough: {}", told.stderr) };
     assert!(sentence.starts_with("weft target: ") && sentence.contains(&port), "{sentence}");
+    for verb in ["read", "write"] {
+        let none = target.weft(verb, 1, &["--block-count", "0"]);
+        assert!(none.code == Some(2) && none.stderr.contains("0 is not in 1.."), "{}", none.stderr);
+    }
+    // `script` gives the command a terminal.
+    let read = format!("{} read {} --block-count 1", env!("CARGO_BIN_EXE_weft"), target.url(1));
+    let terminal = std::process::Command::new("script").args(["-qec", &read, "/dev/null"]).output();
+    let terminal = terminal.expect("script, of bsdutils");
+    let shown = String::from_utf8_lossy(&terminal.stdout);
+    assert!(!terminal.status.success() && shown.contains("is a terminal: redirect it"), "{shown}");
     for beyond in [["--start-block", "256"], ["--start-block", "18446744073709551615"]] {
         let read = target.weft("read", 1, &[&beyond[..], &["--block-count", "1"]].concat());
         assert!(read.fault().contains("beyond"), "{}", read.stderr);

@@ -43,6 +43,13 @@ impl ConfigError {
         self
     }
 
+    /// The same, with the flag of a command line in place of the key that it sets.
+    #[must_use]
+    pub fn at_flag(mut self, flag: &str) -> Self {
+        self.key = flag.to_owned();
+        self
+    }
+
     /// The key it is at.
     #[must_use]
     pub fn key(&self) -> &str {
