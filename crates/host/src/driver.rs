@@ -365,6 +365,7 @@ impl ControllerDriver {
     /// The connection ended by itself. If it never stood, another of the host's addresses may do.
     fn closed(&mut self, reactor: &mut Reactor, reason: &CloseReason, ready: bool) {
         self.backlog.clear();
+        let address = self.addresses.get(self.address).copied();
         let more = !ready && self.tried < self.addresses.len();
         if more || !ready {
             self.address = (self.address + 1) % self.addresses.len().max(1);
@@ -376,7 +377,8 @@ impl ControllerDriver {
         let words = if ready {
             format!("the connection of the admin queue ended: {reason}")
         } else {
-            format!("cannot connect: {reason}")
+            let to = address.map_or_else(String::new, |address| format!(" to {address}"));
+            format!("cannot connect{to}: {reason}")
         };
         let side = if ready { side_of(reason) } else { Side::Io };
         self.association.handle_closed(side, words, reactor.turn_time());

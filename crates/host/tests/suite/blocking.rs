@@ -135,7 +135,7 @@ fn errors_say_what_is_wrong_and_where() {
     options = target.options();
     options.address.trsvcid = Some(closed.port());
     let error = connect(&options).unwrap_err();
-    assert!(error.to_string().contains("cannot connect"), "{error}");
+    assert!(error.to_string().contains(&format!("cannot connect to {closed}: ")), "{error}");
     assert_eq!(error.side(), Side::Io);
 }
 

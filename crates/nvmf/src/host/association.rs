@@ -847,6 +847,7 @@ mod tests {
         run.pass(MINUTE);
         let problem = run.ended.flatten().expect("a problem").to_string();
         assert!(problem.contains("did not answer within 3s: opening"), "{problem}");
+        assert!(problem.ends_with("does an NVMe-oF target listen there?"), "{problem}");
     }
 
     #[test]

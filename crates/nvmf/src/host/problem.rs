@@ -204,7 +204,14 @@ impl fmt::Display for Problem {
                 write!(formatter, "the controller's response to {step} is invalid: {what}")
             }
             Self::TimedOut { step, waited } => {
-                write!(formatter, "the controller did not answer within {waited:?}: {step}")
+                write!(formatter, "the controller did not answer within {waited:?}: {step}")?;
+                // What accepts TCP connections on that port may be anything.
+                let open = *step == Step::Open;
+                formatter.write_str(if open {
+                    "; does an NVMe-oF target listen there?"
+                } else {
+                    ""
+                })
             }
             Self::NotReady(waited) => {
                 write!(formatter, "the controller did not become ready within {waited:?}")
