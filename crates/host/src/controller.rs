@@ -59,7 +59,7 @@ pub fn discover(options: &Options) -> Result<DiscoveryLog, Error> {
 
 /// What an admin command brought back.
 #[derive(Debug, Clone)]
-pub struct AdminAnswer {
+pub struct AdminResponse {
     /// The completion; its status may be an error, which is for the caller to see.
     pub completion: Completion,
     /// What the controller sent.
@@ -125,7 +125,7 @@ impl Controller {
 
     /// Sends an admin command and waits for its completion, whatever its status. The command's
     /// identifier and SGL are filled in. While the controller is looked for, the call waits.
-    pub fn admin_command(&self, command: Command, data: AdminData) -> Result<AdminAnswer, Error> {
+    pub fn admin_command(&self, command: Command, data: AdminData) -> Result<AdminResponse, Error> {
         let length = match &data {
             AdminData::None => 0,
             AdminData::ToController(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
@@ -141,7 +141,7 @@ impl Controller {
         self.calls.post(Call::Admin { command, data, reply })?;
         let result = answer.recv().map_err(|_| Error::Stopped)?;
         let (completion, data) = result.map_err(|problem| self.shared.error(problem))?;
-        Ok(AdminAnswer { completion, data })
+        Ok(AdminResponse { completion, data })
     }
 
     /// As [`Controller::admin_command`], where only success will do.
@@ -149,7 +149,7 @@ impl Controller {
         &self,
         command: Command,
         data: AdminData,
-    ) -> Result<AdminAnswer, Error> {
+    ) -> Result<AdminResponse, Error> {
         let answer = self.admin_command(command, data)?;
         let status: Status = answer.completion.status();
         if status.is_success() {

@@ -114,7 +114,7 @@ struct NamespaceDevice {
 
 impl NamespaceDevice {
     /// Follows the controller's picture of the namespace.
-    fn follow(&mut self) {
+    fn update_namespace(&mut self) {
         let Some(snapshot) = self.queue.snapshot() else { return };
         if Arc::ptr_eq(snapshot, &self.snapshot) {
             return;
@@ -150,7 +150,7 @@ impl BlockDevice for NamespaceDevice {
 
     fn flush(&mut self, reactor: &mut Reactor) {
         self.queue.flush(reactor);
-        self.follow();
+        self.update_namespace();
     }
 
     fn poll_completion(&mut self) -> Option<Completion> {

@@ -25,7 +25,9 @@ use crate::limits;
 use crate::options::Options;
 use crate::queue::{carrier, host_options, side_of};
 use crate::resolve::resolve;
-use crate::shared::{Activity, ControllerState, DriverWord, Link, QueueWord, Shared};
+use crate::shared::{
+    Activity, ControllerState, DriverMessage, LiveController, QueueMessage, Shared,
+};
 
 /// How an admin command ended: its completion and what the controller sent.
 pub type AdminResult = Result<(Completion, Vec<u8>), Problem>;
@@ -36,17 +38,17 @@ pub struct ControllerDriver {
     shared: Arc<Shared>,
     association: Association,
     owner: Owner,
-    mailbox: Mailbox<DriverWord>,
+    mailbox: Mailbox<DriverMessage>,
     queues: BTreeMap<u16, Queue>,
     addresses: Vec<SocketAddr>,
     /// Which address is being tried, and how many were in this attempt.
     address: usize,
     tried: usize,
 
-    connection: Option<Connection>,
+    connection: Option<AdminConnection>,
     connection_tag: u32,
     /// Connections that are on their way down.
-    closing: Vec<Connection>,
+    closing: Vec<AdminConnection>,
     backlog: VecDeque<AdminCommand>,
     timer_at: Option<Duration>,
     /// Whether what waits fails, until the controller is back.
@@ -56,12 +58,12 @@ pub struct ControllerDriver {
 
 #[derive(Debug)]
 struct Queue {
-    postbox: Postbox<QueueWord>,
+    postbox: Postbox<QueueMessage>,
     activity: Arc<Activity>,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct AdminConnection {
     inner: HostConnection,
     tag: u32,
     ready: bool,
@@ -126,18 +128,18 @@ impl ControllerDriver {
     /// The end of a turn: hears from the I/O queues, does what is due, and sends what gathered.
     pub fn flush(&mut self, reactor: &mut Reactor) {
         let now = reactor.turn_time();
-        while let Some(word) = self.mailbox.take() {
-            self.hear(word, now);
+        while let Some(message) = self.mailbox.take() {
+            self.handle_message(message, now);
         }
         if self.association.deadline().is_some_and(|at| at <= now) {
             self.note_traffic();
             self.association.handle_deadline(now);
         }
-        self.act(reactor);
+        self.run_actions(reactor);
         if let Some(connection) = &mut self.connection {
             connection.inner.flush(reactor);
             self.take_events(reactor);
-            self.act(reactor);
+            self.run_actions(reactor);
         }
         for connection in &mut self.closing {
             connection.inner.flush(reactor);
@@ -207,36 +209,36 @@ impl ControllerDriver {
         &self.shared
     }
 
-    fn hear(&mut self, word: DriverWord, now: Duration) {
-        match word {
-            DriverWord::Opened { queue_id, postbox, activity } => {
-                if let Some(link) = self.link().filter(|_| self.association.is_live()) {
-                    postbox.post(QueueWord::Live(link));
+    fn handle_message(&mut self, message: DriverMessage, now: Duration) {
+        match message {
+            DriverMessage::Opened { queue_id, postbox, activity } => {
+                if let Some(live) = self.live_controller().filter(|_| self.association.is_live()) {
+                    postbox.post(QueueMessage::Live(live));
                 } else if self.association.is_ended() {
-                    postbox.post(QueueWord::Ended);
+                    postbox.post(QueueMessage::Ended);
                 } else if self.failing_io {
-                    postbox.post(QueueWord::FailIo);
+                    postbox.post(QueueMessage::FailIo);
                 }
                 self.queues.insert(queue_id, Queue { postbox, activity });
             }
-            DriverWord::Closed { queue_id } => {
+            DriverMessage::Closed { queue_id } => {
                 self.queues.remove(&queue_id);
-                self.shared.give_queue_back(queue_id);
+                self.shared.release_queue_id(queue_id);
             }
-            DriverWord::Lost { queue_id, generation, problem } => {
+            DriverMessage::Lost { queue_id, generation, problem } => {
                 self.association.handle_queue_lost(generation, queue_id, problem, now);
             }
         }
     }
 
-    fn link(&self) -> Option<Link> {
+    fn live_controller(&self) -> Option<LiveController> {
         let snapshot = Arc::clone(self.association.snapshot()?);
-        Some(Link { snapshot, address: *self.addresses.get(self.address)? })
+        Some(LiveController { snapshot, address: *self.addresses.get(self.address)? })
     }
 
-    fn tell_queues(&self, word: &QueueWord) {
+    fn post_to_queues(&self, message: &QueueMessage) {
         for queue in self.queues.values() {
-            queue.postbox.post(word.clone());
+            queue.postbox.post(message.clone());
         }
     }
 
@@ -250,7 +252,7 @@ impl ControllerDriver {
         }
     }
 
-    fn act(&mut self, reactor: &mut Reactor) {
+    fn run_actions(&mut self, reactor: &mut Reactor) {
         while let Some(action) = self.association.poll_action() {
             match action {
                 Action::Open => {
@@ -263,21 +265,21 @@ impl ControllerDriver {
                     self.failing_io = false;
                     self.shared.set_snapshot(Arc::clone(&snapshot));
                     self.shared.set_state(ControllerState::Live);
-                    if let Some(link) = self.link() {
-                        self.tell_queues(&QueueWord::Live(link));
+                    if let Some(live) = self.live_controller() {
+                        self.post_to_queues(&QueueMessage::Live(live));
                     }
                 }
                 Action::Changed(snapshot) => {
                     self.shared.set_snapshot(Arc::clone(&snapshot));
-                    self.tell_queues(&QueueWord::Changed(snapshot));
+                    self.post_to_queues(&QueueMessage::Changed(snapshot));
                 }
                 Action::Suspend => {
                     self.shared.set_state(ControllerState::Reconnecting);
-                    self.tell_queues(&QueueWord::Suspend);
+                    self.post_to_queues(&QueueMessage::Suspend);
                 }
                 Action::FailIo => {
                     self.failing_io = true;
-                    self.tell_queues(&QueueWord::FailIo);
+                    self.post_to_queues(&QueueMessage::FailIo);
                 }
                 Action::Answer { tag, result } => self.answers.push_back((tag, result)),
                 Action::Event(event) => {
@@ -285,7 +287,7 @@ impl ControllerDriver {
                     self.shared.push_event(event);
                 }
                 Action::Ended(problem) => {
-                    self.tell_queues(&QueueWord::Ended);
+                    self.post_to_queues(&QueueMessage::Ended);
                     self.shared.set_state(ControllerState::Ended(problem));
                 }
             }
@@ -322,7 +324,7 @@ impl ControllerDriver {
         ensure_provider(reactor, &self.shared.options.rdma);
         let inner = HostConnection::connect(reactor, self.owner, tag, address, options);
         let tags = vec![None; usize::from(depth)];
-        self.connection = Some(Connection { inner, tag, ready: false, tags });
+        self.connection = Some(AdminConnection { inner, tag, ready: false, tags });
     }
 
     fn close(&mut self, reactor: &mut Reactor) {
@@ -433,7 +435,7 @@ impl ControllerDriver {
     }
 }
 
-impl Connection {
+impl AdminConnection {
     fn take_tag(&mut self, slot: Slot) -> Option<u16> {
         self.tags.get_mut(slot.index())?.take()
     }

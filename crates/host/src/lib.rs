@@ -94,7 +94,7 @@ mod resolve;
 mod shared;
 mod worker;
 
-pub use controller::{AdminAnswer, Controller, connect, connect_discovery, discover};
+pub use controller::{AdminResponse, Controller, connect, connect_discovery, discover};
 pub use device::NamespaceFactory;
 pub use driver::{AdminResult, ControllerDriver};
 pub use error::Error;

@@ -24,7 +24,7 @@ pub(crate) const QUEUE_TAKEN_DELAY: Duration = Duration::from_millis(50);
 /// Times that it tries: as long as a controller may take to notice (3 s).
 pub(crate) const QUEUE_TAKEN_RETRIES: u8 = 60;
 
-/// Time until a queue that found the buffer pool empty looks again when nothing else happens.
+/// Time until a queue that found the buffer pool empty tries again when nothing else happens.
 pub(crate) const POOL_RETRY: Duration = Duration::from_millis(1);
 
 /// Time that a connection has for sending what is left when it is closed. Nothing of it matters:

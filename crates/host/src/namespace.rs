@@ -71,8 +71,8 @@ impl Namespace {
         self.check(offset, into.len() as u64)?;
         let mut at = offset;
         for piece in into.chunks_mut(self.piece_bytes()) {
-            let (block, blocks) = self.blocks(at, piece.len() as u64);
-            let data = self.call(IoKind::Read, block, blocks, Vec::new())?;
+            let (slba, nlb) = self.lba_range(at, piece.len() as u64);
+            let data = self.call(IoKind::Read, slba, nlb, Vec::new())?;
             match data.get(..piece.len()) {
                 Some(data) => piece.copy_from_slice(data),
                 None => return Err(Error::Stopped),
@@ -106,22 +106,22 @@ impl Namespace {
 
     /// Gives the space of these ranges (offset and length) back, where the controller can.
     pub fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
-        let mut blocks = Vec::with_capacity(ranges.len());
+        let mut lba_ranges = Vec::with_capacity(ranges.len());
         for (offset, length) in ranges {
             self.check(*offset, *length)?;
             let size = u64::from(self.block_bytes());
-            let (mut block, mut rest) = (offset / size, length / size);
+            let (mut slba, mut rest) = (offset / size, length / size);
             while rest > 0 {
                 let now = u32::try_from(rest).unwrap_or(u32::MAX);
-                blocks.push((block, now));
-                block += u64::from(now);
+                lba_ranges.push((slba, now));
+                slba += u64::from(now);
                 rest -= u64::from(now);
             }
         }
-        if blocks.is_empty() {
+        if lba_ranges.is_empty() {
             return Ok(());
         }
-        let kind = IoKind::Deallocate { ranges: blocks.into_boxed_slice() };
+        let kind = IoKind::Deallocate { ranges: lba_ranges.into_boxed_slice() };
         self.call(kind, 0, 0, Vec::new()).map(drop)
     }
 
@@ -131,8 +131,8 @@ impl Namespace {
         self.check(offset, expected.len() as u64)?;
         let mut at = offset;
         for piece in expected.chunks(self.piece_bytes()) {
-            let (block, blocks) = self.blocks(at, piece.len() as u64);
-            self.call(IoKind::Compare, block, blocks, piece.to_vec())?;
+            let (slba, nlb) = self.lba_range(at, piece.len() as u64);
+            self.call(IoKind::Compare, slba, nlb, piece.to_vec())?;
             at += piece.len() as u64;
         }
         Ok(())
@@ -156,15 +156,15 @@ impl Namespace {
         }
         self.check(offset, write.len() as u64)?;
         let most = self.geometry().compare_and_write_blocks;
-        let (block, blocks) = self.blocks(offset, write.len() as u64);
-        if blocks > most {
+        let (slba, nlb) = self.lba_range(offset, write.len() as u64);
+        if nlb > most {
             return Err(Error::Invalid(format!(
                 "the controller compares and writes at most {most} blocks in one step, \
-                 not {blocks}"
+                 not {nlb}"
             )));
         }
         let kind = IoKind::CompareAndWrite { expected: expected.to_vec() };
-        self.call(kind, block, blocks, write.to_vec()).map(drop)
+        self.call(kind, slba, nlb, write.to_vec()).map(drop)
     }
 
     /// Lets the controller check that the range can be read.
@@ -177,8 +177,8 @@ impl Namespace {
         self.check(offset, from.len() as u64)?;
         let mut at = offset;
         for piece in from.chunks(self.piece_bytes()) {
-            let (block, blocks) = self.blocks(at, piece.len() as u64);
-            self.call(IoKind::Write { durable }, block, blocks, piece.to_vec())?;
+            let (slba, nlb) = self.lba_range(at, piece.len() as u64);
+            self.call(IoKind::Write { durable }, slba, nlb, piece.to_vec())?;
             at += piece.len() as u64;
         }
         Ok(())
@@ -187,11 +187,11 @@ impl Namespace {
     /// A call without data for a range of any length.
     fn each(&self, offset: u64, length: u64, kind: IoKind) -> Result<(), Error> {
         let size = u64::from(self.block_bytes());
-        let (mut block, mut rest) = (offset / size, length / size);
+        let (mut slba, mut rest) = (offset / size, length / size);
         while rest > 0 {
             let now = u32::try_from(rest).unwrap_or(u32::MAX);
-            self.call(kind.clone(), block, now, Vec::new())?;
-            block += u64::from(now);
+            self.call(kind.clone(), slba, now, Vec::new())?;
+            slba += u64::from(now);
             rest -= u64::from(now);
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Namespace {
     }
 
     /// The blocks of a checked range that is no longer than a piece.
-    fn blocks(&self, offset: u64, length: u64) -> (u64, u32) {
+    fn lba_range(&self, offset: u64, length: u64) -> (u64, u32) {
         let size = u64::from(self.block_bytes());
         (offset / size, u32::try_from(length / size).unwrap_or(u32::MAX))
     }
@@ -217,11 +217,11 @@ impl Namespace {
         (limits::BLOCKING_PIECE_BYTES / size).max(1) * size
     }
 
-    fn call(&self, kind: IoKind, block: u64, blocks: u32, data: Vec<u8>) -> Result<Vec<u8>, Error> {
+    fn call(&self, kind: IoKind, slba: u64, nlb: u32, data: Vec<u8>) -> Result<Vec<u8>, Error> {
         let doing = kind.words();
         let (reply, answer) = mpsc::channel();
         let namespace = Arc::clone(self.info());
-        let io = Io { namespace, kind, block, blocks, data, reply };
+        let io = Io { namespace, kind, slba, nlb, data, reply };
         self.calls.post(Call::Io(io))?;
         let result = answer.recv().map_err(|_| Error::Stopped)?;
         let nsid = self.nsid();

@@ -1,6 +1,5 @@
-//! What the parts of one controller share: the words that they send each other, and a small
-//! board that everyone may look at. The board has a lock and is for the control plane alone;
-//! no request looks at it.
+//! What the parts of one controller share: their messages, and a state behind a lock, which is for
+//! the control plane alone: no request takes the lock.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,16 +16,16 @@ use crate::options::Options;
 
 /// A controller that I/O queues may connect to.
 #[derive(Debug, Clone)]
-pub(crate) struct Link {
+pub(crate) struct LiveController {
     pub(crate) snapshot: Arc<ControllerSnapshot>,
     pub(crate) address: SocketAddr,
 }
 
 /// From the owner of the admin queue to an I/O queue.
 #[derive(Debug, Clone)]
-pub(crate) enum QueueWord {
+pub(crate) enum QueueMessage {
     /// Connect to this controller; I/O goes on.
-    Live(Link),
+    Live(LiveController),
     /// The namespaces changed.
     Changed(Arc<ControllerSnapshot>),
     /// Let go of the connection; I/O waits.
@@ -39,9 +38,9 @@ pub(crate) enum QueueWord {
 
 /// To the owner of the admin queue, from an I/O queue.
 #[derive(Debug)]
-pub(crate) enum DriverWord {
+pub(crate) enum DriverMessage {
     /// An I/O queue was opened and wants to hear.
-    Opened { queue_id: u16, postbox: Postbox<QueueWord>, activity: Arc<Activity> },
+    Opened { queue_id: u16, postbox: Postbox<QueueMessage>, activity: Arc<Activity> },
     /// It was closed; its identifier is free again.
     Closed { queue_id: u16 },
     /// It lost its connection to the controller of this generation.
@@ -49,12 +48,12 @@ pub(crate) enum DriverWord {
 }
 
 /// A sign of life of an I/O queue, for keep-alive by traffic: a command that went out since the
-/// last look for one, and was answered. The controller counts commands as they come, so the answer
+/// last poll, and was answered. The controller counts commands as they come, so the answer
 /// to an older one says nothing of how long its timer still runs.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     seen: AtomicBool,
-    looks: AtomicU32,
+    polls: AtomicU32,
 }
 
 impl Activity {
@@ -64,13 +63,13 @@ impl Activity {
         }
     }
 
-    /// Changes with each look.
-    pub(crate) fn looks(&self) -> u32 {
-        self.looks.load(Ordering::Relaxed)
+    /// Counts the polls.
+    pub(crate) fn polls(&self) -> u32 {
+        self.polls.load(Ordering::Relaxed)
     }
 
     pub(crate) fn take(&self) -> bool {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.polls.fetch_add(1, Ordering::Relaxed);
         self.seen.swap(false, Ordering::Relaxed)
     }
 }
@@ -90,11 +89,11 @@ pub enum ControllerState {
 }
 
 #[derive(Debug)]
-struct Board {
+struct State {
     state: ControllerState,
     snapshot: Option<Arc<ControllerSnapshot>>,
     /// By queue identifier; the admin queue's place is taken from the start.
-    queues_taken: Vec<bool>,
+    queue_ids_in_use: Vec<bool>,
     /// The identifier that was given out last: the one that was free longest comes next.
     last_queue: usize,
     events: VecDeque<Event>,
@@ -105,8 +104,8 @@ struct Board {
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) config: HostConfig,
-    pub(crate) postbox: Postbox<DriverWord>,
-    board: Mutex<Board>,
+    pub(crate) postbox: Postbox<DriverMessage>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
@@ -114,7 +113,7 @@ impl Shared {
     pub(crate) fn new(
         options: Options,
         kind: ControllerKind,
-        postbox: Postbox<DriverWord>,
+        postbox: Postbox<DriverMessage>,
     ) -> Result<Self, Error> {
         options.check()?;
         let subsystem = match (kind, options.address.subnqn) {
@@ -138,64 +137,64 @@ impl Shared {
             open_timeout: options.connect_timeout,
             admin_timeout: options.admin_timeout,
         };
-        let board = Board {
+        let state = State {
             state: ControllerState::Connecting,
             snapshot: None,
-            queues_taken: vec![true],
+            queue_ids_in_use: vec![true],
             last_queue: 0,
             events: VecDeque::new(),
         };
-        let board = Mutex::new(board);
-        Ok(Self { options, config, postbox, board, changed: Condvar::new() })
+        let state = Mutex::new(state);
+        Ok(Self { options, config, postbox, state, changed: Condvar::new() })
     }
 
-    fn board(&self) -> MutexGuard<'_, Board> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // Nobody leaves it half changed.
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn state(&self) -> ControllerState {
-        self.board().state.clone()
+        self.lock().state.clone()
     }
 
     pub(crate) fn snapshot(&self) -> Option<Arc<ControllerSnapshot>> {
-        self.board().snapshot.clone()
+        self.lock().snapshot.clone()
     }
 
     pub(crate) fn set_state(&self, state: ControllerState) {
-        self.board().state = state;
+        self.lock().state = state;
         self.changed.notify_all();
     }
 
     pub(crate) fn set_snapshot(&self, snapshot: Arc<ControllerSnapshot>) {
-        self.board().snapshot = Some(snapshot);
+        self.lock().snapshot = Some(snapshot);
     }
 
     pub(crate) fn push_event(&self, event: Event) {
-        let mut board = self.board();
-        if board.events.len() == limits::EVENTS_MAX {
-            board.events.pop_front();
+        let mut state = self.lock();
+        if state.events.len() == limits::EVENTS_MAX {
+            state.events.pop_front();
         }
-        board.events.push_back(event);
-        drop(board);
+        state.events.push_back(event);
+        drop(state);
         self.changed.notify_all();
     }
 
     /// The oldest event that nobody has seen, waited for at most so long.
     pub(crate) fn next_event(&self, patience: Duration) -> Option<Event> {
-        let board = self.board();
-        let nothing = |board: &mut Board| {
-            board.events.is_empty() && !matches!(board.state, ControllerState::Ended(_))
+        let state = self.lock();
+        let nothing = |state: &mut State| {
+            state.events.is_empty() && !matches!(state.state, ControllerState::Ended(_))
         };
-        let waited = self.changed.wait_timeout_while(board, patience, nothing);
-        let (mut board, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        board.events.pop_front()
+        let waited = self.changed.wait_timeout_while(state, patience, nothing);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.events.pop_front()
     }
 
     /// Waits until the controller is live for the first time, or is not going to be.
     pub(crate) fn wait_for_first(&self) -> ControllerState {
-        let connecting = |board: &mut Board| board.state == ControllerState::Connecting;
-        let waited = self.changed.wait_while(self.board(), connecting);
+        let connecting = |state: &mut State| state.state == ControllerState::Connecting;
+        let waited = self.changed.wait_while(self.lock(), connecting);
         waited.unwrap_or_else(PoisonError::into_inner).state.clone()
     }
 
@@ -205,19 +204,19 @@ impl Shared {
     }
 
     /// Takes an I/O queue identifier that nobody has.
-    pub(crate) fn take_queue(&self) -> Result<u16, String> {
-        let mut board = self.board();
-        let granted = board.snapshot.as_ref().map_or(0, |snapshot| snapshot.controller.io_queues);
+    pub(crate) fn allocate_queue_id(&self) -> Result<u16, String> {
+        let mut state = self.lock();
+        let granted = state.snapshot.as_ref().map_or(0, |snapshot| snapshot.controller.io_queues);
         let places = usize::from(granted) + 1;
-        if board.queues_taken.len() < places {
-            board.queues_taken.resize(places, false);
+        if state.queue_ids_in_use.len() < places {
+            state.queue_ids_in_use.resize(places, false);
         }
-        let from = board.last_queue + 1;
+        let from = state.last_queue + 1;
         let mut candidates = (from..places).chain(1..from.min(places));
-        match candidates.find(|candidate| !board.queues_taken[*candidate]) {
+        match candidates.find(|candidate| !state.queue_ids_in_use[*candidate]) {
             Some(free) => {
-                board.queues_taken[free] = true;
-                board.last_queue = free;
+                state.queue_ids_in_use[free] = true;
+                state.last_queue = free;
                 Ok(u16::try_from(free).unwrap_or(u16::MAX))
             }
             None => Err(format!(
@@ -227,8 +226,8 @@ impl Shared {
         }
     }
 
-    pub(crate) fn give_queue_back(&self, queue_id: u16) {
-        if let Some(taken) = self.board().queues_taken.get_mut(usize::from(queue_id)) {
+    pub(crate) fn release_queue_id(&self, queue_id: u16) {
+        if let Some(taken) = self.lock().queue_ids_in_use.get_mut(usize::from(queue_id)) {
             *taken = false;
         }
     }

@@ -57,8 +57,8 @@ impl IoKind {
 pub(crate) struct Io {
     pub(crate) namespace: Arc<NamespaceInfo>,
     pub(crate) kind: IoKind,
-    pub(crate) block: u64,
-    pub(crate) blocks: u32,
+    pub(crate) slba: u64,
+    pub(crate) nlb: u32,
     pub(crate) data: Vec<u8>,
     pub(crate) reply: Sender<IoResult>,
 }
@@ -176,7 +176,7 @@ impl Worker {
     /// All but the completions: calls, requests, ends, and everything that is to be sent.
     fn turn(&mut self) {
         while let Some(call) = self.calls.take() {
-            self.hear(call);
+            self.handle_call(call);
         }
         self.begin_waiting();
         if let Some(queue) = &mut self.queue {
@@ -197,7 +197,7 @@ impl Worker {
         }
     }
 
-    fn hear(&mut self, call: Call) {
+    fn handle_call(&mut self, call: Call) {
         let now = self.reactor.now();
         match call {
             Call::Io(io) => self.waiting.push_back(io),
@@ -233,7 +233,7 @@ impl Worker {
     }
 
     fn begin(&mut self, io: Io) {
-        let Io { namespace, kind, block, blocks, data, reply } = io;
+        let Io { namespace, kind, slba, nlb, data, reply } = io;
         let fail = |reply: &Sender<IoResult>, why| {
             let _ = reply.send(Err(why));
         };
@@ -252,10 +252,10 @@ impl Worker {
             return fail(&reply, Ok(Failure::Gone));
         };
         let length = match kind {
-            IoKind::Read => blocks as usize * namespace.block_bytes as usize,
+            IoKind::Read => nlb as usize * namespace.block_bytes as usize,
             _ => data.len(),
         };
-        let Some(operation) = operation(&self.reactor, kind, (block, blocks), &data, length) else {
+        let Some(operation) = operation(&self.reactor, kind, (slba, nlb), &data, length) else {
             let words = "the host's buffer pool has no room for the request";
             return fail(&reply, Err(words.into()));
         };

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn setters_reach_their_own_dword() {
+    fn setters_change_only_their_dword() {
         let command = Command::new(0xffu8)
             .with_cdw10(10)
             .with_cdw11(11)
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_keep_to_themselves() {
+    fn flags_do_not_overlap() {
         Flags::check_bit_fields();
         assert_eq!(Flags::SGL.0, 0x40);
         let flags = Flags(0x3c).with_fused(Fused::SECOND);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn result_dwords_keep_to_themselves() {
+    fn result_dwords_do_not_overlap() {
         StatusBits::check_bit_fields();
         ResultBits::check_bit_fields();
         let completion = Completion::new(0, Status::SUCCESS)

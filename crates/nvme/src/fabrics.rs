@@ -436,7 +436,7 @@ mod tests {
     use crate::wire::test_support::{check_truncations, hex};
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         ConnectAttributes::check_bit_fields();
         ConnectDword10::check_bit_fields();
         ConnectDword11::check_bit_fields();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn connect_fields_lie_where_invalid_parameter_says() {
+    fn connect_fields_have_the_offsets_of_invalid_parameter() {
         let connect = Connect {
             record_format: 0x0101,
             queue_id: 0x0202,

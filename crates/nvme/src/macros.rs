@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_they_are_declared() {
+    fn fields_have_their_declared_offsets() {
         Word::check_bit_fields();
         let word = Word(0).with_low(5).with_high(0xabc);
         assert_eq!(word.0, 0xabc5);

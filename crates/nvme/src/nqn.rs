@@ -221,7 +221,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn text_comes_back() {
+    fn text_round_trips() {
         for text in [
             "nqn.2014-08.org.nvmexpress:uuid:0f01fb42-9f7f-4856-b0b3-51e60b8de349",
             "nqn.2016-06.io.spdk:cnode1",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_spoil_a_log_is_no_name() {
+    fn a_name_has_no_control_characters() {
         assert_eq!("nqn\nx".parse::<Nqn>(), Err(InvalidNqn::ControlCharacter));
         assert_eq!("nqn\u{1b}[2J".parse::<Nqn>(), Err(InvalidNqn::ControlCharacter));
         assert_eq!(Nqn::from_bytes(b"a\0b"), Err(InvalidNqn::ControlCharacter));

@@ -22,7 +22,7 @@ bit_struct! {
     /// Not every command defines every field; those that it does not define are reserved in it.
     pub struct ReadWriteControl(pub u32) {
         /// Number of Logical Blocks (NLB), 0's based.
-        [15:0] block_count_0s_based, with_block_count_0s_based -> u16;
+        [15:0] nlb_0s_based, with_nlb_0s_based -> u16;
         /// Directive Type (DTYPE) of a Write.
         [23:20] directive_type, with_directive_type -> u8;
         /// Storage Tag Check (STC).
@@ -43,7 +43,7 @@ bit_struct! {
     /// Command Dword 12 of Write Zeroes.
     pub struct WriteZeroesControl(pub u32) {
         /// Number of Logical Blocks (NLB), 0's based.
-        [15:0] block_count_0s_based, with_block_count_0s_based -> u16;
+        [15:0] nlb_0s_based, with_nlb_0s_based -> u16;
         /// Namespace Zeroes (NSZ): all of the namespace is to be zeroed.
         [23] namespace_zeroes, with_namespace_zeroes;
         /// Storage Tag Check (STC).
@@ -116,7 +116,7 @@ const fn to_0s_based(count: u32) -> Option<u16> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadWrite {
     /// Starting LBA (SLBA).
-    pub starting_block: u64,
+    pub slba: u64,
     /// Command Dword 12.
     pub control: ReadWriteControl,
     /// Command Dword 13.
@@ -124,13 +124,13 @@ pub struct ReadWrite {
 }
 
 impl ReadWrite {
-    /// Blocks from `starting_block` on, if there are 1 to 65536 of them.
+    /// Blocks from `slba` on, if there are 1 to 65536 of them.
     #[must_use]
-    pub const fn new(starting_block: u64, block_count: u32) -> Option<Self> {
-        match to_0s_based(block_count) {
+    pub const fn new(slba: u64, nlb: u32) -> Option<Self> {
+        match to_0s_based(nlb) {
             Some(count) => Some(Self {
-                starting_block,
-                control: ReadWriteControl(0).with_block_count_0s_based(count),
+                slba,
+                control: ReadWriteControl(0).with_nlb_0s_based(count),
                 hints: ReadWriteHints(0),
             }),
             None => None,
@@ -148,7 +148,7 @@ impl ReadWrite {
     #[must_use]
     pub const fn from_command(command: &Command) -> Self {
         Self {
-            starting_block: StartingBlock::of(command).0,
+            slba: StartingBlock::of(command).0,
             control: ReadWriteControl(command.cdw12.get()),
             hints: ReadWriteHints(command.cdw13.get()),
         }
@@ -157,7 +157,7 @@ impl ReadWrite {
     /// A command of this opcode on this namespace, without command identifier and data pointer.
     #[must_use]
     pub fn to_command(self, opcode: NvmOpcode, namespace_id: u32) -> Command {
-        let start = StartingBlock(self.starting_block);
+        let start = StartingBlock(self.slba);
         Command::new(opcode)
             .with_namespace_id(namespace_id)
             .with_cdw10(start.low())
@@ -168,14 +168,14 @@ impl ReadWrite {
 
     /// Logical blocks that the command is about, 1 to 65536.
     #[must_use]
-    pub const fn block_count(&self) -> u32 {
-        self.control.block_count_0s_based() as u32 + 1
+    pub const fn nlb(&self) -> u32 {
+        self.control.nlb_0s_based() as u32 + 1
     }
 
     /// The logical blocks, unless they run over the end of all numbers.
     #[must_use]
     pub const fn blocks(&self) -> Option<Range<u64>> {
-        blocks(self.starting_block, self.block_count())
+        blocks(self.slba, self.nlb())
     }
 }
 
@@ -183,20 +183,19 @@ impl ReadWrite {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteZeroes {
     /// Starting LBA (SLBA).
-    pub starting_block: u64,
+    pub slba: u64,
     /// Command Dword 12.
     pub control: WriteZeroesControl,
 }
 
 impl WriteZeroes {
-    /// Blocks from `starting_block` on, if there are 1 to 65536 of them.
+    /// Blocks from `slba` on, if there are 1 to 65536 of them.
     #[must_use]
-    pub const fn new(starting_block: u64, block_count: u32) -> Option<Self> {
-        match to_0s_based(block_count) {
-            Some(count) => Some(Self {
-                starting_block,
-                control: WriteZeroesControl(0).with_block_count_0s_based(count),
-            }),
+    pub const fn new(slba: u64, nlb: u32) -> Option<Self> {
+        match to_0s_based(nlb) {
+            Some(count) => {
+                Some(Self { slba, control: WriteZeroesControl(0).with_nlb_0s_based(count) })
+            }
             None => None,
         }
     }
@@ -205,7 +204,7 @@ impl WriteZeroes {
     #[must_use]
     pub const fn from_command(command: &Command) -> Self {
         Self {
-            starting_block: StartingBlock::of(command).0,
+            slba: StartingBlock::of(command).0,
             control: WriteZeroesControl(command.cdw12.get()),
         }
     }
@@ -213,7 +212,7 @@ impl WriteZeroes {
     /// A Write Zeroes command on this namespace, without command identifier.
     #[must_use]
     pub fn to_command(self, namespace_id: u32) -> Command {
-        let start = StartingBlock(self.starting_block);
+        let start = StartingBlock(self.slba);
         Command::new(NvmOpcode::WRITE_ZEROES)
             .with_namespace_id(namespace_id)
             .with_cdw10(start.low())
@@ -223,14 +222,14 @@ impl WriteZeroes {
 
     /// Logical blocks that the command is about, 1 to 65536.
     #[must_use]
-    pub const fn block_count(&self) -> u32 {
-        self.control.block_count_0s_based() as u32 + 1
+    pub const fn nlb(&self) -> u32 {
+        self.control.nlb_0s_based() as u32 + 1
     }
 
     /// The logical blocks, unless they run over the end of all numbers.
     #[must_use]
     pub const fn blocks(&self) -> Option<Range<u64>> {
-        blocks(self.starting_block, self.block_count())
+        blocks(self.slba, self.nlb())
     }
 }
 
@@ -309,29 +308,25 @@ pub struct DatasetRange {
     /// Context Attributes (CATTR), hints only.
     pub context_attributes: U32,
     /// Length in logical blocks, a true count; 0 for none.
-    pub block_count: U32,
+    pub nlb: U32,
     /// Starting LBA (SLBA).
-    pub starting_block: U64,
+    pub slba: U64,
 }
 
-assert_layout!(DatasetRange, size 16, context_attributes at 0, block_count at 4,
-    starting_block at 8);
+assert_layout!(DatasetRange, size 16, context_attributes at 0, nlb at 4,
+    slba at 8);
 
 impl DatasetRange {
     /// These blocks, without hints.
     #[must_use]
-    pub const fn new(starting_block: u64, block_count: u32) -> Self {
-        Self {
-            context_attributes: U32::ZERO,
-            block_count: U32::new(block_count),
-            starting_block: U64::new(starting_block),
-        }
+    pub const fn new(slba: u64, nlb: u32) -> Self {
+        Self { context_attributes: U32::ZERO, nlb: U32::new(nlb), slba: U64::new(slba) }
     }
 
     /// The logical blocks, unless they run over the end of all numbers.
     #[must_use]
     pub const fn blocks(&self) -> Option<Range<u64>> {
-        blocks(self.starting_block.get(), self.block_count.get())
+        blocks(self.slba.get(), self.nlb.get())
     }
 }
 
@@ -378,9 +373,9 @@ pub struct CopySourceRange {
     /// Reserved in format 0h (the source namespace is in format 2h).
     pub reserved1: Reserved<8>,
     /// Starting LBA (SLBA).
-    pub starting_block: U64,
+    pub slba: U64,
     /// Number of Logical Blocks (NLB), 0's based.
-    pub block_count_0s_based: U16,
+    pub nlb_0s_based: U16,
     /// Reserved.
     pub reserved2: Reserved<4>,
     /// Source Options (SOPT), format 2h.
@@ -393,8 +388,8 @@ pub struct CopySourceRange {
     pub expected_application_tag_mask: U16,
 }
 
-assert_layout!(CopySourceRange, size 32, reserved1 at 0, starting_block at 8,
-    block_count_0s_based at 16, reserved2 at 18, source_options at 22,
+assert_layout!(CopySourceRange, size 32, reserved1 at 0, slba at 8,
+    nlb_0s_based at 16, reserved2 at 18, source_options at 22,
     expected_reference_tag at 24, expected_application_tag at 28,
     expected_application_tag_mask at 30);
 
@@ -405,7 +400,7 @@ mod tests {
     use crate::wire::test_support::{check_truncations, hex};
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         ReadWriteControl::check_bit_fields();
         WriteZeroesControl::check_bit_fields();
         ReadWriteHints::check_bit_fields();
@@ -429,7 +424,7 @@ mod tests {
             hex("0807060504030201 ff00 0040 07000000 00000000 00000000")
         );
         assert_eq!(ReadWrite::from_command(&command), write);
-        assert_eq!(write.block_count(), 256);
+        assert_eq!(write.nlb(), 256);
     }
 
     #[test]
@@ -438,11 +433,11 @@ mod tests {
         assert_eq!(ReadWrite::new(0, 65537), None);
         assert_eq!(WriteZeroes::new(0, 0), None);
         let whole = ReadWrite::new(10, 65536).unwrap();
-        assert_eq!(whole.control.block_count_0s_based(), 0xffff);
+        assert_eq!(whole.control.nlb_0s_based(), 0xffff);
         assert_eq!(whole.blocks(), Some(10..65546));
         assert_eq!(ReadWrite::new(0, 1).unwrap().control.0, 0);
         // Neighbouring bits do not count as blocks.
-        assert_eq!(ReadWrite { control: ReadWriteControl(0xffff_0000), ..whole }.block_count(), 1);
+        assert_eq!(ReadWrite { control: ReadWriteControl(0xffff_0000), ..whole }.nlb(), 1);
     }
 
     #[test]
@@ -463,7 +458,7 @@ mod tests {
         assert_eq!(command.opcode, 8);
         assert_eq!(command.bytes()[40..56], hex("0000000001000000 0700 0002 00000000"));
         assert_eq!(WriteZeroes::from_command(&command), zeroes);
-        assert_eq!(zeroes.block_count(), 8);
+        assert_eq!(zeroes.nlb(), 8);
     }
 
     /// `struct nvme_dsm_cmd` and `struct nvme_dsm_range` of Linux.
@@ -491,8 +486,8 @@ mod tests {
         let vector = hex("0000000000000000 0807060504030201 0700 00000000 0000 44332211 6655 8877");
         check_truncations::<CopySourceRange>(&vector);
         let range = CopySourceRange::view(&vector).unwrap();
-        assert_eq!(range.starting_block.get(), 0x0102_0304_0506_0708);
-        assert_eq!(range.block_count_0s_based.get(), 7);
+        assert_eq!(range.slba.get(), 0x0102_0304_0506_0708);
+        assert_eq!(range.nlb_0s_based.get(), 7);
         assert_eq!(range.expected_reference_tag.get(), 0x1122_3344);
         assert_eq!(range.expected_application_tag_mask.get(), 0x7788);
     }

@@ -279,7 +279,7 @@ mod tests {
     use std::format;
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         Capabilities::check_bit_fields();
         Version::check_bit_fields();
         ControllerConfiguration::check_bit_fields();

@@ -317,7 +317,7 @@ mod tests {
     use std::format;
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         Identifier::check_bit_fields();
         KeyedFields::check_bit_fields();
     }

@@ -448,7 +448,7 @@ mod tests {
     use std::format;
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         Status::check_bit_fields();
     }
 

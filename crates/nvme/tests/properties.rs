@@ -35,7 +35,7 @@ fn identifier() -> impl Strategy<Value = NamespaceIdentifier> {
 proptest! {
     /// What a command's dwords mean is not changed by writing them and reading them again.
     #[test]
-    fn admin_commands_come_back(command in command()) {
+    fn admin_commands_round_trip(command in command()) {
         let identify = Identify::from_command(&command);
         prop_assert_eq!(Identify::from_command(&identify.to_command()), identify);
         let get = GetFeatures::from_command(&command);
@@ -50,7 +50,7 @@ proptest! {
     }
 
     #[test]
-    fn fabrics_commands_come_back(command in command()) {
+    fn fabrics_commands_round_trip(command in command()) {
         let connect = Connect::from_command(&command);
         prop_assert_eq!(Connect::from_command(&connect.to_command()), connect);
         let get = PropertyGet::from_command(&command);
@@ -66,12 +66,12 @@ proptest! {
     }
 
     #[test]
-    fn io_commands_come_back(command in command()) {
+    fn io_commands_round_trip(command in command()) {
         let read = ReadWrite::from_command(&command);
         prop_assert_eq!(ReadWrite::from_command(&read.to_command(NvmOpcode::READ, 1)), read);
         if let Some(blocks) = read.blocks() {
-            prop_assert_eq!(blocks.end - blocks.start, u64::from(read.block_count()));
-            let made = ReadWrite::new(read.starting_block, read.block_count()).unwrap();
+            prop_assert_eq!(blocks.end - blocks.start, u64::from(read.nlb()));
+            let made = ReadWrite::new(read.slba, read.nlb()).unwrap();
             prop_assert_eq!(made.blocks(), Some(blocks));
         }
         let zeroes = WriteZeroes::from_command(&command);
@@ -83,7 +83,7 @@ proptest! {
 
     /// A descriptor that is one of those that Fabrics uses is made of what it says.
     #[test]
-    fn descriptors_come_back(bytes in any::<[u8; 16]>()) {
+    fn descriptors_round_trip(bytes in any::<[u8; 16]>()) {
         let descriptor = Descriptor::read(&bytes).unwrap();
         let again = match descriptor.location() {
             Ok(Location::Keyed { address, length, key, invalidate }) => {
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn keyed_descriptors_come_back(
+    fn keyed_descriptors_round_trip(
         address: u64, length in 0u32..1 << 24, key: u32, invalidate: bool,
     ) {
         let descriptor = Descriptor::keyed(address, length, key, invalidate);
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn statuses_come_back(raw in 0u16..1 << 15, command_id: u16) {
+    fn statuses_round_trip(raw in 0u16..1 << 15, command_id: u16) {
         let completion = Completion::new(command_id, Status(raw));
         let again = Completion::read(completion.bytes()).unwrap();
         prop_assert_eq!(again.status(), Status(raw));
@@ -135,7 +135,7 @@ proptest! {
 
     /// Whatever bytes there are, a name is either refused or comes back whole.
     #[test]
-    fn names_come_back(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn names_round_trip(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(name) = Nqn::from_bytes(&bytes) {
             prop_assert_eq!(name.as_bytes(), &bytes);
             prop_assert_eq!(Nqn::from_field(&name.to_field()), Ok(name));
@@ -147,13 +147,13 @@ proptest! {
     }
 
     #[test]
-    fn names_of_text_come_back(text in "[a-z0-9.:-]{1,223}") {
+    fn names_from_text_round_trip(text in "[a-z0-9.:-]{1,223}") {
         let name: Nqn = text.parse().unwrap();
         prop_assert_eq!(name.as_str(), text);
     }
 
     #[test]
-    fn texts_come_back(text in "[!-~]{0,20}") {
+    fn texts_round_trip(text in "[!-~]{0,20}") {
         let field = Text::<20>::new(&text);
         prop_assert_eq!(field.as_str(), Some(text.as_str()));
         prop_assert_eq!(field.to_string(), text);
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn descriptor_lists_come_back(identifiers in prop::collection::vec(identifier(), 0..8)) {
+    fn descriptor_lists_round_trip(identifiers in prop::collection::vec(identifier(), 0..8)) {
         let mut list = [0; 4096];
         let mut room = list.as_mut_slice();
         for identifier in &identifiers {

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_go_round() {
+    fn identifiers_wrap() {
         let mut subsystem = view(&[]);
         subsystem.limits.max_controllers = 3;
         let mut ids = ControllerIds::new();

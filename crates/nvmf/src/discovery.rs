@@ -230,7 +230,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_wildcard_is_shown_as_the_address_that_the_host_came_to() {
+    fn a_wildcard_is_reported_as_the_address_that_the_host_connected_to() {
         let table = [
             ("192.0.2.1", "198.51.100.7", Some("192.0.2.1")),
             ("192.0.2.1", "2001:db8::1", Some("192.0.2.1")),
@@ -249,7 +249,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_host_sees_what_allows_it_and_once() {
+    fn a_host_sees_each_allowed_entry_once() {
         let host = nqn(HOST);
         let hidden = DiscoveryEntry {
             allowed_hosts: Some(Arc::new([nqn("nqn.other")].into())),

@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_of_a_namespace_outlasts_it() {
+    fn counters_of_a_removed_namespace_are_kept() {
         let shared = SubsystemShared::new();
         let counters = shared.counters();
         counters.count_read(4096);

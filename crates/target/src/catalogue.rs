@@ -20,7 +20,7 @@ use weft_nvmf::subsystem::{
 
 use crate::TargetError;
 use crate::config::{self, Config, Limits, Namespace, Subsystem, Transport, identity};
-use crate::numbers::{self, same_device};
+use crate::nsids::{self, same_device};
 use crate::snapshot::{DeviceId, Needs, PortView, ServedDevice, Snapshot};
 
 /// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
@@ -36,7 +36,7 @@ pub(crate) struct Catalogue {
     /// The places in the groups' tables.
     slots: Vec<Slot>,
     /// Who had each number last, and how often a number has changed its owner.
-    owners: BTreeMap<(String, u32), Owner>,
+    owners: BTreeMap<(String, u32), NsidOwner>,
     owner_changes: u64,
     shared: BTreeMap<String, Arc<SubsystemShared>>,
     discovery_shared: Arc<SubsystemShared>,
@@ -66,7 +66,7 @@ struct Slot {
 
 /// What hosts know of the namespace that has a number, or had it last.
 #[derive(Debug, Clone, Copy)]
-struct Owner {
+struct NsidOwner {
     uuid: [u8; 16],
     block_bytes: u32,
     change: u64,
@@ -104,7 +104,7 @@ impl Catalogue {
     }
 
     /// The snapshot of a target that serves nothing yet, and its configuration.
-    pub(crate) fn nothing(&mut self, config: &Config) -> Result<(Snapshot, Config), TargetError> {
+    pub(crate) fn empty(&mut self, config: &Config) -> Result<(Snapshot, Config), TargetError> {
         let config = Config { ports: Vec::new(), subsystems: Vec::new(), ..config.clone() };
         Ok((self.snapshot(&config, &BTreeMap::new())?, config))
     }
@@ -117,7 +117,7 @@ impl Catalogue {
             let entries = self.entries_of(&subsystem.nqn).zip(&paths);
             let owners: Vec<_> =
                 entries.map(|(entry, path)| entry.owner(path.as_deref())).collect();
-            numbers::assign(subsystem, &owners)?;
+            nsids::assign(subsystem, &owners)?;
         }
         let (mut entries, mut resizes) = (Vec::new(), Vec::new());
         for subsystem in &config.subsystems {
@@ -128,7 +128,7 @@ impl Catalogue {
 
     /// Carries a plan out: gives devices their sizes and makes the snapshot, with nothing protected
     /// by hosts. If it fails, nothing has changed. The configuration comes with every number.
-    pub(crate) fn carry_out(
+    pub(crate) fn apply(
         &mut self,
         plan: Plan,
         addresses: &BTreeMap<u16, SocketAddr>,
@@ -292,7 +292,7 @@ impl Catalogue {
                     self.owner_changes
                 }
             };
-            self.owners.insert(key, Owner { uuid, block_bytes, change });
+            self.owners.insert(key, NsidOwner { uuid, block_bytes, change });
         }
     }
 
@@ -403,8 +403,8 @@ impl Entry {
         self.spec.path().map(|_| self.device.factory.identity())
     }
 
-    fn owner<'a>(&'a self, path: Option<&'a str>) -> numbers::Owner<'a> {
-        numbers::Owner { nsid: self.nsid, uuid: self.identity.uuid, spec: &self.spec, path }
+    fn owner<'a>(&'a self, path: Option<&'a str>) -> nsids::ServedNamespace<'a> {
+        nsids::ServedNamespace { nsid: self.nsid, uuid: self.identity.uuid, spec: &self.spec, path }
     }
 }
 
@@ -485,7 +485,7 @@ impl Resize {
         self.bytes > self.before
     }
 
-    fn carry_out(&self, bytes: u64) -> Result<(), TargetError> {
+    fn apply(&self, bytes: u64) -> Result<(), TargetError> {
         let entry = &self.entry;
         let resized = entry.device.factory.resize(bytes);
         resized.map_err(|error| TargetError::namespace(&entry.subsystem, entry.nsid, &error))
@@ -498,9 +498,9 @@ impl Resize {
 fn resize(mut wanted: Vec<Resize>) -> Result<(), TargetError> {
     wanted.sort_by_key(|resize| !resize.grows());
     for (position, resize) in wanted.iter().enumerate() {
-        let Err(error) = resize.carry_out(resize.bytes) else { continue };
+        let Err(error) = resize.apply(resize.bytes) else { continue };
         for done in wanted.iter().take(position).filter(|done| done.grows()) {
-            if let Err(error) = done.carry_out(done.before) {
+            if let Err(error) = done.apply(done.before) {
                 log::warn!("{error}");
             }
         }
@@ -627,13 +627,13 @@ mod tests {
             config.subsystems[0].namespaces =
                 vec![Namespace::new(1, DeviceSpec::Null { bytes: 1 << 20, block_bytes: 4096 })];
             let plan = catalogue.plan(config.clone()).expect("a plan");
-            let (snapshot, _) = catalogue.carry_out(plan, &BTreeMap::new()).expect("a snapshot");
+            let (snapshot, _) = catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot");
             assert!(ids.insert(snapshot.devices[0].id.0), "no identifier is used twice");
             // A group may have a device for a while after it was removed.
             held = Some(snapshot);
             config.subsystems[0].namespaces.clear();
             let plan = catalogue.plan(config.clone()).expect("a plan");
-            catalogue.carry_out(plan, &BTreeMap::new()).expect("a snapshot");
+            catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot");
         }
         drop(held);
         assert!(catalogue.slots.len() <= 4, "{} places", catalogue.slots.len());

@@ -34,7 +34,7 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
         }
         namespaces(old.0, before.map(AsRef::as_ref), (new.0, view), &mut lines);
     }
-    engine(old.0, new.0, &mut lines);
+    process_settings(old.0, new.0, &mut lines);
     lines
 }
 
@@ -135,7 +135,7 @@ fn size(namespace: &NamespaceView) -> String {
 }
 
 /// Limits, and what only a restart changes.
-fn engine(old: &Config, new: &Config, lines: &mut Vec<String>) {
+fn process_settings(old: &Config, new: &Config, lines: &mut Vec<String>) {
     for (old, new) in limits(&old.limits).into_iter().zip(limits(&new.limits)) {
         let (name, was, when) = old;
         let (_, is, _) = new;

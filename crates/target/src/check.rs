@@ -11,7 +11,7 @@ use weft_backend::DeviceSpec;
 
 use crate::TargetError;
 use crate::config::{Config, Subsystem, identity};
-use crate::numbers;
+use crate::nsids;
 
 /// A namespace as it would be served.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
     let mut checked = Vec::new();
     for subsystem in &config.subsystems {
         let mut subsystem = subsystem.clone();
-        numbers::assign(&mut subsystem, &[])?;
+        nsids::assign(&mut subsystem, &[])?;
         check_subsystem(&subsystem, &mut checked)?;
     }
     Ok(checked)
@@ -121,7 +121,7 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
 }
 
 fn stored(spec: &DeviceSpec, bytes: u64, is_created: bool) -> Examined {
-    let identity = numbers::canonical_path(spec).unwrap_or_default();
+    let identity = nsids::canonical_path(spec).unwrap_or_default();
     let device = identity::Device { identity, survives_restart: true };
     Examined { device, bytes, is_created }
 }

@@ -12,10 +12,10 @@ use weft_nvme::Nqn;
 use weft_nvmf::connect::{ConnectError, ConnectRequest, ControllerIds};
 use weft_nvmf::subsystem::SubsystemView;
 
-use crate::gate::Gates;
+use crate::drain::HostDrains;
 use crate::group::ConnectionId;
 use crate::snapshot::Snapshot;
-use crate::statistics::GroupWords;
+use crate::statistics::GroupCounters;
 
 /// How the process ends when a group has failed: as after any panic.
 const EXIT_CODE: i32 = 101;
@@ -39,7 +39,7 @@ impl HostKey {
 
 /// What a host has set of a namespace's write protection, so that it can be undone.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ProtectChange {
+pub(crate) struct WriteProtectChange {
     before: bool,
     version: u64,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Directory {
     /// Connections of all groups.
     connections: AtomicUsize,
     /// What each group counts.
-    words: Vec<Arc<GroupWords>>,
+    words: Vec<Arc<GroupCounters>>,
     /// Which group has failed, and why.
     failure: OnceLock<String>,
     exits_on_failure: AtomicBool,
@@ -64,7 +64,7 @@ struct State {
     controller_ids: BTreeMap<String, ControllerIds>,
     /// The admin connection of each controller.
     controllers: BTreeMap<(String, u16), ConnectionId>,
-    gates: Gates<HostKey, ConnectionId>,
+    drains: HostDrains<HostKey, ConnectionId>,
     /// By subsystem and NSID the snapshot that last set a namespace's write protection.
     protected: BTreeMap<(String, u32), u64>,
     /// Queues of each group: the next one goes where there are fewest.
@@ -79,7 +79,7 @@ impl Directory {
                 listening: BTreeMap::new(),
                 controller_ids: BTreeMap::new(),
                 controllers: BTreeMap::new(),
-                gates: Gates::new(),
+                drains: HostDrains::new(),
                 protected: BTreeMap::new(),
                 queues: vec![0; groups.max(1)],
             }),
@@ -127,12 +127,12 @@ impl Directory {
     }
 
     /// What each group counts.
-    pub(crate) fn words(&self) -> &[Arc<GroupWords>] {
+    pub(crate) fn words(&self) -> &[Arc<GroupCounters>] {
         &self.words
     }
 
     /// What one group counts.
-    pub(crate) fn words_of(&self, group: usize) -> Arc<GroupWords> {
+    pub(crate) fn counters_of(&self, group: usize) -> Arc<GroupCounters> {
         self.words.get(group).map(Arc::clone).unwrap_or_default()
     }
 
@@ -170,7 +170,7 @@ impl Directory {
         subsystem: &Nqn,
         nsid: u32,
         protect: bool,
-    ) -> (Arc<Snapshot>, ProtectChange) {
+    ) -> (Arc<Snapshot>, WriteProtectChange) {
         let mut state = self.lock();
         let view = state.snapshot.subsystems.get(subsystem.as_str());
         let namespace = view.and_then(|view| view.namespaces.get(nsid));
@@ -179,7 +179,7 @@ impl Directory {
         state.snapshot = Arc::clone(&snapshot);
         let version = snapshot.version;
         state.protected.insert((subsystem.as_str().to_owned(), nsid), version);
-        (snapshot, ProtectChange { before, version })
+        (snapshot, WriteProtectChange { before, version })
     }
 
     /// Makes the next snapshot, in which a namespace is as it was before a change, unless there has
@@ -188,7 +188,7 @@ impl Directory {
         &self,
         subsystem: &Nqn,
         nsid: u32,
-        change: ProtectChange,
+        change: WriteProtectChange,
     ) -> Arc<Snapshot> {
         let mut state = self.lock();
         let last = state.protected.get(&(subsystem.as_str().to_owned(), nsid));
@@ -257,23 +257,23 @@ impl Directory {
     }
 
     /// Work of this host is outstanding on a queue that has ended.
-    pub(crate) fn hold_gate(&self, host: &HostKey) {
-        self.lock().gates.hold(host);
+    pub(crate) fn begin_drain(&self, host: &HostKey) {
+        self.lock().drains.begin(host);
     }
 
     /// That work is done. Returns the connections that waited for it.
-    pub(crate) fn release_gate(&self, host: &HostKey) -> Vec<ConnectionId> {
-        self.lock().gates.release(host)
+    pub(crate) fn end_drain(&self, host: &HostKey) -> Vec<ConnectionId> {
+        self.lock().drains.end(host)
     }
 
     /// Whether the host may connect now; if not, `connection` is kept until it may.
-    pub(crate) fn pass_gate(&self, host: &HostKey, connection: ConnectionId) -> bool {
-        self.lock().gates.pass(host, connection).is_some()
+    pub(crate) fn has_drained(&self, host: &HostKey, connection: ConnectionId) -> bool {
+        self.lock().drains.wait(host, connection).is_some()
     }
 
     /// The connection waits no longer: its host has been answered, or has gone.
-    pub(crate) fn leave_gate(&self, host: &HostKey, connection: ConnectionId) {
-        self.lock().gates.leave(host, &connection);
+    pub(crate) fn cancel_drain_wait(&self, host: &HostKey, connection: ConnectionId) {
+        self.lock().drains.cancel(host, &connection);
     }
 
     /// Every change under the lock is whole when it is let go, so a panic of another thread that
@@ -304,7 +304,7 @@ mod tests {
         let mut catalogue = Catalogue::new(Vec::new());
         let mut next = || {
             let plan = catalogue.plan(config.clone()).expect("a plan");
-            catalogue.carry_out(plan, &BTreeMap::new()).expect("a snapshot").0
+            catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot").0
         };
         let directory = Directory::new(Arc::new(next()), 1);
         let reload = next();

@@ -17,7 +17,7 @@
 //! * `check`: what a configuration would be served as, without opening anything.
 //! * `directory`: what groups must agree on when a host connects or leaves; behind a lock that
 //!   the data path never takes.
-//! * `gate`: who has to wait until its earlier commands are done.
+//! * `drain`: the earlier commands of a host, which its next Connect waits for.
 //! * `statistics`: what each group counts, in words of its own, for whoever wants to know.
 //! * `round`: a change that every group makes, acknowledged by each. A reload has two steps: every
 //!   group opens what it needs; only when all of it is there is it served.
@@ -36,11 +36,11 @@ mod changes;
 mod check;
 pub mod config;
 mod directory;
-mod gate;
+mod drain;
 mod group;
 mod limits;
 mod local;
-mod numbers;
+mod nsids;
 mod round;
 mod snapshot;
 mod statistics;
@@ -48,5 +48,5 @@ mod target;
 
 pub use check::{CheckedNamespace, check};
 pub use local::LocalTarget;
-pub use statistics::{GroupStatistics, Served, Watch};
+pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};
 pub use target::{Target, TargetError};

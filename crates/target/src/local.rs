@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::directory::Directory;
 use crate::group::{Group, Message};
 use crate::round::{Round, Waiter};
-use crate::statistics::Watch;
+use crate::statistics::StatisticsReader;
 
 /// A target that lives on its caller's thread: for simulations, where time is virtual and order is
 /// a matter of a seed, and for programs that have a loop of their own.
@@ -45,7 +45,7 @@ impl LocalTarget {
         devices: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
     ) -> Result<Self, TargetError> {
         let mut catalogue = Catalogue::new(devices);
-        let (snapshot, _) = catalogue.nothing(config)?;
+        let (snapshot, _) = catalogue.empty(config)?;
         let directory = Directory::new(Arc::new(snapshot), reactors.len());
         let mut posts = Vec::new();
         let mut parts = Vec::new();
@@ -84,13 +84,13 @@ impl LocalTarget {
         let prepared = self.groups.iter_mut().map(|group| group.prepare(&needs));
         let prepared = prepared.collect::<Result<Vec<_>, _>>().and_then(|addresses| {
             let addresses = addresses.into_iter().flatten().collect();
-            let (snapshot, _) = self.catalogue.carry_out(plan, &addresses)?;
+            let (snapshot, _) = self.catalogue.apply(plan, &addresses)?;
             Ok((snapshot, addresses))
         });
         let (snapshot, addresses) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
-                self.groups.iter_mut().for_each(Group::undo);
+                self.groups.iter_mut().for_each(Group::rollback);
                 return Err(error);
             }
         };
@@ -119,8 +119,8 @@ impl LocalTarget {
 
     /// What reads the target's counters.
     #[must_use]
-    pub fn watch(&self) -> Watch {
-        Watch::new(Arc::clone(&self.directory), Vec::new())
+    pub fn watch(&self) -> StatisticsReader {
+        StatisticsReader::new(Arc::clone(&self.directory), Vec::new())
     }
 
     /// Closes everything; the target is gone when [`Self::turn`] says so.

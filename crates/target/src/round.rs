@@ -19,11 +19,11 @@ pub(crate) struct Round {
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// Nobody.
-    Nobody,
+    None,
     /// A thread.
     Thread(Sender<()>),
     /// A Connect, which may be answered once every group has looked for what the host has left.
-    Connect { post: Postbox<Message>, connection: ConnectionId, survey: u64 },
+    Connect { post: Postbox<Message>, connection: ConnectionId, stale_check: u64 },
     /// A Set Features command of a controller, and what it has come to so far.
     Feature { post: Postbox<Message>, owner: ConnectionId, command_id: u16, status: Status },
 }
@@ -39,11 +39,14 @@ impl Round {
             return;
         }
         match &self.waiter {
-            Waiter::Nobody => {}
-            // Nobody waits any longer: then nobody needs to know.
+            Waiter::None => {}
+            // If the receiver is gone, nobody waits.
             Waiter::Thread(done) => drop(done.send(())),
-            Waiter::Connect { post, connection, survey } => {
-                post.post(Message::Surveyed { connection: *connection, survey: *survey });
+            Waiter::Connect { post, connection, stale_check } => {
+                post.post(Message::StaleChecked {
+                    connection: *connection,
+                    stale_check: *stale_check,
+                });
             }
             Waiter::Feature { post, owner, command_id, status } => post.post(Message::Protected {
                 owner: *owner,

@@ -9,7 +9,7 @@ use weft_backend::DeviceFactory;
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 
-use crate::config::{Limits, Listen, Referral, Served};
+use crate::config::{Limits, Listen, PortSubsystems, Referral};
 
 /// One state of the whole target.
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ pub(crate) struct PortView {
     pub(crate) listen: Listen,
     pub(crate) advertise: Option<SocketAddr>,
     pub(crate) discovery: bool,
-    pub(crate) served: Served,
+    pub(crate) served: PortSubsystems,
     pub(crate) referrals: Vec<Referral>,
 }
 

@@ -16,9 +16,9 @@ use crate::snapshot::DeviceId;
 
 /// A word that one thread writes.
 #[derive(Debug, Default)]
-struct Word(AtomicU64);
+struct Counter(AtomicU64);
 
-impl Word {
+impl Counter {
     fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
@@ -30,20 +30,20 @@ impl Word {
 
 /// What one group counts.
 #[derive(Debug, Default)]
-pub(crate) struct GroupWords {
-    connections: Word,
-    idle_ns: Word,
+pub(crate) struct GroupCounters {
+    connections: Counter,
+    idle_ns: Counter,
     /// Since when the group waits for something to do, 0 while it does something.
-    waits_since_ns: Word,
+    waits_since_ns: Counter,
     /// By the place of the device. Only reconfiguration and readers take the lock.
     devices: Mutex<Vec<Arc<IoCounters>>>,
 }
 
-impl GroupWords {
+impl GroupCounters {
     fn idle(&self, now: Duration) -> Duration {
         let (idle_ns, since_ns) = (self.idle_ns.get(), self.waits_since_ns.get());
-        let waiting_ns = if since_ns == 0 { 0 } else { ns(now).saturating_sub(since_ns) };
-        Duration::from_nanos(idle_ns.saturating_add(waiting_ns))
+        let wait_ns = if since_ns == 0 { 0 } else { ns(now).saturating_sub(since_ns) };
+        Duration::from_nanos(idle_ns.saturating_add(wait_ns))
     }
 }
 
@@ -53,13 +53,13 @@ fn ns(time: Duration) -> u64 {
 
 /// A group's own end of its words.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    group: Arc<GroupWords>,
+pub(crate) struct CounterWriter {
+    group: Arc<GroupCounters>,
     devices: Vec<Arc<IoCounters>>,
 }
 
-impl Counters {
-    pub(crate) fn new(group: Arc<GroupWords>) -> Self {
+impl CounterWriter {
+    pub(crate) fn new(group: Arc<GroupCounters>) -> Self {
         Self { group, devices: Vec::new() }
     }
 
@@ -88,13 +88,13 @@ impl Counters {
     }
 
     /// Shows how the group stands at the end of a turn: it waits since `now`.
-    pub(crate) fn show_waiting(&self, connections: usize, now: Duration) {
+    pub(crate) fn set_idle(&self, connections: usize, now: Duration) {
         self.group.connections.set(connections as u64);
         self.group.waits_since_ns.set(ns(now).max(1));
     }
 
     /// Shows that the wait is over, and how long all of them were so far.
-    pub(crate) fn show_busy(&self, idle: Duration) {
+    pub(crate) fn set_busy(&self, idle: Duration) {
         self.group.idle_ns.set(ns(idle));
         self.group.waits_since_ns.set(0);
     }
@@ -114,12 +114,12 @@ pub struct GroupStatistics {
     /// How long it had nothing to do since it started.
     pub idle: Duration,
     /// What it served.
-    pub served: Vec<Served>,
+    pub served: Vec<NamespaceStatistics>,
 }
 
 /// What one group served of one namespace since the target started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct NamespaceStatistics {
     /// The subsystem's name.
     pub subsystem: String,
     /// The namespace.
@@ -138,12 +138,12 @@ pub struct Served {
 
 /// Reads a target's counters, from any thread, for as long as it likes.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct StatisticsReader {
     directory: Arc<Directory>,
     cpus: Vec<usize>,
 }
 
-impl Watch {
+impl StatisticsReader {
     pub(crate) fn new(directory: Arc<Directory>, cpus: Vec<usize>) -> Self {
         Self { directory, cpus }
     }
@@ -162,7 +162,7 @@ impl Watch {
                     let slot = DeviceId(namespace.device).slot();
                     let Some(counters) = devices.get(slot) else { continue };
                     let totals = counters.totals();
-                    served.push(Served {
+                    served.push(NamespaceStatistics {
                         subsystem: view.nqn.as_str().to_owned(),
                         nsid: namespace.nsid,
                         reads: totals.reads,

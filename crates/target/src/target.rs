@@ -20,7 +20,7 @@ use crate::directory::Directory;
 use crate::group::{Group, Message};
 use crate::round::{Round, Waiter};
 use crate::snapshot::Needs;
-use crate::statistics::Watch;
+use crate::statistics::StatisticsReader;
 
 /// How long a reconfiguration may take until every group serves it. A group that does not answer
 /// in this time is stuck.
@@ -87,7 +87,7 @@ impl std::error::Error for TargetError {}
 type Ready = Result<Postbox<Message>, TargetError>;
 
 /// What a group's thread is told then.
-struct Go {
+struct GroupContext {
     posts: Vec<Postbox<Message>>,
     directory: Arc<Directory>,
 }
@@ -115,7 +115,7 @@ impl Target {
             log::warn!("the limit of open descriptors cannot be raised: {error}");
         }
         let mut catalogue = Catalogue::new(devices);
-        let (snapshot, empty) = catalogue.nothing(&config)?;
+        let (snapshot, empty) = catalogue.empty(&config)?;
         let groups = config.groups();
         let mut target = Self {
             catalogue,
@@ -127,7 +127,7 @@ impl Target {
         match target.spawn(groups).and_then(|()| target.reload(config)) {
             Ok(_) => Ok(target),
             Err(error) => {
-                target.give_up();
+                target.abort_start();
                 Err(error)
             }
         }
@@ -151,10 +151,10 @@ impl Target {
                 outcome => break outcome?,
             }
         };
-        let (snapshot, config) = match self.catalogue.carry_out(plan, &addresses) {
+        let (snapshot, config) = match self.catalogue.apply(plan, &addresses) {
             Ok(done) => done,
             Err(error) => {
-                self.undo();
+                self.rollback();
                 return Err(error);
             }
         };
@@ -183,8 +183,8 @@ impl Target {
 
     /// What reads the target's counters.
     #[must_use]
-    pub fn watch(&self) -> Watch {
-        Watch::new(Arc::clone(&self.directory), self.config.cpus.clone())
+    pub fn watch(&self) -> StatisticsReader {
+        StatisticsReader::new(Arc::clone(&self.directory), self.config.cpus.clone())
     }
 
     /// The configuration that is served.
@@ -230,7 +230,7 @@ impl Target {
     }
 
     /// Ends what has been started of a target that cannot start: nobody is served yet.
-    fn give_up(&mut self) {
+    fn abort_start(&mut self) {
         for post in &self.posts {
             post.post(Message::Stop);
         }
@@ -267,7 +267,7 @@ impl Target {
         for go in going {
             let posts = self.posts.clone();
             // A thread that is gone is noticed below.
-            drop(go.send(Go { posts, directory: Arc::clone(&self.directory) }));
+            drop(go.send(GroupContext { posts, directory: Arc::clone(&self.directory) }));
         }
         Ok(())
     }
@@ -289,15 +289,15 @@ impl Target {
             }
         }
         if addresses.is_err() {
-            self.undo();
+            self.rollback();
         }
         addresses
     }
 
     /// Takes back what was prepared.
-    fn undo(&self) {
+    fn rollback(&self) {
         for post in &self.posts {
-            post.post(Message::Undo);
+            post.post(Message::Rollback);
         }
     }
 
@@ -364,7 +364,7 @@ fn run_group(
     config: weft_reactor::Config,
     rdma: Provider,
     ready: &mpsc::Sender<(usize, Ready)>,
-    when: &Receiver<Go>,
+    when: &Receiver<GroupContext>,
 ) {
     let mut reactor = match Reactor::new(config) {
         Ok(reactor) => reactor,
@@ -374,7 +374,7 @@ fn run_group(
     let (post, mailbox) = reactor.mailbox();
     drop(ready.send((id, Ok(post))));
     // Without a word the start has failed elsewhere.
-    let Ok(Go { posts, directory }) = when.recv() else { return };
+    let Ok(GroupContext { posts, directory }) = when.recv() else { return };
     let mut group = Group::new(id, reactor, mailbox, posts.clone(), Arc::clone(&directory));
     // What is left of a group that panicked is only dropped.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| group.run())) {

@@ -202,7 +202,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_target::config::{Namespace, Served};
+    use weft_target::config::{Namespace, PortSubsystems};
 
     fn config() -> Config {
         let listen = "tcp://127.0.0.1:0".parse().expect("an address");
@@ -210,7 +210,8 @@ mod tests {
         subsystem.namespaces.push(Namespace::new(1, "memory:1GiB".parse().expect("a device")));
         let mut advertised = Port::new(2, listen);
         advertised.advertise = Some("192.0.2.9:4420".parse().expect("an address"));
-        let discovery = Port { subsystems: Served::Only(Vec::new()), ..Port::new(3, listen) };
+        let discovery =
+            Port { subsystems: PortSubsystems::Only(Vec::new()), ..Port::new(3, listen) };
         Config {
             ports: vec![Port::new(1, listen), advertised, discovery],
             subsystems: vec![subsystem],

@@ -13,7 +13,7 @@ use weft_rpc::{
     machine::{self, Machine},
     statistics::{GetStatistics, Group, Reload, Served, Statistics},
 };
-use weft_target::{GroupStatistics, Watch};
+use weft_target::{GroupStatistics, StatisticsReader};
 
 use crate::{failure::Failure, signals::Wish};
 
@@ -34,7 +34,7 @@ impl Control {
     /// Listens at an address, answers with what `watch` reads, and passes reloads on as wishes.
     pub(super) fn start(
         address: &Address,
-        watch: Watch,
+        watch: StatisticsReader,
         wish: Sender<Wish>,
     ) -> Result<Self, Failure> {
         let waiting: Waiting = Arc::default();
@@ -74,7 +74,7 @@ impl Control {
 }
 
 /// What a target's counters come to in the words of the control connection.
-pub(crate) fn statistics(watch: &Watch) -> Statistics {
+pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
     let threads = machine::threads("weft-group-");
     let group = |of: GroupStatistics| {
         let name = format!("weft-group-{}", of.group);
@@ -101,7 +101,7 @@ pub(crate) fn statistics(watch: &Watch) -> Statistics {
     }
 }
 
-fn served(of: weft_target::Served) -> Served {
+fn served(of: weft_target::NamespaceStatistics) -> Served {
     Served {
         subsystem: of.subsystem,
         nsid: of.nsid,

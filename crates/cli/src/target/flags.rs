@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use clap::ArgMatches;
 use weft_backend::{DeviceSpec, ParseSpecError};
-use weft_target::config::{Config, Listen, Namespace, Port, Served, Subsystem, identity};
+use weft_target::config::{Config, Listen, Namespace, Port, PortSubsystems, Subsystem, identity};
 
 use super::{Devices, Options};
 use crate::failure::Failure;
@@ -67,7 +67,7 @@ fn ports(options: &Options) -> Result<Vec<Port>, Failure> {
     }
     let next = u16::try_from(ports.len() + 1).unwrap_or(u16::MAX);
     for (id, listen) in (next..).zip(&listening.discovery) {
-        ports.push(Port { subsystems: Served::Only(Vec::new()), ..Port::new(id, *listen) });
+        ports.push(Port { subsystems: PortSubsystems::Only(Vec::new()), ..Port::new(id, *listen) });
     }
     Ok(ports)
 }
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(ids, [1, 2, 3]);
         assert_eq!(ports[0].advertise, Some("192.0.2.1:1".parse().expect("an address")));
         assert_eq!(ports[1].advertise, Some("[::1]:2".parse().expect("an address")));
-        assert_eq!(ports[2].subsystems, Served::Only(Vec::new()));
+        assert_eq!(ports[2].subsystems, PortSubsystems::Only(Vec::new()));
         assert!(ports.iter().all(|port| port.discovery));
     }
 

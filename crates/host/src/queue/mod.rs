@@ -9,14 +9,13 @@
 //!     └───────────────── Closed by the other side (lost) ───────────────┘
 //! ```
 //!
-//! Requests are entered into the books at any time and go out while the queue is up, as many as
-//! it has slots; all that were gathered in a turn go out in one send. Where a connection ends,
-//! its buffers come back with its last event, and only then do the books learn of the loss: what
-//! is replayed needs them.
+//! Requests are entered into the request table at any time. While the queue is up they are sent, as
+//! many as it has slots, all of a turn in one send. When a connection ends, its buffers come back
+//! with its last event; only then is the table told of the loss, because a replay needs them.
 //!
 //! Nothing here allocates for a request once the tables have grown, and nothing takes a lock.
 
-mod memory;
+mod buffers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,8 +38,8 @@ use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
 
 use crate::limits;
-use crate::shared::{Activity, DriverWord, Link, QueueWord, Shared};
-use memory::{Memory, failure_of};
+use crate::shared::{Activity, DriverMessage, LiveController, QueueMessage, Shared};
+use buffers::{RequestBuffers, failure_of};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -58,17 +57,17 @@ pub(crate) struct QueuePair {
     shared: Arc<Shared>,
     owner: Owner,
     queue_id: u16,
-    mailbox: Mailbox<QueueWord>,
+    mailbox: Mailbox<QueueMessage>,
     activity: Arc<Activity>,
-    /// The look for activity that counts now, and the first command that went out after it.
-    look: u32,
-    fresh_from: u64,
+    /// The last poll of `Activity` that this queue has seen, and the first command sent after it.
+    activity_poll: u32,
+    first_after_poll: u64,
 
     state: State,
     connection: Option<HostConnection>,
     connection_tag: u32,
     /// The controller to be connected to; `None` while there is none.
-    link: Option<Link>,
+    live: Option<LiveController>,
     /// What is known of the namespaces, from the last controller that there was.
     snapshot: Option<Arc<ControllerSnapshot>>,
     /// What requests fail with at once, while they do.
@@ -78,17 +77,17 @@ pub(crate) struct QueuePair {
     released: bool,
 
     requests: RequestTable,
-    memories: Vec<Memory>,
+    request_buffers: Vec<RequestBuffers>,
     completions: VecDeque<Completion>,
     /// Whether the pool had no buffer for what is to go out.
-    starved: bool,
+    no_buffer: bool,
     /// How often in a row memory could not be registered with the transport's device.
-    refusals: u32,
+    registration_failures: u32,
     /// When to try it again at the earliest.
     retry_at: Duration,
     /// When to connect at the earliest, and how often it was put off.
     connect_at: Duration,
-    put_off: u8,
+    connect_retries: u8,
     handshake_since: Duration,
     timer_at: Option<Duration>,
 }
@@ -100,11 +99,11 @@ impl QueuePair {
         reactor: &Reactor,
         owner: Owner,
     ) -> Result<Self, String> {
-        let queue_id = shared.take_queue()?;
+        let queue_id = shared.allocate_queue_id()?;
         let (postbox, mailbox) = reactor.mailbox();
         let activity = Arc::new(Activity::default());
-        let word = DriverWord::Opened { queue_id, postbox, activity: Arc::clone(&activity) };
-        shared.postbox.post(word);
+        let message = DriverMessage::Opened { queue_id, postbox, activity: Arc::clone(&activity) };
+        shared.postbox.post(message);
         let capacity = usize::from(shared.options.queue_size);
         Ok(Self {
             shared: Arc::clone(shared),
@@ -112,24 +111,24 @@ impl QueuePair {
             queue_id,
             mailbox,
             activity,
-            look: 0,
-            fresh_from: 0,
+            activity_poll: 0,
+            first_after_poll: 0,
             state: State::Idle,
             connection: None,
             connection_tag: 0,
-            link: None,
+            live: None,
             snapshot: shared.snapshot(),
             failing: None,
             closed: false,
             released: false,
             requests: RequestTable::new(capacity),
-            memories: Vec::with_capacity(capacity),
+            request_buffers: Vec::with_capacity(capacity),
             completions: VecDeque::with_capacity(capacity),
-            starved: false,
-            refusals: 0,
+            no_buffer: false,
+            registration_failures: 0,
             retry_at: Duration::ZERO,
             connect_at: Duration::ZERO,
-            put_off: 0,
+            connect_retries: 0,
             handshake_since: Duration::ZERO,
             timer_at: None,
         })
@@ -142,17 +141,17 @@ impl QueuePair {
 
     /// Takes a request on. It was checked against the namespace's geometry.
     pub(crate) fn submit(&mut self, namespace: &NamespaceInfo, request: Request) {
-        if let Some(fault) = self.failing {
-            self.completions.push_back(request.refuse(failure_of(fault)));
+        if let Some(error) = self.failing {
+            self.completions.push_back(request.refuse(failure_of(error)));
             return;
         }
-        let (memory, entry) = Memory::new(namespace.nsid, namespace.block_bytes, request);
-        let id = self.requests.begin(entry.kind, entry.block, entry.blocks, &namespace.limits);
+        let (buffers, entry) = RequestBuffers::new(namespace.nsid, namespace.block_bytes, request);
+        let id = self.requests.begin(entry.kind, entry.slba, entry.nlb, &namespace.limits);
         let index = id.0 as usize;
-        if index >= self.memories.len() {
-            self.memories.resize_with(index + 1, Memory::default);
+        if index >= self.request_buffers.len() {
+            self.request_buffers.resize_with(index + 1, RequestBuffers::default);
         }
-        self.memories[index] = memory;
+        self.request_buffers[index] = buffers;
     }
 
     /// Ends a request that was not taken on.
@@ -191,7 +190,7 @@ impl QueuePair {
             self.send_connect(reactor);
         }
         if self.state == State::Up {
-            self.pump(reactor);
+            self.send_waiting(reactor);
         }
         if let Some(connection) = &mut self.connection {
             connection.flush(reactor);
@@ -203,8 +202,8 @@ impl QueuePair {
 
     /// Hears what the controller's owner has said.
     pub(crate) fn listen(&mut self, reactor: &mut Reactor) {
-        while let Some(word) = self.mailbox.take() {
-            self.hear(reactor, word);
+        while let Some(message) = self.mailbox.take() {
+            self.handle_message(reactor, message);
         }
     }
 
@@ -214,8 +213,8 @@ impl QueuePair {
             return Some(completion);
         }
         let (RequestId(index), result) = self.requests.poll_finished()?;
-        let memory = std::mem::take(&mut self.memories[index as usize]);
-        Some(memory.complete(result.map_err(failure_of)))
+        let buffers = std::mem::take(&mut self.request_buffers[index as usize]);
+        Some(buffers.complete(result.map_err(failure_of)))
     }
 
     /// Requests that were taken on and not yet polled as ended.
@@ -233,17 +232,17 @@ impl QueuePair {
         }
     }
 
-    fn fail(&mut self, fault: RequestError) {
-        self.failing = Some(fault);
-        self.requests.fail_waiting(fault);
+    fn fail(&mut self, error: RequestError) {
+        self.failing = Some(error);
+        self.requests.fail_waiting(error);
     }
 
     fn finish_close(&mut self, reactor: &mut Reactor) {
         if !self.closed || self.requests.in_flight() > 0 {
             return;
         }
-        self.link = None;
-        self.let_go(reactor, "the queue is closed");
+        self.live = None;
+        self.disconnect(reactor, "the queue is closed");
         // Not before the connection is gone: the controller has to see it end before another
         // queue of the same identifier connects.
         if self.connection.is_none() {
@@ -254,31 +253,31 @@ impl QueuePair {
     fn release(&mut self) {
         if !self.released {
             self.released = true;
-            self.shared.postbox.post(DriverWord::Closed { queue_id: self.queue_id });
+            self.shared.postbox.post(DriverMessage::Closed { queue_id: self.queue_id });
         }
     }
 
-    fn hear(&mut self, reactor: &mut Reactor, word: QueueWord) {
-        if self.closed && !matches!(word, QueueWord::Suspend | QueueWord::Ended) {
+    fn handle_message(&mut self, reactor: &mut Reactor, message: QueueMessage) {
+        if self.closed && !matches!(message, QueueMessage::Suspend | QueueMessage::Ended) {
             return;
         }
-        match word {
-            QueueWord::Live(link) => {
+        match message {
+            QueueMessage::Live(live) => {
                 self.failing = None;
                 self.connect_at = Duration::ZERO;
-                self.put_off = 0;
-                self.take_snapshot(Arc::clone(&link.snapshot));
-                self.link = Some(link);
+                self.connect_retries = 0;
+                self.take_snapshot(Arc::clone(&live.snapshot));
+                self.live = Some(live);
             }
-            QueueWord::Changed(snapshot) => self.take_snapshot(snapshot),
-            QueueWord::Suspend => {
-                self.link = None;
-                self.let_go(reactor, "the controller is reset");
+            QueueMessage::Changed(snapshot) => self.take_snapshot(snapshot),
+            QueueMessage::Suspend => {
+                self.live = None;
+                self.disconnect(reactor, "the controller is reset");
             }
-            QueueWord::FailIo => self.fail(RequestError::PathLost),
-            QueueWord::Ended => {
-                self.link = None;
-                self.let_go(reactor, "the controller is disconnected");
+            QueueMessage::FailIo => self.fail(RequestError::PathLost),
+            QueueMessage::Ended => {
+                self.live = None;
+                self.disconnect(reactor, "the controller is disconnected");
                 self.fail(RequestError::Gone);
             }
         }
@@ -288,9 +287,9 @@ impl QueuePair {
     /// place.
     fn take_snapshot(&mut self, snapshot: Arc<ControllerSnapshot>) {
         if let Some(before) = &self.snapshot {
-            let memories = &self.memories;
+            let request_buffers = &self.request_buffers;
             let is_gone = |id: RequestId| {
-                let nsid = memories[id.0 as usize].nsid;
+                let nsid = request_buffers[id.0 as usize].nsid;
                 match (before.namespaces.get(&nsid), snapshot.namespaces.get(&nsid)) {
                     (Some(before), Some(now)) => !now.is_same(before),
                     (_, now) => now.is_none(),
@@ -302,10 +301,10 @@ impl QueuePair {
     }
 
     fn connect(&mut self, reactor: &mut Reactor) {
-        let Some(link) = &self.link else { return };
+        let Some(live) = &self.live else { return };
         self.connection_tag = (self.connection_tag + 1) % limits::CONNECTION_TAGS;
-        let entries = link.snapshot.controller.queue_entries;
-        let controller_id = link.snapshot.controller.controller_id;
+        let entries = live.snapshot.controller.queue_entries;
+        let controller_id = live.snapshot.controller.controller_id;
         let options = HostOptions {
             queue_depth: entries - 1,
             carrier: carrier(&self.shared, self.queue_id, controller_id),
@@ -316,7 +315,7 @@ impl QueuePair {
             reactor,
             self.owner,
             self.connection_tag,
-            link.address,
+            live.address,
             options,
         );
         self.connection = Some(connection);
@@ -324,11 +323,11 @@ impl QueuePair {
     }
 
     fn send_connect(&mut self, reactor: &mut Reactor) {
-        let (Some(link), Some(connection)) = (&self.link, &mut self.connection) else { return };
-        let (command, data) = connect_queue(&self.shared.config, &link.snapshot, self.queue_id);
+        let (Some(live), Some(connection)) = (&self.live, &mut self.connection) else { return };
+        let (command, data) = connect_queue(&self.shared.config, &live.snapshot, self.queue_id);
         let AdminData::ToController(bytes) = data else { return };
         let Some(mut buffer) = reactor.pool().take_reserved(bytes.len()) else {
-            self.starved = true;
+            self.no_buffer = true;
             return;
         };
         buffer.bytes_mut().copy_from_slice(&bytes);
@@ -352,7 +351,7 @@ impl QueuePair {
                     }
                 }
                 HostEvent::Completed { slot, completion, buffer, received } => {
-                    active |= self.is_sign_of_life(slot);
+                    active |= self.proves_liveness(slot);
                     if self.state == State::Handshake(Some(slot)) {
                         let result = check_queue_connected(self.queue_id, &completion);
                         self.connected(reactor, result);
@@ -378,34 +377,34 @@ impl QueuePair {
         }
     }
 
-    /// Takes note of a look for activity since the last time.
-    fn note_look(&mut self) {
-        let look = self.activity.looks();
-        if look != self.look {
-            self.look = look;
-            self.fresh_from = self.requests.next_sequence();
+    /// Notes a poll of `Activity` since the last call.
+    fn note_activity_poll(&mut self) {
+        let activity_poll = self.activity.polls();
+        if activity_poll != self.activity_poll {
+            self.activity_poll = activity_poll;
+            self.first_after_poll = self.requests.next_sequence();
         }
     }
 
-    /// Whether the command in this slot went out after the last look for activity.
-    fn is_sign_of_life(&mut self, slot: Slot) -> bool {
-        self.note_look();
-        self.requests.sequence(slot.0).is_some_and(|sequence| sequence >= self.fresh_from)
+    /// Whether the command in this slot was sent after the last poll of `Activity`.
+    fn proves_liveness(&mut self, slot: Slot) -> bool {
+        self.note_activity_poll();
+        self.requests.sequence(slot.0).is_some_and(|sequence| sequence >= self.first_after_poll)
     }
 
     fn connected(&mut self, reactor: &mut Reactor, result: Result<(), Problem>) {
         match result {
             Ok(()) => {
                 self.state = State::Up;
-                self.put_off = 0;
-                if let (Some(connection), Some(link)) = (&mut self.connection, &self.link) {
-                    connection.set_in_capsule_bytes(link.snapshot.controller.in_capsule_bytes);
+                self.connect_retries = 0;
+                if let (Some(connection), Some(live)) = (&mut self.connection, &self.live) {
+                    connection.set_in_capsule_bytes(live.snapshot.controller.in_capsule_bytes);
                 }
             }
-            Err(problem) if self.is_taken(&problem) => {
-                self.put_off += 1;
+            Err(problem) if self.is_in_use(&problem) => {
+                self.connect_retries += 1;
                 self.connect_at = reactor.turn_time().saturating_add(limits::QUEUE_TAKEN_DELAY);
-                self.let_go(reactor, "the queue is not free yet");
+                self.disconnect(reactor, "the queue is not free yet");
             }
             Err(problem) => self.lose(reactor, problem),
         }
@@ -413,9 +412,9 @@ impl QueuePair {
 
     /// Whether the controller still has a queue of this identifier, and may soon see that it is
     /// gone. (Linux and weft answer so.)
-    fn is_taken(&self, problem: &Problem) -> bool {
+    fn is_in_use(&self, problem: &Problem) -> bool {
         let sequence = StatusCode::COMMAND_SEQUENCE_ERROR;
-        self.put_off < limits::QUEUE_TAKEN_RETRIES
+        self.connect_retries < limits::QUEUE_TAKEN_RETRIES
             && matches!(problem, Problem::Refused { status, .. } if status.code() == sequence)
     }
 
@@ -427,13 +426,13 @@ impl QueuePair {
         received: u32,
     ) {
         let Some(part) = self.requests.in_slot(slot.0) else { return };
-        let memory = &mut self.memories[part.request.0 as usize];
+        let buffers = &mut self.request_buffers[part.request.0 as usize];
         let success = matches!(ending, CommandResult::Status(status) if status.is_success());
-        let short = part.kind == Kind::Read && memory.data_bytes(&part) != received as usize;
+        let short = part.kind == Kind::Read && buffers.data_bytes(&part) != received as usize;
         let ending = if success && short { CommandResult::Short } else { ending };
-        let may_go_again = memory.take_back(&part, buffer, success && !short);
+        let can_replay = buffers.return_buffer(&part, buffer, success && !short);
         let ending = match ending {
-            CommandResult::Status(status) if !may_go_again && !success => {
+            CommandResult::Status(status) if !can_replay && !success => {
                 CommandResult::Status(status.with_dnr())
             }
             ending => ending,
@@ -442,12 +441,12 @@ impl QueuePair {
         let _ = self.requests.completed(slot.0, ending);
     }
 
-    /// The connection is no more, on whoever's word.
+    /// The connection has ended, closed by either side.
     fn ended(&mut self, reason: CloseReason, in_flight: Vec<(Slot, Option<Buffer>)>) {
         for (slot, buffer) in in_flight {
             if let Some(part) = self.requests.in_slot(slot.0) {
-                let memory = &mut self.memories[part.request.0 as usize];
-                if !memory.take_back_whole(&part, buffer) {
+                let buffers = &mut self.request_buffers[part.request.0 as usize];
+                if !buffers.return_whole_buffer(&part, buffer) {
                     self.requests.fail_requests(RequestError::PathLost, |id| id == part.request);
                 }
             }
@@ -456,39 +455,39 @@ impl QueuePair {
         self.requests.lost();
         let was_closing = self.state == State::Closing;
         self.state = State::Idle;
-        if let Some(fault) = self.failing {
+        if let Some(error) = self.failing {
             // Some of it was on the wire: it may have been carried out.
-            let fault = if fault == RequestError::Gone { RequestError::PathLost } else { fault };
-            self.requests.fail_waiting(fault);
+            let error = if error == RequestError::Gone { RequestError::PathLost } else { error };
+            self.requests.fail_waiting(error);
         }
-        if !was_closing && let Some(link) = self.link.take() {
+        if !was_closing && let Some(live) = self.live.take() {
             let problem = Problem::Transport { side: side_of(&reason), reason: reason.to_string() };
-            self.report(link.snapshot.generation, problem);
+            self.report(live.snapshot.generation, problem);
         }
     }
 
     /// This side gives the connection up.
     fn lose(&mut self, reactor: &mut Reactor, problem: Problem) {
-        let Some(link) = self.link.take() else { return };
+        let Some(live) = self.live.take() else { return };
         if problem.is_final() {
-            let fault = match &problem {
+            let error = match &problem {
                 Problem::Refused { status, .. } => RequestError::Status(*status),
                 Problem::Impossible(_) => RequestError::NoMemory,
                 _ => RequestError::Gone,
             };
             log::warn!("{}: {problem}", self.shared.options.address);
-            self.fail(fault);
+            self.fail(error);
         }
-        self.report(link.snapshot.generation, problem);
-        self.let_go(reactor, "the queue is given up");
+        self.report(live.snapshot.generation, problem);
+        self.disconnect(reactor, "the queue is given up");
     }
 
     fn report(&self, generation: u32, problem: Problem) {
         let queue_id = self.queue_id;
-        self.shared.postbox.post(DriverWord::Lost { queue_id, generation, problem });
+        self.shared.postbox.post(DriverMessage::Lost { queue_id, generation, problem });
     }
 
-    fn let_go(&mut self, reactor: &mut Reactor, why: &'static str) {
+    fn disconnect(&mut self, reactor: &mut Reactor, why: &'static str) {
         if self.state == State::Closing {
             return;
         }
@@ -499,13 +498,13 @@ impl QueuePair {
     }
 
     /// Sends what waits, as far as there are slots and buffers.
-    fn pump(&mut self, reactor: &mut Reactor) {
-        self.note_look();
+    fn send_waiting(&mut self, reactor: &mut Reactor) {
+        self.note_activity_poll();
         let Some(connection) = &mut self.connection else { return };
         if reactor.turn_time() < self.retry_at {
             return;
         }
-        self.starved = false;
+        self.no_buffer = false;
         if !self.requests.has_waiting() {
             return;
         }
@@ -514,21 +513,23 @@ impl QueuePair {
         while let Some(issue) = self.requests.next(connection.free_slots()) {
             let sent = match issue {
                 Issue::Single(part) => {
-                    let memory = &mut self.memories[part.request.0 as usize];
-                    let command = memory.command(&part, reactor.pool());
-                    send(connection, &mut self.requests, memory, &part, command, epoch)
+                    let buffers = &mut self.request_buffers[part.request.0 as usize];
+                    let command = buffers.command(&part, reactor.pool());
+                    send(connection, &mut self.requests, buffers, &part, command, epoch)
                 }
                 Issue::Fused(first, second) => {
-                    let memory = &mut self.memories[first.request.0 as usize];
+                    let buffers = &mut self.request_buffers[first.request.0 as usize];
                     let pool = reactor.pool();
-                    let commands = memory.command(&first, pool).zip(memory.command(&second, pool));
+                    let commands =
+                        buffers.command(&first, pool).zip(buffers.command(&second, pool));
                     match commands {
                         Some((one, two)) => {
                             let requests = &mut self.requests;
-                            let sent = send(connection, requests, memory, &first, Some(one), epoch);
+                            let sent =
+                                send(connection, requests, buffers, &first, Some(one), epoch);
                             let two = Some(two);
                             if sent.is_ok()
-                                && send(connection, requests, memory, &second, two, epoch).is_err()
+                                && send(connection, requests, buffers, &second, two, epoch).is_err()
                             {
                                 // The first has not left yet, and must not leave alone.
                                 let why = "there is no memory for the second of two fused commands";
@@ -549,22 +550,22 @@ impl QueuePair {
                 refused = Some(why);
                 break;
             }
-            self.refusals = 0;
+            self.registration_failures = 0;
         }
         if let Some(why) = refused {
             self.wait(reactor, why);
         }
     }
 
-    /// What is to go out waits for memory. If that cannot be registered it waits longer each time,
+    /// What is to be sent waits for memory. If that cannot be registered it waits longer each time,
     /// and in the end the queue is given up: another connection would meet the same.
     fn wait(&mut self, reactor: &mut Reactor, why: Option<CloseReason>) {
-        self.starved = true;
+        self.no_buffer = true;
         let Some(why) = why else { return };
-        let delay = limits::POOL_RETRY.saturating_mul(1 << self.refusals);
+        let delay = limits::POOL_RETRY.saturating_mul(1 << self.registration_failures);
         self.retry_at = reactor.turn_time().saturating_add(delay);
-        self.refusals += 1;
-        if self.refusals >= limits::REGISTRATION_RETRIES {
+        self.registration_failures += 1;
+        if self.registration_failures >= limits::REGISTRATION_RETRIES {
             self.lose(reactor, Problem::Impossible(why.to_string()));
         }
     }
@@ -593,9 +594,9 @@ impl QueuePair {
     /// One timer, set only while there is something to watch, and moved only when it has to come
     /// sooner.
     fn set_timer(&mut self, reactor: &mut Reactor) {
-        let delay = if self.state == State::Idle && self.link.is_some() {
+        let delay = if self.state == State::Idle && self.live.is_some() {
             self.connect_at.saturating_sub(reactor.turn_time())
-        } else if self.starved {
+        } else if self.no_buffer {
             self.retry_at.saturating_sub(reactor.turn_time()).max(limits::POOL_RETRY)
         } else if self.requests.has_delayed() {
             limits::RETRY_DELAY
@@ -618,12 +619,12 @@ impl Drop for QueuePair {
     }
 }
 
-/// Sends one part. If it has to wait it is back in the books, and the error is what is wrong with
-/// this side, if anything is.
+/// Sends one part. A part that has to wait goes back into the request table; the error says what is
+/// wrong with this side, if anything is.
 fn send(
     connection: &mut HostConnection,
     requests: &mut RequestTable,
-    memory: &mut Memory,
+    buffers: &mut RequestBuffers,
     part: &Part,
     command: Option<(weft_nvme::Command, HostData)>,
     epoch: u32,
@@ -640,7 +641,7 @@ fn send(
         Err(refused) => {
             if let HostData::FromController(buffer) | HostData::ToController(buffer) = refused.data
             {
-                memory.take_back_whole(part, Some(buffer));
+                buffers.return_whole_buffer(part, Some(buffer));
             }
             requests.put_back(part.id);
             Err(refused.why)

@@ -31,7 +31,7 @@ fn pattern(length: usize, seed: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_back_at_every_length() {
+fn written_data_is_read_back_at_every_length() {
     let target = Running::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
@@ -242,7 +242,7 @@ fn requests_wait_for_a_target_that_comes_back() {
 }
 
 #[test]
-fn one_lost_queue_brings_the_controller_up_anew() {
+fn a_lost_queue_reconnects_the_controller() {
     let target = Running::start();
     let controller = target.connect();
     let disk = controller.namespace(1).unwrap();
@@ -294,7 +294,7 @@ fn a_transient_status_is_tried_again() {
 }
 
 #[test]
-fn a_silent_io_command_is_a_lost_controller() {
+fn an_io_timeout_loses_the_controller() {
     let target = Running::start();
     let options = Options { io_timeout: Duration::from_millis(200), ..target.options() };
     let controller = connect(&options).unwrap();

@@ -83,7 +83,7 @@ impl Default for Behaviour {
 }
 
 #[derive(Debug)]
-struct Connection {
+struct TestConnection {
     inner: TargetConnection,
     /// The association, once Connect told.
     controller: Option<u16>,
@@ -100,7 +100,7 @@ struct Connection {
     closing: bool,
 }
 
-impl Connection {
+impl TestConnection {
     fn send_events(&mut self) {
         while !self.events.is_empty() && !self.event_requests.is_empty() {
             let (event, slot) = (self.events.remove(0), self.event_requests.remove(0));
@@ -140,7 +140,7 @@ pub(crate) struct TestTarget {
     pub(crate) connects: u64,
     pub(crate) generation: u64,
     pub(crate) discovery_entries: Vec<DiscoveryEntry>,
-    connections: BTreeMap<u32, Connection>,
+    connections: BTreeMap<u32, TestConnection>,
     controllers: BTreeMap<u16, Controller>,
     next_tag: u32,
     next_controller: u16,
@@ -203,7 +203,7 @@ impl TestTarget {
         self.end_where(reactor, |connection| connection.queue_id != 0);
     }
 
-    fn end_where(&mut self, reactor: &mut Reactor, is_meant: impl Fn(&Connection) -> bool) {
+    fn end_where(&mut self, reactor: &mut Reactor, is_meant: impl Fn(&TestConnection) -> bool) {
         for connection in self.connections.values_mut().filter(|own| is_meant(own)) {
             connection.closing = true;
             connection.inner.close(reactor, CloseReason::Requested("the test says so"));
@@ -240,7 +240,7 @@ impl TestTarget {
                 let limits = self.behaviour.limits;
                 let inner =
                     TargetConnection::accept(reactor, self.owner, self.next_tag, socket, limits);
-                let connection = Connection {
+                let connection = TestConnection {
                     inner,
                     controller: None,
                     queue_id: 0,
@@ -611,7 +611,7 @@ impl TestTarget {
             return (Status::INVALID_NAMESPACE.with_dnr(), vec![]);
         };
         let read_write = ReadWrite::from_command(command);
-        let start = usize::try_from(read_write.starting_block).expect("small") * BLOCK;
+        let start = usize::try_from(read_write.slba).expect("small") * BLOCK;
         let opcode = command.nvm_opcode();
         if opcode == NvmOpcode::FLUSH {
             return (Status::SUCCESS, vec![]);
@@ -619,15 +619,15 @@ impl TestTarget {
         if opcode == NvmOpcode::DATASET_MANAGEMENT {
             for range in data.expect("ranges").chunks_exact(DatasetRange::SIZE) {
                 let range = DatasetRange::read(range).expect("16 bytes");
-                let start = usize::try_from(range.starting_block.get()).expect("small") * BLOCK;
-                let end = start + range.block_count.get() as usize * BLOCK;
+                let start = usize::try_from(range.slba.get()).expect("small") * BLOCK;
+                let end = start + range.nlb.get() as usize * BLOCK;
                 namespace.data[start..end].fill(0);
             }
             return (Status::SUCCESS, vec![]);
         }
         let count = match opcode {
-            NvmOpcode::WRITE_ZEROES => WriteZeroes::from_command(command).block_count(),
-            _ => read_write.block_count(),
+            NvmOpcode::WRITE_ZEROES => WriteZeroes::from_command(command).nlb(),
+            _ => read_write.nlb(),
         };
         let bytes = count as usize * BLOCK;
         let most = 4096usize << self.behaviour.mdts;

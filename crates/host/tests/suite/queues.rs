@@ -117,7 +117,7 @@ fn a_queue_that_is_not_free_yet_is_waited_for() {
 }
 
 #[test]
-fn every_lane_goes_on_after_each_loss() {
+fn every_lane_continues_after_each_reconnect() {
     let target = Running::start();
     let controller = target.connect();
     let factory = controller.factory(1).unwrap();

@@ -359,7 +359,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn a_closed_device_ends_what_waits() {
+fn closing_a_device_ends_its_waiting_requests() {
     let mut simulation = Simulation::new(5, |_| {});
     simulation.open_devices();
     simulation.target.stop(&mut simulation.far);

@@ -191,7 +191,7 @@ mod tests {
     use crate::wire::test_support::hex;
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         GetFeaturesDword10::check_bit_fields();
         SetFeaturesDword10::check_bit_fields();
         FeaturesDword14::check_bit_fields();

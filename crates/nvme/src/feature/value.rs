@@ -356,7 +356,7 @@ mod tests {
     use crate::wire::test_support::{check_truncations, hex, hex_padded};
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         FeatureCapabilities::check_bit_fields();
         Arbitration::check_bit_fields();
         PowerManagement::check_bit_fields();

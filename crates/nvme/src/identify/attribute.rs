@@ -507,7 +507,7 @@ mod tests {
     use crate::wire::test_support::{check_truncations, hex};
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         MultipathCapabilities::check_bit_fields();
         OptionalAsynchronousEvents::check_bit_fields();
         ControllerAttributes::check_bit_fields();

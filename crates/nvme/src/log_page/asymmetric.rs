@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_count_is_malformed() {
+    fn a_wrong_count_is_malformed() {
         let mut page = hex(PAGE);
         page[20..24].copy_from_slice(&[0xff; 4]);
         let groups: Vec<_> = Groups::new(&page).unwrap().collect();

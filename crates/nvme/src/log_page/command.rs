@@ -199,7 +199,7 @@ mod tests {
     use crate::wire::test_support::hex;
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         GetLogPageDword10::check_bit_fields();
         GetLogPageDword11::check_bit_fields();
         GetLogPageDword14::check_bit_fields();

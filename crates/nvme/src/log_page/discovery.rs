@@ -306,7 +306,7 @@ mod tests {
     use crate::wire::test_support::{check_truncations, hex, hex_padded};
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         TransportRequirements::check_bit_fields();
         DiscoveryEntryFlags::check_bit_fields();
         DiscoveryParameter::check_bit_fields();

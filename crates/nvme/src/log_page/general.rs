@@ -286,7 +286,7 @@ mod tests {
     use crate::wire::test_support::{check_truncations, hex_padded};
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         LogPageSupport::check_bit_fields();
         ParameterLocation::check_bit_fields();
         CommandEffects::check_bit_fields();

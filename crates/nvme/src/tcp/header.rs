@@ -385,7 +385,7 @@ mod tests {
     use std::format;
 
     #[test]
-    fn fields_keep_to_themselves() {
+    fn fields_do_not_overlap() {
         Flags::check_bit_fields();
         DigestOptions::check_bit_fields();
     }

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_data_has_a_fixed_length() {
+    fn pdus_without_data_have_a_fixed_length() {
         let good = CommonHeader::bare(Kind::ReadyToTransfer);
         let with_digest = CommonHeader { pdu_length: U32::new(28), ..good };
         assert!(Kind::check(&with_digest).is_err());

@@ -164,7 +164,7 @@ impl Controller {
         let had_lost = |nsid| old.namespaces.get(nsid).is_some_and(|known| known.lost_writes);
         let lost = |namespace: &NamespaceView| namespace.lost_writes && !had_lost(namespace.nsid);
         if self.view.namespaces.iter().any(lost) {
-            self.alarm();
+            self.raise_health_events();
         }
         let changed = changed_namespaces(old, &self.view);
         if changed.is_empty() {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_what_came_went_or_differs() {
+    fn changes_are_additions_removals_and_differences() {
         let old = view(&[1, 2, 3]);
         let mut new = view(&[2, 3, 4]);
         assert_eq!(changed_namespaces(&old, &old), vec![]);

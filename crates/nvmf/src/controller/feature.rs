@@ -355,12 +355,12 @@ impl Controller {
             }
             _ => return Err(VALUE),
         }
-        self.alarm();
+        self.raise_health_events();
         Ok(())
     }
 
     /// Raises the events of the critical warnings that there are.
-    pub(super) fn alarm(&mut self) {
+    pub(super) fn raise_health_events(&mut self) {
         let warning = self.features.critical_warning(&self.view);
         for (given, information) in [
             (warning.temperature(), HealthInformation::TEMPERATURE_THRESHOLD),
@@ -382,7 +382,7 @@ impl Controller {
             return Err(VALUE);
         }
         self.features.events = AsynchronousEventConfiguration(value);
-        self.alarm();
+        self.raise_health_events();
         Ok(Outcome::Done(0))
     }
 

@@ -141,7 +141,12 @@ pub struct TransportId {
 impl TransportId {
     /// A TCP address without subsystem and namespace.
     pub fn tcp(traddr: &str, trsvcid: Option<u16>) -> Result<Self, AddressError> {
-        Draft { traddr: Some(traddr.to_owned()), trsvcid, ..Draft::new(Transport::Tcp) }.finish()
+        AddressFields {
+            traddr: Some(traddr.to_owned()),
+            trsvcid,
+            ..AddressFields::new(Transport::Tcp)
+        }
+        .finish()
     }
 
     /// The port to connect to: the one given, else 8009 where discovery over TCP is meant (no
@@ -234,7 +239,7 @@ pub enum AddressError {
     /// A part that must be there is missing.
     Missing(&'static str),
     /// A part was given twice.
-    Twice(&'static str),
+    Duplicate(&'static str),
     /// A key that means nothing here.
     Key(String),
     /// A word without `key:value` shape.
@@ -266,7 +271,7 @@ impl fmt::Display for AddressError {
             }
             Self::Transport(name) => write!(formatter, "the transport '{name}' is not known"),
             Self::Missing(what) => write!(formatter, "the address lacks its {what}"),
-            Self::Twice(what) => write!(formatter, "the address has more than one {what}"),
+            Self::Duplicate(what) => write!(formatter, "the address has more than one {what}"),
             Self::Key(key) => write!(formatter, "'{key}' is no part of an address"),
             Self::Word(word) => write!(formatter, "'{word}' has not the form key:value"),
             Self::Value { what, value, why } => {
@@ -280,7 +285,7 @@ impl core::error::Error for AddressError {}
 
 /// The parts of an address as they are found.
 #[derive(Debug)]
-struct Draft {
+struct AddressFields {
     transport: Option<Transport>,
     family: Option<AddressFamily>,
     traddr: Option<String>,
@@ -289,7 +294,7 @@ struct Draft {
     nsid: Option<u32>,
 }
 
-impl Draft {
+impl AddressFields {
     fn new(transport: Transport) -> Self {
         Self { transport: Some(transport), ..Self::empty() }
     }
@@ -348,7 +353,7 @@ impl Draft {
 fn put<T>(place: &mut Option<T>, what: &'static str, value: T) -> Result<(), AddressError> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(AddressError::Twice(what)),
+        Some(_) => Err(AddressError::Duplicate(what)),
     }
 }
 
@@ -401,7 +406,7 @@ fn parse_nqn(value: &str) -> Result<Nqn, AddressError> {
 }
 
 fn parse_spdk(text: &str) -> Result<TransportId, AddressError> {
-    let mut draft = Draft::empty();
+    let mut fields = AddressFields::empty();
     let mut words = text.split_whitespace().peekable();
     let Some(first) = words.peek() else {
         return Err(AddressError::Missing("trtype"));
@@ -412,15 +417,15 @@ fn parse_spdk(text: &str) -> Result<TransportId, AddressError> {
     for word in words {
         let (key, value) =
             word.split_once([':', '=']).ok_or_else(|| AddressError::Word(word.to_owned()))?;
-        draft.set(key, value)?;
+        fields.set(key, value)?;
     }
-    draft.finish()
+    fields.finish()
 }
 
 fn parse_url(scheme: &str, rest: &str) -> Result<TransportId, AddressError> {
     let transport =
         Transport::from_scheme(scheme).ok_or_else(|| AddressError::Scheme(scheme.to_owned()))?;
-    let mut draft = Draft::new(transport);
+    let mut fields = AddressFields::new(transport);
     if rest.contains('#') {
         return Err(bad("URL", rest, "has a fragment, which means nothing here"));
     }
@@ -432,22 +437,22 @@ fn parse_url(scheme: &str, rest: &str) -> Result<TransportId, AddressError> {
         Some((authority, path)) => (authority, path),
         None => (place, ""),
     };
-    parse_authority(&mut draft, authority)?;
+    parse_authority(&mut fields, authority)?;
     let path = decode(path)?;
     if !path.is_empty() {
-        draft.subnqn = Some(parse_nqn(&path)?);
+        fields.subnqn = Some(parse_nqn(&path)?);
     }
     for pair in query.unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
-            Some((key @ ("nsid" | "adrfam"), value)) => draft.set(key, &decode(value)?)?,
+            Some((key @ ("nsid" | "adrfam"), value)) => fields.set(key, &decode(value)?)?,
             Some((key, _)) => return Err(AddressError::Key(key.to_owned())),
             None => return Err(AddressError::Word(pair.to_owned())),
         }
     }
-    draft.finish()
+    fields.finish()
 }
 
-fn parse_authority(draft: &mut Draft, authority: &str) -> Result<(), AddressError> {
+fn parse_authority(fields: &mut AddressFields, authority: &str) -> Result<(), AddressError> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
         let (host, after) = rest
             .split_once(']')
@@ -470,9 +475,9 @@ fn parse_authority(draft: &mut Draft, authority: &str) -> Result<(), AddressErro
             None => (decode(authority)?, None),
         }
     };
-    draft.traddr = Some(host);
+    fields.traddr = Some(host);
     // "host:" is a URL with an empty port: the default one.
-    draft.trsvcid = port.filter(|port| !port.is_empty()).map(parse_port).transpose()?;
+    fields.trsvcid = port.filter(|port| !port.is_empty()).map(parse_port).transpose()?;
     Ok(())
 }
 
@@ -558,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_port_depends_on_what_is_meant() {
+    fn the_default_port_depends_on_the_transport_and_the_subsystem() {
         assert_eq!(parse("nvme-tcp://host").port(), PORT_DISCOVERY);
         assert_eq!(parse("nvme-tcp://host:/").port(), PORT_DISCOVERY);
         let discovery = "nvme-tcp://host/nqn.2014-08.org.nvmexpress.discovery";
@@ -629,7 +634,7 @@ mod tests {
         }
 
         #[test]
-        fn both_notations_come_back(
+        fn both_notations_round_trip(
             host in "[a-z][a-z0-9.-]{0,20}|([0-9]{1,2}\\.){3}[0-9]{1,2}|2001:db8::[1-9a-f]",
             port in proptest::option::of(1u16..),
             name in proptest::option::of(NAMES),

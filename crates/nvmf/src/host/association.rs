@@ -318,7 +318,7 @@ impl Association {
 
     /// Does what is due.
     pub fn handle_deadline(&mut self, now: Duration) {
-        if self.outage.as_mut().is_some_and(|outage| outage.begins_to_fail_io(now)) {
+        if self.outage.as_mut().is_some_and(|outage| outage.starts_failing_io(now)) {
             self.actions.push_back(Action::FailIo);
         }
         if let Some(problem) = self.queue.overdue(now) {
@@ -687,7 +687,7 @@ impl Association {
             Event::AttemptFailed { problem: problem.clone(), attempts, retry_in }
         };
         self.actions.push_back(Action::Event(event));
-        if self.outage.as_mut().is_some_and(|outage| outage.begins_to_fail_io(now)) {
+        if self.outage.as_mut().is_some_and(|outage| outage.starts_failing_io(now)) {
             self.actions.push_back(Action::FailIo);
         }
         match next {
@@ -830,7 +830,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_failure_is_told_at_once() {
+    fn a_first_failure_is_reported_at_once() {
         let mut run = AssociationRun::new(config());
         run.association.start(run.now);
         run.collect();
@@ -868,7 +868,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_controller_is_found_again() {
+    fn a_lost_controller_is_reconnected() {
         let mut run = live();
         run.pass(ms(2400));
         run.close();

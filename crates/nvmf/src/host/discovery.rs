@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_meanwhile_starts_again() {
+    fn a_change_during_a_read_starts_it_again() {
         let mut log = Log { generation: 1, entries: vec![entry(1)] };
         let mut reader = DiscoveryReader::new();
         assert!(step(&mut reader, &log) && step(&mut reader, &log));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_never_rests_is_given_up() {
+    fn a_log_that_keeps_changing_is_given_up() {
         let mut log = Log { generation: 1, entries: vec![] };
         let mut reader = DiscoveryReader::new();
         let error = loop {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn short_or_wild_answers_are_refused() {
+    fn short_or_invalid_responses_are_refused() {
         for (records, length) in [(1, 1023), (u64::MAX, 1024)] {
             let mut reader = DiscoveryReader::new();
             let header = DiscoveryHeader::new(1, records);

@@ -212,7 +212,7 @@ impl Initialise {
             return self.invalid_response(what);
         }
         if self.controller.kind == ControllerKind::Discovery {
-            return self.ask_events();
+            return self.request_events();
         }
         if self.controller.version >= Version::V2_0 {
             return self.go(Step::IdentifyNvmController, admin_commands::identify_nvm_controller());
@@ -227,10 +227,10 @@ impl Initialise {
     fn queue_count(&mut self, config: &HostConfig, completion: &Completion) -> Progress {
         let granted = admin_commands::granted_queues(completion.dword0());
         self.controller.io_queues = granted.min(config.io_queues);
-        self.ask_events()
+        self.request_events()
     }
 
-    fn ask_events(&mut self) -> Progress {
+    fn request_events(&mut self) -> Progress {
         match admin_commands::set_event_configuration(self.controller.events_offered()) {
             Some(request) => self.go(Step::SetEventConfiguration, request),
             None => self.begin_scan(),

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_a_loss() {
+    fn a_keep_alive_timeout_is_a_loss() {
         let mut keep_alive = KeepAlive::new(KATO, true, ms(0)).unwrap();
         assert_eq!(keep_alive.handle_deadline(ms(1250)), KeepAliveAction::Send);
         keep_alive.handle_traffic();

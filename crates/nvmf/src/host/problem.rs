@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_queue_is_the_fault_of_who_lost_it() {
+    fn a_lost_queue_names_the_side_that_lost_it() {
         let inner = Problem::Transport { side: Side::Io, reason: "connection reset".into() };
         let problem = Problem::QueueLost { queue: 3, problem: Box::new(inner) };
         assert_eq!(problem.to_string(), "I/O queue 3 was lost: connection reset");

@@ -109,7 +109,7 @@ impl Outage {
     }
 
     /// Whether waiting I/O begins to fail now; true once in an outage.
-    pub fn begins_to_fail_io(&mut self, now: Duration) -> bool {
+    pub fn starts_failing_io(&mut self, now: Duration) -> bool {
         let due = self.fail_io_at().is_some_and(|at| at <= now);
         self.failing_fast |= due;
         due
@@ -168,11 +168,11 @@ mod tests {
         let policy = ReconnectPolicy { fast_io_fail_tmo: Some(s(5)), ..Default::default() };
         let mut outage = Outage::begin(policy, LONG, s(10));
         assert_eq!(outage.fail_io_at(), Some(s(15)));
-        assert!(!outage.begins_to_fail_io(s(14)));
-        assert!(outage.begins_to_fail_io(s(15)));
-        assert!(!outage.begins_to_fail_io(s(16)));
+        assert!(!outage.starts_failing_io(s(14)));
+        assert!(outage.starts_failing_io(s(15)));
+        assert!(!outage.starts_failing_io(s(16)));
         assert_eq!(outage.fail_io_at(), None);
         let mut patient = Outage::begin(ReconnectPolicy::default(), LONG, s(10));
-        assert!(!patient.begins_to_fail_io(Duration::MAX));
+        assert!(!patient.starts_failing_io(Duration::MAX));
     }
 }

@@ -160,9 +160,9 @@ pub struct Part {
     /// Whether it belongs to a fused pair.
     pub fused: FusedPart,
     /// First block.
-    pub block: u64,
+    pub slba: u64,
     /// Number of blocks.
-    pub blocks: u32,
+    pub nlb: u32,
     /// Blocks of the request that lie before this part.
     pub skipped: u32,
     /// Whether the part is all of its request.
@@ -204,8 +204,8 @@ enum RequestState {
 struct RequestEntry {
     state: RequestState,
     kind: Kind,
-    block: u64,
-    blocks: u32,
+    slba: u64,
+    nlb: u32,
     part_blocks_max: u32,
     cut: u32,
     /// Whether all parts have been cut; a request without blocks has one part all the same.
@@ -215,22 +215,22 @@ struct RequestEntry {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PartState {
     Free,
     /// In the ready or the delayed queue.
     Waiting,
     /// Returned by [`RequestTable::next`], not yet submitted.
-    Out,
+    Issued,
     InFlight(u16),
 }
 
 #[derive(Debug, Clone)]
 struct PartEntry {
-    place: Place,
+    state: PartState,
     request: u32,
     fused: FusedPart,
     skipped: u32,
-    blocks: u32,
+    nlb: u32,
     sequence: u64,
     epoch: u32,
     retries: u8,
@@ -282,19 +282,13 @@ impl RequestTable {
     }
 
     /// Adds a request; it waits until [`RequestTable::next`] returns its parts.
-    pub fn begin(
-        &mut self,
-        kind: Kind,
-        block: u64,
-        blocks: u32,
-        limits: &BlockLimits,
-    ) -> RequestId {
+    pub fn begin(&mut self, kind: Kind, slba: u64, nlb: u32, limits: &BlockLimits) -> RequestId {
         let part_blocks_max = limits.of(kind);
         let entry = RequestEntry {
             state: RequestState::Active,
             kind,
-            block,
-            blocks,
+            slba,
+            nlb,
             part_blocks_max,
             cut: 0,
             all_cut: false,
@@ -312,7 +306,7 @@ impl RequestTable {
             }
         };
         self.active += 1;
-        if !kind.is_split() && blocks > part_blocks_max {
+        if !kind.is_split() && nlb > part_blocks_max {
             self.set_error(index, RequestError::TooLarge);
             self.settle(index);
         } else {
@@ -338,7 +332,7 @@ impl RequestTable {
                         self.settle(request);
                         continue;
                     }
-                    self.parts[index as usize].place = Place::Out;
+                    self.parts[index as usize].state = PartState::Issued;
                     return Some(Issue::Single(self.part(index)));
                 }
                 Ready::Request(index) => {
@@ -366,8 +360,8 @@ impl RequestTable {
         debug_assert_eq!(self.slots[slot_index], NO_PART, "slot {slot} is taken");
         self.slots[slot_index] = part.0;
         let entry = &mut self.parts[part.0 as usize];
-        debug_assert_eq!(entry.place, Place::Out);
-        entry.place = Place::InFlight(slot);
+        debug_assert_eq!(entry.state, PartState::Issued);
+        entry.state = PartState::InFlight(slot);
         entry.sequence = self.sequence;
         entry.epoch = epoch;
         self.sequence += 1;
@@ -378,9 +372,9 @@ impl RequestTable {
     /// second is put back before the first.
     pub fn put_back(&mut self, part: PartId) {
         let entry = &mut self.parts[part.0 as usize];
-        debug_assert_eq!(entry.place, Place::Out);
+        debug_assert_eq!(entry.state, PartState::Issued);
         if entry.fused == FusedPart::No {
-            entry.place = Place::Waiting;
+            entry.state = PartState::Waiting;
             self.ready.push_front(Ready::Part(part.0));
             return;
         }
@@ -415,7 +409,7 @@ impl RequestTable {
             && entry.retries < limits::RETRIES_MAX;
         if again {
             entry.retries += 1;
-            entry.place = Place::Waiting;
+            entry.state = PartState::Waiting;
             self.delayed.push_back(index);
             return Ok(part);
         }
@@ -466,7 +460,7 @@ impl RequestTable {
                 self.end_part(index);
                 self.settle(request);
             } else if entry.kind.is_replayed() {
-                self.parts[index as usize].place = Place::Waiting;
+                self.parts[index as usize].state = PartState::Waiting;
                 self.ready.push_front(Ready::Part(index));
             } else {
                 self.set_error(request, RequestError::PathLost);
@@ -604,9 +598,9 @@ impl RequestTable {
             return None;
         }
         self.ready.pop_front();
-        let blocks = self.requests[request as usize].blocks;
-        let first = self.new_part(request, FusedPart::First, 0, blocks);
-        let second = self.new_part(request, FusedPart::Second, 0, blocks);
+        let nlb = self.requests[request as usize].nlb;
+        let first = self.new_part(request, FusedPart::First, 0, nlb);
+        let second = self.new_part(request, FusedPart::Second, 0, nlb);
         self.requests[request as usize].all_cut = true;
         Some(Issue::Fused(self.part(first), self.part(second)))
     }
@@ -614,25 +608,25 @@ impl RequestTable {
     fn cut(&mut self, request: u32) -> Part {
         let entry = &mut self.requests[request as usize];
         let skipped = entry.cut;
-        let rest = entry.blocks - skipped;
-        let blocks = rest.min(entry.part_blocks_max);
-        entry.cut += blocks;
-        if entry.cut == entry.blocks {
+        let rest = entry.nlb - skipped;
+        let nlb = rest.min(entry.part_blocks_max);
+        entry.cut += nlb;
+        if entry.cut == entry.nlb {
             entry.all_cut = true;
             self.ready.pop_front();
         }
-        let index = self.new_part(request, FusedPart::No, skipped, blocks);
+        let index = self.new_part(request, FusedPart::No, skipped, nlb);
         self.part(index)
     }
 
-    fn new_part(&mut self, request: u32, fused: FusedPart, skipped: u32, blocks: u32) -> u32 {
+    fn new_part(&mut self, request: u32, fused: FusedPart, skipped: u32, nlb: u32) -> u32 {
         self.requests[request as usize].parts += 1;
         let entry = PartEntry {
-            place: Place::Out,
+            state: PartState::Issued,
             request,
             fused,
             skipped,
-            blocks,
+            nlb,
             sequence: 0,
             epoch: 0,
             retries: 0,
@@ -657,17 +651,17 @@ impl RequestTable {
             request: RequestId(entry.request),
             kind: request.kind,
             fused: entry.fused,
-            block: request.block.wrapping_add(u64::from(entry.skipped)),
-            blocks: entry.blocks,
+            slba: request.slba.wrapping_add(u64::from(entry.skipped)),
+            nlb: entry.nlb,
             skipped: entry.skipped,
-            whole: entry.blocks == request.blocks,
+            whole: entry.nlb == request.nlb,
         }
     }
 
     fn end_part(&mut self, index: u32) {
         let entry = &mut self.parts[index as usize];
-        debug_assert_ne!(entry.place, Place::Free);
-        entry.place = Place::Free;
+        debug_assert_ne!(entry.state, PartState::Free);
+        entry.state = PartState::Free;
         self.requests[entry.request as usize].parts -= 1;
         self.free_parts.push(index);
     }
@@ -775,7 +769,7 @@ mod tests {
         let mut table = RequestTable::new(4);
         let id = table.begin(Kind::Write, 100, 20, &LIMITS);
         let parts: Vec<Part> = (0..3).map(|slot| single(&mut table, slot)).collect();
-        let ranges: Vec<_> = parts.iter().map(|p| (p.block, p.blocks, p.skipped)).collect();
+        let ranges: Vec<_> = parts.iter().map(|p| (p.slba, p.nlb, p.skipped)).collect();
         assert_eq!(ranges, [(100, 8, 0), (108, 8, 8), (116, 4, 16)]);
         assert!(parts.iter().all(|part| !part.whole));
         assert_eq!(table.next(9), None);
@@ -794,8 +788,8 @@ mod tests {
     fn a_command_names_at_most_65536_blocks() {
         let mut table = RequestTable::new(4);
         table.begin(Kind::Verify, 0, 65537, &LIMITS);
-        assert_eq!(single(&mut table, 0).blocks, 65536);
-        assert_eq!(single(&mut table, 1).blocks, 1);
+        assert_eq!(single(&mut table, 0).nlb, 65536);
+        assert_eq!(single(&mut table, 1).nlb, 1);
     }
 
     #[test]
@@ -816,15 +810,15 @@ mod tests {
     #[test]
     fn a_loss_replays_in_order_and_before_younger_ones() {
         let mut table = RequestTable::new(8);
-        for block in 0..3 {
-            table.begin(Kind::Write, block, 1, &LIMITS);
+        for slba in 0..3 {
+            table.begin(Kind::Write, slba, 1, &LIMITS);
         }
         for slot in [2, 0] {
             single(&mut table, slot);
         }
         table.lost();
         assert_eq!(table.in_flight(), 0);
-        let order: Vec<u64> = (0..3).map(|slot| single(&mut table, slot).block).collect();
+        let order: Vec<u64> = (0..3).map(|slot| single(&mut table, slot).slba).collect();
         assert_eq!(order, [0, 1, 2]);
     }
 
@@ -844,7 +838,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fused_pair_tells_the_compare() {
+    fn a_fused_pair_reports_the_compare() {
         for order in [[0, 1], [1, 0]] {
             let mut table = RequestTable::new(8);
             let id = table.begin(Kind::CompareAndWrite, 3, 2, &LIMITS);
@@ -889,7 +883,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_reused_and_ages_are_told() {
+    fn identifiers_are_reused_and_ages_are_reported() {
         let mut table = RequestTable::new(1);
         for round in 0..100u32 {
             let id = table.begin(Kind::Read, 0, 1, &LIMITS);

@@ -48,7 +48,7 @@ const DIRECTIVE: CommandError = error(Status::INVALID_FIELD, 50);
 const NAMESPACE_ZEROES: CommandError = error(Status::INVALID_FIELD, 50);
 
 /// Starting LBA of a command that has one, for the error log.
-pub(super) fn starting_block(command: &Command) -> u64 {
+pub(super) fn slba(command: &Command) -> u64 {
     match command.nvm_opcode() {
         NvmOpcode::READ
         | NvmOpcode::WRITE
@@ -93,7 +93,7 @@ impl IoQueue {
         let namespace = self.namespace(compare.nsid)?;
         let limit = namespace.hints.compare_and_write_blocks.max(1);
         match compare.operation.range() {
-            Some((_, blocks)) if blocks <= limit => Ok(compare),
+            Some((_, nlb)) if nlb <= limit => Ok(compare),
             _ => Err(ATOMIC_SIZE),
         }
     }
@@ -121,8 +121,8 @@ impl IoQueue {
         if namespace.device != command.device {
             return Err(NAMESPACE);
         }
-        if let Some((block, blocks)) = command.operation.range() {
-            check_range(namespace, block, blocks)?;
+        if let Some((slba, nlb)) = command.operation.range() {
+            check_range(namespace, slba, nlb)?;
         }
         if command.operation.modifies() {
             check_protection(namespace)?;
@@ -130,10 +130,11 @@ impl IoQueue {
         Ok(())
     }
 
-    /// The active namespace of this identifier, unless the host knows it as another one.
+    /// The active namespace of this identifier, unless the host has identified it as another one.
     pub(super) fn namespace(&self, nsid: u32) -> Result<&NamespaceView, CommandError> {
         let namespace = self.namespaces.get(nsid).ok_or(NAMESPACE)?;
-        if namespace.owner_change > self.owner_changes && !self.controller.knows(namespace) {
+        if namespace.owner_change > self.owner_changes && !self.controller.has_identified(namespace)
+        {
             return Err(NAMESPACE);
         }
         Ok(namespace)
@@ -144,7 +145,7 @@ impl IoQueue {
     fn check_read(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let read = ReadWrite::from_command(command);
-        let (slba, nlb) = (read.starting_block, read.block_count());
+        let (slba, nlb) = (read.slba, read.nlb());
         let length = self.check_blocks(command, namespace, slba, nlb, Direction::ToHost)?;
         let operation = DeviceOperation::Read { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::ToHost(length)))
@@ -156,7 +157,7 @@ impl IoQueue {
         if write.control.directive_type() != 0 {
             return Err(DIRECTIVE);
         }
-        let (slba, nlb) = (write.starting_block, write.block_count());
+        let (slba, nlb) = (write.slba, write.nlb());
         check_protection(namespace)?;
         let length = self.check_blocks(command, namespace, slba, nlb, Direction::FromHost)?;
         let durable = self.is_durable(write.control.force_unit_access());
@@ -167,7 +168,7 @@ impl IoQueue {
     fn check_compare(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let compare = ReadWrite::from_command(command);
-        let (slba, nlb) = (compare.starting_block, compare.block_count());
+        let (slba, nlb) = (compare.slba, compare.nlb());
         let length = self.check_blocks(command, namespace, slba, nlb, Direction::FromHost)?;
         let operation = DeviceOperation::Compare { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
@@ -195,7 +196,7 @@ impl IoQueue {
         if zeroes.control.namespace_zeroes() {
             return Err(NAMESPACE_ZEROES);
         }
-        let (slba, nlb) = (zeroes.starting_block, zeroes.block_count());
+        let (slba, nlb) = (zeroes.slba, zeroes.nlb());
         check_range(namespace, slba, nlb)?;
         check_protection(namespace)?;
         check_bytes(namespace, nlb, self.limits.write_zeroes)?;
@@ -230,7 +231,7 @@ impl IoQueue {
     fn check_verify(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
         let verify = ReadWrite::from_command(command);
-        let (slba, nlb) = (verify.starting_block, verify.block_count());
+        let (slba, nlb) = (verify.slba, verify.nlb());
         check_range(namespace, slba, nlb)?;
         check_bytes(namespace, nlb, self.limits.verify)?;
         let operation = DeviceOperation::Verify { slba, nlb };
@@ -243,7 +244,7 @@ impl IoQueue {
             return Err(OPCODE);
         }
         let mark = ReadWrite::from_command(command);
-        let (slba, nlb) = (mark.starting_block, mark.block_count());
+        let (slba, nlb) = (mark.slba, mark.nlb());
         check_range(namespace, slba, nlb)?;
         check_protection(namespace)?;
         let operation = DeviceOperation::WriteUncorrectable { slba, nlb };
@@ -255,12 +256,12 @@ impl IoQueue {
         &self,
         command: &Command,
         namespace: &NamespaceView,
-        block: u64,
-        blocks: u32,
+        slba: u64,
+        nlb: u32,
         direction: Direction,
     ) -> Result<u32, CommandError> {
-        check_range(namespace, block, blocks)?;
-        let bytes = check_bytes(namespace, blocks, self.limits.transfer)?;
+        check_range(namespace, slba, nlb)?;
+        let bytes = check_bytes(namespace, nlb, self.limits.transfer)?;
         let length = u32::try_from(bytes).map_err(|_| SIZE)?;
         self.check_data(command, length, direction)?;
         Ok(length)
@@ -315,15 +316,15 @@ fn check_flags(command: &Command) -> Result<(), CommandError> {
     }
 }
 
-fn check_range(namespace: &NamespaceView, block: u64, blocks: u32) -> Result<(), CommandError> {
-    match block.checked_add(u64::from(blocks)) {
+fn check_range(namespace: &NamespaceView, slba: u64, nlb: u32) -> Result<(), CommandError> {
+    match slba.checked_add(u64::from(nlb)) {
         Some(end) if end <= namespace.blocks => Ok(()),
         _ => Err(RANGE),
     }
 }
 
-fn check_bytes(namespace: &NamespaceView, blocks: u32, limit: u64) -> Result<u64, CommandError> {
-    let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
+fn check_bytes(namespace: &NamespaceView, nlb: u32, limit: u64) -> Result<u64, CommandError> {
+    let bytes = u64::from(nlb) * u64::from(namespace.block_bytes);
     if bytes <= limit { Ok(bytes) } else { Err(SIZE) }
 }
 

@@ -199,13 +199,13 @@ impl IoQueue {
     /// The device, SLBA and number of blocks of a Read or Write that has not been taken yet,
     /// unchecked.
     #[must_use]
-    pub fn device_blocks(&self, command: &Command) -> Option<(u32, u64, u32)> {
+    pub fn device_range(&self, command: &Command) -> Option<(u32, u64, u32)> {
         if !matches!(command.nvm_opcode(), NvmOpcode::READ | NvmOpcode::WRITE) {
             return None;
         }
         let namespace = self.namespace(command.namespace_id.get()).ok()?;
-        let place = ReadWrite::from_command(command);
-        Some((namespace.device, place.starting_block, place.block_count()))
+        let read_write = ReadWrite::from_command(command);
+        Some((namespace.device, read_write.slba, read_write.nlb()))
     }
 
     /// Takes a command that arrived.
@@ -263,8 +263,8 @@ impl IoQueue {
             if end.is_none_or(|end| end > namespace.blocks) {
                 return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
             }
-            if range.block_count.get() > 0 {
-                result.push((range.starting_block.get(), range.block_count.get()));
+            if range.nlb.get() > 0 {
+                result.push((range.slba.get(), range.nlb.get()));
             }
         }
         Ok(result.into_boxed_slice())
@@ -413,7 +413,7 @@ impl IoQueue {
             command_id: command.command_id.get(),
             status: error.status,
             parameter: error.parameter,
-            lba: check::starting_block(command),
+            lba: check::slba(command),
             nsid: command.namespace_id.get(),
             opcode: command.opcode,
         });

@@ -87,7 +87,7 @@ impl ControllerShared {
 
     /// Whether the host has asked who this namespace is since its identifier has this owner.
     #[cold]
-    pub(crate) fn knows(&self, namespace: &NamespaceView) -> bool {
+    pub(crate) fn has_identified(&self, namespace: &NamespaceView) -> bool {
         let known = self.known.get().and_then(|known| known.get(namespace.nsid as usize));
         known.is_some_and(|change| change.load(Ordering::Acquire) == namespace.owner_change)
     }

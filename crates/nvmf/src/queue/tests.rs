@@ -89,15 +89,15 @@ fn the_blocks_of_a_command_are_known_before_it_is_taken() {
     for opcode in [NvmOpcode::READ, NvmOpcode::WRITE] {
         let there = queue.namespace(7).unwrap().device;
         let command = read_write(opcode, 7, 1 << 40, 3);
-        assert_eq!(queue.device_blocks(&command), Some((there, 1 << 40, 3)), "beyond the end, too");
-        assert_eq!(queue.device_blocks(&read_write(opcode, 3, 0, 1)), None, "no such namespace");
+        assert_eq!(queue.device_range(&command), Some((there, 1 << 40, 3)), "beyond the end, too");
+        assert_eq!(queue.device_range(&read_write(opcode, 3, 0, 1)), None, "no such namespace");
     }
-    assert_eq!(queue.device_blocks(&read_write(NvmOpcode::COMPARE, 1, 0, 1)), None);
+    assert_eq!(queue.device_range(&read_write(NvmOpcode::COMPARE, 1, 0, 1)), None);
     assert_eq!(queue.head.value(), 1);
 }
 
 #[test]
-fn the_head_goes_round() {
+fn the_head_wraps() {
     let mut queue = queue();
     let unknown = Command::new(0x77u8);
     let mut heads = Vec::new();
@@ -116,7 +116,7 @@ fn the_head_goes_round() {
 }
 
 #[test]
-fn the_longest_queue_goes_round_too() {
+fn the_longest_queue_wraps_too() {
     let mut head = Head::after_connect(65536, true);
     for _ in 0..65534 {
         head.advance();
@@ -258,7 +258,7 @@ fn data_is_described_by_sgls() {
 }
 
 #[test]
-fn blocks_lie_within_the_namespace() {
+fn blocks_are_within_the_namespace() {
     for opcode in IO_OPCODES {
         if [NvmOpcode::FLUSH, NvmOpcode::DATASET_MANAGEMENT].contains(&opcode) {
             continue;
@@ -563,7 +563,7 @@ fn a_number_with_a_new_owner_is_refused_until_the_host_has_asked() {
         let view = owned(owner_change);
         queue.replace_view(&view);
         assert_eq!(refused(&mut queue, &read), invalid);
-        assert!(queue.device_blocks(&read).is_none());
+        assert!(queue.device_range(&read).is_none());
         let other = read_write(NvmOpcode::READ, 7, 0, 8);
         assert!(matches!(queue.handle_command(&other), IoAction::Device(_)));
         controller.note_identify(view.namespaces.get(7).expect("there"));
@@ -571,7 +571,7 @@ fn a_number_with_a_new_owner_is_refused_until_the_host_has_asked() {
         controller.note_identify(view.namespaces.get(1).expect("there"));
         assert!(matches!(queue.handle_command(&read), IoAction::Device(_)));
     }
-    // A controller that is made later knows no other owner.
+    // A controller that is created later knows no other owner.
     let view = owned(5);
     let later = QueueGrant { controller: ControllerShared::new(&view), ..self::grant(true) };
     assert!(matches!(IoQueue::new(later, &view).handle_command(&read), IoAction::Device(_)));
@@ -714,7 +714,7 @@ fn a_held_command_can_be_aborted() {
 }
 
 #[test]
-fn the_words_tell_what_happened() {
+fn errors_say_what_happened() {
     let mut queue = queue();
     queue.handle_command(&read_write(NvmOpcode::READ, 1, 0, 8));
     queue.handle_command(&read_write(NvmOpcode::COMPARE, 1, 0, 1));

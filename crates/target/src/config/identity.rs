@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_survives_keeps_its_identity() {
+    fn a_persistent_device_keeps_its_identity() {
         let devices = [device("/var/lib/a", true), device("/var/lib/b", true)];
         let first = namespaces(&subsystem("nqn.a", 2), &devices);
         assert_eq!(first, namespaces(&subsystem("nqn.a", 2), &devices));
@@ -158,7 +158,7 @@ mod tests {
 
     /// The second of two is left and gets a new neighbour, which must not get its UUID.
     #[test]
-    fn what_was_served_keeps_its_uuid() {
+    fn a_served_namespace_keeps_its_uuid() {
         let null = device("null:1GiB", true);
         let both = namespaces(&subsystem("nqn.a", 2), &[null.clone(), null.clone()]);
         let second = both[1].uuid;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_forgets_is_new_each_time() {
+    fn a_volatile_device_gets_a_new_uuid_each_time() {
         let memory = [device("memory:1GiB", false)];
         let subsystem = subsystem("nqn.a", 1);
         let (first, second) =
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_wins() {
+    fn configured_identifiers_win() {
         let mut subsystem = subsystem("nqn.a", 1);
         subsystem.namespaces[0].uuid = Some([1; 16]);
         subsystem.namespaces[0].eui64 = Some([3; 8]);

@@ -134,7 +134,7 @@ pub struct Port {
     /// Whether the discovery subsystem answers here.
     pub discovery: bool,
     /// Which subsystems answer here.
-    pub subsystems: Served,
+    pub subsystems: PortSubsystems,
     /// Other discovery services that the log of this port points to.
     pub referrals: Vec<Referral>,
 }
@@ -148,7 +148,7 @@ impl Port {
             listen,
             advertise: None,
             discovery: true,
-            subsystems: Served::All,
+            subsystems: PortSubsystems::All,
             referrals: Vec::new(),
         }
     }
@@ -156,14 +156,14 @@ impl Port {
 
 /// Which subsystems a port serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum PortSubsystems {
     /// All of them.
     All,
     /// Those with these NQNs; none: a port for discovery only.
     Only(Vec<String>),
 }
 
-impl Served {
+impl PortSubsystems {
     /// Whether a subsystem is among them.
     #[must_use]
     pub fn contains(&self, nqn: &str) -> bool {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use weft_backend::DeviceSpec;
 
 use super::{
-    Config, ConfigError, HexId, Limits, Listen, Loaded, Namespace, Port, Referral, Served,
+    Config, ConfigError, HexId, Limits, Listen, Loaded, Namespace, Port, PortSubsystems, Referral,
     Subsystem, Transport,
 };
 
@@ -54,7 +54,7 @@ pub(super) fn parse_with(
     text: &str,
     is_block: &dyn Fn(&Path) -> bool,
 ) -> Result<Loaded, ConfigError> {
-    let saved: Saved = serde_json::from_str(text).map_err(|error| {
+    let saved_config: SavedConfig = serde_json::from_str(text).map_err(|error| {
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
         ConfigError::new("", message)
@@ -68,7 +68,7 @@ pub(super) fn parse_with(
         nsids: Vec::new(),
         io_queues: Vec::new(),
     };
-    let config = reader.read(saved)?;
+    let config = reader.read(saved_config)?;
     config.validate().map_err(|error| {
         let key = reader.key_in_file(error.key());
         error.with_key(key)
@@ -77,7 +77,7 @@ pub(super) fn parse_with(
 }
 
 #[derive(Deserialize)]
-struct Saved {
+struct SavedConfig {
     #[serde(default)]
     hosts: Vec<HostEntry>,
     #[serde(default)]
@@ -144,7 +144,7 @@ struct NamespaceEntry {
     enable: Option<Text>,
 }
 
-/// A text, or a number or truth value where somebody edited the file by hand.
+/// A string, or a number or truth value in a file that was edited by hand.
 #[derive(Clone, Debug)]
 struct Text(String);
 
@@ -152,15 +152,15 @@ impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "an attribute is a text or a number")]
-        enum Any {
+        enum AnyScalar {
             Text(String),
             Number(i64),
-            Truth(bool),
+            Bool(bool),
         }
-        Ok(Self(match Any::deserialize(deserializer)? {
-            Any::Text(text) => text.trim().to_owned(),
-            Any::Number(number) => number.to_string(),
-            Any::Truth(truth) => u8::from(truth).to_string(),
+        Ok(Self(match AnyScalar::deserialize(deserializer)? {
+            AnyScalar::Text(text) => text.trim().to_owned(),
+            AnyScalar::Number(number) => number.to_string(),
+            AnyScalar::Bool(bool) => u8::from(bool).to_string(),
         }))
     }
 }
@@ -177,12 +177,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self, saved: Saved) -> Result<Config, ConfigError> {
-        for (index, host) in saved.hosts.iter().enumerate() {
+    fn read(&mut self, saved_config: SavedConfig) -> Result<Config, ConfigError> {
+        for (index, host) in saved_config.hosts.iter().enumerate() {
             check_host(index, host)?;
         }
         let mut config = Config::default();
-        for (index, entry) in saved.ports.into_iter().enumerate() {
+        for (index, entry) in saved_config.ports.into_iter().enumerate() {
             let at = format!("ports[{index}]");
             check_port_security(&at, &entry.addr)?;
             if let Some(port) = self.port(&at, &entry)? {
@@ -191,7 +191,7 @@ impl Reader<'_> {
                 self.ports.push(index);
             }
         }
-        for (index, entry) in saved.subsystems.into_iter().enumerate() {
+        for (index, entry) in saved_config.subsystems.into_iter().enumerate() {
             let subsystem = self.subsystem(&format!("subsystems[{index}]"), entry)?;
             config.subsystems.push(subsystem);
         }
@@ -208,7 +208,7 @@ impl Reader<'_> {
         let listen = Listen { transport, address: address(&format!("{at}.addr"), &entry.addr)? };
         self.ana_groups(at, &entry.ana_groups);
         let mut port = Port::new(entry.portid, listen);
-        port.subsystems = Served::Only(entry.subsystems.clone());
+        port.subsystems = PortSubsystems::Only(entry.subsystems.clone());
         for (index, referral) in entry.referrals.iter().enumerate() {
             let at = format!("{at}.referrals[{index}]");
             if referral.enable.as_ref().is_some_and(|text| text.0 == "0") {

@@ -9,7 +9,7 @@ use weft_reactor::DriverKind;
 
 use super::{
     Config, ConfigError, ControllerIds, ControllerModel, HexId, Limits, Listen, Namespace, Port,
-    Referral, Served, Subsystem, cpus,
+    PortSubsystems, Referral, Subsystem, cpus,
 };
 
 /// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
@@ -64,11 +64,11 @@ struct LimitKeys {
     namespaces: Option<u32>,
     controllers: Option<u16>,
     connections: Option<usize>,
-    connect_timeout: Option<Span>,
-    drain_timeout: Option<Span>,
-    stall_timeout: Option<Span>,
-    keep_alive_min: Option<Span>,
-    keep_alive_max: Option<Span>,
+    connect_timeout: Option<TimeSpan>,
+    drain_timeout: Option<TimeSpan>,
+    stall_timeout: Option<TimeSpan>,
+    keep_alive_min: Option<TimeSpan>,
+    keep_alive_max: Option<TimeSpan>,
     pool_size: Option<Size<usize>>,
 }
 
@@ -126,8 +126,8 @@ struct NamespaceKeys {
     size: Option<Size<u64>>,
     block_size: Option<Size<u32>>,
     direct: Option<bool>,
-    delay_read: Option<Span>,
-    delay_write: Option<Span>,
+    delay_read: Option<TimeSpan>,
+    delay_write: Option<TimeSpan>,
     uuid: Option<HexId<16>>,
     nguid: Option<HexId<16>>,
     eui64: Option<HexId<8>>,
@@ -149,9 +149,9 @@ impl<'de, T: TryFrom<u64>> Deserialize<'de> for Size<T> {
     }
 }
 
-struct Span(Duration);
+struct TimeSpan(Duration);
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         weft_backend::duration::as_text::deserialize(deserializer).map(Self)
     }
@@ -228,7 +228,7 @@ impl LimitKeys {
     fn into_limits(self) -> Limits {
         let default = Limits::default();
         let bytes = |size: Option<Size<u32>>, default| size.map_or(default, |Size(bytes)| bytes);
-        let span = |span: Option<Span>, default| span.map_or(default, |Span(span)| span);
+        let span = |span: Option<TimeSpan>, default| span.map_or(default, |TimeSpan(span)| span);
         Limits {
             queue_entries: self.queue_entries.unwrap_or(default.queue_entries),
             io_queues: self.io_queues.unwrap_or(default.io_queues),
@@ -264,7 +264,7 @@ impl PortKeys {
             listen: self.listen,
             advertise: self.advertise,
             discovery: self.discovery.unwrap_or(true),
-            subsystems: self.subsystems.map_or(Served::All, Served::Only),
+            subsystems: self.subsystems.map_or(PortSubsystems::All, PortSubsystems::Only),
             referrals: referrals.collect(),
         })
     }
@@ -371,7 +371,8 @@ impl NamespaceKeys {
         if self.delay_read.is_none() && self.delay_write.is_none() {
             return device;
         }
-        let span = |span: &Option<Span>| span.as_ref().map_or(Duration::ZERO, |Span(span)| *span);
+        let span =
+            |span: &Option<TimeSpan>| span.as_ref().map_or(Duration::ZERO, |TimeSpan(span)| *span);
         DeviceSpec::Delay {
             read: span(&self.delay_read),
             write: span(&self.delay_write),

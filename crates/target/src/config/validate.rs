@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     CNTLID_LAST, Config, ConfigError, ControllerIds, IDLE_POLL_FOREVER, NSID_MAX, Namespace, Port,
-    Served, Subsystem, THREADS_MAX,
+    PortSubsystems, Subsystem, THREADS_MAX,
 };
 
 /// Longest NQN, without its terminating zero (NVMe Base 2.1, NVMe Qualified Names).
@@ -86,7 +86,7 @@ impl Config {
                 .remedy("give the address and port under which hosts reach this port"));
         }
         let key = format!("port[{index}].subsystems");
-        if let Served::Only(nqns) = &port.subsystems {
+        if let PortSubsystems::Only(nqns) = &port.subsystems {
             let unknown = nqns.iter().find(|nqn| self.subsystems.iter().all(|s| s.nqn != **nqn));
             if let Some(nqn) = unknown {
                 return Err(ConfigError::new(key, format!("there is no subsystem {nqn:?}"))
@@ -286,7 +286,7 @@ mod tests {
         let mut other = Subsystem::new("nqn.b");
         other.namespaces = vec![Namespace::new(1, memory())];
         let mut discovery = Port::new(2, listen("tcp://127.0.0.1:8009"));
-        discovery.subsystems = Served::Only(Vec::new());
+        discovery.subsystems = PortSubsystems::Only(Vec::new());
         Config {
             ports: vec![Port::new(1, listen("tcp://127.0.0.1:4420")), discovery],
             subsystems: vec![subsystem, other],
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_configuration_passes() {
+    fn a_valid_configuration_passes() {
         assert_eq!(config().validate(), Ok(()));
         let mut config = config();
         config.ports[0].listen = listen("tcp://127.0.0.1:0");
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(fault(|c| c.ports[1].listen = c.ports[0].listen), "port[1].listen");
         assert_eq!(fault(|c| c.ports[1].id = 1), "port[1].id");
         assert_eq!(fault(|c| c.ports[1].discovery = false), "port[1].subsystems");
-        let unknown = Served::Only(vec!["nqn.c".to_owned()]);
+        let unknown = PortSubsystems::Only(vec!["nqn.c".to_owned()]);
         assert_eq!(fault(|c| c.ports[0].subsystems = unknown), "port[0].subsystems");
         for text in ["0.0.0.0:4420", "10.0.0.1:0"] {
             let address = text.parse().expect("an address");

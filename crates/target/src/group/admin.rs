@@ -16,7 +16,7 @@ use super::connection::{end_reason, timer};
 use super::core::{CONTROLLERS, Context, Core};
 use super::io;
 use super::message::{ConnectionId, Message};
-use crate::directory::{HostKey, ProtectChange};
+use crate::directory::{HostKey, WriteProtectChange};
 use crate::round::Waiter;
 use crate::snapshot::Snapshot;
 
@@ -45,14 +45,14 @@ pub(crate) struct Admin {
 #[derive(Debug, Clone, Copy)]
 struct Protecting {
     nsid: u32,
-    change: ProtectChange,
+    change: WriteProtectChange,
 }
 
 /// An I/O queue of the controller.
 #[derive(Debug)]
 struct Queue {
     connection: ConnectionId,
-    /// It was told to end, and this controller holds the host's gate for it.
+    /// It was told to end, and counts as draining for this controller.
     ending: bool,
 }
 
@@ -97,7 +97,7 @@ impl Admin {
             }
             Event::Closed { .. } => {}
         }
-        self.after(transport, core);
+        self.run_effects(transport, core);
     }
 
     /// The connection is gone: so is the controller, once its queues are.
@@ -109,7 +109,7 @@ impl Admin {
     ) {
         self.closed = Some(reason);
         self.controller.handle_event(ControllerEvent::AdminQueueLost);
-        self.after(transport, core);
+        self.run_effects(transport, core);
     }
 
     /// Whether nothing is left of the controller.
@@ -137,7 +137,7 @@ impl Admin {
     pub(super) fn handle_timer(&mut self, transport: &mut TargetConnection, core: &mut Core) {
         self.deadline = None;
         self.controller.handle_deadline(core.reactor.turn_time());
-        self.after(transport, core);
+        self.run_effects(transport, core);
     }
 
     /// An I/O queue asks to be attached.
@@ -167,11 +167,11 @@ impl Admin {
     ) {
         if let Some(queue) = self.queues.remove(&queue_id) {
             if queue.ending {
-                core.release_gate(&self.host);
+                core.end_drain(&self.host);
             }
             self.controller.detach_queue(queue_id);
         }
-        self.after(transport, core);
+        self.run_effects(transport, core);
     }
 
     /// Something that the controller waits for has happened elsewhere.
@@ -182,7 +182,7 @@ impl Admin {
         core: &mut Core,
     ) {
         self.controller.handle_event(event);
-        self.after(transport, core);
+        self.run_effects(transport, core);
     }
 
     /// Every group knows whether a namespace may be written. If it may not be, what has been
@@ -241,13 +241,13 @@ impl Admin {
             Some(view) => self.controller.replace_view(view),
             None => self.controller.handle_event(ControllerEvent::Fatal),
         }
-        self.after(transport, core);
+        self.run_effects(transport, core);
     }
 
     /// Carries out what the controller wants by now, and sets its timer.
-    pub(super) fn after(&mut self, transport: &mut TargetConnection, core: &mut Core) {
+    pub(super) fn run_effects(&mut self, transport: &mut TargetConnection, core: &mut Core) {
         while let Some(effect) = self.controller.poll_effect() {
-            self.carry_out(effect, transport, core);
+            self.execute_effect(effect, transport, core);
         }
         let deadline = self.controller.deadline();
         if deadline != self.deadline {
@@ -259,7 +259,12 @@ impl Admin {
         }
     }
 
-    fn carry_out(&mut self, effect: Effect, transport: &mut TargetConnection, core: &mut Core) {
+    fn execute_effect(
+        &mut self,
+        effect: Effect,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) {
         match effect {
             Effect::Complete(completion) => {
                 if let Some(slot) = self.pending.remove(&completion.command_id.get()) {
@@ -317,7 +322,7 @@ impl Admin {
     fn end_queues(&mut self, reason: EndReason, core: &mut Core) {
         for queue in self.queues.values_mut().filter(|queue| !queue.ending) {
             queue.ending = true;
-            core.directory.hold_gate(&self.host);
+            core.directory.begin_drain(&self.host);
             let message = Message::EndQueue { queue: queue.connection, reason };
             core.post(queue.connection, message);
         }

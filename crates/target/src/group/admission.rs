@@ -64,7 +64,7 @@ pub(crate) enum Outcome {
     /// There is none for it.
     Refused,
     /// The connection does not wait any more.
-    Nobody,
+    NotWaiting,
 }
 
 impl Admission {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_memory_past_those_who_wait() {
+    fn a_new_command_does_not_overtake_waiting_connections() {
         let mut admission = admission();
         let first = admission.take(4096).unwrap();
         admission.wait(3, NOW);
@@ -299,7 +299,7 @@ mod tests {
         let taken: Vec<_> = std::iter::from_fn(|| admission.grant(256 << 10)).collect();
         assert_eq!(taken.len(), 52);
         drop(taken);
-        assert_eq!(tries(&mut admission, |_| Outcome::Nobody), [1]);
+        assert_eq!(tries(&mut admission, |_| Outcome::NotWaiting), [1]);
         admission.recount_copied(1 << 20, 1000);
         admission.recount_copied(1 << 20, 0);
         admission.recount_copied(1000, 0);
@@ -320,7 +320,7 @@ mod tests {
     proptest! {
         /// Connections ask for buffers of every size; what was served ends in any order, but ends.
         #[test]
-        fn nobody_waits_for_ever(
+        fn every_waiting_connection_is_served(
             steps in proptest::collection::vec((0..8_usize, 0..11_u32, any::<u16>()), 1..2000)
         ) {
             let mut admission = admission();
@@ -358,7 +358,7 @@ mod tests {
                 admission.begin_tries();
                 while let Some(index) = admission.next_try() {
                     let outcome = match asks[index].sizes.front() {
-                        None => Outcome::Nobody,
+                        None => Outcome::NotWaiting,
                         Some(bytes) => match admission.grant(*bytes) {
                             None => Outcome::Refused,
                             Some(buffer) => {

@@ -1,5 +1,5 @@
-//! One connection of a host, through its roles: a stranger, one that waits for its Connect to be
-//! answered, an admin queue or an I/O queue, and one whose last commands are still at a device.
+//! One connection of a host and its roles: without a Connect, waiting for its Connect's answer, an
+//! admin queue or an I/O queue (also while devices have its last commands), and closed.
 
 use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
@@ -10,33 +10,33 @@ use weft_transport::{CloseReason, Incoming, Slot};
 
 use super::admin::Admin;
 use super::admission::Outcome;
-use super::core::{CONNECTIONS, Context, Core, GATES};
+use super::core::{CONNECTIONS, Context, Core, DRAIN_TIMERS};
 use super::io::Io;
-use super::message::{Arrival, ConnectionId, Route};
+use super::message::{ConnectionId, Endpoints, MovedConnection};
 use crate::directory::HostKey;
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
-    pub(crate) route: Route,
+    pub(crate) endpoints: Endpoints,
     pub(crate) transport: TargetConnection,
     pub(crate) role: Role,
     /// It is in this turn's list of connections to look at.
-    pub(crate) touched: bool,
+    pub(crate) active: bool,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
     /// Bytes of answers that it had copied when they were last counted.
     pub(crate) copied: usize,
-    /// Its host's gate is held for it until its end has been dealt with.
-    pub(crate) holds_gate: bool,
+    /// It counts as a draining queue of its host until its end has been handled.
+    pub(crate) drain_begun: bool,
 }
 
 /// What a connection is.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// Nobody yet: only Connect is taken.
-    Stranger {
+    /// No Connect has been accepted: only Connect is handled.
+    Unconnected {
         /// The data of a Connect is on its way.
         fetching: bool,
     },
@@ -50,28 +50,29 @@ pub(crate) enum Role {
     Gone,
 }
 
-/// A Connect that waits: for a survey, for the host's gate to open, or for the controller's owner.
+/// A Connect that waits: for the check for stale connections, for its host's drain, or for the
+/// owner of the controller.
 #[derive(Debug)]
 pub(crate) struct Connecting {
     pub(crate) slot: Slot,
     pub(crate) request: ConnectRequest,
-    pub(crate) survey: Survey,
+    pub(crate) stale_check: StaleCheck,
 }
 
-/// Whether every group has been asked for what the host of an admin queue has left behind.
+/// How far the check for stale connections of an admin queue's host has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Survey {
+pub(crate) enum StaleCheck {
     /// Not yet.
     Needed,
-    /// They have; this is the number of the survey.
-    Asked(u64),
+    /// All groups were asked; this is the number of the check.
+    Pending(u64),
     /// They have answered.
     Done,
 }
 
 /// What becomes of a connection after it was looked at.
 #[derive(Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Placement {
     /// It stays.
     Stay,
     /// It moves to another group.
@@ -84,13 +85,13 @@ impl Connection {
         reactor: &mut Reactor,
         id: ConnectionId,
         socket: weft_reactor::SocketId,
-        route: Route,
+        endpoints: Endpoints,
         limits: Limits,
     ) -> Self {
         let transport =
             TargetConnection::accept(reactor, CONNECTIONS, transport_tag(id), socket, limits);
-        let role = Role::Stranger { fetching: false };
-        Self::new(id, route, transport, role, false)
+        let role = Role::Unconnected { fetching: false };
+        Self::new(id, endpoints, transport, role, false)
     }
 
     /// A queue that was asked for, which counts as one of this group's queues already.
@@ -98,45 +99,54 @@ impl Connection {
         reactor: &mut Reactor,
         id: ConnectionId,
         incoming: Incoming,
-        route: Route,
+        endpoints: Endpoints,
         limits: Limits,
     ) -> Self {
         let tag = transport_tag(id);
         let accept = TargetConnection::accept_incoming;
         let transport = accept(reactor, CONNECTIONS, tag, incoming, limits);
-        Self::new(id, route, transport, Role::Stranger { fetching: false }, true)
+        Self::new(id, endpoints, transport, Role::Unconnected { fetching: false }, true)
     }
 
     /// A connection that came from another group; its Connect is in slot 0.
-    pub(crate) fn adopt(
+    pub(crate) fn take_over(
         reactor: &mut Reactor,
         id: ConnectionId,
         detached: Detached,
         request: ConnectRequest,
-        route: Route,
+        endpoints: Endpoints,
     ) -> std::io::Result<Self> {
         let transport =
             TargetConnection::attach(reactor, CONNECTIONS, transport_tag(id), detached)?;
-        let role = Role::Stranger { fetching: false };
-        let mut connection = Self::new(id, route, transport, role, true);
+        let role = Role::Unconnected { fetching: false };
+        let mut connection = Self::new(id, endpoints, transport, role, true);
         connection.begin_connecting(Slot(0), request);
         Ok(connection)
     }
 
     fn new(
         id: ConnectionId,
-        route: Route,
+        endpoints: Endpoints,
         transport: TargetConnection,
         role: Role,
         placed: bool,
     ) -> Self {
-        Self { id, route, transport, role, touched: false, placed, copied: 0, holds_gate: false }
+        Self {
+            id,
+            endpoints,
+            transport,
+            role,
+            active: false,
+            placed,
+            copied: 0,
+            drain_begun: false,
+        }
     }
 
     /// From now on its Connect waits for an answer.
     pub(crate) fn begin_connecting(&mut self, slot: Slot, request: ConnectRequest) {
-        let survey = Survey::Needed;
-        self.role = Role::Connecting(Box::new(Connecting { slot, request, survey }));
+        let stale_check = StaleCheck::Needed;
+        self.role = Role::Connecting(Box::new(Connecting { slot, request, stale_check }));
     }
 
     /// Has the device prepare for the command that a completion brings, before it is taken in.
@@ -161,13 +171,13 @@ impl Connection {
     pub(crate) fn retry(&mut self, core: &mut Core) -> Outcome {
         let of_commands = match &mut self.role {
             Role::Io(io) => io.retry(&mut Context { transport: &mut self.transport, core }),
-            _ => Outcome::Nobody,
+            _ => Outcome::NotWaiting,
         };
         match (of_commands, self.transport.wanted()) {
             (Outcome::Served { has_more }, wanted) => {
                 Outcome::Served { has_more: has_more || wanted.is_some() }
             }
-            (Outcome::Nobody, Some(bytes)) => {
+            (Outcome::NotWaiting, Some(bytes)) => {
                 let Some(buffer) = core.admission.grant(bytes) else { return Outcome::Refused };
                 self.transport.provide(&mut core.reactor, buffer);
                 Outcome::Served { has_more: self.transport.wanted().is_some() }
@@ -177,19 +187,19 @@ impl Connection {
     }
 
     /// Looks at what came in, as much of it as a turn may take.
-    pub(crate) fn handle_events(&mut self, core: &mut Core) -> Fate {
+    pub(crate) fn handle_events(&mut self, core: &mut Core) -> Placement {
         while core.admission.may_begin()
             && let Some(event) = self.transport.poll_event()
         {
             if let Event::Closed { reason } = event {
                 self.handle_closed(reason, core);
-                return Fate::Stay;
+                return Placement::Stay;
             }
             match &mut self.role {
-                Role::Stranger { .. } => {
-                    let fate = self.handle_stranger(event, core);
-                    if matches!(fate, Fate::Move { .. }) {
-                        return fate;
+                Role::Unconnected { .. } => {
+                    let placement = self.handle_unconnected(event, core);
+                    if matches!(placement, Placement::Move { .. }) {
+                        return placement;
                     }
                 }
                 Role::Admin(admin) => admin.handle(event, &mut self.transport, core),
@@ -206,7 +216,7 @@ impl Connection {
                 Role::Gone => {}
             }
         }
-        Fate::Stay
+        Placement::Stay
     }
 
     /// Closes the connection in good order.
@@ -219,32 +229,32 @@ impl Connection {
         self.close(CloseReason::Requested(end_reason(reason)), core);
     }
 
-    /// Ends a queue of this host that the host itself has given up already, or that is about to
-    /// end for another reason. Until that has been dealt with, the host's gate is held. Says
-    /// whether there was anything to do.
-    pub(crate) fn end_if_lost(&mut self, host: &HostKey, core: &mut Core) -> bool {
+    /// Ends a queue of this host whose connection the host has closed, or that is about to end for
+    /// another reason. It counts as draining until its end has been handled. Returns whether there
+    /// was one.
+    pub(crate) fn end_if_stale(&mut self, host: &HostKey, core: &mut Core) -> bool {
         let is_open = match &self.role {
             Role::Admin(admin) => !admin.is_closed() && admin.host() == host,
             Role::Io(io) => !io.is_closed() && io.host() == host,
             _ => false,
         };
-        if !is_open || self.holds_gate || !self.transport.is_ending(&core.reactor) {
+        if !is_open || self.drain_begun || !self.transport.is_ending(&core.reactor) {
             return false;
         }
-        self.holds_gate = true;
-        core.directory.hold_gate(host);
+        self.drain_begun = true;
+        core.directory.begin_drain(host);
         self.close(CloseReason::PeerClosed, core);
         true
     }
 
-    /// Whether this is a stranger, which may be shed.
-    pub(crate) fn is_stranger(&self) -> bool {
-        matches!(self.role, Role::Stranger { .. })
+    /// Whether no Connect has been accepted, so that it may be evicted.
+    pub(crate) fn is_unconnected(&self) -> bool {
+        matches!(self.role, Role::Unconnected { .. })
     }
 
-    /// Whether it is one, or is one again if its Connect is refused.
-    pub(crate) fn may_be_stranger(&self) -> bool {
-        matches!(self.role, Role::Stranger { .. } | Role::Connecting(_))
+    /// Whether that is so, or will be if its Connect is refused.
+    pub(crate) fn may_be_unconnected(&self) -> bool {
+        matches!(self.role, Role::Unconnected { .. } | Role::Connecting(_))
     }
 
     /// Whether nothing is left of it, so that its place can be given to another.
@@ -253,8 +263,8 @@ impl Connection {
     }
 
     fn handle_closed(&mut self, reason: CloseReason, core: &mut Core) {
-        report(&self.route, &self.role, &reason);
-        let held = std::mem::take(&mut self.holds_gate);
+        report(&self.endpoints, &self.role, &reason);
+        let held = std::mem::take(&mut self.drain_begun);
         let host = match &mut self.role {
             Role::Admin(admin) => {
                 admin.handle_closed(reason, &mut self.transport, core);
@@ -264,16 +274,16 @@ impl Connection {
                 io.handle_closed(core);
                 Some(io.host().clone())
             }
-            Role::Stranger { .. } | Role::Connecting(_) => {
-                self.leave_gate(core);
-                core.reactor.clear_timer(timer(GATES, self.id));
+            Role::Unconnected { .. } | Role::Connecting(_) => {
+                self.cancel_drain_wait(core);
+                core.reactor.clear_timer(timer(DRAIN_TIMERS, self.id));
                 self.role = Role::Gone;
                 None
             }
             Role::Gone => None,
         };
         if let (true, Some(host)) = (held, host) {
-            core.release_gate(&host);
+            core.end_drain(&host);
         }
         self.reap(core);
     }
@@ -284,7 +294,7 @@ impl Connection {
             Role::Admin(admin) => admin.is_finished(),
             Role::Io(io) => io.is_finished(),
             Role::Gone => true,
-            Role::Stranger { .. } | Role::Connecting(_) => false,
+            Role::Unconnected { .. } | Role::Connecting(_) => false,
         };
         if !finished {
             return;
@@ -299,11 +309,11 @@ impl Connection {
         }
     }
 
-    fn handle_stranger(&mut self, event: Event, core: &mut Core) -> Fate {
+    fn handle_unconnected(&mut self, event: Event, core: &mut Core) -> Placement {
         match event {
             Event::Command { slot, data } => {
                 let Some(command) = self.transport.command(slot).copied() else {
-                    return Fate::Stay;
+                    return Placement::Stay;
                 };
                 let status = match data {
                     CapsuleData::Inline(data) => return self.connect(slot, command, &data, core),
@@ -312,12 +322,12 @@ impl Connection {
                     CapsuleData::Invalid(status) => status,
                 };
                 self.refuse(slot, &command, ConnectError::status(status));
-                Fate::Stay
+                Placement::Stay
             }
             Event::Data { slot, buffer, result } => {
                 self.fetched_connect(slot, buffer, result, core)
             }
-            Event::Closed { .. } => Fate::Stay,
+            Event::Closed { .. } => Placement::Stay,
         }
     }
 
@@ -327,41 +337,41 @@ impl Connection {
         buffer: Buffer,
         result: Result<(), weft_transport::DataDigestError>,
         core: &mut Core,
-    ) -> Fate {
-        let Role::Stranger { fetching } = &mut self.role else { return Fate::Stay };
+    ) -> Placement {
+        let Role::Unconnected { fetching } = &mut self.role else { return Placement::Stay };
         *fetching = false;
-        let Some(command) = self.transport.command(slot).copied() else { return Fate::Stay };
+        let Some(command) = self.transport.command(slot).copied() else { return Placement::Stay };
         match result {
             Ok(()) => self.connect(slot, command, &buffer, core),
             Err(_) => {
                 let status = Status::TRANSIENT_TRANSPORT_ERROR;
                 self.refuse(slot, &command, ConnectError::status(status));
-                Fate::Stay
+                Placement::Stay
             }
         }
     }
 }
 
-impl Arrival {
+impl MovedConnection {
     /// Packs a connection up for its journey; if it cannot go, it comes back.
-    pub(crate) fn pack(
+    pub(crate) fn detach(
         connection: Connection,
         request: &ConnectRequest,
         core: &mut Core,
     ) -> Result<Self, Box<Connection>> {
-        let Connection { id, route, transport, role, touched, placed, copied, holds_gate } =
+        let Connection { id, endpoints, transport, role, active, placed, copied, drain_begun } =
             connection;
         match transport.detach(&mut core.reactor) {
-            Ok(detached) => Ok(Self { detached, request: request.clone(), route }),
+            Ok(detached) => Ok(Self { detached, request: request.clone(), endpoints }),
             Err(transport) => Err(Box::new(Connection {
                 id,
-                route,
+                endpoints,
                 transport,
                 role,
-                touched,
+                active,
                 placed,
                 copied,
-                holds_gate,
+                drain_begun,
             })),
         }
     }
@@ -392,13 +402,13 @@ pub(crate) fn end_reason(reason: EndReason) -> &'static str {
 }
 
 /// One line for each connection that ends; loud only if the peer is at fault.
-fn report(route: &Route, role: &Role, reason: &CloseReason) {
+fn report(endpoints: &Endpoints, role: &Role, reason: &CloseReason) {
     let what = match role {
-        Role::Stranger { .. } | Role::Connecting(_) => "connection",
+        Role::Unconnected { .. } | Role::Connecting(_) => "connection",
         Role::Admin(_) => "admin queue",
         Role::Io(_) | Role::Gone => "I/O queue",
     };
-    let peer = route.peer;
+    let peer = endpoints.peer;
     match reason {
         CloseReason::Protocol(_)
         | CloseReason::Violation(_)

@@ -20,10 +20,10 @@ pub(crate) const LISTENERS: Owner = Owner(0);
 pub(crate) const CONNECTIONS: Owner = Owner(1);
 /// Timers of controllers: keep-alive and the like.
 pub(crate) const CONTROLLERS: Owner = Owner(2);
-/// Timers of connections that wait for their host's gate.
-pub(crate) const GATES: Owner = Owner(3);
+/// Timers of Connects that wait for their host's drain.
+pub(crate) const DRAIN_TIMERS: Owner = Owner(3);
 /// The timer that looks for hosts that hold memory which others wait for.
-pub(crate) const HOARDERS: Owner = Owner(4);
+pub(crate) const STALL_TIMER: Owner = Owner(4);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
 
@@ -39,7 +39,7 @@ pub(crate) struct Core {
     /// What may begin.
     pub(crate) admission: Admission,
     /// Surveys that this group has asked for.
-    pub(crate) surveys: u64,
+    pub(crate) stale_checks: u64,
     /// Take no new command: the target is about to stop.
     pub(crate) draining: bool,
 }
@@ -68,10 +68,10 @@ impl Core {
     }
 
     /// If a device has lost writes, every host gets to know.
-    pub(crate) fn tell_lost_writes(&mut self) {
+    pub(crate) fn publish_lost_writes(&mut self) {
         if self.devices.take_lost_writes() && self.snapshot.misses_lost_writes() {
             let snapshot = self.directory.update(Snapshot::with_lost_writes);
-            self.publish(&snapshot, None, Waiter::Nobody);
+            self.publish(&snapshot, None, Waiter::None);
         }
     }
 
@@ -82,9 +82,9 @@ impl Core {
         }
     }
 
-    /// Lets go of a host's gate, and tells those who waited at it.
-    pub(crate) fn release_gate(&self, host: &HostKey) {
-        for connection in self.directory.release_gate(host) {
+    /// One of a host's queues has drained; if it was the last one, the Connects that wait go on.
+    pub(crate) fn end_drain(&self, host: &HostKey) {
+        for connection in self.directory.end_drain(host) {
             self.post(connection, Message::Proceed { connection });
         }
     }

@@ -9,11 +9,11 @@ use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
 use crate::snapshot::{DeviceId, ServedDevice};
-use crate::statistics::Counters;
+use crate::statistics::CounterWriter;
 use weft_transport::Slot;
 
 /// A device that goes on failing is told of no more often than this.
-const SILENCE: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The handles, and which of them have something to be looked at in this turn.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Devices {
     /// Opened for a reload that is not carried out yet.
     prepared: Vec<Handle>,
     active: Vec<usize>,
-    counters: Counters,
+    counters: CounterWriter,
     /// A request has failed on a device that has lost writes.
     lost_writes: bool,
 }
@@ -34,16 +34,16 @@ struct Handle {
     served: Arc<ServedDevice>,
     device: Box<dyn BlockDevice>,
     /// Its failures are not told until then.
-    silent_until: Duration,
+    log_after: Duration,
     active: bool,
     /// No namespace uses it any more: once nothing is in flight it is flushed, then closed.
     removed: bool,
     /// The last flush, after which it closes, is under way or done.
-    parting: bool,
+    last_flush: bool,
 }
 
 /// The tag of a removed device's last flush, which no command has: connections are fewer.
-const PARTING: u64 = u64::MAX;
+const LAST_FLUSH: u64 = u64::MAX;
 
 /// A request's way back: the connection's index in the group, and the command's slot.
 pub(crate) const fn tag(connection: usize, slot: Slot) -> u64 {
@@ -58,12 +58,12 @@ pub(crate) const fn origin(tag: u64) -> (usize, Slot) {
 
 impl Devices {
     /// None yet; what goes to them is counted in these words.
-    pub(crate) fn new(counters: Counters) -> Self {
+    pub(crate) fn new(counters: CounterWriter) -> Self {
         Self { counters, ..Self::default() }
     }
 
     /// Where the group counts.
-    pub(crate) const fn counters(&self) -> &Counters {
+    pub(crate) const fn counters(&self) -> &CounterWriter {
         &self.counters
     }
 
@@ -82,13 +82,13 @@ impl Devices {
                     id: device.id,
                     served: Arc::clone(device),
                     device: open,
-                    silent_until: Duration::ZERO,
+                    log_after: Duration::ZERO,
                     active: false,
                     removed: false,
-                    parting: false,
+                    last_flush: false,
                 }),
                 Err(error) => {
-                    self.undo(reactor);
+                    self.rollback(reactor);
                     return Err(error);
                 }
             }
@@ -97,7 +97,7 @@ impl Devices {
     }
 
     /// Takes back what was prepared.
-    pub(crate) fn undo(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn rollback(&mut self, reactor: &mut Reactor) {
         for mut handle in self.prepared.drain(..) {
             handle.device.close(reactor);
         }
@@ -175,11 +175,13 @@ impl Devices {
                     self.lost_writes |= handle.served.factory.has_lost_writes();
                 }
                 match completion.result {
-                    Err(failure) if completion.tag == PARTING => handle.mourn(failure),
-                    Err(failure) => handle.complain(failure, now),
+                    Err(failure) if completion.tag == LAST_FLUSH => {
+                        handle.log_failed_last_flush(failure)
+                    }
+                    Err(failure) => handle.log_failure(failure, now),
                     Ok(()) => {}
                 }
-                if completion.tag != PARTING {
+                if completion.tag != LAST_FLUSH {
                     return Some(completion);
                 }
             }
@@ -209,7 +211,7 @@ impl Devices {
     }
 
     /// Ends a turn: there is nothing to be looked at until something happens.
-    pub(crate) fn rest(&mut self, reactor: &mut Reactor) {
+    pub(crate) fn end_turn(&mut self, reactor: &mut Reactor) {
         let mut removed = false;
         for index in self.active.drain(..) {
             if let Some(Some(handle)) = self.handles.get_mut(index) {
@@ -226,7 +228,7 @@ impl Devices {
     pub(crate) fn end(&mut self, reactor: &mut Reactor) {
         for (index, handle) in self.handles.iter_mut().enumerate() {
             if let Some(handle) = handle {
-                handle.silent_until = Duration::MAX;
+                handle.log_after = Duration::MAX;
                 handle.device.close(reactor);
                 Self::activate(&mut self.active, handle, index);
             }
@@ -234,9 +236,9 @@ impl Devices {
     }
 
     /// Whether the last flush of a device that was removed is under way.
-    pub(crate) fn is_parting(&self) -> bool {
+    pub(crate) fn is_flushing_removed(&self) -> bool {
         let mut open = self.handles.iter().flatten();
-        open.any(|handle| handle.parting && handle.device.in_flight() > 0)
+        open.any(|handle| handle.last_flush && handle.device.in_flight() > 0)
     }
 
     /// Closes every device.
@@ -255,9 +257,9 @@ impl Devices {
             let idle = |open: &Handle| open.removed && !open.active && open.device.in_flight() == 0;
             let Some(open) = place.as_mut().filter(|open| idle(open)) else { continue };
             let can = open.device.geometry().capabilities;
-            if can.volatile_cache && !can.read_only && !open.parting {
-                open.parting = true;
-                let request = Request { tag: PARTING, operation: Operation::Flush };
+            if can.volatile_cache && !can.read_only && !open.last_flush {
+                open.last_flush = true;
+                let request = Request { tag: LAST_FLUSH, operation: Operation::Flush };
                 open.device.submit(reactor, request);
                 Self::activate(&mut self.active, open, index);
             } else if let Some(mut open) = place.take() {
@@ -276,14 +278,14 @@ impl Devices {
 
 impl Handle {
     /// Tells who runs the target that a device is in trouble; its host knows by the status.
-    fn complain(&mut self, failure: Failure, now: Duration) {
-        if now < self.silent_until || self.removed {
+    fn log_failure(&mut self, failure: Failure, now: Duration) {
+        if now < self.log_after || self.removed {
             return;
         }
-        if let Some(trouble) = trouble(failure) {
-            self.silent_until = now.saturating_add(SILENCE);
+        if let Some(text) = failure_text(failure) {
+            self.log_after = now.saturating_add(LOG_INTERVAL);
             let name = self.served.factory.identity();
-            log::warn!("{name}: a request failed: {trouble}");
+            log::warn!("{name}: a request failed: {text}");
             if self.served.factory.has_lost_writes() {
                 log::error!(
                     "{name}: writes were lost before they were durable: Flush and FUA fail until \
@@ -294,14 +296,14 @@ impl Handle {
     }
 
     /// The last flush of a device has failed. No host waits for it.
-    fn mourn(&self, failure: Failure) {
+    fn log_failed_last_flush(&self, failure: Failure) {
         let name = self.served.factory.identity();
         log::error!("{name}: what was written last may not be durable: {failure}");
     }
 }
 
 /// A failure that is the device's trouble and not a host's mistake, in words.
-fn trouble(failure: Failure) -> Option<String> {
+fn failure_text(failure: Failure) -> Option<String> {
     let words = match failure {
         Failure::NoSpace => "there is no space left",
         Failure::MediaRead => "the medium could not be read",
@@ -332,11 +334,13 @@ mod tests {
     use weft_reactor::simulation::{NetworkConditions, World};
 
     #[test]
-    fn trouble_is_told_and_mistakes_are_not() {
-        assert_eq!(trouble(Failure::NoSpace).as_deref(), Some("there is no space left"));
-        assert!(trouble(Failure::Device(24)).is_some_and(|words| words.contains("open files")));
+    fn device_failures_are_logged_and_host_mistakes_are_not() {
+        assert_eq!(failure_text(Failure::NoSpace).as_deref(), Some("there is no space left"));
+        assert!(
+            failure_text(Failure::Device(24)).is_some_and(|words| words.contains("open files"))
+        );
         for mistake in [Failure::Mismatch, Failure::ReadOnly, Failure::Remote(0x281)] {
-            assert_eq!(trouble(mistake), None);
+            assert_eq!(failure_text(mistake), None);
         }
     }
 
@@ -392,7 +396,7 @@ mod tests {
     }
 
     /// What a device is asked that has a zeroing under way when its namespace is removed.
-    fn life_of(capabilities: Capabilities) -> Vec<&'static str> {
+    fn operations_of_removed(capabilities: Capabilities) -> Vec<&'static str> {
         let mut reactor = Reactor::simulated(&World::new(1, NetworkConditions::default()));
         let recorder = Recorder {
             geometry: Geometry { capabilities, ..Geometry::new(1 << 20, 512) },
@@ -411,7 +415,7 @@ mod tests {
         devices.flush(&mut reactor);
         assert!(devices.are_busy(), "what is still in flight after a flush may need another");
         devices.serve(&[], &mut reactor);
-        devices.rest(&mut reactor);
+        devices.end_turn(&mut reactor);
         assert_eq!(*recorder.log.lock().unwrap(), ["write-zeroes"], "it is still under way");
         recorder.may_end.store(true, Relaxed);
         let handle = devices.handles[0].as_mut().unwrap();
@@ -420,19 +424,19 @@ mod tests {
         assert!(!devices.are_busy());
         for _ in 0..2 {
             assert!(devices.poll_completion(Duration::ZERO).is_none(), "that is nobody's");
-            devices.rest(&mut reactor);
+            devices.end_turn(&mut reactor);
         }
         assert!(devices.handles[0].is_none());
         recorder.log.lock().unwrap().clone()
     }
 
     #[test]
-    fn what_is_removed_is_flushed_before_it_is_closed() {
+    fn a_removed_device_is_flushed_before_it_is_closed() {
         let cached = Capabilities { volatile_cache: true, ..Capabilities::default() };
-        assert_eq!(life_of(cached), ["write-zeroes", "flush", "close"]);
-        assert_eq!(life_of(Capabilities::default()), ["write-zeroes", "close"]);
+        assert_eq!(operations_of_removed(cached), ["write-zeroes", "flush", "close"]);
+        assert_eq!(operations_of_removed(Capabilities::default()), ["write-zeroes", "close"]);
         let read_only = Capabilities { read_only: true, ..cached };
-        assert_eq!(life_of(read_only), ["write-zeroes", "close"]);
+        assert_eq!(operations_of_removed(read_only), ["write-zeroes", "close"]);
     }
 
     #[test]

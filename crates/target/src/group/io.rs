@@ -81,7 +81,7 @@ impl Io {
             id: connection.id,
             queue,
             subsystem: view.nqn,
-            port_id: connection.route.port_id,
+            port_id: connection.endpoints.port_id,
             owner,
             host,
             work,
@@ -109,7 +109,7 @@ impl Io {
 
     /// Has the device prepare for a command that is about to come.
     pub(super) fn foresee(&self, command: &Command, core: &mut Core) {
-        if let Some((device, block, blocks)) = self.queue.device_blocks(command) {
+        if let Some((device, block, blocks)) = self.queue.device_range(command) {
             core.devices.foresee(device, block, blocks);
         }
     }
@@ -153,10 +153,10 @@ impl Io {
         }
     }
 
-    /// The connection is gone. What devices still have of it keeps the host's gate shut.
+    /// The connection is closed. The queue is draining until devices have nothing of it.
     pub(super) fn handle_closed(&mut self, core: &mut Core) {
         if !std::mem::replace(&mut self.closed, true) {
-            core.directory.hold_gate(&self.host);
+            core.directory.begin_drain(&self.host);
             self.work.clear();
             self.starved.clear();
             self.busy = 0;
@@ -208,7 +208,7 @@ impl Io {
 
     /// Gives up what the queue held, and tells its controller.
     pub(super) fn release(self, core: &mut Core) {
-        core.release_gate(&self.host);
+        core.end_drain(&self.host);
         let message = Message::QueueEnded { owner: self.owner, queue_id: self.queue.queue_id() };
         core.post(self.owner, message);
     }
@@ -255,7 +255,7 @@ impl Io {
             self.begin_with(slot, device, buffer, context);
             return Outcome::Served { has_more: !self.starved.is_empty() };
         }
-        Outcome::Nobody
+        Outcome::NotWaiting
     }
 
     /// A command waits until there is a buffer for it.

@@ -1,8 +1,7 @@
-//! The listeners, and who has to leave when there is no room.
+//! The listeners, and which connections are evicted when there is no room for another.
 //!
-//! Every connection costs a descriptor. A stranger, who has not completed Connect, may cost one
-//! only as long as nobody else needs it: near the limit the oldest stranger is shed for each new
-//! connection. Running out of descriptors neither stops accepting nor makes it spin.
+//! Every connection costs a descriptor. At the limit each new connection evicts the oldest one that
+//! has not completed Connect. Running out of descriptors neither stops accepting nor makes it spin.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -16,14 +15,14 @@ use super::message::ConnectionId;
 use crate::config::Listen;
 use crate::snapshot::PortView;
 
-/// How long accepting rests after the kernel had no descriptor left and no stranger has one.
-const REST: Duration = Duration::from_millis(20);
+/// How long accepting pauses when there is no descriptor left and no connection to evict.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long nothing more is said of a lack of room, however many do not get in.
-const SILENCE: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// So many names of those who were strangers once may be kept.
-const STRANGERS_MIN: usize = 64;
+/// The list of connections without a Connect is pruned only when it is longer than this.
+const UNCONNECTED_MIN: usize = 64;
 
 /// The listening sockets of a target; one group has them.
 #[derive(Debug, Default)]
@@ -32,9 +31,9 @@ pub(crate) struct Listeners {
     /// Listeners that there were so far: a completion that comes late is for none of those now.
     begun: u32,
     /// Strangers in the order in which they came; some may have gone on.
-    strangers: VecDeque<ConnectionId>,
+    unconnected: VecDeque<ConnectionId>,
     /// When it was last said that there is no room.
-    complained: Option<Duration>,
+    refused_logged_at: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -50,20 +49,20 @@ struct Listening {
 
 /// What a completion of a listener comes to.
 #[derive(Debug)]
-pub(crate) enum Arriving {
+pub(crate) enum ListenerEvent {
     /// A new connection.
     Accepted { socket: SocketId, peer: SocketAddr, port_id: u16 },
     /// Hosts that ask for a queue: [`Listeners::next_incoming`].
     Incoming { index: usize },
     /// There is no descriptor for the next one; this listener accepts none until it is told to.
-    NoRoom { index: usize, error: std::io::Error },
+    NoDescriptor { index: usize, error: std::io::Error },
     /// Nothing.
     Nothing,
 }
 
 impl Listeners {
     /// Listens wherever these ports say that nobody listens yet, and finds out the addresses, with
-    /// the port numbers that the kernel chose. Nobody is served there before [`Self::serve`].
+    /// the port numbers that the kernel chose. No host is served there before [`Self::serve`].
     pub(crate) fn prepare(
         &mut self,
         ports: &[PortView],
@@ -84,7 +83,7 @@ impl Listeners {
         }
         for port in new {
             if let Err(error) = self.begin(port, core) {
-                self.undo(core);
+                self.rollback(core);
                 return Err((port.listen, error));
             }
         }
@@ -102,7 +101,7 @@ impl Listeners {
     }
 
     /// Takes back what was prepared.
-    pub(crate) fn undo(&mut self, core: &mut Core) {
+    pub(crate) fn rollback(&mut self, core: &mut Core) {
         self.entries.iter_mut().flatten().for_each(|open| open.next = None);
         self.close_unserved(core);
     }
@@ -148,27 +147,27 @@ impl Listeners {
         &mut self,
         completion: weft_reactor::Completion,
         core: &mut Core,
-    ) -> Arriving {
+    ) -> ListenerEvent {
         let index = (completion.token.tag & INDEX_MASK) as usize;
         let open = self.entries.get(index).and_then(Option::as_ref);
         let open = open.filter(|open| open.token == completion.token);
         let port_id = open.and_then(|open| open.port_id);
         match completion.outcome {
             Outcome::Accepted { socket, peer } => match port_id {
-                Some(port_id) => Arriving::Accepted { socket, peer, port_id },
+                Some(port_id) => ListenerEvent::Accepted { socket, peer, port_id },
                 None => {
                     core.reactor.close(socket);
-                    Arriving::Nothing
+                    ListenerEvent::Nothing
                 }
             },
-            _ if open.is_none() => Arriving::Nothing,
-            Outcome::News => Arriving::Incoming { index },
-            Outcome::Failed { error, .. } => Arriving::NoRoom { index, error },
+            _ if open.is_none() => ListenerEvent::Nothing,
+            Outcome::News => ListenerEvent::Incoming { index },
+            Outcome::Failed { error, .. } => ListenerEvent::NoDescriptor { index, error },
             Outcome::Timer => {
                 self.go_on(index, core);
-                Arriving::Nothing
+                ListenerEvent::Nothing
             }
-            _ => Arriving::Nothing,
+            _ => ListenerEvent::Nothing,
         }
     }
 
@@ -180,36 +179,36 @@ impl Listeners {
     }
 
     /// Accepts on after a while: there is no room.
-    pub(crate) fn rest(&mut self, index: usize, core: &mut Core) {
+    pub(crate) fn pause(&mut self, index: usize, core: &mut Core) {
         if let Some(Some(open)) = self.entries.get(index) {
-            let at = core.reactor.now().saturating_add(REST);
+            let at = core.reactor.now().saturating_add(ACCEPT_PAUSE);
             core.reactor.set_timer(open.token, at);
         }
     }
 
     /// Says that somebody does not get in, unless that has been said lately.
-    pub(crate) fn complain(&mut self, what: &dyn std::fmt::Display, core: &Core) {
+    pub(crate) fn log_refused(&mut self, what: &dyn std::fmt::Display, core: &Core) {
         let now = core.reactor.turn_time();
-        if self.complained.is_none_or(|last| now.saturating_sub(last) >= SILENCE) {
-            self.complained = Some(now);
+        if self.refused_logged_at.is_none_or(|last| now.saturating_sub(last) >= LOG_INTERVAL) {
+            self.refused_logged_at = Some(now);
             log::warn!("no room for another connection: {what}");
         }
     }
 
-    /// Takes note of a stranger.
-    pub(crate) fn remember(&mut self, stranger: ConnectionId) {
-        self.strangers.push_back(stranger);
+    /// Adds a connection that has not completed Connect.
+    pub(crate) fn add_unconnected(&mut self, unconnected: ConnectionId) {
+        self.unconnected.push_back(unconnected);
     }
 
-    /// The strangers from the oldest on; who is no stranger any more may be among them.
-    pub(crate) fn oldest(&mut self) -> Option<ConnectionId> {
-        self.strangers.pop_front()
+    /// Removes the oldest of these; it may have completed Connect since.
+    pub(crate) fn pop_unconnected(&mut self) -> Option<ConnectionId> {
+        self.unconnected.pop_front()
     }
 
-    /// Forgets those who are none any more, when they may be many: more than `most`.
-    pub(crate) fn tidy(&mut self, most: usize, may_be: impl Fn(ConnectionId) -> bool) {
-        if self.strangers.len() > most.max(STRANGERS_MIN) {
-            self.strangers.retain(|id| may_be(*id));
+    /// If there are more than `most` of these, removes those that have completed Connect.
+    pub(crate) fn prune_unconnected(&mut self, most: usize, may_be: impl Fn(ConnectionId) -> bool) {
+        if self.unconnected.len() > most.max(UNCONNECTED_MIN) {
+            self.unconnected.retain(|id| may_be(*id));
         }
     }
 

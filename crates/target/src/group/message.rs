@@ -27,7 +27,7 @@ pub(crate) struct ConnectionId {
 
 /// What is known of a connection from its beginning.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Route {
+pub(crate) struct Endpoints {
     pub(crate) peer: SocketAddr,
     /// The address that the host came to.
     pub(crate) local: SocketAddr,
@@ -38,10 +38,10 @@ pub(crate) struct Route {
 /// A connection on its way to the group that is to hold its queue: Connect has been read and is
 /// to be answered there.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct MovedConnection {
     pub(crate) detached: Detached,
     pub(crate) request: ConnectRequest,
-    pub(crate) route: Route,
+    pub(crate) endpoints: Endpoints,
 }
 
 /// From one group to another. Who gets a message for a connection that is gone answers as if it
@@ -49,7 +49,7 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Take over this connection.
-    Adopt(Box<Arrival>),
+    TakeOver(Box<MovedConnection>),
     /// Accept this host's queue over RDMA, which came to this port and was placed here.
     Incoming { incoming: Box<Incoming>, port_id: u16 },
     /// To the owner of a controller: may this I/O queue be attached?
@@ -66,10 +66,10 @@ pub(crate) enum Message {
     QueueEnded { owner: ConnectionId, queue_id: u16 },
     /// This host connects anew: end what it has left behind, which may not have been noticed yet,
     /// and acknowledge it.
-    Survey { host: Arc<HostKey>, round: Arc<Round> },
+    StaleCheck { host: Arc<HostKey>, round: Arc<Round> },
     /// Every group has done so.
-    Surveyed { connection: ConnectionId, survey: u64 },
-    /// The gate that this Connect waited for has opened.
+    StaleChecked { connection: ConnectionId, stale_check: u64 },
+    /// The host of this Connect has drained.
     Proceed { connection: ConnectionId },
     /// To the holder of an I/O queue: abort this command if that is still possible.
     Abort { queue: ConnectionId, owner: ConnectionId, abort_id: u16, command_id: u16 },
@@ -78,7 +78,7 @@ pub(crate) enum Message {
     /// Open what a reload needs, without serving it, and say where the target would listen.
     Prepare { needs: Arc<Needs>, done: Sender<Prepared> },
     /// Close what was opened for the reload: it is not carried out.
-    Undo,
+    Rollback,
     /// The same for a reload that is carried out: serve this from now on, and acknowledge it.
     Reload { snapshot: Arc<Snapshot>, round: Arc<Round> },
     /// Serve this from now on. Acknowledge it once no write to this device is in flight that was

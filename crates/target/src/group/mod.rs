@@ -7,7 +7,7 @@
 
 mod admin;
 mod admission;
-mod associate;
+mod connect;
 mod connection;
 mod connections;
 mod core;
@@ -30,17 +30,17 @@ pub(crate) use self::message::{ConnectionId, Message, Prepared};
 
 use self::admin::Admin;
 use self::admission::{Admission, Outcome};
-use self::connection::{Connection, Fate, Role};
+use self::connection::{Connection, Placement, Role};
 use self::connections::Connections;
-use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, GATES, HOARDERS, LISTENERS};
+use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, LISTENERS, STALL_TIMER};
 use self::devices::Devices;
-use self::listen::{Arriving, Listeners};
-use self::message::{Arrival, Route};
+use self::listen::{ListenerEvent, Listeners};
+use self::message::{Endpoints, MovedConnection};
 use crate::TargetError;
 use crate::directory::{Directory, HostKey};
 use crate::round::Round;
 use crate::snapshot::{Needs, Snapshot};
-use crate::statistics::Counters;
+use crate::statistics::CounterWriter;
 
 /// One thread's share of the target.
 #[derive(Debug)]
@@ -51,22 +51,22 @@ pub(crate) struct Group {
     mailbox: Mailbox<Message>,
     completions: Vec<Completion>,
     /// Connections to look at, in this order, and how many of them have been in this turn.
-    touched: Vec<usize>,
+    active: Vec<usize>,
     seen: usize,
     /// Those that had more than the last turn could take: they go behind what comes meanwhile, but
     /// only once.
     postponed: Vec<usize>,
     /// Who waits for commands to be done.
-    draining: Vec<Draining>,
+    draining: Vec<PendingDrain>,
     /// Memory was short, and in a while somebody looks for who holds it.
-    watching: bool,
+    stall_timer_set: bool,
     stopping: bool,
     failed: bool,
 }
 
 /// A round that waits for writes to this device, or for every I/O command.
 #[derive(Debug)]
-struct Draining {
+struct PendingDrain {
     device: Option<u32>,
     round: Arc<Round>,
 }
@@ -81,7 +81,7 @@ impl Group {
         directory: Arc<Directory>,
     ) -> Self {
         let snapshot = directory.snapshot();
-        let directory_words = directory.words_of(id);
+        let group_counters = directory.counters_of(id);
         let admission = Admission::new(reactor.pool().clone());
         Self {
             core: Core {
@@ -90,20 +90,20 @@ impl Group {
                 posts,
                 directory,
                 snapshot,
-                devices: Devices::new(Counters::new(directory_words)),
+                devices: Devices::new(CounterWriter::new(group_counters)),
                 admission,
-                surveys: 0,
+                stale_checks: 0,
                 draining: false,
             },
             connections: Connections::default(),
             listeners: Listeners::default(),
             mailbox,
             completions: Vec::new(),
-            touched: Vec::new(),
+            active: Vec::new(),
             seen: 0,
             postponed: Vec::new(),
             draining: Vec::new(),
-            watching: false,
+            stall_timer_set: false,
             stopping: false,
             failed: false,
         }
@@ -119,15 +119,15 @@ impl Group {
         }
         let listening = self.listeners.prepare(&needs.ports, core);
         listening.map_err(|(address, error)| {
-            core.devices.undo(&mut core.reactor);
+            core.devices.rollback(&mut core.reactor);
             TargetError::listen(address, &error)
         })
     }
 
     /// Closes what was opened for a reload that is not carried out.
-    pub(crate) fn undo(&mut self) {
-        self.core.devices.undo(&mut self.core.reactor);
-        self.listeners.undo(&mut self.core);
+    pub(crate) fn rollback(&mut self) {
+        self.core.devices.rollback(&mut self.core.reactor);
+        self.listeners.rollback(&mut self.core);
     }
 
     /// Runs until the target stops.
@@ -142,12 +142,12 @@ impl Group {
     /// One turn. `false`: the target has stopped and nothing is left.
     pub(crate) fn turn(&mut self, patience: Patience) -> bool {
         // What was left over from the last turn does not wait for anything.
-        let rests =
-            self.touched.is_empty() && self.postponed.is_empty() && !self.core.admission.has_more();
-        let patience = if rests { patience } else { Patience::NoWait };
+        let idle =
+            self.active.is_empty() && self.postponed.is_empty() && !self.core.admission.has_more();
+        let patience = if idle { patience } else { Patience::NoWait };
         let mut completions = std::mem::take(&mut self.completions);
         self.core.reactor.poll(patience, &mut completions);
-        self.core.devices.counters().show_busy(self.core.reactor.idle_time());
+        self.core.devices.counters().set_busy(self.core.reactor.idle_time());
         for completion in completions.drain(..) {
             self.dispatch(completion);
         }
@@ -158,10 +158,10 @@ impl Group {
         if self.failed {
             return false;
         }
-        self.touched.append(&mut self.postponed);
+        self.active.append(&mut self.postponed);
         self.core.admission.begin_turn();
         loop {
-            self.look();
+            self.poll_connections();
             self.serve_waiting();
             self.core.devices.flush(&mut self.core.reactor);
             // What a flush has finished at once would else wait for the device's next event.
@@ -169,13 +169,13 @@ impl Group {
                 break;
             }
         }
-        self.core.devices.rest(&mut self.core.reactor);
+        self.core.devices.end_turn(&mut self.core.reactor);
         self.finish_turn();
-        self.watch_memory();
+        self.set_stall_timer();
         let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
-        counters.show_waiting(self.connections.len(), now);
+        counters.set_idle(self.connections.len(), now);
         self.check_drained();
-        !(self.stopping && self.connections.len() == 0 && !self.core.devices.is_parting())
+        !(self.stopping && self.connections.len() == 0 && !self.core.devices.is_flushing_removed())
     }
 
     /// Bytes of buffers that somebody holds.
@@ -195,13 +195,13 @@ impl Group {
                 self.core.devices.handle(completion, &mut self.core.reactor);
             }
             LISTENERS => self.handle_listener(completion),
-            HOARDERS => self.end_hoarder(),
+            STALL_TIMER => self.end_stalled_connection(),
             CONTROLLERS => self.with(token.tag as usize, |connection, core| {
                 if let Role::Admin(admin) = &mut connection.role {
                     admin.handle_timer(&mut connection.transport, core);
                 }
             }),
-            GATES => self.with(token.tag as usize, Connection::handle_gate_timeout),
+            DRAIN_TIMERS => self.with(token.tag as usize, Connection::handle_drain_timeout),
             _ => {}
         }
     }
@@ -210,7 +210,7 @@ impl Group {
     fn with(&mut self, index: usize, action: impl FnOnce(&mut Connection, &mut Core)) {
         let Some(mut connection) = self.connections.take(index) else { return };
         action(&mut connection, &mut self.core);
-        self.touch(&mut connection);
+        self.mark_active(&mut connection);
         self.connections.put(connection);
     }
 
@@ -222,35 +222,35 @@ impl Group {
     ) -> bool {
         let Some(mut connection) = self.connections.take_id(id) else { return false };
         action(&mut connection, &mut self.core);
-        self.touch(&mut connection);
+        self.mark_active(&mut connection);
         self.connections.put(connection);
         true
     }
 
     /// The same for many, of which few are going to change: `action` says whether this one did.
-    fn with_quietly(
+    fn with_if_changed(
         &mut self,
         index: usize,
         action: impl FnOnce(&mut Connection, &mut Core) -> bool,
     ) {
         let Some(mut connection) = self.connections.take(index) else { return };
         if action(&mut connection, &mut self.core) {
-            self.touch(&mut connection);
+            self.mark_active(&mut connection);
         }
         self.connections.put(connection);
     }
 
-    fn touch(&mut self, connection: &mut Connection) {
-        if !std::mem::replace(&mut connection.touched, true) {
-            self.touched.push(connection.id.index);
+    fn mark_active(&mut self, connection: &mut Connection) {
+        if !std::mem::replace(&mut connection.active, true) {
+            self.active.push(connection.id.index);
         }
     }
 
     /// Handles events, as many as a turn may take, and the requests that are finished.
-    fn look(&mut self) {
+    fn poll_connections(&mut self) {
         loop {
             while self.core.admission.may_begin()
-                && let Some(index) = self.touched.get(self.seen).copied()
+                && let Some(index) = self.active.get(self.seen).copied()
             {
                 self.seen += 1;
                 self.handle_events(index);
@@ -264,9 +264,9 @@ impl Group {
     fn handle_events(&mut self, index: usize) {
         let Some(mut connection) = self.connections.take(index) else { return };
         match connection.handle_events(&mut self.core) {
-            Fate::Stay => self.connections.put(connection),
-            Fate::Move { group, slot, request } => {
-                self.send_away(connection, group, slot, *request);
+            Placement::Stay => self.connections.put(connection),
+            Placement::Move { group, slot, request } => {
+                self.move_to_group(connection, group, slot, *request);
             }
         }
     }
@@ -288,13 +288,13 @@ impl Group {
                 connection.reap(core);
             });
         }
-        self.core.tell_lost_writes();
+        self.core.publish_lost_writes();
         any
     }
 
     /// Whether the requests that were finished last have left something to be done in this turn.
     fn has_more(&self) -> bool {
-        self.seen < self.touched.len()
+        self.seen < self.active.len()
             || self.core.admission.waits_since().is_some()
             || self.core.devices.are_busy()
     }
@@ -303,14 +303,14 @@ impl Group {
     fn serve_waiting(&mut self) {
         self.core.admission.begin_tries();
         while let Some(index) = self.core.admission.next_try() {
-            let mut outcome = Outcome::Nobody;
-            self.with_quietly(index, |connection, core| {
+            let mut outcome = Outcome::NotWaiting;
+            self.with_if_changed(index, |connection, core| {
                 outcome = connection.retry(core);
                 matches!(outcome, Outcome::Served { .. })
             });
             self.core.admission.end_try(outcome, self.core.reactor.turn_time());
             if let Outcome::Served { .. } = outcome {
-                self.look();
+                self.poll_connections();
             }
         }
     }
@@ -318,9 +318,9 @@ impl Group {
     /// Sends what was answered, and clears away what is gone. Connections that were not looked at
     /// stay in the list: going through all of a thousand in each turn would cost more than a turn.
     fn finish_turn(&mut self) {
-        for index in self.touched.drain(..std::mem::take(&mut self.seen)) {
+        for index in self.active.drain(..std::mem::take(&mut self.seen)) {
             let Some(mut connection) = self.connections.take(index) else { continue };
-            connection.touched = false;
+            connection.active = false;
             connection.transport.flush(&mut self.core.reactor);
             let copied = connection.transport.copied_bytes();
             let before = std::mem::replace(&mut connection.copied, copied);
@@ -331,7 +331,7 @@ impl Group {
                 continue;
             }
             if connection.transport.has_events() {
-                connection.touched = true;
+                connection.active = true;
                 self.postponed.push(index);
             }
             self.connections.put(connection);
@@ -339,20 +339,20 @@ impl Group {
     }
 
     /// If memory was short in this turn, looks in a while for who holds it.
-    fn watch_memory(&mut self) {
-        if self.watching || !self.core.admission.was_short() {
+    fn set_stall_timer(&mut self) {
+        if self.stall_timer_set || !self.core.admission.was_short() {
             return;
         }
-        self.watching = true;
+        self.stall_timer_set = true;
         let patience = self.core.snapshot.limits.stall_timeout;
         let at = self.core.reactor.turn_time().saturating_add(patience);
-        self.core.reactor.set_timer(Token { owner: HOARDERS, tag: 0 }, at);
+        self.core.reactor.set_timer(Token { owner: STALL_TIMER, tag: 0 }, at);
     }
 
     /// If memory is still short, the host that holds most of it without moving is sent away: all
     /// that the others wait for is that it moves.
-    fn end_hoarder(&mut self) {
-        self.watching = false;
+    fn end_stalled_connection(&mut self) {
+        self.stall_timer_set = false;
         // The others try again in this turn, and if they miss there is another look.
         let waits_since = self.core.admission.waits_since();
         if !self.core.admission.was_short() && waits_since.is_none() {
@@ -365,7 +365,7 @@ impl Group {
         };
         let waited = now.saturating_sub(waits_since.unwrap_or(now));
         self.with(index, |connection, core| {
-            let peer = connection.route.peer;
+            let peer = connection.endpoints.peer;
             log::warn!(
                 "{peer}: it holds memory without moving, for which others have waited {waited:?}"
             );
@@ -374,7 +374,7 @@ impl Group {
         });
     }
 
-    fn send_away(
+    fn move_to_group(
         &mut self,
         connection: Box<Connection>,
         group: usize,
@@ -385,21 +385,21 @@ impl Group {
         let post = match self.core.posts.get(group) {
             Some(post) if slot == Slot(0) => post.clone(),
             // Not the connection's first command: it cannot move and is answered here.
-            _ => return self.keep(connection, slot, request, group),
+            _ => return self.answer_here(connection, slot, request, group),
         };
         let copied = connection.copied;
-        match Arrival::pack(*connection, &request, &mut self.core) {
-            Ok(arrival) => {
+        match MovedConnection::detach(*connection, &request, &mut self.core) {
+            Ok(moved) => {
                 self.core.admission.recount_copied(copied, 0);
-                post.post(Message::Adopt(Box::new(arrival)));
+                post.post(Message::TakeOver(Box::new(moved)));
                 self.connections.free(id);
             }
-            Err(connection) => self.keep(connection, slot, request, group),
+            Err(connection) => self.answer_here(connection, slot, request, group),
         }
     }
 
     /// Answers a Connect here that was to be answered elsewhere.
-    fn keep(
+    fn answer_here(
         &mut self,
         mut connection: Box<Connection>,
         slot: Slot,
@@ -410,13 +410,13 @@ impl Group {
         connection.begin_connecting(slot, request);
         connection.proceed(&mut self.core);
         // Its other events are to be looked at, too.
-        self.touched.push(connection.id.index);
+        self.active.push(connection.id.index);
         self.connections.put(connection);
     }
 
     fn handle_message(&mut self, message: Message) {
         match message {
-            Message::Adopt(arrival) => self.adopt(*arrival),
+            Message::TakeOver(moved) => self.take_over(*moved),
             Message::Incoming { incoming, port_id } => self.accept_incoming(*incoming, port_id),
             Message::Attach { owner, queue, request } => self.attach(owner, queue, &request),
             Message::Attached { queue, owner, result } => {
@@ -427,7 +427,7 @@ impl Group {
                     }
                 });
                 if let (false, Some(result)) = (found, result) {
-                    associate::abandon(owner, result, &self.core);
+                    connect::release_grant(owner, result, &self.core);
                 }
             }
             Message::EndQueue { queue, reason } => {
@@ -438,10 +438,10 @@ impl Group {
                     admin.queue_ended(queue_id, transport, core);
                 });
             }
-            Message::Survey { host, round } => self.survey(&host, &round),
-            Message::Surveyed { connection, survey } => {
+            Message::StaleCheck { host, round } => self.stale_check(&host, &round),
+            Message::StaleChecked { connection, stale_check } => {
                 self.with_id(connection, |connection, core| {
-                    connection.handle_surveyed(survey, core);
+                    connection.handle_stale_checked(stale_check, core);
                 });
             }
             Message::Proceed { connection } => {
@@ -467,9 +467,9 @@ impl Group {
                     admin.handle_protected(command_id, status, transport, core);
                 });
             }
-            // Nobody waits any longer: then it is undone by the next message.
+            // If the receiver is gone, the next message is a rollback.
             Message::Prepare { needs, done } => drop(done.send(self.prepare(&needs))),
-            Message::Undo => self.undo(),
+            Message::Rollback => self.rollback(),
             Message::Reload { snapshot, round } => {
                 self.publish(snapshot);
                 self.listeners.serve(&mut self.core);
@@ -479,7 +479,7 @@ impl Group {
                 self.publish(snapshot);
                 match drain {
                     None => round.acknowledge(),
-                    device => self.draining.push(Draining { device, round }),
+                    device => self.draining.push(PendingDrain { device, round }),
                 }
             }
             Message::Drain { round } => self.drain(round),
@@ -501,18 +501,18 @@ impl Group {
         });
     }
 
-    fn adopt(&mut self, arrival: Arrival) {
-        let Arrival { detached, request, route } = arrival;
+    fn take_over(&mut self, moved: MovedConnection) {
+        let MovedConnection { detached, request, endpoints } = moved;
         let id = self.connections.reserve(self.core.id);
         let reactor = &mut self.core.reactor;
-        match Connection::adopt(reactor, id, detached, request, route) {
+        match Connection::take_over(reactor, id, detached, request, endpoints) {
             Ok(mut connection) => {
                 connection.proceed(&mut self.core);
-                self.touch(&mut connection);
+                self.mark_active(&mut connection);
                 self.connections.put(Box::new(connection));
             }
             Err(error) => {
-                log::warn!("{}: the connection cannot be taken over: {error}", route.peer);
+                log::warn!("{}: the connection cannot be taken over: {error}", endpoints.peer);
                 self.connections.free(id);
                 self.core.directory.unplace_queue(self.core.id);
                 self.core.directory.connection_gone();
@@ -534,11 +534,10 @@ impl Group {
         }
     }
 
-    /// A host connects anew. What it has left behind here, unnoticed so far, ends now and holds
-    /// the host's gate.
-    fn survey(&mut self, host: &HostKey, round: &Round) {
+    /// A host connects anew: its stale connections in this group end now and count as draining.
+    fn stale_check(&mut self, host: &HostKey, round: &Round) {
         for index in self.connections.indices() {
-            self.with_quietly(index, |connection, core| connection.end_if_lost(host, core));
+            self.with_if_changed(index, |connection, core| connection.end_if_stale(host, core));
         }
         round.acknowledge();
     }
@@ -562,7 +561,7 @@ impl Group {
 
     fn drain(&mut self, round: Arc<Round>) {
         self.core.draining = true;
-        self.draining.push(Draining { device: None, round });
+        self.draining.push(PendingDrain { device: None, round });
         self.listeners.close(&mut self.core);
     }
 
@@ -597,10 +596,10 @@ impl Group {
 
     fn handle_listener(&mut self, completion: Completion) {
         match self.listeners.handle(completion, &mut self.core) {
-            Arriving::Accepted { socket, peer, port_id } => self.accept(socket, peer, port_id),
-            // A stranger's descriptor is free at once. As each costs one of them and lets one
-            // in, this comes to an end.
-            Arriving::Incoming { index } => {
+            ListenerEvent::Accepted { socket, peer, port_id } => self.accept(socket, peer, port_id),
+            // The descriptor of an evicted connection is free at once. Each new connection evicts
+            // one, so this ends.
+            ListenerEvent::Incoming { index } => {
                 while let Some((incoming, port_id)) =
                     self.listeners.next_incoming(index, &mut self.core)
                 {
@@ -610,23 +609,23 @@ impl Group {
                     }
                 }
             }
-            Arriving::NoRoom { index, .. } if self.shed() => {
+            ListenerEvent::NoDescriptor { index, .. } if self.evict_unconnected() => {
                 self.listeners.go_on(index, &mut self.core);
             }
-            Arriving::NoRoom { index, error } => {
-                self.listeners.complain(&error, &self.core);
-                self.listeners.rest(index, &mut self.core);
+            ListenerEvent::NoDescriptor { index, error } => {
+                self.listeners.log_refused(&error, &self.core);
+                self.listeners.pause(index, &mut self.core);
             }
-            Arriving::Nothing => {}
+            ListenerEvent::Nothing => {}
         }
     }
 
-    /// Takes a new connection in, at a stranger's cost if there is no room.
+    /// Accepts a new connection, and evicts one without Connect if there is no room.
     fn accept(&mut self, socket: SocketId, peer: SocketAddr, port_id: u16) {
         let most = self.core.snapshot.connections_max;
-        if self.core.directory.connections() >= most && !self.shed() {
+        if self.core.directory.connections() >= most && !self.evict_unconnected() {
             let what = format_args!("{most} are served already, {peer} is refused");
-            self.listeners.complain(&what, &self.core);
+            self.listeners.log_refused(&what, &self.core);
             self.core.reactor.close(socket);
             return;
         }
@@ -638,26 +637,27 @@ impl Group {
         let id = self.connections.reserve(self.core.id);
         // To a listener on [::] a host of IPv4 comes with an address that is not its own.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let route = Route { peer, local, port_id };
+        let endpoints = Endpoints { peer, local, port_id };
         let limits = self.core.snapshot.transport;
-        let mut connection = Connection::accept(&mut self.core.reactor, id, socket, route, limits);
+        let mut connection =
+            Connection::accept(&mut self.core.reactor, id, socket, endpoints, limits);
         self.core.directory.connection_came();
-        self.touch(&mut connection);
+        self.mark_active(&mut connection);
         self.connections.put(Box::new(connection));
-        self.listeners.remember(id);
+        self.listeners.add_unconnected(id);
         let connections = &self.connections;
-        self.listeners.tidy(2 * connections.len(), |id| {
-            connections.get(id).is_some_and(Connection::may_be_stranger)
+        self.listeners.prune_unconnected(2 * connections.len(), |id| {
+            connections.get(id).is_some_and(Connection::may_be_unconnected)
         });
     }
 
     /// Chooses the group that is to hold a queue: once it is made it cannot move.
     fn place(&mut self, incoming: Incoming, port_id: u16) {
         let most = self.core.snapshot.connections_max;
-        if self.core.directory.connections() >= most && !self.shed() {
+        if self.core.directory.connections() >= most && !self.evict_unconnected() {
             let peer = incoming.peer_address();
             let what = format_args!("{most} are served already, {peer} is refused");
-            self.listeners.complain(&what, &self.core);
+            self.listeners.log_refused(&what, &self.core);
             return incoming.refuse();
         }
         self.core.directory.connection_came();
@@ -674,20 +674,20 @@ impl Group {
     fn accept_incoming(&mut self, incoming: Incoming, port_id: u16) {
         let id = self.connections.reserve(self.core.id);
         let (peer, local) = (incoming.peer_address(), incoming.local_address());
-        let route = Route { peer, local, port_id };
+        let endpoints = Endpoints { peer, local, port_id };
         let limits = self.core.snapshot.transport;
         let reactor = &mut self.core.reactor;
-        let mut connection = Connection::accept_incoming(reactor, id, incoming, route, limits);
-        self.touch(&mut connection);
+        let mut connection = Connection::accept_incoming(reactor, id, incoming, endpoints, limits);
+        self.mark_active(&mut connection);
         self.connections.put(Box::new(connection));
     }
 
-    /// Sends the oldest stranger away. Says whether there was one.
-    fn shed(&mut self) -> bool {
-        while let Some(id) = self.listeners.oldest() {
-            if self.connections.get(id).is_some_and(Connection::is_stranger) {
+    /// Evicts the oldest connection that has not completed Connect. Returns whether there was one.
+    fn evict_unconnected(&mut self) -> bool {
+        while let Some(id) = self.listeners.pop_unconnected() {
+            if self.connections.get(id).is_some_and(Connection::is_unconnected) {
                 return self.with_id(id, |connection, core| {
-                    let reason = CloseReason::Requested("shed to make room");
+                    let reason = CloseReason::Requested("evicted to make room for another");
                     connection.transport.abort(&mut core.reactor, reason);
                 });
             }

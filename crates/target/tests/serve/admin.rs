@@ -9,7 +9,7 @@ use weft_reactor::DriverKind;
 use weft_target::config::Config;
 use weft_transport::host::HostOptions;
 
-use crate::support::peer::{Hello, Peer};
+use crate::support::peer::{ConnectFields, Peer};
 use crate::support::{
     address, config, config_of_two_groups, is_rdma, on_each_transport, pattern, start,
 };
@@ -60,16 +60,16 @@ fn the_health_log_counts_what_all_queues_did() {
     on_each_transport(&config_of_two_groups(&["memory:16MiB"]), |target| {
         let at = address(target);
         let (mut admin, controller) = Peer::admin(at);
-        let hello = Hello::admin().of_other_host();
-        let (_other, other) = Peer::admin_as(at, &hello);
+        let fields = ConnectFields::admin().of_other_host();
+        let (_other, other) = Peer::admin_as(at, &fields);
         let block = pattern(BLOCK, 1);
         for queue_id in [1, 2] {
             let mut io = Peer::io(at, controller, queue_id);
             for _ in 0..10 {
                 io.write(1, 0, 1, &block).succeeded();
             }
-            let hello = Hello::io(other, queue_id).of_other_host();
-            let mut io = Peer::io_as(at, &hello, HostOptions::default());
+            let fields = ConnectFields::io(other, queue_id).of_other_host();
+            let mut io = Peer::io_as(at, &fields, HostOptions::default());
             for _ in 0..25 {
                 io.read(1, 0, 250, 250 * BLOCK).succeeded();
             }

@@ -14,7 +14,7 @@ use weft_nvme::wire::{U16, U32};
 use weft_nvme::{AdminOpcode, Command, NvmOpcode, Wire};
 use weft_target::config::Config;
 
-use crate::support::peer::{Hello, Peer, read_write};
+use crate::support::peer::{ConnectFields, Peer, read_write};
 use crate::support::raw::{Raw, Termination, made_up_transfer};
 use crate::support::{address, config_of_two_groups, drivers, pattern, start, wait_until};
 
@@ -220,17 +220,17 @@ fn at(address: SocketAddr, stage: Stage, controller: u16, queue_id: u16) -> Raw 
         Stage::Fresh => Raw::open(address),
         Stage::Shaken => Raw::shaken_hands(address, DigestOptions(0), 1),
         Stage::Admin => Raw::admin(address).0,
-        Stage::Io => Raw::io(address, &Hello::io(controller, queue_id), DigestOptions(0)),
+        Stage::Io => Raw::io(address, &ConnectFields::io(controller, queue_id), DigestOptions(0)),
     }
 }
 
 /// Does verified I/O on a queue of its own until told to stop; counts.
 fn bystander(at: SocketAddr, stop: &AtomicBool, done: &AtomicU64) {
-    let hello = Hello::admin().of_other_host();
-    let (mut admin, controller) = Peer::admin_as(at, &hello);
+    let fields = ConnectFields::admin().of_other_host();
+    let (mut admin, controller) = Peer::admin_as(at, &fields);
     let mut queues = [1, 2].map(|queue_id| {
-        let hello = Hello::io(controller, queue_id).of_other_host();
-        Peer::io_as(at, &hello, weft_transport::host::HostOptions::default())
+        let fields = ConnectFields::io(controller, queue_id).of_other_host();
+        Peer::io_as(at, &fields, weft_transport::host::HostOptions::default())
     });
     let mut round = 0_u64;
     while !stop.load(Ordering::Relaxed) {
@@ -266,7 +266,7 @@ fn check(case: &Case, mut raw: Raw, what: &str) {
 }
 
 #[test]
-fn what_breaks_the_protocol_is_answered_and_nobody_else_notices() {
+fn a_protocol_error_is_answered_and_affects_no_other_host() {
     for driver in drivers() {
         let config = Config { driver: *driver, ..config_of_two_groups(&["memory:8MiB"]) };
         let target = start(config);
@@ -303,7 +303,7 @@ fn asked_for_data(
     controller: u16,
     queue_id: u16,
 ) -> (Raw, weft_nvme::tcp::ReadyToTransfer) {
-    let mut raw = Raw::io(at, &Hello::io(controller, queue_id), DigestOptions(0));
+    let mut raw = Raw::io(at, &ConnectFields::io(controller, queue_id), DigestOptions(0));
     let write = read_write(NvmOpcode::WRITE, 1, 0, 2)
         .with_command_id(7)
         .with_data_pointer(Descriptor::transport(8192));
@@ -390,13 +390,13 @@ fn commands_beyond_the_queue_and_twice_the_same_identifier_end_the_connection() 
                 .with_command_id(id)
                 .with_data_pointer(Descriptor::transport(4096))
         };
-        let hello = Hello { entries: 4, ..Hello::io(controller, 1) };
-        let mut raw = Raw::io(at, &hello, DigestOptions(0));
+        let fields = ConnectFields { entries: 4, ..ConnectFields::io(controller, 1) };
+        let mut raw = Raw::io(at, &fields, DigestOptions(0));
         for id in 0..5 {
             raw.command(read(id), &[]);
         }
         assert_eq!(raw.termination().status, Fes::SEQUENCE_ERROR);
-        let mut raw = Raw::io(at, &Hello::io(controller, 2), DigestOptions(0));
+        let mut raw = Raw::io(at, &ConnectFields::io(controller, 2), DigestOptions(0));
         raw.command(read(7), &[]);
         raw.command(read(7), &[]);
         let termination = raw.termination();
@@ -417,7 +417,7 @@ fn commands_beyond_the_queue_and_twice_the_same_identifier_end_the_connection() 
     }
 }
 
-/// A peer that says goodbye in the protocol's words is believed, and not answered.
+/// A peer may send a TermReq PDU; it is not answered.
 #[test]
 fn a_host_may_terminate_the_connection() {
     for driver in drivers() {
@@ -427,8 +427,8 @@ fn a_host_may_terminate_the_connection() {
         for (stage, queue_id) in AFTER_HANDSHAKE.iter().zip(1..) {
             let mut raw = at(at_address, *stage, controller, queue_id);
             let kind = Kind::H2CTerminateRequest;
-            let goodbye = TerminateRequest::new(kind, Fes::LIMIT_EXCEEDED, 0, 0);
-            raw.send(goodbye.bytes());
+            let termination = TerminateRequest::new(kind, Fes::LIMIT_EXCEEDED, 0, 0);
+            raw.send(termination.bytes());
             assert!(raw.is_ended(), "{stage:?}");
             let lines = raw.warnings();
             assert!(lines.iter().all(|line| line.contains("the peer terminated")), "{lines:?}");
@@ -440,7 +440,7 @@ fn a_host_may_terminate_the_connection() {
 
 /// Every beginning of an ordinary conversation, and then the end.
 #[test]
-fn a_conversation_may_break_off_anywhere() {
+fn a_connection_may_end_after_any_byte() {
     for driver in drivers() {
         let mut config = Config { driver: *driver, ..config_of_two_groups(&["memory:8MiB"]) };
         config.limits.connect_timeout = Duration::from_secs(2);
@@ -448,8 +448,8 @@ fn a_conversation_may_break_off_anywhere() {
         let at = address(&target);
         let mut whole = request(|_| ());
         let mut plain = Raw::open(at);
-        let hello = Hello::admin();
-        whole.extend(plain.capsule(hello.command().with_command_id(0), hello.data().bytes()));
+        let fields = ConnectFields::admin();
+        whole.extend(plain.capsule(fields.command().with_command_id(0), fields.data().bytes()));
         plain.send(&whole);
         assert_eq!(plain.receive().common.pdu_type, PduType::INITIALIZE_CONNECTION_RESPONSE);
         assert!(plain.receive().completion().status().is_success());
@@ -472,24 +472,24 @@ fn a_conversation_may_break_off_anywhere() {
 }
 
 #[test]
-fn strangers_have_only_so_much_time() {
+fn unconnected_peers_are_closed_after_the_connect_timeout() {
     for driver in drivers() {
         let mut config = Config { driver: *driver, ..config_of_two_groups(&["memory:8MiB"]) };
         config.limits.connect_timeout = Duration::from_millis(300);
         let target = start(config);
         let at_address = address(&target);
         let (mut admin, controller) = Peer::admin(at_address);
-        let mut strangers = [
+        let mut idle_peers = [
             at(at_address, Stage::Fresh, 0, 0),
             at(at_address, Stage::Fresh, 0, 0),
             at(at_address, Stage::Shaken, 0, 0),
             at(at_address, Stage::Shaken, 0, 0),
         ];
-        strangers[1].send(&[0, 0, 128, 0]);
-        strangers[3].send(&CommonHeader::bare(Kind::CapsuleCommand).bytes()[..7]);
+        idle_peers[1].send(&[0, 0, 128, 0]);
+        idle_peers[3].send(&CommonHeader::bare(Kind::CapsuleCommand).bytes()[..7]);
         let mut known = at(at_address, Stage::Io, controller, 1);
-        for stranger in &mut strangers {
-            assert!(stranger.is_ended());
+        for idle_peer in &mut idle_peers {
+            assert!(idle_peer.is_ended());
         }
         // Whoever is connected may be silent.
         let command = read_write(NvmOpcode::FLUSH, 1, 0, 1).with_command_id(9);

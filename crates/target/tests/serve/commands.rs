@@ -10,7 +10,7 @@ use weft_reactor::DriverKind;
 use weft_target::config::Config;
 use weft_transport::host::{HostData, HostOptions};
 
-use crate::support::peer::{Hello, Peer, read_write};
+use crate::support::peer::{ConnectFields, Peer, read_write};
 use crate::support::raw::Raw;
 use crate::support::{address, config, drivers, on_each_transport, over_rdma, pattern, start};
 
@@ -20,12 +20,12 @@ const BLOCK: usize = 4096;
 /// A controller and one of its I/O queues.
 fn io_queue(target: &weft_target::Target, options: HostOptions) -> (Peer, Peer) {
     let (admin, controller) = Peer::admin(address(target));
-    let io = Peer::io_as(address(target), &Hello::io(controller, 1), options);
+    let io = Peer::io_as(address(target), &ConnectFields::io(controller, 1), options);
     (admin, io)
 }
 
 #[test]
-fn what_is_written_is_read_back_at_every_size() {
+fn written_data_is_read_back_at_every_size() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let on_file = format!("file:{},size=64MiB", file.path().display());
     on_each_transport(&config(&["memory:64MiB", &on_file, "memory:64MiB,block=512"]), |target| {
@@ -61,8 +61,9 @@ fn data_survives_every_kind_of_connection() {
                         maximum_r2t,
                         ..HostOptions::default()
                     };
-                    let hello = Hello { flow_control, ..Hello::io(controller, queue_id) };
-                    let mut io = Peer::io_as(address(target), &hello, options);
+                    let fields =
+                        ConnectFields { flow_control, ..ConnectFields::io(controller, queue_id) };
+                    let mut io = Peer::io_as(address(target), &fields, options);
                     for blocks in [1_u32, 4, 5, 33, 256] {
                         let seed = u8::try_from(u32::from(queue_id) + blocks % 100).unwrap();
                         let bytes = pattern(blocks as usize * BLOCK, seed);
@@ -345,7 +346,7 @@ fn half_a_pair_is_nothing() {
 }
 
 #[test]
-fn what_is_out_of_bounds_is_refused() {
+fn values_out_of_bounds_are_refused() {
     on_each_transport(
         &config(&["memory:4MiB", "fault:operation=write,effect=no-space:memory:4MiB"]),
         |target| {
@@ -376,7 +377,7 @@ fn what_is_out_of_bounds_is_refused() {
 fn raw_queue(driver: DriverKind, digests: DigestOptions) -> (weft_target::Target, Peer, Raw) {
     let target = start(Config { driver, ..config(&["memory:4MiB"]) });
     let (admin, controller) = Peer::admin(address(&target));
-    let raw = Raw::io(address(&target), &Hello::io(controller, 1), digests);
+    let raw = Raw::io(address(&target), &ConnectFields::io(controller, 1), digests);
     (target, admin, raw)
 }
 

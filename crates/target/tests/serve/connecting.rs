@@ -5,10 +5,10 @@ use weft_nvme::property::Offset;
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::tcp::DigestOptions;
 use weft_nvme::{AdminOpcode, Command, Status, Wire};
-use weft_target::config::{ControllerIds, ControllerModel, Served};
+use weft_target::config::{ControllerIds, ControllerModel, PortSubsystems};
 use weft_transport::host::{HostData, HostOptions};
 
-use crate::support::peer::{Hello, Peer, enabled};
+use crate::support::peer::{ConnectFields, Peer, enabled};
 use crate::support::raw::Raw;
 use crate::support::{
     HOST, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, on_each_driver,
@@ -16,12 +16,12 @@ use crate::support::{
 };
 
 /// A Connect on a connection of its own: status and dword 0.
-fn refused(at: std::net::SocketAddr, hello: &Hello) -> (Status, u32) {
+fn refused(at: std::net::SocketAddr, fields: &ConnectFields) -> (Status, u32) {
     let mut peer = Peer::open(at, HostOptions::default());
-    let answer = peer.connect(hello);
+    let answer = peer.connect(fields);
     // The connection lives, and so does the target: a good Connect may follow on it.
-    if hello.queue_id == 0 && hello.subsystem == SUBSYSTEM && hello.host == HOST {
-        peer.connect(&Hello::admin()).succeeded();
+    if fields.queue_id == 0 && fields.subsystem == SUBSYSTEM && fields.host == HOST {
+        peer.connect(&ConnectFields::admin()).succeeded();
     }
     (answer.status(), answer.completion.dword0())
 }
@@ -34,26 +34,26 @@ fn an_admin_queue_is_checked() {
     config.subsystems[0].allowed_hosts = Some(vec![HOST.to_owned()]);
     config.limits.queue_entries = 256;
     on_each_transport(&config, |target| {
-        let check = |hello| refused(address(target), &hello);
-        let hello = Hello::admin;
+        let check = |fields| refused(address(target), &fields);
+        let fields = ConnectFields::admin;
         assert_eq!(
-            check(Hello { subsystem: "nqn.2024-01.io.weft:none".to_owned(), ..hello() }),
+            check(ConnectFields { subsystem: "nqn.2024-01.io.weft:none".to_owned(), ..fields() }),
             (INVALID, InvalidParameter::SUBSYSTEM_NQN.0)
         );
-        assert_eq!(check(hello().of_other_host()), (Status::CONNECT_INVALID_HOST.with_dnr(), 0));
+        assert_eq!(check(fields().of_other_host()), (Status::CONNECT_INVALID_HOST.with_dnr(), 0));
         for controller in [0, 1, 0xfffe] {
             assert_eq!(
-                check(Hello { controller, ..hello() }),
+                check(ConnectFields { controller, ..fields() }),
                 (INVALID, InvalidParameter::CONTROLLER_ID.0)
             );
         }
         for entries in [31, 257, 65536] {
             assert_eq!(
-                check(Hello { entries, ..hello() }),
+                check(ConnectFields { entries, ..fields() }),
                 (INVALID, InvalidParameter::SUBMISSION_QUEUE_SIZE.0)
             );
         }
-        let later = Hello { keep_alive_ms: u32::MAX, ..hello() };
+        let later = ConnectFields { keep_alive_ms: u32::MAX, ..fields() };
         assert_eq!(check(later), (Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr(), 0));
     });
 }
@@ -67,31 +67,31 @@ fn an_io_queue_is_checked_on_every_group() {
     on_each_transport(&config, |target| {
         let at = address(target);
         let (mut admin, controller) = Peer::admin(at);
-        let hello = |queue_id| Hello::io(controller, queue_id);
+        let fields = |queue_id| ConnectFields::io(controller, queue_id);
         // Twice each, so that both groups are asked.
         for _ in 0..2 {
             let queue_id = InvalidParameter::QUEUE_ID.0;
-            assert_eq!(refused(at, &hello(5)), (INVALID, queue_id));
-            assert_eq!(refused(at, &hello(0xffff)), (INVALID, queue_id));
+            assert_eq!(refused(at, &fields(5)), (INVALID, queue_id));
+            assert_eq!(refused(at, &fields(0xffff)), (INVALID, queue_id));
             for entries in [1, 257, 65536] {
                 assert_eq!(
-                    refused(at, &Hello { entries, ..hello(1) }),
+                    refused(at, &ConnectFields { entries, ..fields(1) }),
                     (INVALID, InvalidParameter::SUBMISSION_QUEUE_SIZE.0)
                 );
             }
             let controller_id = InvalidParameter::CONTROLLER_ID.0;
-            let unknown = Hello { controller: controller + 1, ..hello(1) };
+            let unknown = ConnectFields { controller: controller + 1, ..fields(1) };
             assert_eq!(refused(at, &unknown), (INVALID, controller_id));
             let other = "nqn.2024-01.io.weft:other".to_owned();
-            let elsewhere = Hello { subsystem: other, ..hello(1) };
+            let elsewhere = ConnectFields { subsystem: other, ..fields(1) };
             assert_eq!(refused(at, &elsewhere), (INVALID, controller_id));
-            let stranger = Hello { host: OTHER_HOST.to_owned(), ..hello(1) };
-            assert_eq!(refused(at, &stranger), (INVALID, InvalidParameter::HOST_NQN.0));
+            let other_host = ConnectFields { host: OTHER_HOST.to_owned(), ..fields(1) };
+            assert_eq!(refused(at, &other_host), (INVALID, InvalidParameter::HOST_NQN.0));
         }
         let mut queues: Vec<_> = (1..=4).map(|id| Peer::io(at, controller, id)).collect();
         let twice = (Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0);
-        assert_eq!(refused(at, &hello(1)), twice);
-        assert_eq!(refused(at, &hello(2)), twice);
+        assert_eq!(refused(at, &fields(1)), twice);
+        assert_eq!(refused(at, &fields(2)), twice);
         for queue in &mut queues {
             let bytes = pattern(4096, 3);
             queue.write(1, 0, 1, &bytes).succeeded();
@@ -106,20 +106,20 @@ fn an_io_queue_needs_a_controller_that_is_ready() {
     on_each_transport(&config(&["memory:1MiB"]), |target| {
         let at = address(target);
         let mut admin = Peer::open(at, HostOptions::default());
-        let answer = admin.connect(&Hello::admin()).succeeded();
+        let answer = admin.connect(&ConnectFields::admin()).succeeded();
         let controller = u16::try_from(answer.completion.dword0() & 0xffff).expect("16 bits");
         let mut io = Peer::open(at, HostOptions::default());
-        let early = io.connect(&Hello::io(controller, 1));
+        let early = io.connect(&ConnectFields::io(controller, 1));
         assert_eq!(early.status(), Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         admin.enable();
         // The same connection may try again.
-        io.connect(&Hello::io(controller, 1)).succeeded();
+        io.connect(&ConnectFields::io(controller, 1)).succeeded();
         assert!(io.read(1, 0, 1, 4096).status().is_success());
     });
 }
 
 #[test]
-fn nothing_but_connect_comes_first() {
+fn only_connect_is_accepted_first() {
     on_each_transport(&config(&["memory:1MiB"]), |target| {
         let mut peer = Peer::open(address(target), HostOptions::default());
         let sequence = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
@@ -128,21 +128,25 @@ fn nothing_but_connect_comes_first() {
         assert_eq!(peer.run(identify, HostData::FromController(buffer)).status(), sequence);
         let keep_alive = Command::new(AdminOpcode::KEEP_ALIVE);
         assert_eq!(peer.run(keep_alive, HostData::None).status(), sequence);
-        peer.connect(&Hello::admin()).succeeded();
-        assert_eq!(peer.connect(&Hello::admin()).status(), sequence, "once is enough");
+        peer.connect(&ConnectFields::admin()).succeeded();
+        assert_eq!(peer.connect(&ConnectFields::admin()).status(), sequence, "once is enough");
         peer.configure(enabled());
         assert!(peer.controller_status().ready());
     });
 }
 
 #[test]
-fn the_head_of_the_queue_goes_round_only_with_flow_control() {
+fn the_head_wraps_only_with_flow_control() {
     on_each_transport(&config(&["memory:1MiB"]), |target| {
         let (_admin, controller) = Peer::admin(address(target));
         for (queue_id, flow_control) in [(1, true), (2, false)] {
-            let hello = Hello { entries: 4, flow_control, ..Hello::io(controller, queue_id) };
+            let fields = ConnectFields {
+                entries: 4,
+                flow_control,
+                ..ConnectFields::io(controller, queue_id)
+            };
             let mut io = Peer::open(address(target), HostOptions::default());
-            let connected = io.connect(&hello).succeeded();
+            let connected = io.connect(&fields).succeeded();
             let head = |answer: crate::support::peer::Answer| {
                 answer.completion.submission_queue_head.get()
             };
@@ -161,15 +165,15 @@ fn static_controllers_are_chosen_by_the_host() {
         ControllerIds { model: ControllerModel::Static, ..ControllerIds::default() };
     on_each_transport(&config, |target| {
         let at = address(target);
-        let hello = |controller| Hello { controller, ..Hello::admin() };
-        let (first, id) = Peer::admin_as(at, &hello(7));
+        let fields = |controller| ConnectFields { controller, ..ConnectFields::admin() };
+        let (first, id) = Peer::admin_as(at, &fields(7));
         assert_eq!(id, 7);
-        let (_second, id) = Peer::admin_as(at, &hello(0xfffe));
+        let (_second, id) = Peer::admin_as(at, &fields(0xfffe));
         assert_ne!(id, 7);
         let mut third = Peer::open(at, HostOptions::default());
-        let busy = third.connect(&hello(7).of_other_host());
+        let busy = third.connect(&fields(7).of_other_host());
         assert_eq!(busy.status(), Status::CONNECT_CONTROLLER_BUSY);
-        let wrong = third.connect(&hello(0xffff));
+        let wrong = third.connect(&fields(0xffff));
         assert_eq!(
             (wrong.status(), wrong.completion.dword0()),
             (INVALID, InvalidParameter::CONTROLLER_ID.0)
@@ -177,7 +181,7 @@ fn static_controllers_are_chosen_by_the_host() {
         // When its owner is gone, another may have it.
         drop(first);
         crate::support::wait_until("the controller is free", || {
-            third.connect(&hello(7).of_other_host()).status().is_success()
+            third.connect(&fields(7).of_other_host()).status().is_success()
         });
     });
 }
@@ -197,10 +201,13 @@ fn controllers_are_numbered_and_counted() {
         ids.dedup();
         assert_eq!(ids.len(), 3);
         let mut fourth = Peer::open(at, HostOptions::default());
-        assert_eq!(fourth.connect(&Hello::admin()).status(), Status::CONNECT_CONTROLLER_BUSY);
+        assert_eq!(
+            fourth.connect(&ConnectFields::admin()).status(),
+            Status::CONNECT_CONTROLLER_BUSY
+        );
         drop(controllers);
         crate::support::wait_until("a place is free", || {
-            fourth.connect(&Hello::admin()).status().is_success()
+            fourth.connect(&ConnectFields::admin()).status().is_success()
         });
     });
 }
@@ -211,23 +218,24 @@ fn subsystems_ports_and_hosts_keep_to_themselves() {
     let other = "nqn.2024-01.io.weft:other";
     config.subsystems.push(subsystem(other, &["memory:1MiB", "memory:2MiB"]));
     let mut second = port(2, "127.0.0.1:0");
-    second.subsystems = Served::Only(vec![other.to_owned()]);
+    second.subsystems = PortSubsystems::Only(vec![other.to_owned()]);
     config.ports.push(second);
     on_each_transport(&config, |target| {
         let both = target.addresses()[&1];
         let only = target.addresses()[&2];
-        let mut stranger = Peer::open(only, HostOptions::default());
-        let answer = stranger.connect(&Hello::admin());
+        let mut other_host = Peer::open(only, HostOptions::default());
+        let answer = other_host.connect(&ConnectFields::admin());
         assert_eq!((answer.status(), answer.completion.dword0()), (INVALID, 0x1_0100));
         let mut queues = Vec::new();
         let mut admins = Vec::new();
         for (at, subsystem, seed) in [(both, SUBSYSTEM, 1), (both, other, 2), (only, other, 3)] {
             for host in [false, true] {
-                let hello = Hello { subsystem: subsystem.to_owned(), ..Hello::admin() };
-                let hello = if host { hello.of_other_host() } else { hello };
-                let (admin, controller) = Peer::admin_as(at, &hello);
-                let hello = Hello { queue_id: 1, entries: 128, controller, ..hello };
-                let mut io = Peer::io_as(at, &hello, HostOptions::default());
+                let fields =
+                    ConnectFields { subsystem: subsystem.to_owned(), ..ConnectFields::admin() };
+                let fields = if host { fields.of_other_host() } else { fields };
+                let (admin, controller) = Peer::admin_as(at, &fields);
+                let fields = ConnectFields { queue_id: 1, entries: 128, controller, ..fields };
+                let mut io = Peer::io_as(at, &fields, HostOptions::default());
                 let block = seed * 4 + u64::from(host);
                 let bytes = pattern(4096, u8::try_from(block).expect("few"));
                 io.write(1, block, 1, &bytes).succeeded();
@@ -279,9 +287,9 @@ fn ipv6_is_served_and_a_wildcard_takes_both() {
 fn a_host_needs_no_name() {
     on_each_driver(&config(&["memory:1MiB"]), |target| {
         let mut raw = Raw::shaken_hands(address(target), DigestOptions(0), 1);
-        let hello = Hello::admin();
-        let nameless = ConnectData { host_nqn: [0; 256], ..hello.data() };
-        raw.command(hello.command().with_command_id(9), nameless.bytes());
+        let fields = ConnectFields::admin();
+        let nameless = ConnectData { host_nqn: [0; 256], ..fields.data() };
+        raw.command(fields.command().with_command_id(9), nameless.bytes());
         let completion = raw.receive().completion();
         assert!(completion.status().is_success(), "{}", completion.status());
         assert_eq!(raw.property(9, Offset::CONTROLLER_STATUS), 0, "not enabled yet");
@@ -293,13 +301,13 @@ fn the_data_of_a_connect_may_come_after_it() {
     for config in [config(&["memory:1MiB"]), config_of_two_groups(&["memory:1MiB"])] {
         on_each_driver(&config, |target| {
             let mut raw = Raw::shaken_hands(address(target), DigestOptions(0), 1);
-            let hello = Hello::admin();
-            let data = hello.data();
+            let fields = ConnectFields::admin();
+            let data = fields.data();
             let outside = Descriptor::transport(1024);
             // One that is refused, and then one that is not.
             let good: [u8; 1024] = data.bytes().try_into().expect("1 KiB");
             for (sent, accepted) in [([0xff; 1024], false), (good, true)] {
-                let connect = hello.command().with_command_id(3).with_data_pointer(outside);
+                let connect = fields.command().with_command_id(3).with_data_pointer(outside);
                 raw.command(connect, &[]);
                 let request = raw.receive().ready_to_transfer();
                 assert_eq!((request.offset.get(), request.length.get()), (0, 1024));

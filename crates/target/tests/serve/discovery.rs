@@ -10,10 +10,12 @@ use weft_nvme::log_page::{
     TransportType,
 };
 use weft_nvme::{AdminOpcode, Command, Nqn, Status, Wire};
-use weft_target::config::{Config, ControllerIds, ControllerModel, Listen, Referral, Served};
+use weft_target::config::{
+    Config, ControllerIds, ControllerModel, Listen, PortSubsystems, Referral,
+};
 use weft_transport::host::{HostData, HostOptions};
 
-use crate::support::peer::{Hello, Peer};
+use crate::support::peer::{ConnectFields, Peer};
 use crate::support::{
     HOST, SUBSYSTEM, address, config, drivers, on_each_driver, on_each_transport, over_rdma, port,
     start, subsystem,
@@ -21,13 +23,13 @@ use crate::support::{
 
 const OTHER: &str = "nqn.2024-01.io.weft:other";
 
-fn hello() -> Hello {
-    Hello { subsystem: Nqn::DISCOVERY.as_str().to_owned(), ..Hello::admin() }
+fn fields() -> ConnectFields {
+    ConnectFields { subsystem: Nqn::DISCOVERY.as_str().to_owned(), ..ConnectFields::admin() }
 }
 
 /// A discovery controller that is asked for its log.
-fn discovery(at: SocketAddr, hello: &Hello) -> Peer {
-    Peer::admin_as(at, hello).0
+fn discovery(at: SocketAddr, fields: &ConnectFields) -> Peer {
+    Peer::admin_as(at, fields).0
 }
 
 /// The generation counter and the entries.
@@ -46,8 +48,8 @@ fn read_log(peer: &mut Peer) -> (u64, Vec<DiscoveryEntry>) {
 }
 
 /// What is shown to a host, in short.
-fn shown(at: SocketAddr, hello: &Hello) -> Vec<(SubsystemType, String, String)> {
-    let mut shown: Vec<_> = read_log(&mut discovery(at, hello))
+fn shown(at: SocketAddr, fields: &ConnectFields) -> Vec<(SubsystemType, String, String)> {
+    let mut shown: Vec<_> = read_log(&mut discovery(at, fields))
         .1
         .iter()
         .map(|entry| {
@@ -79,7 +81,7 @@ fn both_transports_are_shown_on_both() {
     both.ports.insert(0, port(2, "127.0.0.1:0"));
     let target = start(both);
     for at in target.addresses().values() {
-        let (_, entries) = read_log(&mut discovery(*at, &hello()));
+        let (_, entries) = read_log(&mut discovery(*at, &fields()));
         let of = |transport| {
             let of_transport =
                 entries.iter().filter(move |entry| entry.transport_type == transport);
@@ -100,7 +102,7 @@ fn both_transports_are_shown_on_both() {
 }
 
 #[test]
-fn a_wildcard_is_shown_as_the_address_that_the_host_came_to() {
+fn a_wildcard_is_reported_as_the_address_that_the_host_connected_to() {
     let mut config = config(&["memory:1MiB"]);
     config.ports = vec![port(1, "0.0.0.0:0")];
     on_each_driver(&config, |target| {
@@ -108,29 +110,29 @@ fn a_wildcard_is_shown_as_the_address_that_the_host_came_to() {
         for ip in ["127.0.0.1", "127.0.0.2"] {
             let at = SocketAddr::new(ip.parse().expect("an address"), service);
             let way = format!("{ip} {service}");
-            assert_eq!(shown(at, &hello()), [nvm(SUBSYSTEM, way.clone()), itself(way)]);
+            assert_eq!(shown(at, &fields()), [nvm(SUBSYSTEM, way.clone()), itself(way)]);
         }
     });
 }
 
 #[test]
-fn each_port_shows_what_is_to_be_found_on_all_of_them() {
+fn each_port_shows_the_entries_of_all_ports() {
     let mut config = config(&["memory:1MiB"]);
     config.subsystems.push(subsystem(OTHER, &["memory:1MiB"]));
     config.subsystems[1].controller_ids =
         ControllerIds { model: ControllerModel::Static, ..ControllerIds::default() };
-    config.ports[0].subsystems = Served::Only(vec![SUBSYSTEM.to_owned()]);
+    config.ports[0].subsystems = PortSubsystems::Only(vec![SUBSYSTEM.to_owned()]);
     config.ports[0].discovery = false;
     let mut advertised = port(2, "127.0.0.1:0");
     advertised.advertise = Some("192.0.2.7:4444".parse().expect("an address"));
     advertised.discovery = false;
-    let mut meeting_point = port(3, "127.0.0.1:0");
-    meeting_point.subsystems = Served::Only(Vec::new());
-    meeting_point.referrals = vec![Referral {
+    let mut discovery_only = port(3, "127.0.0.1:0");
+    discovery_only.subsystems = PortSubsystems::Only(Vec::new());
+    discovery_only.referrals = vec![Referral {
         address: Listen::tcp("198.51.100.1:8009".parse().expect("an address")),
         port_id: 9,
     }];
-    config.ports.extend([advertised, meeting_point]);
+    config.ports.extend([advertised, discovery_only]);
     on_each_transport(&config, |target| {
         let [first, second, third] = [1, 2, 3].map(|id| target.addresses()[&id]);
         let way = |at: SocketAddr| format!("{} {}", at.ip(), at.port());
@@ -141,7 +143,7 @@ fn each_port_shows_what_is_to_be_found_on_all_of_them() {
         );
         let advertised = "192.0.2.7 4444".to_owned();
         assert_eq!(
-            shown(third, &hello()),
+            shown(third, &fields()),
             [
                 referral,
                 nvm(OTHER, advertised.clone()),
@@ -150,7 +152,7 @@ fn each_port_shows_what_is_to_be_found_on_all_of_them() {
                 itself(way(third)),
             ]
         );
-        let (_, entries) = read_log(&mut discovery(third, &hello()));
+        let (_, entries) = read_log(&mut discovery(third, &fields()));
         for entry in &entries {
             let name = entry.subsystem().expect("a name");
             let is_static = entry.controller_id.get() == CONTROLLER_ID_STATIC;
@@ -160,10 +162,10 @@ fn each_port_shows_what_is_to_be_found_on_all_of_them() {
         }
         // Elsewhere there is no discovery, and here is nothing else.
         for at in [first, second] {
-            let refused = Peer::open(at, HostOptions::default()).connect(&hello());
+            let refused = Peer::open(at, HostOptions::default()).connect(&fields());
             assert_eq!(refused.status(), Status::CONNECT_INVALID_PARAMETERS.with_dnr());
         }
-        let refused = Peer::open(third, HostOptions::default()).connect(&Hello::admin());
+        let refused = Peer::open(third, HostOptions::default()).connect(&ConnectFields::admin());
         assert_eq!(refused.status(), Status::CONNECT_INVALID_PARAMETERS.with_dnr());
     });
 }
@@ -177,8 +179,8 @@ fn a_host_sees_what_it_may_connect_to() {
         let at = address(target);
         let way = format!("{} {}", at.ip(), at.port());
         let all = [nvm(OTHER, way.clone()), nvm(SUBSYSTEM, way.clone()), itself(way.clone())];
-        assert_eq!(shown(at, &hello()), all);
-        assert_eq!(shown(at, &hello().of_other_host()), all[1..]);
+        assert_eq!(shown(at, &fields()), all);
+        assert_eq!(shown(at, &fields().of_other_host()), all[1..]);
     });
 }
 
@@ -186,9 +188,9 @@ fn a_host_sees_what_it_may_connect_to() {
 fn a_discovery_controller_has_no_io_queues_and_few_commands() {
     on_each_transport(&config(&["memory:1MiB"]), |target| {
         let at = address(target);
-        let (mut admin, controller) = Peer::admin_as(at, &hello());
+        let (mut admin, controller) = Peer::admin_as(at, &fields());
         let mut io = Peer::open(at, HostOptions::default());
-        let refused = io.connect(&Hello { queue_id: 1, controller, ..hello() });
+        let refused = io.connect(&ConnectFields { queue_id: 1, controller, ..fields() });
         assert_eq!(refused.status(), Status::CONNECT_INVALID_PARAMETERS.with_dnr());
         let page = GetLogPage::new(LogPageId::HEALTH, 0, 512).to_command();
         assert_eq!(admin.run_for(page, 512).status(), Status::INVALID_LOG_PAGE.with_dnr());
@@ -204,7 +206,7 @@ fn a_discovery_controller_has_no_io_queues_and_few_commands() {
 #[test]
 fn the_log_is_read_from_any_offset() {
     on_each_transport(&config(&["memory:1MiB"]), |target| {
-        let mut peer = discovery(address(target), &hello());
+        let mut peer = discovery(address(target), &fields());
         let whole = peer.log_page(LogPageId::DISCOVERY, 3072);
         for (offset, length) in [(0_u32, 16_u32), (8, 1020), (1024, 2048), (2048, 1024), (3068, 4)]
         {
@@ -220,7 +222,7 @@ fn a_persistent_discovery_controller_hears_of_every_change_once() {
     for driver in drivers() {
         let first = Config { driver: *driver, ..config(&["memory:1MiB"]) };
         let mut target = start(first.clone());
-        let persistent = Hello { keep_alive_ms: 60_000, ..hello() };
+        let persistent = ConnectFields { keep_alive_ms: 60_000, ..fields() };
         let mut peer = discovery(address(&target), &persistent);
         let (generation, entries) = read_log(&mut peer);
         assert_eq!(entries.len(), 2);

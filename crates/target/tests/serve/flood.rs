@@ -14,7 +14,7 @@ use weft_reactor::monotonic_time;
 use weft_transport::CloseReason;
 
 use crate::support::child::{self, ChildTarget, Usage};
-use crate::support::peer::{Hello, Peer, read_write};
+use crate::support::peer::{ConnectFields, Peer, read_write};
 use crate::support::raw::Raw;
 use crate::support::{config, driver_names, pattern, wait_until};
 
@@ -35,7 +35,7 @@ fn use_queue(io: &mut Peer) {
 }
 
 /// Connects and perhaps says something, and stays.
-fn stranger(at: SocketAddr, number: usize) -> TcpStream {
+fn idle_peer(at: SocketAddr, number: usize) -> TcpStream {
     let mut stream = TcpStream::connect(at).expect("the kernel's backlog takes it");
     let request = InitializeConnectionRequest::new(0, DigestOptions(0), 0);
     let says: &[u8] = match number % 4 {
@@ -73,8 +73,8 @@ fn idle_share(target: &mut ChildTarget, time: Duration) -> (f64, Usage) {
 }
 
 #[test]
-fn ten_thousand_strangers_cost_little_and_delay_nobody() {
-    const NAME: &str = "flood::ten_thousand_strangers_cost_little_and_delay_nobody";
+fn ten_thousand_unconnected_peers_cost_little_and_delay_no_host() {
+    const NAME: &str = "flood::ten_thousand_unconnected_peers_cost_little_and_delay_no_host";
     if child::is_child_of(NAME) {
         let mut config = config(&["memory:8MiB"]);
         // They are to stay as long as the test lasts.
@@ -85,16 +85,16 @@ fn ten_thousand_strangers_cost_little_and_delay_nobody() {
     // The other tests need some, too.
     let count = usize::try_from(limit.saturating_sub(1500)).expect("a count").min(10_000);
     if count < 10_000 {
-        eprintln!("REDUCED: {count} strangers, this process may open {limit} descriptors");
+        eprintln!("REDUCED: {count} idle peers, this process may open {limit} descriptors");
     }
     for driver in driver_names() {
         let mut target = ChildTarget::of(NAME, driver, None);
         let at = target.address;
         let (mut admin, mut io) = good_host(at);
         let before = target.usage();
-        let mut strangers = Vec::new();
+        let mut idle_peers = Vec::new();
         for number in 0..count {
-            strangers.push(stranger(at, number));
+            idle_peers.push(idle_peer(at, number));
             if number % 1000 == 0 {
                 use_queue(&mut io);
             }
@@ -106,14 +106,14 @@ fn ten_thousand_strangers_cost_little_and_delay_nobody() {
         use_queue(&mut io);
         assert!(admin.controller_status().ready());
         let (share, after) = idle_share(&mut target, Duration::from_secs(1));
-        assert!(share < 0.2, "{share:.2} of a processor for strangers that do nothing");
+        assert!(share < 0.2, "{share:.2} of a processor for peers that send nothing");
         let each = after.resident_kib.saturating_sub(before.resident_kib) * 1024 / count;
         eprintln!(
-            "{driver}: {count} strangers: {each} bytes each, {} descriptors, {:.3} of a processor, \
+            "{driver}: {count} peers: {each} bytes each, {} descriptors, {:.3} of a processor, \
              the next host waited {took:?}",
             after.descriptors, share
         );
-        assert!(each < 32 * 1024, "{each} bytes for each stranger");
+        assert!(each < 32 * 1024, "{each} bytes for each peer");
         drop(late);
         target.stop();
     }
@@ -133,20 +133,20 @@ fn a_few_descriptors_are_enough() {
         let at = target.address;
         let (mut admin, mut io) = good_host(at);
         // One after the other, so that it is known who came first.
-        let mut strangers: Vec<_> =
+        let mut idle_peers: Vec<_> =
             (0..100).map(|_| Raw::shaken_hands(at, DigestOptions(0), 1)).collect();
-        assert!(strangers.iter().all(|one| !is_ended(one.stream())), "there is room for these");
+        assert!(idle_peers.iter().all(|one| !is_ended(one.stream())), "there is room for these");
         // All at once.
-        let crowd: Vec<_> = (0..600).map(|number| stranger(at, number)).collect();
+        let later_peers: Vec<_> = (0..600).map(|number| idle_peer(at, number)).collect();
         let began = monotonic_time();
         let late = good_host(at);
         let took = monotonic_time() - began;
         assert!(took < Duration::from_secs(5), "the next good host waited {took:?}");
-        // The oldest were shed: all of the first, and of the crowd some.
-        assert!(strangers.iter_mut().all(Raw::is_ended), "the oldest go first");
-        let left = crowd.iter().filter(|one| !is_ended(one)).count();
+        // The oldest were shed: all of the first, and of the later_peers some.
+        assert!(idle_peers.iter_mut().all(Raw::is_ended), "the oldest go first");
+        let left = later_peers.iter().filter(|one| !is_ended(one)).count();
         let most = 3 * LIMIT / 4;
-        assert!((1..=most).contains(&left), "{left} of the crowd are left");
+        assert!((1..=most).contains(&left), "{left} of the later_peers are left");
         let newest = Raw::shaken_hands(at, DigestOptions(0), 1);
         assert!(!is_ended(newest.stream()), "the newest stays");
         // Who is connected is not shed, and may go on.
@@ -156,11 +156,11 @@ fn a_few_descriptors_are_enough() {
         assert!(share < 0.2, "{share:.2} of a processor, with all descriptors in use");
         assert!(usage.descriptors < LIMIT, "{} descriptors", usage.descriptors);
         eprintln!(
-            "{driver}: {LIMIT} descriptors: {} in use, {left} strangers of 600 left, {share:.3} of \
+            "{driver}: {LIMIT} descriptors: {} in use, {left} peers of 600 left, {share:.3} of \
              a processor, the next host waited {took:?}",
             usage.descriptors
         );
-        drop((crowd, late));
+        drop((later_peers, late));
         target.stop();
     }
 }
@@ -181,7 +181,7 @@ fn running_out_of_descriptors_neither_stops_nor_spins() {
         let mut target = ChildTarget::of(NAME, driver, Some(LIMIT as u64));
         let at = target.address;
         let (mut admin, mut io) = good_host(at);
-        let crowd: Vec<_> = (0..600).map(|number| stranger(at, number)).collect();
+        let later_peers: Vec<_> = (0..600).map(|number| idle_peer(at, number)).collect();
         let began = monotonic_time();
         let (late, late_io) = good_host(at);
         let took = monotonic_time() - began;
@@ -189,8 +189,8 @@ fn running_out_of_descriptors_neither_stops_nor_spins() {
         // Hosts until there is nobody left to be shed, and no descriptor: then those wait who come.
         let (_second, controller) = Peer::admin(at);
         let mut queues = Vec::new();
-        let room =
-            LIMIT - target.usage().descriptors + crowd.iter().filter(|one| !is_ended(one)).count();
+        let room = LIMIT - target.usage().descriptors
+            + later_peers.iter().filter(|one| !is_ended(one)).count();
         for id in 1..=u16::try_from(room).expect("few") {
             let mut raw = Raw::open(at);
             raw.stream().set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
@@ -198,7 +198,7 @@ fn running_out_of_descriptors_neither_stops_nor_spins() {
             if !raw.is_answered() {
                 break;
             }
-            raw.connect(&Hello::io(controller, id));
+            raw.connect(&ConnectFields::io(controller, id));
             queues.push(raw);
         }
         let (share, usage) = idle_share(&mut target, Duration::from_secs(1));
@@ -210,7 +210,7 @@ fn running_out_of_descriptors_neither_stops_nor_spins() {
             usage.descriptors,
             queues.len()
         );
-        drop((queues, late, late_io, crowd));
+        drop((queues, late, late_io, later_peers));
         let (mut again, _) = Peer::admin(at);
         assert!(again.controller_status().ready());
         target.stop();
@@ -218,8 +218,8 @@ fn running_out_of_descriptors_neither_stops_nor_spins() {
 }
 
 #[test]
-fn a_target_full_of_hosts_refuses_strangers_until_there_is_room() {
-    const NAME: &str = "flood::a_target_full_of_hosts_refuses_strangers_until_there_is_room";
+fn a_full_target_refuses_connections_until_one_ends() {
+    const NAME: &str = "flood::a_full_target_refuses_connections_until_one_ends";
     if child::is_child_of(NAME) {
         let mut config = config(&["memory:8MiB"]);
         config.limits.connections = 50;
@@ -229,8 +229,9 @@ fn a_target_full_of_hosts_refuses_strangers_until_there_is_room() {
         let mut target = ChildTarget::of(NAME, driver, None);
         let at = target.address;
         let (mut admin, controller) = Peer::admin(at);
-        let mut queues: Vec<_> =
-            (1..50).map(|id| Raw::io(at, &Hello::io(controller, id), DigestOptions(0))).collect();
+        let mut queues: Vec<_> = (1..50)
+            .map(|id| Raw::io(at, &ConnectFields::io(controller, id), DigestOptions(0)))
+            .collect();
         for _ in 0..3 {
             assert!(Raw::open(at).is_ended(), "there is no room");
         }
@@ -265,7 +266,7 @@ fn idle_hosts_cost_next_to_nothing() {
         let (_admin, controller) = Peer::admin(at);
         let before = target.usage();
         let mut queues: Vec<_> = (1..=QUEUES)
-            .map(|id| Raw::io(at, &Hello::io(controller, id), DigestOptions(0)))
+            .map(|id| Raw::io(at, &ConnectFields::io(controller, id), DigestOptions(0)))
             .collect();
         let (share, idle) = idle_share(&mut target, Duration::from_secs(2));
         let each = |usage: Usage| {
@@ -301,8 +302,8 @@ fn idle_hosts_cost_next_to_nothing() {
 
 /// A host that asks and asks, and never takes an answer.
 #[test]
-fn a_host_that_takes_no_answers_is_no_longer_listened_to() {
-    const NAME: &str = "flood::a_host_that_takes_no_answers_is_no_longer_listened_to";
+fn a_host_that_reads_no_responses_is_not_read_from() {
+    const NAME: &str = "flood::a_host_that_reads_no_responses_is_not_read_from";
     if child::is_child_of(NAME) {
         return child::serve(config(&["memory:64MiB"]));
     }
@@ -313,8 +314,12 @@ fn a_host_that_takes_no_answers_is_no_longer_listened_to() {
         let (_second, controller) = Peer::admin(at);
         let before = target.usage();
         for (queue_id, blocks) in [(1, 1), (2, 256)] {
-            let deaf = Raw::io(at, &Hello::io(controller, queue_id), DigestOptions(0));
-            deaf.stream().set_write_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+            let not_reading =
+                Raw::io(at, &ConnectFields::io(controller, queue_id), DigestOptions(0));
+            not_reading
+                .stream()
+                .set_write_timeout(Some(Duration::from_secs(1)))
+                .expect("a timeout");
             let mut asked = 0_u32;
             for round in 0..2000_u32 {
                 let mut capsules = Vec::new();
@@ -323,9 +328,9 @@ fn a_host_that_takes_no_answers_is_no_longer_listened_to() {
                     let read = read_write(NvmOpcode::READ, 1, 0, blocks)
                         .with_command_id(id)
                         .with_data_pointer(Descriptor::transport(blocks * 4096));
-                    capsules.extend(deaf.capsule(read, &[]));
+                    capsules.extend(not_reading.capsule(read, &[]));
                 }
-                if deaf.stream().write_all(&capsules).is_err() {
+                if not_reading.stream().write_all(&capsules).is_err() {
                     break;
                 }
                 asked += 64;
@@ -335,11 +340,14 @@ fn a_host_that_takes_no_answers_is_no_longer_listened_to() {
             eprintln!(
                 "{driver}: {asked} reads of {blocks} blocks, not one taken: {grown} MiB more"
             );
-            assert!(grown < if blocks == 1 { 16 } else { 300 }, "{grown} MiB for one deaf host");
+            assert!(
+                grown < if blocks == 1 { 16 } else { 300 },
+                "{grown} MiB for one not_reading host"
+            );
             // What its answers hold of the pool is not missed by others.
             use_queue(&mut io);
             assert!(admin.controller_status().ready());
-            drop(deaf);
+            drop(not_reading);
         }
         // It has gone, and others have the whole pool again.
         let (_admin, mut late) = good_host(at);
@@ -351,8 +359,8 @@ fn a_host_that_takes_no_answers_is_no_longer_listened_to() {
 /// Answers that are copied behind their headers count, too: queues as deep as may be, whose host
 /// never reads.
 #[test]
-fn small_answers_that_nobody_takes_are_bounded() {
-    const NAME: &str = "flood::small_answers_that_nobody_takes_are_bounded";
+fn unread_small_responses_are_bounded() {
+    const NAME: &str = "flood::unread_small_responses_are_bounded";
     const QUEUES: u16 = 4;
     if child::is_child_of(NAME) {
         return child::serve(config(&["memory:16MiB", "memory:16MiB,block=512"]));
@@ -363,13 +371,13 @@ fn small_answers_that_nobody_takes_are_bounded() {
         let (mut admin, mut io) = good_host(at);
         let (_second, controller) = Peer::admin(at);
         let before = target.usage();
-        let deaf: Vec<_> = (1..=QUEUES)
+        let not_reading: Vec<_> = (1..=QUEUES)
             .map(|id| {
-                let hello = Hello { entries: 1024, ..Hello::io(controller, id) };
-                Raw::io(at, &hello, DigestOptions(0))
+                let fields = ConnectFields { entries: 1024, ..ConnectFields::io(controller, id) };
+                Raw::io(at, &fields, DigestOptions(0))
             })
             .collect();
-        for raw in &deaf {
+        for raw in &not_reading {
             raw.stream().set_write_timeout(Some(Duration::from_millis(300))).expect("a timeout");
             for round in 0..500_u16 {
                 let mut capsules = Vec::new();
@@ -388,9 +396,9 @@ fn small_answers_that_nobody_takes_are_bounded() {
         }
         use_queue(&mut io);
         let grown = target.usage().resident_kib.saturating_sub(before.resident_kib) / 1024;
-        eprintln!("{driver}: {QUEUES} deaf queues of 1023: {grown} MiB more");
-        assert!(2 * grown < 5 * usize::from(QUEUES), "{grown} MiB for {QUEUES} deaf queues");
-        drop(deaf);
+        eprintln!("{driver}: {QUEUES} not_reading queues of 1023: {grown} MiB more");
+        assert!(2 * grown < 5 * usize::from(QUEUES), "{grown} MiB for {QUEUES} not_reading queues");
+        drop(not_reading);
         target.stop();
     }
 }

@@ -13,7 +13,7 @@ use crate::support::{address, config_of_two_groups, on_each_transport, pattern};
 const BLOCK: usize = 4096;
 
 #[test]
-fn what_one_queue_writes_another_reads() {
+fn one_queue_reads_the_writes_of_another() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let on_file = format!("file:{},size=16MiB", file.path().display());
     on_each_transport(&config_of_two_groups(&["memory:16MiB", &on_file]), |target| {

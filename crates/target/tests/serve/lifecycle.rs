@@ -14,7 +14,7 @@ use weft_target::config::Config;
 use weft_transport::CloseReason;
 use weft_transport::host::{HostData, HostOptions};
 
-use crate::support::peer::{Hello, Peer, enabled, read_write};
+use crate::support::peer::{ConnectFields, Peer, enabled, read_write};
 use crate::support::raw::Raw;
 use crate::support::{
     address, config, config_of_two_groups, on_each_driver, on_each_transport, pattern, wait_until,
@@ -23,8 +23,8 @@ use crate::support::{
 const BLOCK: usize = 4096;
 
 /// A controller with an I/O queue on each of two groups.
-fn host(target: &Target, hello: &Hello) -> (Peer, u16, [Peer; 2]) {
-    let (admin, controller) = Peer::admin_as(address(target), hello);
+fn host(target: &Target, fields: &ConnectFields) -> (Peer, u16, [Peer; 2]) {
+    let (admin, controller) = Peer::admin_as(address(target), fields);
     let queues = [1, 2].map(|queue_id| Peer::io(address(target), controller, queue_id));
     (admin, controller, queues)
 }
@@ -44,13 +44,13 @@ fn all_end(queues: &mut [Peer; 2]) {
 #[test]
 fn a_silent_host_loses_all_its_queues() {
     on_each_transport(&two_groups(), |target| {
-        let hello = Hello { keep_alive_ms: 200, ..Hello::admin() };
-        let (mut admin, controller, mut queues) = host(target, &hello);
-        let (mut other, _, mut others) = host(target, &Hello::admin());
+        let fields = ConnectFields { keep_alive_ms: 200, ..ConnectFields::admin() };
+        let (mut admin, controller, mut queues) = host(target, &fields);
+        let (mut other, _, mut others) = host(target, &ConnectFields::admin());
         all_end(&mut queues);
         assert_eq!(admin.until_closed(), CloseReason::PeerClosed);
         let mut late = Peer::open(address(target), HostOptions::default());
-        let refused = late.connect(&Hello::io(controller, 3)).status();
+        let refused = late.connect(&ConnectFields::io(controller, 3)).status();
         assert_eq!(refused, Status::CONNECT_INVALID_PARAMETERS.with_dnr());
         // Without a timeout, silence is no matter.
         assert!(other.controller_status().ready());
@@ -61,8 +61,8 @@ fn a_silent_host_loses_all_its_queues() {
 #[test]
 fn traffic_on_any_queue_keeps_the_controller_alive() {
     on_each_transport(&two_groups(), |target| {
-        let hello = Hello { keep_alive_ms: 200, ..Hello::admin() };
-        let (mut admin, _, mut queues) = host(target, &hello);
+        let fields = ConnectFields { keep_alive_ms: 200, ..ConnectFields::admin() };
+        let (mut admin, _, mut queues) = host(target, &fields);
         for round in 0..20 {
             std::thread::sleep(Duration::from_millis(40));
             // One after the other: I/O queues of both groups, then Keep Alive.
@@ -83,7 +83,7 @@ fn traffic_on_any_queue_keeps_the_controller_alive() {
 #[test]
 fn shutdown_ends_all_queues_and_completes_when_their_commands_are_done() {
     on_each_transport(&two_groups(), |target| {
-        let (mut admin, controller, mut queues) = host(target, &Hello::admin());
+        let (mut admin, controller, mut queues) = host(target, &ConnectFields::admin());
         let slow = queues[1].begin_write(2, 0, 1, &pattern(BLOCK, 1));
         assert!(!queues[1].is_answered(slow, Duration::from_millis(50)), "it has left");
         let event = admin.begin_event_request();
@@ -95,10 +95,10 @@ fn shutdown_ends_all_queues_and_completes_when_their_commands_are_done() {
         });
         assert!(!admin.is_answered(event, Duration::from_millis(20)), "nobody waits for it");
         let mut late = Peer::open(address(target), HostOptions::default());
-        let refused = late.connect(&Hello::io(controller, 3)).status();
+        let refused = late.connect(&ConnectFields::io(controller, 3)).status();
         assert_eq!(refused, Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         // What was under way has been done.
-        let (_admin, _, mut again) = host(target, &Hello::admin());
+        let (_admin, _, mut again) = host(target, &ConnectFields::admin());
         assert!(again[0].read(2, 0, 1, BLOCK).bytes() == pattern(BLOCK, 1));
     });
 }
@@ -129,7 +129,7 @@ fn a_shutdown_may_take_the_identifiers_of_event_requests_that_wait() {
 #[test]
 fn a_reset_ends_all_queues_and_the_controller_can_be_enabled_again() {
     on_each_transport(&two_groups(), |target| {
-        let (mut admin, controller, mut queues) = host(target, &Hello::admin());
+        let (mut admin, controller, mut queues) = host(target, &ConnectFields::admin());
         admin.configure(enabled().with_enable(false));
         all_end(&mut queues);
         wait_until("the reset", || !admin.controller_status().ready());
@@ -145,7 +145,7 @@ fn a_reset_ends_all_queues_and_the_controller_can_be_enabled_again() {
 #[test]
 fn io_queues_end_with_their_admin_queue() {
     on_each_transport(&two_groups(), |target| {
-        let (admin, _, mut queues) = host(target, &Hello::admin());
+        let (admin, _, mut queues) = host(target, &ConnectFields::admin());
         drop(admin);
         all_end(&mut queues);
     });
@@ -154,7 +154,8 @@ fn io_queues_end_with_their_admin_queue() {
 #[test]
 fn a_queue_is_disconnected_and_connected_again() {
     on_each_transport(&two_groups(), |target| {
-        let (mut admin, controller, [mut first, mut second]) = host(target, &Hello::admin());
+        let (mut admin, controller, [mut first, mut second]) =
+            host(target, &ConnectFields::admin());
         let disconnect = Disconnect::default().to_command();
         let refused = admin.run(disconnect, HostData::None).status();
         assert_eq!(refused, Status::DISCONNECT_INVALID_QUEUE_TYPE.with_dnr());
@@ -162,7 +163,7 @@ fn a_queue_is_disconnected_and_connected_again() {
         assert_eq!(first.until_closed(), CloseReason::PeerClosed);
         wait_until("the queue identifier is free", || {
             let mut io = Peer::open(address(target), HostOptions::default());
-            let answer = io.connect(&Hello::io(controller, 1)).status();
+            let answer = io.connect(&ConnectFields::io(controller, 1)).status();
             answer.is_success() && io.read(1, 0, 1, BLOCK).status().is_success()
         });
         assert!(second.read(1, 0, 1, BLOCK).status().is_success());
@@ -196,8 +197,8 @@ fn a_command_that_no_device_has_can_be_aborted() {
         let (mut admin, controller) = Peer::admin(address(target));
         // On each group.
         for queue_id in [1, 2] {
-            let hello = Hello::io(controller, queue_id);
-            let mut raw = Raw::io(address(target), &hello, DigestOptions(0));
+            let fields = ConnectFields::io(controller, queue_id);
+            let mut raw = Raw::io(address(target), &fields, DigestOptions(0));
             let write = read_write(NvmOpcode::WRITE, 1, 0, 1)
                 .with_command_id(77)
                 .with_data_pointer(Descriptor::transport(4096));
@@ -236,7 +237,7 @@ fn a_command_that_waits_for_memory_can_be_aborted() {
     config.limits.transfer_bytes = 4 << 20;
     on_each_driver(&config, |target| {
         let (mut admin, controller) = Peer::admin(address(target));
-        let mut raw = Raw::io(address(target), &Hello::io(controller, 1), DigestOptions(0));
+        let mut raw = Raw::io(address(target), &ConnectFields::io(controller, 1), DigestOptions(0));
         // Of 16 MiB, three times four are held by writes whose data does not come, and some is
         // kept in reserve. So the fourth has to wait.
         let write = |id| {
@@ -272,9 +273,9 @@ fn a_command_that_waits_for_memory_can_be_aborted() {
 }
 
 #[test]
-fn what_a_device_works_on_is_not_aborted() {
+fn a_command_at_a_device_is_not_aborted() {
     on_each_transport(&two_groups(), |target| {
-        let (mut admin, _, mut queues) = host(target, &Hello::admin());
+        let (mut admin, _, mut queues) = host(target, &ConnectFields::admin());
         let slow = queues[0].begin_write(2, 0, 1, &pattern(BLOCK, 1));
         assert!(!queues[0].is_answered(slow, Duration::from_millis(50)), "it has left");
         let command_id = queues[0].connection.command_id(slow).expect("in flight");

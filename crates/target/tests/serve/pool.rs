@@ -11,7 +11,7 @@ use weft_nvme::{AdminOpcode, Command, NvmOpcode};
 use weft_target::config::Config;
 use weft_transport::host::{HostData, HostOptions};
 
-use crate::support::peer::{Hello, Peer, read_write};
+use crate::support::peer::{ConnectFields, Peer, read_write};
 use crate::support::raw::Raw;
 use crate::support::{
     address, config, config_of_two_groups, drivers, on_each_driver, pattern, start,
@@ -32,7 +32,7 @@ fn deep_queue(at: SocketAddr, controller: u16, queue_id: u16, digests: bool) {
     let options =
         HostOptions { data_digest: digests, header_digest: digests, ..HostOptions::default() };
     let mut io = Peer::with_pool(at, options, 64 << 20);
-    io.connect(&Hello::io(controller, queue_id)).succeeded();
+    io.connect(&ConnectFields::io(controller, queue_id)).succeeded();
     io.connection.set_in_capsule_bytes(16 * 1024);
     let base = u64::from(queue_id) * 24 * 256;
     let contents = |piece: u64| pattern(MEGABYTE, u8::try_from(base / 256 + piece).expect("few"));
@@ -74,9 +74,9 @@ fn deep_queues_share_a_small_pool() {
 /// Writes of 2 MiB for which the target asks for data while it asks for the others' as well:
 /// as many as have room in the pool beside the reserve.
 fn fills_the_pool(at: SocketAddr) {
-    let (_admin, controller) = Peer::admin_as(at, &Hello::admin().of_other_host());
-    let hello = Hello::io(controller, 1).of_other_host();
-    let mut raw = Raw::io(at, &hello, DigestOptions(0));
+    let (_admin, controller) = Peer::admin_as(at, &ConnectFields::admin().of_other_host());
+    let fields = ConnectFields::io(controller, 1).of_other_host();
+    let mut raw = Raw::io(at, &fields, DigestOptions(0));
     for id in 0..7 {
         let write = read_write(NvmOpcode::WRITE, 1, 0, 512)
             .with_command_id(id)
@@ -94,7 +94,7 @@ fn vanish(at: SocketAddr, round: u64) {
     admin.begin_event_request();
     let data = pattern(2 << 20, 1);
     // Data that is on its way, whole PDUs and part of one, and a command that waits for memory.
-    let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    let mut raw = Raw::io(at, &ConnectFields::io(controller, 1), DigestOptions(0));
     let write = |id, bytes: u32| {
         read_write(NvmOpcode::WRITE, 1, 0, bytes / 4096)
             .with_command_id(id)
@@ -107,20 +107,20 @@ fn vanish(at: SocketAddr, round: u64) {
     let pdu = raw.data(&request, 0, &data[..MEGABYTE], true);
     raw.send(&pdu[..MEGABYTE / 2 + usize::try_from(round).expect("few") * 1000]);
     // Answers that nobody takes.
-    let mut deaf = Raw::io(at, &Hello::io(controller, 2), DigestOptions(0));
+    let mut not_reading = Raw::io(at, &ConnectFields::io(controller, 2), DigestOptions(0));
     for id in 0..4 {
         let read = read_write(NvmOpcode::READ, 1, 0, 256)
             .with_command_id(id)
             .with_data_pointer(Descriptor::transport(1 << 20));
-        deaf.command(read, &[]);
+        not_reading.command(read, &[]);
     }
     // Half a pair, a part of a capsule, and what a device works on.
-    let mut half = Raw::io(at, &Hello::io(controller, 3), DigestOptions(0));
+    let mut half = Raw::io(at, &ConnectFields::io(controller, 3), DigestOptions(0));
     let compare = read_write(NvmOpcode::COMPARE, 1, 0, 2)
         .with_command_id(1)
         .with_flags(Flags::SGL.with_fused(Fused::FIRST));
     half.command(compare, &data[..8192]);
-    let mut slow = Raw::io(at, &Hello::io(controller, 4), DigestOptions(0));
+    let mut slow = Raw::io(at, &ConnectFields::io(controller, 4), DigestOptions(0));
     slow.command(read_write(NvmOpcode::WRITE, 2, 0, 4).with_command_id(1), &data[..16384]);
     let capsule = slow.capsule(write(2, 16384), &data[..16384]);
     slow.send(&capsule[..9000]);
@@ -152,24 +152,25 @@ fn the_protocols_own_data_has_a_reserve() {
     on_each_driver(&config, |target| {
         let at = address(target);
         let (_admin, controller) = Peer::admin(at);
-        let mut greedy = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+        let mut holder = Raw::io(at, &ConnectFields::io(controller, 1), DigestOptions(0));
         for (id, blocks) in
             [1024, 1024, 1024, 512, 256, 128].into_iter().zip(0_u16..).map(|(b, i)| (i, b))
         {
             let write = read_write(NvmOpcode::WRITE, 1, 0, blocks)
                 .with_command_id(id)
                 .with_data_pointer(Descriptor::transport(blocks * 4096));
-            greedy.command(write, &[]);
+            holder.command(write, &[]);
         }
         for _ in 0..3 {
-            greedy.receive().ready_to_transfer();
+            holder.receive().ready_to_transfer();
         }
         // Connect, Identify and log pages, and a shallow queue's small writes.
-        let (mut admin, controller) = Peer::admin_as(at, &Hello::admin().of_other_host());
+        let (mut admin, controller) = Peer::admin_as(at, &ConnectFields::admin().of_other_host());
         let identify = Command::new(AdminOpcode::IDENTIFY).with_cdw10(1);
         assert_eq!(admin.run_for(identify, 4096).bytes().len(), 4096);
-        let hello = Hello { entries: 32, ..Hello::io(controller, 1).of_other_host() };
-        let mut io = Peer::io_as(at, &hello, HostOptions::default());
+        let fields =
+            ConnectFields { entries: 32, ..ConnectFields::io(controller, 1).of_other_host() };
+        let mut io = Peer::io_as(at, &fields, HostOptions::default());
         io.write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
     });
 }
@@ -184,33 +185,33 @@ fn small_commands_do_not_wait_behind_a_large_one() {
     on_each_driver(&config, |target| {
         let at = address(target);
         let (_admin, controller) = Peer::admin(at);
-        let mut greedy = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+        let mut holder = Raw::io(at, &ConnectFields::io(controller, 1), DigestOptions(0));
         let mut write = |id, megabytes: u32| {
             let write = read_write(NvmOpcode::WRITE, 1, 0, megabytes * 256)
                 .with_command_id(id)
                 .with_data_pointer(Descriptor::transport(megabytes << 20));
-            greedy.command(write, &[]);
+            holder.command(write, &[]);
         };
         // All of the pool but the reserve, and then some.
         (0..7).for_each(|id| write(id, 2));
         write(7, 1);
         (8..16).for_each(|id| write(id, 2));
-        let requests: Vec<_> = (0..8).map(|_| greedy.receive().ready_to_transfer()).collect();
-        let mut modest = Raw::io(at, &Hello::io(controller, 2), DigestOptions(0));
+        let requests: Vec<_> = (0..8).map(|_| holder.receive().ready_to_transfer()).collect();
+        let mut other = Raw::io(at, &ConnectFields::io(controller, 2), DigestOptions(0));
         let data_pointer = Descriptor::transport(4096);
         let read = read_write(NvmOpcode::READ, 1, 0, 1).with_data_pointer(data_pointer);
-        modest.command(read.with_command_id(1), &[]);
+        other.command(read.with_command_id(1), &[]);
         let flush = Command::new(NvmOpcode::FLUSH).with_namespace_id(1).with_command_id(2);
-        modest.command(flush, &[]);
-        assert_eq!(modest.receive().completion().command_id.get(), 2, "the read waits");
+        other.command(flush, &[]);
+        assert_eq!(other.receive().completion().command_id.get(), 2, "the read waits");
         // Room for one of 1 MiB, not for one of 2 MiB.
         let data = pattern(MEGABYTE, 1);
         let last = requests.last().expect("eight");
         assert_eq!(last.command_id.get(), 7);
-        let pdu = greedy.data(last, 0, &data, true);
-        greedy.send(&pdu);
-        assert_eq!(modest.receive().data.len(), 4096);
-        assert_eq!(modest.receive().completion().command_id.get(), 1);
+        let pdu = holder.data(last, 0, &data, true);
+        holder.send(&pdu);
+        assert_eq!(other.receive().data.len(), 4096);
+        assert_eq!(other.receive().completion().command_id.get(), 1);
     });
 }
 
@@ -224,9 +225,9 @@ const HELD: usize = 64 << 10;
 
 impl Holder {
     /// Begins `count` writes and takes what they ask for.
-    fn new(at: SocketAddr, hello: &Hello, count: u16) -> Self {
+    fn new(at: SocketAddr, fields: &ConnectFields, count: u16) -> Self {
         let mut holder =
-            Self { raw: Raw::io(at, hello, DigestOptions(0)), requests: VecDeque::new() };
+            Self { raw: Raw::io(at, fields, DigestOptions(0)), requests: VecDeque::new() };
         (0..count).for_each(|id| holder.write(id));
         for _ in 0..count {
             holder.requests.push_back(holder.raw.receive().ready_to_transfer());
@@ -266,8 +267,9 @@ fn is_readable(raw: &Raw) -> bool {
 
 /// All memory but the reserve is held by writes of 64 KiB, and a read of 1 MiB waits.
 fn large_read_waits(at: SocketAddr, controller: u16) -> (Vec<Holder>, Raw) {
-    let holders = (1..=4).map(|id| Holder::new(at, &Hello::io(controller, id), 60)).collect();
-    let mut large = Raw::io(at, &Hello::io(controller, 5), DigestOptions(0));
+    let holders =
+        (1..=4).map(|id| Holder::new(at, &ConnectFields::io(controller, id), 60)).collect();
+    let mut large = Raw::io(at, &ConnectFields::io(controller, 5), DigestOptions(0));
     let read =
         read_write(NvmOpcode::READ, 1, 0, 256).with_data_pointer(Descriptor::transport(1 << 20));
     large.command(read.with_command_id(1), &[]);
@@ -327,8 +329,8 @@ fn data_in_capsules_does_not_keep_a_large_command_waiting_for_ever() {
         let (mut holders, mut large) = large_read_waits(at, controller);
         // Room for small ones, and not for the large one.
         holders[0].finish_one().expect("a write");
-        let mut small = Raw::io(at, &Hello::io(controller, 6), DigestOptions(0));
-        let mut probe = Raw::io(at, &Hello::io(controller, 7), DigestOptions(0));
+        let mut small = Raw::io(at, &ConnectFields::io(controller, 6), DigestOptions(0));
+        let mut probe = Raw::io(at, &ConnectFields::io(controller, 7), DigestOptions(0));
         let flush = Command::new(NvmOpcode::FLUSH).with_namespace_id(1);
         let mut is_served = || {
             small.command(read_write(NvmOpcode::WRITE, 1, 0, 1), &pattern(BLOCK, 1));
@@ -361,7 +363,7 @@ fn compares_that_hold_all_memory_are_done() {
     on_each_driver(&with_small_pool(config(&[&on_file])), |target| {
         let at = address(target);
         let (_admin, controller) = Peer::admin(at);
-        let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+        let mut raw = Raw::io(at, &ConnectFields::io(controller, 1), DigestOptions(0));
         for id in 0..127 {
             let compare = read_write(NvmOpcode::COMPARE, 1, 0, 32)
                 .with_command_id(id)
@@ -385,7 +387,7 @@ fn compares_that_hold_all_memory_are_done() {
 /// Asks for memory and then does not move: its data does not come.
 fn sends_nothing(at: SocketAddr) -> Vec<Raw> {
     let (admin, controller) = Raw::admin(at);
-    let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    let mut raw = Raw::io(at, &ConnectFields::io(controller, 1), DigestOptions(0));
     for id in 0..32 {
         let write = read_write(NvmOpcode::WRITE, 1, 0, 256)
             .with_command_id(id)
@@ -399,7 +401,7 @@ fn sends_nothing(at: SocketAddr) -> Vec<Raw> {
 /// The same, but now and then a byte comes, and a small write is done: not silent, but no faster.
 fn dribbles(at: SocketAddr) -> Vec<Raw> {
     let (admin, controller) = Raw::admin(at);
-    let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    let mut raw = Raw::io(at, &ConnectFields::io(controller, 1), DigestOptions(0));
     for id in 0..32 {
         let write = read_write(NvmOpcode::WRITE, 1, 0, 256)
             .with_command_id(id)
@@ -424,7 +426,7 @@ fn dribbles(at: SocketAddr) -> Vec<Raw> {
 fn begins_to_send(at: SocketAddr) -> Vec<Raw> {
     let (admin, controller) = Raw::admin(at);
     let begin = |queue_id| {
-        let mut raw = Raw::io(at, &Hello::io(controller, queue_id), DigestOptions(0));
+        let mut raw = Raw::io(at, &ConnectFields::io(controller, queue_id), DigestOptions(0));
         let write = read_write(NvmOpcode::WRITE, 1, 0, 256)
             .with_data_pointer(Descriptor::transport(1 << 20));
         raw.command(write, &[]);
@@ -443,7 +445,7 @@ fn begins_to_send(at: SocketAddr) -> Vec<Raw> {
 /// The same, of one that does not take what it has asked for.
 fn takes_nothing(at: SocketAddr) -> Vec<Raw> {
     let (admin, controller) = Raw::admin(at);
-    let mut raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    let mut raw = Raw::io(at, &ConnectFields::io(controller, 1), DigestOptions(0));
     for id in 0..100 {
         let read = read_write(NvmOpcode::READ, 1, 0, 256)
             .with_command_id(id)
@@ -456,7 +458,7 @@ fn takes_nothing(at: SocketAddr) -> Vec<Raw> {
 /// The same, with log pages, for which nobody has to be allowed anything.
 fn takes_no_log_page(at: SocketAddr) -> Vec<Raw> {
     let (mut admin, controller) = Raw::admin(at);
-    let raw = Raw::io(at, &Hello::io(controller, 1), DigestOptions(0));
+    let raw = Raw::io(at, &ConnectFields::io(controller, 1), DigestOptions(0));
     for id in 0..30 {
         let page = Command::new(AdminOpcode::GET_LOG_PAGE)
             .with_cdw10(0xffff << 16)
@@ -470,7 +472,7 @@ fn takes_no_log_page(at: SocketAddr) -> Vec<Raw> {
 
 /// A host that holds memory and does not move does not keep others from theirs for long.
 #[test]
-fn a_host_that_stalls_gives_way() {
+fn a_stalled_host_that_holds_memory_is_disconnected() {
     let mut config = with_small_pool(config(&["memory:16MiB"]));
     config.limits.stall_timeout = Duration::from_millis(300);
     on_each_driver(&config, |target| {
@@ -478,9 +480,9 @@ fn a_host_that_stalls_gives_way() {
         let stalls = [sends_nothing, begins_to_send, dribbles, takes_nothing, takes_no_log_page];
         for stall in stalls {
             let stalled = stall(at);
-            let (_admin, controller) = Peer::admin_as(at, &Hello::admin().of_other_host());
-            let hello = Hello::io(controller, 1).of_other_host();
-            let mut io = Peer::io_as(at, &hello, HostOptions::default());
+            let (_admin, controller) = Peer::admin_as(at, &ConnectFields::admin().of_other_host());
+            let fields = ConnectFields::io(controller, 1).of_other_host();
+            let mut io = Peer::io_as(at, &fields, HostOptions::default());
             let data = pattern(MEGABYTE, 1);
             io.write(1, 0, 256, &data).succeeded();
             assert!(io.read(1, 0, 256, MEGABYTE).bytes() == data);

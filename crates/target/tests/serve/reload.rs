@@ -15,7 +15,7 @@ use weft_target::config::Config;
 use weft_transport::CloseReason;
 use weft_transport::host::{HostData, HostOptions};
 
-use crate::support::peer::{Hello, Peer};
+use crate::support::peer::{ConnectFields, Peer};
 use crate::support::{
     HOST, LONG, OTHER_HOST, SUBSYSTEM, address, config, config_of_two_groups, drivers, pattern,
     port, start, subsystem,
@@ -84,7 +84,7 @@ fn a_namespace_that_comes_is_there_at_once() {
 }
 
 #[test]
-fn what_is_under_way_on_a_namespace_that_goes_is_finished() {
+fn commands_in_flight_on_a_removed_namespace_are_completed() {
     let slow = "delay:write=400ms,read=400ms:memory:4MiB";
     reconfigured(&["memory:4MiB", slow], |target, config| {
         let (mut admin, mut queues) = host(target);
@@ -116,8 +116,8 @@ fn a_write_whose_data_comes_after_the_namespace_went_is_refused() {
     use weft_nvme::tcp::DigestOptions;
     reconfigured(&["memory:4MiB", "memory:4MiB"], |target, config| {
         let (_admin, controller) = Peer::admin(address(target));
-        let hello = Hello::io(controller, 1);
-        let mut raw = Raw::io(address(target), &hello, DigestOptions(0));
+        let fields = ConnectFields::io(controller, 1);
+        let mut raw = Raw::io(address(target), &fields, DigestOptions(0));
         let command = crate::support::peer::read_write(NvmOpcode::WRITE, 2, 0, 1)
             .with_command_id(5)
             .with_data_pointer(Descriptor::transport(4096));
@@ -139,8 +139,8 @@ fn a_write_whose_data_comes_too_late_is_refused() {
     use weft_nvme::tcp::DigestOptions;
     reconfigured(&["memory:4MiB", "memory:4MiB"], |target, config| {
         let (mut admin, controller) = Peer::admin(address(target));
-        let hello = Hello::io(controller, 1);
-        let mut raw = Raw::io(address(target), &hello, DigestOptions(0));
+        let fields = ConnectFields::io(controller, 1);
+        let mut raw = Raw::io(address(target), &fields, DigestOptions(0));
         let begin = |nsid, block, raw: &mut Raw| {
             let command = crate::support::peer::read_write(NvmOpcode::WRITE, nsid, block, 1)
                 .with_command_id(u16::try_from(nsid).expect("small"))
@@ -243,11 +243,11 @@ fn events_wait_until_the_list_is_read() {
 fn write_protection_reaches_every_queue() {
     reconfigured(&["memory:4MiB", "memory:4MiB"], |target, config| {
         let (mut admin, mut queues) = host(target);
-        let hello = Hello::admin().of_other_host();
-        let (_other, controller) = Peer::admin_as(address(target), &hello);
+        let fields = ConnectFields::admin().of_other_host();
+        let (_other, controller) = Peer::admin_as(address(target), &fields);
         let mut others = [1, 2].map(|queue_id| {
-            let hello = Hello::io(controller, queue_id).of_other_host();
-            Peer::io_as(address(target), &hello, HostOptions::default())
+            let fields = ConnectFields::io(controller, queue_id).of_other_host();
+            Peer::io_as(address(target), &fields, HostOptions::default())
         });
         let bytes = pattern(BLOCK, 1);
         let protect = |admin: &mut Peer, state| {
@@ -275,7 +275,7 @@ fn write_protection_reaches_every_queue() {
 /// What was written before a namespace is protected is durable when that is answered; if it cannot
 /// be, the namespace is not protected.
 #[test]
-fn what_is_protected_is_flushed_first() {
+fn a_protected_namespace_is_flushed_first() {
     let device = "fault:operation=flush,nth=1,effect=media-write:memory:1MiB";
     reconfigured(&[device], |target, config| {
         let (mut admin, mut queues) = host(target);
@@ -306,10 +306,10 @@ fn a_flush_that_failed_stays_failed_for_every_host() {
     reconfigured(&[sound, &broken], |target, config| {
         let (mut admin, mut queues) = host(target);
         let (mut other, controller) =
-            Peer::admin_as(address(target), &Hello::admin().of_other_host());
+            Peer::admin_as(address(target), &ConnectFields::admin().of_other_host());
         let mut others = [1, 2].map(|queue_id| {
-            let hello = Hello::io(controller, queue_id).of_other_host();
-            Peer::io_as(address(target), &hello, HostOptions::default())
+            let fields = ConnectFields::io(controller, queue_id).of_other_host();
+            Peer::io_as(address(target), &fields, HostOptions::default())
         });
         let flush = |io: &mut Peer, nsid| {
             io.run(Command::new(NvmOpcode::FLUSH).with_namespace_id(nsid), HostData::None).status()
@@ -399,7 +399,7 @@ fn a_write_in_flight_is_waited_for_before_protection() {
 
 /// What a host was told when it connected holds as long as its controller.
 #[test]
-fn a_smaller_limit_is_for_those_who_connect_later() {
+fn a_smaller_limit_applies_from_the_next_connect() {
     reconfigured(&["memory:4MiB"], |target, config| {
         let (mut admin, controller) = Peer::admin(address(target));
         let mut io = Peer::io(address(target), controller, 1);
@@ -414,8 +414,8 @@ fn a_smaller_limit_is_for_those_who_connect_later() {
         Peer::io(address(target), controller, 2);
         assert!(admin.controller_status().ready());
         let (_later, controller) = Peer::admin(address(target));
-        let hello = Hello { entries: 32, ..Hello::io(controller, 1) };
-        let mut io = Peer::io_as(address(target), &hello, HostOptions::default());
+        let fields = ConnectFields { entries: 32, ..ConnectFields::io(controller, 1) };
+        let mut io = Peer::io_as(address(target), &fields, HostOptions::default());
         let refused = io.write(1, 0, 256, &bytes).status();
         assert_eq!(refused, Status::INVALID_FIELD.with_dnr());
         let line = told.iter().find(|line| line.contains("limits.transfer-size")).expect("a line");
@@ -471,13 +471,13 @@ fn a_read_only_namespace_takes_no_write() {
 }
 
 #[test]
-fn a_host_that_is_no_longer_allowed_is_sent_away() {
+fn a_host_that_is_no_longer_allowed_is_disconnected() {
     reconfigured(&["memory:1MiB"], |target, config| {
         let (mut admin, mut queues) = host(target);
-        let hello = Hello::admin().of_other_host();
-        let (mut other, controller) = Peer::admin_as(address(target), &hello);
-        let hello = Hello::io(controller, 1).of_other_host();
-        let mut others_io = Peer::io_as(address(target), &hello, HostOptions::default());
+        let fields = ConnectFields::admin().of_other_host();
+        let (mut other, controller) = Peer::admin_as(address(target), &fields);
+        let fields = ConnectFields::io(controller, 1).of_other_host();
+        let mut others_io = Peer::io_as(address(target), &fields, HostOptions::default());
         let mut only_other = config.clone();
         only_other.subsystems[0].allowed_hosts = Some(vec![OTHER_HOST.to_owned()]);
         target.reload(only_other).expect("a reload");
@@ -485,20 +485,20 @@ fn a_host_that_is_no_longer_allowed_is_sent_away() {
             assert_eq!(peer.until_closed(), CloseReason::PeerClosed);
         }
         let mut again = Peer::open(address(target), HostOptions::default());
-        let refused = again.connect(&Hello::admin());
+        let refused = again.connect(&ConnectFields::admin());
         assert_eq!(refused.status(), Status::CONNECT_INVALID_HOST.with_dnr());
         assert!(other.controller_status().ready());
         others_io.write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
         let mut both = config.clone();
         both.subsystems[0].allowed_hosts = Some(vec![OTHER_HOST.to_owned(), HOST.to_owned()]);
         target.reload(both).expect("a reload");
-        again.connect(&Hello::admin()).succeeded();
+        again.connect(&ConnectFields::admin()).succeeded();
         assert!(other.controller_status().ready());
     });
 }
 
 #[test]
-fn a_subsystem_that_goes_takes_its_hosts_along() {
+fn a_removed_subsystem_disconnects_its_hosts() {
     reconfigured(&["memory:1MiB"], |target, config| {
         let mut two = config.clone();
         two.subsystems.push(subsystem("nqn.2024-01.io.weft:other", &["memory:1MiB"]));
@@ -510,7 +510,7 @@ fn a_subsystem_that_goes_takes_its_hosts_along() {
             assert_eq!(peer.until_closed(), CloseReason::PeerClosed);
         }
         let mut again = Peer::open(address(target), HostOptions::default());
-        let refused = again.connect(&Hello::admin());
+        let refused = again.connect(&ConnectFields::admin());
         assert_eq!(refused.status(), Status::CONNECT_INVALID_PARAMETERS.with_dnr());
     });
 }

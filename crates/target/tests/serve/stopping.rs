@@ -9,14 +9,14 @@ use weft_reactor::monotonic_time;
 use weft_target::config::Config;
 use weft_transport::CloseReason;
 
-use crate::support::peer::{Hello, Peer, read_write};
+use crate::support::peer::{ConnectFields, Peer, read_write};
 use crate::support::raw::Raw;
 use crate::support::{address, config, config_of_two_groups, drivers, pattern, start};
 
 const BLOCK: usize = 4096;
 
 #[test]
-fn what_is_under_way_is_finished_and_answered() {
+fn commands_in_flight_are_completed_at_a_stop() {
     for driver in drivers() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let slow = format!("delay:write=300ms:file:{},size=4MiB", file.path().display());
@@ -75,18 +75,20 @@ fn peers_that_stall_delay_the_end_only_so_long() {
         config.limits.drain_timeout = Duration::from_secs(1);
         let target = start(config);
         let (_admin, controller) = Peer::admin(address(&target));
-        let mut owes = Raw::io(address(&target), &Hello::io(controller, 1), DigestOptions(0));
+        let mut owes =
+            Raw::io(address(&target), &ConnectFields::io(controller, 1), DigestOptions(0));
         let write = read_write(NvmOpcode::WRITE, 1, 0, 1)
             .with_command_id(1)
             .with_data_pointer(Descriptor::transport(4096));
         owes.command(write, &[]);
         owes.receive().ready_to_transfer();
-        let mut deaf = Raw::io(address(&target), &Hello::io(controller, 2), DigestOptions(0));
+        let mut not_reading =
+            Raw::io(address(&target), &ConnectFields::io(controller, 2), DigestOptions(0));
         for id in 0..100 {
             let read = read_write(NvmOpcode::READ, 1, 0, 256)
                 .with_command_id(id)
                 .with_data_pointer(Descriptor::transport(1 << 20));
-            deaf.command(read, &[]);
+            not_reading.command(read, &[]);
         }
         let _silent = Raw::open(address(&target));
         let _shaken = Raw::shaken_hands(address(&target), DigestOptions(0), 1);
@@ -103,8 +105,8 @@ fn peers_that_stall_delay_the_end_only_so_long() {
 #[test]
 fn a_device_that_never_answers_delays_the_end_only_so_long() {
     for driver in drivers() {
-        let lossy = "fault:operation=write,effect=drop:memory:1MiB";
-        let mut config = Config { driver: *driver, ..config(&[lossy]) };
+        let dropping = "fault:operation=write,effect=drop:memory:1MiB";
+        let mut config = Config { driver: *driver, ..config(&[dropping]) };
         config.limits.drain_timeout = Duration::from_secs(1);
         let target = start(config);
         let (admin, controller) = Peer::admin(address(&target));
@@ -112,10 +114,10 @@ fn a_device_that_never_answers_delays_the_end_only_so_long() {
         let lost = io.begin_write(1, 0, 1, &pattern(BLOCK, 1));
         assert!(!io.is_answered(lost, Duration::from_millis(50)));
         let (_other, controller) =
-            Peer::admin_as(address(&target), &Hello::admin().of_other_host());
+            Peer::admin_as(address(&target), &ConnectFields::admin().of_other_host());
         let mut kept = Peer::io_as(
             address(&target),
-            &Hello::io(controller, 1).of_other_host(),
+            &ConnectFields::io(controller, 1).of_other_host(),
             weft_transport::host::HostOptions::default(),
         );
         kept.begin_write(1, 0, 1, &pattern(BLOCK, 1));

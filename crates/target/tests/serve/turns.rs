@@ -12,7 +12,7 @@ use weft_target::config::Config;
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
 
 use crate::support::config;
-use crate::support::peer::{Hello, enabled, read_write};
+use crate::support::peer::{ConnectFields, enabled, read_write};
 
 /// A target of one group, and a host on a reactor of its own, all of them turned by hand.
 struct Scene {
@@ -39,28 +39,28 @@ impl Scene {
         let (host, address) = (Reactor::simulated(&world), "10.0.0.2:4420".parse().expect("one"));
         let (queues, answers) = (Vec::new(), Vec::new());
         let mut scene = Self { world, target, host, address, queues, answers };
-        let controller = scene.connect(&Hello::admin());
+        let controller = scene.connect(&ConnectFields::admin());
         let offset = Offset::CONTROLLER_CONFIGURATION;
         let enable = PropertySet::new(offset, PropertySize::Four, enabled().0.into());
         scene.run(0, enable.to_command(), HostData::None);
         for queue_id in 1..=io_queues {
-            scene.connect(&Hello::io(controller, queue_id));
+            scene.connect(&ConnectFields::io(controller, queue_id));
         }
         scene
     }
 
-    fn connect(&mut self, hello: &Hello) -> u16 {
+    fn connect(&mut self, fields: &ConnectFields) -> u16 {
         let queue = self.queues.len();
         let tag = u32::try_from(queue).expect("few");
-        let options = hello.options(self.address, HostOptions::default());
+        let options = fields.options(self.address, HostOptions::default());
         let connection =
             HostConnection::connect(&mut self.host, Owner(1), tag, self.address, options);
         self.queues.push(connection);
         self.answers.push(0);
         assert!(matches!(self.next_event(queue), HostEvent::Ready { .. }));
         let mut buffer = self.host.pool().take(1024).expect("room");
-        buffer.copy_from_slice(weft_nvme::Wire::bytes(&hello.data()));
-        self.run(queue, hello.command(), HostData::ToController(buffer))
+        buffer.copy_from_slice(weft_nvme::Wire::bytes(&fields.data()));
+        self.run(queue, fields.command(), HostData::ToController(buffer))
     }
 
     /// Runs one command; the low half of its result.
@@ -195,7 +195,7 @@ fn a_deep_queue_does_not_use_up_the_turn_of_others() {
 
 /// Deep queues take turns.
 #[test]
-fn what_is_left_goes_behind_others_only_once() {
+fn a_postponed_connection_is_passed_once() {
     let mut scene = Scene::new(3);
     for queue in 1..=3 {
         scene.submit_reads(queue, 120, 1);

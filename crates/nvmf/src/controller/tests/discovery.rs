@@ -180,7 +180,7 @@ fn it_has_two_features() {
 }
 
 #[test]
-fn it_lives_two_minutes_or_as_long_as_it_is_kept_alive() {
+fn it_ends_after_two_minutes_without_keep_alive() {
     let mut controller = discovery_of(0);
     assert_eq!(controller.deadline(), Some(NOW + seconds(120)));
     controller.handle_deadline(NOW + seconds(120));

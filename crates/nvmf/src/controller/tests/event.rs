@@ -142,7 +142,7 @@ fn requests_are_given_up_by_a_fabrics_command_with_the_identifier_of_one() {
 }
 
 #[test]
-fn lost_writes_are_told_until_their_namespace_is_gone() {
+fn lost_writes_are_reported_until_their_namespace_is_removed() {
     let mut controller = enabled();
     let sound = Arc::clone(&controller.view);
     let nsids: Vec<u32> = sound.namespaces.iter().map(|namespace| namespace.nsid).collect();

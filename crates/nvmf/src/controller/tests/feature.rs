@@ -181,7 +181,7 @@ fn the_keep_alive_timer_stays_within_its_bounds() {
 }
 
 #[test]
-fn the_write_cache_is_the_queues_business() {
+fn the_write_cache_setting_reaches_the_queues() {
     let mut controller = enabled();
     let grant = attach(&mut controller, 1);
     set(&mut controller, FeatureId::VOLATILE_WRITE_CACHE, 0);

@@ -283,7 +283,7 @@ fn a_failed_controller_says_so_and_ends() {
 }
 
 #[test]
-fn a_host_that_is_no_longer_allowed_is_shown_out() {
+fn a_host_that_is_no_longer_allowed_is_disconnected() {
     let mut controller = enabled();
     let mut new = view(&[1, 3]);
     new.allowed_hosts = Some(Arc::new([*controller.host()].into()));

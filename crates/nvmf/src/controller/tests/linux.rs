@@ -77,7 +77,7 @@ fn look_at_the_namespaces(controller: &mut Controller) -> Vec<u32> {
 }
 
 #[test]
-fn the_linux_host_comes_up_works_and_leaves() {
+fn the_linux_host_connects_does_io_and_disconnects() {
     let mut controller = controller_of(view(&[1, 3]));
     bring_up(&mut controller);
     look_at_the_controller(&mut controller);

@@ -104,7 +104,7 @@ fn admin_commands_use_sgls_and_are_not_fused() {
 }
 
 #[test]
-fn the_head_goes_round() {
+fn the_head_wraps() {
     let mut controller = controller_of(view(&[1]));
     let connected = controller.connect_completion();
     assert_eq!((connected.status(), connected.dword0()), (Status::SUCCESS, 9));
@@ -135,7 +135,7 @@ fn without_flow_control_there_is_no_head() {
 }
 
 #[test]
-fn bad_data_is_answered_as_told() {
+fn bad_data_is_completed_with_its_status() {
     let mut controller = enabled();
     let command = Command::new(AdminOpcode::SET_FEATURES).with_command_id(3);
     let done = controller.reject(&command, Status::TRANSIENT_TRANSPORT_ERROR);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weft_nvme::event::Event as AsynchronousEvent;
 use weft_nvme::{AdminOpcode, Command, Completion, Status};
 
-use super::Choices;
+use super::FuzzInput;
 use super::peer::{Peer, PeerNamespace};
 use crate::host::admin_queue::{AdminCommand, AdminData};
 use crate::host::association::{Action, Association, ControllerKind, HostConfig};
@@ -60,14 +60,14 @@ pub(crate) fn config() -> HostConfig {
 /// deadline stays in the past, and that a shutdown always comes to its end.
 pub fn run_association(actions: &[u8]) {
     let mut run = AssociationRun::new(config());
-    let mut choices = Choices::new(actions);
+    let mut fuzz_input = FuzzInput::new(actions);
     run.association.start(run.now);
     run.collect();
-    while !choices.is_empty() {
-        run.step(&mut choices);
+    while !fuzz_input.is_empty() {
+        run.step(&mut fuzz_input);
         run.collect();
     }
-    run.wind_up();
+    run.finish_run();
 }
 
 impl AssociationRun {
@@ -88,14 +88,14 @@ impl AssociationRun {
         }
     }
 
-    fn step(&mut self, choices: &mut Choices<'_>) {
-        match choices.below(16) {
+    fn step(&mut self, fuzz_input: &mut FuzzInput<'_>) {
+        match fuzz_input.below(16) {
             0 => self.answer_many(),
             1..=5 => self.answer_next(),
-            6 => self.answer_badly(choices),
+            6 => self.answer_badly(fuzz_input),
             7 => self.close(),
             8 | 9 => {
-                let milliseconds = u64::from(choices.byte()) * u64::from(choices.byte());
+                let milliseconds = u64::from(fuzz_input.byte()) * u64::from(fuzz_input.byte());
                 self.pass(Duration::from_millis(milliseconds));
             }
             10 => {
@@ -105,20 +105,20 @@ impl AssociationRun {
             11 => self.association.reset(self.now),
             12 => {
                 let generation =
-                    self.association.generation().wrapping_sub(u32::from(choices.byte() % 2));
+                    self.association.generation().wrapping_sub(u32::from(fuzz_input.byte() % 2));
                 let problem = Problem::Transport { side: Side::Io, reason: "cut".into() };
                 self.association.handle_queue_lost(generation, 1, problem, self.now);
             }
-            13 => self.event(choices),
+            13 => self.event(fuzz_input),
             14 => {
-                let nsid = u32::from(choices.byte() % 4) + 1;
+                let nsid = u32::from(fuzz_input.byte() % 4) + 1;
                 let namespace =
-                    PeerNamespace { blocks: choices.byte().into(), uuid: choices.byte() };
+                    PeerNamespace { blocks: fuzz_input.byte().into(), uuid: fuzz_input.byte() };
                 if self.peer.namespaces.remove(&nsid).is_none() {
                     self.peer.namespaces.insert(nsid, namespace);
                 }
             }
-            _ => match choices.below(32) {
+            _ => match fuzz_input.below(32) {
                 0 => self.association.shut_down(self.now),
                 1 => self.association.handle_traffic(),
                 _ => self.association.rescan(self.now),
@@ -129,7 +129,7 @@ impl AssociationRun {
     /// The controller answers the oldest command that it does not keep; where there is none, the
     /// connection comes about.
     pub(crate) fn answer_next(&mut self) {
-        let next = self.wire.iter().position(|command| !Peer::keeps(&command.command));
+        let next = self.wire.iter().position(|command| !Peer::is_held(&command.command));
         match next.and_then(|next| self.wire.remove(next)) {
             Some(command) => {
                 let (completion, data) = self.peer.answer(&command.command);
@@ -159,36 +159,36 @@ impl AssociationRun {
         self.association.handle_completion(command.tag, completion, data, self.now);
     }
 
-    fn answer_badly(&mut self, choices: &mut Choices<'_>) {
+    fn answer_badly(&mut self, fuzz_input: &mut FuzzInput<'_>) {
         let Some(command) = self.wire.pop_front() else {
             // An answer to nothing.
             let completion = Completion::new(0, Status::SUCCESS);
             self.association.handle_completion(
-                choices.byte().into(),
+                fuzz_input.byte().into(),
                 &completion,
                 Vec::new(),
                 self.now,
             );
             return;
         };
-        if choices.below(8) == 0 {
+        if fuzz_input.below(8) == 0 {
             self.tags.remove(&command.tag);
             self.association.handle_broken(command.tag, self.now);
             return;
         }
         let (completion, mut data) = self.peer.answer(&command.command);
-        let completion = match choices.below(4) {
-            0 => Completion::new(0, Status(u16::from(choices.byte()) << 4 | 0x3)),
-            1 => completion.with_result(u64::from_le_bytes([choices.byte(); 8])),
+        let completion = match fuzz_input.below(4) {
+            0 => Completion::new(0, Status(u16::from(fuzz_input.byte()) << 4 | 0x3)),
+            1 => completion.with_result(u64::from_le_bytes([fuzz_input.byte(); 8])),
             _ => completion,
         };
-        match choices.below(3) {
-            0 => data.truncate(usize::from(choices.byte()) * 8),
+        match fuzz_input.below(3) {
+            0 => data.truncate(usize::from(fuzz_input.byte()) * 8),
             1 => {
                 let length = data.len().max(1);
-                let at = choices.below(256) * choices.below(17) % length;
+                let at = fuzz_input.below(256) * fuzz_input.below(17) % length;
                 if let Some(place) = data.get_mut(at) {
-                    *place = choices.byte();
+                    *place = fuzz_input.byte();
                 }
             }
             _ => {}
@@ -209,11 +209,11 @@ impl AssociationRun {
         self.tags.clear();
     }
 
-    fn event(&mut self, choices: &mut Choices<'_>) {
-        let kept = self.wire.iter().position(|command| Peer::keeps(&command.command));
+    fn event(&mut self, fuzz_input: &mut FuzzInput<'_>) {
+        let kept = self.wire.iter().position(|command| Peer::is_held(&command.command));
         let Some(command) = kept.and_then(|kept| self.wire.remove(kept)) else { return };
-        let event = match choices.below(3) {
-            0 => AsynchronousEvent(u32::from(choices.byte())),
+        let event = match fuzz_input.below(3) {
+            0 => AsynchronousEvent(u32::from(fuzz_input.byte())),
             1 => AsynchronousEvent::DISCOVERY_LOG_PAGE_CHANGE,
             _ => AsynchronousEvent::NAMESPACE_ATTRIBUTE_CHANGED,
         };
@@ -284,7 +284,7 @@ impl AssociationRun {
         }
     }
 
-    fn wind_up(&mut self) {
+    fn finish_run(&mut self) {
         self.association.shut_down(self.now);
         self.collect();
         for _ in 0..10_000 {
@@ -309,7 +309,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_association_keeps_its_word(
+        fn an_association_keeps_its_limits(
             actions in proptest::collection::vec(any::<u8>(), 0..600),
         ) {
             run_association(&actions);

@@ -15,11 +15,11 @@ pub use request_table::run_request_table;
 use super::discovery::{DiscoveryReader, transport_id};
 use weft_nvme::{Completion, Status};
 
-/// Bytes as a source of choices; zeros when it runs dry.
+/// Reads choices from fuzz input; zeros at its end.
 #[derive(Debug)]
-pub(crate) struct Choices<'a>(&'a [u8]);
+pub(crate) struct FuzzInput<'a>(&'a [u8]);
 
-impl<'a> Choices<'a> {
+impl<'a> FuzzInput<'a> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -41,20 +41,20 @@ impl<'a> Choices<'a> {
 
 /// Reads a discovery log from arbitrary answers. Checks that the reader comes to an end.
 pub fn run_discovery(answers: &[u8]) {
-    let mut choices = Choices::new(answers);
+    let mut fuzz_input = FuzzInput::new(answers);
     let mut reader = DiscoveryReader::new();
     let mut commands = 0;
     while reader.poll_command().is_some() {
         commands += 1;
         assert!(commands < 100_000, "the reader never ends");
-        let status = match choices.below(16) {
+        let status = match fuzz_input.below(16) {
             0 => Status::INTERNAL_ERROR,
             _ => Status::SUCCESS,
         };
-        let mut data = vec![0; [1024, 4096, 1023, 0][choices.below(4)]];
-        // Generation, records and the first bytes of an entry are where choices matter.
+        let mut data = vec![0; [1024, 4096, 1023, 0][fuzz_input.below(4)]];
+        // Generation, records and the first bytes of an entry are where the input matters.
         for place in data.iter_mut().take(10) {
-            *place = if choices.below(4) == 0 { choices.byte() } else { 0 };
+            *place = if fuzz_input.below(4) == 0 { fuzz_input.byte() } else { 0 };
         }
         if reader.handle_completion(&Completion::new(0, status), &data).is_err() {
             return;

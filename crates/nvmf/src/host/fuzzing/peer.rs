@@ -50,7 +50,7 @@ impl Peer {
     }
 
     /// Whether the controller answers this command only when something happens.
-    pub(crate) fn keeps(command: &Command) -> bool {
+    pub(crate) fn is_held(command: &Command) -> bool {
         command.admin_opcode() == AdminOpcode::ASYNCHRONOUS_EVENT_REQUEST
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_nvme::Status;
 
-use super::Choices;
+use super::FuzzInput;
 use crate::host::request_table::{
     BlockLimits, CommandResult, FusedPart, Issue, Kind, Part, RequestError, RequestId, RequestTable,
 };
@@ -34,8 +34,8 @@ const LIMITS: BlockLimits = BlockLimits {
 #[derive(Debug)]
 struct Expected {
     kind: Kind,
-    block: u64,
-    blocks: u32,
+    slba: u64,
+    nlb: u32,
     /// Blocks for which a command succeeded, to find a request told as done with a hole in it.
     done: Vec<bool>,
     /// Commands that succeeded without naming blocks.
@@ -65,28 +65,28 @@ pub fn run_request_table(actions: &[u8]) {
         begun: 0,
         told: 0,
     };
-    let mut choices = Choices::new(actions);
-    while !choices.is_empty() {
-        run.step(&mut choices);
+    let mut fuzz_input = FuzzInput::new(actions);
+    while !fuzz_input.is_empty() {
+        run.step(&mut fuzz_input);
         run.collect();
     }
-    run.wind_up();
+    run.finish_run();
 }
 
 impl RequestTableRun {
-    fn step(&mut self, choices: &mut Choices<'_>) {
-        match choices.below(13) {
-            0..=2 => self.begin(choices),
-            3..=5 => self.issue(choices),
-            6..=8 => self.complete(choices),
+    fn step(&mut self, fuzz_input: &mut FuzzInput<'_>) {
+        match fuzz_input.below(13) {
+            0..=2 => self.begin(fuzz_input),
+            3..=5 => self.issue(fuzz_input),
+            6..=8 => self.complete(fuzz_input),
             9 => self.requests.tick(),
             10 => self.handle_loss(),
-            11 => self.fail_some(choices),
+            11 => self.fail_some(fuzz_input),
             _ => {
                 for expected in self.expected.values_mut() {
                     expected.may_fail = true;
                 }
-                if choices.below(4) == 0 {
+                if fuzz_input.below(4) == 0 {
                     self.slots.clear();
                     self.requests.abandon(RequestError::PathLost, RequestError::Gone);
                 } else {
@@ -96,31 +96,31 @@ impl RequestTableRun {
         }
     }
 
-    fn begin(&mut self, choices: &mut Choices<'_>) {
-        let kind = KINDS[choices.below(KINDS.len())];
-        let blocks = match kind {
+    fn begin(&mut self, fuzz_input: &mut FuzzInput<'_>) {
+        let kind = KINDS[fuzz_input.below(KINDS.len())];
+        let nlb = match kind {
             Kind::Flush => 0,
-            _ => u32::from(choices.byte() % 40) + 1,
+            _ => u32::from(fuzz_input.byte() % 40) + 1,
         };
-        let block = u64::from(choices.byte());
-        let id = self.requests.begin(kind, block, blocks, &LIMITS);
+        let slba = u64::from(fuzz_input.byte());
+        let id = self.requests.begin(kind, slba, nlb, &LIMITS);
         let expected = Expected {
             kind,
-            block,
-            blocks,
-            done: vec![false; blocks as usize],
+            slba,
+            nlb,
+            done: vec![false; nlb as usize],
             done_whole: false,
             lost_for_good: false,
-            may_fail: kind == Kind::CompareAndWrite && blocks > LIMITS.transfer,
+            may_fail: kind == Kind::CompareAndWrite && nlb > LIMITS.transfer,
         };
         assert!(self.expected.insert(id, expected).is_none(), "{id:?} is given out twice");
         self.begun += 1;
     }
 
-    fn issue(&mut self, choices: &mut Choices<'_>) {
+    fn issue(&mut self, fuzz_input: &mut FuzzInput<'_>) {
         let free: Vec<u16> = (0..SLOTS).filter(|slot| !self.slots.contains_key(slot)).collect();
         let Some(issue) = self.requests.next(free.len()) else { return };
-        if choices.below(8) == 0 {
+        if fuzz_input.below(8) == 0 {
             match issue {
                 Issue::Single(part) => self.requests.put_back(part.id),
                 Issue::Fused(first, second) => {
@@ -145,8 +145,8 @@ impl RequestTableRun {
         let expected = &self.expected[&part.request];
         assert_eq!(part.kind, expected.kind);
         assert!(!expected.lost_for_good, "{part:?} is replayed");
-        assert_eq!(part.block, expected.block + u64::from(part.skipped));
-        assert!(part.skipped + part.blocks <= expected.blocks);
+        assert_eq!(part.slba, expected.slba + u64::from(part.skipped));
+        assert!(part.skipped + part.nlb <= expected.nlb);
         let most = match part.kind {
             Kind::WriteZeroes => 16,
             Kind::WriteUncorrectable => 3,
@@ -154,14 +154,14 @@ impl RequestTableRun {
             Kind::Verify => 65536,
             _ => 8,
         };
-        assert!(part.blocks <= most, "{part:?} is too large");
+        assert!(part.nlb <= most, "{part:?} is too large");
         self.requests.submitted(part.id, slot, 0);
         assert!(self.slots.insert(slot, part).is_none());
     }
 
-    fn complete(&mut self, choices: &mut Choices<'_>) {
-        let slot = u16::from(choices.byte()) % (SLOTS + 1);
-        let ending = match choices.below(8) {
+    fn complete(&mut self, fuzz_input: &mut FuzzInput<'_>) {
+        let slot = u16::from(fuzz_input.byte()) % (SLOTS + 1);
+        let ending = match fuzz_input.below(8) {
             0 => CommandResult::Status(Status::TRANSIENT_TRANSPORT_ERROR),
             1 => CommandResult::Status(Status::INVALID_FIELD.with_dnr()),
             2 => CommandResult::Status(Status::ABORTED_FAILED_FUSED),
@@ -179,7 +179,7 @@ impl RequestTableRun {
             if part.fused != FusedPart::First {
                 expected.done_whole |= part.whole;
                 let from = part.skipped as usize;
-                expected.done[from..from + part.blocks as usize].fill(true);
+                expected.done[from..from + part.nlb as usize].fill(true);
             }
         } else {
             expected.may_fail = true;
@@ -187,8 +187,8 @@ impl RequestTableRun {
     }
 
     /// As when a namespace goes.
-    fn fail_some(&mut self, choices: &mut Choices<'_>) {
-        let modulus = u32::from(choices.byte() % 4) + 1;
+    fn fail_some(&mut self, fuzz_input: &mut FuzzInput<'_>) {
+        let modulus = u32::from(fuzz_input.byte() % 4) + 1;
         for (id, expected) in &mut self.expected {
             expected.may_fail |= id.0 % modulus == 0;
         }
@@ -218,7 +218,7 @@ impl RequestTableRun {
                 Ok(()) => {
                     assert!(!expected.lost_for_good, "{expected:?} was lost but is told as done");
                     assert!(expected.done.iter().all(|done| *done), "{expected:?} has a hole");
-                    assert!(expected.blocks > 0 || expected.done_whole, "{expected:?} never ran");
+                    assert!(expected.nlb > 0 || expected.done_whole, "{expected:?} never ran");
                 }
                 Err(error) => assert!(expected.may_fail, "{expected:?} failed: {error:?}"),
             }
@@ -226,7 +226,7 @@ impl RequestTableRun {
     }
 
     /// A good connection at last: everything that is left has to end.
-    fn wind_up(&mut self) {
+    fn finish_run(&mut self) {
         self.handle_loss();
         self.collect();
         for _ in 0..100_000 {
@@ -249,7 +249,7 @@ impl RequestTableRun {
                 if part.fused != FusedPart::First {
                     let from = part.skipped as usize;
                     expected.done_whole |= part.whole;
-                    expected.done[from..from + part.blocks as usize].fill(true);
+                    expected.done[from..from + part.nlb as usize].fill(true);
                 }
             }
             self.collect();

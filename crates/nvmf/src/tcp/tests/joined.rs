@@ -397,7 +397,7 @@ fn an_abandoned_transfer_ends_with_what_was_asked_for() {
 
 /// A command that is completed without its data having been fetched: its transfers are void.
 #[test]
-fn a_transfer_dies_with_its_command() {
+fn a_transfer_ends_with_its_command() {
     let mut pair = Pair::new(SHAPE);
     pair.run(1000);
     pair.write(&pattern(1, 5000));
@@ -414,7 +414,7 @@ fn a_transfer_dies_with_its_command() {
 }
 
 #[test]
-fn generations_go_round_and_identifiers_stay_apart() {
+fn generations_wrap_and_identifiers_stay_distinct() {
     let mut pair = Pair::new(SHAPE);
     pair.run(1000);
     let mut seen = std::collections::BTreeSet::new();

@@ -325,7 +325,7 @@ fn a_flipped_bit_is_found() {
 
 /// Common headers that were good are remembered: that must not show.
 #[test]
-fn a_parser_with_a_past_reads_like_a_new_one() {
+fn a_reused_parser_reads_as_a_new_one() {
     let all = vectors();
     for (before, vector) in all.iter().flat_map(|one| all.iter().map(move |other| (one, other))) {
         if before.direction != vector.direction {

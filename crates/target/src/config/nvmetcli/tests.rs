@@ -135,7 +135,7 @@ fn fault(from: &str, to: &str) -> String {
 fn what_nvmetcli_saves_is_read() {
     let Loaded { config, notes } = read(SAVED).expect("a saved configuration");
     let mut port = Port::new(2, "tcp://[::]:4420".parse().expect("an address"));
-    port.subsystems = Served::Only(vec!["testnqn".to_owned()]);
+    port.subsystems = PortSubsystems::Only(vec!["testnqn".to_owned()]);
     let address = "tcp://192.168.0.2:8009".parse().expect("an address");
     port.referrals.push(Referral { address, port_id: 7 });
     let rdma = "rdma://192.168.0.1:4420".parse().expect("an address");
@@ -173,7 +173,7 @@ fn a_transport_that_is_not_served_is_left_out() {
 }
 
 #[test]
-fn what_is_left_aside_is_noted() {
+fn ignored_settings_are_noted() {
     let noted = |from: &str, to: &str| {
         assert!(SAVED.contains(from), "{from}");
         let loaded = read(&SAVED.replacen(from, to, 1)).expect(to);
@@ -208,7 +208,7 @@ fn what_is_left_aside_is_noted() {
 }
 
 #[test]
-fn an_empty_allow_list_lets_nobody_in() {
+fn an_empty_allow_list_refuses_every_host() {
     let text = SAVED.replace("\"allow_any_host\": \"1\"", "\"version\": \"1.3\"");
     let config = read(&text).expect("a saved configuration").config;
     assert_eq!(config.subsystems[1].allowed_hosts, Some(Vec::new()));

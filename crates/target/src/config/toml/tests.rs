@@ -32,7 +32,7 @@ fn the_documented_example_is_read_in_full() {
     assert_eq!(config.idle_poll, crate::config::IDLE_POLL_DEFAULT);
     assert_eq!(config.ports.len(), 2);
     assert_eq!(config.ports[0].advertise, Some("192.0.2.10:4420".parse().expect("address")));
-    assert_eq!(config.ports[1].subsystems, Served::Only(Vec::new()));
+    assert_eq!(config.ports[1].subsystems, PortSubsystems::Only(Vec::new()));
     assert_eq!(config.ports[1].referrals.len(), 1);
     let subsystem = &config.subsystems[0];
     assert_eq!(subsystem.allowed_hosts.as_ref().map(Vec::len), Some(1));

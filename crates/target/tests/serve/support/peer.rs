@@ -20,7 +20,7 @@ use super::{HOST, HOST_ID, LONG, SUBSYSTEM, fabric, is_rdma};
 
 /// What a Connect says.
 #[derive(Clone, Debug)]
-pub(crate) struct Hello {
+pub(crate) struct ConnectFields {
     pub(crate) queue_id: u16,
     pub(crate) entries: u32,
     pub(crate) controller: u16,
@@ -31,7 +31,7 @@ pub(crate) struct Hello {
     pub(crate) keep_alive_ms: u32,
 }
 
-impl Hello {
+impl ConnectFields {
     /// An admin queue of a controller that the target chooses.
     pub(crate) fn admin() -> Self {
         Self {
@@ -149,41 +149,41 @@ impl Peer {
 
     /// An admin queue whose controller is enabled, and the controller's identifier.
     pub(crate) fn admin(address: SocketAddr) -> (Self, u16) {
-        Self::admin_as(address, &Hello::admin())
+        Self::admin_as(address, &ConnectFields::admin())
     }
 
     /// The same, with a Connect of one's own.
-    pub(crate) fn admin_as(address: SocketAddr, hello: &Hello) -> (Self, u16) {
-        let mut peer = Self::open(address, hello.options(address, HostOptions::default()));
-        let answer = peer.connect(hello).succeeded();
+    pub(crate) fn admin_as(address: SocketAddr, fields: &ConnectFields) -> (Self, u16) {
+        let mut peer = Self::open(address, fields.options(address, HostOptions::default()));
+        let answer = peer.connect(fields).succeeded();
         peer.enable();
         (peer, u16::try_from(answer.completion.dword0() & 0xffff).expect("16 bits"))
     }
 
     /// An I/O queue of a controller.
     pub(crate) fn io(address: SocketAddr, controller: u16, queue_id: u16) -> Self {
-        Self::io_as(address, &Hello::io(controller, queue_id), HostOptions::default())
+        Self::io_as(address, &ConnectFields::io(controller, queue_id), HostOptions::default())
     }
 
     /// The same, with a Connect and options of one's own.
-    pub(crate) fn io_as(address: SocketAddr, hello: &Hello, options: HostOptions) -> Self {
-        let mut peer = Self::open(address, hello.options(address, options));
-        peer.connect(hello).succeeded();
+    pub(crate) fn io_as(address: SocketAddr, fields: &ConnectFields, options: HostOptions) -> Self {
+        let mut peer = Self::open(address, fields.options(address, options));
+        peer.connect(fields).succeeded();
         let in_capsule = if is_rdma(address) { IN_CAPSULE_BYTES_MAX } else { 16 * 1024 };
         peer.connection.set_in_capsule_bytes(in_capsule);
         peer
     }
 
     /// Connects and waits for the answer.
-    pub(crate) fn connect(&mut self, hello: &Hello) -> Answer {
-        let slot = self.begin_connect(hello);
+    pub(crate) fn connect(&mut self, fields: &ConnectFields) -> Answer {
+        let slot = self.begin_connect(fields);
         self.wait_for(slot)
     }
 
     /// Connects without waiting for the answer.
-    pub(crate) fn begin_connect(&mut self, hello: &Hello) -> Slot {
-        let buffer = self.buffer(hello.data().bytes());
-        self.submit(hello.command(), HostData::ToController(buffer))
+    pub(crate) fn begin_connect(&mut self, fields: &ConnectFields) -> Slot {
+        let buffer = self.buffer(fields.data().bytes());
+        self.submit(fields.command(), HostData::ToController(buffer))
     }
 
     pub(crate) fn enable(&mut self) {

@@ -12,7 +12,7 @@ use weft_nvme::wire::{U16, U32};
 use weft_nvme::{Command, Completion, Wire};
 use weft_nvmf::tcp::digest;
 
-use super::peer::{Hello, enabled};
+use super::peer::{ConnectFields, enabled};
 use super::{LONG, log, wait_until};
 use weft_nvme::fabrics::{PropertyGet, PropertySet, PropertySize};
 use weft_nvme::property::{ControllerConfiguration, Offset};
@@ -88,7 +88,7 @@ impl Raw {
     /// An admin queue whose controller is enabled.
     pub(crate) fn admin(address: SocketAddr) -> (Self, u16) {
         let mut raw = Self::shaken_hands(address, DigestOptions(0), 1);
-        let controller = raw.connect(&Hello::admin());
+        let controller = raw.connect(&ConnectFields::admin());
         raw.configure(1, enabled());
         (raw, controller)
     }
@@ -119,16 +119,16 @@ impl Raw {
     }
 
     /// An I/O queue.
-    pub(crate) fn io(address: SocketAddr, hello: &Hello, digests: DigestOptions) -> Self {
+    pub(crate) fn io(address: SocketAddr, fields: &ConnectFields, digests: DigestOptions) -> Self {
         let mut raw = Self::shaken_hands(address, digests, 1);
-        raw.connect(hello);
+        raw.connect(fields);
         raw
     }
 
     /// Connects; the controller's identifier.
-    pub(crate) fn connect(&mut self, hello: &Hello) -> u16 {
-        let data = hello.data();
-        self.command(hello.command().with_command_id(0), data.bytes());
+    pub(crate) fn connect(&mut self, fields: &ConnectFields) -> u16 {
+        let data = fields.data();
+        self.command(fields.command().with_command_id(0), data.bytes());
         let completion = self.receive().completion();
         assert!(completion.status().is_success(), "{}", completion.status());
         u16::try_from(completion.dword0() & 0xffff).expect("16 bits")

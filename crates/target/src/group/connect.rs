@@ -9,8 +9,8 @@ use weft_nvmf::queue::QueueGrant;
 use weft_transport::Slot;
 
 use super::admin::Admin;
-use super::connection::{Connection, Fate, Role, Survey, timer};
-use super::core::{Core, GATES};
+use super::connection::{Connection, Placement, Role, StaleCheck, timer};
+use super::core::{Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
@@ -18,7 +18,12 @@ use crate::round::{Round, Waiter};
 
 impl Connection {
     /// Takes a Connect whose data did not come with it.
-    pub(super) fn fetch_connect(&mut self, slot: Slot, command: Command, core: &mut Core) -> Fate {
+    pub(super) fn fetch_connect(
+        &mut self,
+        slot: Slot,
+        command: Command,
+        core: &mut Core,
+    ) -> Placement {
         let wanted = match ConnectRequest::data_bytes(&command) {
             Ok(bytes) => {
                 self.transport.transfer(&command).map(|_| bytes).map_err(ConnectError::status)
@@ -31,7 +36,7 @@ impl Connection {
                 .ok_or(ConnectError::status(Status::INTERNAL_ERROR))
         });
         match (buffer, &mut self.role) {
-            (Ok(buffer), Role::Stranger { fetching: fetching @ false }) => {
+            (Ok(buffer), Role::Unconnected { fetching: fetching @ false }) => {
                 *fetching = true;
                 self.transport.receive(slot, buffer);
             }
@@ -44,7 +49,7 @@ impl Connection {
             }
             (Err(error), _) => self.refuse(slot, &command, error),
         }
-        Fate::Stay
+        Placement::Stay
     }
 
     /// Takes a Connect with its data: checks it and finds the group that is to hold the queue.
@@ -54,35 +59,35 @@ impl Connection {
         command: Command,
         data: &[u8],
         core: &mut Core,
-    ) -> Fate {
+    ) -> Placement {
         let request = match ConnectRequest::parse(&command, data) {
             Ok(request) => request,
             Err(error) => {
                 self.refuse(slot, &command, error);
-                return Fate::Stay;
+                return Placement::Stay;
             }
         };
         if let Err(error) = self.check(&request, core) {
             log::info!(
                 "{}: {} is refused at {}: {}",
-                self.route.peer,
+                self.endpoints.peer,
                 request.host,
                 request.subsystem,
                 error.status
             );
             self.refuse(slot, &command, error);
-            return Fate::Stay;
+            return Placement::Stay;
         }
         let placed = self.placed || !self.transport.is_movable();
         let group = if placed { core.id } else { core.directory.place_queue() };
         if group != core.id {
-            return Fate::Move { group, slot, request: Box::new(request) };
+            return Placement::Move { group, slot, request: Box::new(request) };
         }
         // One that could not move was placed when it came, but for a second Connect.
         self.placed |= !placed;
         self.begin_connecting(slot, request);
         self.proceed(core);
-        Fate::Stay
+        Placement::Stay
     }
 
     /// Goes on with a Connect that this group is to answer.
@@ -90,14 +95,15 @@ impl Connection {
         let Role::Connecting(connecting) = &mut self.role else { return };
         let request = connecting.request.clone();
         if request.queue_id == 0 {
-            match connecting.survey {
-                Survey::Needed => {
-                    connecting.survey = Survey::Asked(begin_survey(&request, self.id, core));
+            match connecting.stale_check {
+                StaleCheck::Needed => {
+                    connecting.stale_check =
+                        StaleCheck::Pending(begin_stale_check(&request, self.id, core));
                     let at = core.reactor.now().saturating_add(core.snapshot.limits.drain_timeout);
-                    core.reactor.set_timer(timer(GATES, self.id), at);
+                    core.reactor.set_timer(timer(DRAIN_TIMERS, self.id), at);
                 }
-                Survey::Asked(_) => {}
-                Survey::Done => self.pass_gate(&request, core),
+                StaleCheck::Pending(_) => {}
+                StaleCheck::Done => self.connect_when_drained(&request, core),
             }
             return;
         }
@@ -111,10 +117,12 @@ impl Connection {
     }
 
     /// Every group has looked for what the host has left behind.
-    pub(crate) fn handle_surveyed(&mut self, survey: u64, core: &mut Core) {
+    pub(crate) fn handle_stale_checked(&mut self, stale_check: u64, core: &mut Core) {
         match &mut self.role {
-            Role::Connecting(connecting) if connecting.survey == Survey::Asked(survey) => {
-                connecting.survey = Survey::Done;
+            Role::Connecting(connecting)
+                if connecting.stale_check == StaleCheck::Pending(stale_check) =>
+            {
+                connecting.stale_check = StaleCheck::Done;
                 self.proceed(core);
             }
             _ => {}
@@ -122,25 +130,25 @@ impl Connection {
     }
 
     /// Goes on with an admin queue as soon as the host's earlier commands are done.
-    fn pass_gate(&mut self, request: &ConnectRequest, core: &mut Core) {
+    fn connect_when_drained(&mut self, request: &ConnectRequest, core: &mut Core) {
         let host = HostKey::of(request);
-        if core.directory.pass_gate(&host, self.id) {
-            let outcome = self.admit(request, host, core);
+        if core.directory.has_drained(&host, self.id) {
+            let outcome = self.create_controller(request, host, core);
             self.answer_if_refused(outcome, core);
         }
     }
 
     /// Does not wait for the host's earlier commands any more, if it did.
-    pub(super) fn leave_gate(&self, core: &Core) {
+    pub(super) fn cancel_drain_wait(&self, core: &Core) {
         if let Role::Connecting(connecting) = &self.role {
-            core.directory.leave_gate(&HostKey::of(&connecting.request), self.id);
+            core.directory.cancel_drain_wait(&HostKey::of(&connecting.request), self.id);
         }
     }
 
     /// The host's earlier commands are not done in time: it may try again.
-    pub(crate) fn handle_gate_timeout(&mut self, core: &mut Core) {
+    pub(crate) fn handle_drain_timeout(&mut self, core: &mut Core) {
         if matches!(&self.role, Role::Connecting(connecting) if connecting.request.queue_id == 0) {
-            self.leave_gate(core);
+            self.cancel_drain_wait(core);
             let busy = ConnectError::status(Status::CONNECT_CONTROLLER_BUSY);
             self.answer_if_refused(Err(busy), core);
         }
@@ -154,11 +162,11 @@ impl Connection {
         core: &mut Core,
     ) {
         let Role::Connecting(connecting) = &self.role else {
-            abandon(owner, result, core);
+            release_grant(owner, result, core);
             return;
         };
         let (slot, request) = (connecting.slot, connecting.request.clone());
-        let view = core.snapshot.view(&request.subsystem, self.route.port_id);
+        let view = core.snapshot.view(&request.subsystem, self.endpoints.port_id);
         match (result, view) {
             (Ok(grant), Some(view)) => {
                 self.transport.set_queue(
@@ -171,14 +179,14 @@ impl Connection {
                 self.role = Role::Io(Box::new(Io::new(self, *grant, &view, owner, host)));
             }
             (Ok(grant), None) => {
-                abandon(owner, Ok(grant), core);
+                release_grant(owner, Ok(grant), core);
                 self.answer_if_refused(Err(ConnectError::unknown_subsystem()), core);
             }
             (Err(error), _) => self.answer_if_refused(Err(error), core),
         }
     }
 
-    /// Refuses a command of a stranger.
+    /// Refuses a command of a connection without a queue.
     pub(super) fn refuse(&mut self, slot: Slot, command: &Command, error: ConnectError) {
         self.transport.complete(slot, error.completion(command.command_id.get()));
     }
@@ -189,13 +197,13 @@ impl Connection {
         }
         let view = core
             .snapshot
-            .view(&request.subsystem, self.route.port_id)
+            .view(&request.subsystem, self.endpoints.port_id)
             .ok_or(ConnectError::unknown_subsystem())?;
         if request.queue_id == 0 { request.check_admin(&view) } else { Ok(()) }
     }
 
     /// Makes the controller of an admin queue.
-    fn admit(
+    fn create_controller(
         &mut self,
         request: &ConnectRequest,
         host: HostKey,
@@ -203,10 +211,10 @@ impl Connection {
     ) -> Result<(), ConnectError> {
         let Role::Connecting(connecting) = &self.role else { return Ok(()) };
         let slot = connecting.slot;
-        core.reactor.clear_timer(timer(GATES, self.id));
+        core.reactor.clear_timer(timer(DRAIN_TIMERS, self.id));
         let view = core
             .snapshot
-            .view(&request.subsystem, self.route.port_id)
+            .view(&request.subsystem, self.endpoints.port_id)
             .ok_or(ConnectError::unknown_subsystem())?;
         request.check_admin(&view)?;
         let mut request = request.clone();
@@ -215,7 +223,7 @@ impl Connection {
                 .ok_or(ConnectError::status(Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr()))?;
         let controller_id = core.directory.register_controller(&request, &view, self.id)?;
         let now = core.reactor.now();
-        let local = self.route.local.ip();
+        let local = self.endpoints.local.ip();
         let controller = Controller::new(Arc::clone(&view), &request, controller_id, local, now);
         let keyed = self.transport.is_keyed();
         let controller = if keyed { controller.over_rdma() } else { controller };
@@ -223,25 +231,25 @@ impl Connection {
         self.transport.complete(slot, controller.connect_completion());
         log::info!(
             "{}: {} connected to {} as controller {controller_id}",
-            self.route.peer,
+            self.endpoints.peer,
             request.host,
             view.nqn,
         );
         let subsystem = view.nqn;
-        let mut admin = Admin::new(self.id, controller, subsystem, self.route.port_id, host);
-        admin.after(&mut self.transport, core);
+        let mut admin = Admin::new(self.id, controller, subsystem, self.endpoints.port_id, host);
+        admin.run_effects(&mut self.transport, core);
         self.role = Role::Admin(Box::new(admin));
         Ok(())
     }
 
-    /// Answers a Connect that waited and is refused; the connection is a stranger's again.
+    /// Answers a Connect that waited and is refused; the connection may send another one.
     fn answer_if_refused(&mut self, outcome: Result<(), ConnectError>, core: &mut Core) {
         let Err(error) = outcome else { return };
         let Role::Connecting(connecting) = &self.role else { return };
         let (slot, command_id) = (connecting.slot, connecting.request.command_id);
-        core.reactor.clear_timer(timer(GATES, self.id));
+        core.reactor.clear_timer(timer(DRAIN_TIMERS, self.id));
         self.transport.complete(slot, error.completion(command_id));
-        self.role = Role::Stranger { fetching: false };
+        self.role = Role::Unconnected { fetching: false };
         if std::mem::take(&mut self.placed) {
             core.directory.unplace_queue(core.id);
         }
@@ -252,22 +260,22 @@ impl Connection {
 ///
 /// That a connection was closed is noticed by the group that holds it when it gets there, while
 /// the Connect that the host sends afterwards may come to a group that has nothing else to do.
-fn begin_survey(request: &ConnectRequest, connection: ConnectionId, core: &mut Core) -> u64 {
-    core.surveys += 1;
-    let survey = core.surveys;
+fn begin_stale_check(request: &ConnectRequest, connection: ConnectionId, core: &mut Core) -> u64 {
+    core.stale_checks += 1;
+    let stale_check = core.stale_checks;
     let host = Arc::new(HostKey::of(request));
-    let Some(post) = core.posts.get(core.id).cloned() else { return survey };
-    let waiter = Waiter::Connect { post, connection, survey };
+    let Some(post) = core.posts.get(core.id).cloned() else { return stale_check };
+    let waiter = Waiter::Connect { post, connection, stale_check };
     let round = Arc::new(Round::new(core.posts.len(), waiter));
     for post in &core.posts {
         let (host, round) = (Arc::clone(&host), Arc::clone(&round));
-        post.post(Message::Survey { host, round });
+        post.post(Message::StaleCheck { host, round });
     }
-    survey
+    stale_check
 }
 
 /// A queue that was granted to a connection which is no longer there.
-pub(super) fn abandon(
+pub(super) fn release_grant(
     owner: ConnectionId,
     result: Result<Box<QueueGrant>, ConnectError>,
     core: &Core,

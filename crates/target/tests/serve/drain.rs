@@ -10,7 +10,7 @@ use weft_target::config::Config;
 use weft_transport::Slot;
 use weft_transport::host::HostOptions;
 
-use crate::support::peer::{Hello, Peer, read_write};
+use crate::support::peer::{ConnectFields, Peer, read_write};
 use crate::support::raw::Raw;
 use crate::support::{
     address, config, config_of_two_groups, drivers, on_each_transport, pattern, start,
@@ -22,9 +22,9 @@ const BLOCK: usize = 4096;
 const SLOW: Duration = Duration::from_millis(500);
 
 /// A connection that has begun to connect its admin queue.
-fn coming_back(target: &Target, hello: &Hello) -> (Peer, Slot) {
+fn coming_back(target: &Target, fields: &ConnectFields) -> (Peer, Slot) {
     let mut peer = Peer::open(address(target), HostOptions::default());
-    let slot = peer.begin_connect(hello);
+    let slot = peer.begin_connect(fields);
     (peer, slot)
 }
 
@@ -56,10 +56,11 @@ fn a_host_that_comes_back_waits_for_its_old_writes() {
     for config in [config(&[&slow]), config_of_two_groups(&[&slow])] {
         on_each_transport(&config, |target| {
             leave_a_write_behind(target, 3);
-            let (mut back, slot) = coming_back(target, &Hello::admin());
+            let (mut back, slot) = coming_back(target, &ConnectFields::admin());
             assert!(!back.is_answered(slot, Duration::from_millis(50)), "it has to wait");
             // Nobody else does.
-            let (mut other, _) = Peer::admin_as(address(target), &Hello::admin().of_other_host());
+            let (mut other, _) =
+                Peer::admin_as(address(target), &ConnectFields::admin().of_other_host());
             assert!(other.controller_status().ready());
             assert!(!back.is_answered(slot, Duration::ZERO), "the other host did not wait");
             let (_admin, mut io) = finish(target, back, slot);
@@ -84,14 +85,14 @@ fn a_host_with_a_new_identifier_for_each_connect_is_served_and_waits_for_its_old
     let slow = format!("delay:write={}ms:memory:4MiB", SLOW.as_millis());
     on_each_transport(&config_of_two_groups(&[&slow]), |target| {
         let (admin, controller) = Peer::admin(address(target));
-        let hello = Hello { host_id: [2; 16], ..Hello::io(controller, 1) };
-        let mut io = Peer::io_as(address(target), &hello, HostOptions::default());
+        let fields = ConnectFields { host_id: [2; 16], ..ConnectFields::io(controller, 1) };
+        let mut io = Peer::io_as(address(target), &fields, HostOptions::default());
         let write = io.begin_write(1, 0, 1, &pattern(BLOCK, 1));
         assert!(!io.is_answered(write, Duration::from_millis(20)), "it has left");
         drop(io);
         drop(admin);
-        let hello = Hello { host_id: [3; 16], ..Hello::admin() };
-        let (mut back, slot) = coming_back(target, &hello);
+        let fields = ConnectFields { host_id: [3; 16], ..ConnectFields::admin() };
+        let (mut back, slot) = coming_back(target, &fields);
         assert!(!back.is_answered(slot, Duration::from_millis(50)), "it has to wait");
         let (_admin, mut io) = finish(target, back, slot);
         assert!(io.read(1, 0, 1, BLOCK).bytes() == pattern(BLOCK, 1), "it is done");
@@ -99,7 +100,7 @@ fn a_host_with_a_new_identifier_for_each_connect_is_served_and_waits_for_its_old
 }
 
 #[test]
-fn a_controller_that_is_shut_down_holds_its_hosts_gate_as_well() {
+fn a_shutdown_controller_drains_before_the_next_connect() {
     use weft_nvme::property::ShutdownNotification;
     let slow = format!("delay:write={}ms:memory:4MiB", SLOW.as_millis());
     on_each_transport(&config_of_two_groups(&[&slow]), |target| {
@@ -111,7 +112,7 @@ fn a_controller_that_is_shut_down_holds_its_hosts_gate_as_well() {
         }
         let enabled = crate::support::peer::enabled();
         admin.configure(enabled.with_shutdown_notification(ShutdownNotification::ABRUPT));
-        let (mut back, slot) = coming_back(target, &Hello::admin());
+        let (mut back, slot) = coming_back(target, &ConnectFields::admin());
         assert!(!back.is_answered(slot, Duration::from_millis(50)), "it has to wait");
         let (_back, mut io) = finish(target, back, slot);
         for block in 0..2 {
@@ -126,11 +127,11 @@ fn a_host_waits_only_so_long_and_then_may_try_again() {
     config.limits.drain_timeout = Duration::from_secs(1);
     on_each_transport(&config, |target| {
         leave_a_write_behind(target, 1);
-        let (mut back, slot) = coming_back(target, &Hello::admin());
+        let (mut back, slot) = coming_back(target, &ConnectFields::admin());
         let busy = back.wait_for(slot);
         assert_eq!(busy.status(), Status::CONNECT_CONTROLLER_BUSY);
         // The same connection again; this time the old write is done soon enough.
-        let slot = back.begin_connect(&Hello::admin());
+        let slot = back.begin_connect(&ConnectFields::admin());
         let (_admin, mut io) = finish(target, back, slot);
         assert!(io.read(1, 0, 1, BLOCK).bytes() == pattern(BLOCK, 1), "it is done");
     });
@@ -151,28 +152,28 @@ fn keep_busy(io: &mut Raw) {
 /// The group that holds a queue does not get to reading what has come for it, neither the host's
 /// write nor that the host is gone, while another group is free to answer the host's next Connect.
 #[test]
-fn a_write_that_nobody_has_read_is_not_executed_after_the_hosts_next_connect() {
+fn an_unread_write_is_not_executed_after_the_hosts_next_connect() {
     for driver in drivers() {
         let devices = ["memory:4MiB", "memory:32MiB"];
         let target = start(Config { driver: *driver, ..config_of_two_groups(&devices) });
         let at = address(&target);
-        let hello_of_other = Hello::admin().of_other_host();
+        let fields_of_other = ConnectFields::admin().of_other_host();
         // Each queue goes where there are fewest. On group 0:
-        let (_other_admin, other) = Peer::admin_as(at, &hello_of_other);
+        let (_other_admin, other) = Peer::admin_as(at, &fields_of_other);
         // On group 1: the host's admin queue.
         let (admin, controller) = Peer::admin(at);
         // On group 0, and on group 1, the queue that the write is sent on.
         let first = Peer::io(at, controller, 1);
         let mut second = Peer::io(at, controller, 2);
         // On group 0, and on group 1, the queue that keeps it busy.
-        let of_other = |id| Hello::io(other, id).of_other_host();
+        let of_other = |id| ConnectFields::io(other, id).of_other_host();
         let _idle = Peer::io_as(at, &of_other(1), HostOptions::default());
         let mut busy = Raw::io(at, &of_other(2), DigestOptions(0).with_data(true));
         keep_busy(&mut busy);
         std::thread::sleep(Duration::from_millis(1));
         second.begin_write(1, 0, 1, &pattern(BLOCK, 1));
         drop((first, second, admin));
-        let (back, slot) = coming_back(&target, &Hello::admin());
+        let (back, slot) = coming_back(&target, &ConnectFields::admin());
         let (_admin, mut io) = finish(&target, back, slot);
         io.write(1, 0, 1, &pattern(BLOCK, 2)).succeeded();
         // Whatever was left is read by then.

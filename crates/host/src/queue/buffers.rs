@@ -1,5 +1,4 @@
-//! What the books of a queue do not hold: the buffers of its requests, and how a request becomes
-//! a command.
+//! What the request table does not hold: the buffers of requests, and the commands of their parts.
 
 use weft_backend::{Completion, Failure, Operation, Request};
 use weft_nvme::command::{Flags, Fused};
@@ -12,9 +11,9 @@ use weft_transport::host::HostData;
 
 use crate::limits;
 
-/// The memory of one request, at the index that its number in the books gives.
+/// The buffers of one request, at the index that its identifier in the request table gives.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct RequestBuffers {
     tag: u64,
     pub(super) nsid: u32,
     block_bytes: u32,
@@ -27,53 +26,53 @@ pub(super) struct Memory {
     ranges: Box<[(u64, u32)]>,
 }
 
-/// What the books need to know of a request.
+/// What the request table needs to know of a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct RequestRange {
     pub(super) kind: Kind,
-    pub(super) block: u64,
-    pub(super) blocks: u32,
+    pub(super) slba: u64,
+    pub(super) nlb: u32,
 }
 
-impl Memory {
+impl RequestBuffers {
     /// Takes a request apart.
-    pub(super) fn new(nsid: u32, block_bytes: u32, request: Request) -> (Self, Entry) {
-        let mut memory = Self { tag: request.tag, nsid, block_bytes, ..Self::default() };
-        let (kind, block, blocks) = match request.operation {
+    pub(super) fn new(nsid: u32, block_bytes: u32, request: Request) -> (Self, RequestRange) {
+        let mut buffers = Self { tag: request.tag, nsid, block_bytes, ..Self::default() };
+        let (kind, slba, nlb) = match request.operation {
             Operation::Read { slba, nlb, into } => {
-                memory.buffer = Some(into);
+                buffers.buffer = Some(into);
                 (Kind::Read, slba, nlb)
             }
             Operation::Write { slba, nlb, from, durable } => {
-                memory.buffer = Some(from);
-                memory.durable = durable;
+                buffers.buffer = Some(from);
+                buffers.durable = durable;
                 (Kind::Write, slba, nlb)
             }
             Operation::Flush => (Kind::Flush, 0, 0),
             Operation::WriteZeroes { slba, nlb, deallocate, durable } => {
-                memory.deallocate = deallocate;
-                memory.durable = durable;
+                buffers.deallocate = deallocate;
+                buffers.durable = durable;
                 (Kind::WriteZeroes, slba, nlb)
             }
             Operation::Discard { ranges } => {
-                memory.ranges = ranges;
-                let count = u32::try_from(memory.ranges.len()).unwrap_or(u32::MAX);
+                buffers.ranges = ranges;
+                let count = u32::try_from(buffers.ranges.len()).unwrap_or(u32::MAX);
                 (Kind::Deallocate, 0, count)
             }
             Operation::Compare { slba, nlb, with } => {
-                memory.buffer = Some(with);
+                buffers.buffer = Some(with);
                 (Kind::Compare, slba, nlb)
             }
             Operation::CompareAndWrite { slba, nlb, compare, write, durable } => {
-                memory.buffer = Some(write);
-                memory.compare = Some(compare);
-                memory.durable = durable;
+                buffers.buffer = Some(write);
+                buffers.compare = Some(compare);
+                buffers.durable = durable;
                 (Kind::CompareAndWrite, slba, nlb)
             }
             Operation::Verify { slba, nlb } => (Kind::Verify, slba, nlb),
             Operation::WriteUncorrectable { slba, nlb } => (Kind::WriteUncorrectable, slba, nlb),
         };
-        (memory, Entry { kind, block, blocks })
+        (buffers, RequestRange { kind, slba, nlb })
     }
 
     /// The request's end.
@@ -88,7 +87,7 @@ impl Memory {
             Kind::Deallocate => u32::try_from(DatasetRange::SIZE).unwrap_or(0),
             _ => 0,
         };
-        part.blocks as usize * each as usize
+        part.nlb as usize * each as usize
     }
 
     /// The command of a part and its data; `None` while the pool has no buffer for it.
@@ -121,11 +120,11 @@ impl Memory {
             }
             Kind::Deallocate => {
                 let first = part.skipped as usize;
-                let ranges = self.ranges.get(first..first + part.blocks as usize)?;
+                let ranges = self.ranges.get(first..first + part.nlb as usize)?;
                 let mut buffer = pool.take(bytes)?;
                 let places = buffer.bytes_mut().chunks_exact_mut(DatasetRange::SIZE);
-                for (place, (block, blocks)) in places.zip(ranges) {
-                    place.copy_from_slice(DatasetRange::new(*block, *blocks).bytes());
+                for (place, (slba, nlb)) in places.zip(ranges) {
+                    place.copy_from_slice(DatasetRange::new(*slba, *nlb).bytes());
                 }
                 Some(HostData::ToController(buffer))
             }
@@ -137,7 +136,7 @@ impl Memory {
 
     fn dwords(&self, part: &Part) -> Command {
         let read_write = |opcode, durable| {
-            ReadWrite::new(part.block, part.blocks)
+            ReadWrite::new(part.slba, part.nlb)
                 .unwrap_or_default()
                 .with_force_unit_access(durable)
                 .to_command(opcode, self.nsid)
@@ -158,7 +157,7 @@ impl Memory {
             }
             Kind::Flush => Command::new(NvmOpcode::FLUSH).with_namespace_id(self.nsid),
             Kind::WriteZeroes => {
-                let mut zeroes = WriteZeroes::new(part.block, part.blocks).unwrap_or_default();
+                let mut zeroes = WriteZeroes::new(part.slba, part.nlb).unwrap_or_default();
                 zeroes.control = zeroes
                     .control
                     .with_deallocate(self.deallocate)
@@ -166,7 +165,7 @@ impl Memory {
                 zeroes.to_command(self.nsid)
             }
             Kind::Deallocate => DatasetManagement {
-                range_count: u16::try_from(part.blocks).unwrap_or(u16::MAX),
+                range_count: u16::try_from(part.nlb).unwrap_or(u16::MAX),
                 attributes: DatasetAttributes(0).with_deallocate(true),
             }
             .to_command(self.nsid),
@@ -183,9 +182,14 @@ impl Memory {
 
     /// A command ended: its buffer comes back. Tells whether the part could be sent again; if
     /// not, part of it is still being sent, and nobody may have it until then.
-    pub(super) fn take_back(&mut self, part: &Part, returned: Option<Buffer>, good: bool) -> bool {
+    pub(super) fn return_buffer(
+        &mut self,
+        part: &Part,
+        returned: Option<Buffer>,
+        good: bool,
+    ) -> bool {
         if part.whole {
-            return self.take_back_whole(part, returned);
+            return self.return_whole_buffer(part, returned);
         }
         if part.kind == Kind::Read
             && let (true, Some(piece), Some(whole)) = (good, returned, &mut self.buffer)
@@ -198,8 +202,8 @@ impl Memory {
         true
     }
 
-    /// As [`Memory::take_back`], for a part whose data moved nowhere, or nobody knows.
-    pub(super) fn take_back_whole(&mut self, part: &Part, returned: Option<Buffer>) -> bool {
+    /// As [`RequestBuffers::return_buffer`], for a part whose data was not moved, or perhaps not.
+    pub(super) fn return_whole_buffer(&mut self, part: &Part, returned: Option<Buffer>) -> bool {
         match part.kind {
             Kind::Read | Kind::Write | Kind::Compare | Kind::CompareAndWrite if part.whole => {
                 // A read can use any buffer, so only what is to be sent has to be back.
@@ -212,9 +216,9 @@ impl Memory {
     }
 }
 
-/// What a fault means to the user of a block device.
-pub(super) fn failure_of(fault: RequestError) -> Failure {
-    match fault {
+/// What an error means to the user of a block device.
+pub(super) fn failure_of(error: RequestError) -> Failure {
+    match error {
         RequestError::Status(status) => failure_of_status(status),
         RequestError::PathLost => Failure::PathLost,
         RequestError::Broken => Failure::Device(limits::ERROR_BROKEN),
@@ -245,9 +249,9 @@ mod tests {
     use super::*;
     use weft_nvmf::host::request_table::{PartId, RequestId};
 
-    fn part(kind: Kind, fused: FusedPart, block: u64, blocks: u32, skipped: u32) -> Part {
+    fn part(kind: Kind, fused: FusedPart, slba: u64, nlb: u32, skipped: u32) -> Part {
         let whole = skipped == 0;
-        Part { id: PartId(0), request: RequestId(0), kind, fused, block, blocks, skipped, whole }
+        Part { id: PartId(0), request: RequestId(0), kind, fused, slba, nlb, skipped, whole }
     }
 
     fn pool() -> Pool {
@@ -260,25 +264,26 @@ mod tests {
         buffer
     }
 
-    fn memory(operation: Operation) -> (Memory, Entry) {
-        Memory::new(5, 512, Request { tag: 77, operation })
+    fn buffers(operation: Operation) -> (RequestBuffers, RequestRange) {
+        RequestBuffers::new(5, 512, Request { tag: 77, operation })
     }
 
     #[test]
     fn a_durable_write_has_fua_and_keeps_its_buffer() {
         let pool = pool();
         let from = filled(&pool, &[7; 1024]);
-        let (mut memory, entry) = memory(Operation::Write { slba: 9, nlb: 2, from, durable: true });
-        assert_eq!((entry.kind, entry.block, entry.blocks), (Kind::Write, 9, 2));
+        let (mut buffers, entry) =
+            buffers(Operation::Write { slba: 9, nlb: 2, from, durable: true });
+        assert_eq!((entry.kind, entry.slba, entry.nlb), (Kind::Write, 9, 2));
         let part = part(Kind::Write, FusedPart::No, 9, 2, 0);
-        let (command, data) = memory.command(&part, &pool).unwrap();
+        let (command, data) = buffers.command(&part, &pool).unwrap();
         let read_write = ReadWrite::from_command(&command);
         assert!(read_write.control.force_unit_access());
-        assert_eq!((read_write.starting_block, read_write.block_count()), (9, 2));
+        assert_eq!((read_write.slba, read_write.nlb()), (9, 2));
         assert_eq!((command.nvm_opcode(), command.namespace_id.get()), (NvmOpcode::WRITE, 5));
         let HostData::ToController(buffer) = data else { panic!("{data:?}") };
-        assert!(memory.take_back(&part, Some(buffer), true));
-        let completion = memory.complete(Ok(()));
+        assert!(buffers.return_buffer(&part, Some(buffer), true));
+        let completion = buffers.complete(Ok(()));
         assert_eq!((completion.tag, completion.buffer.unwrap().is_shared()), (77, false));
     }
 
@@ -286,11 +291,11 @@ mod tests {
     fn a_buffer_that_is_still_being_sent_does_not_come_back() {
         let pool = pool();
         let from = filled(&pool, &[7; 512]);
-        let (mut memory, _) = memory(Operation::Write { slba: 9, nlb: 1, from, durable: false });
+        let (mut buffers, _) = buffers(Operation::Write { slba: 9, nlb: 1, from, durable: false });
         let part = part(Kind::Write, FusedPart::No, 9, 1, 0);
-        let sent = memory.command(&part, &pool).unwrap();
-        assert!(!memory.take_back(&part, None, false));
-        assert!(memory.complete(Ok(())).buffer.is_none());
+        let sent = buffers.command(&part, &pool).unwrap();
+        assert!(!buffers.return_buffer(&part, None, false));
+        assert!(buffers.complete(Ok(())).buffer.is_none());
         drop(sent);
     }
 
@@ -298,16 +303,17 @@ mod tests {
     fn parts_of_a_read_are_put_together() {
         let pool = pool();
         let into = filled(&pool, &[0; 1536]);
-        let (mut memory, _) = memory(Operation::Read { slba: 0, nlb: 3, into });
+        let (mut buffers, _) = buffers(Operation::Read { slba: 0, nlb: 3, into });
         let mut second = part(Kind::Read, FusedPart::No, 1, 2, 1);
         second.whole = false;
-        let Some((_, HostData::FromController(mut buffer))) = memory.command(&second, &pool) else {
+        let Some((_, HostData::FromController(mut buffer))) = buffers.command(&second, &pool)
+        else {
             panic!()
         };
         assert_eq!(buffer.len(), 1024);
         buffer.bytes_mut().fill(3);
-        assert!(memory.take_back(&second, Some(buffer), true));
-        let buffer = memory.complete(Ok(())).buffer.unwrap();
+        assert!(buffers.return_buffer(&second, Some(buffer), true));
+        let buffer = buffers.complete(Ok(())).buffer.unwrap();
         assert!(buffer[..512].iter().all(|byte| *byte == 0));
         assert!(buffer[512..].iter().all(|byte| *byte == 3));
     }
@@ -316,10 +322,10 @@ mod tests {
     fn a_discard_writes_its_ranges_out() {
         let pool = pool();
         let ranges: Box<[_]> = Box::new([(1, 2), (0x1_0000_0000, 8)]);
-        let (mut memory, entry) = memory(Operation::Discard { ranges });
-        assert_eq!((entry.kind, entry.blocks), (Kind::Deallocate, 2));
+        let (mut buffers, entry) = buffers(Operation::Discard { ranges });
+        assert_eq!((entry.kind, entry.nlb), (Kind::Deallocate, 2));
         let part = part(Kind::Deallocate, FusedPart::No, 0, 2, 0);
-        let (command, data) = memory.command(&part, &pool).unwrap();
+        let (command, data) = buffers.command(&part, &pool).unwrap();
         let dataset = DatasetManagement::from_command(&command);
         assert_eq!((dataset.range_count, dataset.attributes.deallocate()), (2, true));
         let HostData::ToController(buffer) = data else { panic!("{data:?}") };
@@ -333,14 +339,14 @@ mod tests {
         let (compare, write) = (filled(&pool, &[1; 512]), filled(&pool, &[2; 512]));
         let operation =
             Operation::CompareAndWrite { slba: 4, nlb: 1, compare, write, durable: false };
-        let (mut memory, _) = memory(operation);
+        let (mut buffers, _) = buffers(operation);
         let first = part(Kind::CompareAndWrite, FusedPart::First, 4, 1, 0);
-        let (command, data) = memory.command(&first, &pool).unwrap();
+        let (command, data) = buffers.command(&first, &pool).unwrap();
         assert_eq!(command.flags.fused(), Fused::FIRST);
         assert_eq!(command.nvm_opcode(), NvmOpcode::COMPARE);
         assert!(matches!(data, HostData::ToController(buffer) if buffer[0] == 1));
         let second = part(Kind::CompareAndWrite, FusedPart::Second, 4, 1, 0);
-        let (command, data) = memory.command(&second, &pool).unwrap();
+        let (command, data) = buffers.command(&second, &pool).unwrap();
         assert_eq!(command.flags.fused(), Fused::SECOND);
         assert_eq!(command.nvm_opcode(), NvmOpcode::WRITE);
         assert!(matches!(data, HostData::ToController(buffer) if buffer[0] == 2));

@@ -16,7 +16,7 @@ use crate::config::{NSID_MAX, Namespace, Subsystem};
 
 /// A namespace that is served.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Owner<'a> {
+pub(crate) struct ServedNamespace<'a> {
     pub(crate) nsid: u32,
     pub(crate) uuid: [u8; 16],
     pub(crate) spec: &'a DeviceSpec,
@@ -28,7 +28,10 @@ pub(crate) struct Owner<'a> {
 ///
 /// # Errors
 /// It is not clear which namespace is which, or a number would get another owner.
-pub(crate) fn assign(subsystem: &mut Subsystem, owners: &[Owner<'_>]) -> Result<(), TargetError> {
+pub(crate) fn assign(
+    subsystem: &mut Subsystem,
+    owners: &[ServedNamespace<'_>],
+) -> Result<(), TargetError> {
     let nqn = subsystem.nqn.clone();
     let mut numbers: Vec<Option<u32>> = Vec::new();
     for namespace in &subsystem.namespaces {
@@ -66,7 +69,7 @@ pub(crate) fn assign(subsystem: &mut Subsystem, owners: &[Owner<'_>]) -> Result<
     Ok(())
 }
 
-impl Owner<'_> {
+impl ServedNamespace<'_> {
     /// Whether its UUID or its path says that a namespace is this one.
     fn is_named_by(&self, namespace: &Namespace) -> bool {
         match namespace.uuid {
@@ -128,7 +131,7 @@ impl Kind {
 fn match_by_order(
     namespaces: &[Namespace],
     numbers: &mut [Option<u32>],
-    owners: &[Owner<'_>],
+    owners: &[ServedNamespace<'_>],
     kind: Kind,
 ) -> Result<(), String> {
     let left = owners.iter().filter(|owner| Kind::of(owner.spec) == kind);
@@ -238,7 +241,7 @@ mod tests {
         let served: Vec<_> = first.namespaces.iter().zip(&paths).map(owner).collect();
         let owners: Vec<_> = served
             .iter()
-            .map(|(nsid, spec, path)| Owner {
+            .map(|(nsid, spec, path)| ServedNamespace {
                 nsid: *nsid,
                 uuid: uuid_of(*nsid),
                 spec,
@@ -294,7 +297,7 @@ mod tests {
         let mut one = subsystem(&[M, M]);
         one.namespaces[0].uuid = Some(uuid_of(2));
         let memory = spec(M);
-        let owner = |nsid| Owner { nsid, uuid: uuid_of(nsid), spec: &memory, path: None };
+        let owner = |nsid| ServedNamespace { nsid, uuid: uuid_of(nsid), spec: &memory, path: None };
         assign(&mut one, &[owner(1), owner(2)]).expect("the other is what is left");
         assert_eq!(one.namespaces.iter().map(|n| n.nsid).collect::<Vec<_>>(), [2, 1]);
         let mut other = subsystem(&["1=memory:1MiB"]);
