@@ -10,6 +10,10 @@ pub(crate) struct Arguments {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
+    /// Form of log lines; by default journal where journald reads them, else text.
+    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
+    pub(crate) log_format: Option<crate::logging::LogFormat>,
+
     /// The subcommand.
     #[command(subcommand)]
     pub(crate) verb: Verb,

@@ -1,27 +1,84 @@
 //! Log messages on standard error.
 
-use std::io::Write;
+use std::io::{self, Write};
 
-use log::LevelFilter;
+use clap::ValueEnum;
+use env_logger::fmt::Formatter;
+use log::{Level, LevelFilter, Record};
+use serde_json::json;
 
 /// The environment variable with a filter in `env_logger`'s syntax.
 const VARIABLE: &str = "WEFT_LOG";
 
+/// Form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Text; of a target with the time.
+    Text,
+    /// An object for each line: time, level, module, message.
+    Json,
+    /// The priority as journald and syslog number it, then the message.
+    Journal,
+}
+
 /// Starts logging: warnings, for a target also information on hosts; more if requested.
-pub(crate) fn start(verbose: u8, target: bool) {
+pub(crate) fn start(verbose: u8, target: bool, format: Option<LogFormat>) {
     let level = match (verbose, target) {
         (0, false) => LevelFilter::Warn,
         (0, true) | (1, _) => LevelFilter::Info,
         (2, _) => LevelFilter::Debug,
         _ => LevelFilter::Trace,
     };
+    let format = format.unwrap_or_else(by_standard_error);
     let mut builder = env_logger::Builder::new();
-    builder.filter_level(level).format(|out, record| {
-        writeln!(out, "weft: {}: {}", record.level().as_str().to_lowercase(), record.args())
-    });
+    builder.filter_level(level).format(move |out, record| write_line(out, record, format, target));
     if let Ok(filter) = std::env::var(VARIABLE) {
         builder.parse_filters(&filter);
     }
     // An error means that a logger is set already, which does not happen.
     let _ = builder.try_init();
+}
+
+fn write_line(
+    out: &mut Formatter,
+    record: &Record<'_>,
+    format: LogFormat,
+    target: bool,
+) -> io::Result<()> {
+    let level = record.level().as_str().to_lowercase();
+    let (message, time) = (record.args(), out.timestamp_millis());
+    match format {
+        LogFormat::Text if target => writeln!(out, "{time} {level}: {message}"),
+        LogFormat::Text => writeln!(out, "weft: {level}: {message}"),
+        LogFormat::Json => {
+            let (time, message) = (time.to_string(), message.to_string());
+            let module = record.target();
+            let line =
+                json!({ "time": time, "level": level, "module": module, "message": message });
+            writeln!(out, "{line}")
+        }
+        // What spans lines would lose its priority after the first.
+        LogFormat::Journal => {
+            let priority = priority(record.level());
+            message.to_string().lines().try_for_each(|line| writeln!(out, "<{priority}>{line}"))
+        }
+    }
+}
+
+/// syslog's number of a level.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}
+
+/// `JOURNAL_STREAM` has the device and inode of the socket that journald reads.
+fn by_standard_error() -> LogFormat {
+    let journal = std::env::var("JOURNAL_STREAM").ok();
+    let this = rustix::fs::fstat(io::stderr()).ok();
+    let here = this.map(|this| format!("{}:{}", this.st_dev, this.st_ino));
+    if here.is_some() && here == journal { LogFormat::Journal } else { LogFormat::Text }
 }

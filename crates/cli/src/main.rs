@@ -56,7 +56,8 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
     };
-    logging::start(arguments.verbose, matches!(arguments.verb, Verb::Target(_)));
+    let target = matches!(arguments.verb, Verb::Target(_));
+    logging::start(arguments.verbose, target, arguments.log_format);
     let verb = matches.subcommand_name().unwrap_or_default();
     match run(&arguments, &matches) {
         Ok(()) => ExitCode::SUCCESS,

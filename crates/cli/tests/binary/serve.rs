@@ -460,9 +460,11 @@ fn the_log_distinguishes_normal_events_from_errors() {
         let target = Target::start(driver, &words);
         assert_eq!(target.weft("flush", 1, &[]).code, Some(0));
         let came = target.wait_for_log("connected to");
-        assert!(came.starts_with("weft: info: 127.0.0.1:"), "{came}");
+        let (time, came) = came.split_once(' ').expect("the time first");
+        assert!(time.len() == 24 && time.starts_with("20") && time.ends_with('Z'), "{time}");
+        assert!(came.starts_with("info: 127.0.0.1:"), "{came}");
         let left = target.wait_for_log("left controller 1");
-        assert!(left.starts_with("weft: info: ") && left.ends_with("the host disconnected"));
+        assert!(left.contains("Z info: ") && left.ends_with("the host disconnected"));
 
         let refused = weft_with_stdin(driver, &["write", &target.url(1)], &pattern(4096)).fault();
         assert!(refused.ends_with("the controller has no space left"), "{refused}");
@@ -481,9 +483,27 @@ fn the_log_distinguishes_normal_events_from_errors() {
         lost.kill().expect("the process is there");
         lost.wait().expect("its end");
         let line = target.wait_for_log("the admin connection was lost");
-        assert!(line.starts_with("weft: warn: "), "{line}");
+        assert!(line.contains("Z warn: "), "{line}");
         target.stop();
     }
+}
+
+#[test]
+fn log_lines_have_the_form_that_their_reader_wants() {
+    let words = ["--memory", "1MiB", "--log-format"];
+    let target = Target::start("epoll", &[&words[..], &["json"]].concat());
+    target.weft("flush", 1, &[]);
+    let line = target.wait_for_log("connected to");
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(line["level"], "info");
+    assert!(line["module"].as_str().is_some_and(|module| module.starts_with("weft_target::")));
+    assert!(line["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
+    target.stop();
+    let target = Target::start("epoll", &[&words[..], &["journal"]].concat());
+    target.weft("flush", 1, &[]);
+    let line = target.wait_for_log("connected to");
+    assert!(line.starts_with("<6>127.0.0.1:"), "{line}");
+    target.stop();
 }
 
 #[test]
