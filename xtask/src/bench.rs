@@ -153,7 +153,8 @@ fn measure_round(
     if let (Some(share), Some(before)) = (options.steady, before) {
         let sample = stage.take(experiment, first).context(first.label)?;
         let after = sample.get(&Metric::Iops).copied().unwrap_or(0.0);
-        if !results.judge(experiment, first, round, &sample, is_steady(before, after, share))? {
+        results.line(experiment, first.label, round, &sample)?;
+        if !results.judge(experiment, round, is_steady(before, after, share))? {
             return Ok(None);
         }
     }

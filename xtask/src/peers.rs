@@ -18,7 +18,7 @@ use crate::guest::Image;
 use crate::report::Report;
 use crate::test::build_binary;
 use anyhow::Result;
-use bench::Bench;
+use bench::{Bench, Setup};
 use std::path::Path;
 
 /// One test with a peer.
@@ -113,29 +113,23 @@ pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: 
                 continue;
             }
             match iwarp::prepare(suite, &image) {
-                Ok(()) => run_suite(root, report, &image, &weft, *driver, suite, &steps),
+                Ok(()) => {
+                    let (root, weft, driver) = (root.to_owned(), weft.clone(), driver.name());
+                    run_suite(report, &Setup { root, image: &image, weft, driver }, suite, &steps);
+                }
                 Err(error) => lacks(report, suite.name, steps.len(), &format!("{error:#}")),
             }
         }
     }
 }
 
-fn run_suite(
-    root: &Path,
-    report: &mut Report,
-    image: &Image,
-    weft: &Path,
-    driver: Driver,
-    suite: &Suite,
-    steps: &[&Step],
-) {
-    report.announce(&format!("{} over {}", suite.name, driver.name()));
+fn run_suite(report: &mut Report, setup: &Setup<'_>, suite: &Suite, steps: &[&Step]) {
+    report.announce(&format!("{} over {}", suite.name, setup.driver));
     let mut steps = steps.iter();
     let mut left = steps.len();
     // If the guest ends during a step, the next steps get a new one.
     while left > 0 {
-        let bench = Bench::boot(root, image, weft, driver.name(), suite.script, suite.modules);
-        let mut bench = match bench {
+        let mut bench = match Bench::boot(setup, suite) {
             Ok(bench) => bench,
             Err(error) => return cannot(report, &format!("{error:#}")),
         };
@@ -148,7 +142,7 @@ fn run_suite(
         while bench.is_alive() {
             let Some(step) = steps.next() else { return };
             left -= 1;
-            report.check(&format!("{}/{} ({})", suite.name, step.name, driver.name()), || {
+            report.check(&format!("{}/{} ({})", suite.name, step.name, setup.driver), || {
                 bench.begin();
                 (step.run)(&mut bench).map_err(|error| bench.explain(error))
             });

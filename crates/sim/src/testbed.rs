@@ -64,15 +64,25 @@ struct Host {
     free: usize,
 }
 
+/// How many poll groups, hosts, and open devices of each host there are.
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    /// Poll groups of the target.
+    pub groups: usize,
+    /// Hosts.
+    pub hosts: usize,
+    /// Open devices, which have a queue each, of each host.
+    pub queues: usize,
+}
+
 impl Testbed {
-    /// A target of `groups` poll groups that serves `device` as namespace 1, and `hosts` hosts,
-    /// each with `queues` open devices.
+    /// A target that serves `device` as namespace 1, and its hosts.
     ///
     /// # Panics
     /// If one of them cannot be created, which without simulated faults is a defect.
     #[must_use]
-    pub fn new(seed: u64, device: &str, groups: usize, hosts: usize, queues: u32) -> Self {
-        Self::over(Link::Tcp, seed, device, groups, hosts, queues)
+    pub fn new(seed: u64, device: &str, size: Size) -> Self {
+        Self::over(Link::Tcp, seed, device, size)
     }
 
     /// The same over any transport. The device `stored:SIZE` is a file of the simulated world,
@@ -81,24 +91,17 @@ impl Testbed {
     /// # Panics
     /// As [`Self::new`].
     #[must_use]
-    pub fn over(
-        link: Link,
-        seed: u64,
-        device: &str,
-        groups: usize,
-        hosts: usize,
-        queues: u32,
-    ) -> Self {
+    pub fn over(link: Link, seed: u64, device: &str, size: Size) -> Self {
         let world = World::new(seed, NetworkConditions::default());
         let (spec, devices) = stored(device, &world);
         let config = config(&spec, &link);
-        let reactors = (0..groups).map(|_| Reactor::simulated(&world)).collect();
+        let reactors = (0..size.groups).map(|_| Reactor::simulated(&world)).collect();
         let target = LocalTarget::with_devices(&config, reactors, devices).expect("a target");
         let (hosts_to_be, completions) = (Vec::new(), Vec::new());
         let mut testbed = Self { world, target, config, hosts: hosts_to_be, link, completions };
         testbed.settle();
         let address = *testbed.target.addresses().values().next().expect("it listens");
-        for number in 0..hosts {
+        for number in 0..size.hosts {
             let scheme = match &testbed.link {
                 Link::Tcp => "nvme-tcp",
                 Link::Rdma(_) => "nvme-rdma",
@@ -119,7 +122,7 @@ impl Testbed {
         testbed.run_until("all hosts are connected", Self::is_live);
         for host in &mut testbed.hosts {
             let factory = host.driver.factory(1).expect("namespace 1");
-            for owner in (FIRST_DEVICE..).take(queues as usize).map(Owner) {
+            for owner in (FIRST_DEVICE..).take(size.queues).map(Owner) {
                 host.devices.push(factory.open(&mut host.reactor, owner).expect("a device"));
             }
         }

@@ -5,12 +5,15 @@ use std::time::Duration;
 use weft_backend::{Failure, Operation, Request};
 use weft_reactor::BUFFER_BYTES_MAX;
 use weft_reactor::simulation::{NetworkConditions, Random, StorageConditions};
-use weft_sim::{Client, Link, Testbed};
+use weft_sim::{Client, Link, Size, Testbed};
 use weft_transport::rdma::software::{Conditions, Fabric};
 use weft_transport::rdma::{DeviceFault, WorkStatus};
 
 /// Blocks of one client: few, so that requests overlap.
 const BLOCKS: usize = 60;
+
+/// Two of each.
+const TWO: Size = Size { groups: 2, hosts: 2, queues: 2 };
 
 fn rough() -> NetworkConditions {
     NetworkConditions {
@@ -34,7 +37,7 @@ struct Run {
 
 fn run(seed: u64, device: &str, network: NetworkConditions, requests: u64) -> Run {
     let calm = network == NetworkConditions::default();
-    let testbed = Testbed::new(seed, device, 2, 2, 2);
+    let testbed = Testbed::new(seed, device, TWO);
     testbed.world.set_network(network);
     drive_clients(testbed, &Link::Tcp, calm, seed, requests)
 }
@@ -42,13 +45,13 @@ fn run(seed: u64, device: &str, network: NetworkConditions, requests: u64) -> Ru
 /// Over RDMA. With faults: connections fail, work requests fail and devices are removed.
 fn run_rdma(seed: u64, device: &str, conditions: Conditions, calm: bool, requests: u64) -> Run {
     let link = Link::Rdma(Fabric::new(conditions));
-    let testbed = Testbed::over(link.clone(), seed, device, 2, 2, 2);
+    let testbed = Testbed::over(link.clone(), seed, device, TWO);
     drive_clients(testbed, &link, calm, seed, requests)
 }
 
 /// Within a process. With faults: hosts reset their controllers.
 fn run_loopback(seed: u64, device: &str, calm: bool, requests: u64) -> Run {
-    let testbed = Testbed::over(Link::Loopback, seed, device, 2, 2, 2);
+    let testbed = Testbed::over(Link::Loopback, seed, device, TWO);
     drive_clients(testbed, &Link::Loopback, calm, seed, requests)
 }
 
@@ -111,28 +114,43 @@ fn without_faults_rdma_loses_nothing() {
 
 #[test]
 fn a_request_whose_memory_cannot_be_registered_fails_in_the_end() {
-    let fabric = Fabric::default();
-    let mut testbed = Testbed::over(Link::Rdma(fabric.clone()), 9, "memory:4MiB", 1, 1, 1);
-    testbed.run_until("nothing is left to do at this moment", |_| true);
-    fabric.set_memory_limit(0);
-    let begun = testbed.world.now();
-    let (reactor, device) = testbed.device(0, 0);
-    // All of a piece that nobody has used before.
-    let mut into = reactor.pool().take(BUFFER_BYTES_MAX).expect("a buffer");
-    into.set_len(4096);
-    let operation = Operation::Read { slba: 0, nlb: 1, into };
-    device.submit(reactor, Request { tag: 1, operation });
-    let completion = loop {
-        testbed.step();
-        if let Some(completion) = testbed.finished(0).pop() {
-            break completion;
-        }
-        assert!(testbed.world.now() - begun < Duration::from_secs(60), "it is tried for ever");
-    };
-    assert_eq!(completion.result, Err(Failure::Device(12)), "ENOMEM");
-    assert!(testbed.world.now() - begun > Duration::from_secs(1), "it was tried again");
-    drop(completion);
-    testbed.finish();
+    let one = Size { groups: 1, hosts: 1, queues: 1 };
+    for fused in [false, true] {
+        let fabric = Fabric::default();
+        let mut testbed = Testbed::over(Link::Rdma(fabric.clone()), 9, "memory:4MiB", one);
+        testbed.run_until("nothing is left to do at this moment", |_| true);
+        fabric.set_memory_limit(0);
+        let begun = testbed.world.now();
+        let (reactor, device) = testbed.device(0, 0);
+        // All of a piece that nobody has used before.
+        let buffer = |length| {
+            let mut buffer = reactor.pool().take(BUFFER_BYTES_MAX).expect("a buffer");
+            buffer.set_len(length);
+            buffer
+        };
+        let operation = match fused {
+            false => Operation::Read { slba: 0, nlb: 1, into: buffer(4096) },
+            true => Operation::CompareAndWrite {
+                slba: 0,
+                nlb: 1,
+                compare: buffer(4096),
+                write: buffer(4096),
+                durable: false,
+            },
+        };
+        device.submit(reactor, Request { tag: 1, operation });
+        let completion = loop {
+            testbed.step();
+            if let Some(completion) = testbed.finished(0).pop() {
+                break completion;
+            }
+            assert!(testbed.world.now() - begun < Duration::from_secs(60), "it is tried for ever");
+        };
+        assert_eq!(completion.result, Err(Failure::Device(12)), "ENOMEM");
+        assert!(testbed.world.now() - begun > Duration::from_secs(1), "it was tried again");
+        assert!(completion.buffer.is_some_and(|buffer| buffer.len() == 4096), "with its buffer");
+        testbed.finish();
+    }
 }
 
 #[test]
@@ -222,7 +240,7 @@ fn durable_data_survives_a_crash() {
         (603, Link::Rdma(Fabric::new(Conditions::default())), NetworkConditions::default()),
         (604, Link::Loopback, NetworkConditions::default()),
     ] {
-        let mut testbed = Testbed::over(link, seed, "stored:4MiB", 2, 2, 2);
+        let mut testbed = Testbed::over(link, seed, "stored:4MiB", TWO);
         testbed.world.set_network(network);
         let jitter = Duration::from_micros(500);
         testbed.world.set_storage(StorageConditions { jitter, ..StorageConditions::default() });

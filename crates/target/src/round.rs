@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
 use weft_nvme::Status;
-use weft_reactor::Postbox;
 
 use crate::group::{ConnectionId, Message};
 
@@ -23,9 +22,9 @@ pub(crate) enum Waiter {
     /// A thread.
     Thread(Sender<()>),
     /// A Connect, which may be answered once every group has looked for what the host has left.
-    Connect { post: Postbox<Message>, connection: ConnectionId, stale_check: u64 },
+    Connect { connection: ConnectionId, stale_check: u64 },
     /// A Set Features command of a controller, and what it has come to so far.
-    Feature { post: Postbox<Message>, owner: ConnectionId, command_id: u16, status: Status },
+    Feature { owner: ConnectionId, command_id: u16, status: Status },
 }
 
 impl Round {
@@ -33,26 +32,25 @@ impl Round {
         Self { missing: AtomicUsize::new(groups), waiter }
     }
 
-    /// One group has made the change. AcqRel: what each group did before is seen by the waiter.
-    pub(crate) fn acknowledge(&self) {
+    /// One group has made the change. If it was the last one, returns the message for the
+    /// connection that waits. AcqRel: what each group did before is seen by the waiter.
+    pub(crate) fn acknowledge(&self) -> Option<(ConnectionId, Message)> {
         if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return;
+            return None;
         }
-        match &self.waiter {
-            Waiter::None => {}
-            // If the receiver is gone, nobody waits.
-            Waiter::Thread(done) => drop(done.send(())),
-            Waiter::Connect { post, connection, stale_check } => {
-                post.post(Message::StaleChecked {
-                    connection: *connection,
-                    stale_check: *stale_check,
-                });
+        match self.waiter {
+            Waiter::None => None,
+            Waiter::Thread(ref done) => {
+                // If the receiver is gone, nobody waits.
+                let _ = done.send(());
+                None
             }
-            Waiter::Feature { post, owner, command_id, status } => post.post(Message::Protected {
-                owner: *owner,
-                command_id: *command_id,
-                status: *status,
-            }),
+            Waiter::Connect { connection, stale_check } => {
+                Some((connection, Message::StaleChecked { connection, stale_check }))
+            }
+            Waiter::Feature { owner, command_id, status } => {
+                Some((owner, Message::Protected { owner, command_id, status }))
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use weft_nvmf::subsystem::{
     ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind,
     SubsystemLimits, SubsystemShared, SubsystemView,
 };
+use weft_nvmf::tcp::encode::DataPdu;
 use weft_nvmf::tcp::encode::Sink;
 use weft_nvmf::tcp::{host, target};
 
@@ -221,7 +222,9 @@ impl Pair {
                 let piece = most.min(length - offset);
                 let last = offset + piece == length;
                 answered = last && self.target.success_suffices(&completion);
-                self.target.put_data(slot, offset, piece, last, answered, &mut self.to_host);
+                let (length, success) = (piece, answered);
+                let pdu = DataPdu { offset, length, last, success, ..DataPdu::default() };
+                self.target.put_data(slot, pdu, &mut self.to_host);
                 self.to_host.put_payload(piece, self.target.data_digest(payload(piece)));
                 offset += piece;
             }

@@ -177,8 +177,17 @@ fn count(number: f64) -> u64 {
     number as u64
 }
 
+/// What both sides have in common.
+struct SideLoad {
+    seconds: f64,
+    iops: f64,
+    /// The share of softirqs in busy time.
+    network: f64,
+}
+
 /// A side whose processors `cpus` were busy for `busy` of the time.
-fn side(name: &str, cpus: &[usize], busy: f64, seconds: f64, iops: f64, network: f64) -> Side {
+fn side(name: &str, cpus: &[usize], busy: f64, load: &SideLoad) -> Side {
+    let SideLoad { seconds, iops, network } = *load;
     let busy = busy.min(0.995);
     let cores = (0..4)
         .map(|cpu| {
@@ -258,9 +267,10 @@ fn measured(cell: &Cell, repeat: u32, study: &str, seconds: f64, machine: &Machi
     let sleeps = text(&cell.configuration, key::HOST_POLLING) == "sleep";
     let busy = if sleeps { full.min(0.9) } else { 0.98 };
     let network = if local { 0.0 } else { 0.3 };
-    record.host = Some(side("load", &[2, 3], busy, seconds, load.iops, network));
+    let both = SideLoad { seconds, iops: load.iops, network };
+    record.host = Some(side("load", &[2, 3], busy, &both));
     if !local {
-        record.target = Some(side("group", &[0, 1], full.min(0.97), seconds, load.iops, network));
+        record.target = Some(side("group", &[0, 1], full.min(0.97), &both));
         record.mark(Mark::Loopback);
     }
     if cell.role == Role::Saturation {

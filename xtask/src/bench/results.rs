@@ -1,7 +1,7 @@
 //! Every sample as a line of JSON, and at the end a table.
 
 use super::against::{Interval, LEAST};
-use super::experiment::{Experiment, Figure, Metric, Sample, Spread, Step};
+use super::experiment::{Experiment, Figure, Metric, Sample, Spread};
 use super::machine;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -72,17 +72,13 @@ impl Results {
         Ok(())
     }
 
-    /// Keeps what the first step of a round brought at its end, and whether the round counts,
-    /// which it returns.
+    /// Keeps whether a round counts, and returns it.
     pub(crate) fn judge(
         &mut self,
         experiment: &Experiment,
-        step: &Step,
         round: usize,
-        sample: &Sample,
         steady: bool,
     ) -> Result<bool> {
-        self.line(experiment, step.label, round, sample)?;
         writeln!(
             self.file,
             "{}",
@@ -272,7 +268,7 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::experiment::{Action, Bar};
+    use super::super::experiment::{Action, Bar, Step};
     use super::*;
 
     #[test]

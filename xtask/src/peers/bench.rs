@@ -1,5 +1,6 @@
 //! What a step uses: the guest, the target outside, and the shared folder.
 
+use super::Suite;
 use super::process::{Process, tail};
 use crate::guest::{Exit, Guest, Image, Options};
 use crate::test::target_folder;
@@ -7,7 +8,7 @@ use anyhow::{Error, Result, bail};
 use rustix::process::Signal;
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -40,16 +41,23 @@ pub(crate) struct Bench {
     transcript: String,
 }
 
+/// What the guests of a run have in common.
+pub(crate) struct Setup<'a> {
+    /// The checkout.
+    pub(crate) root: PathBuf,
+    /// The guest's kernel and files.
+    pub(crate) image: &'a Image,
+    /// The binary under test.
+    pub(crate) weft: PathBuf,
+    /// The reactor's driver, as in `WEFT_DRIVER`.
+    pub(crate) driver: &'static str,
+}
+
 impl Bench {
-    /// Boots a guest for the functions of `script`.
-    pub(crate) fn boot(
-        root: &Path,
-        image: &Image,
-        weft: &Path,
-        driver: &'static str,
-        script: &'static str,
-        modules: &[&str],
-    ) -> Result<Self> {
+    /// Boots a guest for the functions of a suite's script.
+    pub(crate) fn boot(setup: &Setup<'_>, suite: &Suite) -> Result<Self> {
+        let Setup { root, image, weft, driver } = setup;
+        let script = suite.script;
         let name = script.trim_end_matches(".sh");
         let folder = target_folder(root).join("peers").join(format!("{name}-{driver}"));
         let _ = fs::remove_dir_all(&folder);
@@ -64,15 +72,15 @@ impl Bench {
         let options = Options {
             share: Some(folder.canonicalize()?),
             forwards: if inside { vec![(port, GUEST_PORT)] } else { Vec::new() },
-            modules: modules.iter().map(|module| (*module).to_owned()).collect(),
+            modules: suite.modules.iter().map(|module| (*module).to_owned()).collect(),
             ..Options::default()
         };
         let guest = Guest::boot(image, &options)?;
         Ok(Self {
             folder,
             port,
-            weft: weft.to_owned(),
-            driver,
+            weft: weft.clone(),
+            driver: *driver,
             target: None,
             guest,
             alive: true,

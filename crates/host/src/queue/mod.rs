@@ -30,7 +30,7 @@ use weft_nvmf::host::{
     AdminData, ControllerSnapshot, NamespaceInfo, Problem, Side, Step, Transport,
     check_queue_connected, connect_queue,
 };
-use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Reactor, Token};
+use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Pool, Reactor, Token};
 use weft_transport::host::{
     Carrier, HostConnection, HostData, HostEvent, HostOptions, NotSubmitted,
 };
@@ -500,7 +500,6 @@ impl QueuePair {
     /// Sends what waits, as far as there are slots and buffers.
     fn send_waiting(&mut self, reactor: &mut Reactor) {
         self.note_activity_poll();
-        let Some(connection) = &mut self.connection else { return };
         if reactor.turn_time() < self.retry_at {
             return;
         }
@@ -509,51 +508,54 @@ impl QueuePair {
             return;
         }
         let epoch = epoch(reactor.turn_time(), self.shared.options.io_timeout);
-        let mut refused = None;
-        while let Some(issue) = self.requests.next(connection.free_slots()) {
+        while let Some(connection) = &self.connection
+            && let Some(issue) = self.requests.next(connection.free_slots())
+        {
             let sent = match issue {
-                Issue::Single(part) => {
-                    let buffers = &mut self.request_buffers[part.request.0 as usize];
-                    let command = buffers.command(&part, reactor.pool());
-                    send(connection, &mut self.requests, buffers, &part, command, epoch)
-                }
+                Issue::Single(part) => self.send(&part, reactor.pool(), epoch),
                 Issue::Fused(first, second) => {
-                    let buffers = &mut self.request_buffers[first.request.0 as usize];
-                    let pool = reactor.pool();
-                    let commands =
-                        buffers.command(&first, pool).zip(buffers.command(&second, pool));
-                    match commands {
-                        Some((one, two)) => {
-                            let requests = &mut self.requests;
-                            let sent =
-                                send(connection, requests, buffers, &first, Some(one), epoch);
-                            let two = Some(two);
-                            if sent.is_ok()
-                                && send(connection, requests, buffers, &second, two, epoch).is_err()
-                            {
-                                // The first has not left yet, and must not leave alone.
-                                let why = "there is no memory for the second of two fused commands";
-                                connection.close(reactor, CloseReason::Requested(why));
-                                return;
-                            }
-                            sent
+                    let sent = self.send(&first, reactor.pool(), epoch);
+                    if sent.is_err() {
+                        self.requests.put_back(second.id);
+                    } else if self.send(&second, reactor.pool(), epoch).is_err() {
+                        // The first is not on the wire yet, and must not be sent alone.
+                        let why = "there is no memory for the second of two fused commands";
+                        if let Some(connection) = &mut self.connection {
+                            connection.close(reactor, CloseReason::Requested(why));
                         }
-                        None => {
-                            self.requests.put_back(second.id);
-                            self.requests.put_back(first.id);
-                            Err(None)
-                        }
+                        return;
                     }
+                    sent
                 }
             };
             if let Err(why) = sent {
-                refused = Some(why);
-                break;
+                return self.wait(reactor, why);
             }
             self.registration_failures = 0;
         }
-        if let Some(why) = refused {
-            self.wait(reactor, why);
+    }
+
+    /// Sends one part. A part that has to wait goes back into the request table; the error says
+    /// what is wrong with this side, if anything is.
+    fn send(&mut self, part: &Part, pool: &Pool, epoch: u32) -> Result<(), Option<CloseReason>> {
+        let buffers = &mut self.request_buffers[part.request.0 as usize];
+        let command = buffers.command(part, pool);
+        let (Some((command, data)), Some(connection)) = (command, &mut self.connection) else {
+            self.requests.put_back(part.id);
+            return Err(None);
+        };
+        match connection.submit(command, data) {
+            Ok(slot) => {
+                self.requests.submitted(part.id, slot.0, epoch);
+                Ok(())
+            }
+            Err(NotSubmitted { data, why }) => {
+                if let HostData::FromController(buffer) | HostData::ToController(buffer) = data {
+                    buffers.return_whole_buffer(part, Some(buffer));
+                }
+                self.requests.put_back(part.id);
+                Err(why)
+            }
         }
     }
 
@@ -616,36 +618,6 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         self.release();
-    }
-}
-
-/// Sends one part. A part that has to wait goes back into the request table; the error says what is
-/// wrong with this side, if anything is.
-fn send(
-    connection: &mut HostConnection,
-    requests: &mut RequestTable,
-    buffers: &mut RequestBuffers,
-    part: &Part,
-    command: Option<(weft_nvme::Command, HostData)>,
-    epoch: u32,
-) -> Result<(), Option<CloseReason>> {
-    let Some((command, data)) = command else {
-        requests.put_back(part.id);
-        return Err(None);
-    };
-    match connection.submit(command, data) {
-        Ok(slot) => {
-            requests.submitted(part.id, slot.0, epoch);
-            Ok(())
-        }
-        Err(refused) => {
-            if let HostData::FromController(buffer) | HostData::ToController(buffer) = refused.data
-            {
-                buffers.return_whole_buffer(part, Some(buffer));
-            }
-            requests.put_back(part.id);
-            Err(refused.why)
-        }
     }
 }
 

@@ -38,7 +38,7 @@ pub fn probe(cpus: &[usize], each: Duration) -> io::Result<Vec<LinkProbe>> {
             continue;
         }
         let run = |data: usize, depth: usize| {
-            floor(data, depth, spinning, pair, each, each / 5).measure()
+            floor(data, depth, (spinning, pair), (each, each / 5)).measure()
         };
         let one = run(4096, 1)?;
         let many = run(4096, MESSAGES_DEPTH)?;
@@ -68,10 +68,8 @@ fn pair(cpus: &[usize]) -> Option<(usize, usize)> {
 fn floor(
     data: usize,
     depth: usize,
-    spin: bool,
-    cpus: Option<(usize, usize)>,
-    runtime: Duration,
-    ramp: Duration,
+    (spin, cpus): (bool, Option<(usize, usize)>),
+    (runtime, ramp): (Duration, Duration),
 ) -> Floor {
     Floor {
         request_bytes: COMMAND_BYTES,
@@ -103,7 +101,8 @@ pub(super) fn measure(
     if spin && cpus.is_none() {
         return Err("two ends that poll need a processor each".to_owned());
     }
-    let floor = floor(data, size(key::DEPTH, 1), spin, cpus, measure.runtime, measure.ramp);
+    let times = (measure.runtime, measure.ramp);
+    let floor = floor(data, size(key::DEPTH, 1), (spin, cpus), times);
     let result = floor.measure().map_err(|error| error.to_string())?;
     let mut record = Record::new(study, cell, Role::Link, configuration.clone());
     record.read = Some(direction(&result, data));

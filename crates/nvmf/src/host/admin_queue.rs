@@ -45,8 +45,8 @@ pub(super) enum Purpose {
 pub(super) struct Outstanding {
     pub(super) purpose: Purpose,
     pub(super) step: Step,
-    sent_at: Duration,
-    timeout: Option<Duration>,
+    pub(super) sent_at: Duration,
+    pub(super) timeout: Option<Duration>,
 }
 
 /// Commands that may be outstanding: one less than the queue has entries.
@@ -69,18 +69,15 @@ impl AdminQueue {
     /// Allocates a tag for a command; `None` if there is none for this purpose.
     pub(super) fn submit(
         &mut self,
-        purpose: Purpose,
-        step: Step,
+        outstanding: Outstanding,
         (command, data): (Command, AdminData),
-        timeout: Option<Duration>,
-        now: Duration,
     ) -> Option<AdminCommand> {
-        let is_user = matches!(purpose, Purpose::User(_));
+        let is_user = matches!(outstanding.purpose, Purpose::User(_));
         if is_user && !self.has_room_for_user() {
             return None;
         }
         let free = self.table.iter().position(Option::is_none)?;
-        *self.table.get_mut(free)? = Some(Outstanding { purpose, step, sent_at: now, timeout });
+        *self.table.get_mut(free)? = Some(outstanding);
         Some(AdminCommand { tag: u16::try_from(free).ok()?, command, data })
     }
 
@@ -130,10 +127,9 @@ mod tests {
 
     fn submit(queue: &mut AdminQueue, purpose: Purpose) -> Option<u16> {
         let command = (Command::new(AdminOpcode::KEEP_ALIVE), AdminData::None);
-        let timeout = Some(SECOND);
-        queue
-            .submit(purpose, Step::UserCommand, command, timeout, SECOND)
-            .map(|command| command.tag)
+        let (step, timeout) = (Step::UserCommand, Some(SECOND));
+        let outstanding = Outstanding { purpose, step, sent_at: SECOND, timeout };
+        queue.submit(outstanding, command).map(|command| command.tag)
     }
 
     #[test]

@@ -421,7 +421,8 @@ impl Association {
             _ => Some(self.config.admin_timeout),
         };
         // There is at most one outstanding command of each purpose, and a tag for each.
-        if let Some(command) = self.queue.submit(purpose, step, command, timeout, now) {
+        let outstanding = Outstanding { purpose, step, sent_at: now, timeout };
+        if let Some(command) = self.queue.submit(outstanding, command) {
             self.actions.push_back(Action::Submit(command));
         }
     }

@@ -146,7 +146,7 @@ impl IoQueue {
         let namespace = self.namespace(command.namespace_id.get())?;
         let read = ReadWrite::from_command(command);
         let (slba, nlb) = (read.slba, read.nlb());
-        let length = self.check_blocks(command, namespace, slba, nlb, Direction::ToHost)?;
+        let length = self.check_blocks(command, namespace, (slba, nlb), Direction::ToHost)?;
         let operation = DeviceOperation::Read { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::ToHost(length)))
     }
@@ -159,7 +159,7 @@ impl IoQueue {
         }
         let (slba, nlb) = (write.slba, write.nlb());
         check_protection(namespace)?;
-        let length = self.check_blocks(command, namespace, slba, nlb, Direction::FromHost)?;
+        let length = self.check_blocks(command, namespace, (slba, nlb), Direction::FromHost)?;
         let durable = self.is_durable(write.control.force_unit_access());
         let operation = DeviceOperation::Write { slba, nlb, durable };
         Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
@@ -169,7 +169,7 @@ impl IoQueue {
         let namespace = self.namespace(command.namespace_id.get())?;
         let compare = ReadWrite::from_command(command);
         let (slba, nlb) = (compare.slba, compare.nlb());
-        let length = self.check_blocks(command, namespace, slba, nlb, Direction::FromHost)?;
+        let length = self.check_blocks(command, namespace, (slba, nlb), Direction::FromHost)?;
         let operation = DeviceOperation::Compare { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::FromHost(length)))
     }
@@ -256,8 +256,7 @@ impl IoQueue {
         &self,
         command: &Command,
         namespace: &NamespaceView,
-        slba: u64,
-        nlb: u32,
+        (slba, nlb): (u64, u32),
         direction: Direction,
     ) -> Result<u32, CommandError> {
         check_range(namespace, slba, nlb)?;

@@ -22,18 +22,18 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// A data PDU: which bytes of which command it carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The header of H2CData, C2HData or R2T: which bytes of which command it is about.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DataPdu {
     /// Command Capsule CID (CCCID).
     pub command_id: u16,
     /// Transfer Tag (TTAG); zero in C2HData.
     pub transfer_tag: u16,
-    /// Data Offset (DATAO).
+    /// Data Offset (DATAO, R2TO).
     pub offset: u32,
-    /// Data Length (DATAL).
+    /// Data Length (DATAL, R2TL).
     pub length: u32,
-    /// LAST_PDU.
+    /// LAST_PDU; not in R2T.
     pub last: bool,
     /// SUCCESS; only in C2HData.
     pub success: bool,
@@ -91,21 +91,14 @@ impl Encoder {
     }
 
     /// R2T.
-    pub fn put_ready_to_transfer(
-        &self,
-        command_id: u16,
-        transfer_tag: u16,
-        offset: u32,
-        length: u32,
-        sink: &mut impl Sink,
-    ) {
+    pub fn put_ready_to_transfer(&self, pdu: &DataPdu, sink: &mut impl Sink) {
         let (common, end) = self.common(Kind::ReadyToTransfer, 0);
         let header = ReadyToTransfer {
             common,
-            command_id: U16::new(command_id),
-            transfer_tag: U16::new(transfer_tag),
-            offset: U32::new(offset),
-            length: U32::new(length),
+            command_id: U16::new(pdu.command_id),
+            transfer_tag: U16::new(pdu.transfer_tag),
+            offset: U32::new(pdu.offset),
+            length: U32::new(pdu.length),
             reserved: [0; 4],
         };
         self.put(&header, end, sink);

@@ -17,6 +17,7 @@ use weft_nvme::tcp::{
 use weft_nvme::{Command, Completion, Wire};
 
 use super::digest::{self, Digest};
+use super::encode::DataPdu;
 use super::error::FatalError;
 
 /// Byte offsets of header fields that are checked here.
@@ -50,35 +51,9 @@ pub enum Header {
     /// CapsuleResp.
     Completion(Completion),
     /// H2CData or C2HData. Offset and length do not overflow together.
-    Data(DataHeader),
+    Data(DataPdu),
     /// R2T.
-    ReadyToTransfer {
-        /// Command Capsule CID (CCCID).
-        command_id: u16,
-        /// Transfer Tag (TTAG).
-        transfer_tag: u16,
-        /// Requested Data Offset (R2TO).
-        offset: u32,
-        /// Requested Data Length (R2TL).
-        length: u32,
-    },
-}
-
-/// The header of H2CData or C2HData.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DataHeader {
-    /// Command Capsule CID (CCCID).
-    pub command_id: u16,
-    /// Transfer Tag (TTAG).
-    pub transfer_tag: u16,
-    /// Data Offset (DATAO).
-    pub offset: u32,
-    /// Data Length (DATAL), which is that of the data in the PDU and not zero.
-    pub length: u32,
-    /// LAST_PDU.
-    pub last: bool,
-    /// SUCCESS.
-    pub success: bool,
+    ReadyToTransfer(DataPdu),
 }
 
 /// What the stream yields next.
@@ -448,12 +423,13 @@ fn parse(kind: Kind, bytes: &[u8], data_length: u32) -> Result<Header, FatalErro
         Kind::H2CData | Kind::C2HData => parse_data(view(bytes)?, data_length)?,
         Kind::ReadyToTransfer => {
             let request: &ReadyToTransfer = view(bytes)?;
-            Header::ReadyToTransfer {
+            Header::ReadyToTransfer(DataPdu {
                 command_id: request.command_id.get(),
                 transfer_tag: request.transfer_tag.get(),
                 offset: request.offset.get(),
                 length: request.length.get(),
-            }
+                ..DataPdu::default()
+            })
         }
     })
 }
@@ -466,7 +442,7 @@ fn parse_data(header: &Data, data_length: u32) -> Result<Header, FatalError> {
     if offset.checked_add(length).is_none() {
         return Err(FatalError::out_of_range("DATAO and DATAL overflow"));
     }
-    Ok(Header::Data(DataHeader {
+    Ok(Header::Data(DataPdu {
         command_id: header.command_id.get(),
         transfer_tag: header.transfer_tag.get(),
         offset,

@@ -244,9 +244,13 @@ impl TargetModel {
             .headers
             .iter()
             .filter_map(|header| match header {
-                Header::ReadyToTransfer { command_id, transfer_tag, offset, length } => {
-                    Some((*command_id, *transfer_tag, *offset, *length))
-                }
+                Header::ReadyToTransfer(DataPdu {
+                    command_id,
+                    transfer_tag,
+                    offset,
+                    length,
+                    ..
+                }) => Some((*command_id, *transfer_tag, *offset, *length)),
                 _ => None,
             })
             .collect();
@@ -290,7 +294,8 @@ impl TargetModel {
                 self.session.request_data(slot, length, &mut self.reader);
             }
             (SlotModel::Owned, 1) => {
-                self.session.put_data(slot, 0, 4, true, false, &mut self.reader);
+                let pdu = DataPdu { length: 4, last: true, ..DataPdu::default() };
+                self.session.put_data(slot, pdu, &mut self.reader);
                 self.reader.put(b"data");
                 if let Some(digest) = self.session.data_digest(b"data") {
                     self.reader.put(&digest);
@@ -515,7 +520,8 @@ impl HostModel {
         let (offset, length) = (u32::from(source.word()), u32::from(source.word()));
         let offset = offset * u32::from(source.flag());
         let mut bytes = Vec::new();
-        self.encoder.put_ready_to_transfer(command_id, 9, offset, length, &mut bytes);
+        let pdu = DataPdu { command_id, transfer_tag: 9, offset, length, ..DataPdu::default() };
+        self.encoder.put_ready_to_transfer(&pdu, &mut bytes);
         self.feed(&bytes);
     }
 

@@ -18,7 +18,7 @@ use weft_nvme::{Command, Completion, Status, Wire};
 
 use super::encode::{self, DataPdu, Encoder, Sink};
 use super::error::FatalError;
-use super::framing::{DataHeader, Framing, Header, Parameters, Progress};
+use super::framing::{Framing, Header, Parameters, Progress};
 use super::handshake::{HostParameters, Negotiated};
 use super::limits::{ADMIN_IN_CAPSULE_BYTES, MAXIMUM_R2T_DEFAULT, SLOT_BITS, SLOTS_MAX};
 
@@ -153,7 +153,7 @@ enum Current {
     None,
     Transfer {
         slot: u16,
-        header: DataHeader,
+        header: DataPdu,
     },
 }
 
@@ -376,9 +376,7 @@ impl Session {
             (_, Header::Response) => Err(FatalError::sequence("a second ICResp came")),
             (_, Header::Completion(completion)) => self.handle_completion(completion).map(Some),
             (_, Header::Data(data)) => self.handle_data_header(data).map(|()| None),
-            (_, Header::ReadyToTransfer { command_id, transfer_tag, offset, length }) => self
-                .handle_ready_to_transfer(command_id, transfer_tag, offset, length)
-                .map(|()| None),
+            (_, Header::ReadyToTransfer(pdu)) => self.handle_ready_to_transfer(pdu).map(|()| None),
             (_, Header::Request | Header::Command { .. }) => {
                 Err(FatalError::field(0, "PDU type is one that only this side sends"))
             }
@@ -412,7 +410,7 @@ impl Session {
         Ok(self.complete(slot, completion))
     }
 
-    fn handle_data_header(&mut self, data: DataHeader) -> Result<(), FatalError> {
+    fn handle_data_header(&mut self, data: DataPdu) -> Result<(), FatalError> {
         let slot = self
             .find(data.command_id)
             .ok_or(FatalError::field(COMMAND_ID, "no such command is in flight"))?;
@@ -436,13 +434,8 @@ impl Session {
         Ok(())
     }
 
-    fn handle_ready_to_transfer(
-        &mut self,
-        command_id: u16,
-        transfer_tag: u16,
-        offset: u32,
-        length: u32,
-    ) -> Result<(), FatalError> {
+    fn handle_ready_to_transfer(&mut self, pdu: DataPdu) -> Result<(), FatalError> {
+        let DataPdu { command_id, transfer_tag, offset, length, .. } = pdu;
         let slot = self
             .find(command_id)
             .ok_or(FatalError::field(COMMAND_ID, "no such command is in flight"))?;

@@ -16,7 +16,7 @@ use weft_nvme::{Command, Completion, Wire};
 
 use super::encode::{self, DataPdu, Encoder, Sink};
 use super::error::FatalError;
-use super::framing::{DataHeader, Framing, Header, Parameters, Progress};
+use super::framing::{Framing, Header, Parameters, Progress};
 use super::handshake::{ControllerParameters, Negotiated};
 use super::limits::{
     ADMIN_IN_CAPSULE_BYTES, C2H_DATA_BYTES_DEFAULT, IN_CAPSULE_BYTES_DEFAULT,
@@ -319,19 +319,11 @@ impl Session {
         !self.sq_flow_control && completion.status().is_success() && completion.result.get() == 0
     }
 
-    /// C2HData for a command; the payload and then its [`Session::data_digest`] are to follow.
-    pub fn put_data(
-        &self,
-        slot: u16,
-        offset: u32,
-        length: u32,
-        last: bool,
-        success: bool,
-        sink: &mut impl Sink,
-    ) {
+    /// C2HData for the command in `slot`, whose identifier is filled in; the payload and then its
+    /// [`Session::data_digest`] are to follow.
+    pub fn put_data(&self, slot: u16, pdu: DataPdu, sink: &mut impl Sink) {
         let Some(entry) = self.slots.get(usize::from(slot)) else { return };
-        let command_id = entry.command_id;
-        let pdu = DataPdu { command_id, transfer_tag: 0, offset, length, last, success };
+        let pdu = DataPdu { command_id: entry.command_id, transfer_tag: 0, ..pdu };
         self.encoder.put_data(Kind::C2HData, &pdu, sink);
     }
 
@@ -451,7 +443,7 @@ impl Session {
         Ok(Received::Command { slot, data_length })
     }
 
-    fn handle_data_header(&mut self, data: &DataHeader) -> Result<(), FatalError> {
+    fn handle_data_header(&mut self, data: &DataPdu) -> Result<(), FatalError> {
         let slot = data.transfer_tag & SLOTS_MAX;
         let index = usize::from(data.transfer_tag >> SLOT_BITS);
         let unknown = FatalError::field(TRANSFER_TAG, "transfer tag is not one of an R2T");
@@ -503,7 +495,8 @@ impl Session {
                 Some(Received::CapsuleEnd { slot, intact })
             }
             Current::Transfer { slot, index, length, .. } => {
-                self.finish_data(slot, index, length, intact, sink)
+                self.slots.get_mut(usize::from(slot))?.intact &= intact;
+                self.finish_data(slot, index, length, sink)
             }
         }
     }
@@ -514,11 +507,9 @@ impl Session {
         slot: u16,
         index: usize,
         length: u32,
-        intact: bool,
         sink: &mut impl Sink,
     ) -> Option<Received<'a>> {
         let entry = self.slots.get_mut(usize::from(slot))?;
-        entry.intact &= intact;
         let outstanding = entry.outstanding.get_mut(index)?;
         let request = outstanding.as_mut()?;
         request.received += length;
@@ -548,13 +539,14 @@ impl Session {
                 let request = Request { offset: entry.requested, length, received: 0 };
                 *outstanding = Some(request);
                 entry.requested += length;
-                self.encoder.put_ready_to_transfer(
-                    entry.command_id,
-                    slot | index << SLOT_BITS,
-                    request.offset,
+                let pdu = DataPdu {
+                    command_id: entry.command_id,
+                    transfer_tag: slot | index << SLOT_BITS,
+                    offset: request.offset,
                     length,
-                    sink,
-                );
+                    ..DataPdu::default()
+                };
+                self.encoder.put_ready_to_transfer(&pdu, sink);
             }
         }
     }

@@ -1,7 +1,6 @@
 //! An admin queue: carries out what its controller wants.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::Failure;
@@ -18,7 +17,6 @@ use super::io;
 use super::message::{ConnectionId, Message};
 use crate::directory::{HostKey, WriteProtectChange};
 use crate::round::Waiter;
-use crate::snapshot::Snapshot;
 
 /// An admin queue and its controller.
 #[derive(Debug)]
@@ -230,7 +228,8 @@ impl Admin {
                 let status = io::failure(failure).status();
                 let Protecting { nsid, change } = protecting;
                 let snapshot = core.directory.undo_write_protect(&self.subsystem, nsid, change);
-                self.publish(snapshot, None, command_id, status, core);
+                let waiter = Waiter::Feature { owner: self.id, command_id, status };
+                core.publish(&snapshot, None, waiter);
             }
         }
     }
@@ -338,20 +337,8 @@ impl Admin {
             let namespace = view.and_then(|view| view.namespaces.get(nsid));
             drain = namespace.map(|namespace| namespace.device);
         }
-        self.publish(snapshot, drain, command_id, Status::SUCCESS, core);
-    }
-
-    fn publish(
-        &self,
-        snapshot: Arc<Snapshot>,
-        drain: Option<u32>,
-        command_id: u16,
-        status: Status,
-        core: &Core,
-    ) {
-        let Some(post) = core.posts.get(core.id).cloned() else { return };
-        let waiter = Waiter::Feature { post, owner: self.id, command_id, status };
-        core.publish(&snapshot, drain, waiter);
+        let status = Status::SUCCESS;
+        core.publish(&snapshot, drain, Waiter::Feature { owner: self.id, command_id, status });
     }
 
     fn handle_command(

@@ -264,8 +264,7 @@ fn begin_stale_check(request: &ConnectRequest, connection: ConnectionId, core: &
     core.stale_checks += 1;
     let stale_check = core.stale_checks;
     let host = Arc::new(HostKey::of(request));
-    let Some(post) = core.posts.get(core.id).cloned() else { return stale_check };
-    let waiter = Waiter::Connect { post, connection, stale_check };
+    let waiter = Waiter::Connect { connection, stale_check };
     let round = Arc::new(Round::new(core.posts.len(), waiter));
     for post in &core.posts {
         let (host, round) = (Arc::clone(&host), Arc::clone(&round));

@@ -75,6 +75,13 @@ impl Core {
         }
     }
 
+    /// This group has made the change of a round.
+    pub(crate) fn acknowledge(&self, round: &Round) {
+        if let Some((to, message)) = round.acknowledge() {
+            self.post(to, message);
+        }
+    }
+
     /// Sends a message to the group that holds a connection.
     pub(crate) fn post(&self, to: ConnectionId, message: Message) {
         if let Some(post) = self.posts.get(to.group) {

@@ -289,7 +289,7 @@ impl Io {
             IoAction::FlushAll { command_id } => self.flush_all(slot, command_id, context),
             IoAction::Held { command_id } => self.put(slot, Work::Held { command_id, data }),
             IoAction::Fused { compare, write } => {
-                self.pair(slot, compare, write, data, context);
+                self.pair(slot, [compare, write], data, context);
             }
             IoAction::Disconnect(completion) => {
                 context.transport.complete(slot, completion);
@@ -480,8 +480,7 @@ impl Io {
     fn pair(
         &mut self,
         second: Slot,
-        compare: DeviceCommand,
-        write: DeviceCommand,
+        [compare, write]: [DeviceCommand; 2],
         write_data: Option<Buffer>,
         context: &mut Context<'_>,
     ) {

@@ -473,12 +473,12 @@ impl Group {
             Message::Reload { snapshot, round } => {
                 self.publish(snapshot);
                 self.listeners.serve(&mut self.core);
-                round.acknowledge();
+                self.core.acknowledge(&round);
             }
             Message::Publish { snapshot, drain, round } => {
                 self.publish(snapshot);
                 match drain {
-                    None => round.acknowledge(),
+                    None => self.core.acknowledge(&round),
                     device => self.draining.push(PendingDrain { device, round }),
                 }
             }
@@ -539,7 +539,7 @@ impl Group {
         for index in self.connections.indices() {
             self.with_if_changed(index, |connection, core| connection.end_if_stale(host, core));
         }
-        round.acknowledge();
+        self.core.acknowledge(round);
     }
 
     /// Serves a new snapshot from now on.
@@ -575,7 +575,7 @@ impl Group {
             };
             let waits = connections.any(busy);
             if !waits {
-                draining.round.acknowledge();
+                self.core.acknowledge(&draining.round);
             }
             waits
         });

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, Status};
+use weft_nvmf::tcp::encode::DataPdu;
 use weft_nvmf::tcp::target::{Received, Session};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
@@ -287,7 +288,9 @@ impl Connection {
             let offset = u32::try_from(start).unwrap_or(u32::MAX);
             let length = u32::try_from(end - start).unwrap_or(u32::MAX);
             let outgoing = &mut self.link.outgoing;
-            self.session.put_data(slot.0, offset, length, last, last && success, outgoing);
+            let success = last && success;
+            let pdu = DataPdu { offset, length, last, success, ..DataPdu::default() };
+            self.session.put_data(slot.0, pdu, outgoing);
             outgoing.payload(&buffer, start, end);
             if let Some(digest) = self.session.data_digest(&buffer[start..end]) {
                 outgoing.put(&digest);

@@ -174,7 +174,9 @@ impl Pair {
             let last = offset as usize + piece.len() == length;
             let size = piece.len() as u32;
             let sink = &mut self.to_host;
-            self.target.put_data(slot, offset, size, last, last && success, sink);
+            let success = last && success;
+            let pdu = DataPdu { offset, length: size, last, success, ..DataPdu::default() };
+            self.target.put_data(slot, pdu, sink);
             put_payload(&mut self.to_host, piece, self.target.data_digest(piece));
         }
         if success {

@@ -445,7 +445,8 @@ fn completions() {
 fn ready_to_transfer() {
     let request = |command_id, offset, length| {
         let mut bytes = Vec::new();
-        encoder(&PLAIN).put_ready_to_transfer(command_id, 9, offset, length, &mut bytes);
+        let pdu = DataPdu { command_id, transfer_tag: 9, offset, length, ..DataPdu::default() };
+        encoder(&PLAIN).put_ready_to_transfer(&pdu, &mut bytes);
         bytes
     };
     let id = |slot| host_session().command_id(slot).unwrap();
@@ -482,7 +483,8 @@ fn an_in_capsule_write_is_not_asked_for() {
     let slot = submitted.filter(|submitted| submitted.in_capsule).unwrap().slot;
     let id = session.command_id(slot).unwrap();
     let mut bytes = Vec::new();
-    encoder(&PLAIN).put_ready_to_transfer(id, 9, 0, 512, &mut bytes);
+    let pdu = DataPdu { command_id: id, transfer_tag: 9, length: 512, ..DataPdu::default() };
+    encoder(&PLAIN).put_ready_to_transfer(&pdu, &mut bytes);
     let result = fault_of(drive_host(&mut session, &bytes));
     assert_eq!(result, (Fes::DATA_TRANSFER_OUT_OF_RANGE, 0));
 }

@@ -4,7 +4,7 @@
 //! which stands here as well.
 
 use super::*;
-use crate::tcp::framing::{DataHeader, Framing, Header, Parameters, Progress};
+use crate::tcp::framing::{Framing, Header, Parameters, Progress};
 use weft_nvme::tcp::Direction;
 
 /// CRC32C, bit by bit.
@@ -116,17 +116,18 @@ fn vectors() -> Vec<Vector> {
     add("CapsuleResp", c2h, plain, bytes, Header::Completion(completion), b"", b"");
 
     let bytes = hex("09 00 18 00 18000000 0201 0300 00100000 00200000 00000000");
-    let header = Header::ReadyToTransfer {
+    let header = Header::ReadyToTransfer(DataPdu {
         command_id: 0x0102,
         transfer_tag: 3,
         offset: 0x1000,
         length: 0x2000,
-    };
+        ..DataPdu::default()
+    });
     add("R2T", c2h, plain, bytes, header, b"", b"");
 
     let header_bytes = hex("06 07 18 1c 24000000 0201 0300 00100000 04000000 00000000");
     let bytes = [&header_bytes[..], &crc32c(&header_bytes), b"wxyz", &crc32c(b"wxyz")].concat();
-    let data = DataHeader {
+    let data = DataPdu {
         command_id: 0x0102,
         transfer_tag: 3,
         offset: 0x1000,
@@ -140,7 +141,7 @@ fn vectors() -> Vec<Vector> {
     let header_bytes = hex("07 0f 18 40 48000000 0201 0000 00100000 04000000 00000000");
     let bytes =
         [&header_bytes[..], &crc32c(&header_bytes), &[0; 36], b"wxyz", &crc32c(b"wxyz")].concat();
-    let data = DataHeader { transfer_tag: 0, success: true, ..data };
+    let data = DataPdu { transfer_tag: 0, success: true, ..data };
     add("C2HData with digests and padding", c2h, padded, bytes, Header::Data(data), b"", b"wxyz");
 
     let bytes = [
@@ -247,22 +248,12 @@ fn vectors_are_written() {
                 encoder.put_command(&command(), data_length, &mut bytes);
             }
             Header::Completion(completion) => encoder.put_response(&completion, &mut bytes),
-            Header::ReadyToTransfer { command_id, transfer_tag, offset, length } => {
-                encoder.put_ready_to_transfer(command_id, transfer_tag, offset, length, &mut bytes);
-            }
-            Header::Data(DataHeader {
-                command_id,
-                transfer_tag,
-                offset,
-                length,
-                last,
-                success,
-            }) => {
+            Header::ReadyToTransfer(pdu) => encoder.put_ready_to_transfer(&pdu, &mut bytes),
+            Header::Data(pdu) => {
                 let kind = match vector.direction {
                     Direction::HostToController => Kind::H2CData,
                     Direction::ControllerToHost => Kind::C2HData,
                 };
-                let pdu = DataPdu { command_id, transfer_tag, offset, length, last, success };
                 encoder.put_data(kind, &pdu, &mut bytes);
             }
             Header::Terminate { status, information } => {
