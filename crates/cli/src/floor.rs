@@ -88,6 +88,7 @@ fn floor(options: &Options) -> Result<Floor, Failure> {
         cpus,
         think: options.think,
         congestion: options.congestion.clone(),
+        address: std::net::Ipv4Addr::LOCALHOST.into(),
     })
 }
 

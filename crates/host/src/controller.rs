@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::limits;
 use crate::namespace::Namespace;
 use crate::options::Options;
-use crate::shared::{ControllerState, Shared};
+use crate::shared::{ControllerState, Ends, Shared};
 use crate::worker::{self, Call, Calls};
 
 /// Connects to the NVM subsystem that the options name, and waits until it can be used.
@@ -97,6 +97,12 @@ impl Controller {
     #[must_use]
     pub fn state(&self) -> ControllerState {
         self.shared.state()
+    }
+
+    /// Both ends of the connection, as it was last made.
+    #[must_use]
+    pub fn ends(&self) -> Option<Ends> {
+        self.shared.ends()
     }
 
     /// What is known of the controller: identifiers, capabilities, limits.

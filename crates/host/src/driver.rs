@@ -26,7 +26,7 @@ use crate::options::Options;
 use crate::queue::{carrier, host_options, side_of};
 use crate::resolve::resolve;
 use crate::shared::{
-    Activity, ControllerState, DriverMessage, LiveController, QueueMessage, Shared,
+    Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Shared,
 };
 
 /// How an admin command ended: its completion and what the controller sent.
@@ -342,6 +342,13 @@ impl ControllerDriver {
             match event {
                 HostEvent::Ready { .. } => {
                     connection.ready = true;
+                    let remote = self.addresses.get(self.address).copied();
+                    if let (Ok(local), Some(remote)) =
+                        (connection.inner.local_address(reactor), remote)
+                    {
+                        let transport = connection.inner.transport();
+                        self.shared.set_ends(Ends { transport, local, remote });
+                    }
                     self.association.handle_opened(now);
                 }
                 HostEvent::Completed { slot, completion, buffer, received } => {

@@ -100,10 +100,11 @@ pub use driver::{AdminResult, ControllerDriver};
 pub use error::Error;
 pub use namespace::Namespace;
 pub use options::{Options, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
-pub use shared::ControllerState;
+pub use shared::{ControllerState, Ends};
 pub use weft_nvmf::host::discovery::{is_referral, transport_id};
 pub use weft_nvmf::host::{
     AddressError, AddressFamily, AdminData, Change, ControllerInfo, ControllerKind,
     ControllerSnapshot, DiscoveryLog, Event, NamespaceIdentity, NamespaceInfo, Problem, Side, Step,
     Transport, TransportId,
 };
+pub use weft_transport::rdma::Provider;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weft_nvmf::host::{ControllerKind, ControllerSnapshot, Event, HostConfig, Problem};
+use weft_nvmf::host::{ControllerKind, ControllerSnapshot, Event, HostConfig, Problem, Transport};
 use weft_reactor::Postbox;
 
 use crate::error::Error;
@@ -88,10 +88,23 @@ pub enum ControllerState {
     Ended(Option<Problem>),
 }
 
+/// Both ends of a connection, as it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// What carries it.
+    pub transport: Transport,
+    /// The host's address.
+    pub local: SocketAddr,
+    /// The controller's.
+    pub remote: SocketAddr,
+}
+
 #[derive(Debug)]
 struct State {
     state: ControllerState,
     snapshot: Option<Arc<ControllerSnapshot>>,
+    /// Of the admin queue; I/O queues use the same transport and go to the same address.
+    ends: Option<Ends>,
     /// By queue identifier; the admin queue's place is taken from the start.
     queue_ids_in_use: Vec<bool>,
     /// The identifier that was given out last: the one that was free longest comes next.
@@ -140,6 +153,7 @@ impl Shared {
         let state = State {
             state: ControllerState::Connecting,
             snapshot: None,
+            ends: None,
             queue_ids_in_use: vec![true],
             last_queue: 0,
             events: VecDeque::new(),
@@ -159,6 +173,14 @@ impl Shared {
 
     pub(crate) fn snapshot(&self) -> Option<Arc<ControllerSnapshot>> {
         self.lock().snapshot.clone()
+    }
+
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        self.lock().ends
+    }
+
+    pub(crate) fn set_ends(&self, ends: Ends) {
+        self.lock().ends = Some(ends);
     }
 
     pub(crate) fn set_state(&self, state: ControllerState) {

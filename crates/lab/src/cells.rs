@@ -11,7 +11,10 @@ use std::collections::BTreeMap;
 
 use crate::{
     histogram::Latency,
-    results::{Configuration, Environment, Mark, Record, Role, Side, Status, Value, key},
+    results::{
+        Configuration, Connection, Environment, LinkProbe, Mark, Record, Role, Side, Status, Value,
+        key,
+    },
 };
 
 /// Settings that have no meaning without a target.
@@ -28,6 +31,8 @@ pub(crate) struct Cell {
     pub(crate) role: Role,
     pub(crate) configuration: Configuration,
     pub(crate) command: String,
+    /// The connection of its first repeat that has one.
+    pub(crate) connection: Option<Connection>,
     /// Marks of any of its repeats.
     pub(crate) marks: Vec<Mark>,
     /// The repeats that have a result, in order.
@@ -129,6 +134,7 @@ impl Cells {
                     role: record.role,
                     configuration: record.configuration.clone(),
                     command: record.command.clone(),
+                    connection: None,
                     marks: Vec::new(),
                     repeats: Vec::new(),
                     missing: Vec::new(),
@@ -189,6 +195,15 @@ impl Cells {
         })
     }
 
+    /// The probes of the raw link between the ends of a cell, over its protocol.
+    pub(crate) fn link(&self, cell: &Cell) -> impl Iterator<Item = &LinkProbe> {
+        let is_it = move |probe: &&LinkProbe| match (&cell.connection, &probe.connection) {
+            (Some(own), Some(probed)) => own.is_like(probed),
+            _ => false,
+        };
+        self.environment.link.iter().filter(is_it)
+    }
+
     /// The foreground measured without a background.
     pub(crate) fn alone<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
         if cell.role == Role::Alone {
@@ -233,6 +248,9 @@ fn add(cell: &mut Cell, record: &Record) {
         if !cell.marks.contains(mark) {
             cell.marks.push(*mark);
         }
+    }
+    if cell.connection.is_none() {
+        cell.connection.clone_from(&record.connection);
     }
     if !record.is_measured() {
         cell.missing.push(record.status.clone());

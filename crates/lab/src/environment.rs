@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv6Addr, TcpListener, ToSocketAddrs},
     path::Path,
 };
 
@@ -157,6 +157,18 @@ fn interfaces(directory: &Path) -> Vec<Interface> {
         .collect();
     interfaces.sort_by(|one, other| one.name.cmp(&other.name));
     interfaces
+}
+
+/// Whether an address or a host's name is this machine's.
+#[must_use]
+pub fn is_here(host: &str) -> bool {
+    addresses_here(host).next().is_some()
+}
+
+/// The addresses of this machine that a host's name has: another machine's cannot be bound to.
+pub(crate) fn addresses_here(host: &str) -> impl Iterator<Item = IpAddr> {
+    let addresses = (host, 0).to_socket_addrs().into_iter().flatten();
+    addresses.filter(|address| TcpListener::bind(address).is_ok()).map(|address| address.ip())
 }
 
 /// A clock that is read by a system call makes every latency longer.

@@ -9,7 +9,7 @@ mod crowd;
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     thread,
     time::Duration,
 };
@@ -61,6 +61,8 @@ pub struct Floor {
     pub think: (Duration, Duration),
     /// The congestion control of both ends, by the kernel's name; the system's choice if `None`.
     pub congestion: Option<String>,
+    /// The address of both ends, one of this machine's.
+    pub address: IpAddr,
 }
 
 /// What was measured.
@@ -76,6 +78,8 @@ pub struct FloorResult {
     pub client: Usage,
     /// What the server used of its processor, ramp included.
     pub server: Usage,
+    /// The addresses of client and server; of several connections the first one's.
+    pub ends: (SocketAddr, SocketAddr),
 }
 
 impl FloorResult {
@@ -88,13 +92,13 @@ impl FloorResult {
 }
 
 impl Floor {
-    /// Measures, over the loopback interface.
+    /// Measures, between two ends on this machine.
     ///
     /// # Errors
     /// Sizes that make no sense, or a socket that cannot be had.
     pub fn measure(&self) -> io::Result<FloorResult> {
         self.check()?;
-        let (client, server) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?)?;
+        let (client, server) = pair(&TcpListener::bind((self.address, 0))?)?;
         thread::scope(|scope| {
             let server = scope.spawn(|| self.serve(server));
             let client = scope.spawn(|| self.drive(client));
@@ -156,6 +160,7 @@ impl Floor {
     fn drive(&self, mut stream: TcpStream) -> io::Result<FloorResult> {
         self.pin(self.cpus.map(|(_, client)| client))?;
         self.prepare(&stream)?;
+        let ends = (stream.local_addr()?, stream.peer_addr()?);
         let before = Usage::of_this_thread();
         let mut received = vec![0; RECEIVE_BYTES];
         let request = vec![1; SEND_BYTES.min(self.request_bytes.saturating_mul(self.depth))];
@@ -188,14 +193,15 @@ impl Floor {
         }
         let measured = now.saturating_sub(count_from);
         let client = Usage::of_this_thread().since(&before);
-        Ok(FloorResult { messages, measured, latency, client, server: Usage::default() })
+        let server = Usage::default();
+        Ok(FloorResult { messages, measured, latency, client, server, ends })
     }
 
     fn pin(&self, cpu: Option<usize>) -> io::Result<()> {
         cpu.map_or(Ok(()), pin_current_thread)
     }
 
-    fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
+    pub(crate) fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
         self.choose_congestion(stream)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(self.spin)?;
@@ -285,6 +291,8 @@ fn joined<T>(result: thread::Result<io::Result<T>>) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn floor(request_bytes: usize, response_bytes: usize, depth: usize, spin: bool) -> Floor {
@@ -298,6 +306,7 @@ mod tests {
             cpus: None,
             think: (Duration::ZERO, Duration::ZERO),
             congestion: None,
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         }
     }
 

@@ -36,6 +36,9 @@ pub const WINDOW: Duration = Duration::from_millis(500);
 /// A processor is full if it has work for at least this share of the time.
 pub const FULL: f64 = 0.95;
 
+/// A rate is above a floor, beyond noise, if it is more than this many times it.
+pub const ABOVE_FLOOR: f64 = 1.05;
+
 /// Windows that are kept: those of a day.
 pub const WINDOWS_MAX: usize = 172_800;
 

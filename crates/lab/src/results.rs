@@ -8,24 +8,29 @@
 //! - `plan.toml`: the plan as it was run.
 //! - `results.csv`: the same as `results.jsonl` without the histograms.
 //!
-//! `docs/results.md` describes every field. A reader ignores fields that it does not know: fields
-//! may be added within a version of the schema, but none changes its meaning.
+//! `docs/results.md` describes every field. What was measured (protocol, link, both ends) is in
+//! [`Record::connection`]; `transport` of a configuration is the cell's label. A reader ignores
+//! fields that it does not know: fields may be added within a version of the schema, but none
+//! changes its meaning.
 
+mod connection;
 mod csv;
 mod environment;
 mod latency;
 mod record;
 mod store;
+mod upgrade;
 mod value;
 
+pub use connection::Connection;
 pub use environment::{Environment, Interface, LinkProbe, Processor, TestedTarget};
 pub use latency::{LatencyRecord, LatencyRecordError};
 pub use record::{Core, Direction, Mark, Record, Role, Served, Side, SideMachine, Status, Thread};
 pub use store::{LoadError, Results, Store, load};
 pub use value::{Configuration, Value};
 
-/// The version of the schema that this build writes and reads.
-pub const SCHEMA: u32 = 1;
+/// The version of the schema that this build writes. It reads this one and schema 1.
+pub const SCHEMA: u32 = 2;
 
 /// Names of the files in a directory of results.
 pub mod file {
@@ -41,8 +46,9 @@ pub mod file {
 
 /// Names of the entries of a [`Configuration`] that the built-in plans use; a plan may add others.
 pub mod key {
-    /// `local`, `tcp` (over loopback, or to the target that was given), `tcp-link` (over a link
-    /// between machines), `rdma`, `loopback` (within the process that drives the load).
+    /// The label of a cell: `local`, `tcp` (over loopback, or to the target that was given),
+    /// `tcp-link` (over a link between machines), `rdma` (to the target that was given, or to one
+    /// on this machine), `loopback` (within the process that drives the load).
     pub const TRANSPORT: &str = "transport";
     /// fio's name: `randread`.
     pub const PATTERN: &str = "pattern";
@@ -84,7 +90,7 @@ pub mod key {
     pub const RATE_IOPS: &str = "rate_iops";
     /// `fixed` or `poisson`.
     pub const RATE_PROCESS: &str = "rate_process";
-    /// Which of several given targets.
+    /// Which given target.
     pub const TARGET: &str = "target";
     /// Hosts that drive load at the same time.
     pub const HOSTS: &str = "hosts";

@@ -18,6 +18,7 @@
 
 pub mod builtin;
 pub mod deployment;
+pub mod given;
 pub mod launch;
 pub mod link;
 pub mod matrix;

@@ -4,7 +4,7 @@ use crate::simulation;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::fs::File;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -77,18 +77,24 @@ pub(crate) fn prepare(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Chooses how a connected stream looks after the network: not at all if both its ends are on this
-/// machine. There is nothing between them that could be congested, and a congestion control that
-/// paces what it sends (BBR) costs timers and, with large messages, half of the throughput.
-/// `reno` never paces, and every kernel has it for everybody.
+/// The congestion control of a stream between two addresses, by the kernel's name; none: the
+/// system's choice. If both ends are on this machine there is nothing between them that could be
+/// congested, and a congestion control that paces what it sends (BBR) costs timers and, with large
+/// messages, half of the throughput. `reno` never paces, and every kernel has it for everybody.
+#[must_use]
+pub fn congestion_between(near: IpAddr, far: IpAddr) -> Option<&'static str> {
+    (near == far).then_some("reno")
+}
+
+/// Chooses the congestion control of a connected stream.
 pub(crate) fn suit_path(socket: impl AsFd) {
     let ends = (rustix::net::getsockname(&socket), rustix::net::getpeername(&socket));
     if let (Ok(near), Ok(Some(far))) = ends
         && let (Ok(near), Ok(far)) = (internet_address(near), internet_address(far))
-        && near.ip() == far.ip()
+        && let Some(name) = congestion_between(near.ip(), far.ip())
     {
         // Where it cannot be had, the system's choice serves as well, only slower.
-        let _ = rustix::net::sockopt::set_tcp_congestion(&socket, "reno");
+        let _ = rustix::net::sockopt::set_tcp_congestion(&socket, name);
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::{Command, Completion};
+use weft_nvmf::host::Transport;
 use weft_nvmf::tcp::Negotiated;
 use weft_nvmf::tcp::limits::{ADMIN_IN_CAPSULE_BYTES, MAXIMUM_R2T_DEFAULT};
 use weft_reactor::{Buffer, Owner, Reactor};
@@ -234,6 +235,16 @@ impl HostConnection {
     /// The address that the connection comes from.
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         each!(&self.inner, connection => connection.local_address(reactor))
+    }
+
+    /// What carries the connection.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        match &self.inner {
+            Inner::Tcp(_) => Transport::Tcp,
+            Inner::Rdma(_) => Transport::Rdma,
+            Inner::Loopback(_) => Transport::Loopback,
+        }
     }
 
     /// What the handshake has agreed, once it has.

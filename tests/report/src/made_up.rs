@@ -9,9 +9,9 @@ use std::{fs, io, path::Path};
 use weft_lab::{
     Latency,
     results::{
-        Configuration, Core, Direction, Environment, Interface, LatencyRecord, LinkProbe, Mark,
-        Processor, Record, Role, Side, SideMachine, Status, Store, TestedTarget, Thread, Value,
-        key, number,
+        Configuration, Connection, Core, Direction, Environment, Interface, LatencyRecord,
+        LinkProbe, Mark, Processor, Record, Role, Side, SideMachine, Status, Store, TestedTarget,
+        Thread, Value, key, number,
     },
     study::{
         builtin,
@@ -272,6 +272,8 @@ fn measured(cell: &Cell, repeat: u32, study: &str, seconds: f64, machine: &Machi
     if !local {
         record.target = Some(side("group", &[0, 1], full.min(0.97), &both));
         record.mark(Mark::Loopback);
+        let transport = text(&cell.configuration, key::TRANSPORT);
+        record.connection = Some(Connection::over_loopback(transport));
     }
     if cell.role == Role::Saturation {
         record.values.insert(number::SATURATION_IOPS.to_owned(), load.iops * 1.01);
@@ -298,6 +300,8 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
         let latency = latency(&load, 80_000, &mut Chance::of("link", machine.seed));
         LinkProbe {
             between: "127.0.0.1 and itself".to_owned(),
+            connection: Some(Connection::over_loopback("tcp")),
+            congestion: "reno".to_owned(),
             spinning,
             request_bytes: 72,
             response_bytes: 4120,
@@ -361,13 +365,8 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
         return Err(io::Error::other(format!("no study {study}")));
     };
     plan.run = Some(Run { seed: 7, ..Run::default() });
-    let capabilities = Capabilities {
-        cpus: (0..4).collect(),
-        own_target: true,
-        targets: Vec::new(),
-        target_elsewhere: false,
-        rdma: false,
-    };
+    let capabilities =
+        Capabilities { cpus: (0..4).collect(), own_target: true, targets: Vec::new(), rdma: false };
     let cells = matrix::expand(&plan, &capabilities, &Configuration::new());
     let seconds = SECONDS.min(plan.measure.runtime.as_secs_f64());
     let _ = fs::remove_dir_all(directory);

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use serde_json::json;
 use weft_backend::DeviceSpec;
-use weft_host::TransportId;
+use weft_host::{Provider, TransportId};
 use weft_lab::{
     environment, html,
     random::split_mix,
@@ -19,6 +19,7 @@ use weft_lab::{
     },
     study::{
         deployment::DEVICE_BYTES,
+        given::KnownTarget,
         launch::GivenTarget,
         matrix::{Capabilities, expand},
         plan::{Kind, Plan, Run},
@@ -269,6 +270,7 @@ impl Session<'_> {
             capabilities: &capabilities,
             local,
             given,
+            rdma: Provider::System,
             driver: self.how.driver.into(),
             precondition: precondition.then_some(self.how.precondition_limit),
             fio: self.how.fio_json,
@@ -410,15 +412,13 @@ fn tell_apart(plan: &mut Plan, targets: usize) -> Result<(), Failure> {
 
 /// What is available for a study with these given targets.
 fn capabilities(given: &[GivenTarget]) -> Capabilities {
-    let elsewhere = |given: &GivenTarget| {
-        !given.address.traddr.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-            && given.address.traddr != "localhost"
+    let known = |(given, name): (&GivenTarget, String)| KnownTarget {
+        name,
+        transport: given.address.transport,
+        elsewhere: !environment::is_here(&given.address.traddr),
     };
-    Capabilities {
-        targets: names(given),
-        target_elsewhere: given.iter().any(elsewhere),
-        ..super::capabilities()
-    }
+    let targets = given.iter().zip(names(given)).map(known).collect();
+    Capabilities { targets, ..super::capabilities() }
 }
 
 /// A name for each target: its host, or its whole address if several are on that host.
@@ -512,6 +512,8 @@ fn only(text: &str) -> Result<Only, String> {
 
 #[cfg(test)]
 mod tests {
+    use weft_host::Transport;
+
     use super::*;
 
     #[test]
@@ -532,9 +534,11 @@ mod tests {
         assert!(local(url).is_err_and(|error| error.contains("--target")));
         assert!(target("memory:1GiB").is_err_and(|error| error.contains("--local")));
         let given = |url: &str| GivenTarget { address: target(url).expect(url), control: None };
-        assert!(capabilities(&[given(url)]).target_elsewhere);
-        let here = capabilities(&[given("nvme-tcp://127.0.0.1:4420/nqn.2014-08.org.x:y")]);
-        assert!(here.targets == ["127.0.0.1:4420"] && !here.target_elsewhere);
+        assert!(capabilities(&[given(url)]).target_elsewhere());
+        let here = capabilities(&[given("nvme-rdma://127.0.0.1:4420/nqn.2014-08.org.x:y")]);
+        let known = &here.targets[0];
+        assert_eq!((known.name.as_str(), known.transport), ("127.0.0.1:4420", Transport::Rdma));
+        assert!(!here.target_elsewhere());
         assert!(capabilities(&[]).targets.is_empty());
         let two =
             [given("nvme-tcp://192.0.2.1:4420/nqn.x"), given("nvme-tcp://192.0.2.1:4421/nqn.x")];

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weft_backend::{DeviceFactory, Failure, Operation, Request};
 use weft_host::{
-    AdminData, Change, Controller, ControllerState, Event, Options, Side, TransportId, connect,
-    discover,
+    AdminData, Change, Controller, ControllerState, Event, Options, Side, Transport, TransportId,
+    connect, discover,
 };
 use weft_nvme::event::Event as AsynchronousEvent;
 use weft_nvme::log_page::LogPageId;
@@ -47,6 +47,16 @@ fn written_data_is_read_back_at_every_length() {
     }
     disk.flush().unwrap();
     disk.verify(0, 4096).unwrap();
+    controller.disconnect().unwrap();
+}
+
+#[test]
+fn both_ends_of_the_connection_are_known() {
+    let target = Running::start();
+    let controller = target.connect();
+    let ends = controller.ends().expect("it is connected");
+    assert_eq!((ends.transport, ends.remote), (Transport::Tcp, target.address));
+    assert!(ends.local.ip().is_loopback() && ends.local.port() != 0, "{ends:?}");
     controller.disconnect().unwrap();
 }
 

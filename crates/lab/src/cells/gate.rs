@@ -56,7 +56,10 @@ pub(crate) const fn rule(mark: Mark, sentence: Sentence) -> Rule {
         | (Mark::NotSettled, _)
         | (Mark::NotAwaited, _)
         | (Mark::BackgroundShort, _) => Rule::Named,
-        (Mark::OpenLoop, _) | (Mark::TargetUnknown, _) => Rule::Silent,
+        (Mark::DeviceUnknown, Comparison | Published) => Rule::Named,
+        (Mark::OpenLoop, _)
+        | (Mark::TargetUnknown, _)
+        | (Mark::DeviceUnknown, Value | Capacity | ShareOfLink) => Rule::Silent,
     }
 }
 

@@ -219,7 +219,7 @@ impl Metric {
             "latency-interference" => interference(cell, cells.alone(cell)),
             "background-reached" => background(cells, cell),
             "share-of-link" => {
-                let link = cells.environment.link.iter().map(|probe| probe.stream_bytes_per_s);
+                let link = cells.link(cell).map(|probe| probe.stream_bytes_per_s);
                 match link.fold(0.0, f64::max) {
                     link if link > 0.0 => each(cell, |repeat| Some(repeat.bytes_per_second / link)),
                     _ => Reading::Unknown,

@@ -8,7 +8,7 @@ use std::{
     collections::VecDeque,
     io::{self, ErrorKind, Read, Write},
     mem::MaybeUninit,
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{TcpListener, TcpStream},
     os::fd::OwnedFd,
     thread,
     time::Duration,
@@ -43,7 +43,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Measures, over the loopback interface.
+    /// Measures, between two ends on this machine.
     ///
     /// # Errors
     /// Sizes that make no sense, or a socket that cannot be had.
@@ -55,7 +55,7 @@ impl Crowd {
         }
         // What is missing then is told by the socket that cannot be had.
         let _ = raise_descriptor_limit();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = TcpListener::bind((self.floor.address, 0))?;
         let (mut clients, mut servers) = (Vec::new(), Vec::new());
         for _ in 0..self.connections {
             let (client, server) = pair(&listener)?;
@@ -102,6 +102,8 @@ impl Crowd {
     fn drive(&self, streams: Vec<TcpStream>) -> io::Result<FloorResult> {
         let floor = &self.floor;
         floor.pin(floor.cpus.map(|(_, client)| client))?;
+        let first = streams.first().ok_or(ErrorKind::InvalidInput)?;
+        let addresses = (first.local_addr()?, first.peer_addr()?);
         let mut ends = self.ends(streams)?;
         let before = Usage::of_this_thread();
         let mut received = vec![0; RECEIVE_BYTES];
@@ -136,7 +138,8 @@ impl Crowd {
         }
         let measured = now.saturating_sub(count_from);
         let client = Usage::of_this_thread().since(&before);
-        Ok(FloorResult { messages, measured, latency, client, server: Usage::default() })
+        let (server, ends) = (Usage::default(), addresses);
+        Ok(FloorResult { messages, measured, latency, client, server, ends })
     }
 
     /// Connections that are watched from now on.
@@ -274,6 +277,7 @@ mod tests {
             cpus: None,
             think: (Duration::ZERO, Duration::ZERO),
             congestion: None,
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
         };
         Crowd { floor, connections }
     }

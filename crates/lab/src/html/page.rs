@@ -397,8 +397,9 @@ fn link(section: &Section) -> Markup {
         @if let Some(link) = &section.link {
             h3 { "The raw link" }
             p .note {
-                "Plain TCP between the same two ends without storage: messages of the sizes of a \
-                 4 KiB read, and a stream. " (section.link_shares.join(" "))
+                "Plain TCP without storage between the ends that the table names: messages of the \
+                 sizes of a 4 KiB read, and a stream. Only cells over the same protocol between \
+                 the same ends are related to it. " (section.link_shares.join(" "))
             }
             (grid(link))
         }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     cells::{
         Cell, Cells, Metric, Unit,
-        gate::{Gate, Sentence, gate},
+        gate::{Sentence, gate},
     },
     published::published,
     report::human,
@@ -218,6 +218,7 @@ fn link(environment: &Environment) -> Option<Grid> {
     }
     let head = [
         "ends",
+        "protocol",
         "waiting",
         "messages",
         "round trip, mean",
@@ -235,6 +236,7 @@ fn link(environment: &Environment) -> Option<Grid> {
         };
         vec![
             probe.between.clone(),
+            probe.connection.as_ref().map_or_else(String::new, |ends| ends.protocol.clone()),
             if probe.spinning { "both poll" } else { "both sleep" }.to_owned(),
             format!("{} B, {} B", probe.request_bytes, probe.response_bytes),
             human::time(probe.round_trip.mean_ns()),
@@ -248,18 +250,9 @@ fn link(environment: &Environment) -> Option<Grid> {
     Some(Grid { head: head.map(str::to_owned).to_vec(), rows: rows.collect() })
 }
 
-/// What share of the raw link the best remote cells of the study reached.
+/// What share of the raw link the best cells of the study reached, of those whose link was probed.
 fn link_shares(cells: &Cells) -> Vec<String> {
-    let remote = || {
-        cells.cells.iter().filter(|cell| {
-            cell.is_measured()
-                && cell.role != Role::Link
-                && cell.text(key::TRANSPORT).starts_with("tcp")
-        })
-    };
-    let link = &cells.environment.link;
-    let most = |of: fn(&LinkProbe) -> f64| link.iter().map(of).fold(0.0, f64::max);
-    let number = |name: &str, cell: &Cell| Metric::named(name)?.read(cells, cell).mean();
+    let all = || cells.cells.iter().filter(|cell| cell.is_measured() && cell.role != Role::Link);
     let small = |cell: &&Cell| {
         cell.value(key::BLOCK_BYTES) == Some(&4096u64.into())
             && cell.text(key::PATTERN).ends_with("read")
@@ -267,30 +260,36 @@ fn link_shares(cells: &Cells) -> Vec<String> {
     let depth_1 = |cell: &&Cell| {
         [key::DEPTH, key::JOBS].iter().all(|key| cell.value(key) == Some(&1u64.into()))
     };
-    let best = |name: &'static str, of: &mut dyn Iterator<Item = &Cell>| {
-        let (value, cell) = of
-            .filter_map(|cell| Some((number(name, cell)?, cell)))
-            .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
-        let gate = gate(Sentence::ShareOfLink, &Metric::named(name)?, &[cell]);
-        Some((value, draw::label(cells, cell), gate))
-    };
     let mut sentences = Vec::new();
-    let mut add = |what: &str, found: Option<(f64, String, Gate)>, link: f64| {
-        let (Some((value, place, gate)), true) = (found, link > 0.0) else { return };
-        let share = units::percent(value / link);
+    let mut add = |what: &str,
+                   name: &str,
+                   of: &mut dyn Iterator<Item = &Cell>,
+                   floor: fn(&LinkProbe) -> f64| {
+        let Some(metric) = Metric::named(name) else { return };
+        let share = |cell: &Cell| {
+            let link = cells.link(cell).map(floor).fold(0.0, f64::max);
+            let value = metric.read(cells, cell).mean()?;
+            (link > 0.0).then_some(value / link)
+        };
+        let found = of.filter_map(|cell| Some((share(cell)?, cell)));
+        let Some((share, cell)) = found.max_by(|(one, _), (other, _)| one.total_cmp(other)) else {
+            return;
+        };
+        let gate = gate(Sentence::ShareOfLink, &metric, &[cell]);
+        let (share, place) = (units::percent(share), draw::label(cells, cell));
         sentences.push(match gate.refusal() {
             None => format!("{what}: {share} ({place}){}.", gate.named()),
             Some(why) => format!("{what}: {why}."),
         });
     };
-    let round_trips = most(|probe| probe.round_trips_per_s);
-    let messages = most(|probe| probe.messages_per_s);
-    let stream = most(|probe| probe.stream_bytes_per_s);
-    let one = best("iops", &mut remote().filter(small).filter(depth_1));
-    add("4 KiB reads at depth 1, relative to raw round trips", one, round_trips);
-    let many = best("iops", &mut remote().filter(small).filter(|cell| !depth_1(cell)));
-    add("4 KiB reads with more in flight, relative to raw messages", many, messages);
-    add("Maximum bandwidth, relative to the raw stream", best("bandwidth", &mut remote()), stream);
+    let what = "4 KiB reads at depth 1, relative to raw round trips";
+    let one = &mut all().filter(small).filter(depth_1);
+    add(what, "iops", one, |probe| probe.round_trips_per_s);
+    let what = "4 KiB reads with more in flight, relative to raw messages";
+    let many = &mut all().filter(small).filter(|cell| !depth_1(cell));
+    add(what, "iops", many, |probe| probe.messages_per_s);
+    let what = "Maximum bandwidth, relative to the raw stream";
+    add(what, "bandwidth", &mut all(), |probe| probe.stream_bytes_per_s);
     sentences
 }
 

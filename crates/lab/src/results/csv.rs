@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use super::{Direction, Record, Status};
+use super::{Connection, Direction, Record, Status};
 use crate::histogram::Latency;
 
 /// Percentiles of the table.
@@ -19,6 +19,7 @@ pub(super) fn table(records: &[Record]) -> String {
         ["study", "cell", "role", "repeat", "status", "reason", "marks", "started_at_ms"]
             .map(str::to_owned)
             .to_vec();
+    head.extend(["protocol", "link", "host_address", "target_address"].map(str::to_owned));
     head.extend(keys.iter().map(|key| (*key).to_owned()));
     head.extend(
         [
@@ -68,6 +69,12 @@ fn fields(record: &Record, keys: &BTreeSet<&str>, values: &BTreeSet<&str>) -> Ve
         marks.join(" "),
         record.started_at_ms.to_string(),
     ];
+    fields.extend(match &record.connection {
+        None => [const { String::new() }; 4],
+        Some(Connection { protocol, link, host, target }) => {
+            [protocol.clone(), link.clone(), host.to_string(), target.to_string()]
+        }
+    });
     let shown = |key: &&str| record.configuration.get(*key).map(ToString::to_string);
     fields.extend(keys.iter().map(|key| shown(key).unwrap_or_default()));
     fields.extend(measured(record));
@@ -191,6 +198,9 @@ mod tests {
             latency: LatencyRecord::of(&latency),
             ..Direction::default()
         });
+        let end = |text: &str| text.parse().expect("an address");
+        let (host, target) = (end("10.0.0.1:40000"), end("10.0.0.2:4420"));
+        first.connection = Some(Connection::new("tcp", host, target));
         first.marks = vec![Mark::SharedCores, Mark::OpenLoop];
         first.values.insert("x".to_owned(), 1.5);
         let mut second = Record::new("s", "other", Role::Plain, Configuration::new());
@@ -203,9 +213,8 @@ mod tests {
         assert!(columns.iter().all(|count| *count == columns[0]), "{text}");
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains("depth,iops,bytes_per_s") && lines[0].ends_with(",x"), "{text}");
-        assert!(
-            lines[1].contains("foreground,1,measured,,shared-cores open-loop,0,4,500.0,2048000")
-        );
+        let ends = "foreground,1,measured,,shared-cores open-loop,0,tcp,,10.0.0.1:40000,";
+        assert!(lines[1].contains(ends), "{text}");
         assert!(lines[1].ends_with(",1.5"));
         assert!(lines[2].contains("plain,1,skipped,no RDMA device"));
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::LatencyRecord;
+use super::{Connection, LatencyRecord};
 
 /// `environment.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -98,8 +98,12 @@ pub struct TestedTarget {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkProbe {
-    /// The two ends.
+    /// The two ends, in words.
     pub between: String,
+    /// The connection; that of schema 1 was TCP over loopback.
+    pub connection: Option<Connection>,
+    /// The congestion control of both ends; that of schema 1 was the system's.
+    pub congestion: String,
     /// Whether both ends polled (otherwise they slept in the kernel).
     pub spinning: bool,
     /// Bytes of a request (72: header and command of a read).

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyRecord, SCHEMA, value::Configuration};
+use super::{Connection, LatencyRecord, LinkProbe, SCHEMA, Value, key, value::Configuration};
+use crate::limits::ABOVE_FLOOR;
 
 /// One line of `results.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +28,10 @@ pub struct Record {
     pub together: Option<String>,
     /// Whether there is a result.
     pub status: Status,
+    /// What was measured: the protocol, and both ends. None for `local`, and where there is no
+    /// result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<Connection>,
     /// Remarks that belong to the numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
@@ -64,6 +69,7 @@ impl Record {
             repeat: 1,
             together: None,
             status: Status::Measured,
+            connection: None,
             marks: Vec::new(),
             started_at_ms: 0,
             command: String::new(),
@@ -91,6 +97,31 @@ impl Record {
     pub fn mark(&mut self, mark: Mark) {
         if !self.has(mark) {
             self.marks.push(mark);
+        }
+    }
+
+    /// Marks it if it is faster than the raw link between its ends, beyond noise: its bandwidth
+    /// than a stream, and reads of 4 KiB than as many messages.
+    pub(crate) fn mark_above_floor(&mut self, probes: &[LinkProbe]) {
+        let Some(connection) = self.connection.as_ref().filter(|_| self.role != Role::Link) else {
+            return;
+        };
+        let same = |probe: &&LinkProbe| {
+            probe.connection.as_ref().is_some_and(|probed| probed.is_like(connection))
+        };
+        let most =
+            |of: fn(&LinkProbe) -> f64| probes.iter().filter(same).map(of).fold(0.0, f64::max);
+        let number = |key: &str| self.configuration.get(key).and_then(Value::as_integer);
+        let alone = number(key::DEPTH) == Some(1) && number(key::JOBS) == Some(1);
+        let messages = match alone {
+            true => most(|probe| probe.round_trips_per_s),
+            false => most(|probe| probe.messages_per_s),
+        };
+        let small = number(key::BLOCK_BYTES) == Some(4096) && self.write.is_none();
+        let above = |rate: f64, floor: f64| floor > 0.0 && rate > floor * ABOVE_FLOOR;
+        let stream = most(|probe| probe.stream_bytes_per_s);
+        if above(self.bytes_per_second(), stream) || small && above(self.iops(), messages) {
+            self.mark(Mark::AboveFloor);
         }
     }
 
@@ -196,11 +227,13 @@ pub enum Mark {
     WideInterval,
     /// It is faster than the raw link that was probed: one of the two numbers is wrong.
     AboveFloor,
+    /// The target was given: whether it serves the device that is driven locally is not known.
+    DeviceUnknown,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SharedCores,
         Self::LoadLimited,
         Self::NotSettled,
@@ -212,6 +245,7 @@ impl Mark {
         Self::TargetUnknown,
         Self::WideInterval,
         Self::AboveFloor,
+        Self::DeviceUnknown,
     ];
 
     /// One or two words, for a sentence or a column.
@@ -229,6 +263,7 @@ impl Mark {
             Self::TargetUnknown => "target CPU unknown",
             Self::WideInterval => "wide interval",
             Self::AboveFloor => "above its floor",
+            Self::DeviceUnknown => "local and remote devices may be unrelated",
         }
     }
 
@@ -249,6 +284,9 @@ impl Mark {
             Self::TargetUnknown => "the target's CPU is not known",
             Self::WideInterval => "the interval of the repeats is wider than the plan wants",
             Self::AboveFloor => "faster than the raw link was when it was probed",
+            Self::DeviceUnknown => {
+                "the target was given: its device is not known to be the local one"
+            }
         }
     }
 }

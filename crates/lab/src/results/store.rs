@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Environment, Record, SCHEMA, csv, file};
+use super::{Environment, Record, SCHEMA, csv, file, upgrade};
 
 /// Everything in a directory of results.
 #[derive(Clone, Debug)]
@@ -49,9 +49,11 @@ pub fn load(directory: &Path) -> Result<Results, LoadError> {
         fs::read_to_string(&path).map_err(|error| fault(&path, &error))
     };
     let environment = text(file::ENVIRONMENT)?;
-    let environment: Environment = serde_json::from_str(&environment)
+    let mut environment: Environment = serde_json::from_str(&environment)
         .map_err(|error| fault(&directory.join(file::ENVIRONMENT), &error))?;
-    let records = records(&directory.join(file::RECORDS))?;
+    upgrade::environment(&mut environment);
+    let mut records = records(&directory.join(file::RECORDS))?;
+    records.iter_mut().for_each(|record| upgrade::record(record, &environment));
     let plan = text(file::PLAN)?;
     Ok(Results { directory: directory.to_owned(), environment, plan, records })
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
-use weft_host::Transport;
 use weft_reactor::DriverKind;
 
 use super::{
+    given::{given_targets, protocol},
     launch::TargetSpec,
-    matrix::{Capabilities, Cell, Step, integer, text, uses_given_target},
+    matrix::{Capabilities, Cell, Step, integer, text},
     plan::{Plan, Shared},
     roles::{self, Roles},
 };
@@ -104,8 +104,8 @@ impl Planner<'_> {
     fn single(&self, cell: &Cell) -> Result<Deployment, String> {
         let configuration = &cell.configuration;
         let transport = text(configuration, key::TRANSPORT);
-        let device = self.device(cell)?;
         if transport == "local" {
+            let device = self.device(cell)?;
             let roles =
                 roles::plain(&self.capabilities.cpus, self.count(cell, key::HOST_CORES), None)?;
             let place = Place::Local(device);
@@ -113,10 +113,10 @@ impl Planner<'_> {
             let loads = vec![Load { cell: cell.clone(), job, place }];
             return Ok(Deployment { targets: Vec::new(), loads, shared: roles.shared });
         }
-        let given = uses_given_target(self.plan, transport, self.capabilities);
-        let roles = self.roles(cell, given)?;
+        let given = given_targets(self.plan, transport, self.capabilities);
+        let roles = self.roles(cell, given.is_some())?;
         let mut job = self.job(cell, &roles.host, roles.shared)?;
-        let targets = if given { Vec::new() } else { self.targets(cell, &roles, &device) };
+        let targets = self.targets(cell, &roles, given.is_some())?;
         if cell.role == Role::Saturation {
             // Every poll group and every processor of the host gets a queue.
             let queues = match self.shared(cell) {
@@ -125,10 +125,9 @@ impl Planner<'_> {
             };
             job.copies = job.copies.max(u32::try_from(queues).unwrap_or(1));
         }
-        let place = if given {
-            Place::Given { target: self.which(cell), beside: false }
-        } else {
-            Place::Own { target: 0, nsid: 1 }
+        let place = match given {
+            Some(given) => Place::Given { target: self.which(cell, &given)?, beside: false },
+            None => Place::Own { target: 0, nsid: 1 },
         };
         let loads = vec![Load { cell: cell.clone(), job, place }];
         Ok(Deployment { targets, loads, shared: roles.shared })
@@ -141,9 +140,8 @@ impl Planner<'_> {
         offered: Option<f64>,
     ) -> Result<Deployment, String> {
         let transport = text(&foreground.configuration, key::TRANSPORT);
-        let given = uses_given_target(self.plan, transport, self.capabilities);
-        let device = self.device(foreground)?;
-        let roles = self.roles(foreground, given)?;
+        let given = given_targets(self.plan, transport, self.capabilities);
+        let roles = self.roles(foreground, given.is_some())?;
         let mut second = self.job(background, &roles.background, roles.shared)?;
         if let Some(iops) = offered {
             let poisson = text(&background.configuration, key::RATE_PROCESS) == "poisson";
@@ -154,17 +152,20 @@ impl Planner<'_> {
         // With the same seed two loads would access the same blocks in the same order.
         second.seed ^= 0x6261_636b;
         let first = self.job(foreground, &roles.host, roles.shared)?;
-        let (one, other) = if given {
+        let (one, other) = match &given {
             // Tenants have a target each, or a namespace each of a given target.
-            let other = self.capabilities.targets.len().clamp(1, 2) - 1;
-            let beside = other == 0;
-            (Place::Given { target: 0, beside: false }, Place::Given { target: other, beside })
-        } else if roles.targets.len() > 1 {
-            (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 1, nsid: 1 })
-        } else {
-            (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 0, nsid: 2 })
+            Some(given) => {
+                let target = self.which(foreground, given)?;
+                let other = given.get(1).copied().unwrap_or(target);
+                let beside = other == target;
+                (Place::Given { target, beside: false }, Place::Given { target: other, beside })
+            }
+            None if roles.targets.len() > 1 => {
+                (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 1, nsid: 1 })
+            }
+            None => (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 0, nsid: 2 }),
         };
-        let targets = if given { Vec::new() } else { self.targets(foreground, &roles, &device) };
+        let targets = self.targets(foreground, &roles, given.is_some())?;
         let loads = vec![
             Load { cell: foreground.clone(), job: first, place: one },
             Load { cell: background.clone(), job: second, place: other },
@@ -172,10 +173,14 @@ impl Planner<'_> {
         Ok(Deployment { targets, loads, shared: roles.shared })
     }
 
-    /// Index of the given target of a cell.
-    fn which(&self, cell: &Cell) -> usize {
+    /// Index of the given target of a cell, among those of its protocol.
+    fn which(&self, cell: &Cell, given: &[usize]) -> Result<usize, String> {
         let name = text(&cell.configuration, key::TARGET);
-        self.capabilities.targets.iter().position(|target| target == name).unwrap_or(0)
+        let is_it = |index: &&usize| {
+            self.capabilities.targets.get(**index).is_some_and(|target| target.name == name)
+        };
+        let found = given.iter().find(is_it).or(given.first());
+        found.copied().ok_or_else(|| "no given target speaks its protocol".to_owned())
     }
 
     /// The processors of each role.
@@ -208,23 +213,26 @@ impl Planner<'_> {
         })
     }
 
-    fn targets(&self, cell: &Cell, roles: &Roles, device: &DeviceSpec) -> Vec<TargetSpec> {
+    /// The targets to be started; none if one was given.
+    fn targets(&self, cell: &Cell, roles: &Roles, given: bool) -> Result<Vec<TargetSpec>, String> {
+        if given {
+            return Ok(Vec::new());
+        }
+        let device = self.device(cell)?;
+        let transport = protocol(text(&cell.configuration, key::TRANSPORT));
+        let transport = transport.ok_or("a local device has no target")?;
         let tenants = matches!(cell.role, Role::Alone | Role::Foreground | Role::Background);
         // Tenants of one target have a namespace each.
         let namespaces = if tenants && roles.targets.len() == 1 { 2 } else { 1 };
         let idle_poll = integer(&cell.configuration, key::TARGET_IDLE_POLL_US);
         let spec = |cpus: &Vec<usize>| TargetSpec {
             devices: vec![device.clone(); namespaces],
-            transport: match text(&cell.configuration, key::TRANSPORT) {
-                "rdma" => Transport::Rdma,
-                "loopback" => Transport::Loopback,
-                _ => Transport::Tcp,
-            },
+            transport,
             cpus: cpus.clone(),
             idle_poll: idle_poll.map(Duration::from_micros),
             driver: self.driver,
         };
-        roles.targets.iter().map(spec).collect()
+        Ok(roles.targets.iter().map(spec).collect())
     }
 
     /// The device that is driven locally or served by a started target.

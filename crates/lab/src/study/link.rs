@@ -1,15 +1,19 @@
 //! Measures the link without storage, as the reference of every result.
 
-use std::{io, time::Duration};
+use std::{io, net::IpAddr, time::Duration};
+
+use weft_host::Transport;
+use weft_reactor::congestion_between;
 
 use super::{
-    matrix::{integer, text},
+    given::protocol,
+    matrix::{Cell, integer, text},
     plan::Measure,
     side,
 };
 use crate::{
     floor::{Floor, FloorResult},
-    results::{Configuration, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key},
+    results::{Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, key},
 };
 
 /// Bytes of a read's header and command on the wire.
@@ -25,12 +29,12 @@ const STREAM_DEPTH: usize = 16;
 /// Requests in flight when the message rate is measured.
 const MESSAGES_DEPTH: usize = 128;
 
-/// Probes the loopback link of this machine: once with both ends polling, if there is a processor
-/// for each, and once with both ends asleep until they are woken.
+/// Probes TCP between this machine and itself at one of its addresses: once with both ends polling,
+/// if there is a processor for each, and once with both ends asleep until they are woken.
 ///
 /// # Errors
 /// A socket cannot be opened.
-pub fn probe(cpus: &[usize], each: Duration) -> io::Result<Vec<LinkProbe>> {
+pub fn probe(address: IpAddr, cpus: &[usize], each: Duration) -> io::Result<Vec<LinkProbe>> {
     let pair = pair(cpus);
     let mut probes = Vec::new();
     for spinning in [true, false] {
@@ -38,13 +42,16 @@ pub fn probe(cpus: &[usize], each: Duration) -> io::Result<Vec<LinkProbe>> {
             continue;
         }
         let run = |data: usize, depth: usize| {
-            floor(data, depth, (spinning, pair), (each, each / 5)).measure()
+            let floor = floor(data, depth, address);
+            Floor { spin: spinning, cpus: pair, runtime: each, ramp: each / 5, ..floor }.measure()
         };
         let one = run(4096, 1)?;
         let many = run(4096, MESSAGES_DEPTH)?;
         let stream = run(STREAM_BYTES, STREAM_DEPTH)?;
         probes.push(LinkProbe {
-            between: "this machine and itself (loopback)".to_owned(),
+            between: format!("this machine and itself ({address})"),
+            connection: Some(connection(&one)),
+            congestion: congestion_between(address, address).unwrap_or_default().to_owned(),
             spinning,
             request_bytes: COMMAND_BYTES as u64,
             response_bytes: (4096 + DATA_HEADER_BYTES) as u64,
@@ -65,33 +72,40 @@ fn pair(cpus: &[usize]) -> Option<(usize, usize)> {
     }
 }
 
-fn floor(
-    data: usize,
-    depth: usize,
-    (spin, cpus): (bool, Option<(usize, usize)>),
-    (runtime, ramp): (Duration, Duration),
-) -> Floor {
+/// Reads of so many bytes, with the socket options of weft's own connections between these ends: no
+/// delay and its choice of congestion control. Neither sets the sizes of socket buffers.
+fn floor(data: usize, depth: usize, address: IpAddr) -> Floor {
     Floor {
         request_bytes: COMMAND_BYTES,
         response_bytes: DATA_HEADER_BYTES + data,
         depth,
-        spin,
-        runtime,
-        ramp,
-        cpus,
+        spin: false,
+        runtime: Duration::ZERO,
+        ramp: Duration::ZERO,
+        cpus: None,
         think: (Duration::ZERO, Duration::ZERO),
-        congestion: None,
+        congestion: congestion_between(address, address).map(str::to_owned),
+        address,
     }
 }
 
-/// Measures a cell of the raw link.
+fn connection(result: &FloorResult) -> Connection {
+    let (host, target) = result.ends;
+    Connection::new("tcp", host, target)
+}
+
+/// Measures a cell of the raw link: TCP between this machine and itself at one of its addresses.
 pub(super) fn measure(
     study: &str,
-    cell: &str,
-    configuration: &Configuration,
+    cell: &Cell,
     measure: &Measure,
+    address: IpAddr,
     cpus: &[usize],
 ) -> Result<Record, String> {
+    let configuration = &cell.configuration;
+    if protocol(text(configuration, key::TRANSPORT)) != Some(Transport::Tcp) {
+        return Err("the raw link is measured over TCP only".to_owned());
+    }
     let size = |key, otherwise| {
         integer(configuration, key).and_then(|n| usize::try_from(n).ok()).unwrap_or(otherwise)
     };
@@ -101,10 +115,11 @@ pub(super) fn measure(
     if spin && cpus.is_none() {
         return Err("two ends that poll need a processor each".to_owned());
     }
-    let times = (measure.runtime, measure.ramp);
-    let floor = floor(data, size(key::DEPTH, 1), (spin, cpus), times);
+    let floor = floor(data, size(key::DEPTH, 1), address);
+    let floor = Floor { spin, cpus, runtime: measure.runtime, ramp: measure.ramp, ..floor };
     let result = floor.measure().map_err(|error| error.to_string())?;
-    let mut record = Record::new(study, cell, Role::Link, configuration.clone());
+    let mut record = Record::new(study, &cell.id, Role::Link, configuration.clone());
+    record.connection = Some(connection(&result));
     record.read = Some(direction(&result, data));
     let (host, target) = side::ends(&result, measure.ramp.as_secs_f64(), cpus);
     record.host = Some(host);
@@ -127,15 +142,55 @@ fn direction(result: &FloorResult, data: usize) -> Direction {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use rustix::net::sockopt;
+    use weft_reactor::Reactor;
+
     use super::*;
+    use crate::results::Configuration;
+
+    const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
     fn a_link_has_a_round_trip_and_a_bandwidth() {
-        let probes = probe(&[0], Duration::from_millis(40)).expect("a link");
+        let probes = probe(LOCALHOST, &[0], Duration::from_millis(40)).expect("a link");
         assert_eq!(probes.len(), 1, "one processor is not enough for two ends that poll");
         let probe = &probes[0];
         assert!(!probe.spinning && probe.round_trip.count > 0);
         assert!(probe.messages_per_s > 0.0 && probe.stream_bytes_per_s > 0.0);
         assert_eq!((probe.request_bytes, probe.response_bytes), (72, 4120));
+        let connection = probe.connection.as_ref().expect("both ends");
+        assert!(connection.is_like(&Connection::over_loopback("tcp")), "{connection:?}");
+        assert!(connection.host.port() != 0 && connection.target.port() != 0);
+    }
+
+    #[test]
+    fn a_probe_has_the_socket_options_of_wefts_own_connections() {
+        let probe = floor(4096, 1, LOCALHOST);
+        let listener = TcpListener::bind((LOCALHOST, 0)).expect("a socket");
+        let stream = || TcpStream::connect(listener.local_addr().expect("bound")).expect("it");
+        let (ours, probed) = (stream(), stream());
+        let options = |stream: &TcpStream| {
+            let congestion = sockopt::tcp_congestion(stream).expect("a name");
+            let sizes = (
+                sockopt::socket_send_buffer_size(stream).expect("a size"),
+                sockopt::socket_recv_buffer_size(stream).expect("a size"),
+            );
+            (congestion, sockopt::tcp_nodelay(stream).expect("a flag"), sizes)
+        };
+        let mut reactor = Reactor::new(weft_reactor::Config::default()).expect("a reactor");
+        reactor.add_stream(ours.try_clone().expect("a handle").into()).expect("a connection");
+        probe.prepare(&probed).expect("every kernel has it");
+        assert_eq!(options(&ours), options(&probed));
+        assert!(options(&probed).1 && probe.congestion.as_deref() == Some("reno"));
+    }
+
+    #[test]
+    fn an_rdma_link_is_not_measured_over_tcp() {
+        let configuration = Configuration::from([(key::TRANSPORT.to_owned(), "rdma".into())]);
+        let cell = Cell { id: "x".to_owned(), role: Role::Link, configuration, missing: None };
+        let error = measure("mine", &cell, &Measure::default(), LOCALHOST, &[0]);
+        assert!(error.is_err_and(|why| why.contains("over TCP only")));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
+    given::{self, KnownTarget, given_targets, no_target},
     plan::{Kind, Plan},
     roles,
 };
@@ -18,12 +19,18 @@ pub struct Capabilities {
     pub cpus: Vec<usize>,
     /// Whether targets can be started here.
     pub own_target: bool,
-    /// Names of the given targets.
-    pub targets: Vec<String>,
-    /// Whether a given target is on another machine.
-    pub target_elsewhere: bool,
+    /// The given targets.
+    pub targets: Vec<KnownTarget>,
     /// Whether there is an RDMA device.
     pub rdma: bool,
+}
+
+impl Capabilities {
+    /// Whether a given target is on another machine.
+    #[must_use]
+    pub fn target_elsewhere(&self) -> bool {
+        self.targets.iter().any(|target| target.elsewhere)
+    }
 }
 
 /// One cell.
@@ -196,7 +203,7 @@ fn resolve(name: &str, value: &Value, capabilities: &Capabilities) -> Value {
 /// Processors of each side if all are used.
 fn all_cores(capabilities: &Capabilities) -> usize {
     let has = capabilities.cpus.len();
-    if capabilities.target_elsewhere { has.max(1) } else { (has / 2).max(1) }
+    if capabilities.target_elsewhere() { has.max(1) } else { (has / 2).max(1) }
 }
 
 /// Every combination of the axes, the last axis fastest.
@@ -225,16 +232,16 @@ fn on_each_target(
 ) -> Vec<Configuration> {
     let varied = combination.get(key::TRANSPORT).or(plan.fixed(key::TRANSPORT));
     let transport = varied.and_then(Value::as_text).unwrap_or("tcp");
-    let several = capabilities.targets.len() > 1 && plan.kind != Kind::Link;
-    if !several || !uses_given_target(plan, transport, capabilities) {
+    let given = given_targets(plan, transport, capabilities).unwrap_or_default();
+    if given.len() < 2 || plan.kind == Kind::Link {
         return vec![combination.clone()];
     }
-    let with = |target: &String| {
+    let with = |target: &KnownTarget| {
         let mut combination = combination.clone();
-        combination.insert(key::TARGET.to_owned(), Value::from(target.as_str()));
+        combination.insert(key::TARGET.to_owned(), Value::from(target.name.as_str()));
         combination
     };
-    capabilities.targets.iter().map(with).collect()
+    given.iter().filter_map(|index| capabilities.targets.get(*index)).map(with).collect()
 }
 
 fn interference(
@@ -346,6 +353,13 @@ fn cell(
     }
     if text(&configuration, key::TRANSPORT) == "local" {
         configuration.remove(key::TARGET_CORES);
+        if !combination.contains_key(key::TARGET_IDLE_POLL_US) {
+            configuration.remove(key::TARGET_IDLE_POLL_US);
+        }
+    }
+    let transport = text(&configuration, key::TRANSPORT).to_owned();
+    if role != Role::Link && given_targets(plan, &transport, capabilities).is_some() {
+        given::keep_applied(&mut configuration);
     }
     let missing = missing(plan, role, &configuration, combination, capabilities);
     Cell { id: name(role, combination), role, configuration, missing }
@@ -365,18 +379,21 @@ fn missing(
         "rdma" if !capabilities.rdma => {
             return said("this machine has no RDMA device with an IPv4 address");
         }
-        "rdma" if !capabilities.own_target => return said("no target was given"),
-        "tcp-link" if !capabilities.target_elsewhere => {
-            return said("needs a target on another machine (--target nvme-tcp://HOST:4420/NQN)");
+        "local" if plan.kind == Kind::Link => return said("a local device has no link"),
+        "rdma" if plan.kind == Kind::Link => {
+            return said("needs a probe of the link over RDMA, which weft does not have");
         }
-        "tcp-link" if plan.kind == Kind::Link => {
+        "tcp" | "tcp-link" | "rdma" if no_target(plan, transport, capabilities).is_some() => {
+            return no_target(plan, transport, capabilities);
+        }
+        "tcp" | "tcp-link" if plan.kind == Kind::Link && is_far(plan, transport, capabilities) => {
             return said("needs a probe at the other end of the link, which weft does not have");
         }
         "loopback" if !capabilities.own_target => return said("no target was given"),
         "loopback" if matches!(plan.kind, Kind::Interference | Kind::Link) => {
             return said("over loopback all targets are one process without a link between them");
         }
-        "tcp" if !capabilities.own_target && capabilities.targets.is_empty() => {
+        "tcp" | "rdma" if !capabilities.own_target && capabilities.targets.is_empty() => {
             return said("no target was given");
         }
         _ => {}
@@ -396,12 +413,9 @@ fn missing(
     if text(configuration, key::SCHEDULER) == "share" {
         return said("the target of this build has no scheduler that gives each tenant a share");
     }
-    let given = uses_given_target(plan, transport, capabilities);
-    if given {
-        let knobs = [key::TARGET_IDLE_POLL_US, key::TARGET_CORES, key::PLACEMENT, key::DEVICE];
-        if let Some(knob) = knobs.iter().find(|knob| varied.contains_key(**knob)) {
-            return Some(format!("a given target keeps its own {knob}: it cannot be set"));
-        }
+    let given = given_targets(plan, transport, capabilities).is_some();
+    if given && let Some(knob) = given::unsettable(varied.keys()) {
+        return Some(format!("a given target keeps its own {knob}: it cannot be set"));
     }
     if role != Role::Plain || text(configuration, key::PLACEMENT) == "same-core" {
         return None;
@@ -414,18 +428,11 @@ fn missing(
     roles::plain(&capabilities.cpus, count(key::HOST_CORES), target).err()
 }
 
-/// Whether cells of this transport use the given target rather than one that is started here. If a
-/// plan has both loopback and link, the given target is at the other end of the link.
-#[must_use]
-pub fn uses_given_target(plan: &Plan, transport: &str, capabilities: &Capabilities) -> bool {
-    match transport {
-        "tcp-link" => true,
-        "tcp" => {
-            let link = capabilities.target_elsewhere && plan.has(key::TRANSPORT, "tcp-link");
-            !capabilities.targets.is_empty() && !link
-        }
-        _ => false,
-    }
+/// Whether the other end of cells of this transport is on another machine.
+fn is_far(plan: &Plan, transport: &str, capabilities: &Capabilities) -> bool {
+    let given = given_targets(plan, transport, capabilities).unwrap_or_default();
+    let target = given.first().and_then(|index| capabilities.targets.get(*index));
+    target.is_some_and(|target| target.elsewhere)
 }
 
 impl Plan {

@@ -12,7 +12,8 @@ use weft_reactor::monotonic_time;
 use weft_rpc::{machine::Machine, statistics::Statistics};
 
 use super::{
-    deployment::{Deployment, Load},
+    deployment::{Deployment, Load, Place},
+    given::{protocol, protocol_name},
     plan::Measure,
     side,
     steady::{Steadiness, SteadyStateDetector},
@@ -21,7 +22,10 @@ use super::{
 use crate::{
     DirectionResult, Polling, Progress, RunObserver, RunResult,
     limits::{FULL, WINDOW},
-    results::{Direction, LatencyRecord, Mark, Record, Role, Served, Side, Status, number},
+    results::{
+        Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, Served, Side, Status,
+        key, number,
+    },
     run_observed,
 };
 
@@ -93,8 +97,8 @@ pub(super) struct MeasureOptions<'a> {
     /// Whether to wait for steady state first.
     pub(super) settle: bool,
     pub(super) stop: &'a AtomicBool,
-    /// Whether the target is on this machine.
-    pub(super) loopback: bool,
+    /// The probes of the raw link.
+    pub(super) link: &'a [LinkProbe],
 }
 
 /// Measures a step: a record for each of its loads.
@@ -128,8 +132,7 @@ pub(super) fn measure(
     if let Some(fault) = fault {
         return Err(fault);
     }
-    let described: Vec<(String, String, u32)> =
-        load_devices.iter().map(|s| (s.name.clone(), s.identity.clone(), s.nsid)).collect();
+    let described: Vec<Described> = load_devices.iter().map(Described::of).collect();
     for load_device in load_devices {
         load_device.close()?;
     }
@@ -143,17 +146,44 @@ pub(super) fn measure(
         return Err("it ended before measurement began".to_owned());
     };
     let mut measured = Vec::new();
-    for ((load, result), (name, identity, nsid)) in
-        deployment.loads.iter().zip(results).zip(described)
-    {
+    for ((load, result), device) in deployment.loads.iter().zip(results).zip(described) {
         let target = target_set.target_of(&load.place);
-        let context =
-            Context { options, deployment, load, target, nsid, begin, end, all: &all, settled };
+        let (all, device_of) = (&all, &device);
+        let context = Context {
+            options,
+            deployment,
+            load,
+            target,
+            device: device_of,
+            begin,
+            end,
+            all,
+            settled,
+        };
         let record = context.record(&result);
-        measured.push(Measured { result, name, identity, record });
+        measured.push(Measured { result, name: device.name, identity: device.identity, record });
     }
     void_broken(deployment, target_set, &all, &mut measured);
     Ok(measured)
+}
+
+/// What is kept of a load's device when it is closed.
+struct Described {
+    name: String,
+    identity: String,
+    nsid: u32,
+    connection: Option<Connection>,
+}
+
+impl Described {
+    fn of(device: &LoadDevice) -> Self {
+        Self {
+            name: device.name.clone(),
+            identity: device.identity.clone(),
+            nsid: device.nsid,
+            connection: device.connection.clone(),
+        }
+    }
 }
 
 /// Runs the loads side by side; `sampler` observes the first one.
@@ -227,7 +257,7 @@ struct Context<'a> {
     deployment: &'a Deployment,
     load: &'a Load,
     target: Option<usize>,
-    nsid: u32,
+    device: &'a Described,
     begin: &'a Sample,
     end: &'a Sample,
     all: &'a [Option<Statistics>],
@@ -244,8 +274,13 @@ impl Context<'_> {
         record.write = direction(&total.write);
         record.host = Some(self.host(result));
         record.target = self.target_side();
+        record.connection.clone_from(&self.device.connection);
         self.values(&mut record, result);
         self.marks(&mut record, &total.read.window_iops, &total.write.window_iops);
+        record.mark_above_floor(self.options.link);
+        if let Some(reason) = mislabelled(&record) {
+            record.status = Status::Void { reason };
+        }
         record
     }
 
@@ -288,7 +323,7 @@ impl Context<'_> {
         if let Some(all) = target {
             let served: u64 = side::served(all, 0)
                 .iter()
-                .filter(|served| served.nsid == self.nsid)
+                .filter(|served| served.nsid == self.device.nsid)
                 .map(Served::commands)
                 .sum();
             set(number::SERVED_ALL, served as f64);
@@ -303,8 +338,13 @@ impl Context<'_> {
             record.mark(Mark::SharedCores);
         }
         if self.load.place.is_remote() {
-            if self.options.loopback {
+            let given = matches!(self.load.place, Place::Given { .. });
+            let connection = self.device.connection.as_ref();
+            if !given || connection.is_some_and(Connection::is_within_a_machine) {
                 record.mark(Mark::Loopback);
+            }
+            if given {
+                record.mark(Mark::DeviceUnknown);
             }
             if record.target.is_none() {
                 record.mark(Mark::TargetUnknown);
@@ -316,8 +356,7 @@ impl Context<'_> {
             record.mark(Mark::GeneratorFull);
         }
         if record.role == Role::Saturation {
-            let of_target =
-                super::matrix::text(&record.configuration, crate::results::key::SHARED) == "target";
+            let of_target = super::matrix::text(&record.configuration, key::SHARED) == "target";
             let filled = if of_target { target } else { generator };
             if filled < FULL {
                 record.mark(Mark::LoadLimited);
@@ -350,6 +389,17 @@ impl Context<'_> {
     }
 }
 
+/// What is wrong if the connection spoke another protocol than the label says.
+fn mislabelled(record: &Record) -> Option<String> {
+    let label = super::matrix::text(&record.configuration, key::TRANSPORT);
+    let expected = protocol(label).map(protocol_name);
+    let spoken = record.connection.as_ref().map(|connection| connection.protocol.as_str());
+    (spoken != expected).then(|| {
+        let spoken = spoken.unwrap_or("no protocol that is known");
+        format!("the cell's transport is {label}, and its connection spoke {spoken}")
+    })
+}
+
 /// IOPS of each window, reads and writes together.
 fn sums(reads: &[f64], writes: &[f64]) -> Vec<f64> {
     let count = reads.len().max(writes.len());
@@ -369,18 +419,16 @@ fn direction(of: &DirectionResult) -> Option<Direction> {
 }
 
 /// Marks the records of a step as void if its target did not serve exactly the requests of its
-/// loads, on the right namespaces.
+/// loads, on the right namespaces and poll groups.
 fn void_broken(
     deployment: &Deployment,
     target_set: &TargetSet<'_>,
     all: &[Option<Statistics>],
     measured: &mut [Measured],
 ) {
-    let tenants = measured
-        .iter()
-        .any(|of| matches!(of.record.role, Role::Alone | Role::Foreground | Role::Background));
+    let groups = Groups::of(measured);
     // A target that others use as well is checked only where the result depends on it.
-    if deployment.targets.is_empty() && !tenants {
+    if deployment.targets.is_empty() && groups == Groups::Any {
         return;
     }
     let mut expected: BTreeMap<(usize, u32), u64> = BTreeMap::new();
@@ -397,7 +445,7 @@ fn void_broken(
                 .to_owned(),
         )
     } else {
-        broken(all, &expected, tenants)
+        broken(all, &expected).or_else(|| wrong_groups(all, groups))
     };
     if let Some(reason) = reason {
         for of in measured {
@@ -406,11 +454,42 @@ fn void_broken(
     }
 }
 
+/// Which poll groups have to serve the loads of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Groups {
+    /// Any number of them.
+    Any,
+    /// One and the same: the processor under test is the target's.
+    Same,
+    /// One each, and different ones: the tenants share a processor of the host only.
+    Different,
+}
+
+impl Groups {
+    fn of(measured: &[Measured]) -> Self {
+        let shared = |record: &Record, side: &str| {
+            super::matrix::text(&record.configuration, key::SHARED) == side
+        };
+        let role = |of: &Measured, roles: &[Role]| roles.contains(&of.record.role);
+        let tenants = [Role::Alone, Role::Foreground, Role::Background];
+        let mut records = measured.iter();
+        if records.any(|of| role(of, &tenants) && shared(&of.record, "host")) {
+            return Self::Different;
+        }
+        let mut records = measured.iter();
+        let one = |of: &Measured| role(of, &tenants) || role(of, &[Role::Saturation]);
+        match records.any(|of| one(of) && shared(&of.record, "target")) {
+            true => Self::Same,
+            false => Self::Any,
+        }
+    }
+}
+
 impl Measured {
     /// The namespace of the load.
     fn nsid(&self, load: &Load) -> u32 {
         match load.place {
-            super::deployment::Place::Own { nsid, .. } => nsid,
+            Place::Own { nsid, .. } => nsid,
             _ => {
                 self.name.rsplit_once("nsid=").and_then(|(_, nsid)| nsid.parse().ok()).unwrap_or(1)
             }
@@ -418,22 +497,17 @@ impl Measured {
     }
 }
 
-/// The violated condition, if any: every request of the host was served on its namespace (by one
-/// poll group, where tenants are kept apart), and nothing else was served.
-fn broken(
-    all: &[Option<Statistics>],
-    expected: &BTreeMap<(usize, u32), u64>,
-    tenants: bool,
-) -> Option<String> {
+/// The violated condition, if any: every request of the host was served on its namespace, and
+/// nothing else was served.
+fn broken(all: &[Option<Statistics>], expected: &BTreeMap<(usize, u32), u64>) -> Option<String> {
     for (target, statistics) in all.iter().enumerate() {
         let Some(statistics) = statistics else { continue };
-        let mut found: BTreeMap<u32, (u64, Vec<usize>)> = BTreeMap::new();
-        for served in side::served(statistics, target).iter().filter(|s| s.commands() > 0) {
-            let entry = found.entry(served.nsid).or_default();
-            entry.0 += served.commands();
-            entry.1.push(served.group);
+        let mut found: BTreeMap<u32, u64> = BTreeMap::new();
+        for served in side::served(statistics, target) {
+            *found.entry(served.nsid).or_default() += served.commands();
         }
-        for (nsid, (commands, groups)) in &found {
+        found.retain(|_, commands| *commands > 0);
+        for (nsid, commands) in &found {
             let Some(submitted) = expected.get(&(target, *nsid)) else {
                 return Some(format!(
                     "namespace {nsid} of target {target} served {commands} commands that no load \
@@ -444,12 +518,6 @@ fn broken(
                 return Some(format!(
                     "the host completed {submitted} requests on namespace {nsid} of target \
                      {target}, which served {commands}"
-                ));
-            }
-            if tenants && groups.len() > 1 {
-                return Some(format!(
-                    "poll groups {groups:?} of target {target} served namespace {nsid}, which \
-                     belongs to one group"
                 ));
             }
         }
@@ -466,9 +534,43 @@ fn broken(
     None
 }
 
+/// What is wrong with the poll groups that served, by what the targets report.
+fn wrong_groups(all: &[Option<Statistics>], groups: Groups) -> Option<String> {
+    if groups == Groups::Any {
+        return None;
+    }
+    let mut served: Vec<Served> = Vec::new();
+    for (target, statistics) in all.iter().enumerate() {
+        let of = statistics.iter().flat_map(|statistics| side::served(statistics, target));
+        served.extend(of.filter(|served| served.commands() > 0));
+    }
+    let name = |served: &Served| format!("group {} of target {}", served.group, served.target);
+    let pairs = served.iter().enumerate();
+    let mut pairs =
+        pairs.flat_map(|(at, one)| served.iter().skip(at + 1).map(move |two| (one, two)));
+    pairs.find_map(|(one, two)| {
+        let same_group = (one.target, one.group) == (two.target, two.group);
+        let same_namespace = (one.target, one.nsid) == (two.target, two.nsid);
+        let (first, second) = (name(one), name(two));
+        match groups {
+            Groups::Same if !same_group => Some(format!(
+                "{first} and {second} served the loads, whose processor has to be that of one group"
+            )),
+            Groups::Different if same_namespace => {
+                Some(format!("{first} and {second} served one tenant, which has one group"))
+            }
+            Groups::Different if same_group => Some(format!(
+                "{first} served both tenants, which have to share the host's processor only"
+            )),
+            _ => None,
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::Configuration;
     use weft_rpc::statistics::{Group, Served as Counted};
 
     fn statistics(groups: &[&[(u32, u64)]]) -> Option<Statistics> {
@@ -491,15 +593,15 @@ mod tests {
     fn served_requests_match_the_submitted_ones() {
         let all = [statistics(&[&[(1, 100), (2, 40)]])];
         let good = expected(&[((0, 1), 100), ((0, 2), 40)]);
-        assert_eq!(broken(&all, &good, true), None);
+        assert_eq!(broken(&all, &good), None);
         let two = [statistics(&[&[(1, 100)]]), statistics(&[&[(1, 40)]])];
-        assert_eq!(broken(&two, &expected(&[((0, 1), 100), ((1, 1), 40)]), true), None);
+        assert_eq!(broken(&two, &expected(&[((0, 1), 100), ((1, 1), 40)])), None);
     }
 
     #[test]
     fn violated_conditions_are_reported() {
         let told = |all: &[Option<Statistics>], expected: &BTreeMap<(usize, u32), u64>| {
-            broken(all, expected, true).expect("broken")
+            broken(all, expected).expect("broken")
         };
         let all = [statistics(&[&[(1, 99), (2, 40)]])];
         let both = expected(&[((0, 1), 100), ((0, 2), 40)]);
@@ -507,10 +609,52 @@ mod tests {
         let only = expected(&[((0, 1), 99)]);
         assert!(told(&all, &only).contains("no load"));
         let spread = [statistics(&[&[(1, 50)], &[(1, 49)]])];
-        assert!(told(&spread, &only).contains("groups [0, 1]"));
-        assert_eq!(broken(&spread, &only, false), None, "a load of many queues may be spread");
+        assert_eq!(broken(&spread, &only), None, "a load of many queues may be spread");
         let none = [statistics(&[&[(1, 99), (2, 0)]])];
         let missing = expected(&[((0, 1), 99), ((0, 2), 5)]);
         assert!(told(&none, &missing).contains("served none"));
+    }
+
+    #[test]
+    fn tenants_of_one_processor_are_served_by_one_group() {
+        let together = [statistics(&[&[(1, 100), (2, 40)], &[]])];
+        assert_eq!(wrong_groups(&together, Groups::Same), None);
+        assert_eq!(wrong_groups(&together, Groups::Any), None);
+        let apart = [statistics(&[&[(1, 100)], &[(2, 40)]])];
+        let why = wrong_groups(&apart, Groups::Same).expect("two groups");
+        let told = "group 0 of target 0 and group 1 of target 0 served the loads";
+        assert!(why.starts_with(told), "{why}");
+        let targets = [statistics(&[&[(1, 100)]]), statistics(&[&[(1, 40)]])];
+        assert!(wrong_groups(&targets, Groups::Same).is_some(), "two targets are two groups");
+        assert_eq!(wrong_groups(&apart, Groups::Any), None);
+    }
+
+    #[test]
+    fn tenants_of_one_host_processor_are_served_by_different_groups() {
+        let apart = [statistics(&[&[(1, 100)], &[(2, 40)]])];
+        assert_eq!(wrong_groups(&apart, Groups::Different), None);
+        let targets = [statistics(&[&[(1, 100)]]), statistics(&[&[(1, 40)]])];
+        assert_eq!(wrong_groups(&targets, Groups::Different), None);
+        let together = [statistics(&[&[(1, 100), (2, 40)]])];
+        let why = wrong_groups(&together, Groups::Different).expect("one group");
+        assert!(why.contains("group 0 of target 0 served both tenants"), "{why}");
+        let spread = [statistics(&[&[(1, 60)], &[(1, 40)], &[(2, 9)]])];
+        let why = wrong_groups(&spread, Groups::Different).expect("a tenant on two groups");
+        assert!(why.contains("served one tenant"), "{why}");
+    }
+
+    #[test]
+    fn the_shared_side_decides_which_groups_may_serve() {
+        let of = |role: Role, shared: &str| {
+            let configuration = Configuration::from([(key::SHARED.to_owned(), shared.into())]);
+            let record = Record::new("mine", "x", role, configuration);
+            let (name, identity) = (String::new(), String::new());
+            Groups::of(&[Measured { result: RunResult::default(), name, identity, record }])
+        };
+        assert_eq!(of(Role::Foreground, "host"), Groups::Different);
+        assert_eq!(of(Role::Alone, "target"), Groups::Same);
+        assert_eq!(of(Role::Saturation, "target"), Groups::Same);
+        assert_eq!(of(Role::Saturation, "host"), Groups::Any, "every processor of the target");
+        assert_eq!(of(Role::Plain, ""), Groups::Any);
     }
 }

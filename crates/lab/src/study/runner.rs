@@ -2,12 +2,20 @@
 
 mod round;
 
-use std::{collections::BTreeMap, fmt, fs, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    net::{IpAddr, Ipv4Addr},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
 
 use weft_backend::DeviceSpec;
+use weft_host::{Provider, Transport};
 use weft_reactor::{DriverKind, monotonic_time};
 
 use super::{
+    given::{self, given_targets, protocol},
     launch::{GivenTarget, Launcher},
     link,
     matrix::{self, Capabilities, Matrix, Step},
@@ -18,7 +26,8 @@ use super::{
 };
 use crate::{
     cells::Estimate,
-    results::{self, Configuration, Environment, Record, Status, Store},
+    environment,
+    results::{self, Configuration, Environment, Record, SCHEMA, Status, Store, key},
 };
 
 /// After this many failed cells in a row the run ends: the others would fail, too.
@@ -37,6 +46,8 @@ pub struct Settings<'a> {
     pub local: Option<DeviceSpec>,
     /// Given targets.
     pub given: Vec<GivenTarget>,
+    /// Where RDMA devices come from.
+    pub rdma: Provider,
     /// The driver of all reactors.
     pub driver: DriverKind,
     /// Precondition the device first, and wait at most this long for it to become steady. The
@@ -108,6 +119,9 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Outcome, StartError> {
     let plan = settings.plan;
+    if let Some(why) = given::refusal(plan, settings.capabilities) {
+        return Err(StartError(why));
+    }
     let only = plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
     let matrix = matrix::expand(plan, settings.capabilities, &only);
     if matrix.is_empty() {
@@ -119,7 +133,8 @@ pub fn run(
     store.set_plan(&plan.to_text()?).map_err(unwritable)?;
     store.set_environment(&settings.environment).map_err(unwritable)?;
     let before = results::load(store.directory()).map_err(|error| StartError(error.to_string()))?;
-    let target_set = TargetSet::new(launcher, &settings.given).map_err(StartError)?;
+    let target_set =
+        TargetSet::new(launcher, &settings.given, settings.rdma.clone()).map_err(StartError)?;
     let mut runner = Runner {
         settings,
         seed: plan.run.as_ref().map_or(0, |run| run.seed),
@@ -128,7 +143,7 @@ pub fn run(
         store,
         observer,
         stop,
-        environment: settings.environment.clone(),
+        environment: current(&settings.environment),
         records: Vec::new(),
         history: BTreeMap::new(),
         failures_in_a_row: 0,
@@ -140,6 +155,17 @@ pub fn run(
     runner.add_earlier_records(before.records);
     runner.go();
     Ok(runner.end())
+}
+
+/// The environment of a run that goes on, in this build's schema. The link of schema 1 was probed
+/// with another congestion control than weft takes, so it is probed again.
+fn current(before: &Environment) -> Environment {
+    let mut environment = before.clone();
+    if environment.schema < SCHEMA {
+        environment.schema = SCHEMA;
+        environment.link.clear();
+    }
+    environment
 }
 
 fn no_cells(only: &Configuration) -> String {
@@ -198,21 +224,49 @@ impl Runner<'_> {
         self.skip()?;
         self.claim()?;
         if self.environment.link.is_empty() {
-            self.observer.note("probing the raw link");
-            match link::probe(&self.settings.capabilities.cpus, LINK_PROBE) {
-                Ok(link) => self.environment.link = link,
+            self.probe_link()?;
+        }
+        if let Some(limit) = self.settings.precondition {
+            self.precondition(limit)?;
+        }
+        Ok(())
+    }
+
+    /// Probes TCP between this machine and itself, at each address that a cell uses.
+    fn probe_link(&mut self) -> Result<(), Stopped> {
+        let matrix = self.matrix;
+        let cells = matrix.steps().filter(|step| step.missing().is_none()).flat_map(Step::cells);
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for cell in cells {
+            let transport = matrix::text(&cell.configuration, key::TRANSPORT);
+            let path = self.path(transport).filter(|path| !addresses.contains(path));
+            addresses.extend(path);
+        }
+        for address in addresses {
+            self.observer.note(&format!("probing the raw link at {address}"));
+            match link::probe(address, &self.settings.capabilities.cpus, LINK_PROBE) {
+                Ok(link) => self.environment.link.extend(link),
                 Err(error) => {
                     let what = format!("the raw link could not be probed: {error}");
                     self.observer.note(&what);
                     self.environment.notes.push(what);
                 }
             }
-            self.write_environment()?;
         }
-        if let Some(limit) = self.settings.precondition {
-            self.precondition(limit)?;
+        self.write_environment()
+    }
+
+    /// The address of both ends of cells of a transport, if they speak TCP within this machine.
+    fn path(&self, transport: &str) -> Option<IpAddr> {
+        if protocol(transport) != Some(Transport::Tcp) {
+            return None;
         }
-        Ok(())
+        let Settings { plan, capabilities, given, .. } = self.settings;
+        let Some(targets) = given_targets(plan, transport, capabilities) else {
+            return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        };
+        let address = &given.get(*targets.first()?)?.address;
+        environment::addresses_here(&address.traddr).next()
     }
 
     /// Locks a file or block device for the load and targets of this run, against other processes.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, sync::atomic::AtomicBool, time::Duration};
 
 use weft_backend::{DeviceFactory, DeviceSpec};
-use weft_host::{Controller, Options, QUEUE_SIZE_MAX, TransportId};
+use weft_host::{Controller, Options, Provider, QUEUE_SIZE_MAX, TransportId};
 use weft_rpc::{
     Client,
     statistics::{GetStatistics, Statistics},
@@ -11,9 +11,10 @@ use weft_rpc::{
 
 use super::{
     deployment::{Load, Place},
+    given::protocol_name,
     launch::{GivenTarget, Launcher, StartedTarget, TargetSpec},
 };
-use crate::{Job, Pattern};
+use crate::{Job, Pattern, results::Connection};
 
 /// How long a target may take to answer on its control connection.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,6 +30,7 @@ struct Running {
 pub(super) struct TargetSet<'a> {
     launcher: Option<&'a dyn Launcher>,
     given: Vec<(GivenTarget, Option<Client>)>,
+    rdma: Provider,
     running: Vec<Running>,
     local: Option<(DeviceSpec, Arc<dyn DeviceFactory>)>,
 }
@@ -39,6 +41,8 @@ pub(super) struct LoadDevice {
     pub(super) name: String,
     pub(super) identity: String,
     pub(super) nsid: u32,
+    /// The connection to its target, if it has one.
+    pub(super) connection: Option<Connection>,
     controller: Option<Controller>,
 }
 
@@ -58,6 +62,7 @@ impl<'a> TargetSet<'a> {
     pub(super) fn new(
         launcher: Option<&'a dyn Launcher>,
         given: &[GivenTarget],
+        rdma: Provider,
     ) -> Result<Self, String> {
         let mut connected = Vec::new();
         for target in given {
@@ -70,7 +75,7 @@ impl<'a> TargetSet<'a> {
             };
             connected.push((target.clone(), client));
         }
-        Ok(Self { launcher, given: connected, running: Vec::new(), local: None })
+        Ok(Self { launcher, given: connected, rdma, running: Vec::new(), local: None })
     }
 
     /// Makes exactly these targets run.
@@ -109,7 +114,7 @@ impl<'a> TargetSet<'a> {
         for (nsid, device) in (1..).zip(&spec.devices) {
             if matches!(device, DeviceSpec::Memory { .. }) {
                 let address = target.address();
-                let device = connect(address, Some(nsid), &Job::default())?;
+                let device = connect(address, Some(nsid), &Job::default(), &self.rdma)?;
                 fill(&device.factory, stop)?;
                 device.close()?;
             }
@@ -128,12 +133,12 @@ impl<'a> TargetSet<'a> {
             Place::Own { target, nsid } => {
                 let running =
                     self.running.get(*target).ok_or("the target does not run any more")?;
-                connect(running.target.address(), Some(*nsid), &load.job)
+                connect(running.target.address(), Some(*nsid), &load.job, &self.rdma)
             }
             Place::Given { target, beside } => {
                 let (given, _) = self.given.get(*target).ok_or("no target was given")?;
                 let other = beside.then_some(2);
-                connect(&given.address, other.or(given.address.nsid), &load.job)
+                connect(&given.address, other.or(given.address.nsid), &load.job, &self.rdma)
             }
         }
     }
@@ -152,7 +157,8 @@ impl<'a> TargetSet<'a> {
             }
         };
         let (name, identity) = (spec.to_string(), String::new());
-        Ok(LoadDevice { factory, name, identity, nsid: 0, controller: None })
+        let (connection, controller) = (None, None);
+        Ok(LoadDevice { factory, name, identity, nsid: 0, connection, controller })
     }
 
     /// Which target a load uses, in the order of [`TargetSet::statistics`].
@@ -189,8 +195,13 @@ impl<'a> TargetSet<'a> {
 }
 
 /// Connects to a namespace: the one given, else the first.
-fn connect(address: &TransportId, nsid: Option<u32>, job: &Job) -> Result<LoadDevice, String> {
-    let mut options = Options::new(address.clone());
+fn connect(
+    address: &TransportId,
+    nsid: Option<u32>,
+    job: &Job,
+    rdma: &Provider,
+) -> Result<LoadDevice, String> {
+    let mut options = Options { rdma: rdma.clone(), ..Options::new(address.clone()) };
     let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
     options.nr_io_queues = options.nr_io_queues.max(copies);
     let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
@@ -207,7 +218,10 @@ fn connect(address: &TransportId, nsid: Option<u32>, job: &Job) -> Result<LoadDe
         |info| format!("{} {}", info.identify.model_number, info.identify.firmware_revision),
     );
     let name = TransportId { nsid: Some(nsid), ..address.clone() }.to_string();
-    Ok(LoadDevice { factory, name, identity, nsid, controller: Some(controller) })
+    let connection = controller
+        .ends()
+        .map(|ends| Connection::new(protocol_name(ends.transport), ends.local, ends.remote));
+    Ok(LoadDevice { factory, name, identity, nsid, connection, controller: Some(controller) })
 }
 
 /// Writes a device once from end to end: memory that was never written is not allocated, and

@@ -1,3 +1,5 @@
+use weft_host::Transport;
+
 use super::*;
 
 const HEAD: &str = r#"
@@ -13,6 +15,11 @@ fn plan(rest: &str) -> Plan {
 
 fn capabilities(cpus: usize) -> Capabilities {
     Capabilities { cpus: (0..cpus).collect(), own_target: true, ..Capabilities::default() }
+}
+
+/// A target on another machine.
+fn far() -> KnownTarget {
+    KnownTarget { name: "far:4420".to_owned(), transport: Transport::Tcp, elsewhere: true }
 }
 
 fn ids(matrix: &Matrix) -> Vec<&str> {
@@ -71,11 +78,7 @@ fn all_cores_are_half_of_them_on_one_machine() {
         })
         .collect();
     assert_eq!(jobs, [1, 2, 4]);
-    let elsewhere = Capabilities {
-        targets: vec!["far:4420".to_owned()],
-        target_elsewhere: true,
-        ..capabilities(8)
-    };
+    let elsewhere = Capabilities { targets: vec![far()], ..capabilities(8) };
     let matrix = expand(&plan, &elsewhere, &Configuration::new());
     assert!(ids(&matrix).contains(&"cores=8"));
 }
@@ -113,11 +116,7 @@ fn cells_that_cannot_run_are_kept_with_the_reason() {
 #[test]
 fn a_given_target_has_no_settings() {
     let plan = plan("[axes]\ntarget_idle_poll_us = [0, 50]\n");
-    let given = Capabilities {
-        targets: vec!["far:4420".to_owned()],
-        target_elsewhere: true,
-        ..capabilities(4)
-    };
+    let given = Capabilities { targets: vec![far()], ..capabilities(4) };
     let matrix = expand(&plan, &given, &Configuration::new());
     assert!(
         matrix.steps().all(|step| step.missing().is_some_and(|why| why.contains("cannot be set")))

@@ -12,7 +12,7 @@ use crate::{
     study::{
         deployment::{Deployment, Place, Planner},
         link,
-        matrix::{Cell, Point, Step, integer, text, uses_given_target},
+        matrix::{Cell, Point, Step, integer, text},
         measure::{MeasureOptions, Measured, measure},
         plan::Kind,
     },
@@ -113,8 +113,9 @@ impl Runner<'_> {
         let plan = self.settings.plan;
         if let (Kind::Link, Step::Single(cell)) = (plan.kind, step) {
             let cpus = &self.settings.capabilities.cpus;
-            let record =
-                link::measure(&plan.name, &cell.id, &cell.configuration, &plan.measure, cpus)?;
+            let transport = text(&cell.configuration, key::TRANSPORT);
+            let address = self.path(transport).ok_or("its other end is on another machine")?;
+            let record = link::measure(&plan.name, cell, &plan.measure, address, cpus)?;
             return Ok(vec![record]);
         }
         let reference = self.reference(step)?;
@@ -128,15 +129,13 @@ impl Runner<'_> {
             driver: self.settings.driver,
         };
         let deployment = planner.deployment(step, offered)?;
-        let transport =
-            step.cells().next().map_or("", |cell| text(&cell.configuration, key::TRANSPORT));
-        let given = uses_given_target(plan, transport, self.settings.capabilities);
+        let probes = self.environment.link.clone();
         let options = MeasureOptions {
             measure: &plan.measure,
             study: &plan.name,
             settle: repeat == 1 && !plan.measure.settle.is_zero(),
             stop: self.stop,
-            loopback: !(given && self.settings.capabilities.target_elsewhere),
+            link: &probes,
         };
         let mut position = self.position();
         position.all = position.all.max(position.done + 1);
@@ -173,11 +172,9 @@ impl Runner<'_> {
         let device = match place {
             Place::Given { target, .. } => {
                 // The devices of a given target are not known.
-                record.configuration.remove(key::DEVICE);
-                record.configuration.remove(key::DEVICE_BYTES);
-                let name = self.settings.capabilities.targets.get(*target).map(String::as_str);
-                let name = Value::from(name.unwrap_or_default());
-                record.configuration.insert(key::TARGET.to_owned(), name);
+                let known = self.settings.capabilities.targets.get(*target);
+                let name = known.map_or("", |target| &target.name);
+                record.configuration.insert(key::TARGET.to_owned(), Value::from(name));
                 return;
             }
             Place::Local(spec) => spec.to_string(),

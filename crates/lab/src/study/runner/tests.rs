@@ -84,13 +84,18 @@ impl Bench {
             capabilities: &self.capabilities,
             local: Some("null:1GiB".parse().expect("a device")),
             given: Vec::new(),
+            rdma: Provider::System,
             driver: DriverKind::Auto,
             precondition: None,
             fio: false,
             rerun_command: "weft study run mine".to_owned(),
             wall_ms: &|| 42,
             // A known link is not probed again.
-            environment: Environment { link: vec![Default::default()], ..Environment::default() },
+            environment: Environment {
+                schema: SCHEMA,
+                link: vec![Default::default()],
+                ..Environment::default()
+            },
         };
         let stop = AtomicBool::new(notes.stop.load(Ordering::Relaxed));
         run(&settings, &mut store, Some(&Broken), notes, &stop)
