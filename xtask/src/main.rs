@@ -5,6 +5,7 @@ mod bench;
 mod fuzz;
 mod guest;
 mod instructions;
+mod package;
 mod packages;
 mod peers;
 mod report;
@@ -57,6 +58,12 @@ enum Task {
         /// Arguments of the test program; --help lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
+    },
+    /// Build a Debian package, and serve from it in a root of its own
+    Package {
+        /// This binary instead of one built for release
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
     },
     /// Fuzz one target of fuzz/
     Fuzz {
@@ -177,6 +184,12 @@ fn run(task: Task) -> Result<ExitCode> {
             let mut report = report::Report::new();
             report_page::run(root, &mut report, &arguments);
             Ok(code(report.finish()))
+        }
+        Task::Package { binary } => {
+            let package = package::build(root, binary.as_deref())?;
+            package::check(root, &package)?;
+            println!("{}", package.display());
+            Ok(ExitCode::SUCCESS)
         }
         Task::Fuzz { target, seconds } => {
             fuzz::run(root, &target, seconds)?;

@@ -4,6 +4,7 @@
 //! install. A stage is never skipped for a missing program.
 
 use anyhow::{Context, Result, bail};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Makes sure that programs are installed, each given with its Debian package.
@@ -27,14 +28,25 @@ pub(crate) fn need(what_for: &str, programs: &[(&str, &'static str)]) -> Result<
     if missing.is_empty() { Ok(()) } else { bail!("{install} lacks {}", missing.join(", ")) }
 }
 
+/// Downloads a package, with what it is called in front of its file's name.
+pub(crate) fn download(folder: &Path, package: &str) -> Result<()> {
+    let get = || apt_get_in(folder, &["download", package]);
+    // There may be no package lists yet, or outdated ones.
+    get().or_else(|_| apt_get(&["update"]).and_then(|()| get()))
+}
+
 fn found(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
+    apt_get_in(Path::new("/"), arguments)
+}
+
+fn apt_get_in(folder: &Path, arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
-    command.arg("-qq").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    command.current_dir(folder).arg("-qq").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     let output = command.stdin(Stdio::null()).output().context("cannot start apt-get")?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);

@@ -5,6 +5,7 @@
 
 use crate::fuzz;
 use crate::instructions;
+use crate::package;
 use crate::peers::{self, Driver};
 use crate::report::Report;
 use crate::report_page;
@@ -70,6 +71,11 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     }
 
     if extent != Extent::Quick {
+        report.announce("the Debian package");
+        report.check("package", || {
+            let package = package::build(root, Some(&build_binary(root)?))?;
+            package::check(root, &package)
+        });
         report.announce("the report page in a browser");
         report_page::run(root, &mut report, &[]);
         report.announce("real peers");

@@ -51,6 +51,11 @@ pub(crate) enum Verb {
     /// Compare a memory device over TCP on this machine with the same device locally: a study of
     /// about a minute, and its report.
     FirstLook(Box<crate::study::FirstLook>),
+    /// Print the completion script of a shell: for bash, source <(weft completion bash).
+    Completion(crate::shell::CompletionOptions),
+    /// Write the man pages into a directory: for packages.
+    #[command(hide = true)]
+    Man(crate::shell::ManOptions),
 }
 
 #[cfg(test)]

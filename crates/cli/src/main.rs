@@ -33,6 +33,7 @@ mod output;
 mod place;
 mod rdma;
 mod report;
+mod shell;
 mod signals;
 mod study;
 mod table;
@@ -90,5 +91,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Study(options) => study::run(options),
         Verb::Report(options) => report::run(options),
         Verb::FirstLook(options) => study::first_look(options),
+        Verb::Completion(options) => shell::completion(options),
+        Verb::Man(options) => shell::man(options),
     }
 }
