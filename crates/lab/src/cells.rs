@@ -2,9 +2,11 @@
 
 mod estimate;
 pub(crate) mod gate;
+mod knee;
 mod metric;
 
 pub(crate) use estimate::Estimate;
+pub(crate) use knee::{Knee, knee};
 pub(crate) use metric::{Better, Metric, Part, Reading, Unit};
 
 use std::collections::BTreeMap;

@@ -401,7 +401,7 @@ fn tell_apart(plan: &mut Plan, targets: usize) -> Result<(), Failure> {
             Err(Failure::because("an interference study takes at most two targets"))
         }
         Kind::Interference | Kind::Link => Ok(()),
-        Kind::Matrix | Kind::Saturation => {
+        Kind::Matrix | Kind::Saturation | Kind::Load => {
             for plot in &mut plan.plots {
                 plot.series.push(key::TARGET.to_owned());
             }

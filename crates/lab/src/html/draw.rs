@@ -2,16 +2,17 @@
 
 use super::{
     figure::{
-        self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Place, Point, Series, Style,
+        self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Place, Point, Series, SeriesKind,
+        Style,
     },
     units,
 };
 use crate::{
-    cells::{Cell, Cells, Estimate, Metric, Part, Reading, value_order},
+    cells::{Cell, Cells, Estimate, Metric, Part, Reading, knee, value_order},
     histogram::Latency,
     limits::SAMPLES_BEYOND,
     published::PublishedResult,
-    results::{Role, Side, Value, key},
+    results::{Role, Side, Value, key, number},
     study::plan::{Kind, Plan, Plot, PlotKind},
 };
 
@@ -47,7 +48,7 @@ pub(super) fn figures(
 /// The role whose cells a study's plots show.
 pub(super) const fn role(kind: Kind) -> Role {
     match kind {
-        Kind::Matrix => Role::Plain,
+        Kind::Matrix | Kind::Load => Role::Plain,
         Kind::Link => Role::Link,
         Kind::Saturation => Role::Saturation,
         Kind::Interference => Role::Foreground,
@@ -149,8 +150,13 @@ impl<'a> Group<'a> {
 
     /// Settings that distinguish cells of this group although the plot does not name them.
     fn left_over(&self) -> Vec<String> {
+        // The share of the capacity gives the offered rate.
+        let offered = self.plot.x == number::OFFERED_IOPS;
         let named = |key: &String| {
-            *key == self.plot.x || self.plot.series.contains(key) || self.plot.split.contains(key)
+            offered && key == key::LOAD_PERCENT
+                || *key == self.plot.x
+                || self.plot.series.contains(key)
+                || self.plot.split.contains(key)
         };
         let role = self.group.first().map_or(Role::Plain, |cell| cell.role);
         let varied = self.cells.varied(role).into_iter().filter(|key| !named(key));
@@ -208,7 +214,7 @@ impl<'a> Group<'a> {
             .map(|(name, style, group)| {
                 let points = self.points(metric, &group, &x);
                 let name = if name.is_empty() { metric.label.clone() } else { name };
-                Series { name, style, points, published: false }
+                Series { name, style, points, kind: SeriesKind::Measured }
             })
             .filter(|series| !series.points.is_empty())
             .collect();
@@ -217,8 +223,14 @@ impl<'a> Group<'a> {
         }
         let numbers = grid(&series, &x, metric);
         let y = AxisY { label: metric.label.clone(), unit: metric.unit, log: self.plot.log_y };
-        let note = self.note(&series, &best_of);
+        let mut note = self.note(&series, &best_of);
         series.extend(self.overlay(metric));
+        let knees = self.knees(metric, &keys, &x);
+        if !knees.is_empty() {
+            note += " A ring marks the knee: the highest load up to which p99 stays within twice \
+                     its least value and at least 98 % of the offered rate is served.";
+            series.extend(knees);
+        }
         let data = match self.plot.kind {
             PlotKind::Bar => figure::bars(&series, &AxisX { words: true, ..x }, &y),
             _ => figure::lines(&series, &x, &y),
@@ -230,6 +242,21 @@ impl<'a> Group<'a> {
             about_cpu: metric.is_cpu(),
             content: Content::Chart { data, numbers },
         })
+    }
+
+    /// The knee of each line over the offered load.
+    fn knees(&self, metric: &Metric, keys: &[String], x: &AxisX) -> Vec<Series> {
+        if self.plot.x != number::OFFERED_IOPS || !metric.is_latency() {
+            return Vec::new();
+        }
+        let of = |(name, style, group): (String, Style, Vec<&Cell>)| {
+            let cell = knee(self.cells, &group)?.cell;
+            let points = self.points(metric, &[cell], x);
+            let name = if name.is_empty() { "knee".to_owned() } else { format!("{name}, knee") };
+            let kind = SeriesKind::Knee;
+            (!points.is_empty()).then_some(Series { name, style, points, kind })
+        };
+        self.series(keys).into_iter().filter_map(of).collect()
     }
 
     /// Published numbers without a unit, if the plot can show them.
@@ -273,7 +300,8 @@ impl<'a> Group<'a> {
                 Some(series) => series.points.push(point),
                 None => {
                     let style = Style { colour: 7, dash: series.len() };
-                    series.push(Series { name, style, points: vec![point], published: true });
+                    let kind = SeriesKind::Published;
+                    series.push(Series { name, style, points: vec![point], kind });
                 }
             }
         }
@@ -304,7 +332,8 @@ impl<'a> Group<'a> {
                 (place.json(), text)
             })
             .collect();
-        AxisX { title: units::axis(key), log, ticks, words }
+        let automatic = key == number::OFFERED_IOPS;
+        AxisX { title: units::axis(key), log, ticks, words, automatic }
     }
 
     fn points(&self, metric: &Metric, group: &[&Cell], x: &AxisX) -> Vec<Point> {
@@ -489,6 +518,11 @@ impl<'a> Group<'a> {
 fn place_of(cell: &Cell, key: &str) -> Option<Value> {
     if key == key::LOAD_PERCENT && cell.role == Role::Alone {
         return Some(Value::from(0u64));
+    }
+    if key == number::OFFERED_IOPS {
+        let offered = cell.repeats.iter().filter_map(|repeat| repeat.values.get(key).copied());
+        return Estimate::of(&offered.collect::<Vec<f64>>())
+            .map(|estimate| Value::from(estimate.mean));
     }
     cell.value(key).cloned()
 }

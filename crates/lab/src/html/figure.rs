@@ -77,8 +77,18 @@ pub(super) struct Series {
     pub(super) name: String,
     pub(super) style: Style,
     pub(super) points: Vec<Point>,
-    /// Published points, which are not joined by a line.
-    pub(super) published: bool,
+    pub(super) kind: SeriesKind,
+}
+
+/// What the points of a series are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SeriesKind {
+    /// Measured here.
+    Measured,
+    /// Published; they are not joined by a line.
+    Published,
+    /// The knee of the line with the same style.
+    Knee,
 }
 
 /// An x axis.
@@ -89,6 +99,8 @@ pub(super) struct AxisX {
     /// Positions and texts of ticks; of words both are the words.
     pub(super) ticks: Vec<(Json, String)>,
     pub(super) words: bool,
+    /// Whether the browser chooses its own ticks: the positions are those of the points.
+    pub(super) automatic: bool,
 }
 
 /// A y axis.
@@ -112,7 +124,7 @@ impl AxisX {
             (false, false) => "linear",
         };
         let mut axis = json!({ "title": { "text": self.title }, "type": kind });
-        if !self.ticks.is_empty() {
+        if !self.ticks.is_empty() && !self.automatic {
             let places: Vec<&Json> = self.ticks.iter().map(|(place, _)| place).collect();
             let texts: Vec<&String> = self.ticks.iter().map(|(_, text)| text).collect();
             axis["tickvals"] = json!(places);
@@ -166,7 +178,10 @@ pub(super) fn lines(series: &[Series], x: &AxisX, y: &AxisY) -> Json {
     chart(series, x, y, |series| {
         json!({
             "type": "scatter",
-            "mode": if series.published { "markers" } else { "lines+markers" },
+            "mode": match series.kind {
+                SeriesKind::Measured => "lines+markers",
+                SeriesKind::Published | SeriesKind::Knee => "markers",
+            },
         })
     })
 }
@@ -202,7 +217,8 @@ fn chart(series: &[Series], x: &AxisX, y: &AxisY, form: impl Fn(&Series) -> Json
             trace["meta"] = json!({
                 "colour": series.style.colour,
                 "dash": series.style.dash,
-                "published": series.published,
+                "published": series.kind == SeriesKind::Published,
+                "knee": series.kind == SeriesKind::Knee,
             });
             trace
         })
@@ -230,7 +246,7 @@ pub(super) fn distributions(curves: &[Curve]) -> Json {
         title: "latency".to_owned(),
         log: true,
         ticks: ticks.iter().map(|ns| (json!(ns), tick_time(*ns))).collect(),
-        words: false,
+        ..AxisX::default()
     };
     let traces: Vec<Json> = curves
         .iter()
@@ -311,7 +327,7 @@ mod tests {
             name: "tcp".to_owned(),
             style: Style { colour: 2, dash: 1 },
             points,
-            published: false,
+            kind: SeriesKind::Measured,
         }
     }
 

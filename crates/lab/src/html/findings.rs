@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{
     cells::{
-        Cell, Cells, Estimate, Metric, Unit,
+        Cell, Cells, Estimate, Knee, Metric, Unit,
         gate::{Gate, Sentence, Sifted, compare, gate},
-        value_order,
+        knee, value_order,
     },
     limits::FULL,
     results::{Mark, Role, Value, key, number},
@@ -28,6 +28,7 @@ pub(super) fn findings(cells: &Cells, plan: &Plan) -> Vec<String> {
         Kind::Link => link(cells),
         Kind::Saturation => saturation(cells),
         Kind::Interference => interference(cells),
+        Kind::Load => load(cells),
     };
     if sentences.is_empty() {
         sentences.push(match cells.cells.iter().any(Cell::is_measured) {
@@ -449,6 +450,37 @@ fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
         }
     }
     Some(sentence + ".")
+}
+
+/// The knee of each transport.
+fn load(cells: &Cells) -> Vec<String> {
+    let mut transports: Vec<&str> = Vec::new();
+    for cell in cells.measured(Role::Plain) {
+        if !transports.contains(&cell.text(key::TRANSPORT)) {
+            transports.push(cell.text(key::TRANSPORT));
+        }
+    }
+    transports.into_iter().filter_map(|transport| of_load(cells, transport)).collect()
+}
+
+fn of_load(cells: &Cells, transport: &str) -> Option<String> {
+    let curve = cells.measured(Role::Plain).filter(|cell| cell.text(key::TRANSPORT) == transport);
+    let curve: Vec<&Cell> = curve.collect();
+    let Knee { cell, is_last } = knee(cells, &curve)?;
+    let p99 = named("p99");
+    let gate = gate(Sentence::Value, &p99, &[cell]);
+    if let Some(why) = gate.refusal() {
+        return Some(format!("Knee of {transport}: {why}."));
+    }
+    let load = cell.number(key::LOAD_PERCENT)?;
+    let iops = units::show(Unit::Iops, named("iops").read(cells, cell).mean()?);
+    let latency = units::show(Unit::Time, p99.read(cells, cell).mean()?);
+    let beyond = if is_last { ", the highest load that was measured" } else { "" };
+    Some(format!(
+        "Over {transport} p99 stays within twice its least value up to {iops} IOPS, {load:.0} % of \
+         the capacity{beyond}; it is {latency} there{}.",
+        gate.named()
+    ))
 }
 
 fn saturation(cells: &Cells) -> Vec<String> {

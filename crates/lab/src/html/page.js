@@ -45,6 +45,9 @@
     if (meta.published) {
       result.marker = { color: hue, size: 10, symbol: "star-open", line: { width: 2 } };
     }
+    if (meta.knee) {
+      result.marker = { color: hue, size: 16, symbol: "circle-open", line: { width: 2.5 } };
+    }
     if (trace.type === "scatter") {
       result.line = { color: hue, width: 2, dash: pick(DASHES, meta.dash) };
     } else if (meta.dash > 0) {

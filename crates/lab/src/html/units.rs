@@ -3,7 +3,7 @@
 use crate::{
     cells::{Estimate, Reading, Unit},
     report::human,
-    results::{Value, key},
+    results::{Value, key, number},
 };
 
 const KIB: f64 = 1024.0;
@@ -153,6 +153,9 @@ pub(super) fn setting(name: &str, value: &Value) -> String {
 pub(super) fn short(name: &str, value: &Value) -> String {
     match value.as_integer() {
         Some(bytes) if name.ends_with("_bytes") => bytes_text(bytes),
+        None if name == number::OFFERED_IOPS => {
+            value.as_number().map_or_else(String::new, |iops| show(Unit::Iops, iops))
+        }
         _ => value.to_string(),
     }
 }
@@ -176,6 +179,7 @@ pub(super) fn axis(name: &str) -> String {
         key::LOAD_PERCENT => "background load, % of saturation".to_owned(),
         key::TARGET_IDLE_POLL_US => "target idle poll, µs".to_owned(),
         key::SHARED => "core".to_owned(),
+        number::OFFERED_IOPS => "offered load, IOPS".to_owned(),
         _ => name.replace('_', " "),
     }
 }

@@ -23,6 +23,7 @@ macro_rules! builtins {
 /// All of them: the first look, then by document.
 pub const BUILTINS: &[Builtin] = builtins![
     "first-look",
+    "latency-vs-load",
     "protocol-floor",
     "size-sweep",
     "core-sweep",

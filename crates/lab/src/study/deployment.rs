@@ -63,6 +63,23 @@ pub struct Load {
     pub place: Place,
 }
 
+impl Load {
+    /// Makes it an open loop of so many requests a second, if a rate is given.
+    fn offer(&mut self, iops: Option<f64>) {
+        // The rate of a job is that of each copy.
+        let copies = f64::from(self.job.copies.max(1));
+        let process = process(&self.cell);
+        self.job.rate = iops.map(|iops| Rate { iops: iops / copies, process }).or(self.job.rate);
+    }
+}
+
+fn process(cell: &Cell) -> Process {
+    match text(&cell.configuration, key::RATE_PROCESS) {
+        "poisson" => Process::Poisson,
+        _ => Process::Fixed,
+    }
+}
+
 /// Everything that a step needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deployment {
@@ -90,13 +107,19 @@ pub struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// What a step needs. `offered` is the rate of a background.
+    /// What a step needs. `offered` is the rate of a background, or of an open loop.
     ///
     /// # Errors
     /// What is missing or contradictory.
     pub fn deployment(&self, step: &Step, offered: Option<f64>) -> Result<Deployment, String> {
         match step {
-            Step::Single(cell) => self.single(cell),
+            Step::Single(cell) => {
+                let mut deployment = self.single(cell)?;
+                for load in &mut deployment.loads {
+                    load.offer(offered);
+                }
+                Ok(deployment)
+            }
             Step::Pair { foreground, background } => self.pair(foreground, background, offered),
         }
     }
@@ -143,12 +166,6 @@ impl Planner<'_> {
         let given = given_targets(self.plan, transport, self.capabilities);
         let roles = self.roles(foreground, given.is_some())?;
         let mut second = self.job(background, &roles.background, roles.shared)?;
-        if let Some(iops) = offered {
-            let poisson = text(&background.configuration, key::RATE_PROCESS) == "poisson";
-            let process = if poisson { Process::Poisson } else { Process::Fixed };
-            // The rate of a job is that of each copy.
-            second.rate = Some(Rate { iops: iops / f64::from(second.copies.max(1)), process });
-        }
         // With the same seed two loads would access the same blocks in the same order.
         second.seed ^= 0x6261_636b;
         let first = self.job(foreground, &roles.host, roles.shared)?;
@@ -166,10 +183,9 @@ impl Planner<'_> {
             None => (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 0, nsid: 2 }),
         };
         let targets = self.targets(foreground, &roles, given.is_some())?;
-        let loads = vec![
-            Load { cell: foreground.clone(), job: first, place: one },
-            Load { cell: background.clone(), job: second, place: other },
-        ];
+        let mut beside = Load { cell: background.clone(), job: second, place: other };
+        beside.offer(offered);
+        let loads = vec![Load { cell: foreground.clone(), job: first, place: one }, beside];
         Ok(Deployment { targets, loads, shared: roles.shared })
     }
 
@@ -283,8 +299,7 @@ impl Planner<'_> {
             _ => Job::default().polling,
         };
         let rate = configuration.get(key::RATE_IOPS).and_then(Value::as_number);
-        let poisson = text(configuration, key::RATE_PROCESS) == "poisson";
-        let process = if poisson { Process::Poisson } else { Process::Fixed };
+        let process = process(cell);
         Ok(Job {
             name: cell.id.clone(),
             pattern,

@@ -130,11 +130,12 @@ pub fn expand(plan: &Plan, capabilities: &Capabilities, only: &Configuration) ->
     let combinations = combinations(&axes(plan, capabilities));
     match plan.kind {
         Kind::Interference => interference(plan, capabilities, &combinations, &mut matrix),
+        Kind::Load => load(plan, capabilities, &combinations, &mut matrix),
         Kind::Matrix | Kind::Link | Kind::Saturation => {
             let role = match plan.kind {
                 Kind::Link => Role::Link,
                 Kind::Saturation => Role::Saturation,
-                Kind::Matrix | Kind::Interference => Role::Plain,
+                Kind::Matrix | Kind::Interference | Kind::Load => Role::Plain,
             };
             let mut points: BTreeMap<String, Point> = BTreeMap::new();
             for combination in &combinations {
@@ -150,11 +151,64 @@ pub fn expand(plan: &Plan, capabilities: &Capabilities, only: &Configuration) ->
         }
     }
     keep(&mut matrix.points, only);
-    // A pair needs its saturation point.
-    if plan.kind == Kind::Interference && matrix.points.is_empty() {
-        matrix.first.clear();
-    }
+    keep_references(&mut matrix, only);
     matrix
+}
+
+/// Removes the saturation points on which no selected point depends, unless they are what `only`
+/// selects.
+fn keep_references(matrix: &mut Matrix, only: &Configuration) {
+    let saturation = role_name(Role::Saturation);
+    if only.get("role").and_then(Value::as_text) == Some(saturation) {
+        keep(&mut matrix.first, only);
+    } else if matrix.points.is_empty() {
+        matrix.first.clear();
+    } else {
+        let mut apart = only.clone();
+        for key in ["role", key::LOAD_PERCENT, key::FOREGROUND] {
+            apart.remove(key);
+        }
+        // Settings that are the foreground's alone do not tell references apart.
+        let known = |key: &String| {
+            matrix.first.iter().flatten().flat_map(Step::cells).any(|cell| {
+                cell.configuration.get(key).map(ToString::to_string)
+                    == apart.get(key).map(ToString::to_string)
+            })
+        };
+        let apart = apart.iter().filter(|(key, _)| known(key));
+        let apart = apart.map(|(key, value)| (key.clone(), value.clone())).collect();
+        keep(&mut matrix.first, &apart);
+    }
+}
+
+/// Open loops at shares of a capacity, and a closed loop that finds that capacity for each
+/// combination of the other axes.
+fn load(
+    plan: &Plan,
+    capabilities: &Capabilities,
+    combinations: &[Configuration],
+    matrix: &mut Matrix,
+) {
+    let mut references: BTreeMap<String, Step> = BTreeMap::new();
+    let mut points: BTreeMap<String, Point> = BTreeMap::new();
+    for combination in combinations {
+        let mut apart = combination.clone();
+        apart.remove(key::TRANSPORT);
+        let point = points.entry(name(Role::Plain, &apart)).or_default();
+        for combination in on_each_target(plan, capabilities, combination) {
+            let of = |role, varied: &Configuration| {
+                Step::Single(cell(plan, capabilities, role, varied, &plan.fixed))
+            };
+            point.push(of(Role::Plain, &combination));
+            let mut rest = combination;
+            rest.remove(key::LOAD_PERCENT);
+            references
+                .entry(name(Role::Saturation, &rest))
+                .or_insert_with(|| of(Role::Saturation, &rest));
+        }
+    }
+    matrix.first = references.into_values().map(|step| vec![step]).collect();
+    matrix.points = points.into_values().collect();
 }
 
 /// Removes the steps that `only` does not select.

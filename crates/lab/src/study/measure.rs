@@ -356,8 +356,13 @@ impl Context<'_> {
             record.mark(Mark::GeneratorFull);
         }
         if record.role == Role::Saturation {
-            let of_target = super::matrix::text(&record.configuration, key::SHARED) == "target";
-            let filled = if of_target { target } else { generator };
+            let shared = super::matrix::text(&record.configuration, key::SHARED);
+            let filled = match shared {
+                "target" => target,
+                "host" => generator,
+                // The capacity of both together: whichever is full first.
+                _ => generator.max(target),
+            };
             if filled < FULL {
                 record.mark(Mark::LoadLimited);
             }

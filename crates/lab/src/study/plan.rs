@@ -72,6 +72,9 @@ pub enum Kind {
     Saturation,
     /// Two tenants that share a processor.
     Interference,
+    /// Open loops at shares of the capacity, which is measured first. The axis `load_percent` gives
+    /// the shares.
+    Load,
 }
 
 /// A publication.

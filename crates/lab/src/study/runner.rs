@@ -411,7 +411,7 @@ impl Runner<'_> {
             .keys()
             .filter_map(|key| cell.configuration.get(key).map(|value| format!("{key}={value}")))
             .collect();
-        if plan.kind == Kind::Interference {
+        if matches!(plan.kind, Kind::Interference | Kind::Load) {
             words.push(format!("role={}", matrix::role_name(cell.role)));
         }
         if words.is_empty() {

@@ -56,12 +56,14 @@ fn every_study_of_every_document_is_there() {
         BUILTINS.iter().filter(|b| b.plan().expect(b.name).source.document == document).count()
     };
     assert_eq!((of("kashyap2020"), of("chelsio2020"), of("jia2019")), (8, 3, 5));
-    assert_eq!((of("sivakumar2024"), of("nbdx2016"), of("weft")), (9, 1, 2));
+    assert_eq!((of("sivakumar2024"), of("nbdx2016"), of("weft")), (9, 1, 3));
 }
 
 /// Name, cells in all, cells that run on 2 processors with a target that is started there.
 const EXPECTED: &[(&str, usize, usize)] = &[
     ("first-look", 24, 24),
+    // Eleven loads and the capacity for each transport.
+    ("latency-vs-load", 4 * 12, 2 * 12),
     ("protocol-floor", 3 * 2 * 2 * 2, 3 * 2 * 2 * 2),
     ("size-sweep", 4 * 12, 2 * 12),
     // Two processors give one to each side, or two to a local device.

@@ -197,3 +197,27 @@ fn the_order_depends_on_the_seed() {
     plain.sort();
     assert_eq!(shuffled, plain);
 }
+
+fn load_plan() -> Plan {
+    crate::study::builtin::find("latency-vs-load").expect("a study").plan().expect("a plan")
+}
+
+#[test]
+fn a_load_study_measures_the_capacity_of_each_transport_first() {
+    let capabilities = Capabilities { cpus: vec![0, 1], own_target: true, ..Default::default() };
+    let matrix = expand(&load_plan(), &capabilities, &Configuration::new());
+    let first: Vec<&Cell> = matrix.first.iter().flatten().flat_map(Step::cells).collect();
+    assert!(first.iter().all(|cell| cell.role == Role::Saturation));
+    assert!(first.iter().all(|cell| !cell.configuration.contains_key(key::LOAD_PERCENT)));
+    assert_eq!(first.len(), 4, "one for each transport");
+    assert_eq!(matrix.points.len(), 11, "transports of one load are measured together");
+    let only = |text: &[(&str, Value)]| {
+        let only = text.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+        let matrix = expand(&load_plan(), &capabilities, &only.collect());
+        (matrix.first.len(), matrix.points.len())
+    };
+    let one = [(key::TRANSPORT, "tcp".into()), (key::LOAD_PERCENT, Value::Integer(50))];
+    assert_eq!(only(&one), (1, 1), "a cell needs its capacity, and no other");
+    let capacity = [("role", Value::from("saturation")), (key::TRANSPORT, "tcp".into())];
+    assert_eq!(only(&capacity), (1, 0), "the command of the capacity's cell measures it");
+}

@@ -3,7 +3,7 @@
 use super::{Kind, METRICS, Plan, PlanError, PlotKind};
 use crate::{
     pattern::Pattern,
-    results::{Configuration, Value, key},
+    results::{Configuration, Value, key, number},
 };
 
 /// A setting, and its allowed values.
@@ -141,6 +141,9 @@ impl Plan {
                 }
                 Ok(())
             }
+            (Kind::Load, None) if !self.axes.contains_key(key::LOAD_PERCENT) => {
+                fault("a load study needs the axis load_percent")
+            }
             (_, Some(_)) => fault("only an interference study may have a section interference"),
             (Kind::Saturation, None) if !self.axes.contains_key(key::SHARED) => {
                 fault("a saturation study needs the axis shared")
@@ -156,7 +159,8 @@ impl Plan {
             let named = plot.series.iter().chain(&plot.split).chain(plot.only.keys());
             let named = named.chain(Some(&plot.x).filter(|x| !x.is_empty()));
             // Every study has these two.
-            let given = |key: &str| ["role", key::TARGET].contains(&key);
+            let offered = |key: &str| self.kind == Kind::Load && key == number::OFFERED_IOPS;
+            let given = |key: &str| ["role", key::TARGET].contains(&key) || offered(key);
             if let Some(key) = named.into_iter().find(|key| !known(key) && !given(key)) {
                 return fault(format!("plot {title:?}: {key} is neither an axis nor fixed"));
             }

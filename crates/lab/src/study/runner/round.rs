@@ -187,14 +187,21 @@ impl Runner<'_> {
 
     /// The saturation point to which a pair's load refers.
     fn reference(&self, step: &Step) -> Result<Option<f64>, String> {
-        let Step::Pair { background, .. } = step else { return Ok(None) };
+        let loaded = match step {
+            Step::Pair { background, .. } => background,
+            Step::Single(cell)
+                if self.settings.plan.kind == Kind::Load && cell.role == Role::Plain =>
+            {
+                cell
+            }
+            Step::Single(_) => return Ok(None),
+        };
+        let apart = [key::FOREGROUND, key::LOAD_PERCENT];
+        let axes = self.settings.plan.axes.keys().map(String::as_str);
+        let keys: Vec<&str> =
+            axes.filter(|key| !apart.contains(key)).chain(Some(key::TARGET)).collect();
         let same = |cell: &Cell| {
-            self.settings
-                .plan
-                .axes
-                .keys()
-                .filter(|key| ![key::FOREGROUND, key::LOAD_PERCENT].contains(&key.as_str()))
-                .all(|key| cell.configuration.get(key) == background.configuration.get(key))
+            keys.iter().all(|key| cell.configuration.get(*key) == loaded.configuration.get(*key))
         };
         let found = self
             .matrix

@@ -232,3 +232,23 @@ fn results_that_cannot_be_written_are_reported() {
     let error = outcome.error.expect("trouble");
     assert!(error.contains("cannot be written") || error.contains("not whole"), "{error}");
 }
+
+#[test]
+fn an_open_loop_is_offered_its_share_of_the_capacity() {
+    let bench = Bench::new();
+    let fixed = "[fixed]\nrate_process = \"poisson\"\n";
+    let axes = "[axes]\ntransport = [\"local\"]\nload_percent = [20, 60]\n";
+    let mut plan = plan("repeats = 1\nrepeats_max = 1", &format!("{fixed}{axes}"));
+    plan.kind = Kind::Load;
+    let outcome = bench.run(&plan, &mut Notes::default()).expect("an outcome");
+    assert_eq!((outcome.measured, outcome.failed, outcome.error), (3, 0, None));
+    let records = bench.records();
+    assert_eq!(records[0].role, results::Role::Saturation);
+    let capacity = records[0].iops();
+    for record in &records[1..] {
+        let percent = record.configuration["load_percent"].as_number().expect("a number");
+        let offered = record.values["offered_iops"];
+        assert!((offered / capacity - percent / 100.0).abs() < 1e-6, "{offered} of {capacity}");
+        assert!(record.has(Mark::OpenLoop) && record.values["reference_iops"] == capacity);
+    }
+}
