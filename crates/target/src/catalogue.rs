@@ -324,10 +324,7 @@ impl Catalogue {
                 .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
                 .transpose()?
                 .map(Arc::new),
-            controller_model: match subsystem.controller_ids.model {
-                config::ControllerModel::Dynamic => ControllerModel::Dynamic,
-                config::ControllerModel::Static => ControllerModel::Static,
-            },
+            controller_model: subsystem.controller_ids.model,
             limits: SubsystemLimits {
                 controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
                 ..subsystem_limits(limits)

@@ -96,12 +96,8 @@ impl LocalTarget {
         };
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot);
-        let (done, _) = std::sync::mpsc::channel();
-        let round = Arc::new(Round::new(self.posts.len(), Waiter::Thread(done)));
-        for post in &self.posts {
-            let (snapshot, round) = (Arc::clone(&snapshot), Arc::clone(&round));
-            post.post(Message::Reload { snapshot, round });
-        }
+        let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), round };
+        Round::begin(&self.posts, Waiter::None, message);
         Ok(())
     }
 

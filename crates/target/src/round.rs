@@ -1,9 +1,11 @@
 //! A change for everybody, and who is told when everybody has made it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
 use weft_nvme::Status;
+use weft_reactor::Postbox;
 
 use crate::group::{ConnectionId, Message};
 
@@ -28,8 +30,16 @@ pub(crate) enum Waiter {
 }
 
 impl Round {
-    pub(crate) fn new(groups: usize, waiter: Waiter) -> Self {
-        Self { missing: AtomicUsize::new(groups), waiter }
+    /// Sends every group a message of a new round.
+    pub(crate) fn begin(
+        posts: &[Postbox<Message>],
+        waiter: Waiter,
+        message: impl Fn(Arc<Self>) -> Message,
+    ) {
+        let round = Arc::new(Self { missing: AtomicUsize::new(posts.len()), waiter });
+        for post in posts {
+            post.post(message(Arc::clone(&round)));
+        }
     }
 
     /// One group has made the change. If it was the last one, returns the message for the

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec};
-use weft_reactor::{DriverKind, Postbox, Reactor, monotonic_time};
+use weft_reactor::{Postbox, Reactor, monotonic_time};
 use weft_transport::rdma::{Provider, set_provider};
 
 use crate::catalogue::Catalogue;
@@ -308,10 +308,7 @@ impl Target {
         timeout: Duration,
     ) -> Result<(), TargetError> {
         let (done, is_done) = channel();
-        let round = Arc::new(Round::new(self.posts.len(), Waiter::Thread(done)));
-        for post in &self.posts {
-            post.post(message(Arc::clone(&round)));
-        }
+        Round::begin(&self.posts, Waiter::Thread(done), message);
         self.answer(&is_done, monotonic_time() + timeout)
     }
 
@@ -347,11 +344,7 @@ fn received<T>(from: &Receiver<T>) -> Result<T, TargetError> {
 
 fn reactor_config(config: &Config, group: usize) -> weft_reactor::Config {
     weft_reactor::Config {
-        driver: match config.driver {
-            DriverKind::Auto => DriverKind::Auto,
-            DriverKind::Uring => DriverKind::Uring,
-            DriverKind::Epoll => DriverKind::Epoll,
-        },
+        driver: config.driver,
         pool_bytes: config.limits.pool_bytes,
         cpu: config.cpus.get(group).copied(),
         ..weft_reactor::Config::default()

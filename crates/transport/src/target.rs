@@ -59,6 +59,18 @@ pub enum CapsuleData {
     Invalid(Status),
 }
 
+impl CapsuleData {
+    /// The data, if there is some, or the status that the command is to be completed with.
+    pub fn into_result(self) -> Result<Option<Buffer>, Status> {
+        match self {
+            Self::None => Ok(None),
+            Self::Inline(buffer) => Ok(Some(buffer)),
+            Self::Corrupt => Err(Status::TRANSIENT_TRANSPORT_ERROR),
+            Self::Invalid(status) => Err(status),
+        }
+    }
+}
+
 /// Where a command's data lies, and how much of it there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {

@@ -24,6 +24,7 @@ pub use limits::Limits;
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
+use serde::Deserialize;
 use weft_backend::DeviceSpec;
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;
@@ -38,7 +39,7 @@ pub const IDLE_POLL_FOREVER: Duration = Duration::MAX;
 /// Most poll groups that are not pinned: each has a pool and a ring of its own.
 pub const THREADS_MAX: usize = 256;
 
-pub use weft_nvmf::subsystem::NSID_MAX;
+pub use weft_nvmf::subsystem::{ControllerModel, NSID_MAX};
 
 /// First controller id handed out, as in the Linux target.
 pub const CNTLID_FIRST: u16 = 1;
@@ -175,11 +176,13 @@ impl PortSubsystems {
 }
 
 /// Another discovery service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Referral {
     /// Where it answers.
     pub address: Listen,
     /// Its port's id, 0 if that is not known.
+    #[serde(default)]
     pub port_id: u16,
 }
 
@@ -240,15 +243,6 @@ impl Default for ControllerIds {
     fn default() -> Self {
         Self { model: ControllerModel::Dynamic, first: CNTLID_FIRST, last: CNTLID_LAST }
     }
-}
-
-/// The two controller models of NVMe over Fabrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ControllerModel {
-    /// The target allocates a controller at each Connect.
-    Dynamic,
-    /// The host asks for a controller by its id.
-    Static,
 }
 
 /// A namespace.

@@ -36,40 +36,22 @@ struct File {
     cpus: Option<Cpus>,
     threads: Option<usize>,
     idle_poll: Option<IdlePoll>,
-    driver: Option<Driver>,
+    #[serde(default, with = "Driver")]
+    driver: DriverKind,
     #[serde(default)]
-    limits: LimitKeys,
+    limits: Limits,
     #[serde(default)]
     port: Vec<PortKeys>,
     #[serde(default)]
     subsystem: Vec<SubsystemKeys>,
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Deserialize)]
+#[serde(remote = "DriverKind", rename_all = "kebab-case")]
 enum Driver {
     Auto,
     Uring,
     Epoll,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-struct LimitKeys {
-    queue_entries: Option<u16>,
-    io_queues: Option<u16>,
-    transfer_size: Option<Size<u32>>,
-    in_capsule_size: Option<Size<u32>>,
-    h2c_data_size: Option<Size<u32>>,
-    namespaces: Option<u32>,
-    controllers: Option<u16>,
-    connections: Option<usize>,
-    connect_timeout: Option<TimeSpan>,
-    drain_timeout: Option<TimeSpan>,
-    stall_timeout: Option<TimeSpan>,
-    keep_alive_min: Option<TimeSpan>,
-    keep_alive_max: Option<TimeSpan>,
-    pool_size: Option<Size<usize>>,
 }
 
 #[derive(Deserialize)]
@@ -81,15 +63,7 @@ struct PortKeys {
     discovery: Option<bool>,
     subsystems: Option<Vec<String>>,
     #[serde(default)]
-    referral: Vec<ReferralKeys>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct ReferralKeys {
-    address: Listen,
-    #[serde(default)]
-    port_id: u16,
+    referral: Vec<Referral>,
 }
 
 #[derive(Deserialize)]
@@ -100,15 +74,16 @@ struct SubsystemKeys {
     model: Option<String>,
     firmware: Option<String>,
     allowed_hosts: Option<Vec<String>>,
-    controllers: Option<Model>,
+    #[serde(default, with = "Model")]
+    controllers: ControllerModel,
     cntlid_min: Option<u16>,
     cntlid_max: Option<u16>,
     #[serde(default)]
     namespace: Vec<NamespaceKeys>,
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Deserialize)]
+#[serde(remote = "ControllerModel", rename_all = "kebab-case")]
 enum Model {
     Dynamic,
     Static,
@@ -137,16 +112,20 @@ struct NamespaceKeys {
     shared: bool,
 }
 
-/// A size in any of the forms of [`weft_backend::bytes`], of the width that is wanted.
 struct Size<T>(T);
 
 impl<'de, T: TryFrom<u64>> Deserialize<'de> for Size<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let bytes = weft_backend::bytes::as_text::deserialize(deserializer)?;
-        T::try_from(bytes)
-            .map(Self)
-            .map_err(|_| D::Error::custom(format!("{bytes} bytes are too many here")))
+        size(deserializer).map(Self)
     }
+}
+
+/// Reads a size in any of the forms of [`weft_backend::bytes`], in the type of the field.
+pub(super) fn size<'de, D: Deserializer<'de>, T: TryFrom<u64>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let bytes = weft_backend::bytes::as_text::deserialize(deserializer)?;
+    T::try_from(bytes).map_err(|_| D::Error::custom(format!("{bytes} bytes are too many here")))
 }
 
 struct TimeSpan(Duration);
@@ -201,7 +180,7 @@ impl<'de> Deserialize<'de> for Cpus {
 
 impl File {
     fn into_config(self) -> Result<Config, ConfigError> {
-        let mut config = Config { limits: self.limits.into_limits(), ..Config::default() };
+        let mut config = Config { limits: self.limits, driver: self.driver, ..Config::default() };
         config.threads = self.threads.unwrap_or(config.threads);
         if let Some(Cpus(cpus)) = self.cpus {
             config.cpus = cpus;
@@ -209,11 +188,6 @@ impl File {
         if let Some(IdlePoll(idle_poll)) = self.idle_poll {
             config.idle_poll = idle_poll;
         }
-        config.driver = match self.driver {
-            None | Some(Driver::Auto) => DriverKind::Auto,
-            Some(Driver::Uring) => DriverKind::Uring,
-            Some(Driver::Epoll) => DriverKind::Epoll,
-        };
         for (index, keys) in self.port.into_iter().enumerate() {
             config.ports.push(keys.into_port(index)?);
         }
@@ -224,30 +198,6 @@ impl File {
     }
 }
 
-impl LimitKeys {
-    fn into_limits(self) -> Limits {
-        let default = Limits::default();
-        let bytes = |size: Option<Size<u32>>, default| size.map_or(default, |Size(bytes)| bytes);
-        let span = |span: Option<TimeSpan>, default| span.map_or(default, |TimeSpan(span)| span);
-        Limits {
-            queue_entries: self.queue_entries.unwrap_or(default.queue_entries),
-            io_queues: self.io_queues.unwrap_or(default.io_queues),
-            transfer_bytes: bytes(self.transfer_size, default.transfer_bytes),
-            in_capsule_bytes: bytes(self.in_capsule_size, default.in_capsule_bytes),
-            h2c_data_bytes: bytes(self.h2c_data_size, default.h2c_data_bytes),
-            namespaces: self.namespaces.unwrap_or(default.namespaces),
-            controllers: self.controllers.unwrap_or(default.controllers),
-            connections: self.connections.unwrap_or(default.connections),
-            connect_timeout: span(self.connect_timeout, default.connect_timeout),
-            drain_timeout: span(self.drain_timeout, default.drain_timeout),
-            stall_timeout: span(self.stall_timeout, default.stall_timeout),
-            keep_alive_min: span(self.keep_alive_min, default.keep_alive_min),
-            keep_alive_max: span(self.keep_alive_max, default.keep_alive_max),
-            pool_bytes: self.pool_size.map_or(default.pool_bytes, |Size(bytes)| bytes),
-        }
-    }
-}
-
 impl PortKeys {
     fn into_port(self, index: usize) -> Result<Port, ConfigError> {
         let id = match self.id {
@@ -255,17 +205,13 @@ impl PortKeys {
             None => u16::try_from(index + 1)
                 .map_err(|_| ConfigError::new("port", "there are too many of them"))?,
         };
-        let referrals = self
-            .referral
-            .into_iter()
-            .map(|keys| Referral { address: keys.address, port_id: keys.port_id });
         Ok(Port {
             id,
             listen: self.listen,
             advertise: self.advertise,
             discovery: self.discovery.unwrap_or(true),
             subsystems: self.subsystems.map_or(PortSubsystems::All, PortSubsystems::Only),
-            referrals: referrals.collect(),
+            referrals: self.referral,
         })
     }
 }
@@ -283,10 +229,7 @@ impl SubsystemKeys {
         }
         let default = ControllerIds::default();
         subsystem.controller_ids = ControllerIds {
-            model: match self.controllers {
-                None | Some(Model::Dynamic) => ControllerModel::Dynamic,
-                Some(Model::Static) => ControllerModel::Static,
-            },
+            model: self.controllers,
             first: self.cntlid_min.unwrap_or(default.first),
             last: self.cntlid_max.unwrap_or(default.last),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use weft_backend::Failure;
+use weft_backend::{Failure, Operation};
 use weft_nvme::{Command, Nqn, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::{AdminReply, Controller, ControllerEvent, Effect, EndReason};
@@ -198,7 +198,7 @@ impl Admin {
         if let (Some(nsid), Some(slot)) = (nsid, slot)
             && let Some(view) = core.snapshot.view(&self.subsystem, self.port_id)
             && let Some(namespace) = view.namespaces.get(nsid)
-            && core.flush(namespace.device, self.id, slot)
+            && core.submit(namespace.device, self.id, slot, Operation::Flush)
         {
             self.flushing.insert(slot, command_id);
             return;
@@ -348,17 +348,12 @@ impl Admin {
         data: CapsuleData,
         context: &mut Context<'_>,
     ) {
-        let rejected = match data {
-            CapsuleData::Inline(buffer) => {
-                return self.execute(slot, command, Some(&buffer), context);
+        match data.into_result() {
+            Ok(data) => self.execute(slot, command, data.as_deref(), context),
+            Err(status) => {
+                context.transport.complete(slot, self.controller.reject(&command, status));
             }
-            CapsuleData::None => {
-                return self.execute(slot, command, None, context);
-            }
-            CapsuleData::Corrupt => Status::TRANSIENT_TRANSPORT_ERROR,
-            CapsuleData::Invalid(status) => status,
-        };
-        context.transport.complete(slot, self.controller.reject(&command, rejected));
+        }
     }
 
     fn handle_data(

@@ -265,11 +265,8 @@ fn begin_stale_check(request: &ConnectRequest, connection: ConnectionId, core: &
     let stale_check = core.stale_checks;
     let host = Arc::new(HostKey::of(request));
     let waiter = Waiter::Connect { connection, stale_check };
-    let round = Arc::new(Round::new(core.posts.len(), waiter));
-    for post in &core.posts {
-        let (host, round) = (Arc::clone(&host), Arc::clone(&round));
-        post.post(Message::StaleCheck { host, round });
-    }
+    let message = |round| Message::StaleCheck { host: Arc::clone(&host), round };
+    Round::begin(&core.posts, waiter, message);
     stale_check
 }
 

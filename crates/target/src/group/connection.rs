@@ -4,13 +4,13 @@
 use weft_nvme::Status;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
-use weft_reactor::{Buffer, Owner, Reactor, Token};
-use weft_transport::target::{CapsuleData, Detached, Event, Limits, TargetConnection};
-use weft_transport::{CloseReason, Incoming, Slot};
+use weft_reactor::{Buffer, Owner, Token};
+use weft_transport::target::{Event, TargetConnection};
+use weft_transport::{CloseReason, Slot};
 
 use super::admin::Admin;
 use super::admission::Outcome;
-use super::core::{CONNECTIONS, Context, Core, DRAIN_TIMERS};
+use super::core::{Context, Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
 use crate::directory::HostKey;
@@ -80,57 +80,14 @@ pub(crate) enum Placement {
 }
 
 impl Connection {
-    /// A connection that was accepted.
-    pub(crate) fn accept(
-        reactor: &mut Reactor,
-        id: ConnectionId,
-        socket: weft_reactor::SocketId,
-        endpoints: Endpoints,
-        limits: Limits,
-    ) -> Self {
-        let transport =
-            TargetConnection::accept(reactor, CONNECTIONS, transport_tag(id), socket, limits);
-        let role = Role::Unconnected { fetching: false };
-        Self::new(id, endpoints, transport, role, false)
-    }
-
-    /// A queue that was asked for, which counts as one of this group's queues already.
-    pub(crate) fn accept_incoming(
-        reactor: &mut Reactor,
-        id: ConnectionId,
-        incoming: Incoming,
-        endpoints: Endpoints,
-        limits: Limits,
-    ) -> Self {
-        let tag = transport_tag(id);
-        let accept = TargetConnection::accept_incoming;
-        let transport = accept(reactor, CONNECTIONS, tag, incoming, limits);
-        Self::new(id, endpoints, transport, Role::Unconnected { fetching: false }, true)
-    }
-
-    /// A connection that came from another group; its Connect is in slot 0.
-    pub(crate) fn take_over(
-        reactor: &mut Reactor,
-        id: ConnectionId,
-        detached: Detached,
-        request: ConnectRequest,
-        endpoints: Endpoints,
-    ) -> std::io::Result<Self> {
-        let transport =
-            TargetConnection::attach(reactor, CONNECTIONS, transport_tag(id), detached)?;
-        let role = Role::Unconnected { fetching: false };
-        let mut connection = Self::new(id, endpoints, transport, role, true);
-        connection.begin_connecting(Slot(0), request);
-        Ok(connection)
-    }
-
-    fn new(
+    /// A connection without a Connect; `placed`: it counts as one of this group's queues.
+    pub(crate) fn new(
         id: ConnectionId,
         endpoints: Endpoints,
         transport: TargetConnection,
-        role: Role,
         placed: bool,
     ) -> Self {
+        let role = Role::Unconnected { fetching: false };
         Self {
             id,
             endpoints,
@@ -315,14 +272,14 @@ impl Connection {
                 let Some(command) = self.transport.command(slot).copied() else {
                     return Placement::Stay;
                 };
-                let status = match data {
-                    CapsuleData::Inline(data) => return self.connect(slot, command, &data, core),
-                    CapsuleData::None => return self.fetch_connect(slot, command, core),
-                    CapsuleData::Corrupt => Status::TRANSIENT_TRANSPORT_ERROR,
-                    CapsuleData::Invalid(status) => status,
-                };
-                self.refuse(slot, &command, ConnectError::status(status));
-                Placement::Stay
+                match data.into_result() {
+                    Ok(Some(data)) => self.connect(slot, command, &data, core),
+                    Ok(None) => self.fetch_connect(slot, command, core),
+                    Err(status) => {
+                        self.refuse(slot, &command, ConnectError::status(status));
+                        Placement::Stay
+                    }
+                }
             }
             Event::Data { slot, buffer, result } => {
                 self.fetched_connect(slot, buffer, result, core)
@@ -378,7 +335,7 @@ impl MovedConnection {
 }
 
 /// The tag of a connection's operations.
-fn transport_tag(id: ConnectionId) -> u32 {
+pub(crate) fn transport_tag(id: ConnectionId) -> u32 {
     u32::try_from(id.index).unwrap_or(weft_transport::TAG_MAX).min(weft_transport::TAG_MAX)
 }
 

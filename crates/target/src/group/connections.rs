@@ -43,12 +43,6 @@ impl Connections {
         self.places.get_mut(index)?.connection.take()
     }
 
-    /// Takes a connection out if it is still the one that is meant.
-    pub(crate) fn take_id(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
-        let place = self.places.get_mut(id.index)?;
-        if place.serial == id.serial { place.connection.take() } else { None }
-    }
-
     /// Looks at a connection if it is still the one that is meant.
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
         let place = self.places.get(id.index)?;

@@ -51,20 +51,26 @@ pub(crate) struct Context<'a> {
 }
 
 impl Core {
-    /// Has a device flushed on behalf of a connection's command. `false`: there is no such device.
-    pub(crate) fn flush(&mut self, device: u32, of: ConnectionId, slot: Slot) -> bool {
+    /// Submits an operation of a connection's command. `false`: there is no such device.
+    pub(crate) fn submit(
+        &mut self,
+        device: u32,
+        of: ConnectionId,
+        slot: Slot,
+        operation: Operation,
+    ) -> bool {
         let tag = devices::tag(of.index, slot);
-        self.devices.submit(device, tag, Operation::Flush, &mut self.reactor)
+        self.devices.submit(device, tag, operation, &mut self.reactor)
     }
 
     /// Has every group serve this snapshot and finish its writes to the device `drain`, and tells
     /// who waits for that.
     pub(crate) fn publish(&self, snapshot: &Arc<Snapshot>, drain: Option<u32>, waiter: Waiter) {
-        let round = Arc::new(Round::new(self.posts.len(), waiter));
-        for post in &self.posts {
-            let (snapshot, round) = (Arc::clone(snapshot), Arc::clone(&round));
-            post.post(Message::Publish { snapshot, drain, round });
-        }
+        Round::begin(&self.posts, waiter, |round| Message::Publish {
+            snapshot: Arc::clone(snapshot),
+            drain,
+            round,
+        });
     }
 
     /// If a device has lost writes, every host gets to know.

@@ -20,7 +20,6 @@ use weft_transport::{CloseReason, DataDigestError, Slot};
 use super::admission::Outcome;
 use super::connection::Connection;
 use super::core::{Context, Core};
-use super::devices;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
 
@@ -267,13 +266,7 @@ impl Io {
 
     fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
         let Some(command) = context.transport.command(slot) else { return };
-        let data = match data {
-            CapsuleData::None => Ok(None),
-            CapsuleData::Inline(buffer) => Ok(Some(buffer)),
-            CapsuleData::Corrupt => Err(Status::TRANSIENT_TRANSPORT_ERROR),
-            CapsuleData::Invalid(status) => Err(status),
-        };
-        let data = match data {
+        let data = match data.into_result() {
             Ok(data) => data,
             Err(status) => {
                 let completion = self.queue.reject(command, status);
@@ -412,8 +405,7 @@ impl Io {
             }
         };
         context.core.admission.spend(bytes_of(device.transfer));
-        let tag = devices::tag(self.id.index, slot);
-        if context.core.devices.submit(device.device, tag, operation, &mut context.core.reactor) {
+        if context.core.submit(device.device, self.id, slot, operation) {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));
         } else {
@@ -454,16 +446,9 @@ impl Io {
     }
 
     fn flush_all(&mut self, slot: Slot, command_id: u16, context: &mut Context<'_>) {
-        let tag = devices::tag(self.id.index, slot);
         let (mut missing, mut status) = (0, Status::SUCCESS);
         for namespace in self.queue.namespaces().iter() {
-            let submitted = context.core.devices.submit(
-                namespace.device,
-                tag,
-                Operation::Flush,
-                &mut context.core.reactor,
-            );
-            match submitted {
+            match context.core.submit(namespace.device, self.id, slot, Operation::Flush) {
                 true => missing += 1,
                 false => status = DeviceFailure::Gone.status(),
             }
@@ -534,13 +519,7 @@ impl Io {
                     write: write_data,
                     durable,
                 };
-                let tag = devices::tag(self.id.index, second);
-                if context.core.devices.submit(
-                    write.device,
-                    tag,
-                    operation,
-                    &mut context.core.reactor,
-                ) {
+                if context.core.submit(write.device, self.id, second, operation) {
                     self.at_devices += 1;
                 } else {
                     self.fail_pair(first, second, DeviceFailure::Gone, context.transport);

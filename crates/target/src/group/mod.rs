@@ -30,7 +30,7 @@ pub(crate) use self::message::{ConnectionId, Message, Prepared};
 
 use self::admin::Admin;
 use self::admission::{Admission, Outcome};
-use self::connection::{Connection, Placement, Role};
+use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, LISTENERS, STALL_TIMER};
 use self::devices::Devices;
@@ -206,28 +206,28 @@ impl Group {
         }
     }
 
-    /// Lets something be done with a connection, and looks at it in this turn.
+    /// Runs an action on a connection, whose events are polled in this turn.
     fn with(&mut self, index: usize, action: impl FnOnce(&mut Connection, &mut Core)) {
-        let Some(mut connection) = self.connections.take(index) else { return };
-        action(&mut connection, &mut self.core);
-        self.mark_active(&mut connection);
-        self.connections.put(connection);
+        self.with_if_changed(index, |connection, core| {
+            action(connection, core);
+            true
+        });
     }
 
-    /// The same, if the connection is still the one that is meant.
+    /// The same if this connection still exists; returns whether it does.
     fn with_id(
         &mut self,
         id: ConnectionId,
         action: impl FnOnce(&mut Connection, &mut Core),
     ) -> bool {
-        let Some(mut connection) = self.connections.take_id(id) else { return false };
-        action(&mut connection, &mut self.core);
-        self.mark_active(&mut connection);
-        self.connections.put(connection);
-        true
+        let exists = self.connections.get(id).is_some();
+        if exists {
+            self.with(id.index, action);
+        }
+        exists
     }
 
-    /// The same for many, of which few are going to change: `action` says whether this one did.
+    /// Runs an action on a connection, whose events are polled in this turn if it returns `true`.
     fn with_if_changed(
         &mut self,
         index: usize,
@@ -504,12 +504,13 @@ impl Group {
     fn take_over(&mut self, moved: MovedConnection) {
         let MovedConnection { detached, request, endpoints } = moved;
         let id = self.connections.reserve(self.core.id);
-        let reactor = &mut self.core.reactor;
-        match Connection::take_over(reactor, id, detached, request, endpoints) {
-            Ok(mut connection) => {
+        let tag = transport_tag(id);
+        match TargetConnection::attach(&mut self.core.reactor, CONNECTIONS, tag, detached) {
+            Ok(transport) => {
+                let mut connection = Connection::new(id, endpoints, transport, true);
+                connection.begin_connecting(Slot(0), request);
                 connection.proceed(&mut self.core);
-                self.mark_active(&mut connection);
-                self.connections.put(Box::new(connection));
+                self.add(connection);
             }
             Err(error) => {
                 log::warn!("{}: the connection cannot be taken over: {error}", endpoints.peer);
@@ -622,28 +623,20 @@ impl Group {
 
     /// Accepts a new connection, and evicts one without Connect if there is no room.
     fn accept(&mut self, socket: SocketId, peer: SocketAddr, port_id: u16) {
-        let most = self.core.snapshot.connections_max;
-        if self.core.directory.connections() >= most && !self.evict_unconnected() {
-            let what = format_args!("{most} are served already, {peer} is refused");
-            self.listeners.log_refused(&what, &self.core);
-            self.core.reactor.close(socket);
-            return;
-        }
-        let local = match self.core.reactor.local_address(socket) {
-            Ok(local) => local,
-            // It has been reset already.
-            Err(_) => return self.core.reactor.close(socket),
+        // A connection without a local address has been reset already.
+        let local = self.core.reactor.local_address(socket);
+        let (true, Ok(local)) = (self.has_room(peer), local) else {
+            return self.core.reactor.close(socket);
         };
         let id = self.connections.reserve(self.core.id);
         // To a listener on [::] a host of IPv4 comes with an address that is not its own.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let endpoints = Endpoints { peer, local, port_id };
-        let limits = self.core.snapshot.transport;
-        let mut connection =
-            Connection::accept(&mut self.core.reactor, id, socket, endpoints, limits);
+        let (tag, limits) = (transport_tag(id), self.core.snapshot.transport);
+        let reactor = &mut self.core.reactor;
+        let transport = TargetConnection::accept(reactor, CONNECTIONS, tag, socket, limits);
         self.core.directory.connection_came();
-        self.mark_active(&mut connection);
-        self.connections.put(Box::new(connection));
+        self.add(Connection::new(id, endpoints, transport, false));
         self.listeners.add_unconnected(id);
         let connections = &self.connections;
         self.listeners.prune_unconnected(2 * connections.len(), |id| {
@@ -653,11 +646,7 @@ impl Group {
 
     /// Chooses the group that is to hold a queue: once it is made it cannot move.
     fn place(&mut self, incoming: Incoming, port_id: u16) {
-        let most = self.core.snapshot.connections_max;
-        if self.core.directory.connections() >= most && !self.evict_unconnected() {
-            let peer = incoming.peer_address();
-            let what = format_args!("{most} are served already, {peer} is refused");
-            self.listeners.log_refused(&what, &self.core);
+        if !self.has_room(incoming.peer_address()) {
             return incoming.refuse();
         }
         self.core.directory.connection_came();
@@ -675,11 +664,28 @@ impl Group {
         let id = self.connections.reserve(self.core.id);
         let (peer, local) = (incoming.peer_address(), incoming.local_address());
         let endpoints = Endpoints { peer, local, port_id };
-        let limits = self.core.snapshot.transport;
+        let (tag, limits) = (transport_tag(id), self.core.snapshot.transport);
         let reactor = &mut self.core.reactor;
-        let mut connection = Connection::accept_incoming(reactor, id, incoming, endpoints, limits);
+        let accept = TargetConnection::accept_incoming;
+        let transport = accept(reactor, CONNECTIONS, tag, incoming, limits);
+        self.add(Connection::new(id, endpoints, transport, true));
+    }
+
+    /// Adds a connection, whose events are polled in this turn.
+    fn add(&mut self, mut connection: Connection) {
         self.mark_active(&mut connection);
         self.connections.put(Box::new(connection));
+    }
+
+    /// Whether the target has room for another connection; one without Connect may be evicted.
+    fn has_room(&mut self, peer: SocketAddr) -> bool {
+        let most = self.core.snapshot.connections_max;
+        let has_room = self.core.directory.connections() < most || self.evict_unconnected();
+        if !has_room {
+            let what = format_args!("{most} are served already, {peer} is refused");
+            self.listeners.log_refused(&what, &self.core);
+        }
+        has_room
     }
 
     /// Evicts the oldest connection that has not completed Connect. Returns whether there was one.
