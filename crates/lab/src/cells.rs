@@ -7,7 +7,7 @@ mod metric;
 
 pub(crate) use estimate::Estimate;
 pub(crate) use knee::{Knee, knee};
-pub(crate) use metric::{Better, Metric, Part, Reading, Unit};
+pub(crate) use metric::{Better, Metric, Part, Reading, Unit, is_better_if_less, is_of_a_repeat};
 
 use std::collections::BTreeMap;
 
@@ -53,8 +53,6 @@ pub(crate) struct Repeat {
     pub(crate) seconds: f64,
     /// Reads and writes together.
     pub(crate) latency: Latency,
-    /// IOPS of each full window, reads and writes together.
-    pub(crate) windows: Vec<f64>,
     pub(crate) host: Option<Side>,
     pub(crate) target: Option<Side>,
     pub(crate) values: BTreeMap<String, f64>,
@@ -63,15 +61,8 @@ pub(crate) struct Repeat {
 impl Repeat {
     fn of(record: &Record) -> Result<Self, String> {
         let mut latency = Latency::new();
-        let mut windows: Vec<f64> = Vec::new();
         for direction in record.directions() {
             latency.add(&direction.latency.latency().map_err(|error| error.to_string())?);
-            if windows.is_empty() {
-                windows.clone_from(&direction.window_iops);
-            } else {
-                windows.truncate(direction.window_iops.len());
-                windows.iter_mut().zip(&direction.window_iops).for_each(|(all, one)| *all += one);
-            }
         }
         Ok(Self {
             number: record.repeat,
@@ -80,7 +71,6 @@ impl Repeat {
             requests: record.directions().map(|direction| direction.requests).sum(),
             seconds: record.directions().map(|direction| direction.seconds).fold(0.0, f64::max),
             latency,
-            windows,
             host: record.host.clone(),
             target: record.target.clone(),
             values: record.values.clone(),

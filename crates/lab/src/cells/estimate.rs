@@ -19,14 +19,33 @@ pub(super) fn half_of_interval(deviation: f64, count: usize) -> f64 {
     t_95(count.saturating_sub(1)) * deviation / (count as f64).sqrt()
 }
 
+/// Half of the 95 % interval of the difference of two means, if each has three values (Welch).
+fn welch(one: &[f64], other: &[f64]) -> Option<f64> {
+    let of = |values: &[f64]| {
+        let summary = crate::statistics::Summary::of(values.iter().copied());
+        let enough = summary.count >= 3 && summary.stddev.is_finite();
+        enough.then(|| (summary.stddev.powi(2) / summary.count as f64, summary.count as f64 - 1.0))
+    };
+    let ((first, few), (second, more)) = (of(one)?, of(other)?);
+    let variance = first + second;
+    if variance <= 0.0 {
+        return Some(0.0);
+    }
+    let degrees = variance.powi(2) / (first.powi(2) / few + second.powi(2) / more);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few repeats")]
+    Some(t_95(degrees as usize) * variance.sqrt())
+}
+
 /// Mean, minimum, maximum and confidence interval of repeats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
     pub(crate) mean: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
-    /// Half of the 95 % confidence interval of the mean, from three repeats on.
+    /// How far the 95 % confidence interval of the mean goes up from it, from three repeats on.
     pub(crate) half_width: Option<f64>,
+    /// How far it goes down, if that differs: for ratios.
+    pub(crate) down: Option<f64>,
     /// How many repeats.
     pub(crate) count: usize,
     /// No repeat resolves it alone; it is the percentile of all of them thrown together.
@@ -47,34 +66,70 @@ impl Estimate {
             least: summary.min,
             most: summary.max,
             half_width,
+            down: None,
             count,
+            pooled: false,
+        })
+    }
+
+    /// The ratio of the means of two sets of repeats, with the spread of both.
+    ///
+    /// The interval is that of the difference of the logarithms (Welch's t): repeats of rates and
+    /// latencies spread in proportion to themselves, and it stays finite and above 0 however few
+    /// they are, which Fieller's does not.
+    pub(crate) fn ratio(own: &[f64], base: &[f64]) -> Option<Self> {
+        let joined = |one: f64, other: f64| one / other;
+        let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<f64>>();
+        let ratio = Self::unpaired(own, base, joined, welch(&logs(own), &logs(base)))?;
+        let mean = ratio.mean;
+        let down = ratio.half_width.map(|log| mean * (1.0 - (-log).exp()));
+        let half_width = ratio.half_width.map(|log| mean * (log.exp() - 1.0));
+        mean.is_finite().then_some(Self { half_width, down, ..ratio })
+    }
+
+    /// The difference of the means of two sets of repeats, with the spread of both.
+    pub(crate) fn difference(own: &[f64], base: &[f64]) -> Option<Self> {
+        Self::unpaired(own, base, |one, other| one - other, welch(own, base))
+    }
+
+    fn unpaired(
+        own: &[f64],
+        base: &[f64],
+        join: fn(f64, f64) -> f64,
+        half_width: Option<f64>,
+    ) -> Option<Self> {
+        let (one, other) = (Self::of(own)?, Self::of(base)?);
+        Some(Self {
+            mean: join(one.mean, other.mean),
+            least: join(one.least, other.most),
+            most: join(one.most, other.least),
+            half_width,
+            down: None,
+            count: one.count.min(other.count),
             pooled: false,
         })
     }
 
     /// Of all samples of so many repeats together.
     pub(crate) const fn pooled(value: f64, count: usize) -> Self {
-        Self { mean: value, least: value, most: value, half_width: None, count, pooled: true }
+        Self {
+            mean: value,
+            least: value,
+            most: value,
+            half_width: None,
+            down: None,
+            count,
+            pooled: true,
+        }
     }
 
     /// How far an error bar goes down and up from the mean: the confidence interval, or where
     /// there are two repeats both of them. Nothing for one.
     pub(crate) fn bar(&self) -> Option<(f64, f64)> {
         match (self.half_width, self.count, self.pooled) {
-            (Some(half), ..) => Some((half, half)),
+            (Some(half), ..) => Some((self.down.unwrap_or(half), half)),
             (None, 2, false) => Some((self.mean - self.least, self.most - self.mean)),
             _ => None,
-        }
-    }
-
-    /// The same in another unit.
-    pub(crate) fn scaled(&self, factor: f64) -> Self {
-        Self {
-            mean: self.mean * factor,
-            least: self.least * factor,
-            most: self.most * factor,
-            half_width: self.half_width.map(|half| half * factor),
-            ..*self
         }
     }
 
@@ -85,6 +140,7 @@ impl Estimate {
             least: value,
             most: value,
             half_width: Some(0.0),
+            down: None,
             count: usize::MAX,
             pooled: false,
         }
@@ -128,6 +184,25 @@ mod tests {
         assert_eq!(Estimate::of(&[1.0]).expect("a value").bar(), None);
         assert_eq!(Estimate::of(&[]), None);
         assert_eq!(Estimate::pooled(5.0, 2).bar(), None);
+    }
+
+    #[test]
+    fn a_ratio_has_the_spread_of_both_sides() {
+        // 2 ÷ 1 with a denominator that spreads: ln has variances 0 and 0.01, 2 degrees.
+        let base = [-0.1f64, 0.0, 0.1].map(f64::exp);
+        let ratio = Estimate::ratio(&[2.0, 2.0, 2.0], &base).expect("values");
+        let log = 4.303 * 0.1 / 3.0f64.sqrt();
+        let (down, up) = ratio.bar().expect("three of each");
+        assert!((up / ratio.mean - (log.exp() - 1.0)).abs() < 1e-6, "{ratio:?}");
+        assert!((down / ratio.mean - (1.0 - (-log).exp())).abs() < 1e-6, "{ratio:?}");
+        // Two of each: the extremes of both.
+        let ratio = Estimate::ratio(&[2.0, 4.0], &[1.0, 2.0]).expect("values");
+        assert_eq!((ratio.mean, ratio.bar()), (2.0, Some((1.0, 2.0))));
+        assert_eq!(Estimate::ratio(&[2.0], &[1.0, 2.0, 3.0]).expect("values").bar(), None);
+        assert_eq!(Estimate::ratio(&[2.0], &[]), None);
+        let apart = Estimate::difference(&[9.0, 10.0, 11.0], &[4.0, 5.0, 6.0]).expect("values");
+        assert!((apart.half_width.expect("three") - 2.776 * (2.0f64 / 3.0).sqrt()).abs() < 1e-9);
+        assert_eq!((apart.mean, apart.least, apart.most), (5.0, 3.0, 7.0));
     }
 
     #[test]

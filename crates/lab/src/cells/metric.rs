@@ -208,14 +208,10 @@ impl Metric {
             return read_percentile(cell, percentile);
         }
         match self.name.as_str() {
-            "delta" => against(cell, cells.local(cell), mean_ns, |own, base| own - base),
-            "share-of-local" => against(cell, cells.local(cell), iops, |own, base| own / base),
-            "concurrency" => {
-                against(cell, cells.local_at_depth_1(cell), iops, |own, base| own / base)
-            }
-            "throughput-sustained" => {
-                against(cell, cells.alone(cell), iops, |own, base| own / base)
-            }
+            "delta" => against(cell, cells.local(cell), mean_ns, Join::Difference),
+            "share-of-local" => against(cell, cells.local(cell), iops, Join::Ratio),
+            "concurrency" => against(cell, cells.local_at_depth_1(cell), iops, Join::Ratio),
+            "throughput-sustained" => against(cell, cells.alone(cell), iops, Join::Ratio),
             "latency-interference" => interference(cell, cells.alone(cell)),
             "background-reached" => background(cells, cell),
             "share-of-link" => {
@@ -248,20 +244,35 @@ fn mean_ns(repeat: &Repeat) -> f64 {
     repeat.latency.mean_ns()
 }
 
-/// Each repeat against the same repeat of another cell, which was measured next to it, or against
-/// the mean of that cell if it has no such repeat.
-fn against(
-    cell: &Cell,
-    base: Option<&Cell>,
-    value: fn(&Repeat) -> f64,
-    join: fn(f64, f64) -> f64,
-) -> Reading {
+/// How a cell is set against another one.
+#[derive(Clone, Copy)]
+enum Join {
+    Ratio,
+    Difference,
+}
+
+/// A cell against another one: each repeat against the same repeat, which was measured next to it;
+/// all against all if one of them has no such repeat. Either way the spread of both counts.
+fn against(cell: &Cell, base: Option<&Cell>, value: fn(&Repeat) -> f64, join: Join) -> Reading {
     let Some(base) = base.filter(|base| base.is_measured()) else { return Reading::Unknown };
-    let mean = base.repeats.iter().map(value).sum::<f64>() / base.repeats.len() as f64;
-    each(cell, |repeat| {
+    let twin = |repeat: &Repeat| {
         let twin = base.repeats.iter().find(|other| other.number == repeat.number);
-        Some(join(value(repeat), twin.map_or(mean, value)))
-    })
+        twin.map(|twin| (value(repeat), value(twin)))
+    };
+    let pairs: Option<Vec<(f64, f64)>> = cell.repeats.iter().map(twin).collect();
+    let values = |cell: &Cell| -> Vec<f64> { cell.repeats.iter().map(value).collect() };
+    let estimate = match (pairs, join) {
+        (Some(pairs), _) => {
+            let joined = pairs.iter().map(|(own, base)| match join {
+                Join::Ratio => own / base,
+                Join::Difference => own - base,
+            });
+            Estimate::of(&joined.filter(|value| value.is_finite()).collect::<Vec<f64>>())
+        }
+        (None, Join::Ratio) => Estimate::ratio(&values(cell), &values(base)),
+        (None, Join::Difference) => Estimate::difference(&values(cell), &values(base)),
+    };
+    estimate.map_or(Reading::Unknown, Reading::Is)
 }
 
 fn read_percentile(cell: &Cell, percentile: f64) -> Reading {
@@ -285,8 +296,16 @@ fn read_percentile(cell: &Cell, percentile: f64) -> Reading {
 fn interference(cell: &Cell, alone: Option<&Cell>) -> Reading {
     let Some(alone) = alone else { return Reading::Unknown };
     match (read_percentile(cell, 99.0), read_percentile(alone, 99.0)) {
-        (Reading::Is(loaded), Reading::Is(alone)) if alone.mean > 0.0 => {
-            Reading::Is(loaded.scaled(1.0 / alone.mean))
+        (Reading::Is(loaded), Reading::Is(base)) if base.mean > 0.0 => {
+            if std::ptr::eq(cell, alone) || loaded.pooled || base.pooled {
+                // 1 by definition, or no repeat resolves it alone.
+                let of_all = Estimate::pooled(loaded.mean / base.mean, loaded.count);
+                return Reading::Is(Estimate { pooled: loaded.pooled || base.pooled, ..of_all });
+            }
+            let p99 = |cell: &Cell| -> Vec<f64> {
+                cell.repeats.iter().filter_map(|repeat| repeat.metric("p99")).collect()
+            };
+            Estimate::ratio(&p99(cell), &p99(alone)).map_or(Reading::Unknown, Reading::Is)
         }
         (Reading::Unknown, _) | (_, Reading::Unknown) => Reading::Unknown,
         _ => Reading::Unresolved,
@@ -299,6 +318,32 @@ fn background(cells: &Cells, cell: &Cell) -> Reading {
         let offered = repeat.values.get(number::OFFERED_IOPS)?;
         (*offered > 0.0).then(|| repeat.iops / offered)
     })
+}
+
+impl Repeat {
+    /// The value of a metric that depends on a repeat alone; none if it was not measured, or if
+    /// too few samples lie beyond the percentile.
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
+        match percentile_of(name) {
+            Some(percentile) => self.latency.percentile_ns(percentile).map(|ns| ns as f64),
+            None => simple(name, self),
+        }
+    }
+}
+
+fn percentile_of(name: &str) -> Option<f64> {
+    let share = name.strip_prefix('p')?.parse::<f64>().ok()?;
+    (0.0..100.0).contains(&share).then_some(share)
+}
+
+/// Whether each repeat has a value of this metric that says how fast it was.
+pub(crate) fn is_of_a_repeat(name: &str) -> bool {
+    ["iops", "bandwidth", "mean"].contains(&name) || percentile_of(name).is_some()
+}
+
+/// Whether less of this metric is better.
+pub(crate) fn is_better_if_less(name: &str) -> bool {
+    Metric::named(name).is_some_and(|metric| metric.better == Better::Less)
 }
 
 /// A metric that depends on one repeat alone. Times are in nanoseconds.

@@ -76,6 +76,43 @@ fn a_foreground_refers_to_itself_alone() {
 }
 
 #[test]
+fn interference_has_the_spread_of_the_foreground_alone_too() {
+    let of = |role, repeat, us| {
+        let mut record = record(role, &[(key::FOREGROUND, "l-app".into())], 1000.0, us);
+        record.repeat = repeat;
+        record
+    };
+    // The foreground under load is the same each time; alone it is not.
+    let alone = [(1, 8), (2, 10), (3, 12)].map(|(repeat, us)| of(Role::Alone, repeat, us));
+    let loaded = [1, 2, 3].map(|repeat| of(Role::Foreground, repeat, 40));
+    let cells = Cells::of(&[&alone[..], &loaded].concat(), &Environment::default());
+    let cell = cells.measured(Role::Foreground).next().expect("it");
+    let estimate = metric("latency-interference").read(&cells, cell).estimate().expect("a ratio");
+    assert!((estimate.mean - 4.0).abs() < 0.02, "{estimate:?}");
+    assert!(estimate.bar().is_some_and(|(down, up)| down > 1.0 && up > 1.5), "{estimate:?}");
+    let alone = cells.measured(Role::Alone).next().expect("it");
+    let estimate = metric("latency-interference").read(&cells, alone).estimate().expect("1");
+    assert_eq!((estimate.mean, estimate.bar()), (1.0, None));
+}
+
+#[test]
+fn a_local_cell_with_other_repeats_has_its_spread_in_the_ratio() {
+    let of = |transport: &str, repeat, iops| {
+        let mut record = record(Role::Plain, &[("transport", transport.into())], iops, 10);
+        record.repeat = repeat;
+        record
+    };
+    let local = [(1, 900.0), (2, 1000.0), (3, 1100.0)];
+    let local = local.map(|(repeat, iops)| of("local", repeat, iops));
+    let tcp = [1, 2, 3, 4].map(|repeat| of("tcp", repeat, 500.0));
+    let cells = Cells::of(&[&local[..], &tcp].concat(), &Environment::default());
+    let cell = cells.cells.iter().find(|cell| cell.text("transport") == "tcp").expect("it");
+    let share = metric("share-of-local").read(&cells, cell).estimate().expect("a ratio");
+    let (down, up) = share.bar().expect("enough repeats");
+    assert!((share.mean - 0.5).abs() < 1e-9 && down > 0.1 && up > down, "{share:?}");
+}
+
+#[test]
 fn total_cpu_is_unknown_if_the_targets_cpu_is() {
     let mut known = record(Role::Plain, &[("transport", "tcp".into())], 1000.0, 10);
     (known.host, known.target) = (Some(busy(0.25)), Some(busy(0.5)));
