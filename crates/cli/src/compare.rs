@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weft_lab::{
-    compare::{self, Answer, Compared, Comparison, Parameters, Quantity, Ranking},
+    compare::{self, Answer, Compared, Comparison, Needed, Parameters},
     report::human as shown,
     results,
 };
@@ -24,7 +24,8 @@ const INCOMPLETE: u8 = 4;
 #[command(
     after_help = "Exit codes: 0: nothing is slower by more than the margin, with confidence; \
                         3: something is; 4: nothing is, but cells of the first set have no result \
-                        in the second; 1: the sets cannot be read or have no cell in common."
+                        in the second; 1: the sets cannot be read, have no cell in common, or \
+                        have too few repeats for any answer."
 )]
 pub(crate) struct Options {
     /// The directory of the first set of results (the baseline).
@@ -39,6 +40,10 @@ pub(crate) struct Options {
     /// The confidence level in percent.
     #[arg(long, default_value = "95", value_parser = percent, value_name = "PERCENT")]
     confidence: f64,
+    /// A metric to compare: iops, bandwidth, mean, or a percentile such as p99; may be repeated. By
+    /// default the one that the study is judged by. Each one more takes more repeats.
+    #[arg(long, value_parser = metric)]
+    metric: Vec<String>,
     /// Show all cells, not only those that changed.
     #[arg(long)]
     all: bool,
@@ -55,16 +60,40 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+fn metric(text: &str) -> Result<String, String> {
+    match compare::is_metric(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a metric is iops, bandwidth, mean or a percentile such as p99".to_owned()),
+    }
+}
+
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let parameters = Parameters {
+        margin: options.margin,
+        confidence: options.confidence,
+        metrics: options.metric.clone(),
+    };
+    let sets = (&*options.first, &*options.second);
+    conclude(sets, &parameters, options.all, options.output_format)
+}
+
+/// Compares two directories, prints the result, and ends with the exit code that says it.
+pub(crate) fn conclude(
+    (first, second): (&Path, &Path),
+    parameters: &Parameters,
+    all: bool,
+    format: Format,
+) -> Result<(), Failure> {
     let load = |path: &Path| results::load(path).map_err(Failure::because);
-    let (first, second) = (load(&options.first)?, load(&options.second)?);
-    let parameters = Parameters { margin: options.margin, confidence: options.confidence };
-    let comparison = compare::compare(&first, &second, parameters);
+    let comparison = compare::compare(&load(first)?, &load(second)?, parameters);
     if comparison.cells.is_empty() {
         return Err(Failure::because("the two sets have no cell in common that has a result"));
     }
-    match options.output_format {
-        Format::Human => output::print(&human(&comparison, options.all))?,
+    if let Some(refusal) = comparison.refusal() {
+        return Err(Failure::Because(refusal));
+    }
+    match format {
+        Format::Human => output::print(&human(&comparison, all))?,
         Format::Json => output::print_json(&json(&comparison)?)?,
     }
     if comparison.is_slower() {
@@ -94,15 +123,19 @@ fn human(comparison: &Comparison, all: bool) -> String {
         ">change",
         "result",
         ">p slower",
-        ">detectable from",
-        "ranked",
+        ">found from",
+        ">repeats",
     ]);
     let mut rows = 0;
     for cell in &comparison.cells {
-        for compared in cell.quantities.iter().filter(|compared| changed(compared)) {
-            table.row(row(&cell.cell, cell.repeats, compared));
+        for compared in cell.metrics.iter().filter(|compared| changed(compared)) {
+            table.row(row(&cell.cell, compared));
             rows += 1;
         }
+    }
+    for compared in &comparison.overall {
+        table.row(row("all cells together", compared));
+        rows += 1;
     }
     if rows > 0 {
         text += &table.text();
@@ -119,28 +152,21 @@ fn human(comparison: &Comparison, all: bool) -> String {
     text
 }
 
-fn row(cell: &str, repeats: (usize, usize), compared: &Compared) -> Vec<String> {
-    let (name, show): (&str, fn(f64) -> String) = match compared.quantity {
-        Quantity::Iops => ("IOPS", shown::count),
-        Quantity::Latency => ("latency", shown::time),
-        Quantity::P99 => ("p99", shown::time),
-    };
-    let ranked = match compared.ranking {
-        Ranking::Repeats => format!("{} and {} repeats", repeats.0, repeats.1),
-        Ranking::Windows => "500 ms windows".to_owned(),
-        Ranking::Requests => "requests".to_owned(),
-        Ranking::Nothing => "nothing: too few repeats".to_owned(),
+fn row(cell: &str, compared: &Compared) -> Vec<String> {
+    let show: fn(f64) -> String = match compared.metric.as_str() {
+        "iops" | "bandwidth" => shown::count,
+        _ => shown::time,
     };
     vec![
         cell.to_owned(),
-        name.to_owned(),
+        compared.metric.clone(),
         show(compared.first),
         show(compared.second),
         format!("{:+.1} %", 100.0 * (compared.ratio - 1.0)),
         answer(compared.answer).to_owned(),
         format!("{:.3}", compared.p_slower_adjusted),
         compared.noticeable.map_or("–".to_owned(), |least| format!("{:.0} %", 100.0 * least)),
-        ranked,
+        format!("{} and {}", compared.repeats.0, compared.repeats.1),
     ]
 }
 
@@ -150,51 +176,36 @@ const fn answer(answer: Answer) -> &'static str {
         Answer::Faster => "faster",
         Answer::Same => "same",
         Answer::Undecided => "undecided",
+        Answer::TooFew => "too few repeats",
     }
 }
 
-/// The number of each result, and the sensitivity of the comparison.
+/// The number of each result, and how many repeats find what.
 fn totals(comparison: &Comparison) -> String {
-    let margin = 100.0 * comparison.margin;
-    let count = |wanted: Answer| {
-        comparison.quantities().filter(|compared| compared.answer == wanted).count()
-    };
+    let count =
+        |wanted: Answer| comparison.each().filter(|compared| compared.answer == wanted).count();
     let mut text = format!(
-        "{} cells: {} slower, {} faster, {} the same, {} undecided (by {margin} % or more, with {} \
-         % confidence, p adjusted by Holm's method)\n",
+        "{} cells: {} slower, {} faster, {} the same, {} undecided, {} with too few repeats (by \
+         {} % or more, with {} % confidence for the whole page)\n",
         comparison.cells.len(),
         count(Answer::Slower),
         count(Answer::Faster),
         count(Answer::Same),
         count(Answer::Undecided),
+        count(Answer::TooFew),
+        100.0 * comparison.margin,
         100.0 * comparison.confidence,
     );
-    let mut noticed: Vec<f64> = comparison
-        .quantities()
-        .filter(|compared| compared.quantity == Quantity::Iops)
-        .filter_map(|compared| compared.noticeable)
-        .collect();
-    noticed.sort_by(f64::total_cmp);
-    text += &match noticed.get(noticed.len() / 2) {
-        Some(middle) => format!(
-            "sensitivity: in the median cell a fall of IOPS by {:.0} % is detected with \
-             probability 0.8; {} of {} cells cannot detect any\n",
-            100.0 * middle,
-            comparison.cells.len() - noticed.len(),
-            comparison.cells.len(),
-        ),
-        None => {
-            "sensitivity: no cell can detect a change by itself; measure more repeats\n".to_owned()
-        }
+    let Needed { least, recommended, slow_down, spread, .. } = comparison.needed;
+    text += &format!(
+        "at least {least} repeats to convince, {recommended} recommended: they find a slow-down by \
+         {:.0} % of one cell in four of five cases",
+        100.0 * slow_down,
+    );
+    text += &match spread {
+        Some(spread) => format!(" (the spread from repeat to repeat is {:.1} %)\n", 100.0 * spread),
+        None => "\n".to_owned(),
     };
-    if let Some(overall) = &comparison.overall {
-        text += &format!(
-            "all cells together: {:+.1} % IOPS (geometric mean), p of slower by more than {margin} \
-             %: {:.3}\n",
-            100.0 * (overall.iops_ratio - 1.0),
-            overall.p_slower,
-        );
-    }
     text
 }
 

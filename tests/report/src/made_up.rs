@@ -35,11 +35,13 @@ pub struct Machine {
     pub noise: f64,
     /// What chance there is comes from this.
     pub seed: u64,
+    /// Repeats of each cell, if not the plan's.
+    pub repeats: Option<u32>,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { slowness: 1.0, noise: 0.015, seed: 1 }
+        Self { slowness: 1.0, noise: 0.015, seed: 1, repeats: None }
     }
 }
 
@@ -381,7 +383,7 @@ pub fn write(study: &str, machine: &Machine, directory: &Path) -> io::Result<()>
             continue;
         }
         run += 1;
-        for repeat in 1..=plan.measure.repeats {
+        for repeat in 1..=machine.repeats.unwrap_or(plan.measure.repeats) {
             let mut one = measured(cell, repeat, study, seconds, machine);
             if study == "first-look" {
                 one.mark(Mark::NotAwaited);

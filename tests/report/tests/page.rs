@@ -153,24 +153,27 @@ fn what_cannot_be_read_is_told() {
     assert!(page.contains("data-chart") || page.contains("<table>"));
 }
 
-fn compared(study: &str, slowness: f64) -> compare::Comparison {
+fn compared(study: &str, slowness: f64, repeats: u32) -> compare::Comparison {
     let folder = tempfile::tempdir().expect("a folder");
     let load =
         |machine: &Machine| results::load(&results_of(study, machine, &folder)).expect("results");
-    let first = load(&Machine::default());
-    let second = load(&Machine { slowness, seed: 2, ..Machine::default() });
-    compare::compare(&first, &second, Parameters::default())
+    let first = load(&Machine { repeats: Some(repeats), ..Machine::default() });
+    let second = load(&Machine { slowness, seed: 2, repeats: Some(repeats), ..Machine::default() });
+    compare::compare(&first, &second, &Parameters::default())
 }
 
 #[test]
 fn a_slower_machine_is_found_to_be_slower_and_the_same_one_is_not() {
-    let slower = compared("concurrency", 1.15);
+    let slower = compared("concurrency", 1.15, 8);
     assert!(slower.is_slower());
-    let told = slower.quantities().filter(|one| one.answer == Answer::Slower).count();
+    let told = slower.each().filter(|one| one.answer == Answer::Slower).count();
     assert!(told > 20, "{told}");
-    let same = compared("concurrency", 1.0);
+    // The plan's three repeats cannot convince.
+    let refusal = compared("concurrency", 1.15, 3).refusal().expect("too few repeats");
+    assert!(refusal.contains("3 repeats of a cell cannot convince"), "{refusal}");
+    let same = compared("concurrency", 1.0, 8);
     assert!(!same.is_slower(), "{:?}", same.overall);
-    let faster = compared("concurrency", 0.8);
+    let faster = compared("concurrency", 0.8, 8);
     assert!(!faster.is_slower());
-    assert!(faster.quantities().any(|one| one.answer == Answer::Faster));
+    assert!(faster.each().any(|one| one.answer == Answer::Faster));
 }

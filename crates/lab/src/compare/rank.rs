@@ -1,8 +1,9 @@
 //! Rank tests: whether one set of values tends to be smaller than another, whatever their
 //! distribution.
 
-/// As many arrangements as are looked at one by one; beyond that the normal approximation is good.
-const ARRANGEMENTS_MAX: u64 = 20_000;
+/// So many values are arranged in every way, whose number is below 2⁶¹; beyond that the normal
+/// approximation is good, and errs to the side of too large a p.
+const EXACT_MAX: usize = 62;
 
 /// The upper tail of the normal distribution.
 pub(super) fn normal_tail(z: f64) -> f64 {
@@ -19,14 +20,10 @@ pub(super) fn normal_quantile(tail: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// In how many ways `some` can be taken from `all`; saturates.
-pub(super) fn arrangements(some: usize, all: usize) -> u64 {
-    let mut ways = 1u64;
-    for taken in 0..some.min(all - some.min(all)) {
-        let Some(more) = ways.checked_mul((all - taken) as u64) else { return u64::MAX };
-        ways = more / (taken as u64 + 1);
-    }
-    ways
+/// In how many ways `some` can be taken from `all`.
+pub(super) fn ways(some: usize, all: usize) -> f64 {
+    (0..some.min(all - some.min(all)))
+        .fold(1.0, |ways, taken| ways * (all - taken) as f64 / (taken + 1) as f64)
 }
 
 /// Values with their midranks, and the sum of t³ − t over ties.
@@ -47,23 +44,13 @@ fn midranks(values: &[f64]) -> (Vec<f64>, f64) {
     (ranks, ties)
 }
 
-/// The rank statistic of a sample beside another one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ranked {
-    /// Probability of a rank sum as small as this one, or smaller, if there is no difference.
-    pub(super) p_smaller: f64,
-    /// Mann and Whitney's U of the first sample, less its expectation.
-    pub(super) excess: f64,
-    /// The variance of U if there is no difference.
-    pub(super) variance: f64,
-}
-
 /// Whether `values` tend to be smaller than `others` (Mann, Whitney and Wilcoxon): exact over all
-/// arrangements where those are few, ties included.
-pub(super) fn rank(values: &[f64], others: &[f64]) -> Ranked {
+/// arrangements, ties included, unless there are very many values.
+/// The probability of a rank sum as small as this one, or smaller, if there is no difference.
+pub(super) fn rank(values: &[f64], others: &[f64]) -> f64 {
     let (mine, all) = (values.len(), values.len() + others.len());
     if values.is_empty() || others.is_empty() {
-        return Ranked { p_smaller: 1.0, excess: 0.0, variance: 0.0 };
+        return 1.0;
     }
     let joined: Vec<f64> = values.iter().chain(others).copied().collect();
     let (ranks, ties) = midranks(&joined);
@@ -74,62 +61,67 @@ pub(super) fn rank(values: &[f64], others: &[f64]) -> Ranked {
     let spread = total + 1.0 - ties / (total * (total - 1.0));
     let variance = m * n / 12.0 * spread;
     let excess = sum - expected;
-    let p_smaller = if arrangements(mine, all) <= ARRANGEMENTS_MAX {
-        exact(&ranks, mine, sum)
+    let least = m * (m + 1.0) / 2.0;
+    if all <= EXACT_MAX {
+        if ties > 0.0 {
+            tied(&ranks, mine, sum)
+        } else {
+            untied(mine, others.len(), doubled(sum - least) / 2)
+        }
     } else if variance > 0.0 {
         // Half a rank for the steps of the statistic.
         normal_tail(-(excess + 0.5) / variance.sqrt())
     } else {
         1.0
-    };
-    Ranked { p_smaller, excess, variance }
-}
-
-/// The share of arrangements whose rank sum is at most `sum`.
-fn exact(ranks: &[f64], some: usize, sum: f64) -> f64 {
-    let (mut small, mut all) = (0u64, 0u64);
-    let mut taken: Vec<usize> = (0..some).collect();
-    loop {
-        let this: f64 = taken.iter().map(|index| ranks[*index]).sum();
-        all += 1;
-        small += u64::from(this <= sum + 1e-9);
-        // The next combination in the order of the alphabet.
-        let last = ranks.len() - some;
-        let Some(place) = (0..some).rev().find(|place| taken[*place] < last + place) else { break };
-        taken[place] += 1;
-        for later in place + 1..some {
-            taken[later] = taken[later - 1] + 1;
-        }
     }
-    small as f64 / all as f64
 }
 
-/// Values with how often each occurred, in ascending order.
-pub(super) type Counted = Vec<(f64, f64)>;
-
-/// Whether values of one histogram tend to be larger than those of another: the same test on
-/// counts, as if only `independent` of each had been independent of each other.
-pub(super) fn rank_counts(values: &Counted, others: &Counted, independent: (f64, f64)) -> f64 {
-    let total = |counted: &Counted| counted.iter().map(|(_, times)| times).sum::<f64>();
-    let (m, n) = (total(values), total(others));
-    let (m_counts, n_counts) = (independent.0.min(m), independent.1.min(n));
-    if m_counts < 1.0 || n_counts < 1.0 {
+/// The share of arrangements whose U is at most `most`, without ties. The coefficients of
+/// Gauss's binomial count the arrangements of each U; it is multiplied up factor by factor.
+fn untied(some: usize, others: usize, most: usize) -> f64 {
+    // The distribution is symmetrical: the shorter tail is counted.
+    let longer = (some * others).saturating_sub(most + 1);
+    if most >= some * others {
         return 1.0;
     }
-    // Pairs in which the value is the larger one; half of those in which they are the same.
-    let mut larger = 0.0;
-    let mut below = 0.0;
-    let mut next = others.iter().peekable();
-    for (value, times) in values {
-        while let Some((_, passed)) = next.next_if(|(other, _)| other < value) {
-            below += passed;
-        }
-        let same = next.peek().filter(|(other, _)| other == value).map_or(0.0, |(_, same)| *same);
-        larger += times * (below + same / 2.0);
+    if longer < most {
+        return 1.0 - untied(some, others, longer);
     }
-    let share = larger / (m * n);
-    let deviation = ((m_counts + n_counts + 1.0) / (12.0 * m_counts * n_counts)).sqrt();
-    normal_tail((share - 0.5) / deviation)
+    let mut counts = vec![0i64; most + 1];
+    counts[0] = 1;
+    for factor in 1..=some {
+        let (above, below) = (others + factor, factor);
+        for u in (above..=most).rev() {
+            counts[u] -= counts[u - above];
+        }
+        for u in below..=most {
+            counts[u] += counts[u - below];
+        }
+    }
+    let small: i64 = counts.iter().sum();
+    small as f64 / ways(some, some + others)
+}
+
+/// The share of arrangements whose rank sum is at most `sum`: the arrangements of each sum are
+/// counted rank by rank. Ranks are doubled, since those of ties may be halves.
+fn tied(ranks: &[f64], some: usize, sum: f64) -> f64 {
+    let most = doubled(sum);
+    let width = most + 1;
+    let mut counts = vec![0.0; (some + 1) * width];
+    counts[0] = 1.0;
+    for rank in ranks.iter().map(|rank| doubled(*rank)) {
+        for taken in (1..=some).rev() {
+            for sum in (rank..=most).rev() {
+                counts[taken * width + sum] += counts[(taken - 1) * width + sum - rank];
+            }
+        }
+    }
+    counts[some * width..].iter().sum::<f64>() / ways(some, ranks.len())
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank or their sum")]
+fn doubled(rank: f64) -> usize {
+    (2.0 * rank).round() as usize
 }
 
 /// Holm's adjustment: each p as it counts among all of them.
@@ -152,30 +144,53 @@ mod tests {
     #[test]
     fn exact_probabilities_are_those_of_the_tables() {
         // Three below three: one of 20 arrangements; four below four: one of 70.
-        assert!((rank(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]).p_smaller - 1.0 / 20.0).abs() < 1e-12);
+        assert!((rank(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]) - 1.0 / 20.0).abs() < 1e-12);
         let four = rank(&[1.0, 2.0, 3.0, 4.0], &[5.0, 6.0, 7.0, 8.0]);
-        assert!((four.p_smaller - 1.0 / 70.0).abs() < 1e-12);
+        assert!((four - 1.0 / 70.0).abs() < 1e-12);
         // U = 4 of 16: tables give 12 of 70 arrangements.
         let some = rank(&[1.0, 3.0, 4.0, 6.0], &[2.0, 5.0, 7.0, 8.0]);
-        assert!((some.p_smaller - 12.0 / 70.0).abs() < 1e-12, "{}", some.p_smaller);
-        assert_eq!(rank(&[4.0, 5.0, 6.0], &[1.0, 2.0, 3.0]).p_smaller, 1.0);
+        assert!((some - 12.0 / 70.0).abs() < 1e-12, "{}", some);
+        assert_eq!(rank(&[4.0, 5.0, 6.0], &[1.0, 2.0, 3.0]), 1.0);
     }
 
     #[test]
     fn ties_take_the_middle_of_their_ranks() {
         assert_eq!(midranks(&[2.0, 1.0, 2.0, 3.0]), (vec![2.5, 1.0, 2.5, 4.0], 6.0));
-        assert_eq!(rank(&[5.0, 5.0], &[5.0, 5.0]).p_smaller, 1.0);
+        assert_eq!(rank(&[5.0, 5.0], &[5.0, 5.0]), 1.0);
     }
 
     #[test]
     fn the_normal_approximation_meets_the_exact_test() {
         let low: Vec<f64> = (0..8).map(|n| f64::from(n) * 1.3).collect();
         let high: Vec<f64> = (0..8).map(|n| 2.05 + f64::from(n) * 1.2).collect();
-        let exact_p = rank(&low, &high).p_smaller;
-        let Ranked { excess, variance, .. } = rank(&low, &high);
-        let normal = normal_tail(-(excess + 0.5) / variance.sqrt());
-        assert!(arrangements(8, 16) <= ARRANGEMENTS_MAX);
-        assert!((exact_p - normal).abs() < 0.01, "{exact_p} {normal}");
+        let exact = rank(&low, &high);
+        // 64 pairs, of which U counts those in which the value is the larger one.
+        let larger = |low: &f64| high.iter().filter(|high| low > high).count();
+        let u = low.iter().map(larger).sum::<usize>() as f64;
+        let normal = normal_tail(-(u - 32.0 + 0.5) / (64.0f64 * 17.0 / 12.0).sqrt());
+        assert!((exact - normal).abs() < 0.01, "{exact} {normal}");
+        // At the greatest number that is arranged in every way its p is a little larger.
+        let many: Vec<f64> = (0..31).map(f64::from).collect();
+        let above: Vec<f64> = many.iter().map(|value| value + 8.1).collect();
+        let exact = rank(&many, &above);
+        let u = (0..31).map(|low| (0..31).filter(|high| low > high + 8).count()).sum::<usize>();
+        let half = 31.0 * 31.0 / 2.0;
+        let normal = normal_tail(-(u as f64 - half + 0.5) / (half * 63.0 / 6.0).sqrt());
+        assert!((exact..1.3 * exact).contains(&normal), "{exact} {normal}");
+    }
+
+    #[test]
+    fn ties_are_counted_as_every_other_arrangement() {
+        // Of the 20 arrangements of 1, 2, 2, 3, 3, 4 six have a midrank sum of at most 8.5:
+        // 1 2 2 (1.0 + 2.5 + 2.5) and, with 3 at 4.5, four of 1 2 3 (8.0).
+        let found = rank(&[1.0, 2.0, 3.0], &[2.0, 3.0, 4.0]);
+        assert!((found - 5.0 / 20.0).abs() < 1e-12, "{found}");
+        // Without ties both ways of counting agree.
+        let ranks: Vec<f64> = (1..=14).map(f64::from).collect();
+        for sum in [28usize, 33, 40] {
+            let (one, other) = (tied(&ranks, 7, sum as f64), untied(7, 7, sum - 28));
+            assert!((one - other).abs() < 1e-12, "{sum}: {one} {other}");
+        }
     }
 
     #[test]
@@ -183,21 +198,6 @@ mod tests {
         assert!((normal_tail(1.6449) - 0.05).abs() < 1e-5);
         assert!((normal_tail(6.0) / 9.866e-10 - 1.0).abs() < 1e-3);
         assert!((normal_quantile(0.025) - 1.95996).abs() < 1e-4);
-    }
-
-    #[test]
-    fn histograms_are_held_against_each_other() {
-        let of = |shift: f64| -> Counted {
-            (0..100).map(|n| (100.0 + f64::from(n) + shift, 1000.0)).collect()
-        };
-        assert!(rank_counts(&of(20.0), &of(0.0), (1e3, 1e3)) < 1e-6);
-        assert!(rank_counts(&of(-20.0), &of(0.0), (1e3, 1e3)) > 0.999);
-        assert!((rank_counts(&of(0.0), &of(0.0), (1e3, 1e3)) - 0.5).abs() < 1e-9);
-        // What is independent decides, not what was counted.
-        let few = rank_counts(&of(5.0), &of(0.0), (20.0, 20.0));
-        let many = rank_counts(&of(5.0), &of(0.0), (5e4, 5e4));
-        assert!(few > 0.2 && many < 1e-9, "{few} {many}");
-        assert_eq!(rank_counts(&Counted::new(), &of(0.0), (1e3, 1e3)), 1.0);
     }
 
     #[test]
@@ -211,8 +211,6 @@ mod tests {
 
     #[test]
     fn arrangements_are_counted() {
-        assert_eq!((arrangements(3, 6), arrangements(8, 16)), (20, 12_870));
-        assert_eq!(arrangements(0, 5), 1);
-        assert_eq!(arrangements(100, 200), u64::MAX);
+        assert_eq!((ways(3, 6), ways(8, 16), ways(0, 5)), (20.0, 12_870.0, 1.0));
     }
 }

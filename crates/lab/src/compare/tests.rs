@@ -22,7 +22,6 @@ impl Chance {
 struct Made {
     cells: u64,
     repeats: u32,
-    windows: usize,
     /// The second set is so many times as fast.
     speed: f64,
     noise: f64,
@@ -46,9 +45,7 @@ impl Made {
             seconds: 1.0 / speed,
             latency: LatencyRecord::of(&latency),
             completion: None,
-            window_iops: (0..self.windows)
-                .map(|_| 10_000.0 * speed * chance.about_one(self.noise))
-                .collect(),
+            window_iops: vec![10_000.0 * speed; 40],
         });
         record
     }
@@ -70,96 +67,105 @@ impl Made {
     }
 
     fn compared(&self) -> Comparison {
-        let parameters = Parameters::default();
-        compare(&self.set(11, 1.0), &self.set(99, self.speed), parameters)
+        compare(&self.set(11, 1.0), &self.set(99, self.speed), &Parameters::default())
     }
 }
 
-fn answers(comparison: &Comparison, quantity: Quantity) -> Vec<Answer> {
-    let of = comparison.quantities().filter(|compared| compared.quantity == quantity);
-    of.map(|compared| compared.answer).collect()
+fn answers(comparison: &Comparison) -> Vec<Answer> {
+    comparison.each().map(|compared| compared.answer).collect()
 }
 
 #[test]
 fn enough_repeats_are_ranked_exactly() {
-    let made = Made { cells: 2, repeats: 8, windows: 0, speed: 0.8, noise: 0.01 };
+    let made = Made { cells: 2, repeats: 8, speed: 0.8, noise: 0.01 };
     let comparison = made.compared();
-    assert!(comparison.quantities().all(|one| one.ranking == Ranking::Repeats));
-    assert!(comparison.quantities().all(|one| one.answer == Answer::Slower), "{comparison:?}");
+    assert!(comparison.all().all(|one| one.answer == Answer::Slower), "{comparison:?}");
     assert!(comparison.is_slower());
-    let first = &comparison.cells[0].quantities[0];
+    let first = &comparison.cells[0].metrics[0];
     assert!((first.p_slower - 1.0 / 12_870.0).abs() < 1e-9);
+    assert!((first.p_slower_adjusted - 3.0 / 12_870.0).abs() < 1e-9);
     assert!(first.noticeable.is_some_and(|least| (0.05..0.09).contains(&least)), "{first:?}");
+    assert_eq!((comparison.overall.len(), comparison.overall[0].repeats), (1, (8, 8)));
 }
 
 #[test]
 fn what_got_faster_or_stayed_is_told_apart() {
-    let of = |speed| Made { cells: 1, repeats: 8, windows: 0, speed, noise: 0.005 }.compared();
-    assert_eq!(answers(&of(1.3), Quantity::Iops), [Answer::Faster]);
+    let of = |speed| Made { cells: 1, repeats: 8, speed, noise: 0.005 }.compared();
+    assert_eq!(answers(&of(1.3)), [Answer::Faster]);
     let same = of(1.0);
-    assert!(same.quantities().all(|one| one.answer == Answer::Same), "{same:?}");
+    assert!(same.all().all(|one| one.answer == Answer::Same), "{same:?}");
     assert!(!same.is_slower());
     // Slower, but not by more than the margin.
     assert!(!of(0.97).is_slower());
 }
 
 #[test]
-fn few_repeats_fall_back_on_windows_and_requests() {
-    let made = Made { cells: 3, repeats: 3, windows: 20, speed: 0.8, noise: 0.01 };
+fn too_few_repeats_are_refused_with_the_number_that_it_takes() {
+    let made = Made { cells: 24, repeats: 5, speed: 0.5, noise: 0.01 };
     let comparison = made.compared();
-    let rankings: Vec<Ranking> =
-        comparison.cells[0].quantities.iter().map(|one| one.ranking).collect();
-    assert_eq!(rankings, [Ranking::Windows, Ranking::Requests, Ranking::Nothing]);
-    assert_eq!(answers(&comparison, Quantity::Iops), [Answer::Slower; 3]);
-    assert_eq!(answers(&comparison, Quantity::P99), [Answer::Undecided; 3]);
-    assert!(comparison.cells[0].quantities[2].noticeable.is_none());
-}
-
-#[test]
-fn windows_do_not_speak_against_repeats_that_overlap() {
-    let mut first = Made { cells: 1, repeats: 2, windows: 30, speed: 1.0, noise: 0.001 };
-    let one = first.set(5, 1.0);
-    let mut other = first.set(6, 0.8);
-    // One repeat was as fast as ever.
-    first.windows = 30;
-    other.records[1] = first.record(1, 2, 1.0, &mut Chance(3));
-    let comparison = compare(&one, &other, Parameters::default());
-    assert_eq!(answers(&comparison, Quantity::Iops), [Answer::Undecided]);
+    assert!(comparison.all().all(|one| one.answer == Answer::TooFew));
     assert!(!comparison.is_slower());
+    let refusal = comparison.refusal().expect("a refusal");
+    assert!(refusal.starts_with("5 repeats of a cell cannot convince"), "{refusal}");
+    assert!(refusal.contains("25 questions") && refusal.contains("at least 6 of"), "{refusal}");
+    let enough = Made { repeats: 6, ..made }.compared();
+    assert_eq!((enough.refusal(), enough.is_slower()), (None, true));
+    assert!(enough.each().all(|one| one.answer == Answer::Slower));
+    // Three metrics are three times as many questions.
+    let metrics = ["iops", "mean", "p99"].map(str::to_owned).to_vec();
+    let (one, other) = (made.set(1, 1.0), made.set(2, 0.5));
+    let three = compare(&one, &other, &Parameters { metrics, ..Parameters::default() });
+    assert_eq!((three.needed.questions, three.needed.least), (75, 7));
 }
 
 #[test]
-fn one_repeat_each_and_no_windows_decide_nothing_about_iops() {
-    let made = Made { cells: 1, repeats: 1, windows: 1, speed: 0.5, noise: 0.0 };
-    let comparison = made.compared();
-    assert_eq!(comparison.cells[0].quantities[0].ranking, Ranking::Nothing);
-    assert_eq!(answers(&comparison, Quantity::Iops), [Answer::Undecided]);
-}
-
-#[test]
-fn many_cells_together_convince_where_one_alone_cannot() {
-    let made = Made { cells: 12, repeats: 3, windows: 0, speed: 0.85, noise: 0.02 };
-    let comparison = made.compared();
-    assert_eq!(answers(&comparison, Quantity::Iops), [Answer::Undecided; 12]);
-    let overall = comparison.overall.as_ref().expect("cells");
-    assert!(overall.slower && overall.p_slower < 1e-6, "{overall:?}");
-    assert!((overall.iops_ratio - 0.85).abs() < 0.02);
-    assert!(comparison.is_slower());
-}
-
-#[test]
-fn the_same_machine_twice_is_not_called_slower() {
-    for seed in 0..40 {
-        let made = Made { cells: 10, repeats: 3, windows: 20, speed: 1.0, noise: 0.03 };
+fn requests_and_windows_do_not_convince_where_repeats_overlap() {
+    // As many requests as there may be: two repeats are two values.
+    let made = Made { cells: 1, repeats: 2, speed: 0.7, noise: 0.001 };
+    assert!(made.compared().refusal().is_some());
+    // The spread from run to run is 10 %, within a run it is nothing.
+    let made = Made { cells: 10, repeats: 6, speed: 1.0, noise: 0.1 };
+    for seed in 0..20 {
         let (one, other) = (made.set(seed * 2 + 1, 1.0), made.set(seed * 2 + 1000, 1.0));
-        let comparison = compare(&one, &other, Parameters::default());
-        assert!(!comparison.is_slower(), "{seed}");
+        let metrics = ["iops", "mean"].map(str::to_owned).to_vec();
+        let parameters = Parameters { metrics, ..Parameters::default() };
+        let comparison = compare(&one, &other, &parameters);
+        let changed = [Answer::Slower, Answer::Faster];
+        assert!(!comparison.all().any(|one| changed.contains(&one.answer)), "{seed}");
     }
 }
 
 #[test]
+fn the_plan_says_by_what_a_study_is_judged() {
+    let made = Made { cells: 2, repeats: 6, speed: 0.7, noise: 0.01 };
+    let (mut one, other) = (made.set(1, 1.0), made.set(2, 0.7));
+    let metric = |comparison: &Comparison| comparison.cells[0].metrics[0].metric.clone();
+    assert_eq!(metric(&compare(&one, &other, &Parameters::default())), "iops");
+    one.plan = crate::study::builtin::find("overhead-l-app").expect("a study").text.to_owned();
+    let comparison = compare(&one, &other, &Parameters::default());
+    assert_eq!(metric(&comparison), "p99");
+    assert!(comparison.overall[0].ratio > 1.35, "{:?}", comparison.overall);
+    assert!(comparison.is_slower());
+}
+
+#[test]
+fn sets_that_were_measured_one_after_the_other_are_named() {
+    let made = Made { cells: 1, repeats: 6, speed: 1.0, noise: 0.01 };
+    let (mut one, mut other) = (made.set(1, 1.0), made.set(2, 1.0));
+    let during = |of: &mut Results, times: (u64, u64)| {
+        (of.environment.started_at_ms, of.environment.ended_at_ms) = times;
+    };
+    during(&mut one, (100, 200));
+    during(&mut other, (200, 300));
+    let differences = compare(&one, &other, &Parameters::default()).differences;
+    assert!(differences[0].starts_with("time: one set was measured after"), "{differences:?}");
+    during(&mut other, (101, 201));
+    assert!(compare(&one, &other, &Parameters::default()).differences.is_empty());
+}
+
+#[test]
 fn cells_that_are_gone_are_told() {
-    let made = Made { cells: 3, repeats: 3, windows: 0, speed: 1.0, noise: 0.01 };
+    let made = Made { cells: 3, repeats: 3, speed: 1.0, noise: 0.01 };
     let (one, mut other) = (made.set(1, 1.0), made.set(2, 1.0));
     other.records.retain(|record| record.cell != "depth=1");
     for record in other.records.iter_mut().filter(|record| record.cell == "depth=2") {
@@ -167,15 +173,15 @@ fn cells_that_are_gone_are_told() {
         record.mark(Mark::Loopback);
     }
     other.environment.kernel = "6.0".to_owned();
-    let comparison = compare(&one, &other, Parameters::default());
+    let comparison = compare(&one, &other, &Parameters::default());
     assert_eq!(comparison.cells.len(), 1);
     assert_eq!(comparison.missing["depth=1"], "not in the second set");
     assert_eq!(comparison.missing["depth=2"], "gone");
     assert_eq!(comparison.differences, ["kernel: \"\" and \"6.0\""]);
-    let turned = compare(&other, &one, Parameters::default());
+    let turned = compare(&other, &one, &Parameters::default());
     assert_eq!(turned.new, ["depth=1", "depth=2"]);
     let nothing =
-        compare(&made.set(1, 1.0), &Made { cells: 0, ..made }.set(1, 1.0), Parameters::default());
-    assert_eq!((nothing.cells.len(), nothing.overall.clone()), (0, None));
+        compare(&made.set(1, 1.0), &Made { cells: 0, ..made }.set(1, 1.0), &Parameters::default());
+    assert_eq!((nothing.cells.len(), nothing.overall.len()), (0, 0));
     assert!(!nothing.is_slower());
 }

@@ -112,9 +112,13 @@ pub struct Measure {
     pub repeats: u32,
     /// Most repeats, if the confidence interval stays too wide.
     pub repeats_max: u32,
-    /// Repeats end when half of the 95 % confidence interval of IOPS is at most this percentage of
-    /// their mean.
+    /// Repeats end when half of the 95 % confidence interval of the metric that the study is judged
+    /// by is at most this percentage of its mean.
     pub confidence_percent: f64,
+    /// That metric: `iops`, `bandwidth`, `mean` or a percentile of latency such as `p99`; empty:
+    /// that of the first figure ([`Plan::judged_by`]).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub judged_by: String,
     /// How long to wait for steady state before a cell's first repeat, at most; 0: no waiting.
     #[serde(with = "weft_backend::duration::as_text")]
     pub settle: Duration,
@@ -134,6 +138,7 @@ impl Default for Measure {
             repeats: 3,
             repeats_max: 6,
             confidence_percent: 5.0,
+            judged_by: String::new(),
             settle: Duration::from_secs(20),
             slope_percent_per_s: 0.5,
             deviation_percent: 10.0,
@@ -348,6 +353,26 @@ impl Plan {
     /// Applies the changes for a machine with an RDMA device.
     pub fn with_rdma(&mut self) {
         replace(&mut self.axes, &self.rdma.axes);
+    }
+
+    /// The metric that the study is judged by: repeats go on until it is known well enough, and
+    /// comparisons ask about it. Unless the plan names it, it is that of the first figure, or what
+    /// the figure's metric is made of.
+    #[must_use]
+    pub fn judged_by(&self) -> String {
+        if !self.measure.judged_by.is_empty() {
+            return self.measure.judged_by.clone();
+        }
+        let first = self.plots.first();
+        let y = first.and_then(|plot| plot.y.first()).map_or("", String::as_str);
+        match y {
+            _ if first.is_some_and(|plot| plot.kind == PlotKind::Cdf) => "p99",
+            "latency-interference" => "p99",
+            "delta" => "mean",
+            metric if crate::compare::is_metric(metric) => metric,
+            _ => "iops",
+        }
+        .to_owned()
     }
 
     /// A value that is the same in every cell.

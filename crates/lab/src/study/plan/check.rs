@@ -112,6 +112,12 @@ impl Plan {
         if measure.repeats_max < measure.repeats {
             return fault("repeats_max must be at least repeats");
         }
+        if !measure.judged_by.is_empty() && !crate::compare::is_metric(&measure.judged_by) {
+            return fault(format!(
+                "judged_by is {:?}; it may be iops, bandwidth, mean or a percentile such as p99",
+                measure.judged_by
+            ));
+        }
         let criteria =
             [measure.confidence_percent, measure.slope_percent_per_s, measure.deviation_percent];
         if !criteria.iter().all(|criterion| criterion.is_finite() && *criterion > 0.0) {
