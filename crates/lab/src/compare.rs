@@ -4,7 +4,7 @@
 //! can act on the result. What is compared are **repeats**: one value of the metric for each. The
 //! test assumes no distribution and uses only their order (Mann, Whitney and Wilcoxon's rank sum
 //! test, exact, with the first set shifted by the margin). Each p is adjusted for all cells and
-//! metrics of the page by Holm's method, see [`judge`].
+//! metrics of the page by Holm's method, see `judge`.
 //!
 //! All cells together are one more question for each metric: there the value of a repeat is the
 //! geometric mean of its cells, so that what they have in common (the state of the machine in that
@@ -272,22 +272,22 @@ fn question(metric: &str, (cell, counterpart): &(&Cell, &Cell)) -> Option<Questi
     asks(metric, of(cell), of(counterpart))
 }
 
-/// All cells as one: for each repeat that all of them have, their geometric mean.
+/// All cells as one.
 fn together(metric: &str, pairs: &[(&Cell, &Cell)]) -> Option<Question> {
-    let means = |side: &dyn Fn(&(&Cell, &Cell)) -> BTreeMap<u32, f64>| -> Vec<f64> {
-        let cells: Vec<BTreeMap<u32, f64>> = pairs.iter().map(side).collect();
-        let rounds = cells.first().into_iter().flat_map(BTreeMap::keys);
-        let mean = |round: &u32| -> Option<f64> {
-            let logs: Option<Vec<f64>> =
-                cells.iter().map(|of| of.get(round).map(|value| value.ln())).collect();
-            let logs = logs?;
-            Some((logs.iter().sum::<f64>() / logs.len() as f64).exp())
-        };
-        rounds.filter_map(mean).collect()
+    let first = pairs.iter().map(|(cell, _)| values(cell, metric)).collect::<Vec<_>>();
+    let second = pairs.iter().map(|(_, cell)| values(cell, metric)).collect::<Vec<_>>();
+    asks(metric, means(&first), means(&second))
+}
+
+/// The geometric mean of the cells in each repeat that all of them have.
+fn means(cells: &[BTreeMap<u32, f64>]) -> Vec<f64> {
+    let mean = |round: &u32| -> Option<f64> {
+        let log = |of: &BTreeMap<u32, f64>| of.get(round).map(|value| value.ln());
+        let logs: Option<Vec<f64>> = cells.iter().map(log).collect();
+        let logs = logs?;
+        Some((logs.iter().sum::<f64>() / logs.len() as f64).exp())
     };
-    let first = means(&|(cell, _)| values(cell, metric));
-    let second = means(&|(_, counterpart)| values(counterpart, metric));
-    asks(metric, first, second)
+    cells.first().into_iter().flat_map(BTreeMap::keys).filter_map(mean).collect()
 }
 
 fn asks(metric: &str, first: Vec<f64>, second: Vec<f64>) -> Option<Question> {

@@ -60,7 +60,7 @@ fn a_report_on_schema_1_gives_no_share_of_a_link_that_is_exceeded() {
 #[test]
 fn schema_1_is_compared() {
     let results = loaded();
-    let comparison = compare(&results, &results, Parameters::default());
+    let comparison = compare(&results, &results, &Parameters::default());
     assert!(!comparison.is_slower() && !comparison.cells.is_empty());
     let void = "role=link block_bytes=1048576 transport=rdma";
     assert!(comparison.cells.iter().all(|cell| cell.cell != void));
