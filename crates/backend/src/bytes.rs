@@ -66,7 +66,7 @@ pub fn exact(bytes: u64) -> String {
 }
 
 /// Prints a size for people: three or so digits and a binary unit, as in `1.46 TiB`.
-pub fn humane(bytes: u64) -> String {
+pub fn human(bytes: u64) -> String {
     let Some((name, size)) = BINARY.iter().rev().find(|(_, size)| bytes >= *size) else {
         return format!("{bytes} B");
     };
@@ -240,7 +240,7 @@ mod tests {
             ((999 << 20) + (1 << 19), "999 MiB"),
             (u64::MAX, "15.99 EiB"),
         ] {
-            assert_eq!(humane(bytes), text);
+            assert_eq!(human(bytes), text);
         }
     }
 

@@ -134,12 +134,12 @@ mod tests {
     use super::*;
 
     /// The file as another process has it open: a lock does not tell processes from openings.
-    fn as_another(path: &Path) -> File {
+    fn opened_by_another(path: &Path) -> File {
         File::options().read(true).write(true).open(path).unwrap()
     }
 
     fn open(path: &Path) -> Arc<File> {
-        Arc::new(as_another(path))
+        Arc::new(opened_by_another(path))
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path();
         let exclusive = claim(path, &open(path), false).unwrap();
-        let other = as_another(path);
+        let other = opened_by_another(path);
         assert!(other.try_lock_shared().is_err(), "not even to read");
         let again = claim(path, &open(path), false).expect("the same process");
         drop(exclusive);
@@ -167,7 +167,7 @@ mod tests {
     fn what_was_refused_is_not_kept() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path();
-        let other = as_another(path);
+        let other = opened_by_another(path);
         other.try_lock().unwrap();
         assert!(claim(path, &open(path), false).is_err());
         other.unlock().unwrap();
@@ -181,7 +181,7 @@ mod tests {
     fn a_shared_claim_leaves_this_processs_exclusive_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path();
-        let other = as_another(path);
+        let other = opened_by_another(path);
         let exclusive = claim(path, &open(path), false).unwrap();
         let shared = claim(path, &open(path), true).expect("the same process");
         assert!(other.try_lock_shared().is_err(), "it is locked exclusively still");

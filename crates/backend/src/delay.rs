@@ -38,8 +38,8 @@ impl DeviceFactory for DelayFactory {
         let tag = u32::from(self.layers()) * DEVICE_TAGS;
         Ok(Box::new(DelayDevice {
             inner: self.inner.open(reactor, owner)?,
-            reads: Line { delay: self.read, waiting: VecDeque::new() },
-            writes: Line { delay: self.write, waiting: VecDeque::new() },
+            reads: DelayQueue { delay: self.read, waiting: VecDeque::new() },
+            writes: DelayQueue { delay: self.write, waiting: VecDeque::new() },
             timer: Token::new(owner, tag),
             timer_at: None,
             done: VecDeque::new(),
@@ -83,8 +83,8 @@ impl DeviceFactory for DelayFactory {
 #[derive(Debug)]
 struct DelayDevice {
     inner: Box<dyn BlockDevice>,
-    reads: Line,
-    writes: Line,
+    reads: DelayQueue,
+    writes: DelayQueue,
     timer: Token,
     timer_at: Option<Duration>,
     /// Requests refused after the end.
@@ -94,12 +94,12 @@ struct DelayDevice {
 
 /// Requests that wait equally long, so that the first is the next that may go.
 #[derive(Debug)]
-struct Line {
+struct DelayQueue {
     delay: Duration,
     waiting: VecDeque<(Duration, Request)>,
 }
 
-impl Line {
+impl DelayQueue {
     fn due(&self) -> Option<Duration> {
         self.waiting.front().map(|(due, _)| *due)
     }

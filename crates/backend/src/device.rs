@@ -39,7 +39,7 @@ pub trait BlockDevice: fmt::Debug {
     fn submit(&mut self, reactor: &mut Reactor, request: Request);
 
     /// A read or write of these blocks is likely to come next; they may not even exist.
-    fn foresee(&mut self, block: u64, blocks: u32) {
+    fn prefetch_hint(&mut self, block: u64, blocks: u32) {
         let _ = (block, blocks);
     }
 
@@ -114,7 +114,7 @@ impl LostWrites {
     }
 
     /// What a flush or durable write comes to that the device has ended with `result`.
-    pub(crate) fn settle(&self, result: Result<(), Failure>) -> Result<(), Failure> {
+    pub(crate) fn flush_result(&self, result: Result<(), Failure>) -> Result<(), Failure> {
         match result {
             Ok(()) if self.any() => Err(Failure::MediaWrite),
             Err(Failure::MediaWrite | Failure::NoSpace | Failure::Device(_)) => {

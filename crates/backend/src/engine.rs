@@ -15,7 +15,7 @@
 use crate::{
     BlockDevice, Completion, DEVICE_TAGS, Direction, Failure, Geometry, Operation, Request,
     device::LostWrites,
-    exclusion::{self, Drained, Entered, Excluded, Exclusion, Stripes},
+    exclusion::{self, CountedWrite, DrainState, ExcludedStripes, Exclusion, Stripes},
 };
 use core::{
     sync::atomic::{
@@ -149,8 +149,8 @@ enum Step {
 #[derive(Debug)]
 enum Access {
     None,
-    Entered(Entered),
-    Excluded(Excluded),
+    CountedWrite(CountedWrite),
+    ExcludedStripes(ExcludedStripes),
 }
 
 /// What comes after a step.
@@ -207,7 +207,7 @@ impl BlockDevice for FileDevice {
         };
         let result = job.take_back(completion.outcome);
         let next = self.after(reactor, index, result);
-        self.follow(reactor, index, next);
+        self.handle_next(reactor, index, next);
     }
 
     fn flush(&mut self, reactor: &mut Reactor) {
@@ -260,10 +260,10 @@ impl FileDevice {
             Some(_) => self.begin(reactor, index),
             None => return,
         };
-        self.follow(reactor, index, next);
+        self.handle_next(reactor, index, next);
     }
 
-    fn follow(&mut self, reactor: &mut Reactor, index: u32, next: Next) {
+    fn handle_next(&mut self, reactor: &mut Reactor, index: u32, next: Next) {
         match next {
             Next::Busy => {}
             Next::Wait => {
@@ -291,7 +291,7 @@ impl FileDevice {
         let Some(job) = self.jobs.get_mut(index as usize).and_then(Option::take) else { return };
         self.free.push(index);
         let result = if job.operation.is_durable() {
-            self.shared.lost_writes.settle(result)
+            self.shared.lost_writes.flush_result(result)
         } else {
             result
         };
@@ -304,8 +304,8 @@ impl FileDevice {
     fn leave(&self, access: Access) {
         match access {
             Access::None => {}
-            Access::Entered(entered) => self.handle.leave(entered),
-            Access::Excluded(excluded) => self.handle.release(excluded),
+            Access::CountedWrite(entered) => self.handle.leave(entered),
+            Access::ExcludedStripes(excluded) => self.handle.release(excluded),
         }
     }
 
@@ -327,22 +327,24 @@ impl FileDevice {
         let stripes = each.fold(Stripes::default(), Stripes::with);
         if let Operation::CompareAndWrite { .. } = job.operation {
             let Some(excluded) = self.handle.exclude(stripes) else { return Next::Wait };
-            job.access = Access::Excluded(excluded);
+            job.access = Access::ExcludedStripes(excluded);
             job.step = Step::Drain;
             return self.drain(reactor, index);
         }
         let Some(entered) = self.handle.enter(stripes) else { return Next::Wait };
-        job.access = Access::Entered(entered);
+        job.access = Access::CountedWrite(entered);
         self.operate(reactor, index)
     }
 
     fn drain(&mut self, reactor: &mut Reactor, index: u32) -> Next {
         let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
-        let Access::Excluded(excluded) = &job.access else { return Next::End(Err(Failure::Gone)) };
+        let Access::ExcludedStripes(excluded) = &job.access else {
+            return Next::End(Err(Failure::Gone));
+        };
         match self.handle.drained(excluded) {
-            Drained::Yes => self.operate(reactor, index),
-            Drained::NotYet => Next::Wait,
-            Drained::Never => Next::End(Err(Failure::Gone)),
+            DrainState::Yes => self.operate(reactor, index),
+            DrainState::NotYet => Next::Wait,
+            DrainState::Never => Next::End(Err(Failure::Gone)),
         }
     }
 
@@ -370,8 +372,8 @@ impl FileDevice {
             (Step::Scan, Ok(())) if !job.scanned_matches() => Next::End(Err(Failure::Mismatch)),
             (Step::Scan | Step::Zero | Step::Discard, Ok(())) => {
                 match job.count_step(&self.geometry) {
-                    Rest::None => Next::End(Ok(())),
-                    Rest::More => self.operate(reactor, index),
+                    JobProgress::None => Next::End(Ok(())),
+                    JobProgress::More => self.operate(reactor, index),
                 }
             }
         }
@@ -390,7 +392,7 @@ impl Drop for FileDevice {
 }
 
 /// Whether a job has more to do.
-enum Rest {
+enum JobProgress {
     None,
     More,
 }
@@ -440,7 +442,7 @@ impl Job {
             | Operation::CompareAndWrite { .. }
             | Operation::Verify { .. } => {
                 let mut buffer = self.scratch.take()?;
-                shorten(&mut buffer, length - self.position);
+                truncate(&mut buffer, length - self.position);
                 let (offset, range) = (offset + self.position, 0..buffer.len());
                 (Step::Scan, FileOperation::Read { file, offset, buffer, range })
             }
@@ -486,25 +488,25 @@ impl Job {
     }
 
     /// Counts a step of several as done.
-    fn count_step(&mut self, geometry: &Geometry) -> Rest {
+    fn count_step(&mut self, geometry: &Geometry) -> JobProgress {
         let (length, last) = match &self.operation {
             Operation::Discard { ranges } => {
                 self.position += 1;
-                (ranges.len() as u64, Rest::None)
+                (ranges.len() as u64, JobProgress::None)
             }
             // Zeroes are made durable by a sync.
             Operation::WriteZeroes { nlb, durable, .. } => {
                 self.position = geometry.bytes_of(*nlb);
-                (self.position, if *durable { Rest::More } else { Rest::None })
+                (self.position, if *durable { JobProgress::More } else { JobProgress::None })
             }
             operation => {
                 self.position += self.scratch.as_ref().map_or(0, |scratch| scratch.len() as u64);
                 let writes = operation.kind().is_write();
                 let length = geometry.bytes_of(self.scanned_nlb().unwrap_or(0));
-                (length, if writes { Rest::More } else { Rest::None })
+                (length, if writes { JobProgress::More } else { JobProgress::None })
             }
         };
-        if self.position < length { Rest::More } else { last }
+        if self.position < length { JobProgress::More } else { last }
     }
 }
 
@@ -514,7 +516,7 @@ fn write(file: FileId, offset: u64, buffer: Buffer, durable: bool) -> FileOperat
 }
 
 /// Lets a scratch buffer be no longer than what is left.
-fn shorten(buffer: &mut Buffer, left: u64) {
+fn truncate(buffer: &mut Buffer, left: u64) {
     let left = usize::try_from(left).unwrap_or(usize::MAX);
     if left < buffer.len() {
         buffer.set_len(left);

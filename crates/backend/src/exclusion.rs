@@ -3,12 +3,13 @@
 //! A namespace is divided into stripes of [`STRIPE_BYTES`]; a stripe's number modulo 64 is its bit
 //! in a word. Two kinds of announcement meet:
 //!
-//! - a **writer** counts itself into its stripes on its own handle's [`Board`] (nobody else writes
-//!   there, so a plain load and store do), then looks at the one shared word of excluded stripes.
+//! - a **writer** counts itself into its stripes in its own handle's [`WriteCounts`] (only this
+//!   handle writes there, so a plain load and store suffice), then reads the one shared word of
+//!   excluded stripes.
 //!   If none of its own is among them, it writes, and counts itself out when the write is done.
 //!   Otherwise it counts itself out at once and tries again later;
 //! - an **excluder** sets its stripes' bits in the shared word, all at once and only if none of
-//!   them was set; then it waits until all boards count zero for these stripes. Only then does it
+//!   them was set; then it waits until all handles count zero for these stripes. Only then does it
 //!   read, compare and write, and clears the bits.
 //!
 //! Why no write can overlap a compare-and-write. Both sides store their announcement, then execute
@@ -17,8 +18,8 @@
 //! follows its own fence, sees the writer's count: it waits. If the excluder's is first, the
 //! writer's load sees the bit: it steps back. Both may see each other, and then the writer steps
 //! back and the excluder goes on. They cannot both miss each other. The argument holds for a handle
-//! that was opened meanwhile, too: its board is reached through `high_water` and its slot, which it
-//! stores before its first fence.
+//! that was opened meanwhile, too: its counts are reached through `high_water` and its slot, which
+//! it stores before its first fence.
 //!
 //! Why the excluder sees what earlier writers wrote, and later writers come after it: a writer
 //! counts itself out with a release store after the kernel said that the write is done, and the
@@ -55,21 +56,21 @@ pub(crate) const HANDLES_MAX: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Exclusion {
     /// The stripes that are excluded now. On a cache line of its own: every write reads it.
-    excluded: Line<AtomicU64>,
+    excluded: CacheLine<AtomicU64>,
     /// Boards below this index were in use at some time.
     high_water: AtomicUsize,
-    boards: Box<[OnceLock<Box<Board>>]>,
+    handles: Box<[OnceLock<Box<WriteCounts>>]>,
     stripe_blocks_shift: u32,
 }
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
 /// One handle's counts of writes in flight, by stripe.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Board {
+struct WriteCounts {
     claimed: AtomicBool,
     /// Its handle is gone, and left counts behind.
     abandoned: AtomicBool,
@@ -83,16 +84,16 @@ pub(crate) struct Stripes(u64);
 /// A write that is counted in. Give it back to [`Handle::leave`].
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Entered(Stripes);
+pub(crate) struct CountedWrite(Stripes);
 
 /// Stripes that are excluded. Give it back to [`Handle::release`].
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Excluded(Stripes);
+pub(crate) struct ExcludedStripes(Stripes);
 
 /// Whether the writes that an excluder found are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drained {
+pub(crate) enum DrainState {
     /// All are.
     Yes,
     /// Not yet; ask again.
@@ -117,9 +118,9 @@ impl Exclusion {
     pub(crate) fn new(block_bytes: u32) -> Self {
         let stripe_blocks = (STRIPE_BYTES / u64::from(block_bytes.max(1))).max(1);
         Self {
-            excluded: Line(AtomicU64::new(0)),
+            excluded: CacheLine(AtomicU64::new(0)),
             high_water: AtomicUsize::new(0),
-            boards: (0..HANDLES_MAX).map(|_| OnceLock::new()).collect(),
+            handles: (0..HANDLES_MAX).map(|_| OnceLock::new()).collect(),
             stripe_blocks_shift: stripe_blocks.ilog2(),
         }
     }
@@ -140,11 +141,11 @@ impl Exclusion {
         }
     }
 
-    /// Takes a board for a new handle; `None` if there are too many.
+    /// Takes the counts of a new handle; `None` if there are too many.
     pub(crate) fn join(self: &Arc<Self>) -> Option<Handle> {
-        for (index, slot) in self.boards.iter().enumerate() {
-            let board = slot.get_or_init(Box::default);
-            if board.claimed.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
+        for (index, slot) in self.handles.iter().enumerate() {
+            let write_counts = slot.get_or_init(Box::default);
+            if write_counts.claimed.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
                 self.high_water.fetch_max(index + 1, Release);
                 let (entered, excluding) = (Cell::new(0), Cell::new(0));
                 return Some(Handle { exclusion: Arc::clone(self), index, entered, excluding });
@@ -153,12 +154,12 @@ impl Exclusion {
         None
     }
 
-    fn board(&self, index: usize) -> Option<&Board> {
-        self.boards.get(index)?.get().map(Box::as_ref)
+    fn write_counts(&self, index: usize) -> Option<&WriteCounts> {
+        self.handles.get(index)?.get().map(Box::as_ref)
     }
 }
 
-impl Default for Board {
+impl Default for WriteCounts {
     fn default() -> Self {
         Self {
             claimed: AtomicBool::new(false),
@@ -185,7 +186,7 @@ impl Stripes {
 
 impl Handle {
     /// A writer's way in; `None` while one of its stripes is excluded.
-    pub(crate) fn enter(&self, stripes: Stripes) -> Option<Entered> {
+    pub(crate) fn enter(&self, stripes: Stripes) -> Option<CountedWrite> {
         self.count(stripes, 1);
         fence(SeqCst);
         if self.exclusion.excluded.0.load(Acquire) & stripes.0 != 0 {
@@ -193,17 +194,17 @@ impl Handle {
             return None;
         }
         self.entered.set(self.entered.get() + 1);
-        Some(Entered(stripes))
+        Some(CountedWrite(stripes))
     }
 
     /// A writer's way out, after its last I/O is done.
-    pub(crate) fn leave(&self, entered: Entered) {
+    pub(crate) fn leave(&self, entered: CountedWrite) {
         self.count(entered.0, -1);
         self.entered.set(self.entered.get() - 1);
     }
 
     /// An excluder's first step; `None` while another one has some of the stripes.
-    pub(crate) fn exclude(&self, stripes: Stripes) -> Option<Excluded> {
+    pub(crate) fn exclude(&self, stripes: Stripes) -> Option<ExcludedStripes> {
         let word = &self.exclusion.excluded.0;
         let mut seen = word.load(Relaxed);
         loop {
@@ -217,35 +218,35 @@ impl Handle {
         }
         fence(SeqCst);
         self.excluding.set(self.excluding.get() | stripes.0);
-        Some(Excluded(stripes))
+        Some(ExcludedStripes(stripes))
     }
 
     /// An excluder's second step, repeated until all writes that came before are done.
-    pub(crate) fn drained(&self, excluded: &Excluded) -> Drained {
-        let mut drained = Drained::Yes;
+    pub(crate) fn drained(&self, excluded: &ExcludedStripes) -> DrainState {
+        let mut drained = DrainState::Yes;
         for index in 0..self.exclusion.high_water.load(Acquire) {
-            let Some(board) = self.exclusion.board(index) else { continue };
+            let Some(write_counts) = self.exclusion.write_counts(index) else { continue };
             let mut busy = false;
-            excluded.0.each(|stripe| busy |= board.counts[stripe & 63].load(Acquire) != 0);
-            match (busy, board.abandoned.load(Acquire)) {
+            excluded.0.each(|stripe| busy |= write_counts.counts[stripe & 63].load(Acquire) != 0);
+            match (busy, write_counts.abandoned.load(Acquire)) {
                 (false, _) => {}
-                (true, false) => drained = Drained::NotYet,
-                (true, true) => return Drained::Never,
+                (true, false) => drained = DrainState::NotYet,
+                (true, true) => return DrainState::Never,
             }
         }
         drained
     }
 
     /// An excluder's last step, after its write is done.
-    pub(crate) fn release(&self, excluded: Excluded) {
+    pub(crate) fn release(&self, excluded: ExcludedStripes) {
         self.excluding.set(self.excluding.get() & !excluded.0.0);
         self.exclusion.excluded.0.fetch_and(!excluded.0.0, Release);
     }
 
     fn count(&self, stripes: Stripes, change: i32) {
-        let Some(board) = self.exclusion.board(self.index) else { return };
+        let Some(write_counts) = self.exclusion.write_counts(self.index) else { return };
         stripes.each(|stripe| {
-            let count = &board.counts[stripe & 63];
+            let count = &write_counts.counts[stripe & 63];
             count.store(count.load(Relaxed).wrapping_add_signed(change), Release);
         });
     }
@@ -257,13 +258,13 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let excluding = self.excluding.get();
-        let Some(board) = self.exclusion.board(self.index) else { return };
+        let Some(write_counts) = self.exclusion.write_counts(self.index) else { return };
         if self.entered.get() == 0 && excluding == 0 {
-            board.claimed.store(false, Release);
+            write_counts.claimed.store(false, Release);
             return;
         }
         self.count(Stripes(excluding), 1);
-        board.abandoned.store(true, Release);
+        write_counts.abandoned.store(true, Release);
         self.exclusion.excluded.0.fetch_and(!excluding, Release);
     }
 }
@@ -305,14 +306,14 @@ mod tests {
         let writing_too = one.enter(near).unwrap();
         let excluded = two.exclude(near).unwrap();
         assert!(one.exclude(near.with(far)).is_none(), "all or nothing");
-        assert_eq!(two.drained(&excluded), Drained::NotYet);
+        assert_eq!(two.drained(&excluded), DrainState::NotYet);
         assert!(one.enter(near).is_none());
         assert!(two.enter(near.with(far)).is_none());
         let elsewhere = one.enter(far).unwrap();
         one.leave(writing);
-        assert_eq!(two.drained(&excluded), Drained::NotYet);
+        assert_eq!(two.drained(&excluded), DrainState::NotYet);
         one.leave(writing_too);
-        assert_eq!(two.drained(&excluded), Drained::Yes, "what is elsewhere does not matter");
+        assert_eq!(two.drained(&excluded), DrainState::Yes, "what is elsewhere does not matter");
         two.release(excluded);
         let writing = two.enter(near).unwrap();
         two.leave(writing);
@@ -332,10 +333,10 @@ mod tests {
         drop(lost);
         let other = exclusion.join().unwrap();
         let excluded = other.exclude(stripes).unwrap();
-        assert_eq!(other.drained(&excluded), Drained::Never);
+        assert_eq!(other.drained(&excluded), DrainState::Never);
         other.release(excluded);
         let excluded = other.exclude(exclusion.stripes(256, 1)).unwrap();
-        assert_eq!(other.drained(&excluded), Drained::Yes);
+        assert_eq!(other.drained(&excluded), DrainState::Yes);
         drop(other);
         let third = exclusion.join().unwrap();
         let writing =
@@ -402,9 +403,9 @@ mod tests {
                         };
                         loop {
                             match handle.drained(&excluded) {
-                                Drained::Yes => break,
-                                Drained::NotYet => thread::yield_now(),
-                                Drained::Never => panic!("another thread has failed"),
+                                DrainState::Yes => break,
+                                DrainState::NotYet => thread::yield_now(),
+                                DrainState::Never => panic!("another thread has failed"),
                             }
                         }
                         let values = cells.each_ref().map(|cell| cell.load(Relaxed));

@@ -277,7 +277,7 @@ impl BlockDevice for FaultDevice {
             None => self.inner.submit(reactor, request),
             Some(Effect::Fail(failure)) => {
                 if request.operation.is_durable() {
-                    let _ = self.lost_writes.settle(Err(failure));
+                    let _ = self.lost_writes.flush_result(Err(failure));
                 }
                 self.done.push_back(request.refuse(failure));
             }

@@ -76,7 +76,7 @@ impl FileFactory {
                 let what = format!(
                     "{} is smaller than {} and cannot grow read-only",
                     path.display(),
-                    bytes::humane(wanted)
+                    bytes::human(wanted)
                 );
                 return Err(OpenError::Invalid(what));
             }

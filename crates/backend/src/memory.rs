@@ -118,7 +118,7 @@ struct MemoryDevice {
     /// Where the next request is expected, whose first memory has been asked for.
     foreseen: Option<u64>,
     /// Requests that are done piece by piece; the timer runs while there are any.
-    long: VecDeque<Long>,
+    long: VecDeque<LongOperation>,
     timer: Token,
     done: VecDeque<Completion>,
     closed: bool,
@@ -126,7 +126,7 @@ struct MemoryDevice {
 
 /// Zeroes or discards under way.
 #[derive(Debug)]
-struct Long {
+struct LongOperation {
     tag: u64,
     /// Give the pages back rather than fill them.
     discard: bool,
@@ -230,11 +230,11 @@ impl MemoryDevice {
             }
             Operation::WriteZeroes { slba, nlb, deallocate, .. } => {
                 let ranges = Box::new([(*slba, *nlb)]);
-                return self.start(reactor, Long::new(tag, *deallocate, ranges));
+                return self.start(reactor, LongOperation::new(tag, *deallocate, ranges));
             }
             Operation::Discard { ranges } => {
                 let ranges = core::mem::take(ranges);
-                return self.start(reactor, Long::new(tag, true, ranges));
+                return self.start(reactor, LongOperation::new(tag, true, ranges));
             }
             Operation::Flush | Operation::Verify { .. } => Ok(()),
             Operation::WriteUncorrectable { .. } => Err(Failure::Unsupported),
@@ -242,19 +242,19 @@ impl MemoryDevice {
         self.done.push_back(Completion { tag, result, buffer: operation.into_buffer() });
     }
 
-    fn start(&mut self, reactor: &mut Reactor, long: Long) {
+    fn start(&mut self, reactor: &mut Reactor, long: LongOperation) {
         let first = self.long.is_empty();
         self.long.push_back(long);
         if first {
-            self.go_on(reactor);
+            self.run_slice(reactor);
         }
     }
 
     /// Does as much as one turn may take, and comes back in the next if there is more.
-    fn go_on(&mut self, reactor: &mut Reactor) {
+    fn run_slice(&mut self, reactor: &mut Reactor) {
         let mut left = ZERO_BYTES_PER_TURN;
         while let Some(long) = self.long.front_mut() {
-            if !long.go_on(&self.shared, &self.geometry, &mut left) {
+            if !long.run_slice(&self.shared, &self.geometry, &mut left) {
                 return reactor.set_timer(self.timer, reactor.now());
             }
             self.done.push_back(Completion { tag: long.tag, result: Ok(()), buffer: None });
@@ -263,13 +263,13 @@ impl MemoryDevice {
     }
 }
 
-impl Long {
+impl LongOperation {
     fn new(tag: u64, discard: bool, ranges: Box<[(u64, u32)]>) -> Self {
         Self { tag, discard, ranges, range: 0, done_blocks: 0 }
     }
 
     /// Uses up what is `left` of a turn; true when all is done.
-    fn go_on(&mut self, shared: &Shared, geometry: &Geometry, left: &mut u64) -> bool {
+    fn run_slice(&mut self, shared: &Shared, geometry: &Geometry, left: &mut u64) -> bool {
         let weight = if self.discard { DISCARD_BYTES_PER_TURN / ZERO_BYTES_PER_TURN } else { 1 };
         while let Some((block, blocks)) = self.ranges.get(self.range).copied() {
             let fitting = *left * weight / u64::from(geometry.block_bytes);
@@ -314,7 +314,7 @@ impl BlockDevice for MemoryDevice {
         }
     }
 
-    fn foresee(&mut self, block: u64, blocks: u32) {
+    fn prefetch_hint(&mut self, block: u64, blocks: u32) {
         if self.begun.is_empty() && self.geometry.contains(block, blocks) {
             let offset = self.geometry.offset_of(block);
             let bytes = usize::try_from(self.geometry.bytes_of(blocks)).unwrap_or(usize::MAX);
@@ -326,7 +326,7 @@ impl BlockDevice for MemoryDevice {
 
     fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         if completion.token == self.timer {
-            self.go_on(reactor);
+            self.run_slice(reactor);
         }
     }
 
@@ -354,8 +354,11 @@ impl BlockDevice for MemoryDevice {
             return;
         }
         reactor.clear_timer(self.timer);
-        let gone =
-            |long: Long| Completion { tag: long.tag, result: Err(Failure::Gone), buffer: None };
+        let gone = |long: LongOperation| Completion {
+            tag: long.tag,
+            result: Err(Failure::Gone),
+            buffer: None,
+        };
         self.done.extend(self.long.drain(..).map(gone));
     }
 }

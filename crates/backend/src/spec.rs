@@ -439,12 +439,15 @@ fn unknown(key: &str, known: &str) -> ParseSpecError {
 
 /// The known word from which an unknown one differs least, if that is by less than half.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let edits = known.into_iter().map(|known| (edits(word, known), known));
-    edits.filter(|(edits, known)| 2 * edits < known.len()).min().map(|(_, known)| known)
+    let edit_distance = known.into_iter().map(|known| (edit_distance(word, known), known));
+    edit_distance
+        .filter(|(edit_distance, known)| 2 * edit_distance < known.len())
+        .min()
+        .map(|(_, known)| known)
 }
 
 /// How many characters have to be put in, taken out or replaced (Levenshtein's distance).
-fn edits(from: &str, to: &str) -> usize {
+fn edit_distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (above, mine) in from.chars().enumerate() {
         let mut diagonal = above;
@@ -582,7 +585,14 @@ mod tests {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(told), "{text}: {error}");
         }
-        assert_eq!((edits("", "abc"), edits("abc", ""), edits("kitten", "sitting")), (3, 3, 3));
+        assert_eq!(
+            (
+                edit_distance("", "abc"),
+                edit_distance("abc", ""),
+                edit_distance("kitten", "sitting")
+            ),
+            (3, 3, 3)
+        );
     }
 
     #[test]

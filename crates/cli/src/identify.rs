@@ -54,7 +54,7 @@ pub(crate) fn of_controller(picture: &ControllerInfo) -> Vec<Field> {
     let text = |text: Option<&str>| text.unwrap_or("(not text)").trim().to_owned();
     let subnqn = identify.subsystem();
     let limit = picture.transfer_bytes_max;
-    let transfer = limit.map_or("no limit".to_owned(), |limit| bytes::humane(u64::from(limit)));
+    let transfer = limit.map_or("no limit".to_owned(), |limit| bytes::human(u64::from(limit)));
     let keep_alive = identify.keep_alive_granularity_100ms.get();
     let mut fields = vec![
         code("vid", identify.pci_vendor_id.get()),
@@ -88,7 +88,7 @@ pub(crate) fn of_controller(picture: &ControllerInfo) -> Vec<Field> {
         meaning(
             "ioccsz",
             identify.io_command_capsule_16b.get(),
-            format!("{} of data in a capsule", bytes::humane(picture.in_capsule_bytes.into())),
+            format!("{} of data in a capsule", bytes::human(picture.in_capsule_bytes.into())),
         ),
         plain("iorcsz", identify.io_response_capsule_16b.get()),
         plain("icdoff", identify.in_capsule_data_offset_16b.get()),
@@ -153,7 +153,7 @@ fn attributes(picture: &ControllerInfo) -> String {
 /// Identify Namespace, and the identifiers of the descriptor list.
 pub(crate) fn of_namespace(picture: &NamespaceInfo) -> Vec<Field> {
     let identify = &*picture.identify;
-    let size = bytes::humane(picture.bytes());
+    let size = bytes::human(picture.bytes());
     let identity = &picture.identity;
     let mut fields = vec![
         plain("nsid", picture.nsid),

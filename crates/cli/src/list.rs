@@ -96,7 +96,7 @@ fn human(found: &[Found]) -> String {
                 one.serial.clone(),
                 one.model.clone(),
                 namespace.nsid.to_string(),
-                bytes::humane(namespace.bytes()),
+                bytes::human(namespace.bytes()),
                 namespace.block_bytes.to_string(),
                 one.firmware.clone(),
             ]);

@@ -4,7 +4,7 @@ use std::io;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use weft_transport::rdma::verbs::{self, Found};
+use weft_transport::rdma::verbs::{self, LocalDevice};
 
 use crate::{
     failure::Failure,
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Why a device cannot be used, if so.
-fn unusable_reason(found: &io::Result<Found>) -> Option<String> {
+fn unusable_reason(found: &io::Result<LocalDevice>) -> Option<String> {
     match found {
         Err(error) => Some(format!("cannot be opened: {error}")),
         Ok(found) if !found.active => Some("its port is down".to_owned()),
@@ -54,7 +54,7 @@ fn unusable_reason(found: &io::Result<Found>) -> Option<String> {
     }
 }
 
-fn human(devices: &[(String, io::Result<Found>)]) -> String {
+fn human(devices: &[(String, io::Result<LocalDevice>)]) -> String {
     let columns = ["device", "kind", ">queue depth", ">reads", "invalidates", "access", "usable"];
     let mut table = Table::new(&columns);
     for (name, found) in devices {
@@ -62,7 +62,7 @@ fn human(devices: &[(String, io::Result<Found>)]) -> String {
             unusable_reason(found).map_or_else(|| "yes".to_owned(), |why| format!("no: {why}"));
         let mut row = vec![name.clone()];
         match found {
-            Ok(Found { attributes, .. }) => row.extend([
+            Ok(LocalDevice { attributes, .. }) => row.extend([
                 attributes.kind.to_string(),
                 attributes.queue_depth_max.to_string(),
                 attributes.initiator_depth_max.to_string(),
@@ -77,7 +77,7 @@ fn human(devices: &[(String, io::Result<Found>)]) -> String {
     table.text()
 }
 
-fn as_json(devices: &[(String, io::Result<Found>)]) -> Value {
+fn as_json(devices: &[(String, io::Result<LocalDevice>)]) -> Value {
     let devices = devices.iter().map(|(name, found)| {
         let attributes = found.as_ref().ok().map(|found| &found.attributes);
         json!({
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use weft_transport::rdma::{Attributes, DeviceKind};
 
-    fn found(active: bool) -> Found {
+    fn found(active: bool) -> LocalDevice {
         let attributes = Attributes {
             name: "rxe0".to_owned(),
             kind: DeviceKind::Roce,
@@ -117,7 +117,7 @@ mod tests {
             soft_roce: true,
             soft_iwarp: false,
         };
-        Found { attributes, active }
+        LocalDevice { attributes, active }
     }
 
     #[test]

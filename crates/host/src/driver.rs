@@ -14,7 +14,7 @@ use weft_nvme::{Command, Completion};
 use weft_nvmf::host::{
     Action, AdminCommand, AdminData, Association, ControllerKind, Event, Problem, Side, Transport,
 };
-use weft_reactor::{Mailbox, Outcome, Owner, Postbox, Reactor, Token};
+use weft_reactor::{Mailbox, MailboxSender, Outcome, Owner, Reactor, Token};
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, NotSubmitted};
 use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
@@ -23,7 +23,7 @@ use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
-use crate::queue::{carrier, host_options, side_of};
+use crate::queue::{host_options, side_of, transport_options};
 use crate::resolve::resolve;
 use crate::shared::{
     Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Shared,
@@ -58,7 +58,7 @@ pub struct ControllerDriver {
 
 #[derive(Debug)]
 struct Queue {
-    postbox: Postbox<QueueMessage>,
+    postbox: MailboxSender<QueueMessage>,
     activity: Arc<Activity>,
 }
 
@@ -318,7 +318,7 @@ impl ControllerDriver {
         let depth = weft_nvmf::host::limits::ADMIN_QUEUE_ENTRIES - 1;
         let options = HostOptions {
             queue_depth: depth,
-            carrier: carrier(&self.shared, 0, 0),
+            transport_options: transport_options(&self.shared, 0, 0),
             ..host_options(&self.shared)
         };
         ensure_provider(reactor, &self.shared.options.rdma);

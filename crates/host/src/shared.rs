@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weft_nvmf::host::{ControllerKind, ControllerSnapshot, Event, HostConfig, Problem, Transport};
-use weft_reactor::Postbox;
+use weft_reactor::MailboxSender;
 
 use crate::error::Error;
 use crate::limits;
@@ -40,7 +40,7 @@ pub(crate) enum QueueMessage {
 #[derive(Debug)]
 pub(crate) enum DriverMessage {
     /// An I/O queue was opened and wants to hear.
-    Opened { queue_id: u16, postbox: Postbox<QueueMessage>, activity: Arc<Activity> },
+    Opened { queue_id: u16, postbox: MailboxSender<QueueMessage>, activity: Arc<Activity> },
     /// It was closed; its identifier is free again.
     Closed { queue_id: u16 },
     /// It lost its connection to the controller of this generation.
@@ -117,7 +117,7 @@ struct State {
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) config: HostConfig,
-    pub(crate) postbox: Postbox<DriverMessage>,
+    pub(crate) postbox: MailboxSender<DriverMessage>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -126,7 +126,7 @@ impl Shared {
     pub(crate) fn new(
         options: Options,
         kind: ControllerKind,
-        postbox: Postbox<DriverMessage>,
+        postbox: MailboxSender<DriverMessage>,
     ) -> Result<Self, Error> {
         options.check()?;
         let subsystem = match (kind, options.address.subnqn) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use weft_backend::{Completion, Failure, Operation, Request};
 use weft_nvme::Command;
 use weft_nvmf::host::{AdminData, ControllerKind, NamespaceInfo};
-use weft_reactor::{Mailbox, Owner, Patience, Postbox, Reactor};
+use weft_reactor::{Mailbox, MailboxSender, Owner, Reactor, WaitLimit};
 
 use crate::device::geometry;
 use crate::driver::{AdminResult, ControllerDriver};
@@ -79,7 +79,7 @@ pub(crate) type Started = Result<(Arc<Shared>, Calls), Error>;
 /// reads would be waited for forever.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
-    postbox: Postbox<Call>,
+    postbox: MailboxSender<Call>,
     open: Arc<RwLock<bool>>,
 }
 
@@ -157,9 +157,9 @@ impl Worker {
         while !(self.stopping && self.driver.is_finished()) {
             let busy = !self.io.is_empty() || !self.admin.is_empty();
             let patience = if busy {
-                Patience::Adaptive { grace: limits::SPIN_GRACE }
+                WaitLimit::Adaptive { grace: limits::SPIN_GRACE }
             } else {
-                Patience::Sleep
+                WaitLimit::Sleep
             };
             self.reactor.poll(patience, &mut completions);
             for completion in completions.drain(..) {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use weft_reactor::{Completion, Config, DriverKind, Owner, Patience, Reactor, Token};
+use weft_reactor::{Completion, Config, DriverKind, Owner, Reactor, Token, WaitLimit};
 
 use self::lane::Lane;
 use crate::{
@@ -193,7 +193,7 @@ impl<'a> Worker<'a> {
         while self.lanes.iter().any(Lane::is_busy) {
             self.turn();
             if self.lanes.iter().any(Lane::is_busy) {
-                self.reactor.poll(Patience::Until(deadline), &mut self.completions);
+                self.reactor.poll(WaitLimit::Until(deadline), &mut self.completions);
                 self.dispatch();
             }
             if self.reactor.now() >= deadline {
@@ -231,9 +231,9 @@ impl<'a> Worker<'a> {
                 continue;
             }
             idle_turns = 0;
-            let patience = if completed > 0 { Patience::NoWait } else { self.patience() };
+            let patience = if completed > 0 { WaitLimit::NoWait } else { self.patience() };
             self.reactor.poll(patience, &mut self.completions);
-            if completed == 0 && patience == Patience::NoWait && self.completions.is_empty() {
+            if completed == 0 && patience == WaitLimit::NoWait && self.completions.is_empty() {
                 nothing_since = Some(now);
             }
             if self.dispatch() {
@@ -396,7 +396,7 @@ impl<'a> Worker<'a> {
     }
 
     /// How long to wait when nothing completed at once.
-    fn patience(&self) -> Patience {
+    fn patience(&self) -> WaitLimit {
         let due_ns = || self.lanes.iter().filter_map(Lane::due_ns).min();
         if let Some(due_ns) = self.is_paced.then(due_ns).flatten() {
             // The end of the run is a time like any other.
@@ -406,14 +406,14 @@ impl<'a> Worker<'a> {
             let early = if sleeps { Duration::ZERO } else { SPIN_BEFORE_DUE };
             let wake = due.saturating_sub(early);
             if self.polling == Polling::Spin || wake <= self.reactor.now() {
-                return Patience::NoWait;
+                return WaitLimit::NoWait;
             }
-            return Patience::Until(wake);
+            return WaitLimit::Until(wake);
         }
         match self.polling {
-            Polling::Spin => Patience::NoWait,
-            Polling::Adaptive(grace) => Patience::Adaptive { grace },
-            Polling::Sleep => Patience::Sleep,
+            Polling::Spin => WaitLimit::NoWait,
+            Polling::Adaptive(grace) => WaitLimit::Adaptive { grace },
+            Polling::Sleep => WaitLimit::Sleep,
         }
     }
 
@@ -439,7 +439,7 @@ impl<'a> Worker<'a> {
             self.news.fill(true);
             self.turn();
             let soon = self.reactor.now() + Duration::from_millis(10);
-            self.reactor.poll(Patience::Until(soon.min(deadline)), &mut self.completions);
+            self.reactor.poll(WaitLimit::Until(soon.min(deadline)), &mut self.completions);
             self.dispatch();
         }
     }

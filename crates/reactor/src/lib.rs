@@ -4,7 +4,7 @@
 //! The lowest one. A [`Reactor`] belongs to one thread. It is given [operations](Operation)
 //! (accept, connect, receive, send, read, write, sync, discard) under a [`Token`] each, carries
 //! them out, and hands back [completions](Completion). It owns what they need: the buffer
-//! [`Pool`], timers, [mailboxes](Postbox) by which other threads reach it, and the
+//! [`Pool`], timers, [mailboxes](MailboxSender) by which other threads reach it, and the
 //! [`SharedRegion`] that several reactors may read and write at once. Its three drivers behave
 //! alike: io_uring; epoll with a few threads for files; and a deterministic one that needs no
 //! kernel ([`simulation`]), from whose seed a whole run can be repeated.
@@ -40,16 +40,16 @@ mod stream;
 pub mod system;
 mod timers;
 
-pub use mailbox::{Mailbox, Postbox, Waker};
+pub use mailbox::{Mailbox, MailboxSender, Waker};
 pub use message::Message;
 pub use operation::{
     Completion, Endpoint, FileId, ListenerId, Operation, Outcome, Owner, SocketId, Token,
 };
 pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Borrower, Buffer, Lender, Pool, loan};
-pub use reactor::{Patience, Reactor};
+pub use reactor::{Reactor, WaitLimit};
 pub use region::SharedRegion;
 pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};
-pub use source::{Bell, Source};
+pub use source::{ReadyFlag, Source};
 pub use stream::{FileSource, Stream, congestion_between};
 pub use system::{
     descriptor_limit, descriptors_in_use, monotonic_time, pin_current_thread, process_cpu_time,

@@ -12,12 +12,12 @@ pub(crate) const ACCEPTS_PER_TURN: usize = 64;
 /// How long after its last bytes a socket counts as hot.
 pub(crate) const HOT_TIME: Duration = Duration::from_micros(200);
 
-/// How long after its last news a source counts as hot, as sockets do.
+/// How long after its last event a source counts as hot, as sockets do.
 pub(crate) const HOT_SOURCE_TIME: Duration = Duration::from_millis(1);
 
 /// How long a spinning reactor with one hot socket may leave the others unlooked at. A look costs
 /// about 0.3 µs, so this bounds its share at 2 % and the delay of a cold socket at 20 µs.
-pub(crate) const LOOK_INTERVAL: Duration = Duration::from_micros(20);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Events taken from the kernel at once.
 pub(crate) const EVENTS: usize = 256;

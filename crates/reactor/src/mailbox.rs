@@ -119,7 +119,7 @@ impl<M> Queue<M> {
 }
 
 /// The end where messages are put in, from any thread.
-pub struct Postbox<M> {
+pub struct MailboxSender<M> {
     queue: Arc<Queue<M>>,
     waker: Waker,
 }
@@ -132,7 +132,7 @@ pub struct Mailbox<M> {
     not_send: PhantomData<*const ()>,
 }
 
-pub(crate) fn mailbox<M: Send>(waker: Waker) -> (Postbox<M>, Mailbox<M>) {
+pub(crate) fn mailbox<M: Send>(waker: Waker) -> (MailboxSender<M>, Mailbox<M>) {
     let queue =
         Arc::new(Queue { messages: Mutex::new(VecDeque::new()), filled: AtomicBool::new(false) });
     let mailbox = Mailbox {
@@ -140,10 +140,10 @@ pub(crate) fn mailbox<M: Send>(waker: Waker) -> (Postbox<M>, Mailbox<M>) {
         taken: RefCell::new(VecDeque::new()),
         not_send: PhantomData,
     };
-    (Postbox { queue, waker }, mailbox)
+    (MailboxSender { queue, waker }, mailbox)
 }
 
-impl<M: Send> Postbox<M> {
+impl<M: Send> MailboxSender<M> {
     /// Leaves a message. The reactor's `poll` returns soon after; a system call is made only if it
     /// sleeps.
     pub fn post(&self, message: M) {
@@ -169,15 +169,15 @@ impl<M> Mailbox<M> {
     }
 }
 
-impl<M> Clone for Postbox<M> {
+impl<M> Clone for MailboxSender<M> {
     fn clone(&self) -> Self {
         Self { queue: Arc::clone(&self.queue), waker: self.waker.clone() }
     }
 }
 
-impl<M> fmt::Debug for Postbox<M> {
+impl<M> fmt::Debug for MailboxSender<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postbox").finish_non_exhaustive()
+        f.debug_struct("MailboxSender").finish_non_exhaustive()
     }
 }
 
@@ -193,11 +193,11 @@ mod tests {
 
     #[test]
     fn messages_come_in_order() {
-        let (postbox, mailbox) = mailbox(Waker::without_kernel());
-        postbox.post(1);
-        postbox.clone().post(2);
+        let (sender, mailbox) = mailbox(Waker::without_kernel());
+        sender.post(1);
+        sender.clone().post(2);
         assert_eq!(mailbox.take(), Some(1));
-        postbox.post(3);
+        sender.post(3);
         assert_eq!(mailbox.take(), Some(2));
         assert_eq!(mailbox.take(), Some(3));
         assert_eq!(mailbox.take(), None);

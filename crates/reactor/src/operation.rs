@@ -230,7 +230,7 @@ pub enum Outcome {
     /// A timer is due.
     Timer,
     /// A [`Source`](crate::Source) has something for whoever the token names.
-    News,
+    SourceEvents,
     /// Withdrawn, by `cancel` or because its socket was closed. A message may be partly sent.
     Cancelled {
         /// The operation's buffer, if it had one.
@@ -285,7 +285,7 @@ impl Operation {
 
     /// What a caller got wrong about memory, if anything: a range outside the buffer, or a buffer
     /// that is to be written while another handle may be reading it.
-    pub(crate) fn misuse(&self) -> Option<io::Error> {
+    pub(crate) fn invalid_memory(&self) -> Option<io::Error> {
         let (buffer, range, filled) = match self {
             Self::ReceiveInto { buffer, range, .. } | Self::Read { buffer, range, .. } => {
                 (buffer, range, true)

@@ -2,14 +2,14 @@
 
 use crate::driver::{Driver, Wait};
 use crate::limits::HOT_SOURCE_TIME;
-use crate::mailbox::{Mailbox, Postbox, Waker, mailbox};
+use crate::mailbox::{Mailbox, MailboxSender, Waker, mailbox};
 use crate::operation::{
     Completion, Endpoint, FileId, ListenerId, Operation, Outcome, SocketId, Token,
 };
 use crate::pool::Pool;
 use crate::setup::{Config, SetupError, kernel_driver};
 use crate::simulation;
-use crate::source::{Bell, Source};
+use crate::source::{ReadyFlag, Source};
 use crate::stream::{FileSource, Stream};
 use crate::system::pin_current_thread;
 use crate::timers::Timers;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// How long [`Reactor::poll`] may wait for something to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum WaitLimit {
     /// Not at all.
     NoWait,
     /// Until something happens, at full speed of one core.
@@ -131,7 +131,7 @@ impl Reactor {
     }
 
     /// A way for other threads to send `M`s to this one.
-    pub fn mailbox<M: Send + 'static>(&self) -> (Postbox<M>, Mailbox<M>) {
+    pub fn mailbox<M: Send + 'static>(&self) -> (MailboxSender<M>, Mailbox<M>) {
         mailbox(self.waker.clone())
     }
 
@@ -207,10 +207,10 @@ impl Reactor {
         self.sources.push(source);
     }
 
-    /// Rings the bell whenever a descriptor may have become readable. The reactor works on a
-    /// duplicate, which it closes some time after the last other handle on the bell has gone.
-    pub fn watch(&mut self, descriptor: BorrowedFd<'_>, bell: Bell) -> io::Result<()> {
-        self.driver.watch(descriptor.try_clone_to_owned()?, bell)
+    /// Sets the flag whenever a descriptor may have become readable. The reactor works on a
+    /// duplicate, which it closes some time after the last other handle of the flag has gone.
+    pub fn watch(&mut self, descriptor: BorrowedFd<'_>, ready_flag: ReadyFlag) -> io::Result<()> {
+        self.driver.watch(descriptor.try_clone_to_owned()?, ready_flag)
     }
 
     /// Keeps something with this reactor that others on it are to find.
@@ -226,7 +226,7 @@ impl Reactor {
     /// Starts an operation. Never fails: errors come as completions. See
     /// [`operation`](crate::operation) for what belongs to whom meanwhile.
     pub fn submit(&mut self, token: Token, operation: Operation) {
-        if let Some(error) = operation.misuse() {
+        if let Some(error) = operation.invalid_memory() {
             self.ready.push(Completion { token, outcome: operation.refuse(error) });
             return;
         }
@@ -252,20 +252,20 @@ impl Reactor {
 
     /// Runs one turn and appends what completed. Returns with nothing when patience ends, and when
     /// somebody called: look into the mailboxes after every poll, or when [`Self::was_called`].
-    pub fn poll(&mut self, patience: Patience, completions: &mut Vec<Completion>) {
+    pub fn poll(&mut self, patience: WaitLimit, completions: &mut Vec<Completion>) {
         let mut now = self.driver.now();
         // Virtual time does not pass by spinning.
         let mut asleep = match patience {
-            Patience::Sleep | Patience::Until(_) => true,
-            Patience::Spin | Patience::Adaptive { .. } => self.driver.is_virtual(),
-            Patience::NoWait => false,
+            WaitLimit::Sleep | WaitLimit::Until(_) => true,
+            WaitLimit::Spin | WaitLimit::Adaptive { .. } => self.driver.is_virtual(),
+            WaitLimit::NoWait => false,
         };
         loop {
             self.turn_time = now;
             self.fire_timers(now);
             self.called = self.waker.take_pending();
             let fired = self.ready.len();
-            self.look_at_sources(now);
+            self.poll_sources(now);
             if asleep
                 && self.ready.is_empty()
                 && !self.called
@@ -279,7 +279,7 @@ impl Reactor {
                 self.turn_time = now;
                 self.fire_timers(now);
                 self.called = self.waker.take_pending();
-                self.look_at_sources(now);
+                self.poll_sources(now);
                 if self.called || !self.ready.is_empty() {
                     self.last_event = now;
                     break;
@@ -298,11 +298,11 @@ impl Reactor {
             self.idle_time += later.saturating_sub(now);
             now = later;
             asleep |= match patience {
-                Patience::Adaptive { grace } => now.saturating_sub(self.last_event) >= grace,
+                WaitLimit::Adaptive { grace } => now.saturating_sub(self.last_event) >= grace,
                 _ => false,
             };
         }
-        self.driver.rest();
+        self.driver.release_idle();
         completions.append(&mut self.ready);
         self.note_deadline();
     }
@@ -313,13 +313,13 @@ impl Reactor {
         self.called
     }
 
-    fn look_at_sources(&mut self, now: Duration) {
+    fn poll_sources(&mut self, now: Duration) {
         if self.sources.is_empty() {
             return;
         }
         let before = self.ready.len();
         for source in &mut self.sources {
-            source.look(&mut self.ready);
+            source.poll(&mut self.ready);
         }
         if self.ready.len() > before {
             self.last_news = now;
@@ -327,7 +327,7 @@ impl Reactor {
         self.driver.set_hot(now.saturating_sub(self.last_news) < HOT_SOURCE_TIME);
     }
 
-    /// Makes all sources call from their next news on. `false`: there is some already.
+    /// Arms all sources for their next event. `false`: there is some already.
     fn arm_sources(&mut self) -> bool {
         for source in &mut self.sources {
             source.arm(&mut self.ready);
@@ -336,9 +336,9 @@ impl Reactor {
     }
 
     /// One wait in the kernel, unless somebody calls first.
-    fn sleep(&mut self, now: Duration, patience: Patience) {
+    fn sleep(&mut self, now: Duration, patience: WaitLimit) {
         let mut until = self.timers.next();
-        if let Patience::Until(at) = patience {
+        if let WaitLimit::Until(at) = patience {
             until = Some(until.map_or(at, |next| next.min(at)));
         }
         if self.waker.begin_sleep() {
@@ -362,10 +362,10 @@ impl Reactor {
 }
 
 /// Whether a poll that found nothing returns.
-fn is_over(patience: Patience, now: Duration) -> bool {
+fn is_over(patience: WaitLimit, now: Duration) -> bool {
     match patience {
-        Patience::NoWait => true,
-        Patience::Until(at) => now >= at,
-        Patience::Spin | Patience::Adaptive { .. } | Patience::Sleep => false,
+        WaitLimit::NoWait => true,
+        WaitLimit::Until(at) => now >= at,
+        WaitLimit::Spin | WaitLimit::Adaptive { .. } | WaitLimit::Sleep => false,
     }
 }

@@ -133,7 +133,7 @@ pub(crate) fn kernel_driver(
         match Uring::new(config, waker) {
             Ok(uring) => return Ok(Box::new(Kernel::new(uring, config, pool))),
             Err(error) if kind == DriverKind::Uring => return Err(SetupError::Uring(error)),
-            Err(error) => say_once(&error),
+            Err(error) => log_once(&error),
         }
     }
     let epoll = Epoll::new(config, waker).map_err(SetupError::Epoll)?;
@@ -141,7 +141,7 @@ pub(crate) fn kernel_driver(
 }
 
 /// One line per process, not one per reactor.
-fn say_once(error: &io::Error) {
+fn log_once(error: &io::Error) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         let hint = hint(error);

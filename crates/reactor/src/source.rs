@@ -6,11 +6,12 @@ use std::cell::Cell;
 use std::fmt::Debug;
 use std::rc::Rc;
 
-/// Something that the reactor looks at in every turn. It stays for the reactor's life.
+/// Something that the reactor polls in every turn. It stays for the reactor's life.
 pub trait Source: Debug {
     /// Takes what is there, without waiting and at best without a system call, and appends a
-    /// completion ([`Outcome::News`](crate::Outcome::News)) for everybody who has to know.
-    fn look(&mut self, ready: &mut Vec<Completion>);
+    /// completion ([`Outcome::SourceEvents`](crate::Outcome::SourceEvents)) for each owner
+    /// concerned.
+    fn poll(&mut self, ready: &mut Vec<Completion>);
 
     /// The reactor is about to sleep: whatever comes from now on has to end its sleep, by a
     /// descriptor that is watched ([`Reactor::watch`](crate::Reactor::watch)) or by its
@@ -19,35 +20,35 @@ pub trait Source: Debug {
     fn arm(&mut self, ready: &mut Vec<Completion>);
 }
 
-/// Rung when a watched descriptor may have become readable. Clones are the same bell.
+/// Set when a watched descriptor may have become readable. Clones share the flag.
 #[derive(Clone, Debug, Default)]
-pub struct Bell {
-    rung: Rc<Cell<bool>>,
+pub struct ReadyFlag {
+    set: Rc<Cell<bool>>,
 }
 
-impl Bell {
-    /// A bell that has not been rung.
+impl ReadyFlag {
+    /// A flag that is not set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether it has been rung since this was last asked.
+    /// Whether it was set; clears it.
     pub fn take(&self) -> bool {
-        self.rung.take()
+        self.set.take()
     }
 
-    /// Whether it has been rung, which stays to be asked.
+    /// Whether it is set.
     pub fn peek(&self) -> bool {
-        self.rung.get()
+        self.set.get()
     }
 
-    pub(crate) fn ring(&self) {
-        self.rung.set(true);
+    pub(crate) fn set(&self) {
+        self.set.set(true);
     }
 
-    /// Whether nobody else has this bell.
-    pub(crate) fn is_deaf(&self) -> bool {
-        Rc::strong_count(&self.rung) == 1
+    /// Whether there is no other handle of this flag.
+    pub(crate) fn is_unshared(&self) -> bool {
+        Rc::strong_count(&self.set) == 1
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn prepare(socket: impl AsFd) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     // Not a TCP socket (a pair of Unix sockets in a test, say): nothing to be delayed.
     let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
-    suit_path(&socket);
+    choose_congestion_control(&socket);
     Ok(())
 }
 
@@ -87,7 +87,7 @@ pub fn congestion_between(near: IpAddr, far: IpAddr) -> Option<&'static str> {
 }
 
 /// Chooses the congestion control of a connected stream.
-pub(crate) fn suit_path(socket: impl AsFd) {
+pub(crate) fn choose_congestion_control(socket: impl AsFd) {
     let ends = (rustix::net::getsockname(&socket), rustix::net::getpeername(&socket));
     if let (Ok(near), Ok(Some(far))) = ends
         && let (Ok(near), Ok(far)) = (internet_address(near), internet_address(far))

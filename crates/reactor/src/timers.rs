@@ -90,7 +90,7 @@ impl<K: Copy + Ord + Hash> Timers<K> {
 
     /// The earliest deadline.
     pub(crate) fn next(&mut self) -> Option<Duration> {
-        self.settle().map(|entry| entry.at)
+        self.next_live().map(|entry| entry.at)
     }
 
     /// Takes a timer that is due at `now`, the earliest first.
@@ -99,7 +99,7 @@ impl<K: Copy + Ord + Hash> Timers<K> {
         if self.queue.peek().is_none_or(|Reverse(first)| first.at > now) {
             return None;
         }
-        let entry = self.settle()?;
+        let entry = self.next_live()?;
         if entry.at > now {
             return None;
         }
@@ -109,7 +109,7 @@ impl<K: Copy + Ord + Hash> Timers<K> {
     }
 
     /// Brings the queue's head in line with its timer; the head, which is live and accurate.
-    fn settle(&mut self) -> Option<Queued<K>> {
+    fn next_live(&mut self) -> Option<Queued<K>> {
         loop {
             let Reverse(entry) = *self.queue.peek()?;
             match self.timers.get(&entry.key) {

@@ -6,8 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 use weft_reactor::{
-    Completion, Config, DriverKind, FileId, Mailbox, Message, Operation, Outcome, Owner, Patience,
-    Postbox, Reactor, SocketId, Token,
+    Completion, Config, DriverKind, FileId, Mailbox, MailboxSender, Message, Operation, Outcome,
+    Owner, Reactor, SocketId, Token, WaitLimit,
 };
 
 struct Counting;
@@ -50,7 +50,7 @@ struct Setup {
     reactor: Reactor,
     sockets: [SocketId; 2],
     file: FileId,
-    postbox: Postbox<u32>,
+    sender: MailboxSender<u32>,
     mailbox: Mailbox<u32>,
     messages: [Option<Message>; 2],
     completions: Vec<Completion>,
@@ -72,10 +72,10 @@ impl Setup {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 20).unwrap();
         let file = reactor.add_file(file, false);
-        let (postbox, mailbox) = reactor.mailbox();
+        let (sender, mailbox) = reactor.mailbox();
         let messages = [Some(Message::new()), Some(Message::new())];
         let completions = Vec::new();
-        Some(Self { reactor, sockets, file, postbox, mailbox, messages, completions })
+        Some(Self { reactor, sockets, file, sender, mailbox, messages, completions })
     }
 
     /// Something of everything, begun and waited for.
@@ -92,15 +92,15 @@ impl Setup {
         let (file, buffer) = (self.file, self.reactor.pool().take(4096).unwrap());
         self.reactor.submit(token(5), Operation::Read { file, offset: 0, buffer, range: 0..4096 });
         self.reactor.set_timer(token(6), self.reactor.now() + Duration::from_micros(10));
-        self.postbox.post(round);
+        self.sender.post(round);
         self.wait(match round % 3 {
-            0 => Patience::Adaptive { grace: Duration::from_micros(50) },
-            1 => Patience::NoWait,
-            _ => Patience::Sleep,
+            0 => WaitLimit::Adaptive { grace: Duration::from_micros(50) },
+            1 => WaitLimit::NoWait,
+            _ => WaitLimit::Sleep,
         });
     }
 
-    fn wait(&mut self, patience: Patience) {
+    fn wait(&mut self, patience: WaitLimit) {
         let (mut received, mut others, mut is_posted) = ([0; 2], 0, false);
         while (received, others, is_posted) != ([REQUEST_BYTES; 2], 4, true) {
             self.reactor.poll(patience, &mut self.completions);

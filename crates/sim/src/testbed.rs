@@ -8,11 +8,11 @@ use weft_backend::file::SimulatedFileFactory;
 use weft_backend::{BlockDevice, DeviceFactory, DeviceSpec};
 use weft_host::{ControllerDriver, ControllerKind, ControllerState, Options};
 use weft_reactor::simulation::{NetworkConditions, World};
-use weft_reactor::{Owner, Patience, Reactor};
+use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_target::LocalTarget;
 use weft_target::config::{Config, Listen, Namespace, Port, Subsystem};
 use weft_transport::rdma::Provider;
-use weft_transport::rdma::software::{Census, Fabric};
+use weft_transport::rdma::software::{Fabric, ResourceCounts};
 
 /// The subsystem that the target serves.
 pub const SUBSYSTEM: &str = "nqn.2024-01.io.weft:sim";
@@ -234,11 +234,16 @@ impl Testbed {
         }
         assert_eq!(self.target.buffers_in_use(), 0, "bytes that the target has not freed");
         if let Some(fabric) = self.link.fabric().cloned() {
-            let census = fabric.census();
-            let left = (census.endpoints, census.queue_pairs, census.listeners);
-            assert_eq!(left, (0, 0, 0), "objects left on the fabric: {census:?}");
+            let resource_counts = fabric.resource_counts();
+            let left =
+                (resource_counts.endpoints, resource_counts.queue_pairs, resource_counts.listeners);
+            assert_eq!(left, (0, 0, 0), "objects left on the fabric: {resource_counts:?}");
             drop(self);
-            assert_eq!(fabric.census(), Census::default(), "objects that outlive their reactor");
+            assert_eq!(
+                fabric.resource_counts(),
+                ResourceCounts::default(),
+                "objects that outlive their reactor"
+            );
         }
     }
 
@@ -260,7 +265,7 @@ impl Testbed {
         let mut happened = false;
         let mut completions = std::mem::take(&mut self.completions);
         for host in &mut self.hosts {
-            host.reactor.poll(Patience::NoWait, &mut completions);
+            host.reactor.poll(WaitLimit::NoWait, &mut completions);
             happened |= !completions.is_empty();
             for completion in completions.drain(..) {
                 match completion.token.owner {

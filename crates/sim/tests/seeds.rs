@@ -93,7 +93,7 @@ fn inject_fault(fabric: &Fabric, which: u64, random: &mut Random) {
     match which {
         // Without notice: an adapter gives up later than a slow device completes. As on a network,
         // the other end of a failed connection may notice only by keep-alive.
-        2..10 => drop(fabric.silence()),
+        2..10 => drop(fabric.lose_connections()),
         10..14 => fabric.remove_device(),
         14..18 => fabric.move_address(),
         18..20 => fabric.fail(DeviceFault::QueuePair),

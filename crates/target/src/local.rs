@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weft_backend::{DeviceFactory, DeviceSpec};
-use weft_reactor::{Patience, Reactor};
+use weft_reactor::{Reactor, WaitLimit};
 
 use crate::TargetError;
 use crate::catalogue::Catalogue;
@@ -22,7 +22,7 @@ pub struct LocalTarget {
     catalogue: Catalogue,
     directory: Arc<Directory>,
     groups: Vec<Group>,
-    posts: Vec<weft_reactor::Postbox<Message>>,
+    posts: Vec<weft_reactor::MailboxSender<Message>>,
 }
 
 impl LocalTarget {
@@ -69,7 +69,7 @@ impl LocalTarget {
     pub fn turn(&mut self) -> bool {
         let mut alive = false;
         for group in &mut self.groups {
-            alive |= group.turn(Patience::NoWait);
+            alive |= group.turn(WaitLimit::NoWait);
         }
         alive
     }

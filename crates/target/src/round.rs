@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
 use weft_nvme::Status;
-use weft_reactor::Postbox;
+use weft_reactor::MailboxSender;
 
 use crate::group::{ConnectionId, Message};
 
@@ -32,7 +32,7 @@ pub(crate) enum Waiter {
 impl Round {
     /// Sends every group a message of a new round.
     pub(crate) fn begin(
-        posts: &[Postbox<Message>],
+        posts: &[MailboxSender<Message>],
         waiter: Waiter,
         message: impl Fn(Arc<Self>) -> Message,
     ) {

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec};
-use weft_reactor::{Postbox, Reactor, monotonic_time};
+use weft_reactor::{MailboxSender, Reactor, monotonic_time};
 use weft_transport::rdma::{Provider, set_provider};
 
 use crate::catalogue::Catalogue;
@@ -44,7 +44,7 @@ pub struct Target {
     config: Config,
     catalogue: Catalogue,
     directory: Arc<Directory>,
-    posts: Vec<Postbox<Message>>,
+    posts: Vec<MailboxSender<Message>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -84,11 +84,11 @@ impl fmt::Display for TargetError {
 impl std::error::Error for TargetError {}
 
 /// What a group's thread says when it is ready to go: its mailbox; or why not.
-type Ready = Result<Postbox<Message>, TargetError>;
+type Ready = Result<MailboxSender<Message>, TargetError>;
 
 /// What a group's thread is told then.
 struct GroupContext {
-    posts: Vec<Postbox<Message>>,
+    posts: Vec<MailboxSender<Message>>,
     directory: Arc<Directory>,
 }
 
@@ -256,7 +256,7 @@ impl Target {
                 .map_err(|error| TargetError::new(format!("cannot start a thread: {error}")))?;
             self.threads.push(thread);
         }
-        let mut posts: Vec<Option<Postbox<Message>>> = vec![None; groups];
+        let mut posts: Vec<Option<MailboxSender<Message>>> = vec![None; groups];
         for _ in 0..groups {
             let (id, outcome): (usize, Ready) = received(&is_ready)?;
             if let Some(place) = posts.get_mut(id) {

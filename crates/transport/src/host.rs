@@ -12,7 +12,7 @@ use weft_reactor::{Buffer, Owner, Reactor};
 
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_DEFAULT};
 use crate::rdma::RemoteAccess;
-use crate::tcp::host::Connection;
+use crate::tcp::host::TcpHostConnection;
 use crate::{CloseReason, DataDigestError, Slot, loopback, rdma};
 
 /// What a connection raises.
@@ -83,7 +83,7 @@ impl From<HostData> for NotSubmitted {
 
 /// What carries a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Carrier {
+pub enum TransportOptions {
     /// A stream of bytes.
     #[default]
     Tcp,
@@ -102,7 +102,7 @@ pub enum Carrier {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostOptions {
     /// What carries the connection.
-    pub carrier: Carrier,
+    pub transport_options: TransportOptions,
     /// Ask for header digests.
     pub header_digest: bool,
     /// Ask for data digests.
@@ -127,7 +127,7 @@ pub struct HostOptions {
 impl Default for HostOptions {
     fn default() -> Self {
         Self {
-            carrier: Carrier::Tcp,
+            transport_options: TransportOptions::Tcp,
             header_digest: false,
             data_digest: false,
             queue_depth: 128,
@@ -149,9 +149,9 @@ pub struct HostConnection {
 
 #[derive(Debug)]
 enum Inner {
-    Tcp(Box<Connection>),
-    Rdma(Box<rdma::host::Connection>),
-    Loopback(Box<loopback::host::Connection>),
+    Tcp(Box<TcpHostConnection>),
+    Rdma(Box<rdma::host::RdmaHostConnection>),
+    Loopback(Box<loopback::host::LoopbackHostConnection>),
 }
 
 impl HostConnection {
@@ -164,17 +164,17 @@ impl HostConnection {
         address: SocketAddr,
         options: HostOptions,
     ) -> Self {
-        let inner = match options.carrier {
-            Carrier::Tcp => {
-                let connection = Connection::connect(reactor, owner, tag, address, options);
+        let inner = match options.transport_options {
+            TransportOptions::Tcp => {
+                let connection = TcpHostConnection::connect(reactor, owner, tag, address, options);
                 Inner::Tcp(Box::new(connection))
             }
-            Carrier::Rdma { .. } => {
-                let connect = rdma::host::Connection::connect;
+            TransportOptions::Rdma { .. } => {
+                let connect = rdma::host::RdmaHostConnection::connect;
                 Inner::Rdma(Box::new(connect(reactor, owner, tag, address, options)))
             }
-            Carrier::Loopback => {
-                let connect = loopback::host::Connection::connect;
+            TransportOptions::Loopback => {
+                let connect = loopback::host::LoopbackHostConnection::connect;
                 Inner::Loopback(Box::new(connect(reactor, owner, tag, address, options)))
             }
         };

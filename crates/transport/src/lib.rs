@@ -47,8 +47,8 @@ mod listen;
 pub mod loopback;
 pub mod rdma;
 mod reason;
-mod seats;
 mod slots;
+mod subscriptions;
 pub mod target;
 mod tcp;
 
@@ -72,9 +72,9 @@ impl Slot {
 /// Largest tag that a connection may have: two bits of a token's tag are the connection's own.
 pub const TAG_MAX: u32 = u32::MAX >> 2;
 
-/// What a token of a connection is about, in the two bits below its tag, where the connection
-/// hears of everything else by news.
-const NEWS: u32 = 0;
+/// The kinds of a connection's tokens, in the two bits below its tag. Everything except its
+/// deadline and its next chore is reported as events.
+const EVENTS: u32 = 0;
 const DEADLINE: u32 = 1;
 const CHORE: u32 = 2;
 const KINDS: u32 = 3;

@@ -33,8 +33,9 @@ pub const CLOSE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
 /// How often a connection that may use the pool's reserve looks again when that is empty, too.
 pub const POOL_RETRY: Duration = Duration::from_millis(1);
 
-/// How long a first command that may be overlooked (on soft-iWARP) is waited for before a nudge.
-pub const FIRST_MESSAGE_PATIENCE: Duration = Duration::from_millis(250);
+/// How long a first command that may be overlooked (on soft-iWARP) is waited for before the
+/// wake-up read.
+pub const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A message that has grown beyond this is given up once its connection is quiet, in bytes:
 /// idle connections are to stay below 300 KiB.

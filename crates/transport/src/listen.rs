@@ -29,11 +29,11 @@ impl fmt::Display for Transport {
     }
 }
 
-/// An address that hosts may come to.
+/// An address to which hosts connect.
 ///
-/// Over TCP each arrives as a socket ([`weft_reactor::Outcome::Accepted`]) under the listener's
-/// token; otherwise there is news ([`weft_reactor::Outcome::News`]) of hosts that ask for a queue
-/// ([`Listener::next_incoming`]).
+/// Over TCP each connection arrives as a socket ([`weft_reactor::Outcome::Accepted`]) under the
+/// listener's token; otherwise events ([`weft_reactor::Outcome::SourceEvents`]) say that a host
+/// asks for a queue ([`Listener::next_incoming`]).
 #[derive(Debug)]
 pub struct Listener {
     inner: Inner,
@@ -62,18 +62,18 @@ impl Listener {
             }
         };
         let mut listener = Self { inner };
-        listener.go_on(reactor, token);
+        listener.retry(reactor, token);
         Ok(listener)
     }
 
     /// Takes in who comes again: after accepting has failed for want of a descriptor, and when a
     /// timer of the listener's token says so, because its device has gone.
-    pub fn go_on(&mut self, reactor: &mut Reactor, token: Token) {
+    pub fn retry(&mut self, reactor: &mut Reactor, token: Token) {
         match &mut self.inner {
             Inner::Tcp(listener) => {
                 reactor.submit(token, Operation::Accept { listener: *listener });
             }
-            Inner::Rdma(listener) => listener.go_on(reactor),
+            Inner::Rdma(listener) => listener.retry(reactor),
             Inner::Loopback(_) => {}
         }
     }
@@ -82,8 +82,8 @@ impl Listener {
     pub fn next_incoming(&mut self, reactor: &mut Reactor) -> Option<Incoming> {
         let inner = match &mut self.inner {
             Inner::Tcp(_) => return None,
-            Inner::Rdma(listener) => Asking::Rdma(listener.accept(reactor)?),
-            Inner::Loopback(listener) => Asking::Loopback(listener.accept()?),
+            Inner::Rdma(listener) => RequestState::Rdma(listener.accept(reactor)?),
+            Inner::Loopback(listener) => RequestState::Loopback(listener.accept()?),
         };
         Some(Incoming { inner })
     }
@@ -109,11 +109,11 @@ impl Listener {
 /// accepted it stays there. Dropped, it is refused.
 #[derive(Debug)]
 pub struct Incoming {
-    pub(crate) inner: Asking,
+    pub(crate) inner: RequestState,
 }
 
 #[derive(Debug)]
-pub(crate) enum Asking {
+pub(crate) enum RequestState {
     Rdma(rdma::Incoming),
     Loopback(loopback::Incoming),
 }
@@ -123,8 +123,8 @@ impl Incoming {
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         match &self.inner {
-            Asking::Rdma(incoming) => incoming.local_address(),
-            Asking::Loopback(incoming) => incoming.local_address(),
+            RequestState::Rdma(incoming) => incoming.local_address(),
+            RequestState::Loopback(incoming) => incoming.local_address(),
         }
     }
 
@@ -132,16 +132,16 @@ impl Incoming {
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
         match &self.inner {
-            Asking::Rdma(incoming) => incoming.peer_address(),
-            Asking::Loopback(incoming) => incoming.peer_address(),
+            RequestState::Rdma(incoming) => incoming.peer_address(),
+            RequestState::Loopback(incoming) => incoming.peer_address(),
         }
     }
 
     /// Tells the host that there is no room.
     pub fn refuse(self) {
         match self.inner {
-            Asking::Rdma(incoming) => incoming.reject(),
-            Asking::Loopback(incoming) => drop(incoming),
+            RequestState::Rdma(incoming) => incoming.reject(),
+            RequestState::Loopback(incoming) => drop(incoming),
         }
     }
 }

@@ -8,12 +8,12 @@ use crate::Slot;
 /// The places of one queue. What a command needs until its end is kept in its place.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    places: Vec<Place<T>>,
+    places: Vec<Entry<T>>,
     free: Vec<u16>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct Entry<T> {
     generation: u16,
     held: Option<T>,
 }
@@ -21,7 +21,7 @@ struct Place<T> {
 impl<T> Slots<T> {
     pub(crate) fn new(depth: u16) -> Self {
         let depth = depth.clamp(1, SLOTS_MAX);
-        let places = (0..depth).map(|_| Place { generation: 0, held: None });
+        let places = (0..depth).map(|_| Entry { generation: 0, held: None });
         Self { places: places.collect(), free: (0..depth).rev().collect() }
     }
 

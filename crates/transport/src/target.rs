@@ -11,8 +11,8 @@ use weft_nvmf::tcp::target::Config;
 use weft_reactor::{Buffer, Owner, Reactor, SocketId};
 
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
-use crate::listen::Asking;
-use crate::tcp::target::{Connection, DetachedConnection};
+use crate::listen::RequestState;
+use crate::tcp::target::{DetachedConnection, TcpTargetConnection};
 use crate::{CloseReason, DataDigestError, Incoming, Slot, loopback, rdma};
 
 /// What a connection raises.
@@ -110,9 +110,9 @@ pub struct TargetConnection {
 
 #[derive(Debug)]
 enum Inner {
-    Tcp(Box<Connection>),
-    Rdma(Box<rdma::target::Connection>),
-    Loopback(Box<loopback::target::Connection>),
+    Tcp(Box<TcpTargetConnection>),
+    Rdma(Box<rdma::target::RdmaTargetConnection>),
+    Loopback(Box<loopback::target::LoopbackTargetConnection>),
 }
 
 /// A connection on its way to another reactor.
@@ -136,7 +136,7 @@ impl TargetConnection {
         socket: SocketId,
         limits: Limits,
     ) -> Self {
-        let connection = Connection::accept(reactor, owner, tag, socket, limits);
+        let connection = TcpTargetConnection::accept(reactor, owner, tag, socket, limits);
         Self { inner: Inner::Tcp(Box::new(connection)) }
     }
 
@@ -150,12 +150,12 @@ impl TargetConnection {
         limits: Limits,
     ) -> Self {
         let inner = match incoming.inner {
-            Asking::Rdma(incoming) => {
-                let accept = rdma::target::Connection::accept;
+            RequestState::Rdma(incoming) => {
+                let accept = rdma::target::RdmaTargetConnection::accept;
                 Inner::Rdma(Box::new(accept(reactor, owner, tag, incoming, limits)))
             }
-            Asking::Loopback(incoming) => {
-                let accept = loopback::target::Connection::accept;
+            RequestState::Loopback(incoming) => {
+                let accept = loopback::target::LoopbackTargetConnection::accept;
                 Inner::Loopback(Box::new(accept(reactor, owner, tag, incoming, limits)))
             }
         };
@@ -270,8 +270,8 @@ impl TargetConnection {
     /// the data that it was asked for nor takes what it is sent. One that sends hardly any of it
     /// is found when it is asked for the second time, after at least that long.
     #[must_use]
-    pub fn hoard(&mut self, now: Duration, patience: Duration) -> usize {
-        each!(&mut self.inner, connection => connection.hoard(now, patience))
+    pub fn stalled_bytes(&mut self, now: Duration, patience: Duration) -> usize {
+        each!(&mut self.inner, connection => connection.stalled_bytes(now, patience))
     }
 
     /// Whether the connection is about to end, or the host has ended it already: what it sent
@@ -304,7 +304,7 @@ impl TargetConnection {
     ) -> io::Result<Self> {
         match detached.inner {
             DetachedInner::Tcp(detached) => {
-                let connection = Connection::attach(reactor, owner, tag, *detached)?;
+                let connection = TcpTargetConnection::attach(reactor, owner, tag, *detached)?;
                 Ok(Self { inner: Inner::Tcp(Box::new(connection)) })
             }
         }

@@ -75,16 +75,16 @@ fn requests_of_a_turn_are_carried_out_in_their_order() {
 
 /// What was foreseen may come, or something else, or nothing; it may be no place at all.
 #[test]
-fn foreseeing_changes_nothing_but_the_time() {
+fn a_prefetch_hint_changes_nothing_but_the_time() {
     let (mut reactor, mut device, factory) = scene();
     let operation = write(&reactor, 3, 7);
     device.submit(&mut reactor, Request { tag: 0, operation });
-    device.foresee(3, 1);
+    device.prefetch_hint(3, 1);
     device.flush(&mut reactor);
     assert_eq!(tags(&done(&mut *device)), [0]);
     let far = [(u64::MAX, 1), (u64::MAX / 4096, u32::MAX), (BLOCKS, 1), (BLOCKS - 1, 2), (3, 0)];
     for (block, blocks) in far.into_iter().chain([(3, 1), (4, 1), (3, 2), (0, 64)]) {
-        device.foresee(block, blocks);
+        device.prefetch_hint(block, blocks);
         let operation = read(&reactor, 3);
         device.submit(&mut reactor, Request { tag: 1, operation });
         device.flush(&mut reactor);
@@ -93,9 +93,9 @@ fn foreseeing_changes_nothing_but_the_time() {
         assert!(bytes.iter().all(|byte| *byte == 7), "after {blocks} blocks from {block} on");
     }
     factory.resize(4096).unwrap();
-    device.foresee(3, 1);
+    device.prefetch_hint(3, 1);
     device.close(&mut reactor);
-    device.foresee(0, 1);
+    device.prefetch_hint(0, 1);
     assert_eq!(device.in_flight(), 0);
 }
 

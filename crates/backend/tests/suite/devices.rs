@@ -416,7 +416,7 @@ fn waiting_costs_no_timer_when_nothing_waits() {
     let mut turns = 0;
     while world.advance() {
         rig.device.flush(&mut rig.reactor);
-        rig.reactor.poll(weft_reactor::Patience::NoWait, &mut rig.completions);
+        rig.reactor.poll(weft_reactor::WaitLimit::NoWait, &mut rig.completions);
         for completion in rig.completions.drain(..) {
             rig.device.handle(&mut rig.reactor, completion);
         }

@@ -318,9 +318,9 @@ fn what_needs_a_buffer_waits_for_one() {
         let compare = rig.compare_of(0, &bytes);
         let update = rig.compare_and_write_of(0, &bytes, &bytes);
         let pool = rig.reactor.pool().clone();
-        let mut hoard = Vec::new();
+        let mut taken = Vec::new();
         for len in [4 << 20, 4096] {
-            hoard.extend(core::iter::from_fn(|| pool.take(len)));
+            taken.extend(core::iter::from_fn(|| pool.take(len)));
         }
         rig.submit(1, compare);
         rig.submit(2, update);
@@ -338,7 +338,7 @@ fn what_needs_a_buffer_waits_for_one() {
         }
         let needs_none = rig.name.contains("memory");
         assert_eq!(ended, if needs_none { 3 } else { 0 }, "{}", rig.name);
-        drop(hoard);
+        drop(taken);
         for _ in ended..3 {
             assert_eq!(rig.wait().result, Ok(()), "{}", rig.name);
         }

@@ -11,7 +11,7 @@ use weft_backend::{
     delay::DelayFactory, file::SimulatedFileFactory,
 };
 use weft_reactor::{
-    Buffer, Config, DriverKind, Owner, Patience, Reactor,
+    Buffer, Config, DriverKind, Owner, Reactor, WaitLimit,
     simulation::{NetworkConditions, World},
 };
 
@@ -176,14 +176,14 @@ impl Rig {
     pub(crate) fn turn(&mut self) {
         match &self.world {
             Some(world) => {
-                self.reactor.poll(Patience::NoWait, &mut self.completions);
+                self.reactor.poll(WaitLimit::NoWait, &mut self.completions);
                 if self.completions.is_empty() {
                     assert!(world.advance(), "{}: nothing will ever happen", self.name);
                 }
             }
             None => {
                 let limit = self.reactor.now() + Duration::from_secs(20);
-                self.reactor.poll(Patience::Until(limit), &mut self.completions);
+                self.reactor.poll(WaitLimit::Until(limit), &mut self.completions);
                 assert!(self.reactor.now() < limit, "{}: nothing happened", self.name);
             }
         }

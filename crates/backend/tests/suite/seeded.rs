@@ -5,7 +5,7 @@ use crate::rig::{Rig, pattern};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use weft_backend::{Completion, DeviceFactory, Failure, Operation, file::SimulatedFileFactory};
 use weft_reactor::{
-    Patience, Reactor,
+    Reactor, WaitLimit,
     simulation::{NetworkConditions, Random, StorageConditions, World},
 };
 
@@ -41,7 +41,7 @@ fn slow_storage(error_probability: f64) -> StorageConditions {
 /// Lets everything happen that can happen at this moment. Whether there was anything.
 fn poll(rig: &mut Rig) -> bool {
     rig.device.flush(&mut rig.reactor);
-    rig.reactor.poll(Patience::NoWait, &mut rig.completions);
+    rig.reactor.poll(WaitLimit::NoWait, &mut rig.completions);
     let any = !rig.completions.is_empty();
     for completion in rig.completions.drain(..) {
         rig.device.handle(&mut rig.reactor, completion);

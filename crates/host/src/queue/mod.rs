@@ -32,7 +32,7 @@ use weft_nvmf::host::{
 };
 use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Pool, Reactor, Token};
 use weft_transport::host::{
-    Carrier, HostConnection, HostData, HostEvent, HostOptions, NotSubmitted,
+    HostConnection, HostData, HostEvent, HostOptions, NotSubmitted, TransportOptions,
 };
 use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
@@ -307,7 +307,7 @@ impl QueuePair {
         let controller_id = live.snapshot.controller.controller_id;
         let options = HostOptions {
             queue_depth: entries - 1,
-            carrier: carrier(&self.shared, self.queue_id, controller_id),
+            transport_options: transport_options(&self.shared, self.queue_id, controller_id),
             ..host_options(&self.shared)
         };
         ensure_provider(reactor, &self.shared.options.rdma);
@@ -632,11 +632,15 @@ fn epoch(now: Duration, timeout: Duration) -> u32 {
 }
 
 /// What carries a queue of this controller.
-pub(crate) fn carrier(shared: &Shared, queue_id: u16, controller_id: u16) -> Carrier {
+pub(crate) fn transport_options(
+    shared: &Shared,
+    queue_id: u16,
+    controller_id: u16,
+) -> TransportOptions {
     match shared.options.address.transport {
-        Transport::Tcp => Carrier::Tcp,
-        Transport::Rdma => Carrier::Rdma { queue_id, controller_id },
-        Transport::Loopback => Carrier::Loopback,
+        Transport::Tcp => TransportOptions::Tcp,
+        Transport::Rdma => TransportOptions::Rdma { queue_id, controller_id },
+        Transport::Loopback => TransportOptions::Loopback,
     }
 }
 

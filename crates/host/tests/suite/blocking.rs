@@ -10,7 +10,7 @@ use weft_host::{
 use weft_nvme::event::Event as AsynchronousEvent;
 use weft_nvme::log_page::LogPageId;
 use weft_nvme::{AdminOpcode, Command, Status};
-use weft_reactor::{Config, Owner, Patience, Reactor};
+use weft_reactor::{Config, Owner, Reactor, WaitLimit};
 
 use crate::controller::{BLOCK, SUBSYSTEM, TestNamespace, discovery_entry};
 use crate::running::Running;
@@ -425,7 +425,7 @@ fn queues_are_granted_and_given_back() {
             return;
         }
         let soon = reactor.now() + Duration::from_millis(10);
-        reactor.poll(Patience::Until(soon), &mut completions);
+        reactor.poll(WaitLimit::Until(soon), &mut completions);
     }
     panic!("the queues of closed devices are not free again");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weft_backend::{BlockDevice, DeviceFactory, Operation, Request};
 use weft_host::{Event, NamespaceFactory};
-use weft_reactor::{Config, Owner, Patience, Reactor};
+use weft_reactor::{Config, Owner, Reactor, WaitLimit};
 
 use crate::controller::BLOCK;
 use crate::running::Running;
@@ -50,7 +50,7 @@ impl Lane {
     fn turn(&mut self) {
         self.device.flush(&mut self.reactor);
         let soon = self.reactor.now() + Duration::from_millis(20);
-        self.reactor.poll(Patience::Until(soon), &mut self.completions);
+        self.reactor.poll(WaitLimit::Until(soon), &mut self.completions);
         for completion in self.completions.drain(..) {
             self.device.handle(&mut self.reactor, completion);
         }

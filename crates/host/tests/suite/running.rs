@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weft_host::{Controller, Options, connect};
-use weft_reactor::{Config, Owner, Patience, Postbox, Reactor};
+use weft_reactor::{Config, MailboxSender, Owner, Reactor, WaitLimit};
 
 use crate::controller::{SUBSYSTEM, TestTarget};
 
@@ -16,7 +16,7 @@ type Order = Box<dyn FnOnce(&mut TestTarget, &mut Reactor) + Send>;
 /// The controller on a thread of its own, and a way to tell it what to do.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
-    orders: Postbox<Option<Order>>,
+    orders: MailboxSender<Option<Order>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -38,7 +38,7 @@ impl Running {
                     }
                 }
                 target.flush(&mut reactor);
-                reactor.poll(Patience::Sleep, &mut completions);
+                reactor.poll(WaitLimit::Sleep, &mut completions);
                 for completion in completions.drain(..) {
                     target.handle(&mut reactor, completion);
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_backend::{BlockDevice, Completion, DeviceFactory, Failure, Operation, Request};
 use weft_host::{ControllerDriver, ControllerKind, ControllerState, Options};
 use weft_reactor::simulation::{NetworkConditions, Random, World};
-use weft_reactor::{Buffer, Owner, Patience, Reactor};
+use weft_reactor::{Buffer, Owner, Reactor, WaitLimit};
 
 use crate::controller::{BLOCK, SUBSYSTEM, TestTarget};
 
@@ -56,7 +56,7 @@ impl Simulation {
     /// One turn of both reactors; whether anything happened.
     fn turn(&mut self) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
-        self.host.poll(Patience::NoWait, &mut completions);
+        self.host.poll(WaitLimit::NoWait, &mut completions);
         let mut happened = !completions.is_empty();
         for completion in completions.drain(..) {
             match completion.token.owner {
@@ -71,7 +71,7 @@ impl Simulation {
             device.flush(&mut self.host);
         }
         self.driver.flush(&mut self.host);
-        self.far.poll(Patience::NoWait, &mut completions);
+        self.far.poll(WaitLimit::NoWait, &mut completions);
         happened |= !completions.is_empty();
         for completion in completions.drain(..) {
             self.target.handle(&mut self.far, completion);

@@ -80,11 +80,11 @@ impl Poller for Epoll {
         self.threads.cancel(token, ready);
     }
 
-    fn has_news(&mut self) -> bool {
-        self.threads.has_news()
+    fn has_ready(&mut self) -> bool {
+        self.threads.has_ready()
     }
 
-    fn look(
+    fn poll(
         &mut self,
         now: Duration,
         wait: Wait,

@@ -82,13 +82,13 @@ pub(crate) struct FileOperation {
     file: Rc<OpenFile>,
     operation: Operation,
     /// How zeroes are written, if that is what is done.
-    way: ZeroWay,
+    way: ZeroMethod,
     done: u64,
 }
 
 /// The ways of zeroing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ZeroWay {
+enum ZeroMethod {
     PunchHole,
     ZeroRange,
     Device,
@@ -118,9 +118,9 @@ impl FileOperation {
     fn new(token: Token, file: Rc<OpenFile>, operation: Operation) -> Result<Self, Completion> {
         let unmaps = matches!(operation, Operation::WriteZeroes { unmap: true, .. });
         let way = match (unmaps, file.is_block_device) {
-            (true, _) => ZeroWay::PunchHole,
-            (false, true) => ZeroWay::Device,
-            (false, false) => ZeroWay::ZeroRange,
+            (true, _) => ZeroMethod::PunchHole,
+            (false, true) => ZeroMethod::Device,
+            (false, false) => ZeroMethod::ZeroRange,
         };
         let this = Self { token, file, operation, way, done: 0 };
         let (offset, length) = this.range();
@@ -172,13 +172,13 @@ impl FileOperation {
             }
             Operation::Discard { .. } => Step::Allocate { flags: hole(), offset, length },
             Operation::WriteZeroes { .. } => match self.way {
-                ZeroWay::PunchHole => Step::Allocate { flags: hole(), offset, length },
-                ZeroWay::ZeroRange => {
+                ZeroMethod::PunchHole => Step::Allocate { flags: hole(), offset, length },
+                ZeroMethod::ZeroRange => {
                     let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
                     Step::Allocate { flags, offset, length }
                 }
-                ZeroWay::Device => Step::DeviceZero { offset, length },
-                ZeroWay::Write => {
+                ZeroMethod::Device => Step::DeviceZero { offset, length },
+                ZeroMethod::Write => {
                     let (memory, most) = zeroes();
                     let len = usize::try_from(length).map_or(most, |length| length.min(most));
                     Step::Write { memory, len, offset, durable: false }
@@ -205,7 +205,7 @@ impl FileOperation {
             Err(error) => self.fail(error),
             Ok(count) => match (&self.operation, self.way) {
                 (Operation::Read { .. } | Operation::Write { .. }, _)
-                | (Operation::WriteZeroes { .. }, ZeroWay::Write) => self.moved(count),
+                | (Operation::WriteZeroes { .. }, ZeroMethod::Write) => self.moved(count),
                 _ => Some(Ok(())),
             },
         }
@@ -234,7 +234,7 @@ impl FileOperation {
         let is_unsupported = matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV);
         if matches!(self.operation, Operation::WriteZeroes { .. })
             && is_unsupported
-            && let Some(next) = next_way(self.way, self.file.is_block_device)
+            && let Some(next) = next_method(self.way, self.file.is_block_device)
         {
             self.way = next;
             return None;
@@ -268,12 +268,12 @@ fn hole() -> FallocateFlags {
 
 /// The way of zeroing to try when `way` is not supported. Each is followed by one that is more
 /// work for the machine; writing comes last and always works.
-fn next_way(way: ZeroWay, is_block_device: bool) -> Option<ZeroWay> {
+fn next_method(way: ZeroMethod, is_block_device: bool) -> Option<ZeroMethod> {
     match way {
-        ZeroWay::PunchHole if is_block_device => Some(ZeroWay::Device),
-        ZeroWay::PunchHole => Some(ZeroWay::ZeroRange),
-        ZeroWay::ZeroRange | ZeroWay::Device => Some(ZeroWay::Write),
-        ZeroWay::Write => None,
+        ZeroMethod::PunchHole if is_block_device => Some(ZeroMethod::Device),
+        ZeroMethod::PunchHole => Some(ZeroMethod::ZeroRange),
+        ZeroMethod::ZeroRange | ZeroMethod::Device => Some(ZeroMethod::Write),
+        ZeroMethod::Write => None,
     }
 }
 

@@ -4,12 +4,12 @@
 use crate::driver::files::{FileOperation, Files, OpenFile};
 use crate::driver::sockets::Sockets;
 use crate::driver::{Driver, Wait};
-use crate::limits::LOOK_INTERVAL;
+use crate::limits::POLL_INTERVAL;
 use crate::operation::{Completion, FileId, ListenerId, Operation, SocketId, Token};
 use crate::pool::Pool;
 use crate::setup::Config;
 use crate::slab::Key;
-use crate::source::Bell;
+use crate::source::ReadyFlag;
 use crate::stream::{FileKind, FileSource, Stream, StreamKind};
 use crate::system::monotonic_time;
 use std::fmt::Debug;
@@ -40,17 +40,17 @@ pub(crate) trait Poller: Debug {
     /// with its present state.
     fn watch(&mut self, descriptor: BorrowedFd<'_>, key: Key) -> io::Result<()>;
 
-    /// Undoes [`watch`](Self::watch). Reports that are on their way may still come.
+    /// Undoes [`watch`](Self::watch). FakePoller that are on their way may still come.
     fn unwatch(&mut self, descriptor: BorrowedFd<'_>, key: Key);
 
     fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<Completion>);
     fn cancel_file(&mut self, token: Token, ready: &mut Vec<Completion>);
 
     /// Whether a look would find something, as far as can be told without a system call.
-    fn has_news(&mut self) -> bool;
+    fn has_ready(&mut self) -> bool;
 
     /// Takes what the kernel has, after waiting for it if `wait` says so.
-    fn look(
+    fn poll(
         &mut self,
         now: Duration,
         wait: Wait,
@@ -84,12 +84,12 @@ impl<P: Poller> Kernel<P> {
     }
 
     /// Whether this turn has to ask the kernel. While the only hot socket is tried directly, the
-    /// others wait for at most a [`LOOK_INTERVAL`].
-    fn is_look_due(&mut self, now: Duration) -> bool {
+    /// others wait for at most a [`POLL_INTERVAL`].
+    fn is_poll_due(&mut self, now: Duration) -> bool {
         self.sockets.are_several_hot(now)
-            || !(self.sockets.is_one_hot(now) || self.is_hot_elsewhere)
-            || now.saturating_sub(self.last_look) >= LOOK_INTERVAL
-            || self.poller.has_news()
+            || !(self.sockets.has_one_hot(now) || self.is_hot_elsewhere)
+            || now.saturating_sub(self.last_look) >= POLL_INTERVAL
+            || self.poller.has_ready()
     }
 }
 
@@ -148,8 +148,8 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.close(&mut self.poller, listener.0, ready);
     }
 
-    fn watch(&mut self, descriptor: OwnedFd, bell: Bell) -> io::Result<()> {
-        self.sockets.watch(&mut self.poller, descriptor, bell)
+    fn watch(&mut self, descriptor: OwnedFd, ready_flag: ReadyFlag) -> io::Result<()> {
+        self.sockets.watch(&mut self.poller, descriptor, ready_flag)
     }
 
     fn set_hot(&mut self, hot: bool) {
@@ -196,9 +196,9 @@ impl<P: Poller> Driver for Kernel<P> {
 
     fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<Completion>) {
         let spins = wait == Wait::Look;
-        self.sockets.carry_on(&mut self.poller, now, spins, ready);
+        self.sockets.try_likely(&mut self.poller, now, spins, ready);
         let (mut wait, due) = match wait {
-            Wait::Look => (Wait::Look, self.is_look_due(now)),
+            Wait::Look => (Wait::Look, self.is_poll_due(now)),
             Wait::Block(_) if !ready.is_empty() => (Wait::Look, true),
             Wait::Block(until) => (Wait::Block(earliest(until, self.sockets.deadline())), true),
         };
@@ -210,7 +210,7 @@ impl<P: Poller> Driver for Kernel<P> {
         }
         self.last_look = now;
         let mut readiness = std::mem::take(&mut self.readiness);
-        self.poller.look(now, wait, &mut readiness, ready);
+        self.poller.poll(now, wait, &mut readiness, ready);
         let now = if wait == Wait::Look { now } else { monotonic_time() };
         for event in readiness.drain(..) {
             self.sockets.handle_ready(&mut self.poller, event, now, ready);
@@ -219,8 +219,8 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.handle_deadlines(&mut self.poller, now, ready);
     }
 
-    fn rest(&mut self) {
-        self.sockets.rest();
+    fn release_idle(&mut self) {
+        self.sockets.release_idle();
     }
 }
 
@@ -241,12 +241,12 @@ mod tests {
 
     /// A poller that reports what a test puts into it and counts how often it is asked.
     #[derive(Debug, Default)]
-    struct Reports {
+    struct FakePoller {
         readable: Vec<Key>,
         looks: usize,
     }
 
-    impl Poller for Reports {
+    impl Poller for FakePoller {
         const NAME: &'static str = "reports";
 
         fn watch(&mut self, _descriptor: BorrowedFd<'_>, _key: Key) -> io::Result<()> {
@@ -259,11 +259,11 @@ mod tests {
 
         fn cancel_file(&mut self, _token: Token, _ready: &mut Vec<Completion>) {}
 
-        fn has_news(&mut self) -> bool {
+        fn has_ready(&mut self) -> bool {
             false
         }
 
-        fn look(
+        fn poll(
             &mut self,
             _now: Duration,
             _wait: Wait,
@@ -283,7 +283,7 @@ mod tests {
 
     /// Streams on each of which a receive is pending, and their peers.
     struct Streams {
-        kernel: Kernel<Reports>,
+        kernel: Kernel<FakePoller>,
         sockets: Vec<SocketId>,
         peers: Vec<UnixStream>,
     }
@@ -292,7 +292,7 @@ mod tests {
         /// All of them are watched, and none is hot.
         fn new(count: u32) -> Self {
             let pool = Pool::new(1).unwrap();
-            let kernel = Kernel::new(Reports::default(), &Config::default(), &pool);
+            let kernel = Kernel::new(FakePoller::default(), &Config::default(), &pool);
             let mut this = Self { kernel, sockets: Vec::new(), peers: Vec::new() };
             for number in 0..count {
                 let (near, far) = UnixStream::pair().unwrap();
@@ -315,7 +315,7 @@ mod tests {
             self.peers[number].write_all(b"bytes").unwrap();
         }
 
-        fn report(&mut self, number: usize) {
+        fn set_ready(&mut self, number: usize) {
             self.kernel.poller.readable.push(self.sockets[number].0);
         }
 
@@ -339,7 +339,7 @@ mod tests {
         let mut now = HOT_TIME * 10;
         for number in 0..16 {
             streams.write(number);
-            streams.report(number);
+            streams.set_ready(number);
         }
         assert_eq!(streams.turn(now).len(), 16);
         for round in 0..16 {
@@ -347,7 +347,7 @@ mod tests {
             streams.write(round);
             let looks = streams.kernel.poller.looks;
             assert!(streams.turn(now).is_empty(), "tried without a report in round {round}");
-            streams.report(round);
+            streams.set_ready(round);
             assert_eq!(streams.turn(now), [u32::try_from(round).expect("few")]);
             assert_eq!(streams.kernel.poller.looks, looks + 2, "each turn asks the poller");
         }
@@ -358,7 +358,7 @@ mod tests {
         let mut streams = Streams::new(2);
         let mut now = HOT_TIME * 10;
         streams.write(0);
-        streams.report(0);
+        streams.set_ready(0);
         assert_eq!(streams.turn(now), [0]);
         let looks = streams.kernel.poller.looks;
         for _ in 0..10 {
@@ -369,18 +369,18 @@ mod tests {
         assert_eq!(streams.kernel.poller.looks, looks, "nobody was asked");
         // The other one has bytes: from then on both wait for a report, until it has been quiet.
         streams.write(1);
-        now += LOOK_INTERVAL;
-        streams.report(1);
+        now += POLL_INTERVAL;
+        streams.set_ready(1);
         assert_eq!(streams.turn(now), [1]);
         streams.write(0);
         assert!(streams.turn(now).is_empty());
-        streams.report(0);
+        streams.set_ready(0);
         assert_eq!(streams.turn(now), [0]);
         let quiet_from = now;
         while now < quiet_from + HOT_TIME {
             streams.write(0);
             assert!(streams.turn(now).is_empty());
-            streams.report(0);
+            streams.set_ready(0);
             assert_eq!(streams.turn(now), [0]);
             now += HOT_TIME / 4;
         }

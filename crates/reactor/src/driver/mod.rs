@@ -11,7 +11,7 @@ pub(crate) mod threads;
 pub(crate) mod uring;
 
 use crate::operation::{Completion, FileId, ListenerId, Operation, SocketId, Token};
-use crate::source::Bell;
+use crate::source::ReadyFlag;
 use crate::stream::{FileSource, Stream};
 use std::fmt::Debug;
 use std::io;
@@ -50,8 +50,8 @@ pub(crate) trait Driver: Debug {
     fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>);
     fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<Completion>);
 
-    /// Rings the bell whenever the descriptor may have become readable, for good.
-    fn watch(&mut self, descriptor: OwnedFd, bell: Bell) -> io::Result<()>;
+    /// Sets the flag whenever the descriptor may have become readable.
+    fn watch(&mut self, descriptor: OwnedFd, ready_flag: ReadyFlag) -> io::Result<()>;
     /// Something beside sockets and files is worth looking at often: the kernel can be asked
     /// less often meanwhile.
     fn set_hot(&mut self, _hot: bool) {}
@@ -66,7 +66,7 @@ pub(crate) trait Driver: Debug {
     fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<Completion>);
 
     /// No further turn follows at once: gives back what was kept for it.
-    fn rest(&mut self) {}
+    fn release_idle(&mut self) {}
 
     /// The earliest deadline of the reactor's timers changed. Only a driver that makes time
     /// itself needs to know.

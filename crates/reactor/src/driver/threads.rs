@@ -77,13 +77,13 @@ impl Threads {
     }
 
     /// Whether [`collect`](Self::collect) would find something.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_ready(&self) -> bool {
         self.shared.has_finished.load(Ordering::Acquire)
     }
 
     /// Takes what has finished.
     pub(crate) fn collect(&mut self, ready: &mut Vec<Completion>) {
-        if !self.has_news() {
+        if !self.has_ready() {
             return;
         }
         {
@@ -183,7 +183,7 @@ fn serve(shared: &Shared) {
         let _ = rustix::thread::sched_setaffinity(None, &cpus);
     }
     while let Some(job) = next_job(shared) {
-        let result = carry_out(&job);
+        let result = execute_job(&job);
         {
             let mut finished = lock(&shared.finished);
             finished.push((job.key, result));
@@ -208,7 +208,7 @@ fn next_job(shared: &Shared) -> Option<Job> {
     }
 }
 
-fn carry_out(job: &Job) -> Result<u64, Errno> {
+fn execute_job(job: &Job) -> Result<u64, Errno> {
     // SAFETY: the operation that this job is a step of keeps the file open (see `Job`).
     let descriptor = unsafe { BorrowedFd::borrow_raw(job.descriptor) };
     match job.step {
@@ -271,7 +271,7 @@ mod tests {
             let memory = name.as_ptr();
             let step = Step::Write { memory, len: name.len(), offset: 0, durable };
             let key = Slab::new().insert(());
-            carry_out(&Job { key, descriptor: file.as_raw_fd(), step })
+            execute_job(&Job { key, descriptor: file.as_raw_fd(), step })
         };
         assert_eq!(write(false), Ok(name.len() as u64));
         assert_eq!(write(true), Err(Errno::OPNOTSUPP));

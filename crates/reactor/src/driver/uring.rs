@@ -264,17 +264,17 @@ impl Poller for Uring {
         self.push(entry.user_data(KIND_IGNORED << KIND_SHIFT));
     }
 
-    fn has_news(&mut self) -> bool {
+    fn has_ready(&mut self) -> bool {
         // A note from the kernel may also be about a hot socket, which is tried anyway: it only
         // counts if it can be about a file.
         !self.early.is_empty()
             || !self.ring.completion().is_empty()
             || !self.ring.submission().is_empty()
-            || self.threads.has_news()
+            || self.threads.has_ready()
             || (self.operations.len() > 0 && self.is_something_to_fetch())
     }
 
-    fn look(
+    fn poll(
         &mut self,
         now: Duration,
         wait: Wait,

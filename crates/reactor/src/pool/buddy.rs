@@ -1,4 +1,4 @@
-//! Which pages are free: a binary buddy allocator that knows page numbers only.
+//! Which pages are free: a binary buddy allocator that knows page bitset only.
 //!
 //! Some of the blocks of each order that are given back are kept as they are, for the next who
 //! wants one like them: the buffers of a turn's commands, and a receive buffer that comes and goes
@@ -7,7 +7,7 @@
 //! not the smallest: what is in use stays together, and a pool that has worked for months has
 //! touched little more than it once needed at the same time.
 
-use super::numbers::Numbers;
+use super::bitset::BitSet;
 
 /// Orders 0..=10: blocks of 1 to 1024 pages (4 KiB to 4 MiB).
 pub(super) const ORDERS: usize = 11;
@@ -30,7 +30,7 @@ const ORDER_MASK: u8 = 0x0f;
 #[derive(Debug)]
 pub(super) struct Buddy {
     /// Free blocks of each order, by their number among all blocks of that order.
-    free: [Numbers; ORDERS],
+    free: [BitSet; ORDERS],
     /// The first page of the lowest of them, at hand: who splits a block compares all orders.
     lowest: [u32; ORDERS],
     /// The free block of each order that was given back last and is not joined with its neighbours.
@@ -51,7 +51,7 @@ impl Buddy {
     pub(super) fn new(chunks: u32) -> Self {
         let pages = chunks as usize * CHUNK_PAGES as usize;
         let mut buddy = Self {
-            free: std::array::from_fn(|order| Numbers::below(pages >> order)),
+            free: std::array::from_fn(|order| BitSet::below(pages >> order)),
             lowest: [NONE; ORDERS],
             kept: [NONE; ORDERS],
             next: vec![NONE; pages].into_boxed_slice(),

@@ -5,9 +5,9 @@
 //! counted in a side table without atomics: a pool and its buffers stay on their thread. A buffer
 //! keeps what its last user left in it; whoever sends a buffer fills it first.
 
+mod bitset;
 mod buddy;
 mod loan;
-mod numbers;
 
 pub use loan::{Borrower, Lender, loan};
 

@@ -1,6 +1,6 @@
 //! A reactor's driver in a simulated world.
 
-use super::network::{End, Place};
+use super::network::{End, SocketEntry};
 use super::state::{Event, Notice, State};
 use super::{DRIVER_NAME, SimulatedFile};
 use crate::driver::sockets::{fit, take_largest};
@@ -10,7 +10,7 @@ use crate::message::{Message, PIECES_MAX};
 use crate::operation::{Completion, FileId, ListenerId, Operation, Outcome, SocketId, Token};
 use crate::pool::{Buffer, Pool};
 use crate::slab::{Key, Slab};
-use crate::source::Bell;
+use crate::source::ReadyFlag;
 use crate::stream::{FileKind, FileSource, Stream, StreamKind};
 use crate::timers::NumberMap;
 use rustix::io::Errno;
@@ -172,7 +172,7 @@ impl SimulatedDriver {
         // key that means nothing.
         let unknown = Key::from_bits(u64::MAX);
         let socket = self.sockets.insert(Socket::Connecting { end: unknown, token });
-        let place = Place { reactor: self.reactor, socket };
+        let place = SocketEntry { reactor: self.reactor, socket };
         let end = self.state.borrow_mut().connect(place, address, local, timeout);
         if let Some(Socket::Connecting { end: slot, .. }) = self.sockets.get_mut(socket) {
             *slot = end;
@@ -211,7 +211,7 @@ impl SimulatedDriver {
             let end = self.state.borrow_mut().accept(listener, |end| {
                 let socket = sockets.insert(Socket::Stream { end, receive: None, send: None });
                 accepted = Some(socket);
-                Place { reactor, socket }
+                SocketEntry { reactor, socket }
             });
             let (Some(end), Some(socket)) = (end, accepted) else { return };
             let state = self.state.borrow();
@@ -386,7 +386,7 @@ impl SimulatedDriver {
     }
 
     /// Takes the world's notices and does what they make possible.
-    fn carry_on(&mut self, ready: &mut Vec<Completion>) {
+    fn handle_notices(&mut self, ready: &mut Vec<Completion>) {
         loop {
             let notice = self.state.borrow_mut().take_notice(self.reactor);
             match notice {
@@ -438,7 +438,7 @@ impl Driver for SimulatedDriver {
         }
         let unknown = Key::from_bits(u64::MAX);
         let socket = self.sockets.insert(Socket::Listener { listener: unknown, accept: None });
-        let place = Place { reactor: self.reactor, socket };
+        let place = SocketEntry { reactor: self.reactor, socket };
         match self.state.borrow_mut().listen(place, address) {
             Ok(key) => {
                 if let Some(Socket::Listener { listener, .. }) = self.sockets.get_mut(socket) {
@@ -489,7 +489,7 @@ impl Driver for SimulatedDriver {
         }
         let end = detached.end;
         let socket = self.sockets.insert(Socket::Stream { end, receive: None, send: None });
-        let place = Place { reactor: self.reactor, socket };
+        let place = SocketEntry { reactor: self.reactor, socket };
         self.state.borrow_mut().attach(&detached, place);
         Ok(SocketId(socket))
     }
@@ -583,16 +583,16 @@ impl Driver for SimulatedDriver {
         }
     }
 
-    fn watch(&mut self, _descriptor: OwnedFd, _bell: Bell) -> io::Result<()> {
+    fn watch(&mut self, _descriptor: OwnedFd, _bell: ReadyFlag) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated reactor has no descriptors"))
     }
 
     fn turn(&mut self, _now: Duration, wait: Wait, ready: &mut Vec<Completion>) {
-        self.carry_on(ready);
+        self.handle_notices(ready);
         let Wait::Block(until) = wait else { return };
         while ready.is_empty() {
             let happened = self.state.borrow_mut().advance_until(until);
-            self.carry_on(ready);
+            self.handle_notices(ready);
             if !happened {
                 // Only a deadline or somebody's call can end this now.
                 let is_forever = until.is_none() && !self.state.borrow().has_events();

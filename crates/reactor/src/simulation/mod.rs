@@ -7,7 +7,7 @@
 //! is cut.
 //!
 //! The loop of a simulation with several reactors: poll each with
-//! [`Patience::NoWait`](crate::Patience::NoWait) until none has anything to do, then
+//! [`WaitLimit::NoWait`](crate::WaitLimit::NoWait) until none has anything to do, then
 //! [`World::advance`] to the next event. A reactor that is alone may simply be polled with any
 //! patience: waiting moves the time. (One that waits while others have timers moves the time past
 //! those.) A wait that could never end panics, because in a simulation that is the finding.
@@ -157,7 +157,7 @@ impl World {
 
     /// Lets the connection whose one end has this address fall silent: both ends believe that it
     /// stands, and nothing arrives any more. Whether there was one.
-    pub fn silence_connection(&self, end: SocketAddr) -> bool {
+    pub fn drop_silently(&self, end: SocketAddr) -> bool {
         self.state.borrow_mut().silence_by_address(end)
     }
 
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// Changes a file behind everybody's back, durably: a bit that rots.
-    pub fn poke(&self, file: SimulatedFile, offset: u64, bytes: &[u8]) {
+    pub fn corrupt(&self, file: SimulatedFile, offset: u64, bytes: &[u8]) {
         self.state.borrow_mut().file_mut(file).write(offset, bytes, true);
     }
 

@@ -25,21 +25,21 @@ pub struct Detached {
 
 /// A reactor's socket, as the world knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SocketEntry {
     pub(super) reactor: usize,
     pub(super) socket: Key,
 }
 
 #[derive(Debug)]
 pub(super) struct Listener {
-    pub(super) place: Place,
+    pub(super) place: SocketEntry,
     pub(super) address: SocketAddr,
     backlog: VecDeque<Key>,
 }
 
 #[derive(Debug)]
 pub(super) struct End {
-    place: Option<Place>,
+    place: Option<SocketEntry>,
     peer: Option<Key>,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
@@ -61,7 +61,7 @@ pub(super) struct End {
 }
 
 impl End {
-    fn new(place: Option<Place>, local: SocketAddr, remote: SocketAddr) -> Self {
+    fn new(place: Option<SocketEntry>, local: SocketAddr, remote: SocketAddr) -> Self {
         Self {
             place,
             peer: None,
@@ -92,7 +92,11 @@ impl End {
 
 // What reactors ask for.
 impl State {
-    pub(super) fn listen(&mut self, place: Place, mut address: SocketAddr) -> Result<Key, Errno> {
+    pub(super) fn listen(
+        &mut self,
+        place: SocketEntry,
+        mut address: SocketAddr,
+    ) -> Result<Key, Errno> {
         if address.port() == 0 {
             address.set_port(self.free_port(address.ip()));
         }
@@ -113,7 +117,11 @@ impl State {
     }
 
     /// Takes a connection out of a listener's backlog for the socket that `place` makes.
-    pub(super) fn accept(&mut self, key: Key, place: impl FnOnce(Key) -> Place) -> Option<Key> {
+    pub(super) fn accept(
+        &mut self,
+        key: Key,
+        place: impl FnOnce(Key) -> SocketEntry,
+    ) -> Option<Key> {
         let listener = self.listeners.get_mut(key)?;
         let end = listener.backlog.pop_front()?;
         let place = place(end);
@@ -128,7 +136,7 @@ impl State {
     /// Sets out to connect. A notice says how it went.
     pub(super) fn connect(
         &mut self,
-        place: Place,
+        place: SocketEntry,
         address: SocketAddr,
         local: Option<SocketAddr>,
         timeout: Option<Duration>,
@@ -200,7 +208,7 @@ impl State {
     pub(super) fn send(&mut self, key: Key, mut bytes: Vec<u8>) {
         let Some(peer) = self.ends.get(key).and_then(|end| end.peer) else { return };
         if self.random.chance(self.network.silence_probability) {
-            self.silence(key);
+            self.lose_peer(key);
         }
         if self.random.chance(self.network.reset_probability) {
             self.break_connection(key);
@@ -256,7 +264,7 @@ impl State {
         Detached { end: key, _alive: alive }
     }
 
-    pub(super) fn attach(&mut self, detached: &Detached, place: Place) {
+    pub(super) fn attach(&mut self, detached: &Detached, place: SocketEntry) {
         self.detached.retain(|(key, _)| *key != detached.end);
         self.place_end(detached.end, place);
     }
@@ -276,7 +284,7 @@ impl State {
 
     pub(super) fn silence_by_address(&mut self, address: SocketAddr) -> bool {
         let found = self.end_at(address);
-        found.inspect(|key| self.silence(*key)).is_some()
+        found.inspect(|key| self.lose_peer(*key)).is_some()
     }
 }
 
@@ -324,7 +332,7 @@ impl State {
         }
     }
 
-    pub(super) fn attempt(&mut self, key: Key) {
+    pub(super) fn connect_now(&mut self, key: Key) {
         let Some(end) = self.ends.get(key) else { return };
         let (local, remote) = (end.local, end.remote);
         let is_refused = self.random.chance(self.network.refusal_probability);
@@ -360,7 +368,7 @@ impl State {
         }
     }
 
-    fn place_end(&mut self, key: Key, place: Place) {
+    fn place_end(&mut self, key: Key, place: SocketEntry) {
         if let Some(end) = self.ends.get_mut(key) {
             end.place = Some(place);
         }
@@ -388,7 +396,7 @@ impl State {
         }
     }
 
-    fn silence(&mut self, key: Key) {
+    fn lose_peer(&mut self, key: Key) {
         let peer = self.ends.get(key).and_then(|end| end.peer);
         for key in [Some(key), peer].into_iter().flatten() {
             if let Some(end) = self.ends.get_mut(key) {

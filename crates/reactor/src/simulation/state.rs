@@ -150,7 +150,7 @@ impl State {
                 }
                 true
             }
-            (Some(_), _) => self.happen(),
+            (Some(_), _) => self.run_next_event(),
             (None, _) => false,
         }
     }
@@ -160,7 +160,9 @@ impl State {
         self.close_dropped_streams();
         let event = self.events.peek().map(|Reverse(next)| next.at);
         match (event, until) {
-            (Some(event), until) if until.is_none_or(|until| event <= until) => self.happen(),
+            (Some(event), until) if until.is_none_or(|until| event <= until) => {
+                self.run_next_event()
+            }
             (_, Some(until)) => {
                 self.now = self.now.max(until);
                 false
@@ -227,7 +229,7 @@ impl State {
         }
     }
 
-    fn happen(&mut self) -> bool {
+    fn run_next_event(&mut self) -> bool {
         let Some(Reverse(Scheduled { at, event, .. })) = self.events.pop() else { return false };
         self.now = self.now.max(at);
         self.note(&event);
@@ -236,7 +238,7 @@ impl State {
             Event::Finish { end } => self.finish(end),
             Event::Reset { end } => self.reset(end),
             Event::Credit { end } => self.credit(end),
-            Event::Attempt { end } => self.attempt(end),
+            Event::Attempt { end } => self.connect_now(end),
             Event::Established { end } => self.established(end),
             Event::Refused { end, error } => self.refused(end, error),
             Event::File { reactor, operation } => self.notify(reactor, Notice::File(operation)),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    Completion, ListenerId, Message, Operation, Outcome, Owner, Patience, Reactor, SocketId, Token,
+    Completion, ListenerId, Message, Operation, Outcome, Owner, Reactor, SocketId, Token, WaitLimit,
 };
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ fn run(world: &World, reactors: &mut [Reactor]) -> Vec<(usize, Completion)> {
     let mut completions = Vec::new();
     loop {
         for (n, reactor) in reactors.iter_mut().enumerate() {
-            reactor.poll(Patience::NoWait, &mut completions);
+            reactor.poll(WaitLimit::NoWait, &mut completions);
             all.extend(completions.drain(..).map(|completion| (n, completion)));
         }
         if !world.advance() {
@@ -62,7 +62,7 @@ fn rough() -> NetworkConditions {
 
 /// Clients that connect, send until something goes wrong, and try again; a server that sends
 /// everything back.
-struct Storm {
+struct ConnectLoad {
     server: Reactor,
     client: Reactor,
     /// By number: clients from 1, servers from 1000 in steps of two.
@@ -72,7 +72,7 @@ struct Storm {
     log: Vec<String>,
 }
 
-impl Storm {
+impl ConnectLoad {
     const ADDRESS: &str = "[::1]:4420";
 
     fn connect(&mut self, n: u32) {
@@ -83,7 +83,7 @@ impl Storm {
 
     fn server_turn(&mut self) {
         let mut completions = Vec::new();
-        self.server.poll(Patience::NoWait, &mut completions);
+        self.server.poll(WaitLimit::NoWait, &mut completions);
         for completion in completions {
             self.log.push(format!("server {completion:?}"));
             let tag = completion.token.tag;
@@ -115,7 +115,7 @@ impl Storm {
 
     fn client_turn(&mut self) {
         let mut completions = Vec::new();
-        self.client.poll(Patience::NoWait, &mut completions);
+        self.client.poll(WaitLimit::NoWait, &mut completions);
         for completion in completions {
             self.log.push(format!("client {completion:?}"));
             let n = completion.token.tag % 10;
@@ -155,7 +155,7 @@ impl Storm {
         for (n, socket) in self.ends {
             let reactor = if n < 1000 { &mut self.client } else { &mut self.server };
             reactor.close(socket);
-            reactor.poll(Patience::NoWait, &mut completions);
+            reactor.poll(WaitLimit::NoWait, &mut completions);
         }
         drop(completions);
         for reactor in [&self.server, &self.client] {
@@ -166,35 +166,35 @@ impl Storm {
     }
 }
 
-fn storm(seed: u64) -> (u64, Vec<String>) {
+fn load(seed: u64) -> (u64, Vec<String>) {
     let world = World::new(seed, rough());
-    let mut storm = Storm {
+    let mut load = ConnectLoad {
         server: Reactor::simulated(&world),
         client: Reactor::simulated(&world),
         ends: BTreeMap::new(),
         next: 1000,
         log: Vec::new(),
     };
-    let listener = storm.server.listen(Storm::ADDRESS.parse().unwrap()).unwrap();
-    storm.server.submit(token(0), Operation::Accept { listener });
-    (1..=5).for_each(|n| storm.connect(n));
+    let listener = load.server.listen(ConnectLoad::ADDRESS.parse().unwrap()).unwrap();
+    load.server.submit(token(0), Operation::Accept { listener });
+    (1..=5).for_each(|n| load.connect(n));
     for _ in 0..3000 {
-        storm.server_turn();
-        storm.client_turn();
+        load.server_turn();
+        load.client_turn();
         world.advance();
     }
-    (world.fingerprint(), storm.end())
+    (world.fingerprint(), load.end())
 }
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let (fingerprint, log) = storm(1);
+    let (fingerprint, log) = load(1);
     assert!(log.len() > 100, "{}", log.len());
     for kind in ["Accepted", "Connected", "Received", "Sent", "ConnectionReset", "Refused"] {
         assert!(log.iter().any(|line| line.contains(kind)), "no {kind} in it");
     }
-    assert_eq!(storm(1), (fingerprint, log));
-    assert_ne!(storm(2).0, fingerprint);
+    assert_eq!(load(1), (fingerprint, log));
+    assert_ne!(load(2).0, fingerprint);
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn a_silent_connection_looks_alive_to_both() {
     let world = World::new(1, NetworkConditions::default());
     let (mut reactors, client, server, _) = connected(&world);
     let address = reactors[0].local_address(client).unwrap();
-    assert!(world.silence_connection(address));
-    assert!(!world.silence_connection("9.9.9.9:9".parse().unwrap()));
+    assert!(world.drop_silently(address));
+    assert!(!world.drop_silently("9.9.9.9:9".parse().unwrap()));
     reactors[1].submit(token(1), Operation::Receive { socket: server });
     reactors[0].submit(token(2), Operation::Send { socket: client, message: message(b"?") });
     reactors[0].submit(token(3), Operation::Receive { socket: client });
@@ -294,7 +294,7 @@ fn a_connect_has_a_limit() {
     let timeout = Some(Duration::from_secs(1));
     reactor.submit(token(1), Operation::Connect { address, local: None, timeout });
     let mut completions = Vec::new();
-    reactor.poll(Patience::Sleep, &mut completions);
+    reactor.poll(WaitLimit::Sleep, &mut completions);
     match completions.remove(0).outcome {
         Outcome::Failed { error, .. } => assert_eq!(error.kind(), ErrorKind::TimedOut),
         other => panic!("{other:?}"),
@@ -312,11 +312,11 @@ fn a_reactor_that_ends_closes_its_connections() {
     client.submit(token(1), Operation::Receive { socket });
     drop(server);
     let mut completions = Vec::new();
-    client.poll(Patience::Sleep, &mut completions);
+    client.poll(WaitLimit::Sleep, &mut completions);
     assert!(matches!(completions[0].outcome, Outcome::Received { len: 0, .. }));
     client.submit(token(2), Operation::Connect { address, local: None, timeout: None });
     completions.clear();
-    client.poll(Patience::Sleep, &mut completions);
+    client.poll(WaitLimit::Sleep, &mut completions);
     assert!(matches!(completions[0].outcome, Outcome::Failed { .. }));
 }
 
@@ -390,5 +390,5 @@ fn timers_of_several_reactors_take_turns() {
 fn a_wait_without_end_is_loud() {
     let world = World::new(1, NetworkConditions::default());
     let mut reactor = Reactor::simulated(&world);
-    reactor.poll(Patience::Sleep, &mut Vec::new());
+    reactor.poll(WaitLimit::Sleep, &mut Vec::new());
 }

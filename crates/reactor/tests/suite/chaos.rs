@@ -4,7 +4,7 @@ use crate::harness::{Driver, any_address, token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_reactor::simulation::Random;
-use weft_reactor::{FileId, Message, Operation, Outcome, Patience, Reactor, SocketId};
+use weft_reactor::{FileId, Message, Operation, Outcome, Reactor, SocketId, WaitLimit};
 
 struct Chaos {
     reactor: Reactor,
@@ -89,7 +89,7 @@ impl Chaos {
         }
     }
 
-    fn poll(&mut self, patience: Patience) {
+    fn poll(&mut self, patience: WaitLimit) {
         let mut completions = Vec::new();
         self.reactor.poll(patience, &mut completions);
         for completion in completions {
@@ -113,7 +113,9 @@ impl Chaos {
                 Outcome::Done => "done",
                 Outcome::Cancelled { .. } => "cancelled",
                 Outcome::Failed { .. } => "failed",
-                Outcome::Timer | Outcome::News => unreachable!("no timer was set, no source added"),
+                Outcome::Timer | Outcome::SourceEvents => {
+                    unreachable!("no timer was set, no source added")
+                }
             };
             *self.outcomes.entry(name).or_default() += 1;
         }
@@ -141,9 +143,9 @@ pub(crate) fn each_operation_ends_once(driver: &impl Driver) {
             chaos.act(address);
         }
         let patience = match chaos.below(3) {
-            0 => Patience::NoWait,
-            1 => Patience::Until(chaos.reactor.now()),
-            _ => Patience::Until(chaos.reactor.now() + Duration::from_micros(500)),
+            0 => WaitLimit::NoWait,
+            1 => WaitLimit::Until(chaos.reactor.now()),
+            _ => WaitLimit::Until(chaos.reactor.now() + Duration::from_micros(500)),
         };
         chaos.poll(patience);
     }
@@ -157,7 +159,7 @@ pub(crate) fn each_operation_ends_once(driver: &impl Driver) {
             break;
         }
         assert!(round < 2000, "{:?} never end", chaos.pending);
-        chaos.poll(Patience::Until(chaos.reactor.now() + Duration::from_millis(10)));
+        chaos.poll(WaitLimit::Until(chaos.reactor.now() + Duration::from_millis(10)));
     }
     let pool = chaos.reactor.pool();
     assert_eq!(pool.available(), pool.capacity());

@@ -242,7 +242,7 @@ pub(crate) fn dropping_a_reactor_waits_for_its_files(driver: &impl Driver) {
         reactor.submit(token(n), operation);
     }
     let mut completions = Vec::new();
-    reactor.poll(weft_reactor::Patience::NoWait, &mut completions);
+    reactor.poll(weft_reactor::WaitLimit::NoWait, &mut completions);
     drop(reactor);
     drop(completions);
     assert_eq!(pool.available(), pool.capacity());

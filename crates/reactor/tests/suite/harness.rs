@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_reactor::simulation::{NetworkConditions, SimulatedFile, StorageConditions, World};
 use weft_reactor::{
-    Completion, Config, DriverKind, FileId, ListenerId, Operation, Outcome, Owner, Patience,
-    Reactor, RingMode, SocketId, Token,
+    Completion, Config, DriverKind, FileId, ListenerId, Operation, Outcome, Owner, Reactor,
+    RingMode, SocketId, Token, WaitLimit,
 };
 
 /// Long enough for a crowded machine.
@@ -97,7 +97,7 @@ impl Outside for (World, SimulatedFile) {
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
-        self.0.poke(self.1, offset, from);
+        self.0.corrupt(self.1, offset, from);
     }
 
     fn len(&self) -> u64 {
@@ -151,7 +151,7 @@ pub(crate) fn wait_for(reactor: &mut Reactor, count: usize) -> Vec<Completion> {
     let mut completions = Vec::new();
     let limit = reactor.now() + LIMIT;
     while completions.len() < count {
-        reactor.poll(Patience::Until(limit), &mut completions);
+        reactor.poll(WaitLimit::Until(limit), &mut completions);
         assert!(reactor.now() < limit, "only {completions:?} of {count} came");
     }
     completions
@@ -171,7 +171,7 @@ pub(crate) fn assert_quiet(reactor: &mut Reactor, time: Duration) {
     let mut completions = Vec::new();
     let until = reactor.now() + time;
     while reactor.now() < until {
-        reactor.poll(Patience::Until(until), &mut completions);
+        reactor.poll(WaitLimit::Until(until), &mut completions);
         assert!(completions.is_empty(), "{completions:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 use weft_reactor::{
-    Config, Message, Operation, Outcome, Patience, descriptors_in_use, set_descriptor_limit,
+    Config, Message, Operation, Outcome, WaitLimit, descriptors_in_use, set_descriptor_limit,
 };
 
 /// Says to the child that it is the child.
@@ -103,7 +103,7 @@ pub(crate) fn spinning_does_not_starve_cold_sockets(driver: &impl Driver) {
             send(&mut reactor, 101, cold_client, Message::new());
         }
         assert!(rounds < 10_000_000, "the cold socket starves");
-        reactor.poll(Patience::NoWait, &mut completions);
+        reactor.poll(WaitLimit::NoWait, &mut completions);
         for completion in completions.drain(..) {
             match (completion.token.tag, completion.outcome) {
                 (1, Outcome::Received { .. }) => {

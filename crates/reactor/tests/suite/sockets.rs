@@ -5,7 +5,7 @@ use crate::harness::{
 };
 use std::io::ErrorKind;
 use std::time::Duration;
-use weft_reactor::{Config, Message, Operation, Outcome, Patience, Reactor, SocketId};
+use weft_reactor::{Config, Message, Operation, Outcome, Reactor, SocketId, WaitLimit};
 
 fn message(bytes: &[u8]) -> Message {
     let mut message = Message::new();
@@ -272,7 +272,7 @@ pub(crate) fn a_thousand_idle_connections_hold_no_buffer(driver: &impl Driver) {
     }
     let mut completions = Vec::new();
     for _ in 0..20 {
-        reactor.poll(Patience::NoWait, &mut completions);
+        reactor.poll(WaitLimit::NoWait, &mut completions);
     }
     assert!(completions.is_empty());
     assert_eq!(reactor.pool().available(), reactor.pool().capacity());

@@ -3,7 +3,7 @@
 use crate::harness::{Driver, assert_quiet, connection, outcome_of, token, wait_for};
 use std::sync::mpsc;
 use std::time::Duration;
-use weft_reactor::{Operation, Outcome, Patience, thread_cpu_time};
+use weft_reactor::{Operation, Outcome, WaitLimit, thread_cpu_time};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -32,15 +32,15 @@ pub(crate) fn a_deadline_ends_the_wait(driver: &impl Driver) {
     let mut reactor = driver.reactor();
     let mut completions = Vec::new();
     let until = reactor.now() + ms(15);
-    reactor.poll(Patience::Until(until), &mut completions);
+    reactor.poll(WaitLimit::Until(until), &mut completions);
     assert!(reactor.now() >= until);
     assert!(completions.is_empty());
     // A time that is over does not wait at all.
-    reactor.poll(Patience::Until(until), &mut completions);
-    reactor.poll(Patience::NoWait, &mut completions);
+    reactor.poll(WaitLimit::Until(until), &mut completions);
+    reactor.poll(WaitLimit::NoWait, &mut completions);
     assert!(completions.is_empty());
-    // Patience of every kind ends with a timer.
-    for patience in [Patience::Spin, Patience::Sleep, Patience::Adaptive { grace: ms(1) }] {
+    // WaitLimit of every kind ends with a timer.
+    for patience in [WaitLimit::Spin, WaitLimit::Sleep, WaitLimit::Adaptive { grace: ms(1) }] {
         reactor.set_timer(token(1), reactor.now() + ms(3));
         while completions.is_empty() {
             reactor.poll(patience, &mut completions);
@@ -51,10 +51,10 @@ pub(crate) fn a_deadline_ends_the_wait(driver: &impl Driver) {
 
 pub(crate) fn mail_ends_the_wait(driver: &impl Driver) {
     let mut reactor = driver.reactor();
-    let (postbox, mailbox) = reactor.mailbox::<u32>();
+    let (sender, mailbox) = reactor.mailbox::<u32>();
     let mut completions = Vec::new();
-    for patience in [Patience::Spin, Patience::Sleep, Patience::Adaptive { grace: ms(1) }] {
-        postbox.post(5);
+    for patience in [WaitLimit::Spin, WaitLimit::Sleep, WaitLimit::Adaptive { grace: ms(1) }] {
+        sender.post(5);
         reactor.poll(patience, &mut completions);
         assert_eq!(mailbox.take(), Some(5));
         assert_eq!(mailbox.take(), None);
@@ -69,9 +69,14 @@ pub(crate) fn files_and_sockets_share_a_turn(driver: &impl Driver) {
     let mut completions = Vec::new();
     // However long one of them is busy, the others come through; with every kind of patience.
     for (round, patience) in (0u32..60).zip(
-        [Patience::NoWait, Patience::Spin, Patience::Sleep, Patience::Adaptive { grace: ms(1) }]
-            .into_iter()
-            .cycle(),
+        [
+            WaitLimit::NoWait,
+            WaitLimit::Spin,
+            WaitLimit::Sleep,
+            WaitLimit::Adaptive { grace: ms(1) },
+        ]
+        .into_iter()
+        .cycle(),
     ) {
         let buffer = reactor.pool().take(4096).unwrap();
         let offset = u64::from(round) * 4096;
@@ -86,9 +91,9 @@ pub(crate) fn files_and_sockets_share_a_turn(driver: &impl Driver) {
         let (mut written, mut sent, mut fired) = (0, 0, 0);
         while (received, written, sent, fired) != (5, 1, 1, 1) {
             reactor.poll(patience, &mut completions);
-            if patience == Patience::NoWait && completions.is_empty() {
+            if patience == WaitLimit::NoWait && completions.is_empty() {
                 // Virtual time passes only by waiting.
-                reactor.poll(Patience::Until(reactor.now() + ms(1)), &mut completions);
+                reactor.poll(WaitLimit::Until(reactor.now() + ms(1)), &mut completions);
             }
             for completion in completions.drain(..) {
                 match completion.outcome {
@@ -121,34 +126,34 @@ enum Mail {
 pub(crate) fn mail_from_other_threads_is_never_lost(driver: &impl Driver) {
     const ROUNDS: u64 = 2000;
     let mut reactor = driver.reactor();
-    let (postbox, mailbox) = reactor.mailbox();
-    for sender in 0..4 {
-        let postbox = postbox.clone();
+    let (sender, mailbox) = reactor.mailbox();
+    for number in 0..4 {
+        let sender = sender.clone();
         std::thread::spawn(move || {
             let (answer, answers) = mpsc::channel();
             for round in 0..ROUNDS {
                 // Alone and in bursts.
-                let burst = 1 + (round + sender) % 3;
+                let burst = 1 + (round + number) % 3;
                 for n in 0..burst {
-                    postbox.post(Mail::Question(round * 10 + n, answer.clone()));
+                    sender.post(Mail::Question(round * 10 + n, answer.clone()));
                 }
                 for n in 0..burst {
                     if answers.recv_timeout(Duration::from_secs(20)) != Ok(round * 10 + n) {
-                        return postbox.post(Mail::Lost);
+                        return sender.post(Mail::Lost);
                     }
                 }
             }
-            postbox.post(Mail::Done);
+            sender.post(Mail::Done);
         });
     }
     let mut completions = Vec::new();
     let mut done = 0;
     for turn in 0u32.. {
         let patience = match turn % 4 {
-            0 => Patience::NoWait,
-            1 => Patience::Adaptive { grace: Duration::from_micros(20) },
-            2 => Patience::Sleep,
-            _ => Patience::Until(reactor.now() + Duration::from_secs(60)),
+            0 => WaitLimit::NoWait,
+            1 => WaitLimit::Adaptive { grace: Duration::from_micros(20) },
+            2 => WaitLimit::Sleep,
+            _ => WaitLimit::Until(reactor.now() + Duration::from_secs(60)),
         };
         reactor.poll(patience, &mut completions);
         while let Some(mail) = mailbox.take() {
@@ -173,7 +178,7 @@ pub(crate) fn an_idle_reactor_uses_no_cpu(driver: &impl Driver) {
     let before = thread_cpu_time();
     reactor.set_timer(token(3), reactor.now() + ms(400));
     while completions.is_empty() {
-        reactor.poll(Patience::Adaptive { grace: ms(2) }, &mut completions);
+        reactor.poll(WaitLimit::Adaptive { grace: ms(2) }, &mut completions);
     }
     let used = thread_cpu_time() - before;
     // The grace, and a hundred times what one wake-up takes.
@@ -189,7 +194,7 @@ pub(crate) fn a_call_from_another_thread_ends_a_sleep(driver: &impl Driver) {
     });
     let mut completions = Vec::new();
     let before = reactor.now();
-    reactor.poll(Patience::Sleep, &mut completions);
+    reactor.poll(WaitLimit::Sleep, &mut completions);
     assert!(completions.is_empty());
     assert!(reactor.now() - before >= ms(25));
     caller.join().unwrap();

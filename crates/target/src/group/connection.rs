@@ -107,17 +107,17 @@ impl Connection {
     }
 
     /// Has the device prepare for the command that a completion brings, before it is taken in.
-    fn foresee(&self, completion: &weft_reactor::Completion, core: &mut Core) {
+    fn prefetch_hint(&self, completion: &weft_reactor::Completion, core: &mut Core) {
         if let Role::Io(io) = &self.role
             && let Some(command) = self.transport.peek_command(completion)
         {
-            io.foresee(command, core);
+            io.prefetch_hint(command, core);
         }
     }
 
     /// Takes what came for the connection.
     pub(crate) fn handle(&mut self, completion: weft_reactor::Completion, core: &mut Core) {
-        self.foresee(&completion, core);
+        self.prefetch_hint(&completion, core);
         self.transport.handle(&mut core.reactor, completion);
         if self.transport.wanted().is_some() {
             core.admission.wait(self.id.index, core.reactor.turn_time());

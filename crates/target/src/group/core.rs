@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weft_backend::Operation;
-use weft_reactor::{Owner, Postbox, Reactor};
+use weft_reactor::{MailboxSender, Owner, Reactor};
 use weft_transport::Slot;
 use weft_transport::target::TargetConnection;
 
@@ -32,7 +32,7 @@ pub(crate) const DEVICES: u32 = 16;
 pub(crate) struct Core {
     pub(crate) id: usize,
     pub(crate) reactor: Reactor,
-    pub(crate) posts: Vec<Postbox<Message>>,
+    pub(crate) posts: Vec<MailboxSender<Message>>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) devices: Devices,

@@ -149,9 +149,9 @@ impl Devices {
     }
 
     /// Tells a device of a read or write that is likely to come next.
-    pub(crate) fn foresee(&mut self, device: u32, block: u64, blocks: u32) {
+    pub(crate) fn prefetch_hint(&mut self, device: u32, block: u64, blocks: u32) {
         if let Some(handle) = self.find(DeviceId(device)) {
-            handle.device.foresee(block, blocks);
+            handle.device.prefetch_hint(block, blocks);
         }
     }
 

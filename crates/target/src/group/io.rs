@@ -107,9 +107,9 @@ impl Io {
     }
 
     /// Has the device prepare for a command that is about to come.
-    pub(super) fn foresee(&self, command: &Command, core: &mut Core) {
+    pub(super) fn prefetch_hint(&self, command: &Command, core: &mut Core) {
         if let Some((device, block, blocks)) = self.queue.device_range(command) {
-            core.devices.foresee(device, block, blocks);
+            core.devices.prefetch_hint(device, block, blocks);
         }
     }
 

@@ -161,10 +161,10 @@ impl Listeners {
                 }
             },
             _ if open.is_none() => ListenerEvent::Nothing,
-            Outcome::News => ListenerEvent::Incoming { index },
+            Outcome::SourceEvents => ListenerEvent::Incoming { index },
             Outcome::Failed { error, .. } => ListenerEvent::NoDescriptor { index, error },
             Outcome::Timer => {
-                self.go_on(index, core);
+                self.retry(index, core);
                 ListenerEvent::Nothing
             }
             _ => ListenerEvent::Nothing,
@@ -172,9 +172,9 @@ impl Listeners {
     }
 
     /// Accepts on: there is room again.
-    pub(crate) fn go_on(&mut self, index: usize, core: &mut Core) {
+    pub(crate) fn retry(&mut self, index: usize, core: &mut Core) {
         if let Some(Some(open)) = self.entries.get_mut(index) {
-            open.listener.go_on(&mut core.reactor, open.token);
+            open.listener.retry(&mut core.reactor, open.token);
         }
     }
 

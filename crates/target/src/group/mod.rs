@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::controller::ControllerEvent;
-use weft_reactor::{Completion, Mailbox, Patience, Postbox, Reactor, SocketId, Token};
+use weft_reactor::{Completion, Mailbox, MailboxSender, Reactor, SocketId, Token, WaitLimit};
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Incoming, Slot};
 
@@ -77,7 +77,7 @@ impl Group {
         id: usize,
         reactor: Reactor,
         mailbox: Mailbox<Message>,
-        posts: Vec<Postbox<Message>>,
+        posts: Vec<MailboxSender<Message>>,
         directory: Arc<Directory>,
     ) -> Self {
         let snapshot = directory.snapshot();
@@ -133,18 +133,18 @@ impl Group {
     /// Runs until the target stops.
     pub(crate) fn run(&mut self) {
         let grace = self.core.snapshot.idle_poll;
-        while self.turn(Patience::Adaptive { grace }) {}
+        while self.turn(WaitLimit::Adaptive { grace }) {}
         if !self.failed {
             self.core.devices.close(&mut self.core.reactor);
         }
     }
 
     /// One turn. `false`: the target has stopped and nothing is left.
-    pub(crate) fn turn(&mut self, patience: Patience) -> bool {
+    pub(crate) fn turn(&mut self, patience: WaitLimit) -> bool {
         // What was left over from the last turn does not wait for anything.
         let idle =
             self.active.is_empty() && self.postponed.is_empty() && !self.core.admission.has_more();
-        let patience = if idle { patience } else { Patience::NoWait };
+        let patience = if idle { patience } else { WaitLimit::NoWait };
         let mut completions = std::mem::take(&mut self.completions);
         self.core.reactor.poll(patience, &mut completions);
         self.core.devices.counters().set_busy(self.core.reactor.idle_time());
@@ -360,7 +360,9 @@ impl Group {
         }
         let (now, patience) =
             (self.core.reactor.turn_time(), self.core.snapshot.limits.stall_timeout);
-        let Some(index) = self.connections.largest(|one| one.transport.hoard(now, patience)) else {
+        let Some(index) =
+            self.connections.largest(|one| one.transport.stalled_bytes(now, patience))
+        else {
             return;
         };
         let waited = now.saturating_sub(waits_since.unwrap_or(now));
@@ -611,7 +613,7 @@ impl Group {
                 }
             }
             ListenerEvent::NoDescriptor { index, .. } if self.evict_unconnected() => {
-                self.listeners.go_on(index, &mut self.core);
+                self.listeners.retry(index, &mut self.core);
             }
             ListenerEvent::NoDescriptor { index, error } => {
                 self.listeners.log_refused(&error, &self.core);

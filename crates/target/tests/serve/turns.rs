@@ -6,7 +6,7 @@ use weft_nvme::fabrics::{PropertySet, PropertySize};
 use weft_nvme::property::Offset;
 use weft_nvme::{Command, NvmOpcode};
 use weft_reactor::simulation::{NetworkConditions, World};
-use weft_reactor::{Owner, Patience, Reactor};
+use weft_reactor::{Owner, Reactor, WaitLimit};
 use weft_target::LocalTarget;
 use weft_target::config::Config;
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
@@ -89,7 +89,7 @@ impl Scene {
 
     fn host_turn(&mut self) {
         let mut completions = Vec::new();
-        self.host.poll(Patience::NoWait, &mut completions);
+        self.host.poll(WaitLimit::NoWait, &mut completions);
         for completion in completions {
             let queue = weft_transport::tag_of(completion.token) as usize;
             self.queues[queue].handle(&mut self.host, completion);

@@ -12,18 +12,18 @@ use weft_nvme::wire::U16;
 use weft_nvme::{Command, Completion};
 use weft_reactor::{Lender, Owner, Reactor, Token, loan};
 
-use super::hub::{Address, Batch, Hub, Letter, Word};
+use super::hub::{Address, Batch, Entry, Hub, Message};
 use super::listen::{Incoming, Request, find};
 use crate::deadline::Deadline;
 use crate::host::{HostData, HostEvent, HostOptions, NotSubmitted};
-use crate::seats::Seat;
 use crate::slots::Slots;
-use crate::{CHORE, CloseReason, DEADLINE, KINDS, NEWS, Slot};
+use crate::subscriptions::Subscription;
+use crate::{CHORE, CloseReason, DEADLINE, EVENTS, KINDS, Slot};
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct LoopbackHostConnection {
     hub: Hub,
-    seat: Option<Seat>,
+    subscription: Option<Subscription>,
     token: Token,
     /// Where commands go, once the target has said so.
     target: Option<Address>,
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
 #[derive(Debug, Clone, Copy)]
 struct Fill(bool);
 
-impl Connection {
+impl LoopbackHostConnection {
     pub(crate) fn connect(
         reactor: &mut Reactor,
         owner: Owner,
@@ -55,7 +55,7 @@ impl Connection {
         let depth = usize::from(slots.depth());
         let mut connection = Self {
             hub: Hub::of(reactor),
-            seat: None,
+            subscription: None,
             token,
             target: None,
             local: None,
@@ -67,7 +67,7 @@ impl Connection {
             deadline: Deadline::new(Token { tag: token.tag | DEADLINE, ..token }),
             reason: None,
         };
-        match connection.ask(address, options.local) {
+        match connection.send_connect(address, options.local) {
             Ok(()) => connection.deadline.set(reactor, options.timeout),
             Err(error) => {
                 connection.reason = Some(CloseReason::from(&error));
@@ -79,11 +79,11 @@ impl Connection {
         connection
     }
 
-    fn ask(&mut self, address: SocketAddr, local: Option<SocketAddr>) -> io::Result<()> {
+    fn send_connect(&mut self, address: SocketAddr, local: Option<SocketAddr>) -> io::Result<()> {
         let (listener, local) = find(address, local)?;
-        let (seat, host) =
-            self.hub.take_seat(Token { tag: self.token.tag | NEWS, ..self.token })?;
-        self.seat = Some(seat);
+        let (subscription, host) =
+            self.hub.subscribe(Token { tag: self.token.tag | EVENTS, ..self.token })?;
+        self.subscription = Some(subscription);
         self.local = Some(local);
         let mut data = Vec::with_capacity(self.lenders.capacity());
         for _ in 0..self.slots.depth() {
@@ -92,7 +92,7 @@ impl Connection {
             data.push(borrower);
         }
         let request = Request { host, data, over: Arc::clone(&self.over) };
-        listener.send(Letter::Request(Incoming::new(request, address, local)));
+        listener.send(Message::Request(Incoming::new(request, address, local)));
         Ok(())
     }
 
@@ -143,19 +143,19 @@ impl Connection {
         command.command_id = U16::new(command_id);
         command.flags = Flags::SGL.with_fused(command.flags.fused());
         command.data_pointer = Descriptor::transport(length);
-        self.gathered.push(Word::Command { slot, command });
+        self.gathered.push(Entry::Command { slot, command });
         Ok(Slot(slot))
     }
 
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match completion.token.tag & KINDS {
-            NEWS => self.handle_news(reactor),
+            EVENTS => self.handle_source_events(reactor),
             DEADLINE if self.deadline.take_due(reactor) => {
                 self.shut(reactor, CloseReason::HandshakeTimeout);
             }
             _ => {}
         }
-        self.settle();
+        self.raise_closed();
     }
 
     /// Data does not travel: there is nothing to gain by a capsule's.
@@ -169,33 +169,33 @@ impl Connection {
 
     pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         self.shut(reactor, reason);
-        self.settle();
+        self.raise_closed();
     }
 
-    fn handle_news(&mut self, reactor: &mut Reactor) {
-        while let Some(seat) = self.seat
-            && let Some(letter) = self.hub.take(seat)
+    fn handle_source_events(&mut self, reactor: &mut Reactor) {
+        while let Some(subscription) = self.subscription
+            && let Some(message) = self.hub.take(subscription)
         {
-            match letter {
-                Letter::Accepted(target) => {
+            match message {
+                Message::Accepted(target) => {
                     self.target = Some(target);
                     self.deadline.clear(reactor);
                     self.events.push_back(HostEvent::Ready { negotiated: None });
                 }
-                Letter::Refused => {
+                Message::Refused => {
                     let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
                     self.shut(reactor, CloseReason::from(&refused));
                 }
-                Letter::Words(mut words) => {
+                Message::Words(mut words) => {
                     for word in words.drain(..) {
-                        if let Word::Answer { slot, completion, written } = word {
+                        if let Entry::Answer { slot, completion, written } = word {
                             self.completed(slot, completion, written);
                         }
                     }
                     self.gathered.keep(words);
                 }
-                Letter::Ended => self.shut(reactor, CloseReason::PeerClosed),
-                Letter::Request(_) => {}
+                Message::Ended => self.shut(reactor, CloseReason::PeerClosed),
+                Message::Request(_) => {}
             }
         }
     }
@@ -211,19 +211,19 @@ impl Connection {
     /// Ends the connection now. What the target has not taken it will not carry out.
     fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         self.over.store(true, Ordering::Release);
-        if let Some(seat) = self.seat.take() {
+        if let Some(subscription) = self.subscription.take() {
             self.reason = Some(reason);
-            self.hub.leave(seat);
+            self.hub.unsubscribe(subscription);
         }
         self.deadline.clear(reactor);
         if let Some(target) = self.target.take() {
-            target.send(Letter::Ended);
+            target.send(Message::Ended);
         }
     }
 
     /// Raises the end, once.
-    fn settle(&mut self) {
-        if self.seat.is_some() {
+    fn raise_closed(&mut self) {
+        if self.subscription.is_some() {
             return;
         }
         let Some(reason) = self.reason.take() else { return };
@@ -237,14 +237,14 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for LoopbackHostConnection {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(target) = self.target.take() {
-            target.send(Letter::Ended);
+            target.send(Message::Ended);
         }
-        if let Some(seat) = self.seat.take() {
-            self.hub.leave(seat);
+        if let Some(subscription) = self.subscription.take() {
+            self.hub.unsubscribe(subscription);
         }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_reactor::{Borrower, Reactor, Token};
 
-use super::hub::{Address, Hub, Letter};
-use crate::seats::Seat;
+use super::hub::{Address, Hub, Message};
+use crate::subscriptions::Subscription;
 
 /// The first port that is given to those who do not ask for one.
 const EPHEMERAL: u16 = 49_152;
@@ -59,12 +59,12 @@ pub(super) fn find(
     Ok((listener, SocketAddr::new(ip, table.take_port())))
 }
 
-/// An address of this process that hosts may come to. News of it
-/// ([`weft_reactor::Outcome::News`]) comes under its token.
+/// An address of this process to which hosts may connect. Its owner is notified under its token
+/// ([`weft_reactor::Outcome::SourceEvents`]).
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
-    seat: Seat,
+    subscription: Subscription,
     hub: Hub,
 }
 
@@ -80,9 +80,9 @@ impl Listener {
             }
             _ => address,
         };
-        let (seat, to) = hub.take_seat(token)?;
+        let (subscription, to) = hub.subscribe(token)?;
         table.listeners.insert(address, to);
-        Ok(Self { address, seat, hub })
+        Ok(Self { address, subscription, hub })
     }
 
     /// The address, with the port that was chosen.
@@ -94,8 +94,8 @@ impl Listener {
     /// The next host that came.
     pub fn accept(&mut self) -> Option<Incoming> {
         loop {
-            match self.hub.take(self.seat)? {
-                Letter::Request(incoming) if !incoming.is_over() => return Some(incoming),
+            match self.hub.take(self.subscription)? {
+                Message::Request(incoming) if !incoming.is_over() => return Some(incoming),
                 // Nothing else is written to a listener.
                 _ => {}
             }
@@ -106,7 +106,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         Table::lock().listeners.remove(&self.address);
-        self.hub.leave(self.seat);
+        self.hub.unsubscribe(self.subscription);
     }
 }
 
@@ -155,7 +155,7 @@ impl Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         if let Some(request) = self.request.take() {
-            request.host.send(Letter::Refused);
+            request.host.send(Message::Refused);
         }
     }
 }

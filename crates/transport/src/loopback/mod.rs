@@ -9,7 +9,7 @@
 //! outside the process reaches it. There is no in-capsule data: whatever is to be fetched lies
 //! there when its command comes, so that nothing is gained by sending it along.
 //!
-//! A `hub` is where a reactor gets its letters; on it stand the two sides, `target` and `host`.
+//! A `hub` is where a reactor gets its messages; on it stand the two sides, `target` and `host`.
 
 pub(crate) mod host;
 mod hub;

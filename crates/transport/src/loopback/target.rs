@@ -10,12 +10,12 @@ use std::time::Duration;
 use weft_nvme::{Command, Completion};
 use weft_reactor::{Borrower, Buffer, Owner, Reactor, Token};
 
-use super::hub::{Address, Batch, Hub, Letter, Word};
+use super::hub::{Address, Batch, Entry, Hub, Message};
 use super::listen::{Incoming, Request};
 use crate::deadline::Deadline;
-use crate::seats::Seat;
+use crate::subscriptions::Subscription;
 use crate::target::{CapsuleData, Event, Limits};
-use crate::{CloseReason, DEADLINE, KINDS, NEWS, Slot};
+use crate::{CloseReason, DEADLINE, EVENTS, KINDS, Slot};
 
 #[derive(Debug)]
 struct SlotState {
@@ -26,9 +26,9 @@ struct SlotState {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct LoopbackTargetConnection {
     hub: Hub,
-    seat: Option<Seat>,
+    subscription: Option<Subscription>,
     host: Option<Address>,
     slots: Vec<SlotState>,
     in_flight: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Connection {
     broken: Option<CloseReason>,
 }
 
-impl Connection {
+impl LoopbackTargetConnection {
     pub(crate) fn accept(
         reactor: &mut Reactor,
         owner: Owner,
@@ -57,7 +57,7 @@ impl Connection {
         let token = Token::new(owner, tag << 2);
         let mut connection = Self {
             hub: Hub::of(reactor),
-            seat: None,
+            subscription: None,
             host: None,
             slots: Vec::new(),
             in_flight: 0,
@@ -71,16 +71,16 @@ impl Connection {
             peer,
             broken: None,
         };
-        match connection.hub.take_seat(Token { tag: token.tag | NEWS, ..token }) {
-            Ok((seat, address)) => {
-                connection.seat = Some(seat);
+        match connection.hub.subscribe(Token { tag: token.tag | EVENTS, ..token }) {
+            Ok((subscription, address)) => {
+                connection.subscription = Some(subscription);
                 if let Some(Request { host, data, over }) = incoming.request.take() {
                     let state =
                         |data| SlotState { in_flight: false, command: Command::default(), data };
                     connection.slots = data.into_iter().map(state).collect();
                     connection.events.reserve(connection.slots.len());
                     connection.over = over;
-                    host.send(Letter::Accepted(address));
+                    host.send(Message::Accepted(address));
                     connection.host = Some(host);
                 }
                 connection.deadline.set(reactor, limits.handshake_timeout);
@@ -106,7 +106,7 @@ impl Connection {
     }
 
     pub(crate) fn is_ending(&self, _: &Reactor) -> bool {
-        self.seat.is_none() || self.over.load(Ordering::Acquire)
+        self.subscription.is_none() || self.over.load(Ordering::Acquire)
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
@@ -123,7 +123,7 @@ impl Connection {
     }
 
     /// Data moves when it is asked for: nothing is held for a host, and nothing waits for memory.
-    pub(crate) fn hoard(&mut self, _: Duration, _: Duration) -> usize {
+    pub(crate) fn stalled_bytes(&mut self, _: Duration, _: Duration) -> usize {
         0
     }
 
@@ -139,14 +139,14 @@ impl Connection {
 
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match completion.token.tag & KINDS {
-            NEWS => self.handle_news(reactor),
+            EVENTS => self.handle_source_events(reactor),
             DEADLINE => self.handle_deadline(reactor),
             _ => {}
         }
     }
 
     pub(crate) fn receive(&mut self, slot: Slot, mut buffer: Buffer) {
-        let state = self.slots.get_mut(slot.index()).filter(|_| self.seat.is_some());
+        let state = self.slots.get_mut(slot.index()).filter(|_| self.subscription.is_some());
         let Some(state) = state else { return };
         debug_assert!(state.in_flight && !buffer.is_shared());
         if buffer.is_empty() || state.data.read(buffer.bytes_mut()).is_some() {
@@ -157,7 +157,7 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, slot: Slot, buffer: Buffer, completion: Completion) {
-        let state = self.slots.get_mut(slot.index()).filter(|_| self.seat.is_some());
+        let state = self.slots.get_mut(slot.index()).filter(|_| self.subscription.is_some());
         let Some(state) = state else { return };
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         match state.data.write(&buffer) {
@@ -173,7 +173,7 @@ impl Connection {
     }
 
     pub(crate) fn complete(&mut self, slot: Slot, completion: Completion) {
-        if self.seat.is_some() {
+        if self.subscription.is_some() {
             self.answer(slot, completion, 0);
         }
     }
@@ -183,7 +183,7 @@ impl Connection {
         debug_assert!(state.in_flight, "a command is answered once");
         if std::mem::take(&mut state.in_flight) {
             self.in_flight -= 1;
-            self.gathered.push(Word::Answer { slot: slot.0, completion, written });
+            self.gathered.push(Entry::Answer { slot: slot.0, completion, written });
         }
     }
 
@@ -202,12 +202,12 @@ impl Connection {
 
     /// Ends the connection. What was answered goes out first, which takes no time.
     pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
-        let Some(seat) = self.seat.take() else { return };
-        self.hub.leave(seat);
+        let Some(subscription) = self.subscription.take() else { return };
+        self.hub.unsubscribe(subscription);
         self.deadline.clear(reactor);
         if let Some(host) = self.host.take() {
             self.gathered.send(&host);
-            host.send(Letter::Ended);
+            host.send(Message::Ended);
         }
         self.slots.clear();
         self.in_flight = 0;
@@ -215,27 +215,27 @@ impl Connection {
         self.events.push_back(Event::Closed { reason });
     }
 
-    fn handle_news(&mut self, reactor: &mut Reactor) {
-        while let Some(seat) = self.seat
-            && let Some(letter) = self.hub.take(seat)
+    fn handle_source_events(&mut self, reactor: &mut Reactor) {
+        while let Some(subscription) = self.subscription
+            && let Some(message) = self.hub.take(subscription)
         {
-            match letter {
-                Letter::Words(mut words) => {
+            match message {
+                Message::Words(mut words) => {
                     // What the host has given up must not be carried out: it may be sending it
                     // again on another connection.
                     if !self.over.load(Ordering::Acquire) {
-                        words.drain(..).for_each(|word| self.handle_word(word));
+                        words.drain(..).for_each(|word| self.handle_entry(word));
                     }
                     self.gathered.keep(words);
                 }
-                Letter::Ended => self.close(reactor, CloseReason::PeerClosed),
-                Letter::Request(_) | Letter::Accepted(_) | Letter::Refused => {}
+                Message::Ended => self.close(reactor, CloseReason::PeerClosed),
+                Message::Request(_) | Message::Accepted(_) | Message::Refused => {}
             }
         }
     }
 
-    fn handle_word(&mut self, word: Word) {
-        let Word::Command { slot, command } = word else { return };
+    fn handle_entry(&mut self, word: Entry) {
+        let Entry::Command { slot, command } = word else { return };
         self.raise(Slot(slot), command);
     }
 
@@ -260,13 +260,13 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for LoopbackTargetConnection {
     fn drop(&mut self) {
         if let Some(host) = self.host.take() {
-            host.send(Letter::Ended);
+            host.send(Message::Ended);
         }
-        if let Some(seat) = self.seat.take() {
-            self.hub.leave(seat);
+        if let Some(subscription) = self.subscription.take() {
+            self.hub.unsubscribe(subscription);
         }
     }
 }

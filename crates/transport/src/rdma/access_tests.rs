@@ -5,15 +5,15 @@ use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, Status, Wire};
 use weft_nvmf::rdma::Reply;
 use weft_reactor::simulation::World;
-use weft_reactor::{Owner, Patience, Reactor};
+use weft_reactor::{Owner, Reactor, WaitLimit};
 
-use super::host::Connection;
+use super::host::RdmaHostConnection;
 use super::software::{Conditions, Fabric};
 use super::verbs::software::tests::Side;
 use super::verbs::{Parameters, PrivateData, SendOperation, WorkStatus};
 use super::{Provider, RemoteAccess};
 use crate::CloseReason;
-use crate::host::{Carrier, HostData, HostEvent, HostOptions};
+use crate::host::{HostData, HostEvent, HostOptions, TransportOptions};
 
 const HOST: Owner = Owner(3);
 const LENGTH: usize = 4096;
@@ -24,7 +24,7 @@ const DATA: usize = 2;
 
 /// One command's memory, as its host has named it.
 #[derive(Debug, Clone, Copy)]
-struct Named {
+struct TestBuffer {
     id: u16,
     address: u64,
     key: u32,
@@ -34,7 +34,7 @@ struct Named {
 struct Raw {
     fabric: Fabric,
     reactor: Reactor,
-    host: Connection,
+    host: RdmaHostConnection,
     target: Side,
 }
 
@@ -52,7 +52,7 @@ impl Raw {
     }
 
     /// A command with a buffer, which the controller is to fill or to fetch.
-    fn submit(&mut self, from_controller: bool) -> Named {
+    fn submit(&mut self, from_controller: bool) -> TestBuffer {
         let mut buffer = self.reactor.pool().take(LENGTH).unwrap();
         buffer.fill(0x11);
         let data = match from_controller {
@@ -71,16 +71,16 @@ impl Raw {
         let Ok(Location::Keyed { address, key, invalidate, .. }) = location else {
             panic!("{location:?}")
         };
-        Named { id, address, key, invalidate }
+        TestBuffer { id, address, key, invalidate }
     }
 
     /// Has the controller write, or read, so many bytes from `offset` on.
-    fn touch(&mut self, named: Named, offset: i64, bytes: u32, writes: bool) -> WorkStatus {
+    fn touch(&mut self, named: TestBuffer, offset: i64, bytes: u32, writes: bool) -> WorkStatus {
         touch(&mut self.target, named, offset, bytes, writes)
     }
 
     /// Answers a command. What the host hears of that in the same turn and in later ones.
-    fn answer(&mut self, named: Named, invalidate: Option<u32>) -> Vec<HostEvent> {
+    fn answer(&mut self, named: TestBuffer, invalidate: Option<u32>) -> Vec<HostEvent> {
         self.target.write(RESPONSE, Completion::new(named.id, Status::SUCCESS).bytes());
         let response = self.target.piece(RESPONSE, 16);
         let operation = match invalidate {
@@ -96,7 +96,7 @@ impl Raw {
     }
 }
 
-fn touch(side: &mut Side, named: Named, offset: i64, bytes: u32, writes: bool) -> WorkStatus {
+fn touch(side: &mut Side, named: TestBuffer, offset: i64, bytes: u32, writes: bool) -> WorkStatus {
     let (address, key) = (named.address.wrapping_add_signed(offset), named.key);
     let operation = match writes {
         true => SendOperation::Write { address, key },
@@ -113,12 +113,13 @@ fn connect(
     reactor: &mut Reactor,
     tag: u32,
     remote_access: Option<RemoteAccess>,
-) -> (Connection, Side) {
+) -> (RdmaHostConnection, Side) {
     let address = format!("10.0.0.{tag}:4420").parse().unwrap();
     let (manager, _listener) = Side::listen(fabric, address);
-    let carrier = Carrier::Rdma { queue_id: 1, controller_id: 1 };
-    let options = HostOptions { carrier, queue_depth: 4, remote_access, ..HostOptions::default() };
-    let mut host = Connection::connect(reactor, HOST, tag, address, options);
+    let transport_options = TransportOptions::Rdma { queue_id: 1, controller_id: 1 };
+    let options =
+        HostOptions { transport_options, queue_depth: 4, remote_access, ..HostOptions::default() };
+    let mut host = RdmaHostConnection::connect(reactor, HOST, tag, address, options);
     turn(reactor, &mut host, tag);
     let private_data = PrivateData::new(Reply { controller_receives: 5 }.to_wire().bytes());
     let parameters = Parameters { private_data, responder_resources: 0, initiator_depth: 1 };
@@ -128,9 +129,9 @@ fn connect(
     (host, target)
 }
 
-fn turn(reactor: &mut Reactor, host: &mut Connection, tag: u32) -> Vec<HostEvent> {
+fn turn(reactor: &mut Reactor, host: &mut RdmaHostConnection, tag: u32) -> Vec<HostEvent> {
     let mut completions = Vec::new();
-    reactor.poll(Patience::NoWait, &mut completions);
+    reactor.poll(WaitLimit::NoWait, &mut completions);
     for completion in completions.into_iter().filter(|one| crate::tag_of(one.token) == tag) {
         host.handle(reactor, completion);
     }
@@ -199,7 +200,10 @@ fn a_controller_reaches_nothing_after_the_command() {
             assert!(named.invalidate, "it is asked to invalidate the key");
             assert_eq!(raw.touch(named, 0, 16, from_controller), WorkStatus::SUCCESS);
             let buffer = buffer_of(raw.answer(named, invalidates.then_some(named.key)));
-            assert_eq!((buffer[0] == 0, raw.fabric.census().windows), (from_controller, 0));
+            assert_eq!(
+                (buffer[0] == 0, raw.fabric.resource_counts().windows),
+                (from_controller, 0)
+            );
         }
         let named = raw.submit(from_controller);
         buffer_of(raw.answer(named, invalidates.then_some(named.key)));
@@ -237,19 +241,19 @@ fn a_lease_shows_nothing_of_who_had_the_memory_before() {
 #[test]
 fn an_idle_connection_keeps_no_lease() {
     let mut raw = leases();
-    let before = (raw.fabric.census().regions, raw.reactor.pool().available());
+    let before = (raw.fabric.resource_counts().regions, raw.reactor.pool().available());
     let named = raw.submit(true);
     assert_eq!(raw.fabric.reachable().len(), 1);
     buffer_of(raw.answer(named, None));
     let until = raw.reactor.now() + crate::limits::IDLE_TIME * 4;
     while raw.reactor.now() < until {
         let mut completions = Vec::new();
-        raw.reactor.poll(Patience::Until(until), &mut completions);
+        raw.reactor.poll(WaitLimit::Until(until), &mut completions);
         for completion in completions {
             raw.host.handle(&mut raw.reactor, completion);
         }
     }
-    assert_eq!((raw.fabric.census().regions, raw.reactor.pool().available()), before);
+    assert_eq!((raw.fabric.resource_counts().regions, raw.reactor.pool().available()), before);
     assert_eq!(raw.touch(named, 0, 1, true), WorkStatus::REMOTE_ACCESS);
 }
 
@@ -273,7 +277,7 @@ fn what_was_given_up_is_given_back_when_nobody_reaches_it() {
         let Some(HostEvent::Closed { in_flight, .. }) = raw.host.poll_event() else { panic!() };
         assert!(in_flight[0].1.is_some());
         assert_ne!(raw.touch(named, 0, 16, true), WorkStatus::SUCCESS);
-        assert_eq!((raw.fabric.census().windows, raw.fabric.reachable().len()), (0, 0));
+        assert_eq!((raw.fabric.resource_counts().windows, raw.fabric.reachable().len()), (0, 0));
     }
 }
 
@@ -305,10 +309,10 @@ fn wide_is_as_wide_as_it_says() {
 fn windows_that_a_device_does_not_have_are_an_error() {
     let mut raw = leases();
     let address = "10.0.0.9:4420".parse().unwrap();
-    let carrier = Carrier::Rdma { queue_id: 1, controller_id: 1 };
+    let transport_options = TransportOptions::Rdma { queue_id: 1, controller_id: 1 };
     let remote_access = Some(RemoteAccess::Window);
-    let options = HostOptions { carrier, remote_access, ..HostOptions::default() };
-    let mut host = Connection::connect(&mut raw.reactor, HOST, 9, address, options);
+    let options = HostOptions { transport_options, remote_access, ..HostOptions::default() };
+    let mut host = RdmaHostConnection::connect(&mut raw.reactor, HOST, 9, address, options);
     let events = turn(&mut raw.reactor, &mut host, 9);
     let [HostEvent::Closed { reason, .. }] = &events[..] else { panic!("{events:?}") };
     assert_eq!(*reason, CloseReason::NoMemoryWindows);

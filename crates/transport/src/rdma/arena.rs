@@ -23,7 +23,7 @@ pub(crate) struct Arena {
     access: Access,
     pool: Pool,
     domain: Domain,
-    /// Whether a slot was taken since the last [`Arena::rest`].
+    /// Whether a slot was taken since the last [`Arena::release_idle`].
     used: bool,
 }
 
@@ -80,7 +80,7 @@ impl Arena {
     }
 
     /// Gives up the slots that are not in use, if none was taken since the last time.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn release_idle(&mut self) {
         if !std::mem::take(&mut self.used) {
             self.free.iter_mut().for_each(Vec::clear);
         }

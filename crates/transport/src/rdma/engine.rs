@@ -1,6 +1,6 @@
-//! What the RDMA connections of one reactor have in common: its way to the connection manager,
-//! its hold on each device with registered memory and completion queues, and the mail that both
-//! bring for each connection.
+//! What the RDMA connections of one reactor have in common: its channel to the connection manager,
+//! each device with its registered memory and completion queues, and the pending events of each
+//! connection from both.
 //!
 //! The reactor looks here in every turn ([`Source`]). One look takes completions in batches from
 //! few large queues, whoever they are for, and tells each connection once.
@@ -12,14 +12,14 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use weft_reactor::{BUFFER_BYTES_MAX, Bell, Buffer, Completion, Pool, Reactor, Source, Token};
+use weft_reactor::{BUFFER_BYTES_MAX, Buffer, Completion, Pool, Reactor, ReadyFlag, Source, Token};
 
 use super::verbs::{
-    Access, Attributes, CompletionQueue, Device, DeviceEvent, DeviceFault, Domain, Endpoint,
-    Happened, Manager, Piece, Provider, Region, WorkCompletion,
+    Access, Attributes, CmEvent, CompletionQueue, Device, DeviceEvent, DeviceFault, Domain,
+    Endpoint, Manager, Piece, Provider, Region, WorkCompletion,
 };
 use crate::CloseReason;
-use crate::seats::{Seat, Seats};
+use crate::subscriptions::{Subscription, Subscriptions};
 
 /// Completions taken from a queue at once.
 const BATCH: usize = 64;
@@ -53,8 +53,8 @@ struct Engines {
     host: RefCell<Option<Engine>>,
 }
 
-impl Seat {
-    /// A work identifier of this seat's.
+impl Subscription {
+    /// A work identifier of this subscription's.
     pub(crate) fn work(self, number: u32) -> u64 {
         u64::from(self.0) << 32 | u64::from(number)
     }
@@ -67,20 +67,20 @@ impl Seat {
 #[derive(Debug)]
 struct Inner {
     manager: Manager,
-    bell: Option<Bell>,
+    ready_flag: Option<ReadyFlag>,
     role: Role,
-    holds: Vec<Rc<RefCell<Hold>>>,
-    seats: Seats<Mail>,
-    /// Seats by the key of their endpoint or listener.
-    keys: BTreeMap<u64, Seat>,
+    holds: Vec<Rc<RefCell<ReactorDevice>>>,
+    subscriptions: Subscriptions<PendingEvents>,
+    /// Subscriptions by the key of their endpoint or listener.
+    keys: BTreeMap<u64, Subscription>,
     scratch: Vec<WorkCompletion>,
 }
 
 /// What has come for a connection or listener and was not taken yet.
 #[derive(Debug, Default)]
-struct Mail {
+struct PendingEvents {
     work: Vec<WorkCompletion>,
-    events: VecDeque<Happened>,
+    events: VecDeque<CmEvent>,
     /// Why the connection cannot go on, if what it stands on has failed or goes away.
     fault: Option<CloseReason>,
 }
@@ -109,13 +109,13 @@ impl Engine {
     fn open(reactor: &mut Reactor, role: Role) -> io::Result<Self> {
         let provider = reactor.attachment::<Provider>();
         let manager = provider.as_deref().unwrap_or(&Provider::System).open(reactor.waker())?;
-        let bell = watch(reactor, manager.descriptor())?;
+        let ready_flag = watch(reactor, manager.descriptor())?;
         let inner = Inner {
             manager,
-            bell,
+            ready_flag,
             role,
             holds: Vec::new(),
-            seats: Seats::new(),
+            subscriptions: Subscriptions::new(),
             keys: BTreeMap::new(),
             scratch: Vec::with_capacity(BATCH),
         };
@@ -129,53 +129,54 @@ impl Engine {
         action(&mut self.inner.borrow_mut().manager)
     }
 
-    /// A seat for the endpoint or listener of this key; news of it comes under the token.
-    pub(crate) fn take_seat(&self, key: u64, token: Token) -> io::Result<Seat> {
-        self.inner.borrow_mut().take_seat(key, token)
+    /// A subscription for the endpoint or listener of this key; events come under the token.
+    pub(crate) fn subscribe(&self, key: u64, token: Token) -> io::Result<Subscription> {
+        self.inner.borrow_mut().subscribe(key, token)
     }
 
-    /// Gives a seat up. Nothing comes for it any more.
-    pub(crate) fn leave(&self, seat: Seat) {
+    /// Gives a subscription up. Nothing comes for it any more.
+    pub(crate) fn unsubscribe(&self, subscription: Subscription) {
         let mut inner = self.inner.borrow_mut();
-        inner.keys.retain(|_, taken| *taken != seat);
-        let gone = inner.seats.leave(seat);
+        inner.keys.retain(|_, taken| *taken != subscription);
+        let gone = inner.subscriptions.unsubscribe(subscription);
         drop(inner);
         // Requests nobody took: their rejection needs the manager.
         drop(gone);
     }
 
     /// Takes the work that has completed, in exchange for an empty list.
-    pub(crate) fn take_work(&self, seat: Seat, empty: &mut Vec<WorkCompletion>) {
-        if let Some(mail) = self.inner.borrow_mut().seats.open(seat) {
-            std::mem::swap(&mut mail.work, empty);
+    pub(crate) fn take_work(&self, subscription: Subscription, empty: &mut Vec<WorkCompletion>) {
+        if let Some(pending) = self.inner.borrow_mut().subscriptions.open(subscription) {
+            std::mem::swap(&mut pending.work, empty);
         }
     }
 
     /// Takes the next thing that the connection manager has said.
-    pub(crate) fn take_event(&self, seat: Seat) -> Option<Happened> {
-        self.inner.borrow_mut().seats.open(seat)?.events.pop_front()
+    pub(crate) fn take_event(&self, subscription: Subscription) -> Option<CmEvent> {
+        self.inner.borrow_mut().subscriptions.open(subscription)?.events.pop_front()
     }
 
     /// Why a connection cannot go on, if what it stands on has failed or goes away. Its work may
     /// have been flushed for that before anybody could say so.
-    pub(crate) fn fault(&self, seat: Seat) -> Option<CloseReason> {
-        self.inner.borrow().seats.look(seat)?.fault
+    pub(crate) fn fault(&self, subscription: Subscription) -> Option<CloseReason> {
+        self.inner.borrow().subscriptions.peek(subscription)?.fault
     }
 
-    /// From now on, what comes for this key is this seat's.
-    pub(crate) fn set_key(&self, seat: Seat, key: u64) {
+    /// From now on events for this key go to this subscription.
+    pub(crate) fn set_key(&self, subscription: Subscription, key: u64) {
         let mut inner = self.inner.borrow_mut();
-        inner.keys.retain(|_, taken| *taken != seat);
-        inner.keys.insert(key, seat);
+        inner.keys.retain(|_, taken| *taken != subscription);
+        inner.keys.insert(key, subscription);
     }
 
     /// Whether the end of a connection is among what has not been taken.
-    pub(crate) fn is_ending(&self, seat: Seat) -> bool {
+    pub(crate) fn is_ending(&self, subscription: Subscription) -> bool {
         let ends =
-            |event: &Happened| matches!(event, Happened::Disconnected | Happened::DeviceRemoved);
+            |event: &CmEvent| matches!(event, CmEvent::Disconnected | CmEvent::DeviceRemoved);
         let inner = self.inner.borrow();
-        let over = |mail: &Mail| mail.fault.is_some() || mail.events.iter().any(ends);
-        inner.seats.look(seat).is_none_or(over)
+        let over =
+            |pending: &PendingEvents| pending.fault.is_some() || pending.events.iter().any(ends);
+        inner.subscriptions.peek(subscription).is_none_or(over)
     }
 
     /// This reactor's hold on the device that an endpoint is on. One that is `wide` lets the peer
@@ -185,7 +186,7 @@ impl Engine {
         endpoint: &Endpoint,
         reactor: &mut Reactor,
         wide: bool,
-    ) -> io::Result<Rc<RefCell<Hold>>> {
+    ) -> io::Result<Rc<RefCell<ReactorDevice>>> {
         let key = endpoint.device_key().ok_or(io::ErrorKind::NotConnected)?;
         let mut inner = self.inner.borrow_mut();
         let known = inner.holds.iter().find(|hold| {
@@ -196,7 +197,7 @@ impl Engine {
             return Ok(Rc::clone(hold));
         }
         let device = endpoint.open_device()?;
-        let bell = watch(reactor, device.descriptor())?;
+        let ready_flag = watch(reactor, device.descriptor())?;
         let event_bell = watch(reactor, device.event_descriptor())?;
         let bind = inner.role == Role::Host && device.attributes().memory_windows;
         let access = Access {
@@ -209,13 +210,13 @@ impl Engine {
         let chunks = pool.capacity() / BUFFER_BYTES_MAX;
         let mut regions = Vec::new();
         regions.resize_with(chunks, || None);
-        let hold = Hold {
+        let hold = ReactorDevice {
             queues: Vec::new(),
             regions,
             domain: device.create_domain()?,
             device,
             key,
-            bell,
+            ready_flag,
             event_bell,
             access,
             pool,
@@ -229,13 +230,13 @@ impl Engine {
 }
 
 impl Inner {
-    fn take_seat(&mut self, key: u64, token: Token) -> io::Result<Seat> {
-        let seat = self.seats.take(token)?;
-        self.keys.insert(key, seat);
-        Ok(seat)
+    fn subscribe(&mut self, key: u64, token: Token) -> io::Result<Subscription> {
+        let subscription = self.subscriptions.take(token)?;
+        self.keys.insert(key, subscription);
+        Ok(subscription)
     }
 
-    fn look_at_manager(&mut self, ready: &mut Vec<Completion>) {
+    fn poll_manager_events(&mut self, ready: &mut Vec<Completion>) {
         loop {
             let event = match self.manager.poll() {
                 Ok(Some(event)) => event,
@@ -246,29 +247,29 @@ impl Inner {
                 }
             };
             // An event for nobody is dropped; a request among them is rejected with that.
-            let Some(seat) = self.keys.get(&event.key).copied() else { continue };
-            let removed = matches!(event.happened, Happened::DeviceRemoved);
+            let Some(subscription) = self.keys.get(&event.key).copied() else { continue };
+            let removed = matches!(event.event, CmEvent::DeviceRemoved);
             if removed {
-                self.remove_device_of(seat);
+                self.remove_device_of(subscription);
             }
-            if let Some(mail) = self.seats.deliver(seat, ready) {
+            if let Some(pending) = self.subscriptions.deliver(subscription, ready) {
                 if removed {
-                    mail.fault.get_or_insert(CloseReason::DeviceRemoved);
+                    pending.fault.get_or_insert(CloseReason::DeviceRemoved);
                 }
-                mail.events.push_back(event.happened);
+                pending.events.push_back(event.event);
             }
         }
     }
 
     /// No new connection is to use the device that this one is on.
-    fn remove_device_of(&self, seat: Seat) {
+    fn remove_device_of(&self, subscription: Subscription) {
         for hold in &self.holds {
             let mut hold = hold.borrow_mut();
-            hold.removed |= hold.pairs.iter().any(|pair| pair.seat == seat);
+            hold.removed |= hold.pairs.iter().any(|pair| pair.subscription == subscription);
         }
     }
 
-    fn look_at_devices(&mut self, ready: &mut Vec<Completion>) {
+    fn poll_device_events(&mut self, ready: &mut Vec<Completion>) {
         let mut scratch = std::mem::take(&mut self.scratch);
         for index in 0..self.holds.len() {
             let Some(hold) = self.holds.get(index).map(Rc::clone) else { break };
@@ -276,7 +277,7 @@ impl Inner {
             while let Some(event) = hold.poll_event() {
                 self.handle_event(&mut hold, event, ready);
             }
-            hold.hear_bell();
+            hold.take_ready_flag();
             for queue in &mut hold.queues {
                 for _ in 0..BATCHES_PER_TURN {
                     scratch.clear();
@@ -285,9 +286,9 @@ impl Inner {
                         0
                     });
                     for completion in scratch.drain(..) {
-                        let seat = Seat::of(completion.work);
-                        if let Some(mail) = self.seats.deliver(seat, ready) {
-                            mail.work.push(completion);
+                        let subscription = Subscription::of(completion.work);
+                        if let Some(pending) = self.subscriptions.deliver(subscription, ready) {
+                            pending.work.push(completion);
                         }
                     }
                     if found < BATCH {
@@ -300,7 +301,12 @@ impl Inner {
     }
 
     /// Tells the connections that something is about which the device says by itself.
-    fn handle_event(&mut self, hold: &mut Hold, event: DeviceEvent, ready: &mut Vec<Completion>) {
+    fn handle_event(
+        &mut self,
+        hold: &mut ReactorDevice,
+        event: DeviceEvent,
+        ready: &mut Vec<Completion>,
+    ) {
         let name = &hold.device.attributes().name;
         match event {
             DeviceEvent::Port { port, active } => {
@@ -328,8 +334,8 @@ impl Inner {
                 DeviceEvent::Fatal => DeviceFault::Device,
                 _ => continue,
             };
-            if let Some(mail) = self.seats.deliver(pair.seat, ready) {
-                mail.fault.get_or_insert(CloseReason::Device(fault));
+            if let Some(pending) = self.subscriptions.deliver(pair.subscription, ready) {
+                pending.fault.get_or_insert(CloseReason::Device(fault));
             }
         }
         if let Some(queue) = failed.and_then(|failed| hold.queues.get_mut(failed)) {
@@ -337,19 +343,19 @@ impl Inner {
         }
     }
 
-    fn look(&mut self, ready: &mut Vec<Completion>) {
-        if self.bell.as_ref().is_none_or(Bell::take) {
-            self.look_at_manager(ready);
+    fn poll(&mut self, ready: &mut Vec<Completion>) {
+        if self.ready_flag.as_ref().is_none_or(ReadyFlag::take) {
+            self.poll_manager_events(ready);
         }
-        self.look_at_devices(ready);
+        self.poll_device_events(ready);
         // A device that is gone, and that nobody uses any more, waits to be let go of.
         self.holds.retain(|hold| Rc::strong_count(hold) > 1 || !hold.borrow().removed);
     }
 }
 
 impl Source for Engine {
-    fn look(&mut self, ready: &mut Vec<Completion>) {
-        self.inner.borrow_mut().look(ready);
+    fn poll(&mut self, ready: &mut Vec<Completion>) {
+        self.inner.borrow_mut().poll(ready);
     }
 
     fn arm(&mut self, ready: &mut Vec<Completion>) {
@@ -357,13 +363,13 @@ impl Source for Engine {
         for hold in &inner.holds {
             hold.borrow_mut().arm();
         }
-        inner.look(ready);
+        inner.poll(ready);
     }
 }
 
 /// A reactor's hold on a device: memory that is registered with it, and completion queues.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct ReactorDevice {
     // Queues and regions go before the device they are of.
     queues: Vec<Queue>,
     /// The pool's memory in pieces of the largest buffer, which no buffer crosses. Each is
@@ -373,13 +379,13 @@ pub(crate) struct Hold {
     domain: Domain,
     device: Device,
     key: u64,
-    bell: Option<Bell>,
+    ready_flag: Option<ReadyFlag>,
     /// Rung when the device has something to say by itself.
-    event_bell: Option<Bell>,
+    event_bell: Option<ReadyFlag>,
     access: Access,
     pool: Pool,
     /// The queue pairs that were made with it.
-    pairs: Vec<Made>,
+    pairs: Vec<PairEntry>,
     /// The device is going away: no new connection is to use it.
     removed: bool,
 }
@@ -396,10 +402,10 @@ struct Queue {
 
 /// A queue pair, and whose it is.
 #[derive(Debug, Clone, Copy)]
-struct Made {
+struct PairEntry {
     number: u32,
     queue: usize,
-    seat: Seat,
+    subscription: Subscription,
 }
 
 impl Queue {
@@ -416,7 +422,7 @@ pub(crate) struct Lease {
     entries: u32,
 }
 
-impl Hold {
+impl ReactorDevice {
     pub(crate) fn attributes(&self) -> &Attributes {
         self.device.attributes()
     }
@@ -445,23 +451,23 @@ impl Hold {
     }
 
     /// Takes note of a queue pair that was made.
-    pub(crate) fn add_pair(&mut self, number: u32, lease: Lease, seat: Seat) {
-        self.pairs.push(Made { number, queue: lease.queue, seat });
+    pub(crate) fn add_pair(&mut self, number: u32, lease: Lease, subscription: Subscription) {
+        self.pairs.push(PairEntry { number, queue: lease.queue, subscription });
     }
 
     /// Forgets a queue pair that is gone.
-    pub(crate) fn remove_pair(&mut self, seat: Seat) {
-        self.pairs.retain(|pair| pair.seat != seat);
+    pub(crate) fn remove_pair(&mut self, subscription: Subscription) {
+        self.pairs.retain(|pair| pair.subscription != subscription);
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
-        // All that came with one ring is taken at once; without a bell, whatever there is.
-        if self.event_bell.as_ref().is_some_and(|bell| !bell.peek()) {
+        // All that came since the flag was set is taken at once; without a flag, whatever there is.
+        if self.event_bell.as_ref().is_some_and(|ready_flag| !ready_flag.peek()) {
             return None;
         }
         let event = self.device.poll_event();
         if event.is_none() {
-            let _ = self.event_bell.as_ref().map(Bell::take);
+            let _ = self.event_bell.as_ref().map(ReadyFlag::take);
         }
         event
     }
@@ -502,8 +508,8 @@ impl Hold {
         }
     }
 
-    fn hear_bell(&mut self) {
-        if self.bell.as_ref().is_some_and(Bell::take) {
+    fn take_ready_flag(&mut self) {
+        if self.ready_flag.as_ref().is_some_and(ReadyFlag::take) {
             self.device.take_events();
             for queue in &mut self.queues {
                 queue.armed = false;
@@ -513,7 +519,7 @@ impl Hold {
 
     /// A queue that is armed already has not called yet, or its call has yet to be heard.
     fn arm(&mut self) {
-        let lasts = self.bell.is_some();
+        let lasts = self.ready_flag.is_some();
         for queue in self.queues.iter_mut().filter(|queue| !queue.armed) {
             match queue.inner.arm() {
                 Ok(()) => queue.armed = lasts,
@@ -523,12 +529,15 @@ impl Hold {
     }
 }
 
-/// A bell that rings with a descriptor, if there is one.
-fn watch(reactor: &mut Reactor, descriptor: Option<BorrowedFd<'_>>) -> io::Result<Option<Bell>> {
+/// The flag of a descriptor, if there is one.
+fn watch(
+    reactor: &mut Reactor,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<Option<ReadyFlag>> {
     let Some(descriptor) = descriptor else { return Ok(None) };
-    let bell = Bell::new();
-    reactor.watch(descriptor, bell.clone())?;
-    Ok(Some(bell))
+    let ready_flag = ReadyFlag::new();
+    reactor.watch(descriptor, ready_flag.clone())?;
+    Ok(Some(ready_flag))
 }
 
 pub(super) fn number(value: usize) -> io::Result<u64> {

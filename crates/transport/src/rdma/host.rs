@@ -22,21 +22,21 @@ use super::arena;
 use super::engine::{Engine, Role};
 use super::pair::{Ended, Pair, Sizes};
 use super::verbs::{
-    Access, Endpoint, Happened, Parameters, Piece, PrivateData, RemoteAccess, SendOperation,
+    Access, CmEvent, Endpoint, Parameters, Piece, PrivateData, RemoteAccess, SendOperation,
     WorkCompletion,
 };
 use crate::deadline::Deadline;
-use crate::host::{Carrier, HostData, HostEvent, HostOptions, NotSubmitted};
-use crate::limits::{FIRST_MESSAGE_PATIENCE, IDLE_TIME};
-use crate::seats::Seat;
+use crate::host::{HostData, HostEvent, HostOptions, NotSubmitted, TransportOptions};
+use crate::limits::{FIRST_MESSAGE_TIMEOUT, IDLE_TIME};
 use crate::slots::Slots;
-use crate::{CHORE, CloseReason, DEADLINE, KINDS, NEWS, Slot};
+use crate::subscriptions::Subscription;
+use crate::{CHORE, CloseReason, DEADLINE, EVENTS, KINDS, Slot};
 
 #[derive(Debug)]
 enum Stage {
     /// Looking for the way.
     Resolving(Endpoint),
-    /// Asking for the connection.
+    /// RequestState for the connection.
     Connecting(Box<Pair>),
     /// Commands may be submitted.
     Live(Box<Pair>),
@@ -80,9 +80,9 @@ struct Opened {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct RdmaHostConnection {
     stage: Stage,
-    engine: Option<(Engine, Seat)>,
+    engine: Option<(Engine, Subscription)>,
     owner: Owner,
     base: u32,
     options: HostOptions,
@@ -102,7 +102,7 @@ pub(crate) struct Connection {
     reason: Option<CloseReason>,
 }
 
-impl Connection {
+impl RdmaHostConnection {
     pub(crate) fn connect(
         reactor: &mut Reactor,
         owner: Owner,
@@ -149,8 +149,8 @@ impl Connection {
         let engine = Engine::of(reactor, Role::Host)?;
         let (local, timeout) = (self.options.local, self.options.timeout);
         let endpoint = engine.with_manager(|manager| manager.resolve(address, local, timeout))?;
-        let seat = engine.take_seat(endpoint.key(), self.token(NEWS))?;
-        self.engine = Some((engine, seat));
+        let subscription = engine.subscribe(endpoint.key(), self.token(EVENTS))?;
+        self.engine = Some((engine, subscription));
         Ok(endpoint)
     }
 
@@ -212,14 +212,14 @@ impl Connection {
 
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match completion.token.tag & KINDS {
-            NEWS => self.handle_news(reactor),
+            EVENTS => self.handle_source_events(reactor),
             DEADLINE => self.handle_deadline(reactor),
             _ => {
-                self.rest(reactor);
-                self.nudge(reactor);
+                self.release_idle(reactor);
+                self.send_wake_up_read(reactor);
             }
         }
-        self.settle();
+        self.raise_closed();
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
@@ -235,7 +235,7 @@ impl Connection {
     pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         // What a response is due for is given up, and without that nothing is left to do.
         self.shut(reactor, reason);
-        self.settle();
+        self.raise_closed();
     }
 
     fn token(&self, kind: u32) -> Token {
@@ -248,44 +248,44 @@ impl Connection {
         }
     }
 
-    fn handle_news(&mut self, reactor: &mut Reactor) {
-        let Some((engine, seat)) = self.engine.clone() else { return };
+    fn handle_source_events(&mut self, reactor: &mut Reactor) {
+        let Some((engine, subscription)) = self.engine.clone() else { return };
         // What the manager says while the connection is made comes first: it may say in one
         // breath that it stands, and that it ended. Of one that stands the responses come first:
         // the last of them may be here together with its end.
         if matches!(self.stage, Stage::Resolving(_) | Stage::Connecting(_))
-            && let Some(happened) = engine.take_event(seat)
+            && let Some(event) = engine.take_event(subscription)
         {
-            self.handle_happened(reactor, &happened);
+            self.handle_cm_event(reactor, &event);
         }
         let mut work = std::mem::take(&mut self.work);
-        engine.take_work(seat, &mut work);
+        engine.take_work(subscription, &mut work);
         for completion in &work {
             self.handle_work(reactor, completion);
         }
         work.clear();
         self.work = work;
-        if let Some(fault) = engine.fault(seat) {
+        if let Some(fault) = engine.fault(subscription) {
             self.shut(reactor, fault);
         }
-        while let Some(happened) = engine.take_event(seat) {
-            self.handle_happened(reactor, &happened);
+        while let Some(event) = engine.take_event(subscription) {
+            self.handle_cm_event(reactor, &event);
         }
     }
 
-    fn handle_happened(&mut self, reactor: &mut Reactor, happened: &Happened) {
-        let reason = match happened {
-            Happened::RouteResolved => match self.ask(reactor) {
+    fn handle_cm_event(&mut self, reactor: &mut Reactor, event: &CmEvent) {
+        let reason = match event {
+            CmEvent::RouteResolved => match self.request_connection(reactor) {
                 Ok(()) => return,
                 Err(error) => CloseReason::from(&error),
             },
-            Happened::Established { parameters } => {
+            CmEvent::Established { parameters } => {
                 match Reply::parse(parameters.private_data.bytes()) {
                     Ok(_) => return self.established(reactor),
                     Err(problem) => CloseReason::Refused(problem),
                 }
             }
-            Happened::Rejected { reason, private_data } => {
+            CmEvent::Rejected { reason, private_data } => {
                 match Refusal::of_rejection(private_data.bytes()) {
                     Some(problem) => CloseReason::Refused(problem),
                     None => {
@@ -294,25 +294,25 @@ impl Connection {
                     }
                 }
             }
-            Happened::Failed { step, error } => {
+            CmEvent::Failed { step, error } => {
                 let error = io::Error::from_raw_os_error(*error);
                 log::debug!("{step}: {error}");
                 CloseReason::from(&error)
             }
-            Happened::Disconnected => CloseReason::PeerClosed,
-            Happened::DeviceRemoved => CloseReason::DeviceRemoved,
-            Happened::AddressChanged => CloseReason::AddressChanged,
-            Happened::AddressResolved | Happened::Requested { .. } => return,
+            CmEvent::Disconnected => CloseReason::PeerClosed,
+            CmEvent::DeviceRemoved => CloseReason::DeviceRemoved,
+            CmEvent::AddressChanged => CloseReason::AddressChanged,
+            CmEvent::AddressResolved | CmEvent::Requested { .. } => return,
         };
         self.shut(reactor, reason);
     }
 
     /// The way is known: makes the queue pair and asks for the connection.
-    fn ask(&mut self, reactor: &mut Reactor) -> io::Result<()> {
+    fn request_connection(&mut self, reactor: &mut Reactor) -> io::Result<()> {
         let Stage::Resolving(endpoint) = std::mem::replace(&mut self.stage, Stage::Shut) else {
             return Ok(());
         };
-        let Some((engine, seat)) = self.engine.clone() else { return Ok(()) };
+        let Some((engine, subscription)) = self.engine.clone() else { return Ok(()) };
         self.local = endpoint.local_address().ok();
         let entries = self.slots.depth().saturating_add(1);
         let wanted = self.options.remote_access;
@@ -321,7 +321,7 @@ impl Connection {
         let access = wanted.unwrap_or(attributes.narrowest_access());
         if access == RemoteAccess::Window && !attributes.memory_windows {
             self.reason = Some(CloseReason::NoMemoryWindows);
-            self.leave(reactor);
+            self.unsubscribe(reactor);
             return Ok(());
         }
         let windows = if access == RemoteAccess::Window { self.slots.depth() } else { 0 };
@@ -336,12 +336,12 @@ impl Connection {
             wide,
             leased: (access == RemoteAccess::Lease).then_some(both),
         };
-        let mut pair = match Pair::new(reactor, engine, seat, endpoint, sizes) {
+        let mut pair = match Pair::new(reactor, engine, subscription, endpoint, sizes) {
             Ok(pair) => pair,
             Err(error) => {
-                // The queue pair took the endpoint along; the seat is still ours.
+                // The queue pair took the endpoint along; the subscription is still ours.
                 self.reason = Some(CloseReason::from(&error));
-                self.leave(reactor);
+                self.unsubscribe(reactor);
                 return Ok(());
             }
         };
@@ -355,9 +355,9 @@ impl Connection {
             pair.push_receive(index, None)?;
         }
         pair.post()?;
-        let (queue_id, controller_id) = match self.options.carrier {
-            Carrier::Rdma { queue_id, controller_id } => (queue_id, controller_id),
-            Carrier::Tcp | Carrier::Loopback => (0, 0),
+        let (queue_id, controller_id) = match self.options.transport_options {
+            TransportOptions::Rdma { queue_id, controller_id } => (queue_id, controller_id),
+            TransportOptions::Tcp | TransportOptions::Loopback => (0, 0),
         };
         let request = Request { queue_id, entries, host_receives: entries, controller_id };
         let responder_resources = pair.hold().borrow().attributes().responder_resources_max;
@@ -374,8 +374,8 @@ impl Connection {
                 self.may_be_overlooked = pair.hold().borrow().attributes().soft_iwarp;
                 self.stage = Stage::Live(pair);
                 self.deadline.clear(reactor);
-                self.rest(reactor);
-                self.wait_to_nudge(reactor);
+                self.release_idle(reactor);
+                self.schedule_wake_up_read(reactor);
                 self.events.push_back(HostEvent::Ready { negotiated: None });
             }
             stage => self.stage = stage,
@@ -383,26 +383,26 @@ impl Connection {
     }
 
     /// Controllers that know of it help themselves: they have had their time first.
-    fn wait_to_nudge(&self, reactor: &mut Reactor) {
+    fn schedule_wake_up_read(&self, reactor: &mut Reactor) {
         if self.may_be_overlooked {
-            let at = reactor.now().saturating_add(FIRST_MESSAGE_PATIENCE * 2);
+            let at = reactor.now().saturating_add(FIRST_MESSAGE_TIMEOUT * 2);
             reactor.set_timer(self.token(CHORE), at);
         }
     }
 
-    fn nudge(&mut self, reactor: &mut Reactor) {
+    fn send_wake_up_read(&mut self, reactor: &mut Reactor) {
         let Stage::Live(pair) = &mut self.stage else { return };
         if self.may_be_overlooked && pair.is_quiet() {
-            pair.push_nudge(SendOperation::Write { address: 0, key: 0 });
+            pair.push_wake_up_read(SendOperation::Write { address: 0, key: 0 });
         }
-        self.wait_to_nudge(reactor);
+        self.schedule_wake_up_read(reactor);
     }
 
     /// An idle connection keeps no leased memory.
-    fn rest(&mut self, reactor: &mut Reactor) {
+    fn release_idle(&mut self, reactor: &mut Reactor) {
         let Stage::Live(pair) = &mut self.stage else { return };
         if let Some(arena) = pair.arena() {
-            arena.rest();
+            arena.release_idle();
             let at = reactor.now().saturating_add(IDLE_TIME);
             reactor.set_timer(self.token(CHORE), at);
         }
@@ -510,20 +510,20 @@ impl Connection {
         self.capsules.clear();
         self.open.clear();
         self.reason.get_or_insert(reason);
-        self.leave(reactor);
+        self.unsubscribe(reactor);
     }
 
-    fn leave(&mut self, reactor: &mut Reactor) {
+    fn unsubscribe(&mut self, reactor: &mut Reactor) {
         self.deadline.clear(reactor);
         self.may_be_overlooked = false;
         reactor.clear_timer(self.token(CHORE));
-        if let Some((engine, seat)) = self.engine.take() {
-            engine.leave(seat);
+        if let Some((engine, subscription)) = self.engine.take() {
+            engine.unsubscribe(subscription);
         }
     }
 
     /// Raises the end once nothing is left of the connection.
-    fn settle(&mut self) {
+    fn raise_closed(&mut self) {
         if !matches!(self.stage, Stage::Shut) {
             return;
         }
@@ -534,10 +534,10 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for RdmaHostConnection {
     fn drop(&mut self) {
-        if let Some((engine, seat)) = self.engine.take() {
-            engine.leave(seat);
+        if let Some((engine, subscription)) = self.engine.take() {
+            engine.unsubscribe(subscription);
         }
     }
 }

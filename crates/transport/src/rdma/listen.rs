@@ -9,14 +9,14 @@ use weft_nvmf::rdma::{QUEUE_ENTRIES_MAX, Request};
 use weft_reactor::{Reactor, Token};
 
 use super::engine::{Engine, Role};
-use super::verbs::{self, Happened};
+use super::verbs::{self, CmEvent};
 use crate::limits::RDMA_LISTEN_RETRY;
-use crate::seats::Seat;
+use crate::subscriptions::Subscription;
 
-/// Requests that wait to be looked at, at most.
+/// Connection requests that wait to be taken, at most.
 const BACKLOG: u32 = 128;
 
-/// An address that hosts may come to. News of it ([`weft_reactor::Outcome::News`]) comes under its
+/// An address to which hosts connect. Its events ([`weft_reactor::Outcome::SourceEvents`]) have its
 /// token.
 #[derive(Debug)]
 pub struct Listener {
@@ -24,7 +24,7 @@ pub struct Listener {
     inner: Option<verbs::Listener>,
     address: SocketAddr,
     token: Token,
-    seat: Seat,
+    subscription: Subscription,
     engine: Engine,
 }
 
@@ -45,9 +45,9 @@ impl Listener {
     pub fn listen(reactor: &mut Reactor, token: Token, address: SocketAddr) -> io::Result<Self> {
         let engine = Engine::of(reactor, Role::Target)?;
         let inner = engine.with_manager(|manager| manager.listen(address, BACKLOG))?;
-        let seat = engine.take_seat(inner.key(), token)?;
+        let subscription = engine.subscribe(inner.key(), token)?;
         let address = inner.local_address()?;
-        Ok(Self { inner: Some(inner), address, token, seat, engine })
+        Ok(Self { inner: Some(inner), address, token, subscription, engine })
     }
 
     /// The address, with the port that was chosen.
@@ -58,14 +58,14 @@ impl Listener {
 
     /// Listens again if the device has gone, and in a while ([`weft_reactor::Outcome::Timer`] under
     /// its token) once more if it has not come back.
-    pub fn go_on(&mut self, reactor: &mut Reactor) {
+    pub fn retry(&mut self, reactor: &mut Reactor) {
         if self.inner.is_some() {
             return;
         }
         match self.engine.with_manager(|manager| manager.listen(self.address, BACKLOG)) {
             Ok(inner) => {
                 log::info!("rdma://{}: there is a device again", self.address);
-                self.engine.set_key(self.seat, inner.key());
+                self.engine.set_key(self.subscription, inner.key());
                 self.inner = Some(inner);
             }
             Err(error) => {
@@ -77,7 +77,7 @@ impl Listener {
     }
 
     /// The device goes away, and waits for all that was made with it to be given up.
-    fn lose_device(&mut self, reactor: &mut Reactor) {
+    fn handle_device_removal(&mut self, reactor: &mut Reactor) {
         if self.inner.take().is_some() {
             let address = self.address;
             log::warn!("rdma://{address}: the device goes away; nobody comes until one is there");
@@ -89,11 +89,11 @@ impl Listener {
     /// The next host that came. Those whose request makes no sense are told so and not shown.
     pub fn accept(&mut self, reactor: &mut Reactor) -> Option<Incoming> {
         loop {
-            let event = self.engine.take_event(self.seat)?;
-            if matches!(event, Happened::DeviceRemoved) {
-                self.lose_device(reactor);
+            let event = self.engine.take_event(self.subscription)?;
+            if matches!(event, CmEvent::DeviceRemoved) {
+                self.handle_device_removal(reactor);
             }
-            let Happened::Requested { incoming, parameters } = event else { continue };
+            let CmEvent::Requested { incoming, parameters } = event else { continue };
             let (Ok(local), Ok(peer)) = (incoming.local_address(), incoming.peer_address()) else {
                 continue;
             };
@@ -119,7 +119,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.engine.leave(self.seat);
+        self.engine.unsubscribe(self.subscription);
     }
 }
 

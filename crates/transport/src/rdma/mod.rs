@@ -1,7 +1,7 @@
 //! RDMA: capsules as messages, data by RDMA READ and WRITE.
 //!
 //! [`verbs`] is the seam to devices and the connection manager. An `engine` is what the
-//! connections of one reactor share: completion queues, registered memory, news. A `pair` is one
+//! connections of one reactor share: completion queues, registered memory, events. A `pair` is one
 //! queue pair with its books of what is posted; on it stand the two sides, `target` and `host`.
 //!
 //! # Memory

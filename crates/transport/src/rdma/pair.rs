@@ -16,13 +16,13 @@ use std::rc::Rc;
 use weft_reactor::{Buffer, Reactor};
 
 use super::arena::{Arena, Slot};
-use super::engine::{Engine, Hold, Lease, number, short};
+use super::engine::{Engine, Lease, ReactorDevice, number, short};
 use super::verbs::{
     Access, Endpoint, Opening, Parameters, Piece, PostError, QueuePairOptions, ReceiveWork,
     SendOperation, SendWork, WorkCompletion, WorkStatus,
 };
 use crate::CloseReason;
-use crate::seats::Seat;
+use crate::subscriptions::Subscription;
 
 /// Marks work identifiers of the receive queue; the other bits are the receive's index.
 const RECEIVE: u32 = 1 << 31;
@@ -93,8 +93,8 @@ pub(crate) struct Pair {
     chain: Vec<SendWork>,
     receives: Vec<ReceiveWork>,
     lease: Lease,
-    hold: Rc<RefCell<Hold>>,
-    seat: Seat,
+    hold: Rc<RefCell<ReactorDevice>>,
+    subscription: Subscription,
     engine: Engine,
 }
 
@@ -103,7 +103,7 @@ impl Pair {
     pub(crate) fn new(
         reactor: &mut Reactor,
         engine: Engine,
-        seat: Seat,
+        subscription: Subscription,
         mut endpoint: Endpoint,
         mut sizes: Sizes,
     ) -> io::Result<Self> {
@@ -144,7 +144,7 @@ impl Pair {
             None => Err(io::ErrorKind::NotFound.into()),
         };
         let limits = made.inspect_err(|_| held.release(lease))?;
-        held.add_pair(limits.number, lease, seat);
+        held.add_pair(limits.number, lease, subscription);
         drop(held);
         Ok(Self {
             endpoint: Some(endpoint),
@@ -160,12 +160,12 @@ impl Pair {
             receives: Vec::with_capacity(depth(sizes.receives)),
             lease,
             hold,
-            seat,
+            subscription,
             engine,
         })
     }
 
-    pub(crate) fn hold(&self) -> &RefCell<Hold> {
+    pub(crate) fn hold(&self) -> &RefCell<ReactorDevice> {
         &self.hold
     }
 
@@ -268,7 +268,7 @@ impl Pair {
             Some(slot) => self.piece(slot, 0, slot.buffer().len())?,
             None => Piece::default(),
         };
-        let work = self.seat.work(RECEIVE | index);
+        let work = self.subscription.work(RECEIVE | index);
         self.receives.push(ReceiveWork { work, pieces: [message, data] });
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Pair {
 
     /// Gathers a READ or WRITE of nothing. The READ's answer makes this side notice messages that
     /// came before, the WRITE makes the peer do so.
-    pub(crate) fn push_nudge(&mut self, operation: SendOperation) {
+    pub(crate) fn push_wake_up_read(&mut self, operation: SendOperation) {
         self.push(operation, [Piece::default(); 2], false, true, None);
     }
 
@@ -329,7 +329,7 @@ impl Pair {
     ) {
         let sequence = self.sequence;
         self.sequence = self.sequence.wrapping_add(1) & !RECEIVE;
-        let work = self.seat.work(sequence);
+        let work = self.subscription.work(sequence);
         self.chain.push(SendWork { work, operation, pieces, signalled, inline });
         let is_read = matches!(operation, SendOperation::Read { .. });
         self.posted.push_back(Posted { sequence, what, kept: None, is_read, ended: false });
@@ -343,13 +343,13 @@ impl Pair {
         if !self.receives.is_empty() {
             let posted = endpoint.post_receive(&self.receives);
             self.receives.clear();
-            posted.map_err(told)?;
+            posted.map_err(post_error)?;
         }
         if let Some(last) = self.chain.last_mut() {
             last.signalled = true;
             let posted = endpoint.post_send(&self.chain);
             self.chain.clear();
-            posted.map_err(told)?;
+            posted.map_err(post_error)?;
         }
         Ok(())
     }
@@ -365,7 +365,7 @@ impl Pair {
                 // What is posted is flushed when the other side has gone, or when the device says
                 // why.
                 WorkStatus::FLUSHED => {
-                    self.engine.fault(self.seat).unwrap_or(CloseReason::PeerClosed)
+                    self.engine.fault(self.subscription).unwrap_or(CloseReason::PeerClosed)
                 }
                 status => CloseReason::Work(status),
             });
@@ -435,9 +435,9 @@ impl Drop for Pair {
     fn drop(&mut self) {
         // What is in the completion queue for this queue pair finds nobody any more.
         self.endpoint = None;
-        self.engine.leave(self.seat);
+        self.engine.unsubscribe(self.subscription);
         let mut hold = self.hold.borrow_mut();
-        hold.remove_pair(self.seat);
+        hold.remove_pair(self.subscription);
         hold.release(self.lease);
     }
 }
@@ -446,7 +446,7 @@ fn may_be_inline(operation: SendOperation, soft_iwarp: bool) -> bool {
     !(soft_iwarp && matches!(operation, SendOperation::SendInvalidate { .. }))
 }
 
-fn told(failed: PostError) -> io::Error {
+fn post_error(failed: PostError) -> io::Error {
     log::debug!("{} work requests were posted, the next was not", failed.posted);
     failed.error
 }

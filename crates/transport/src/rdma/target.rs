@@ -20,16 +20,16 @@ use super::engine::{Engine, Role};
 use super::listen::Incoming;
 use super::pair::{Ended, Pair, Sizes};
 use super::verbs::{
-    Access, Endpoint, Happened, Parameters, PrivateData, SendOperation, WorkCompletion,
+    Access, CmEvent, Endpoint, Parameters, PrivateData, SendOperation, WorkCompletion,
 };
 use crate::deadline::Deadline;
 use crate::limits::{
-    FIRST_MESSAGE_PATIENCE, IDLE_TIME, POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, RESERVE_SHARE,
+    FIRST_MESSAGE_TIMEOUT, IDLE_TIME, POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, RESERVE_SHARE,
     SHALLOW_QUEUE_DEPTH,
 };
-use crate::seats::Seat;
+use crate::subscriptions::Subscription;
 use crate::target::{CapsuleData, Event, Limits};
-use crate::{CHORE, CloseReason, DEADLINE, KINDS, NEWS, Slot};
+use crate::{CHORE, CloseReason, DEADLINE, EVENTS, KINDS, Slot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -67,7 +67,7 @@ struct Answer {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct RdmaTargetConnection {
     pair: Option<Pair>,
     owner: Owner,
     base: u32,
@@ -104,12 +104,12 @@ pub(crate) struct Connection {
     limits: Limits,
     local: SocketAddr,
     peer: SocketAddr,
-    seat: Option<(Engine, Seat)>,
+    subscription: Option<(Engine, Subscription)>,
     /// Why it is being closed, until that has been raised.
     reason: Option<CloseReason>,
 }
 
-impl Connection {
+impl RdmaTargetConnection {
     pub(crate) fn accept(
         reactor: &mut Reactor,
         owner: Owner,
@@ -149,7 +149,7 @@ impl Connection {
             limits,
             local,
             peer,
-            seat: None,
+            subscription: None,
             reason: None,
         };
         connection.slots.resize_with(entries.into(), SlotState::default);
@@ -165,8 +165,8 @@ impl Connection {
         let Incoming { inner, request, initiator_depth, .. } = incoming;
         let engine = Engine::of(reactor, Role::Target)?;
         let mut endpoint = engine.with_manager(|manager| manager.adopt(inner))?;
-        let seat = engine.take_seat(endpoint.key(), self.token(NEWS))?;
-        self.seat = Some((engine.clone(), seat));
+        let subscription = engine.subscribe(endpoint.key(), self.token(EVENTS))?;
+        self.subscription = Some((engine.clone(), subscription));
         let sizes = match self.sizes(reactor, &engine, &endpoint, request.entries, initiator_depth)
         {
             Ok(sizes) => sizes,
@@ -176,7 +176,7 @@ impl Connection {
             }
         };
         let responder_resources = 0;
-        let mut pair = Pair::new(reactor, engine, seat, endpoint, sizes)?;
+        let mut pair = Pair::new(reactor, engine, subscription, endpoint, sizes)?;
         let begun = self.fill_receives(&mut pair, reactor.pool());
         let reply = Reply { controller_receives: request.entries };
         let depth = u8::try_from(self.initiator_depth).unwrap_or(u8::MAX);
@@ -256,13 +256,14 @@ impl Connection {
     }
 
     pub(crate) fn is_ending(&self, _: &Reactor) -> bool {
-        let gone = |(engine, seat): &(Engine, Seat)| engine.is_ending(*seat);
-        !self.is_open() || self.seat.as_ref().is_none_or(gone)
+        let gone =
+            |(engine, subscription): &(Engine, Subscription)| engine.is_ending(*subscription);
+        !self.is_open() || self.subscription.as_ref().is_none_or(gone)
     }
 
     /// Bytes that it holds for a host for which nothing has moved for so long. The device gives a
     /// host up that does not answer, but not one that posts no receives for its responses.
-    pub(crate) fn hoard(&self, now: Duration, patience: Duration) -> usize {
+    pub(crate) fn stalled_bytes(&self, now: Duration, patience: Duration) -> usize {
         let Some(pair) = self.pair.as_ref().filter(|pair| !pair.is_quiet()) else { return 0 };
         if now.saturating_sub(self.moved_at) < patience {
             return 0;
@@ -291,7 +292,7 @@ impl Connection {
 
     pub(crate) fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
         self.provided = Some(buffer);
-        self.look_at_capsules(reactor);
+        self.take_capsules(reactor);
         self.provided = None;
     }
 
@@ -305,13 +306,13 @@ impl Connection {
             return;
         }
         match completion.token.tag & KINDS {
-            NEWS => self.handle_news(reactor),
+            EVENTS => self.handle_source_events(reactor),
             DEADLINE => self.handle_deadline(reactor),
             _ => {
                 self.waits_for_memory = false;
-                self.look_at_capsules(reactor);
-                self.rest(reactor);
-                self.nudge(reactor);
+                self.take_capsules(reactor);
+                self.release_idle(reactor);
+                self.send_wake_up_read(reactor);
             }
         }
         self.finish_close(reactor);
@@ -418,10 +419,10 @@ impl Connection {
         }
     }
 
-    fn handle_news(&mut self, reactor: &mut Reactor) {
-        let Some((engine, seat)) = self.seat.clone() else { return };
+    fn handle_source_events(&mut self, reactor: &mut Reactor) {
+        let Some((engine, subscription)) = self.subscription.clone() else { return };
         let mut work = std::mem::take(&mut self.work);
-        engine.take_work(seat, &mut work);
+        engine.take_work(subscription, &mut work);
         if !work.is_empty() {
             self.moved_at = reactor.turn_time();
         }
@@ -430,29 +431,29 @@ impl Connection {
         }
         work.clear();
         self.work = work;
-        if let Some(fault) = engine.fault(seat) {
+        if let Some(fault) = engine.fault(subscription) {
             self.shut(reactor, fault);
         }
-        while let Some(happened) = engine.take_event(seat) {
-            self.handle_happened(reactor, &happened);
+        while let Some(event) = engine.take_event(subscription) {
+            self.handle_cm_event(reactor, &event);
         }
-        self.look_at_capsules(reactor);
+        self.take_capsules(reactor);
     }
 
-    fn handle_happened(&mut self, reactor: &mut Reactor, happened: &Happened) {
-        let reason = match happened {
-            Happened::Established { .. } => {
-                self.rest(reactor);
+    fn handle_cm_event(&mut self, reactor: &mut Reactor, event: &CmEvent) {
+        let reason = match event {
+            CmEvent::Established { .. } => {
+                self.release_idle(reactor);
                 if self.stage == Stage::Accepting {
                     self.stage = Stage::Live;
-                    self.wait_to_nudge(reactor);
+                    self.schedule_wake_up_read(reactor);
                 }
                 return;
             }
-            Happened::Disconnected => CloseReason::PeerClosed,
-            Happened::DeviceRemoved => CloseReason::DeviceRemoved,
-            Happened::AddressChanged => CloseReason::AddressChanged,
-            Happened::Failed { error, .. } => {
+            CmEvent::Disconnected => CloseReason::PeerClosed,
+            CmEvent::DeviceRemoved => CloseReason::DeviceRemoved,
+            CmEvent::AddressChanged => CloseReason::AddressChanged,
+            CmEvent::Failed { error, .. } => {
                 CloseReason::from(&io::Error::from_raw_os_error(*error))
             }
             _ => return,
@@ -461,9 +462,9 @@ impl Connection {
     }
 
     /// An idle connection keeps no leased memory.
-    fn rest(&mut self, reactor: &mut Reactor) {
+    fn release_idle(&mut self, reactor: &mut Reactor) {
         if let Some(arena) = self.pair.as_mut().and_then(Pair::arena) {
-            arena.rest();
+            arena.release_idle();
             let at = reactor.now().saturating_add(IDLE_TIME);
             reactor.set_timer(self.token(CHORE), at);
         }
@@ -471,14 +472,14 @@ impl Connection {
 
     /// Where the first message may lie unnoticed, something is to be sent that has an answer. Not
     /// soon: the host may not know yet that the connection stands.
-    fn wait_to_nudge(&self, reactor: &mut Reactor) {
+    fn schedule_wake_up_read(&self, reactor: &mut Reactor) {
         if self.may_overlook && self.stage == Stage::Live && !self.has_queue {
-            let at = reactor.now().saturating_add(FIRST_MESSAGE_PATIENCE);
+            let at = reactor.now().saturating_add(FIRST_MESSAGE_TIMEOUT);
             reactor.set_timer(self.token(CHORE), at);
         }
     }
 
-    fn nudge(&mut self, reactor: &mut Reactor) {
+    fn send_wake_up_read(&mut self, reactor: &mut Reactor) {
         let idle = self.in_flight() == 0 && self.arrived.is_empty();
         if let Some(pair) = &mut self.pair
             && self.may_overlook
@@ -487,9 +488,9 @@ impl Connection {
             && idle
             && pair.is_quiet()
         {
-            pair.push_nudge(SendOperation::Read { address: 0, key: 0 });
+            pair.push_wake_up_read(SendOperation::Read { address: 0, key: 0 });
         }
-        self.wait_to_nudge(reactor);
+        self.schedule_wake_up_read(reactor);
     }
 
     fn handle_work(&mut self, reactor: &mut Reactor, completion: &WorkCompletion) {
@@ -532,7 +533,7 @@ impl Connection {
     }
 
     /// Takes commands from the capsules that came, as long as there is memory for their data.
-    fn look_at_capsules(&mut self, reactor: &mut Reactor) {
+    fn take_capsules(&mut self, reactor: &mut Reactor) {
         // A capsule may be here before the word that the connection stands.
         if self.stage == Stage::Accepting && !self.arrived.is_empty() {
             self.stage = Stage::Live;
@@ -720,9 +721,9 @@ impl Connection {
         self.stage = Stage::Shut;
         self.deadline.clear(reactor);
         reactor.clear_timer(self.token(CHORE));
-        match (self.pair.take(), self.seat.take()) {
+        match (self.pair.take(), self.subscription.take()) {
             (Some(pair), _) => pair.end(),
-            (None, Some((engine, seat))) => engine.leave(seat),
+            (None, Some((engine, subscription))) => engine.unsubscribe(subscription),
             (None, None) => {}
         }
         self.events.clear();
@@ -735,10 +736,10 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for RdmaTargetConnection {
     fn drop(&mut self) {
-        if let Some((engine, seat)) = self.seat.take() {
-            engine.leave(seat);
+        if let Some((engine, subscription)) = self.subscription.take() {
+            engine.unsubscribe(subscription);
         }
     }
 }

@@ -5,11 +5,11 @@ use weft_nvme::wire::U16;
 use weft_nvme::{Command, Completion, FabricsType, Status, Wire};
 use weft_nvmf::rdma::Request;
 use weft_reactor::simulation::World;
-use weft_reactor::{Owner, Patience, Reactor, Token};
+use weft_reactor::{Owner, Reactor, Token, WaitLimit};
 
 use super::listen::Listener;
 use super::software::{Conditions, Fabric};
-use super::target::Connection;
+use super::target::RdmaTargetConnection;
 use super::verbs::software::tests::Side;
 use super::verbs::{Parameters, PrivateData, SendOperation};
 use crate::target::{Event, Limits};
@@ -30,7 +30,7 @@ struct Raw {
     fabric: Fabric,
     reactor: Reactor,
     listener: Listener,
-    target: Connection,
+    target: RdmaTargetConnection,
     host: Side,
     next_id: u16,
 }
@@ -57,9 +57,10 @@ impl Raw {
         let private_data = PrivateData::new(request.to_wire().bytes());
         let parameters = Parameters { private_data, responder_resources: 4, initiator_depth: 0 };
         host.connect(&parameters);
-        reactor.poll(Patience::NoWait, &mut Vec::new());
+        reactor.poll(WaitLimit::NoWait, &mut Vec::new());
         let incoming = listener.accept(&mut reactor)?;
-        let target = Connection::accept(&mut reactor, TARGET, 0, incoming, Limits::default());
+        let target =
+            RdmaTargetConnection::accept(&mut reactor, TARGET, 0, incoming, Limits::default());
         let mut raw = Self { fabric, reactor, listener, target, host, next_id: 0 };
         assert_eq!(raw.host.events(), ["established"]);
         Some(raw)
@@ -89,7 +90,7 @@ impl Raw {
     /// One turn of the target.
     fn serve(&mut self) {
         let mut completions = Vec::new();
-        self.reactor.poll(Patience::NoWait, &mut completions);
+        self.reactor.poll(WaitLimit::NoWait, &mut completions);
         for completion in completions.into_iter().filter(|one| one.token.owner == TARGET) {
             self.target.handle(&mut self.reactor, completion);
         }

@@ -10,13 +10,13 @@ use weft_nvmf::tcp::host::{Config, Data, Received, Session, Transfer};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Operation, Owner, Reactor};
 
-use super::link::{Direct, Happened, Input, Link};
+use super::link::{Direct, Input, Link, LinkEvent};
 use crate::host::{HostData, HostEvent, HostOptions, NotSubmitted};
 use crate::limits::DIRECT_RECEIVE_BYTES;
 use crate::{CloseReason, DataDigestError, Slot};
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct TcpHostConnection {
     link: Link,
     session: Session,
     /// The buffers of commands in flight.
@@ -27,7 +27,7 @@ pub(crate) struct Connection {
     reason: Option<CloseReason>,
 }
 
-impl Connection {
+impl TcpHostConnection {
     pub(crate) fn connect(
         reactor: &mut Reactor,
         owner: Owner,
@@ -86,25 +86,25 @@ impl Connection {
 
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match self.link.handle(reactor, completion) {
-            Happened::Nothing | Happened::Sent | Happened::Chore => {}
-            Happened::Connected => {
+            LinkEvent::Nothing | LinkEvent::Sent | LinkEvent::Chore => {}
+            LinkEvent::Connected => {
                 self.session.start(&mut self.link.outgoing);
                 self.flush(reactor);
             }
-            Happened::Input => self.process(reactor),
-            Happened::Direct(Direct { slot, buffer, range }) => {
+            LinkEvent::Input => self.process(reactor),
+            LinkEvent::Direct(Direct { slot, buffer, range }) => {
                 self.session.handle_direct(buffer.get(range).unwrap_or_default());
                 self.put_back(slot, buffer);
                 self.process(reactor);
             }
-            Happened::Deadline => {
+            LinkEvent::Deadline => {
                 if self.session.negotiated().is_none() {
                     self.lose(reactor, CloseReason::HandshakeTimeout);
                 }
             }
-            Happened::Lost(reason) => self.lose(reactor, reason),
+            LinkEvent::Lost(reason) => self.lose(reactor, reason),
         }
-        self.settle();
+        self.raise_closed();
     }
 
     pub(crate) fn submit(
@@ -158,7 +158,7 @@ impl Connection {
         } else {
             self.begin_close(reactor, reason, false);
         }
-        self.settle();
+        self.raise_closed();
     }
 
     /// Takes in all that has been received.
@@ -277,7 +277,7 @@ impl Connection {
     }
 
     /// Raises the end once no operation is in flight.
-    fn settle(&mut self) {
+    fn raise_closed(&mut self) {
         if !self.link.is_finished() {
             return;
         }

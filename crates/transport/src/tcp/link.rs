@@ -35,7 +35,7 @@ const KINDS: u32 = 0b11;
 
 /// What a completion means to the connection.
 #[derive(Debug)]
-pub(crate) enum Happened {
+pub(crate) enum LinkEvent {
     /// Nothing that it has to deal with.
     Nothing,
     /// The socket is connected.
@@ -228,7 +228,7 @@ impl Link {
     }
 
     /// Bytes that are to be sent, if the peer has not taken what is being sent for so long.
-    pub(crate) fn stuck_bytes(&self, now: Duration, patience: Duration) -> usize {
+    pub(crate) fn stalled_bytes(&self, now: Duration, patience: Duration) -> usize {
         let is_stuck = self.sending && now.saturating_sub(self.sent_at) >= patience;
         if is_stuck { self.sending_bytes + self.outgoing.0.len() } else { 0 }
     }
@@ -310,7 +310,7 @@ impl Link {
         self.deadline.clear(reactor);
     }
 
-    /// Asks for [`Happened::Chore`] after `delay`, or sooner if it has been asked for already.
+    /// Asks for [`LinkEvent::Chore`] after `delay`, or sooner if it has been asked for already.
     pub(crate) fn set_chore(&mut self, reactor: &mut Reactor, delay: Duration) {
         let at = reactor.now().saturating_add(delay);
         if self.chore_at.is_none_or(|earlier| at < earlier) {
@@ -369,7 +369,7 @@ impl Link {
     }
 
     /// Takes a completion. While the connection is being closed all of them are dealt with here.
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: Completion) -> Happened {
+    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: Completion) -> LinkEvent {
         match completion.token.tag & KINDS {
             RECEIVE => self.handle_receive(reactor, completion.outcome),
             SEND => self.handle_send(reactor, completion.outcome),
@@ -382,7 +382,7 @@ impl Link {
         Token::new(self.owner, self.base | kind)
     }
 
-    fn handle_receive(&mut self, reactor: &mut Reactor, outcome: Outcome) -> Happened {
+    fn handle_receive(&mut self, reactor: &mut Reactor, outcome: Outcome) -> LinkEvent {
         let receiving = std::mem::replace(&mut self.receiving, Receiving::Idle);
         self.received_at = reactor.turn_time();
         if let Outcome::Received { len, .. } | Outcome::ReceivedInto { len, .. } = &outcome {
@@ -390,36 +390,36 @@ impl Link {
         }
         if !self.is_open() {
             self.discard(reactor, outcome, receiving);
-            return Happened::Nothing;
+            return LinkEvent::Nothing;
         }
         match (outcome, receiving) {
             (Outcome::Connected { socket }, _) => {
                 self.socket = Some(socket);
-                Happened::Connected
+                LinkEvent::Connected
             }
-            (Outcome::Received { len: 0, .. }, _) => Happened::Lost(CloseReason::PeerClosed),
+            (Outcome::Received { len: 0, .. }, _) => LinkEvent::Lost(CloseReason::PeerClosed),
             (Outcome::Received { buffer, len }, _) => {
                 self.input = Some(Input { store: Store::Received(buffer), start: 0, end: len });
-                Happened::Input
+                LinkEvent::Input
             }
             (Outcome::ReceivedInto { buffer, len }, Receiving::Direct { slot, start, .. })
                 if len > 0 =>
             {
-                Happened::Direct(Direct { slot, buffer, range: start..start + len })
+                LinkEvent::Direct(Direct { slot, buffer, range: start..start + len })
             }
             (Outcome::ReceivedInto { buffer, .. }, _) => {
                 self.keep(receiving, Some(buffer));
-                Happened::Lost(CloseReason::PeerClosed)
+                LinkEvent::Lost(CloseReason::PeerClosed)
             }
             (Outcome::Failed { error, buffer, .. }, _) => {
                 self.keep(receiving, buffer);
-                Happened::Lost(CloseReason::from(&error))
+                LinkEvent::Lost(CloseReason::from(&error))
             }
             (Outcome::Cancelled { buffer, .. }, _) => {
                 self.keep(receiving, buffer);
-                Happened::Lost(CloseReason::Requested("the operation was cancelled"))
+                LinkEvent::Lost(CloseReason::Requested("the operation was cancelled"))
             }
-            _ => Happened::Nothing,
+            _ => LinkEvent::Nothing,
         }
     }
 
@@ -455,7 +455,7 @@ impl Link {
         }
     }
 
-    fn handle_send(&mut self, reactor: &mut Reactor, outcome: Outcome) -> Happened {
+    fn handle_send(&mut self, reactor: &mut Reactor, outcome: Outcome) -> LinkEvent {
         self.sending = false;
         self.sending_copied = 0;
         let (message, lost) = match outcome {
@@ -478,28 +478,28 @@ impl Link {
             self.spare = Some(message);
         }
         match lost {
-            Some(reason) if self.is_open() => Happened::Lost(reason),
+            Some(reason) if self.is_open() => LinkEvent::Lost(reason),
             Some(_) => {
                 self.shut(reactor);
-                Happened::Nothing
+                LinkEvent::Nothing
             }
-            None if self.is_open() => Happened::Sent,
+            None if self.is_open() => LinkEvent::Sent,
             None => {
                 self.advance_close(reactor);
-                Happened::Nothing
+                LinkEvent::Nothing
             }
         }
     }
 
-    fn handle_deadline(&mut self, reactor: &mut Reactor) -> Happened {
+    fn handle_deadline(&mut self, reactor: &mut Reactor) -> LinkEvent {
         if !self.deadline.take_due(reactor) {
-            return Happened::Nothing;
+            return LinkEvent::Nothing;
         }
         if self.is_open() {
-            return Happened::Deadline;
+            return LinkEvent::Deadline;
         }
         self.shut(reactor);
-        Happened::Nothing
+        LinkEvent::Nothing
     }
 
     /// Goes on with the orderly end, if nothing is being sent.
@@ -526,10 +526,10 @@ impl Link {
     }
 
     /// Gives up memory that a busy time has left, once the connection is quiet.
-    fn handle_chore(&mut self, reactor: &mut Reactor) -> Happened {
+    fn handle_chore(&mut self, reactor: &mut Reactor) -> LinkEvent {
         self.chore_at = None;
         if !self.is_open() {
-            return Happened::Nothing;
+            return LinkEvent::Nothing;
         }
         if std::mem::take(&mut self.watching) && self.is_flushed() {
             if self.sends == self.sends_seen {
@@ -539,7 +539,7 @@ impl Link {
                 self.watch(reactor);
             }
         }
-        Happened::Chore
+        LinkEvent::Chore
     }
 }
 
@@ -547,7 +547,7 @@ impl Link {
 mod tests {
     use super::*;
     use std::net::SocketAddr;
-    use weft_reactor::Patience;
+    use weft_reactor::WaitLimit;
     use weft_reactor::simulation::{NetworkConditions, World};
 
     const LISTENER: Owner = Owner(7);
@@ -563,13 +563,13 @@ mod tests {
         let mut far = Link::new(Owner(1), 0, None);
         let mut completions = Vec::new();
         while near.socket.is_none() || far.socket.is_none() {
-            reactor.poll(Patience::Sleep, &mut completions);
+            reactor.poll(WaitLimit::Sleep, &mut completions);
             for completion in completions.drain(..) {
                 match completion.outcome {
                     Outcome::Accepted { socket, .. } => far.socket = Some(socket),
                     _ => assert!(matches!(
                         near.handle(&mut reactor, completion),
-                        Happened::Connected
+                        LinkEvent::Connected
                     )),
                 }
             }
@@ -579,10 +579,10 @@ mod tests {
 
     fn turn(reactor: &mut Reactor, near: &mut Link, far: &mut Link) {
         let mut completions = Vec::new();
-        reactor.poll(Patience::Sleep, &mut completions);
+        reactor.poll(WaitLimit::Sleep, &mut completions);
         for completion in completions {
             let link = if completion.token.owner == Owner(0) { &mut *near } else { &mut *far };
-            if let Happened::Input = link.handle(reactor, completion) {
+            if let LinkEvent::Input = link.handle(reactor, completion) {
                 link.input = None;
                 link.receive(reactor);
             }
@@ -615,15 +615,15 @@ mod tests {
         let (mut reactor, mut near, _far) = pair();
         let token = near.token(DEADLINE);
         let stale = || Completion { token, outcome: Outcome::Timer };
-        assert!(matches!(near.handle(&mut reactor, stale()), Happened::Nothing));
+        assert!(matches!(near.handle(&mut reactor, stale()), LinkEvent::Nothing));
         near.set_deadline(&mut reactor, Duration::from_secs(1));
-        assert!(matches!(near.handle(&mut reactor, stale()), Happened::Nothing));
+        assert!(matches!(near.handle(&mut reactor, stale()), LinkEvent::Nothing));
         let mut completions = Vec::new();
         while completions.is_empty() {
-            reactor.poll(Patience::Sleep, &mut completions);
+            reactor.poll(WaitLimit::Sleep, &mut completions);
         }
         let timer = completions.remove(0);
-        assert!(matches!(near.handle(&mut reactor, timer), Happened::Deadline));
+        assert!(matches!(near.handle(&mut reactor, timer), LinkEvent::Deadline));
     }
 
     #[test]
@@ -635,9 +635,9 @@ mod tests {
         near.set_chore(&mut reactor, Duration::from_secs(3));
         let mut completions = Vec::new();
         while completions.is_empty() {
-            reactor.poll(Patience::Sleep, &mut completions);
+            reactor.poll(WaitLimit::Sleep, &mut completions);
         }
         assert_eq!(reactor.now() - start, Duration::from_secs(1));
-        assert!(matches!(near.handle(&mut reactor, completions.remove(0)), Happened::Chore));
+        assert!(matches!(near.handle(&mut reactor, completions.remove(0)), LinkEvent::Chore));
     }
 }

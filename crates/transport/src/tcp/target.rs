@@ -12,7 +12,7 @@ use weft_nvmf::tcp::target::{Received, Session};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
 
-use super::link::{Direct, Happened, Input, Link};
+use super::link::{Direct, Input, Link, LinkEvent};
 use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH, STALL_SHARE};
 use crate::target::{CapsuleData, Event, Limits};
 use crate::{CloseReason, DataDigestError, Slot};
@@ -45,33 +45,33 @@ struct SlotState {
 
 /// A command that waits for a buffer for its in-capsule data.
 #[derive(Debug, Clone, Copy)]
-struct Starved {
+struct WaitingCommand {
     slot: u16,
     bytes: usize,
 }
 
 /// What a connection held and had received when somebody looked.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct Progress {
     at: Duration,
     held: usize,
     received: u64,
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct TcpTargetConnection {
     link: Link,
     session: Session,
     stage: Stage,
     shallow: bool,
     slots: Vec<SlotState>,
-    starved: Option<Starved>,
+    starved: Option<WaitingCommand>,
     /// Commands whose answers wait until the kernel has taken what is being sent.
     unsent: usize,
     events: VecDeque<Event>,
     limits: Limits,
     /// What was found when it was last asked what it holds.
-    seen: Option<Seen>,
+    progress: Option<Progress>,
     /// Why the connection ends, once it does; taken when that has been raised.
     reason: Option<CloseReason>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct DetachedConnection {
     input: Vec<u8>,
 }
 
-impl Connection {
+impl TcpTargetConnection {
     pub(crate) fn accept(
         reactor: &mut Reactor,
         owner: Owner,
@@ -161,25 +161,26 @@ impl Connection {
 
     /// Bytes that it holds for a host that has done nothing about them for so long, or too little
     /// since it was last asked.
-    pub(crate) fn hoard(&mut self, now: Duration, patience: Duration) -> usize {
+    pub(crate) fn stalled_bytes(&mut self, now: Duration, patience: Duration) -> usize {
         let buffers = self.slots.iter().filter_map(|state| state.buffer.as_deref());
         let held = match self.is_paused() {
             true => 0,
             false => buffers.map(<[u8]>::len).sum::<usize>() + self.link.lent_bytes(),
         };
         let received = self.link.received();
-        let dribbles = self.seen.is_some_and(|seen| {
+        let dribbles = self.progress.is_some_and(|progress| {
             // Of what it held then and holds now: what it was asked for since may take its time.
-            let owed = seen.held.min(held) / STALL_SHARE;
-            let since = now.saturating_sub(seen.at);
-            let moved = usize::try_from(received.wrapping_sub(seen.received)).unwrap_or(usize::MAX);
+            let owed = progress.held.min(held) / STALL_SHARE;
+            let since = now.saturating_sub(progress.at);
+            let moved =
+                usize::try_from(received.wrapping_sub(progress.received)).unwrap_or(usize::MAX);
             (patience..=3 * patience).contains(&since) && moved < owed
         });
-        if self.seen.is_none_or(|seen| now.saturating_sub(seen.at) >= patience) {
-            self.seen = Some(Seen { at: now, held, received });
+        if self.progress.is_none_or(|progress| now.saturating_sub(progress.at) >= patience) {
+            self.progress = Some(Progress { at: now, held, received });
         }
         let is_still = dribbles || self.link.is_silent(now, patience);
-        self.link.stuck_bytes(now, patience) + if is_still { held } else { 0 }
+        self.link.stalled_bytes(now, patience) + if is_still { held } else { 0 }
     }
 
     pub(crate) fn peek_command<'a>(
@@ -217,7 +218,7 @@ impl Connection {
     pub(crate) fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
         self.fill(buffer);
         self.process(reactor);
-        self.settle();
+        self.raise_closed();
     }
 
     pub(crate) fn copied_bytes(&self) -> usize {
@@ -226,21 +227,21 @@ impl Connection {
 
     pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
         match self.link.handle(reactor, completion) {
-            Happened::Nothing | Happened::Connected => {}
-            Happened::Input => self.process(reactor),
-            Happened::Direct(direct) => {
+            LinkEvent::Nothing | LinkEvent::Connected => {}
+            LinkEvent::Input => self.process(reactor),
+            LinkEvent::Direct(direct) => {
                 self.handle_direct(direct);
                 self.process(reactor);
             }
-            Happened::Sent => self.handle_sent(reactor),
-            Happened::Deadline => self.handle_deadline(reactor),
-            Happened::Chore => {
+            LinkEvent::Sent => self.handle_sent(reactor),
+            LinkEvent::Deadline => self.handle_deadline(reactor),
+            LinkEvent::Chore => {
                 self.retry(reactor);
                 self.process(reactor);
             }
-            Happened::Lost(reason) => self.lose(reactor, reason),
+            LinkEvent::Lost(reason) => self.lose(reactor, reason),
         }
-        self.settle();
+        self.raise_closed();
     }
 
     pub(crate) fn set_queue(&mut self, queue_id: u16, depth: u16, sq_flow_control: bool) {
@@ -340,7 +341,7 @@ impl Connection {
 
     pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         self.begin_close(reactor, reason, false);
-        self.settle();
+        self.raise_closed();
     }
 
     pub(crate) fn abort(&mut self, reactor: &mut Reactor, reason: CloseReason) {
@@ -348,7 +349,7 @@ impl Connection {
             self.reason = Some(reason);
         }
         self.link.shut(reactor);
-        self.settle();
+        self.raise_closed();
     }
 
     fn new(owner: Owner, tag: u32, socket: SocketId, session: Session, limits: Limits) -> Self {
@@ -362,7 +363,7 @@ impl Connection {
             unsent: 0,
             events: VecDeque::new(),
             limits,
-            seen: None,
+            progress: None,
             reason: None,
         }
     }
@@ -445,17 +446,17 @@ impl Connection {
                 _ => CapsuleData::None,
             };
             self.events.push_back(Event::Command { slot: Slot(slot), data });
-            return self.reach_connect();
+            return self.mark_connect();
         }
         let bytes = usize::try_from(data_length).unwrap_or(usize::MAX);
-        self.starved = Some(Starved { slot, bytes });
+        self.starved = Some(WaitingCommand { slot, bytes });
         self.retry(reactor);
     }
 
     /// Tries to get the buffer that a command is starved of. If there is none, it waits until the
     /// owner provides one.
     fn retry(&mut self, reactor: &mut Reactor) {
-        let Some(Starved { bytes, .. }) = self.starved else { return };
+        let Some(WaitingCommand { bytes, .. }) = self.starved else { return };
         if let Some(buffer) = reactor.pool().take(bytes) {
             return self.fill(buffer);
         }
@@ -470,7 +471,7 @@ impl Connection {
     }
 
     fn fill(&mut self, buffer: Buffer) {
-        let Some(Starved { slot, .. }) = self.starved.take() else { return };
+        let Some(WaitingCommand { slot, .. }) = self.starved.take() else { return };
         if let Some(state) = self.slots.get_mut(usize::from(slot)) {
             state.buffer = Some(buffer);
         }
@@ -494,7 +495,7 @@ impl Connection {
             _ => CapsuleData::Corrupt,
         };
         self.events.push_back(Event::Command { slot: Slot(slot), data });
-        self.reach_connect();
+        self.mark_connect();
     }
 
     fn handle_transfer_end(&mut self, slot: u16, intact: bool) {
@@ -504,14 +505,14 @@ impl Connection {
         if let Some(completion) = late {
             self.respond(slot, &completion);
         } else if let Some(buffer) = buffer {
-            self.reach_connect();
+            self.mark_connect();
             let result = if intact { Ok(()) } else { Err(DataDigestError) };
             self.events.push_back(Event::Data { slot, buffer, result });
         }
     }
 
     /// If what has come is the first command or the rest of it, the owner's answer comes next.
-    fn reach_connect(&mut self) {
+    fn mark_connect(&mut self) {
         if self.stage == Stage::AwaitingConnect {
             self.stage = Stage::Connecting;
         }
@@ -596,7 +597,7 @@ impl Connection {
     }
 
     /// Raises the end once no operation is in flight.
-    fn settle(&mut self) {
+    fn raise_closed(&mut self) {
         if self.link.is_finished()
             && let Some(reason) = self.reason.take()
         {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weft_nvme::{Command, Status};
 use weft_reactor::simulation::{NetworkConditions, World};
-use weft_reactor::{Config, Patience, Reactor};
+use weft_reactor::{Config, Reactor, WaitLimit};
 use weft_transport::host::{HostData, HostOptions};
 use weft_transport::target::Limits;
 use weft_transport::{CloseReason, Slot};
@@ -269,7 +269,7 @@ fn two_threads() {
 fn serve(reactor: &mut Reactor, target: &mut Target) {
     let mut completions = Vec::new();
     while target.closed.is_empty() {
-        reactor.poll(Patience::Sleep, &mut completions);
+        reactor.poll(WaitLimit::Sleep, &mut completions);
         for completion in completions.drain(..) {
             target.handle(reactor, completion);
         }
@@ -279,7 +279,7 @@ fn serve(reactor: &mut Reactor, target: &mut Target) {
 fn run(reactor: &mut Reactor, host: &mut Host, done: impl Fn(&Host) -> bool) {
     let mut completions = Vec::new();
     while !done(host) {
-        reactor.poll(Patience::Sleep, &mut completions);
+        reactor.poll(WaitLimit::Sleep, &mut completions);
         for completion in completions.drain(..) {
             host.handle(reactor, completion);
         }

@@ -8,9 +8,9 @@ use weft_nvme::rdma::RejectStatus;
 use weft_nvme::{Command, Status};
 use weft_nvmf::rdma::Refusal;
 use weft_reactor::simulation::{NetworkConditions, World};
-use weft_reactor::{BUFFER_BYTES_MAX, Patience, Reactor};
-use weft_transport::host::{Carrier, HostData, HostOptions};
-use weft_transport::rdma::software::{Census, Conditions, Fabric};
+use weft_reactor::{BUFFER_BYTES_MAX, Reactor, WaitLimit};
+use weft_transport::host::{HostData, HostOptions, TransportOptions};
+use weft_transport::rdma::software::{Conditions, Fabric, ResourceCounts};
 use weft_transport::rdma::{DeviceFault, DeviceKind, RemoteAccess, WorkStatus};
 use weft_transport::{CloseReason, Slot};
 
@@ -20,14 +20,14 @@ const LENGTHS: [usize; 9] = [1, 512, 4096, 8192, 8193, 16_384, 65_536, 131_072, 
 
 fn options() -> HostOptions {
     HostOptions {
-        carrier: Carrier::Rdma { queue_id: 1, controller_id: 1 },
+        transport_options: TransportOptions::Rdma { queue_id: 1, controller_id: 1 },
         ..HostOptions::default()
     }
 }
 
 fn admin_options() -> HostOptions {
-    let carrier = Carrier::Rdma { queue_id: 0, controller_id: 0 };
-    HostOptions { carrier, queue_depth: 31, ..HostOptions::default() }
+    let transport_options = TransportOptions::Rdma { queue_id: 0, controller_id: 0 };
+    HostOptions { transport_options, queue_depth: 31, ..HostOptions::default() }
 }
 
 fn simulated() -> Reactor {
@@ -70,12 +70,12 @@ fn exercise(rig: &mut Rig, host: usize) {
 fn close(fabric: &Fabric, rig: Rig) {
     let mut rig = rig;
     rig.close_hosts();
-    let census = fabric.census();
-    let (endpoints, pairs) = (census.endpoints, census.queue_pairs);
-    assert_eq!((endpoints, pairs, census.listeners), (0, 0, 0), "{census:?}");
+    let resource_counts = fabric.resource_counts();
+    let (endpoints, pairs) = (resource_counts.endpoints, resource_counts.queue_pairs);
+    assert_eq!((endpoints, pairs, resource_counts.listeners), (0, 0, 0), "{resource_counts:?}");
     assert_eq!(fabric.counts().receiver_not_ready, 0);
     rig.close();
-    assert_eq!(fabric.census(), Census::default());
+    assert_eq!(fabric.resource_counts(), ResourceCounts::default());
 }
 
 #[test]
@@ -411,12 +411,12 @@ fn a_device_that_goes_away_takes_everything_along_and_may_come_back() {
     let (fabric, mut rig) = rig(Conditions::default());
     let host = rig.connect(options());
     exercise(&mut rig, host);
-    let before = fabric.census();
+    let before = fabric.resource_counts();
     assert!(before.regions > 0 && before.domains == 2 && before.listeners == 1, "{before:?}");
     fabric.set_absent(true);
     fabric.remove_device();
     assert_eq!(fabric.counts().receiver_not_ready, 0);
-    rig.run("all is given back", |_| fabric.census() == Census::default());
+    rig.run("all is given back", |_| fabric.resource_counts() == ResourceCounts::default());
     assert_eq!(rig.target.closed, [CloseReason::DeviceRemoved]);
     let lost = rig.start(options());
     rig.run("nothing leads there", |rig| {
@@ -427,9 +427,9 @@ fn a_device_that_goes_away_takes_everything_along_and_may_come_back() {
     while rig.reactor.now() < away + Duration::from_secs(60) {
         rig.turn();
     }
-    assert_eq!(fabric.census(), Census::default(), "trying costs nothing");
+    assert_eq!(fabric.resource_counts(), ResourceCounts::default(), "trying costs nothing");
     fabric.set_absent(false);
-    rig.run("listening again", |_| fabric.census().listeners == 1);
+    rig.run("listening again", |_| fabric.resource_counts().listeners == 1);
     let again = rig.connect(options());
     exercise(&mut rig, again);
     close(&fabric, rig);
@@ -444,10 +444,13 @@ fn a_device_that_fails_is_given_back_and_opened_anew() {
         fabric.fail(DeviceFault::Device);
         // Also where the reactor never finds the time to sleep.
         for _ in 0..10 {
-            rig.turn_with(Patience::NoWait);
+            rig.turn_with(WaitLimit::NoWait);
         }
-        let census = fabric.census();
-        assert_eq!((census.domains, census.regions, census.completion_queues), (0, 0, 0));
+        let resource_counts = fabric.resource_counts();
+        assert_eq!(
+            (resource_counts.domains, resource_counts.regions, resource_counts.completion_queues),
+            (0, 0, 0)
+        );
         assert!(rig.hosts[host].closed.is_some());
     }
     close(&fabric, rig);
@@ -464,7 +467,7 @@ fn what_a_host_holds_that_does_not_move_is_counted() {
     exercise(&mut rig, other);
     let patience = Duration::from_secs(3);
     let hoards = |rig: &mut Rig, now| -> Vec<usize> {
-        rig.target.connections.values_mut().map(|one| one.hoard(now, patience)).collect()
+        rig.target.connections.values_mut().map(|one| one.stalled_bytes(now, patience)).collect()
     };
     let idle = rig.reactor.now() + Duration::from_secs(3600);
     assert_eq!(hoards(&mut rig, idle), [0, 0], "who has nothing to move holds nothing");
@@ -475,7 +478,7 @@ fn what_a_host_holds_that_does_not_move_is_counted() {
         rig.hosts[host].write(&rig.reactor, key, &pattern(key, BYTES));
     }
     rig.flush(host);
-    fabric.silence();
+    fabric.lose_connections();
     for _ in 0..3 {
         rig.turn();
     }
@@ -516,7 +519,11 @@ fn nothing_is_registered_on_the_data_path() {
     exercise(&mut rig, other);
     let counts = fabric.counts();
     assert!(counts.registrations <= 2 * pieces, "{counts:?} with {pieces} pieces");
-    assert_eq!(fabric.census().regions as u64, counts.registrations, "and none was given back");
+    assert_eq!(
+        fabric.resource_counts().regions as u64,
+        counts.registrations,
+        "and none was given back"
+    );
     close(&fabric, rig);
 }
 
@@ -605,8 +612,8 @@ fn a_hundred_connections_come_and_go() {
                     host.closed.is_some()
                 })
         });
-        let census = fabric.census();
-        assert_eq!(*first.get_or_insert(census), census, "nothing is added");
+        let resource_counts = fabric.resource_counts();
+        assert_eq!(*first.get_or_insert(resource_counts), resource_counts, "nothing is added");
     }
     close(&fabric, rig);
 }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::{Command, Completion, FabricsType, Status};
-use weft_reactor::{Buffer, Config, DriverKind, Outcome, Owner, Patience, Reactor, Token};
-use weft_transport::host::{Carrier, HostConnection, HostData, HostEvent, HostOptions};
+use weft_reactor::{Buffer, Config, DriverKind, Outcome, Owner, Reactor, Token, WaitLimit};
+use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, TransportOptions};
 use weft_transport::rdma::{self, software::Fabric};
 use weft_transport::target::{CapsuleData, Event, Limits, TargetConnection};
 use weft_transport::{CloseReason, DataDigestError, Listener, Slot, Transport, tag_of};
@@ -97,12 +97,12 @@ impl Via {
 
     /// Options of a host's I/O queue.
     pub fn options(&self) -> HostOptions {
-        let carrier = match self {
-            Self::Tcp => Carrier::Tcp,
-            Self::Rdma(_) => Carrier::Rdma { queue_id: 1, controller_id: 1 },
-            Self::Loopback => Carrier::Loopback,
+        let transport_options = match self {
+            Self::Tcp => TransportOptions::Tcp,
+            Self::Rdma(_) => TransportOptions::Rdma { queue_id: 1, controller_id: 1 },
+            Self::Loopback => TransportOptions::Loopback,
         };
-        HostOptions { carrier, ..HostOptions::default() }
+        HostOptions { transport_options, ..HostOptions::default() }
     }
 
     /// Has a reactor use it.
@@ -156,7 +156,7 @@ impl Target {
         let token = completion.token;
         if token.owner == LISTENER {
             if let (Outcome::Timer, Some(listener)) = (&completion.outcome, &mut self.listener) {
-                listener.go_on(reactor, token);
+                listener.retry(reactor, token);
             }
             while let Some(listener) = &mut self.listener
                 && let Some(incoming) = listener.next_incoming(reactor)
@@ -443,11 +443,11 @@ impl Rig {
     /// One turn.
     pub fn turn(&mut self) {
         let until = self.reactor.now() + Duration::from_millis(20);
-        self.turn_with(Patience::Until(until));
+        self.turn_with(WaitLimit::Until(until));
     }
 
     /// The same, as patient as this.
-    pub fn turn_with(&mut self, patience: Patience) {
+    pub fn turn_with(&mut self, patience: WaitLimit) {
         self.reactor.poll(patience, &mut self.completions);
         for completion in std::mem::take(&mut self.completions) {
             if completion.token.owner == HOST {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_nvme::Status;
 use weft_nvmf::tcp::target::Config;
 use weft_reactor::simulation::{NetworkConditions, Random, World};
-use weft_reactor::{Completion, Patience, Reactor};
+use weft_reactor::{Completion, Reactor, WaitLimit};
 use weft_transport::host::HostOptions;
 use weft_transport::target::Limits;
 use weft_transport::{CloseReason, Slot, Transport, tag_of};
@@ -141,12 +141,12 @@ impl Simulation {
     fn poll(&mut self) {
         let mut completions = Vec::new();
         loop {
-            self.target_reactor.poll(Patience::NoWait, &mut completions);
+            self.target_reactor.poll(WaitLimit::NoWait, &mut completions);
             let mut idle = completions.is_empty();
             for completion in completions.drain(..) {
                 self.target.handle(&mut self.target_reactor, completion);
             }
-            self.host_reactor.poll(Patience::NoWait, &mut completions);
+            self.host_reactor.poll(WaitLimit::NoWait, &mut completions);
             idle &= completions.is_empty();
             for completion in completions.drain(..) {
                 assert_eq!(completion.token.owner, HOST);

@@ -156,10 +156,10 @@ fn an_empty_pool_only_delays() {
         for key in 0..64 {
             rig.hosts[index].write(&rig.reactor, key, &pattern(key, 8192));
         }
-        let mut hoard = Vec::new();
+        let mut stalled_bytes = Vec::new();
         for length in [4 << 20, 1 << 20, 256 << 10, 4096] {
             while let Some(buffer) = rig.reactor.pool().take(length) {
-                hoard.push(buffer);
+                stalled_bytes.push(buffer);
             }
         }
         rig.flush(index);
@@ -168,7 +168,7 @@ fn an_empty_pool_only_delays() {
         }
         let stored = rig.target.stored.len();
         assert!(stored < 64, "there was nothing to put it in");
-        hoard.clear();
+        stalled_bytes.clear();
         let endings = rig.finish(index);
         assert_eq!((endings.len(), rig.target.stored.len()), (64, 64));
         rig.close();

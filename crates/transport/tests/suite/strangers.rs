@@ -321,12 +321,12 @@ fn a_starved_connection_gives_its_receive_buffer_back() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let none = DigestOptions(0);
         let (mut stranger, encoder) = Stranger::connected(&mut rig, none);
-        let mut hoard = Vec::new();
+        let mut stalled_bytes = Vec::new();
         while let Some(buffer) = rig.reactor.pool().take(256 << 10) {
-            hoard.push(buffer);
+            stalled_bytes.push(buffer);
         }
         // Room for one receive, and nothing beside it.
-        hoard.pop();
+        stalled_bytes.pop();
         assert_eq!(rig.reactor.pool().available(), 256 << 10);
         let mut bytes = Vec::new();
         for command_id in 0..10 {
@@ -341,7 +341,7 @@ fn a_starved_connection_gives_its_receive_buffer_back() {
             let stored = &rig.target.stored[&u32::from(command_id)];
             assert!(*stored == pattern(u32::from(command_id), 4096));
         }
-        drop((hoard, stranger));
+        drop((stalled_bytes, stranger));
         rig.close();
     }
 }

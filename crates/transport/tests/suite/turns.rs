@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::{Command, Completion, FabricsType, Status};
-use weft_reactor::{Buffer, Operation, Outcome, Owner, Patience, Reactor, Token};
+use weft_reactor::{Buffer, Operation, Outcome, Owner, Reactor, Token, WaitLimit};
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions};
 use weft_transport::target::{Event, Limits, TargetConnection};
 use weft_transport::{CloseReason, Slot};
@@ -36,7 +36,7 @@ impl Ends {
         let mut ends = Self { reactor, target: None, host, target_events, host_events };
         let mut completions = Vec::new();
         while ends.target.is_none() {
-            ends.reactor.poll(Patience::Sleep, &mut completions);
+            ends.reactor.poll(WaitLimit::Sleep, &mut completions);
             for completion in completions.drain(..) {
                 match completion.outcome {
                     Outcome::Accepted { socket, .. } => {
@@ -60,7 +60,7 @@ impl Ends {
     fn turn(&mut self) {
         let mut completions = Vec::new();
         let until = self.reactor.now() + Duration::from_millis(10);
-        self.reactor.poll(Patience::Until(until), &mut completions);
+        self.reactor.poll(WaitLimit::Until(until), &mut completions);
         for completion in completions {
             if completion.token.owner == HOST {
                 self.host.handle(&mut self.reactor, completion);
@@ -127,14 +127,14 @@ impl Ends {
     }
 
     /// Up to Connect, which has come and is not answered.
-    fn reach_connect(&mut self) -> (Slot, Command) {
+    fn mark_connect(&mut self) -> (Slot, Command) {
         assert!(matches!(self.host_event(), HostEvent::Ready { .. }));
         self.submit(Command::fabrics(FabricsType::CONNECT), HostData::None);
         self.command()
     }
 
     fn accept_connect(&mut self, depth: u16, flow_control: bool) {
-        let (slot, command) = self.reach_connect();
+        let (slot, command) = self.mark_connect();
         self.target().set_queue(1, depth, flow_control);
         self.target().complete(slot, success(&command));
         assert!(matches!(self.host_event(), HostEvent::Completed { .. }));
@@ -158,7 +158,7 @@ fn success(command: &Command) -> Completion {
 fn a_connection_moves_to_another_reactor_with_connect() {
     for (first, mut second) in drivers().into_iter().zip(drivers()) {
         let mut ends = Ends::new(first, Limits::default(), HostOptions::default());
-        let (slot, connect) = ends.reach_connect();
+        let (slot, connect) = ends.mark_connect();
         assert_eq!(slot, Slot(0));
         let target = ends.target.take().expect("a connection");
         let address = target.local_address(&ends.reactor).expect("an address");
@@ -186,7 +186,7 @@ fn a_connection_moves_to_another_reactor_with_connect() {
                 break event;
             }
             let until = second.now() + Duration::from_millis(5);
-            second.poll(Patience::Until(until), &mut completions);
+            second.poll(WaitLimit::Until(until), &mut completions);
             for completion in completions.drain(..) {
                 assert_eq!(weft_transport::tag_of(completion.token), 7);
                 target.handle(&mut second, completion);
@@ -208,7 +208,7 @@ fn a_connection_moves_to_another_reactor_with_connect() {
         drop(buffer);
         target.close(&mut second, CloseReason::Requested("test is over"));
         while !matches!(target.poll_event(), Some(Event::Closed { .. })) {
-            second.poll(Patience::NoWait, &mut completions);
+            second.poll(WaitLimit::NoWait, &mut completions);
             for completion in completions.drain(..) {
                 target.handle(&mut second, completion);
             }
@@ -240,7 +240,7 @@ fn a_connection_moves_only_with_connect() {
 fn connect_may_be_tried_again() {
     for reactor in drivers() {
         let mut ends = Ends::new(reactor, Limits::default(), HostOptions::default());
-        let (slot, command) = ends.reach_connect();
+        let (slot, command) = ends.mark_connect();
         let refused = success(&command).with_status(Status::CONNECT_CONTROLLER_BUSY);
         ends.target().complete(slot, refused);
         let HostEvent::Completed { completion, .. } = ends.host_event() else { panic!() };
@@ -261,7 +261,7 @@ fn the_owner_may_take_its_time_with_connect() {
         let handshake_timeout = Duration::from_millis(30);
         let limits = Limits { handshake_timeout, ..Limits::default() };
         let mut ends = Ends::new(reactor, limits, HostOptions::default());
-        let (slot, command) = ends.reach_connect();
+        let (slot, command) = ends.mark_connect();
         let until = ends.reactor.now() + Duration::from_millis(100);
         while ends.reactor.now() < until {
             ends.turn();

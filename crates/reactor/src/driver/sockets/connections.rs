@@ -5,7 +5,7 @@ use crate::driver::kernel::Poller;
 use crate::limits::ACCEPTS_PER_TURN;
 use crate::operation::{Completion, Outcome, SocketId, Token};
 use crate::slab::Key;
-use crate::stream::{internet_address, suit_path, tcp_socket};
+use crate::stream::{choose_congestion_control, internet_address, tcp_socket};
 use crate::system::monotonic_time;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -79,7 +79,7 @@ impl Sockets {
         ready: &mut Vec<Completion>,
     ) {
         let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
-        suit_path(&descriptor);
+        choose_congestion_control(&descriptor);
         let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let peer = peer.and_then(|peer| internet_address(peer).ok()).unwrap_or(unknown);
         let socket = SocketId(self.table.insert(Socket {
@@ -110,7 +110,7 @@ impl Sockets {
             Err(error) => return Err(error.into()),
         };
         if is_connected {
-            suit_path(&descriptor);
+            choose_congestion_control(&descriptor);
         }
         let kind = if is_connected { Stream::fresh() } else { Kind::Connecting { token } };
         let key = self.table.insert(Socket { descriptor, watched: false, kind });
@@ -146,7 +146,7 @@ impl Sockets {
         if rustix::net::getpeername(&socket.descriptor).is_err() {
             return;
         }
-        suit_path(&socket.descriptor);
+        choose_congestion_control(&socket.descriptor);
         socket.kind = Stream::fresh();
         self.connect_limits.clear(key);
         self.finish(token, Outcome::Connected { socket: SocketId(key) }, ready);

@@ -23,7 +23,7 @@ use crate::message::Message;
 use crate::operation::{Completion, Operation, Outcome, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
 use crate::slab::{Key, Slab};
-use crate::source::Bell;
+use crate::source::ReadyFlag;
 use crate::stream::{internet_address, prepare, tcp_socket};
 use crate::timers::{NumberMap, Timers};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -89,8 +89,8 @@ enum Kind {
         token: Token,
     },
     Stream(Stream),
-    /// Not a socket: a descriptor that somebody else looks at when its bell has rung.
-    Watched(Bell),
+    /// Not a socket: a descriptor that its owner reads when its flag is set.
+    Watched(ReadyFlag),
 }
 
 #[derive(Debug)]
@@ -169,24 +169,25 @@ impl Sockets {
         Ok(self.table.insert(Socket { descriptor, watched: false, kind: Stream::fresh() }))
     }
 
-    /// Rings a bell with every edge of a descriptor's readiness. Those whose bell nobody hears any
-    /// more are closed.
+    /// Sets a flag with every edge of a descriptor's readiness. Descriptors whose flag has no other
+    /// owner any more are closed.
     pub(crate) fn watch<P: Poller>(
         &mut self,
         poller: &mut P,
         descriptor: OwnedFd,
-        bell: Bell,
+        ready_flag: ReadyFlag,
     ) -> io::Result<()> {
-        let deaf = |socket: &Socket| matches!(&socket.kind, Kind::Watched(bell) if bell.is_deaf());
+        let unshared =
+            |socket: &Socket| matches!(&socket.kind, Kind::Watched(flag) if flag.is_unshared());
         let unheard = |table: &Slab<Socket>| {
-            table.iter().find(|(_, socket)| deaf(socket)).map(|(key, _)| key)
+            table.iter().find(|(_, socket)| unshared(socket)).map(|(key, _)| key)
         };
         while let Some(key) = unheard(&self.table) {
             if let Some(socket) = self.table.remove(key) {
                 poller.unwatch(socket.descriptor.as_fd(), key);
             }
         }
-        let kind = Kind::Watched(bell);
+        let kind = Kind::Watched(ready_flag);
         let key = self.table.insert(Socket { descriptor, watched: true, kind });
         let Some(socket) = self.table.get(key) else { return Ok(()) };
         let watched = poller.watch(socket.descriptor.as_fd(), key);
@@ -356,7 +357,7 @@ impl Sockets {
     }
 
     /// Whether a stream is to be tried directly.
-    pub(crate) fn is_one_hot(&self, now: Duration) -> bool {
+    pub(crate) fn has_one_hot(&self, now: Duration) -> bool {
         self.hot.only_one(now).is_some()
     }
 
@@ -367,7 +368,7 @@ impl Sockets {
 
     /// Tries what is likely to succeed: new receives, receives for which there is memory again
     /// and, when spinning, the only hot stream.
-    pub(crate) fn carry_on<P: Poller>(
+    pub(crate) fn try_likely<P: Poller>(
         &mut self,
         poller: &mut P,
         now: Duration,
@@ -391,12 +392,12 @@ impl Sockets {
             self.try_receive(poller, key, now, ready);
         }
         if !spins {
-            self.rest();
+            self.release_idle();
         }
     }
 
     /// Gives back what was kept for the next turn.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn release_idle(&mut self) {
         self.spare = None;
     }
 
@@ -425,8 +426,8 @@ impl Sockets {
                     self.ensure_watched(poller, key, ready);
                 }
             }
-            Kind::Watched(bell) => {
-                bell.ring();
+            Kind::Watched(ready_flag) => {
+                ready_flag.set();
                 if !event.is_watched {
                     self.ensure_watched(poller, key, ready);
                 }
@@ -498,7 +499,7 @@ impl Sockets {
                 }
             }
             // Its reactor still looks whenever it is awake.
-            Kind::Watched(bell) => bell.ring(),
+            Kind::Watched(ready_flag) => ready_flag.set(),
             Kind::Connecting { token } => {
                 let token = *token;
                 self.connect_limits.clear(key);

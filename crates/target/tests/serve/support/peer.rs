@@ -11,8 +11,8 @@ use weft_nvme::nvm::ReadWrite;
 use weft_nvme::property::{ControllerConfiguration, ControllerStatus, Offset};
 use weft_nvme::{AdminOpcode, Command, Completion, Nqn, NvmOpcode, Status, Wire};
 use weft_nvmf::rdma::IN_CAPSULE_BYTES_MAX;
-use weft_reactor::{Buffer, Config, DriverKind, Owner, Patience, Reactor};
-use weft_transport::host::{Carrier, HostConnection, HostData, HostEvent, HostOptions};
+use weft_reactor::{Buffer, Config, DriverKind, Owner, Reactor, WaitLimit};
+use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, TransportOptions};
 use weft_transport::rdma::{Provider, ensure_provider};
 use weft_transport::{CloseReason, Slot};
 
@@ -63,8 +63,8 @@ impl ConnectFields {
         }
         let (queue_id, controller_id) = (self.queue_id, self.controller);
         let depth = u16::try_from(self.entries - 1).expect("a depth");
-        let carrier = Carrier::Rdma { queue_id, controller_id };
-        HostOptions { carrier, queue_depth: depth.min(options.queue_depth), ..options }
+        let transport_options = TransportOptions::Rdma { queue_id, controller_id };
+        HostOptions { transport_options, queue_depth: depth.min(options.queue_depth), ..options }
     }
 
     pub(crate) fn command(&self) -> Command {
@@ -132,10 +132,11 @@ impl Peer {
         // Not io_uring: there a socket that is dropped may stay open for a moment longer.
         let config = Config { driver: DriverKind::Epoll, pool_bytes, ..Config::default() };
         let mut reactor = Reactor::new(config).expect("a reactor");
-        let options = match options.carrier {
-            Carrier::Tcp if is_rdma(address) => {
-                HostOptions { carrier: Carrier::Rdma { queue_id: 1, controller_id: 0 }, ..options }
-            }
+        let options = match options.transport_options {
+            TransportOptions::Tcp if is_rdma(address) => HostOptions {
+                transport_options: TransportOptions::Rdma { queue_id: 1, controller_id: 0 },
+                ..options
+            },
             _ => options,
         };
         ensure_provider(&mut reactor, &Provider::Software(fabric().clone()));
@@ -244,7 +245,7 @@ impl Peer {
             if self.reactor.now() >= until {
                 return false;
             }
-            if let Some(event) = self.poll(Patience::Until(until)) {
+            if let Some(event) = self.poll(WaitLimit::Until(until)) {
                 self.note(event);
             }
         }
@@ -320,7 +321,7 @@ impl Peer {
     pub(crate) fn next_event(&mut self) -> HostEvent {
         let until = self.reactor.now() + LONG;
         loop {
-            if let Some(event) = self.poll(Patience::Until(until)) {
+            if let Some(event) = self.poll(WaitLimit::Until(until)) {
                 return event;
             }
             assert!(self.reactor.now() < until, "nothing came in {LONG:?}");
@@ -328,7 +329,7 @@ impl Peer {
     }
 
     /// What happens on the connection within this patience.
-    pub(crate) fn poll(&mut self, patience: Patience) -> Option<HostEvent> {
+    pub(crate) fn poll(&mut self, patience: WaitLimit) -> Option<HostEvent> {
         if let Some(event) = self.connection.poll_event() {
             return Some(event);
         }

@@ -42,9 +42,9 @@ use std::time::Duration;
 
 use weft_reactor::{Pool, Waker};
 
-pub use real::{Found, devices};
+pub use real::{LocalDevice, devices};
 pub(crate) use types::{
-    Access, DeviceEvent, Happened, ManagerEvent, NotRegistered, Opening, Parameters, Piece,
+    Access, CmEvent, DeviceEvent, ManagerEvent, NotRegistered, Opening, Parameters, Piece,
     PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation,
     SendWork, WorkCompletion,
 };

@@ -393,12 +393,12 @@ pub(crate) struct Parameters {
 pub(crate) struct ManagerEvent {
     /// The key of the endpoint or, for a request, of the listener.
     pub(crate) key: u64,
-    pub(crate) happened: Happened,
+    pub(crate) event: CmEvent,
 }
 
 /// What the connection manager says.
 #[derive(Debug)]
-pub(crate) enum Happened {
+pub(crate) enum CmEvent {
     /// The peer's address is known, and with it the device.
     AddressResolved,
     /// The way there is known: the queue pair can be made and `connect` be called.

@@ -119,7 +119,7 @@ pub(super) struct Pair {
 
 /// `struct ibv_mr`.
 #[repr(C)]
-pub(super) struct Registered {
+pub(super) struct MemoryRegion {
     context: *mut Context,
     domain: *mut Domain,
     address: *mut c_void,
@@ -165,7 +165,7 @@ pub(super) struct Send {
     pub(super) window: *mut Window,
     pub(super) window_key: u32,
     /// What a window is bound to, a `struct ibv_mw_bind_info`.
-    pub(super) region: *mut Registered,
+    pub(super) region: *mut MemoryRegion,
     pub(super) address: u64,
     pub(super) length: u64,
     pub(super) access: u32,
@@ -382,8 +382,8 @@ functions! {
     verbs: fn ibv_query_port(*mut Context, u8, *mut PortState) -> c_int;
     verbs: fn ibv_alloc_pd(*mut Context) -> *mut Domain;
     verbs: fn ibv_dealloc_pd(*mut Domain) -> c_int;
-    verbs: fn ibv_reg_mr(*mut Domain, *mut c_void, usize, c_int) -> *mut Registered;
-    verbs: fn ibv_dereg_mr(*mut Registered) -> c_int;
+    verbs: fn ibv_reg_mr(*mut Domain, *mut c_void, usize, c_int) -> *mut MemoryRegion;
+    verbs: fn ibv_dereg_mr(*mut MemoryRegion) -> c_int;
     verbs: fn ibv_create_comp_channel(*mut Context) -> *mut Channel;
     verbs: fn ibv_destroy_comp_channel(*mut Channel) -> c_int;
     verbs: fn ibv_create_cq(*mut Context, c_int, *mut c_void, *mut Channel, c_int) -> *mut Queue;
@@ -427,7 +427,7 @@ mod tests {
         assert_eq!(size_of::<PortState>(), 52);
         assert_eq!(size_of::<Domain>(), 16);
         assert_eq!(size_of::<Channel>(), 16);
-        assert_eq!(size_of::<Registered>(), 48);
+        assert_eq!(size_of::<MemoryRegion>(), 48);
         assert_eq!(size_of::<Scatter>(), 16);
         assert_eq!(size_of::<Send>(), 128);
         assert_eq!(size_of::<Receive>(), 32);
@@ -457,8 +457,8 @@ mod tests {
             (offset_of!(PortState, link_layer), 46),
             (offset_of!(Channel, fd), 8),
             (offset_of!(Pair, number), 52),
-            (offset_of!(Registered, local_key), 36),
-            (offset_of!(Registered, remote_key), 40),
+            (offset_of!(MemoryRegion, local_key), 36),
+            (offset_of!(MemoryRegion, remote_key), 40),
             (offset_of!(Send, pieces), 24),
             (offset_of!(Send, opcode), 28),
             (offset_of!(Send, flags), 32),

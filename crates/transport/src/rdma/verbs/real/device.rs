@@ -13,8 +13,8 @@ use weft_reactor::Pool;
 use super::super::types::WorkStatus;
 use super::super::{Access, Attributes, DeviceEvent, DeviceKind, NotRegistered, WorkCompletion};
 use super::abi::{self, Functions, access, flag};
+use super::events::EventReader;
 use super::library::{done, explained, made, number};
-use super::news::News;
 
 /// Completions taken from a queue at once.
 const BATCH: usize = 64;
@@ -135,7 +135,7 @@ impl Domain {
 #[derive(Debug)]
 pub(crate) struct Device {
     channel: Rc<Channel>,
-    news: News,
+    events: EventReader,
     attributes: Attributes,
 }
 
@@ -146,9 +146,9 @@ impl Device {
         port: u8,
     ) -> io::Result<Self> {
         let attributes = attributes(functions, context, port)?;
-        let news = News::open(functions, context)?;
+        let events = EventReader::open(functions, context)?;
         let channel = Rc::new(Channel::open(functions, context)?);
-        Ok(Self { channel, news, attributes })
+        Ok(Self { channel, events, attributes })
     }
 
     pub(in super::super) fn create_domain(&self) -> io::Result<Domain> {
@@ -168,11 +168,11 @@ impl Device {
     }
 
     pub(in super::super) fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.news.descriptor())
+        Some(self.events.descriptor())
     }
 
     pub(in super::super) fn poll_event(&mut self) -> Option<DeviceEvent> {
-        self.news.poll()
+        self.events.poll()
     }
 
     pub(in super::super) fn take_events(&mut self) {
@@ -284,14 +284,14 @@ impl CompletionQueue {
 /// What memory windows that are bound to it keep alive.
 #[derive(Debug)]
 pub(super) struct RawRegion {
-    raw: NonNull<abi::Registered>,
+    raw: NonNull<abi::MemoryRegion>,
     domain: Rc<RawDomain>,
     /// The memory stays mapped until the device has let go of it.
     _pool: Pool,
 }
 
 impl RawRegion {
-    pub(super) fn raw(&self) -> *mut abi::Registered {
+    pub(super) fn raw(&self) -> *mut abi::MemoryRegion {
         self.raw.as_ptr()
     }
 }
@@ -384,7 +384,7 @@ fn port_state(
 
 /// A device of this machine, and whether connections can be made over it now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct LocalDevice {
     /// What it can do.
     pub attributes: Attributes,
     /// Whether its first port is up.
@@ -392,7 +392,7 @@ pub struct Found {
 }
 
 /// All devices of this machine, each as it is or with the reason why it cannot be opened.
-pub fn devices() -> io::Result<Vec<(String, io::Result<Found>)>> {
+pub fn devices() -> io::Result<Vec<(String, io::Result<LocalDevice>)>> {
     let functions = super::library::functions()?;
     let mut count = 0;
     // SAFETY: `count` is written to; the list is given back below.
@@ -413,7 +413,7 @@ pub fn devices() -> io::Result<Vec<(String, io::Result<Found>)>> {
             let state = port_state(functions, context, 1);
             // SAFETY: it was opened above and nothing was made with it.
             done(unsafe { (functions.ibv_close_device)(context.as_ptr()) })?;
-            Ok(Found { attributes: attributes?, active: state?.state == abi::PORT_ACTIVE })
+            Ok(LocalDevice { attributes: attributes?, active: state?.state == abi::PORT_ACTIVE })
         });
         found.push((name, look));
     }

@@ -29,13 +29,13 @@ fn load() -> Result<Functions, String> {
         .map_err(|error| format!("{VERBS} or {MANAGER} is too old: {error}"))?;
     // Their functions are used for as long as there is a process.
     std::mem::forget((verbs, manager));
-    hold_devices(&functions);
+    keep_devices_open(&functions);
     Ok(functions)
 }
 
 /// Lets the connection manager open its devices and never close them, so that a context that was
 /// seen once is there for good.
-fn hold_devices(functions: &Functions) {
+fn keep_devices_open(functions: &Functions) {
     let mut count = 0;
     // SAFETY: the list is never given back, and with it no context.
     let _ = unsafe { (functions.rdma_get_devices)(&raw mut count) };

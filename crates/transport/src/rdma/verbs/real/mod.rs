@@ -8,9 +8,9 @@
 mod abi;
 mod device;
 mod endpoint;
+mod events;
 mod identifier;
 mod library;
-mod news;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Happened, ManagerEvent, Parameters, PrivateData};
+use super::{CmEvent, ManagerEvent, Parameters, PrivateData};
 use abi::event;
 pub(crate) use device::{CompletionQueue, Device, Domain, Region};
-pub use device::{Found, devices};
+pub use device::{LocalDevice, devices};
 pub(crate) use endpoint::Endpoint;
 use identifier::{Channel, Identifier};
 
@@ -92,23 +92,24 @@ impl Manager {
     /// What an event says to us, if it says anything.
     fn read(&self, event: &abi::Event) -> Option<ManagerEvent> {
         let failed =
-            |step| Happened::Failed { step, error: event.status.checked_abs().unwrap_or(0) };
-        let happened = match event.kind {
+            |step| CmEvent::Failed { step, error: event.status.checked_abs().unwrap_or(0) };
+        let cm_event = match event.kind {
             event::ADDRESS_RESOLVED => self.ask_for_route(event.identifier),
-            event::ROUTE_RESOLVED => Happened::RouteResolved,
+            event::ROUTE_RESOLVED => CmEvent::RouteResolved,
             event::CONNECT_REQUEST => {
                 let identifier = NonNull::new(event.identifier)?;
                 // SAFETY: a request brings a new identifier on this channel, which nobody has.
                 let identifier = unsafe { Identifier::received(identifier, &self.channel) };
                 let incoming = super::Incoming::Real(Incoming { identifier: Some(identifier) });
-                let happened =
-                    Happened::Requested { incoming, parameters: parameters(&event.connection) };
-                return Some(ManagerEvent { key: identifier::key(event.listener), happened });
+                let requested =
+                    CmEvent::Requested { incoming, parameters: parameters(&event.connection) };
+                let key = identifier::key(event.listener);
+                return Some(ManagerEvent { key, event: requested });
             }
             event::ESTABLISHED => {
-                Happened::Established { parameters: parameters(&event.connection) }
+                CmEvent::Established { parameters: parameters(&event.connection) }
             }
-            event::REJECTED => Happened::Rejected {
+            event::REJECTED => CmEvent::Rejected {
                 reason: event.status,
                 private_data: parameters(&event.connection).private_data,
             },
@@ -116,17 +117,17 @@ impl Manager {
             event::ROUTE_ERROR => failed("there is no route to the address"),
             event::CONNECT_ERROR => failed("the connection cannot be made"),
             event::UNREACHABLE => failed("the peer does not answer"),
-            event::DISCONNECTED => Happened::Disconnected,
-            event::DEVICE_REMOVAL => Happened::DeviceRemoved,
-            event::ADDRESS_CHANGE => Happened::AddressChanged,
+            event::DISCONNECTED => CmEvent::Disconnected,
+            event::DEVICE_REMOVAL => CmEvent::DeviceRemoved,
+            event::ADDRESS_CHANGE => CmEvent::AddressChanged,
             // The end of a connection's time in limbo (by then it is gone), multicast, and what
             // else may come.
             _ => return None,
         };
-        Some(ManagerEvent { key: identifier::key(event.identifier), happened })
+        Some(ManagerEvent { key: identifier::key(event.identifier), event: cm_event })
     }
 
-    fn ask_for_route(&self, identifier: *mut abi::Identifier) -> Happened {
+    fn ask_for_route(&self, identifier: *mut abi::Identifier) -> CmEvent {
         let resolve = self.channel.functions.rdma_resolve_route;
         // SAFETY: the identifier is alive as long as an event of it is not acknowledged: its
         // destruction, which is this thread's, too, waits for that.
@@ -135,8 +136,8 @@ impl Manager {
             resolve(identifier, timeout_ms)
         });
         match result {
-            Ok(()) => Happened::AddressResolved,
-            Err(error) => Happened::Failed {
+            Ok(()) => CmEvent::AddressResolved,
+            Err(error) => CmEvent::Failed {
                 step: "the route cannot be asked for",
                 error: error.raw_os_error().unwrap_or(0),
             },

@@ -9,7 +9,7 @@ use super::{
     Access, DeviceEvent, DeviceFault, Opening, Parameters, PostError, QueuePairOptions,
     ReceiveWork, SendWork, WorkCompletion, WorkStatus,
 };
-use crate::rdma::verbs::{Happened, SendOperation};
+use crate::rdma::verbs::{CmEvent, SendOperation};
 
 /// What a queue pair without READs fails one with (`IBV_WC_LOC_QP_OP_ERR`).
 const LOCAL_OPERATION: WorkStatus = WorkStatus(2);
@@ -127,7 +127,7 @@ impl QueuePair {
     }
 
     /// What this side has said it will do.
-    pub(super) fn agree(&mut self, parameters: &Parameters) {
+    pub(super) fn store_parameters(&mut self, parameters: &Parameters) {
         self.initiator_depth = parameters.initiator_depth;
         self.responder_resources = parameters.responder_resources;
     }
@@ -137,7 +137,7 @@ impl QueuePair {
     }
 
     /// From now on nothing that is posted ends. Says its number.
-    pub(super) fn die(&mut self) -> u32 {
+    pub(super) fn stop_answering(&mut self) -> u32 {
         self.dead = true;
         self.failed = true;
         self.number
@@ -220,7 +220,7 @@ impl State {
         {
             pair.held.push_back(*work);
         } else {
-            self.carry_out(key, work);
+            self.execute_work(key, work);
         }
     }
 
@@ -242,12 +242,12 @@ impl State {
                     depth -= 1;
                 }
                 pair.held.pop_front();
-                self.carry_out(key, &work);
+                self.execute_work(key, &work);
             }
         }
     }
 
-    fn carry_out(&mut self, key: u64, work: &SendWork) {
+    fn execute_work(&mut self, key: u64, work: &SendWork) {
         let injected = match &mut self.failing {
             Some((0, status)) => Some(*status),
             Some((skip, _)) => {
@@ -588,11 +588,11 @@ impl State {
         if !matches!(stage, Stage::Connected | Stage::Requesting) {
             return Ok(());
         }
-        self.tell(key, Happened::Disconnected);
+        self.push_event(key, CmEvent::Disconnected);
         if let Some(peer) = peer
             && self.ends.get(&peer).is_some_and(|other| other.stage == Stage::Connected)
         {
-            self.tell(peer, Happened::Disconnected);
+            self.push_event(peer, CmEvent::Disconnected);
         }
         Ok(())
     }
@@ -606,7 +606,7 @@ impl State {
         ends / 2
     }
 
-    pub(super) fn silence(&mut self) -> usize {
+    pub(super) fn lose_connections(&mut self) -> usize {
         let mut ends = 0;
         for end in self.ends.values_mut().filter(|end| end.stage == Stage::Connected) {
             end.silent = true;
@@ -619,7 +619,7 @@ impl State {
         let keys: Vec<u64> = self.ends.keys().copied().collect();
         for key in keys {
             self.fail(key);
-            self.tell(key, Happened::DeviceRemoved);
+            self.push_event(key, CmEvent::DeviceRemoved);
         }
         self.remove_listeners();
         // As the kernel says it to those who have opened the device.
@@ -629,7 +629,7 @@ impl State {
     pub(super) fn move_address(&mut self) {
         let keys: Vec<u64> = self.ends.keys().copied().collect();
         for key in keys {
-            self.tell(key, Happened::AddressChanged);
+            self.push_event(key, CmEvent::AddressChanged);
         }
     }
 

@@ -75,7 +75,7 @@ impl Default for Conditions {
 
 /// What exists on a fabric at a moment, to be counted for leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Census {
+pub struct ResourceCounts {
     /// Identifiers of the connection manager that are no listeners.
     pub endpoints: usize,
     /// Listeners.
@@ -117,7 +117,7 @@ pub struct Counts {
 
 /// A region that peers may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reachable {
+pub struct RemoteRegion {
     /// Its protection domain: only peers of queue pairs of that get there.
     pub domain: u64,
     /// The key that they need.
@@ -136,7 +136,10 @@ pub struct Fabric {
 
 impl fmt::Debug for Fabric {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Fabric").field("census", &self.census()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Fabric")
+            .field("resource_counts", &self.resource_counts())
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,8 +167,8 @@ impl Fabric {
 
     /// What exists now.
     #[must_use]
-    pub fn census(&self) -> Census {
-        self.lock().census()
+    pub fn resource_counts(&self) -> ResourceCounts {
+        self.lock().resource_counts()
     }
 
     /// What has happened so far.
@@ -176,7 +179,7 @@ impl Fabric {
 
     /// Memory that peers may reach without a window.
     #[must_use]
-    pub fn reachable(&self) -> Vec<Reachable> {
+    pub fn reachable(&self) -> Vec<RemoteRegion> {
         self.lock().reachable()
     }
 
@@ -188,8 +191,8 @@ impl Fabric {
 
     /// Both ends of every connection lose each other, and nobody notices: work that is posted from
     /// now on does not end, as while an adapter still tries. Says how many connections there were.
-    pub fn silence(&self) -> usize {
-        self.lock().silence()
+    pub fn lose_connections(&self) -> usize {
+        self.lock().lose_connections()
     }
 
     /// Whoever holds a connection, or listens, hears that its device goes away, and its queue pairs
@@ -280,7 +283,7 @@ impl Manager {
     pub(super) fn poll(&mut self) -> io::Result<Option<ManagerEvent>> {
         // Events may hold requests, which take the lock when they are dropped.
         let raw = self.fabric.lock().poll_manager(self.key);
-        Ok(raw.map(|raw| raw.cook(&self.fabric)))
+        Ok(raw.map(|raw| raw.into_manager_event(&self.fabric)))
     }
 }
 
@@ -368,7 +371,7 @@ impl Endpoint {
     pub(super) fn open_device(&self) -> io::Result<Device> {
         let mut state = self.fabric.lock();
         let waker = state.waker_of(self.key).ok_or(io::ErrorKind::NotConnected)?;
-        let key = state.hold_device(&waker);
+        let key = state.open_for_reactor(&waker);
         let attributes = state.conditions.attributes.clone();
         drop(state);
         Ok(Device { fabric: self.fabric.clone(), key, waker, attributes })

@@ -9,11 +9,11 @@ use weft_reactor::Waker;
 
 use super::end::{End, QueuePair, Stage, WindowState};
 use super::{
-    Access, Census, Conditions, Counts, DeviceEvent, DeviceFault, Fabric, Incoming, ManagerEvent,
+    Access, Conditions, Counts, DeviceEvent, DeviceFault, Fabric, Incoming, ManagerEvent,
     Parameters, PrivateData, QueuePairLimits, QueuePairOptions, REJECT_BYTES, REPLY_BYTES,
-    REQUEST_BYTES, Reachable, WorkCompletion, WorkStatus,
+    REQUEST_BYTES, RemoteRegion, ResourceCounts, WorkCompletion, WorkStatus,
 };
-use crate::rdma::verbs::Happened;
+use crate::rdma::verbs::CmEvent;
 
 /// The first port that is given to those who do not ask for one.
 const EPHEMERAL: u16 = 49_152;
@@ -40,7 +40,7 @@ pub(super) struct State {
     pub(super) unreachable: bool,
     pub(super) absent: bool,
     pub(super) memory_limit: u64,
-    pub(super) devices: BTreeMap<u64, HoldState>,
+    pub(super) devices: BTreeMap<u64, ReactorDeviceState>,
     next: u64,
     next_region: u32,
     next_port: u16,
@@ -52,7 +52,7 @@ pub(super) struct ManagerState {
 }
 
 /// One reactor's hold on the device.
-pub(super) struct HoldState {
+pub(super) struct ReactorDeviceState {
     waker: Waker,
     events: VecDeque<DeviceEvent>,
 }
@@ -91,23 +91,23 @@ pub(super) struct RawEvent {
 }
 
 enum Raw {
-    Told(Happened),
+    Told(CmEvent),
     Requested { end: u64, local: SocketAddr, peer: SocketAddr, parameters: Parameters },
 }
 
 impl RawEvent {
-    pub(super) fn cook(self, fabric: &Fabric) -> ManagerEvent {
-        let happened = match self.what {
-            Raw::Told(happened) => happened,
+    pub(super) fn into_manager_event(self, fabric: &Fabric) -> ManagerEvent {
+        let event = match self.what {
+            Raw::Told(event) => event,
             Raw::Requested { end, local, peer, parameters } => {
                 let incoming = Incoming { fabric: fabric.clone(), key: Some(end), local, peer };
-                Happened::Requested {
+                CmEvent::Requested {
                     incoming: crate::rdma::verbs::Incoming::Software(incoming),
                     parameters,
                 }
             }
         };
-        ManagerEvent { key: self.key, happened }
+        ManagerEvent { key: self.key, event }
     }
 }
 
@@ -134,8 +134,8 @@ impl State {
         }
     }
 
-    pub(super) fn census(&self) -> Census {
-        Census {
+    pub(super) fn resource_counts(&self) -> ResourceCounts {
+        ResourceCounts {
             endpoints: self.ends.len(),
             listeners: self.listeners.len(),
             queue_pairs: self.ends.values().filter(|end| end.queue_pair.is_some()).count(),
@@ -146,10 +146,10 @@ impl State {
         }
     }
 
-    pub(super) fn reachable(&self) -> Vec<Reachable> {
+    pub(super) fn reachable(&self) -> Vec<RemoteRegion> {
         let open = |region: &RegionState| region.access.remote_read || region.access.remote_write;
         let open = self.regions.iter().filter(|(_, region)| open(region));
-        open.map(|(key, region)| Reachable {
+        open.map(|(key, region)| RemoteRegion {
             domain: region.domain,
             key: *key,
             address: region.address,
@@ -179,10 +179,10 @@ impl State {
     }
 
     /// Tells an end something. Ends that are gone hear nothing.
-    pub(super) fn tell(&mut self, key: u64, happened: Happened) {
+    pub(super) fn push_event(&mut self, key: u64, event: CmEvent) {
         let Some(end) = self.ends.get(&key) else { return };
         if let Some(manager) = self.managers.get_mut(&end.manager) {
-            manager.events.push_back(RawEvent { key, what: Raw::Told(happened) });
+            manager.events.push_back(RawEvent { key, what: Raw::Told(event) });
             manager.waker.wake();
         }
     }
@@ -226,8 +226,8 @@ impl State {
         let ip = local.map_or(remote.ip(), |local| local.ip());
         let local = SocketAddr::new(ip, self.take_port());
         self.ends.insert(key, End::new(manager, local, remote));
-        self.tell(key, Happened::AddressResolved);
-        self.tell(key, Happened::RouteResolved);
+        self.push_event(key, CmEvent::AddressResolved);
+        self.push_event(key, CmEvent::RouteResolved);
         Ok(key)
     }
 
@@ -248,17 +248,17 @@ impl State {
         if end.stage != Stage::Resolved {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        pair.agree(&parameters);
+        pair.store_parameters(&parameters);
         end.stage = Stage::Requesting;
         let (local, remote) = (end.local, end.remote);
         if self.unreachable {
             let step = "connecting";
-            self.tell(key, Happened::Failed { step, error: TIMED_OUT });
+            self.push_event(key, CmEvent::Failed { step, error: TIMED_OUT });
             return Ok(());
         }
         let Some(listener) = self.listener(remote) else {
             let private_data = PrivateData::new(&[]);
-            self.tell(key, Happened::Rejected { reason: NOBODY_LISTENS, private_data });
+            self.push_event(key, CmEvent::Rejected { reason: NOBODY_LISTENS, private_data });
             return Ok(());
         };
         self.request(listener, key, local, remote, parameters);
@@ -284,7 +284,7 @@ impl State {
         let waiting = manager.events.iter().filter(waiting).count();
         if waiting >= usize::try_from(listener.backlog).unwrap_or(usize::MAX) {
             let private_data = PrivateData::new(&[]);
-            self.tell(from, Happened::Rejected { reason: NOBODY_LISTENS, private_data });
+            self.push_event(from, CmEvent::Rejected { reason: NOBODY_LISTENS, private_data });
             return;
         }
         let key = self.take_key();
@@ -344,23 +344,23 @@ impl State {
         if end.stage != Stage::Requested {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        pair.agree(&parameters);
+        pair.store_parameters(&parameters);
         pair.overlook_first(self.conditions.attributes.soft_iwarp);
         let peer = end.peer.filter(|_| !self.unreachable);
         end.stage = Stage::Connected;
         match peer.and_then(|peer| self.ends.get_mut(&peer)) {
             Some(other) if other.stage == Stage::Requesting => other.stage = Stage::Connected,
             _ => {
-                self.tell(key, Happened::Failed { step: "accepting", error: TIMED_OUT });
+                self.push_event(key, CmEvent::Failed { step: "accepting", error: TIMED_OUT });
                 return Ok(());
             }
         }
         if let Some(peer) = peer {
-            self.tell(peer, Happened::Established { parameters });
+            self.push_event(peer, CmEvent::Established { parameters });
         }
         let private_data = PrivateData::new(&[]);
         let parameters = Parameters { private_data, responder_resources: 0, initiator_depth: 0 };
-        self.tell(key, Happened::Established { parameters });
+        self.push_event(key, CmEvent::Established { parameters });
         Ok(())
     }
 
@@ -372,7 +372,7 @@ impl State {
         end.stage = Stage::Ended;
         if let Some(peer) = end.peer.take() {
             let private_data = padded(private_data, REJECT_BYTES);
-            self.tell(peer, Happened::Rejected { reason: 28, private_data });
+            self.push_event(peer, CmEvent::Rejected { reason: 28, private_data });
         }
     }
 
@@ -429,7 +429,7 @@ impl State {
     ) -> io::Result<QueuePairLimits> {
         let limits = self.conditions.attributes.clone();
         let too_deep = options.send_depth.max(options.receive_depth) > limits.queue_depth_max;
-        let pairs = self.census().queue_pairs;
+        let pairs = self.resource_counts().queue_pairs;
         if pairs >= usize::try_from(limits.queue_pairs_max).unwrap_or(usize::MAX) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -468,9 +468,10 @@ impl State {
         true
     }
 
-    pub(super) fn hold_device(&mut self, waker: &Waker) -> u64 {
+    pub(super) fn open_for_reactor(&mut self, waker: &Waker) -> u64 {
         let domain = self.take_key();
-        self.devices.insert(domain, HoldState { waker: waker.clone(), events: VecDeque::new() });
+        self.devices
+            .insert(domain, ReactorDeviceState { waker: waker.clone(), events: VecDeque::new() });
         domain
     }
 
@@ -488,7 +489,7 @@ impl State {
 
     pub(super) fn fail_by_itself(&mut self, fault: DeviceFault) {
         let pairs = self.ends.values_mut().filter_map(|end| end.queue_pair.as_mut());
-        let numbers: Vec<u32> = pairs.map(QueuePair::die).collect();
+        let numbers: Vec<u32> = pairs.map(QueuePair::stop_answering).collect();
         match fault {
             DeviceFault::Device => self.say(DeviceEvent::Fatal),
             DeviceFault::CompletionQueue => {
@@ -507,7 +508,7 @@ impl State {
         for listener in self.listeners.values_mut().filter(|listener| !listener.removed) {
             listener.removed = true;
             if let Some(manager) = self.managers.get_mut(&listener.manager) {
-                let what = Raw::Told(Happened::DeviceRemoved);
+                let what = Raw::Told(CmEvent::DeviceRemoved);
                 manager.events.push_back(RawEvent { key: listener.key, what });
                 manager.waker.wake();
             }

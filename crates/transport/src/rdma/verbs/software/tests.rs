@@ -1,6 +1,6 @@
 //! The rules of the device in memory, and raw ends for tests of what lies above.
 
-use super::super::{Happened, Piece, SendOperation};
+use super::super::{CmEvent, Piece, SendOperation};
 use super::*;
 use crate::rdma::verbs;
 
@@ -79,10 +79,9 @@ impl Side {
 
     /// One that accepts the host who came there.
     pub(crate) fn accept(mut manager: Manager, parameters: &Parameters) -> Self {
-        let happened = manager.poll().unwrap().unwrap().happened;
-        let Happened::Requested { incoming: verbs::Incoming::Software(incoming), .. } = happened
-        else {
-            panic!("{happened:?}")
+        let event = manager.poll().unwrap().unwrap().event;
+        let CmEvent::Requested { incoming: verbs::Incoming::Software(incoming), .. } = event else {
+            panic!("{event:?}")
         };
         let endpoint = manager.adopt(incoming);
         let mut side = Self::new(endpoint, manager, LOCAL, 8);
@@ -127,10 +126,10 @@ impl Side {
     }
 
     pub(crate) fn events(&mut self) -> Vec<&'static str> {
-        let name = |event: ManagerEvent| match event.happened {
-            Happened::Established { .. } => "established",
-            Happened::Disconnected => "disconnected",
-            Happened::Rejected { .. } => "rejected",
+        let name = |event: ManagerEvent| match event.event {
+            CmEvent::Established { .. } => "established",
+            CmEvent::Disconnected => "disconnected",
+            CmEvent::Rejected { .. } => "rejected",
             _ => "other",
         };
         std::iter::from_fn(|| self.manager.poll().unwrap()).map(name).collect()
@@ -158,8 +157,8 @@ fn pair(fabric: &Fabric, access: Access, depth: u8, sends: u32) -> (Side, Side) 
     host.events();
     host.endpoint.connect(&parameters(1, 0)).unwrap();
     let event = passive.poll().unwrap().unwrap();
-    let Happened::Requested { incoming: verbs::Incoming::Software(incoming), parameters: asked } =
-        event.happened
+    let CmEvent::Requested { incoming: verbs::Incoming::Software(incoming), parameters: asked } =
+        event.event
     else {
         panic!()
     };
@@ -331,7 +330,7 @@ fn everything_is_counted_and_given_back() {
     let (target, mut host) = pair(&fabric, REMOTE, 1, 8);
     let there = host.piece(0, 16);
     host.receive(7, there);
-    let census = Census {
+    let resource_counts = ResourceCounts {
         endpoints: 2,
         listeners: 0,
         queue_pairs: 2,
@@ -340,14 +339,14 @@ fn everything_is_counted_and_given_back() {
         windows: 0,
         completion_queues: 2,
     };
-    assert_eq!(fabric.census(), census);
+    assert_eq!(fabric.resource_counts(), resource_counts);
     assert!(format!("{:?}", target.device).contains("Device"));
     drop(target);
     assert_eq!(host.events(), ["disconnected"]);
     host.endpoint.disconnect().unwrap();
     assert_eq!(host.done(), [(7, WorkStatus::FLUSHED)]);
     drop(host);
-    assert_eq!(fabric.census(), Census::default());
+    assert_eq!(fabric.resource_counts(), ResourceCounts::default());
 }
 
 #[test]
@@ -362,7 +361,7 @@ fn who_is_not_taken_is_rejected() {
     drop(passive.poll().unwrap().unwrap());
     assert_eq!(host.events(), ["rejected"]);
     drop((listener, host, passive));
-    assert_eq!(fabric.census(), Census::default());
+    assert_eq!(fabric.resource_counts(), ResourceCounts::default());
 }
 
 #[test]
@@ -424,7 +423,7 @@ fn a_window_is_one_connections() {
     let from = other.piece(0, 16);
     other.send(2, SendOperation::Write { address: piece.address, key }, from).unwrap();
     assert_eq!(other.done(), [(2, WorkStatus::REMOTE_ACCESS)]);
-    assert_eq!(fabric.census().windows, 1);
+    assert_eq!(fabric.resource_counts().windows, 1);
     drop(host);
-    assert_eq!(fabric.census().windows, 0);
+    assert_eq!(fabric.resource_counts().windows, 0);
 }

@@ -1,14 +1,14 @@
-//! A set of small numbers that finds its lowest in a few steps, however many there may be.
+//! A set of small bitset that finds its lowest in a few steps, however many there may be.
 
-/// Numbers below a bound.
+/// BitSet below a bound.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(super) struct BitSet {
     /// The first level has a bit for each number, every further one a bit for each word of the
     /// level below that is not zero. The last is a single word.
     levels: Box<[Box<[u64]>]>,
 }
 
-impl Numbers {
+impl BitSet {
     pub(super) fn below(bound: usize) -> Self {
         let mut levels = Vec::new();
         let mut words = bound.div_ceil(64).max(1);
@@ -66,16 +66,16 @@ mod tests {
             ],
             steps in proptest::collection::vec((any::<bool>(), any::<usize>()), 1..200),
         ) {
-            let (mut numbers, mut model) = (Numbers::below(bound), BTreeSet::new());
+            let (mut bitset, mut model) = (BitSet::below(bound), BTreeSet::new());
             for (add, pick) in steps {
                 if add {
-                    numbers.insert(pick % bound);
+                    bitset.insert(pick % bound);
                     model.insert(pick % bound);
                 } else if let Some(number) = model.iter().nth(pick % model.len().max(1)).copied() {
-                    numbers.remove(number);
+                    bitset.remove(number);
                     model.remove(&number);
                 }
-                prop_assert_eq!(numbers.lowest(), model.first().copied());
+                prop_assert_eq!(bitset.lowest(), model.first().copied());
             }
         }
     }

@@ -25,25 +25,25 @@ type Copies = Mutex<VecDeque<DeviceEvent>>;
 
 /// One holder's way to a device's events.
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct EventReader {
     functions: &'static Functions,
     context: NonNull<abi::Context>,
     copies: Arc<Copies>,
 }
 
-impl News {
+impl EventReader {
     pub(super) fn open(
         functions: &'static Functions,
         context: NonNull<abi::Context>,
     ) -> io::Result<Self> {
-        let news = Self { functions, context, copies: Arc::default() };
-        let flags = fcntl_getfl(news.descriptor())?;
-        fcntl_setfl(news.descriptor(), flags | OFlags::NONBLOCK)?;
+        let reader = Self { functions, context, copies: Arc::default() };
+        let flags = fcntl_getfl(reader.descriptor())?;
+        fcntl_setfl(reader.descriptor(), flags | OFlags::NONBLOCK)?;
         let mut holders = lock(&HOLDERS);
         holders.retain(|(_, copies)| copies.strong_count() > 0);
-        holders.push((news.key(), Arc::downgrade(&news.copies)));
+        holders.push((reader.key(), Arc::downgrade(&reader.copies)));
         drop(holders);
-        Ok(news)
+        Ok(reader)
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
