@@ -156,14 +156,8 @@ impl SimulatedDriver {
         }
     }
 
-    fn connect(
-        &mut self,
-        token: Token,
-        address: SocketAddr,
-        local: Option<SocketAddr>,
-        timeout: Option<Duration>,
-        ready: &mut Vec<Completion>,
-    ) {
+    fn connect(&mut self, token: Token, operation: &Operation, ready: &mut Vec<Completion>) {
+        let &Operation::Connect { address, local, timeout } = operation else { return };
         if self.is_out_of_sockets() {
             ready.push(Completion { token, outcome: Outcome::failed(Errno::MFILE) });
             return;
@@ -533,9 +527,7 @@ impl Driver for SimulatedDriver {
 
     fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>) {
         match operation {
-            Operation::Connect { address, local, timeout } => {
-                self.connect(token, address, local, timeout, ready);
-            }
+            Operation::Connect { .. } => self.connect(token, &operation, ready),
             Operation::Accept { .. }
             | Operation::Receive { .. }
             | Operation::ReceiveInto { .. }

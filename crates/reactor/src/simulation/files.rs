@@ -2,6 +2,7 @@
 
 use super::random::Random;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const PAGE_BYTES: usize = 4096;
@@ -57,7 +58,7 @@ impl FileState {
     pub(super) fn write(&mut self, offset: u64, from: &[u8], durable: bool) {
         self.len = self.len.max(offset + from.len() as u64);
         for (page, start, at, len) in pieces(offset, from.len()) {
-            self.change(page, start, len, durable, |bytes| {
+            self.change(page, start..start + len, durable, |bytes| {
                 bytes.copy_from_slice(&from[at..at + len]);
             });
         }
@@ -72,7 +73,8 @@ impl FileState {
         for page in existing {
             let start = offset.saturating_sub(page * PAGE);
             let len = (end - page * PAGE).min(PAGE) - start;
-            self.change(page, to_usize(start), to_usize(len), false, |bytes| bytes.fill(0));
+            let range = to_usize(start)..to_usize(start + len);
+            self.change(page, range, false, |bytes| bytes.fill(0));
             if len == PAGE {
                 self.pages.remove(&page);
             }
@@ -100,19 +102,18 @@ impl FileState {
     fn change(
         &mut self,
         page: u64,
-        start: usize,
-        len: usize,
+        range: Range<usize>,
         durable: bool,
         act: impl FnOnce(&mut [u8]),
     ) {
         let bytes = self.pages.entry(page).or_insert_with(zero_page);
-        let touched = touched_sectors(start, len);
+        let touched = touched_sectors(&range);
         if !durable {
             let undo =
                 self.undo.entry(page).or_insert_with(|| Undo { durable: bytes.clone(), dirty: 0 });
             undo.dirty |= touched;
         }
-        act(&mut bytes[start..start + len]);
+        act(&mut bytes[range]);
         if durable && let Some(undo) = self.undo.get_mut(&page) {
             undo.dirty &= !touched;
             for sector in sectors(touched) {
@@ -143,9 +144,9 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, u
 }
 
 /// The bits of the sectors that a range of a page touches.
-fn touched_sectors(start: usize, len: usize) -> u8 {
+fn touched_sectors(range: &Range<usize>) -> u8 {
     let sector = to_usize(SECTOR);
-    (start / sector..(start + len).div_ceil(sector)).fold(0, |bits, sector| bits | 1 << sector)
+    (range.start / sector..range.end.div_ceil(sector)).fold(0, |bits, sector| bits | 1 << sector)
 }
 
 /// The ranges of the sectors in these bits.

@@ -251,13 +251,13 @@ impl Pair {
 
     /// Gathers the binding of a window, before the message that names its key.
     pub(crate) fn push_bind(&mut self, window: u16) {
-        self.push(SendOperation::Bind { window }, [Piece::default(); 2], false, false, None);
+        self.push(SendWork::of(SendOperation::Bind { window }), None);
     }
 
     /// Gathers the end of a window's key. `what` marks it, of which [`Ended::Sent`] tells.
     pub(crate) fn push_invalidate(&mut self, key: u32, what: u16) {
-        let operation = SendOperation::Invalidate { key };
-        self.push(operation, [Piece::default(); 2], false, true, Some(what));
+        let work = SendWork::of(SendOperation::Invalidate { key });
+        self.push(SendWork { signalled: true, ..work }, Some(what));
     }
 
     /// Gathers a receive, with room for data where the other side sends some.
@@ -291,7 +291,8 @@ impl Pair {
         let message = self.piece(&self.messages, start, bytes.len())?;
         let fits = data.is_none() && bytes.len() <= self.inline_bytes;
         let inline = fits && may_be_inline(operation, self.soft_iwarp);
-        self.push(operation, [message, data.unwrap_or_default()], inline, false, what);
+        let pieces = [message, data.unwrap_or_default()];
+        self.push(SendWork { pieces, inline, ..SendWork::of(operation) }, what);
         Ok(())
     }
 
@@ -303,13 +304,14 @@ impl Pair {
         what: Option<u16>,
     ) {
         let signalled = what.is_some() || self.soft_iwarp;
-        self.push(operation, [piece, Piece::default()], false, signalled, what);
+        let pieces = [piece, Piece::default()];
+        self.push(SendWork { pieces, signalled, ..SendWork::of(operation) }, what);
     }
 
     /// Gathers a READ or WRITE of nothing. The READ's answer makes this side notice messages that
     /// came before, the WRITE makes the peer do so.
     pub(crate) fn push_wake_up_read(&mut self, operation: SendOperation) {
-        self.push(operation, [Piece::default(); 2], false, true, None);
+        self.push(SendWork { signalled: true, ..SendWork::of(operation) }, None);
     }
 
     /// Keeps a buffer until everything gathered so far has ended.
@@ -319,19 +321,11 @@ impl Pair {
         }
     }
 
-    fn push(
-        &mut self,
-        operation: SendOperation,
-        pieces: [Piece; 2],
-        inline: bool,
-        signalled: bool,
-        what: Option<u16>,
-    ) {
+    fn push(&mut self, work: SendWork, what: Option<u16>) {
         let sequence = self.sequence;
         self.sequence = self.sequence.wrapping_add(1) & !RECEIVE;
-        let work = self.subscription.work(sequence);
-        self.chain.push(SendWork { work, operation, pieces, signalled, inline });
-        let is_read = matches!(operation, SendOperation::Read { .. });
+        self.chain.push(SendWork { work: self.subscription.work(sequence), ..work });
+        let is_read = matches!(work.operation, SendOperation::Read { .. });
         self.posted.push_back(Posted { sequence, what, kept: None, is_read, ended: false });
     }
 

@@ -163,12 +163,12 @@ impl RdmaTargetConnection {
 
     fn begin(&mut self, reactor: &mut Reactor, incoming: Incoming) -> io::Result<()> {
         let Incoming { inner, request, initiator_depth, .. } = incoming;
+        self.initiator_depth = initiator_depth.into();
         let engine = Engine::of(reactor, Role::Target)?;
         let mut endpoint = engine.with_manager(|manager| manager.adopt(inner))?;
         let subscription = engine.subscribe(endpoint.key(), self.token(EVENTS))?;
         self.subscription = Some((engine.clone(), subscription));
-        let sizes = match self.sizes(reactor, &engine, &endpoint, request.entries, initiator_depth)
-        {
+        let sizes = match self.sizes(reactor, &engine, &endpoint) {
             Ok(sizes) => sizes,
             Err(error) => {
                 let _ = endpoint.reject(no_resources().bytes());
@@ -199,19 +199,17 @@ impl RdmaTargetConnection {
         reactor: &mut Reactor,
         engine: &Engine,
         endpoint: &Endpoint,
-        entries: u16,
-        initiator_depth: u8,
     ) -> io::Result<Sizes> {
         let hold = engine.hold(endpoint, reactor, false)?;
         let hold = hold.borrow();
         let attributes = hold.attributes();
-        let entries = u32::from(entries);
+        let entries = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         if entries > attributes.queue_depth_max || attributes.pieces_max < 2 {
             let what = "the device's queues are shorter";
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
         // A host that serves no READs can still send its data in capsules.
-        self.initiator_depth = initiator_depth.min(attributes.initiator_depth_max).into();
+        self.initiator_depth = self.initiator_depth.min(attributes.initiator_depth_max.into());
         self.can_invalidate = attributes.send_with_invalidate;
         self.may_overlook = attributes.soft_iwarp && self.initiator_depth > 0;
         let descriptors = u32::try_from(REMOTE_DESCRIPTORS_MAX).unwrap_or(u32::MAX);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_nvme::{Command, Completion, FabricsType, Status};
-use weft_reactor::{Buffer, Config, DriverKind, Outcome, Owner, Reactor, Token, WaitLimit};
+use weft_reactor::{Buffer, Config, DriverKind, Outcome, Owner, Pool, Reactor, Token, WaitLimit};
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, TransportOptions};
 use weft_transport::rdma::{self, software::Fabric};
 use weft_transport::target::{CapsuleData, Event, Limits, TargetConnection};
@@ -189,13 +189,13 @@ impl Target {
         while let Some(event) = connection.poll_event() {
             match event {
                 Event::Command { slot, data } => {
-                    let command = *connection.command(slot).expect("it came");
                     self.commands += 1;
-                    self.execute(reactor, tag, &mut connection, slot, &command, data);
+                    self.execute(reactor.pool(), tag, &mut connection, (slot, data));
                 }
                 Event::Data { slot, buffer, result } => {
                     let command = self.waiting.remove(&(tag, slot)).expect("it was asked for");
-                    self.finish_write(&mut connection, slot, &command, &buffer, result);
+                    let data = result.map(|()| buffer);
+                    self.finish_write(&mut connection, slot, &command, data);
                 }
                 Event::Closed { reason } => {
                     self.closed.push(reason);
@@ -225,13 +225,12 @@ impl Target {
 
     fn execute(
         &mut self,
-        reactor: &mut Reactor,
+        pool: &Pool,
         tag: u32,
         connection: &mut TargetConnection,
-        slot: Slot,
-        command: &Command,
-        data: CapsuleData,
+        (slot, data): (Slot, CapsuleData),
     ) {
+        let command = &connection.command(slot).expect("it came").to_owned();
         let done = Completion::new(command.command_id.get(), Status::SUCCESS);
         if command.is_fabrics() {
             connection.set_queue(1, self.behaviour.depth, self.behaviour.flow_control);
@@ -244,7 +243,7 @@ impl Target {
         let length = transfer.bytes as usize;
         match (command.opcode, data) {
             (READ, CapsuleData::None) => {
-                let Some(mut buffer) = reactor.pool().take(length) else {
+                let Some(mut buffer) = pool.take(length) else {
                     return connection.complete(slot, done.with_status(Status::INTERNAL_ERROR));
                 };
                 let key = command.cdw10.get();
@@ -253,14 +252,14 @@ impl Target {
                 connection.send(slot, buffer, done);
             }
             (WRITE, CapsuleData::None) => {
-                let Some(buffer) = reactor.pool().take(length) else {
+                let Some(buffer) = pool.take(length) else {
                     return connection.complete(slot, done.with_status(Status::INTERNAL_ERROR));
                 };
                 self.waiting.insert((tag, slot), *command);
                 connection.receive(slot, buffer);
             }
             (WRITE, CapsuleData::Inline(buffer)) => {
-                self.finish_write(connection, slot, command, &buffer, Ok(()));
+                self.finish_write(connection, slot, command, Ok(buffer));
             }
             (_, CapsuleData::Corrupt) => {
                 self.corrupt += 1;
@@ -281,12 +280,11 @@ impl Target {
         connection: &mut TargetConnection,
         slot: Slot,
         command: &Command,
-        buffer: &Buffer,
-        result: Result<(), DataDigestError>,
+        data: Result<Buffer, DataDigestError>,
     ) {
         let done = Completion::new(command.command_id.get(), Status::SUCCESS);
-        match result {
-            Ok(()) => {
+        match data {
+            Ok(buffer) => {
                 self.stored.insert(command.cdw10.get(), buffer.to_vec());
                 connection.complete(slot, done);
             }

@@ -3,6 +3,7 @@
 use super::{Kind, Socket, Sockets, Stream, polls};
 use crate::driver::kernel::Poller;
 use crate::limits::ACCEPTS_PER_TURN;
+use crate::operation::Operation;
 use crate::operation::{Completion, Outcome, SocketId, Token};
 use crate::slab::Key;
 use crate::stream::{choose_congestion_control, internet_address, tcp_socket};
@@ -13,7 +14,6 @@ use rustix::net::SocketFlags;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 impl Sockets {
     pub(super) fn try_accept<P: Poller>(
@@ -94,11 +94,10 @@ impl Sockets {
         &mut self,
         poller: &mut P,
         token: Token,
-        address: SocketAddr,
-        local: Option<SocketAddr>,
-        timeout: Option<Duration>,
+        operation: &Operation,
         ready: &mut Vec<Completion>,
     ) -> io::Result<()> {
+        let &Operation::Connect { address, local, timeout } = operation else { return Ok(()) };
         let descriptor = tcp_socket(&address)?;
         let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
         if let Some(local) = local {

@@ -291,15 +291,15 @@ impl Sockets {
                 }
                 self.tokens.insert(token, listener.0);
             }
-            Operation::Connect { address, local, timeout } => {
-                if let Err(error) = self.connect(poller, token, address, local, timeout, ready) {
+            Operation::Connect { .. } => {
+                if let Err(error) = self.connect(poller, token, &operation, ready) {
                     ready.push(Completion { token, outcome: Outcome::failed(error) });
                 }
             }
             Operation::Receive { socket } | Operation::ReceiveInto { socket, .. } => {
                 self.receive(token, socket, operation, ready);
             }
-            Operation::Send { socket, .. } => self.send(poller, token, socket, operation, ready),
+            Operation::Send { .. } => self.send(poller, token, operation, ready),
             _ => unreachable!("only operations on sockets come here"),
         }
     }

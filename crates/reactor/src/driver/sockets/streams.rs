@@ -101,10 +101,10 @@ impl Sockets {
         &mut self,
         poller: &mut P,
         token: Token,
-        socket: SocketId,
         operation: Operation,
         ready: &mut Vec<Completion>,
     ) {
+        let Operation::Send { socket, .. } = operation else { return };
         let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(socket.0) else {
             return refuse(token, operation, Errno::BADF, ready);
         };

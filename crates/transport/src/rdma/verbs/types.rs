@@ -217,6 +217,13 @@ pub(crate) struct SendWork {
     pub(crate) inline: bool,
 }
 
+impl SendWork {
+    /// A work request without memory.
+    pub(crate) fn of(operation: SendOperation) -> Self {
+        Self { work: 0, operation, pieces: Pieces::default(), signalled: false, inline: false }
+    }
+}
+
 /// A work request of the receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReceiveWork {

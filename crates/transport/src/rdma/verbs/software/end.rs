@@ -344,19 +344,19 @@ impl State {
                 }
                 self.deliver(key, peer, work, Some(remote))
             }
-            SendOperation::Read { address, key: remote } => {
+            SendOperation::Read { .. } => {
                 self.check_read(key, peer)?;
                 self.counts.reads += 1;
-                self.transfer(key, peer, work, address, remote, true)?;
+                self.transfer(key, peer, work)?;
                 self.notice(key)
             }
-            SendOperation::Write { address, key: remote } => {
+            SendOperation::Write { .. } => {
                 // Its memory would be read later, who knows when.
                 if self.conditions.attributes.soft_iwarp && !work.signalled {
                     return Err(LOCAL_OPERATION);
                 }
                 self.counts.writes += 1;
-                self.transfer(key, peer, work, address, remote, false)?;
+                self.transfer(key, peer, work)?;
                 self.notice(peer)
             }
             SendOperation::Bind { .. } | SendOperation::Invalidate { .. } => Ok(()),
@@ -466,15 +466,12 @@ impl State {
     }
 
     /// An RDMA READ (`into` our memory) or WRITE.
-    fn transfer(
-        &mut self,
-        key: u64,
-        peer: u64,
-        work: &SendWork,
-        mut address: u64,
-        remote: u32,
-        into: bool,
-    ) -> Result<(), WorkStatus> {
+    fn transfer(&mut self, key: u64, peer: u64, work: &SendWork) -> Result<(), WorkStatus> {
+        let (mut address, remote, into) = match work.operation {
+            SendOperation::Read { address, key } => (address, key, true),
+            SendOperation::Write { address, key } => (address, key, false),
+            _ => return Ok(()),
+        };
         let domain = self.pair(key).map_or(0, |pair| pair.domain);
         for piece in work.pieces {
             if piece.bytes == 0 {

@@ -250,7 +250,7 @@ impl State {
         }
         pair.store_parameters(&parameters);
         end.stage = Stage::Requesting;
-        let (local, remote) = (end.local, end.remote);
+        let remote = end.remote;
         if self.unreachable {
             let step = "connecting";
             self.push_event(key, CmEvent::Failed { step, error: TIMED_OUT });
@@ -261,18 +261,12 @@ impl State {
             self.push_event(key, CmEvent::Rejected { reason: NOBODY_LISTENS, private_data });
             return Ok(());
         };
-        self.request(listener, key, local, remote, parameters);
+        self.request(listener, key, parameters);
         Ok(())
     }
 
-    fn request(
-        &mut self,
-        listener: ListenerState,
-        from: u64,
-        local: SocketAddr,
-        remote: SocketAddr,
-        parameters: Parameters,
-    ) {
+    fn request(&mut self, listener: ListenerState, from: u64, parameters: Parameters) {
+        let Some(&End { local, remote, .. }) = self.ends.get(&from) else { return };
         // Each side hears of it from its own point of view.
         let parameters = Parameters {
             initiator_depth: parameters.responder_resources,
