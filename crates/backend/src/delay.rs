@@ -4,8 +4,8 @@
 //! is what makes an old write land late, and what a target must survive.
 
 use crate::{
-    BlockDevice, Completion, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Request,
-    ResizeError, spec::LAYERS_MAX,
+    BlockDevice, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Request,
+    RequestCompletion, ResizeError, spec::LAYERS_MAX,
 };
 use core::time::Duration;
 use std::{collections::VecDeque, io, sync::Arc};
@@ -88,7 +88,7 @@ struct DelayDevice {
     timer: Token,
     timer_at: Option<Duration>,
     /// Requests refused after the end.
-    done: VecDeque<Completion>,
+    done: VecDeque<RequestCompletion>,
     closed: bool,
 }
 
@@ -158,7 +158,7 @@ impl BlockDevice for DelayDevice {
         self.arm(reactor);
     }
 
-    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         if completion.token == self.timer {
             self.timer_at = None;
             self.release_due(reactor);
@@ -172,7 +172,7 @@ impl BlockDevice for DelayDevice {
         self.inner.flush(reactor);
     }
 
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.done.pop_front().or_else(|| self.inner.poll_completion())
     }
 

@@ -1,6 +1,6 @@
 //! The seam: a device on one reactor, and the factory that opens it on each.
 
-use crate::{Completion, Failure, Geometry, Request};
+use crate::{Failure, Geometry, Request, RequestCompletion};
 use core::{
     fmt,
     sync::atomic::{
@@ -25,12 +25,12 @@ pub const DEVICE_TAGS: u32 = 1 << 27;
 ///
 /// A turn in which it was neither handed anything nor the reactor called may leave it out.
 ///
-/// Every request gets exactly one [`Completion`], in no particular order; requests that overlap
-/// each other while both are in flight are executed in no particular order either.
+/// Every request gets exactly one [`RequestCompletion`], in no particular order; requests that
+/// overlap each other while both are in flight are executed in no particular order either.
 ///
-/// A flush or durable write that failed stays failed: the operating system tells of lost writes
-/// once, and then believes that whoever has the file open knows. So all later ones fail on every
-/// handle, until the device is opened by another factory; reads and other writes go on.
+/// A flush or durable write that failed stays failed: the operating system reports lost writes
+/// only once to each open file. So all later ones fail on every handle, until the device is opened
+/// by another factory; reads and other writes go on.
 pub trait BlockDevice: fmt::Debug {
     /// What the device is like. Follows a resize with the next `submit` or `flush`.
     fn geometry(&self) -> &Geometry;
@@ -44,13 +44,13 @@ pub trait BlockDevice: fmt::Debug {
     }
 
     /// Takes a completion of the reactor whose token has this device's owner.
-    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion);
+    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion);
 
     /// The end of a turn: sends what was gathered, tries again what had to wait.
     fn flush(&mut self, reactor: &mut Reactor);
 
     /// The next request that ended.
-    fn poll_completion(&mut self) -> Option<Completion>;
+    fn poll_completion(&mut self) -> Option<RequestCompletion>;
 
     /// Requests taken on whose completion was not yet polled.
     fn in_flight(&self) -> usize;

@@ -13,7 +13,7 @@
 //! ended on another reactor. There is no timer when nothing waits.
 
 use crate::{
-    BlockDevice, Completion, DEVICE_TAGS, Direction, Failure, Geometry, Operation, Request,
+    BlockDevice, DEVICE_TAGS, Direction, Failure, Geometry, Operation, Request, RequestCompletion,
     device::LostWrites,
     exclusion::{self, CountedWrite, DrainState, ExcludedStripes, Exclusion, Stripes},
 };
@@ -105,7 +105,7 @@ pub(crate) struct FileDevice {
     jobs: Vec<Option<Job>>,
     free: Vec<u32>,
     waiting: VecDeque<u32>,
-    done: VecDeque<Completion>,
+    done: VecDeque<RequestCompletion>,
     /// Something ended since waiting jobs were last tried.
     retry_due: bool,
     retry_armed: bool,
@@ -179,7 +179,11 @@ impl BlockDevice for FileDevice {
         }
         if request.operation.is_empty() {
             let buffer = request.operation.into_buffer();
-            return self.done.push_back(Completion { tag: request.tag, result: Ok(()), buffer });
+            return self.done.push_back(RequestCompletion {
+                tag: request.tag,
+                result: Ok(()),
+                buffer,
+            });
         }
         let (operation, buffer, compare) = request.operation.split();
         let job = Job {
@@ -196,7 +200,7 @@ impl BlockDevice for FileDevice {
         self.proceed(reactor, index);
     }
 
-    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         let index = completion.token.tag;
         if index == RETRY_TAG {
             self.retry_armed = false;
@@ -217,7 +221,7 @@ impl BlockDevice for FileDevice {
         }
     }
 
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.done.pop_front()
     }
 
@@ -296,7 +300,7 @@ impl FileDevice {
             result
         };
         self.leave(job.access);
-        self.done.push_back(Completion { tag: job.tag, result, buffer: job.buffer });
+        self.done.push_back(RequestCompletion { tag: job.tag, result, buffer: job.buffer });
         // A scratch buffer or stripes may have become free.
         self.retry_due |= !self.waiting.is_empty();
     }

@@ -5,8 +5,8 @@
 //! flush or durable write that fails stays failed.
 
 use crate::{
-    BlockDevice, Completion, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind,
-    Request, ResizeError, device::LostWrites, spec::LAYERS_MAX,
+    BlockDevice, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind, Request,
+    RequestCompletion, ResizeError, device::LostWrites, spec::LAYERS_MAX,
 };
 use core::{
     fmt,
@@ -257,7 +257,7 @@ struct FaultDevice {
     lost_writes: Arc<LostWrites>,
     /// Requests that do not end.
     dropped: Vec<Request>,
-    done: VecDeque<Completion>,
+    done: VecDeque<RequestCompletion>,
     closed: bool,
 }
 
@@ -285,7 +285,7 @@ impl BlockDevice for FaultDevice {
         }
     }
 
-    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         self.inner.handle(reactor, completion);
     }
 
@@ -293,7 +293,7 @@ impl BlockDevice for FaultDevice {
         self.inner.flush(reactor);
     }
 
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.done.pop_front().or_else(|| self.inner.poll_completion())
     }
 

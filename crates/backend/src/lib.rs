@@ -1,10 +1,9 @@
-//! Block devices for weft: what stands behind a namespace, and what load can be put on directly.
+//! Block devices: what a target serves as a namespace, and what a load can drive directly.
 //!
-//! A device is two things. A [`DeviceFactory`] is the namespace's device as such: one object,
-//! shared by all threads, that knows its size and its identity. It opens a [`BlockDevice`] on each
-//! reactor that wants to use it: a handle that belongs to that reactor's thread, takes
-//! [`Request`]s and yields [`Completion`]s. [`DeviceSpec`] is a device as data, from a file or a
-//! command line.
+//! A device is two things. A [`DeviceFactory`] is the device itself: one object, shared by all
+//! threads, that knows its size and its identity. It opens a [`BlockDevice`] on each reactor that
+//! uses it: a handle that belongs to that reactor's thread, takes [`Request`]s and returns
+//! [`RequestCompletion`]s. [`DeviceSpec`] is a device as data, from a file or a command line.
 //!
 //! The devices: [`memory`], [`null`], [`file`](mod@file), [`block`]. Around any of them:
 //! [`delay`], [`fault`]. A remote namespace is a device too; it lives with the host.
@@ -49,5 +48,5 @@ pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory, OpenError, ResizeError
 pub use failure::{Direction, Failure, ParseFailureError};
 pub use fault::{Effect, FaultRule};
 pub use geometry::{Capabilities, Geometry, is_block_size};
-pub use request::{Completion, Operation, OperationKind, Request};
+pub use request::{Operation, OperationKind, Request, RequestCompletion};
 pub use spec::{BLOCK_BYTES_DEFAULT, DeviceSpec, ParseSpecError, nearest, split_path};

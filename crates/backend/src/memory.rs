@@ -6,8 +6,8 @@
 //! go on a piece a turn, so that the connections of the reactor do not stand still meanwhile.
 
 use crate::{
-    BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, Completion, DEVICE_TAGS, DeviceFactory,
-    Failure, Geometry, OpenError, Operation, Request, ResizeError, bytes, device, geometry,
+    BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry,
+    OpenError, Operation, Request, RequestCompletion, ResizeError, bytes, device, geometry,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::{collections::VecDeque, sync::Arc};
@@ -120,7 +120,7 @@ struct MemoryDevice {
     /// Requests that are done piece by piece; the timer runs while there are any.
     long: VecDeque<LongOperation>,
     timer: Token,
-    done: VecDeque<Completion>,
+    done: VecDeque<RequestCompletion>,
     closed: bool,
 }
 
@@ -239,7 +239,7 @@ impl MemoryDevice {
             Operation::Flush | Operation::Verify { .. } => Ok(()),
             Operation::WriteUncorrectable { .. } => Err(Failure::Unsupported),
         };
-        self.done.push_back(Completion { tag, result, buffer: operation.into_buffer() });
+        self.done.push_back(RequestCompletion { tag, result, buffer: operation.into_buffer() });
     }
 
     fn start(&mut self, reactor: &mut Reactor, long: LongOperation) {
@@ -257,7 +257,7 @@ impl MemoryDevice {
             if !long.run_slice(&self.shared, &self.geometry, &mut left) {
                 return reactor.set_timer(self.timer, reactor.now());
             }
-            self.done.push_back(Completion { tag: long.tag, result: Ok(()), buffer: None });
+            self.done.push_back(RequestCompletion { tag: long.tag, result: Ok(()), buffer: None });
             self.long.pop_front();
         }
     }
@@ -324,7 +324,7 @@ impl BlockDevice for MemoryDevice {
         }
     }
 
-    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         if completion.token == self.timer {
             self.run_slice(reactor);
         }
@@ -337,7 +337,7 @@ impl BlockDevice for MemoryDevice {
         self.geometry.blocks = self.shared.blocks.load(Ordering::Acquire);
     }
 
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.done.pop_front()
     }
 
@@ -354,7 +354,7 @@ impl BlockDevice for MemoryDevice {
             return;
         }
         reactor.clear_timer(self.timer);
-        let gone = |long: LongOperation| Completion {
+        let gone = |long: LongOperation| RequestCompletion {
             tag: long.tag,
             result: Err(Failure::Gone),
             buffer: None,

@@ -5,8 +5,8 @@
 //! through. Filling a buffer that is about to be sent costs a fraction of sending it.
 
 use crate::{
-    BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, Completion, DeviceFactory, Failure, Geometry,
-    OpenError, Operation, Request, ResizeError, bytes, device, geometry,
+    BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, DeviceFactory, Failure, Geometry, OpenError,
+    Operation, Request, RequestCompletion, ResizeError, bytes, device, geometry,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::{collections::VecDeque, sync::Arc};
@@ -77,7 +77,7 @@ impl DeviceFactory for NullFactory {
 struct NullDevice {
     geometry: Geometry,
     blocks: Arc<AtomicU64>,
-    done: VecDeque<Completion>,
+    done: VecDeque<RequestCompletion>,
     closed: bool,
 }
 
@@ -108,16 +108,16 @@ impl BlockDevice for NullDevice {
             }
             _ => Ok(()),
         };
-        self.done.push_back(Completion { tag, result, buffer: operation.into_buffer() });
+        self.done.push_back(RequestCompletion { tag, result, buffer: operation.into_buffer() });
     }
 
-    fn handle(&mut self, _: &mut Reactor, _: weft_reactor::Completion) {}
+    fn handle(&mut self, _: &mut Reactor, _: weft_reactor::ReactorCompletion) {}
 
     fn flush(&mut self, _: &mut Reactor) {
         self.geometry.blocks = self.blocks.load(Ordering::Acquire);
     }
 
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.done.pop_front()
     }
 

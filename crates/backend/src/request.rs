@@ -97,7 +97,7 @@ pub enum Operation<B = Buffer> {
 /// The end of a request: every request has exactly one.
 #[derive(Debug)]
 #[must_use = "a completion that nobody looks at is a request that nobody answers"]
-pub struct Completion {
+pub struct RequestCompletion {
     /// The request's.
     pub tag: u64,
     /// Whether it did what it asked.
@@ -308,8 +308,12 @@ impl Operation {
 
 impl Request {
     /// Ends the request without having done anything.
-    pub fn refuse(self, failure: Failure) -> Completion {
-        Completion { tag: self.tag, result: Err(failure), buffer: self.operation.into_buffer() }
+    pub fn refuse(self, failure: Failure) -> RequestCompletion {
+        RequestCompletion {
+            tag: self.tag,
+            result: Err(failure),
+            buffer: self.operation.into_buffer(),
+        }
     }
 }
 

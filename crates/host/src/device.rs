@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use weft_backend::{
-    BlockDevice, Capabilities, Completion, DeviceFactory, Failure, Geometry, OpenError, Request,
-    ResizeError,
+    BlockDevice, Capabilities, DeviceFactory, Failure, Geometry, OpenError, Request,
+    RequestCompletion, ResizeError,
 };
 use weft_nvme::identify::DeallocateFeatures;
 use weft_nvmf::host::{ControllerInfo, ControllerSnapshot, NamespaceInfo};
@@ -144,7 +144,7 @@ impl BlockDevice for NamespaceDevice {
         }
     }
 
-    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         self.queue.handle(reactor, completion);
     }
 
@@ -153,7 +153,7 @@ impl BlockDevice for NamespaceDevice {
         self.update_namespace();
     }
 
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.queue.poll_completion()
     }
 

@@ -109,7 +109,7 @@ impl ControllerDriver {
     }
 
     /// Takes a completion whose token has this driver's owner.
-    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         if completion.token.tag == limits::TIMER_TAG {
             if matches!(completion.outcome, Outcome::Timer) {
                 self.timer_at = None;

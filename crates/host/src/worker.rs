@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use weft_backend::{Completion, Failure, Operation, Request};
+use weft_backend::{Failure, Operation, Request, RequestCompletion};
 use weft_nvme::Command;
 use weft_nvmf::host::{AdminData, ControllerKind, NamespaceInfo};
 use weft_reactor::{Mailbox, MailboxSender, Owner, Reactor, WaitLimit};
@@ -320,7 +320,7 @@ fn operation(
     })
 }
 
-fn answer(reply: Option<Sender<IoResult>>, completion: Completion) {
+fn answer(reply: Option<Sender<IoResult>>, completion: RequestCompletion) {
     let Some(reply) = reply else { return };
     let data = completion.buffer.map(|buffer| buffer.to_vec()).unwrap_or_default();
     // A caller that no longer waits does not want to know.

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use weft_reactor::{Completion, Config, DriverKind, Owner, Reactor, Token, WaitLimit};
+use weft_reactor::{Config, DriverKind, Owner, Reactor, ReactorCompletion, Token, WaitLimit};
 
 use self::lane::Lane;
 use crate::{
@@ -125,7 +125,7 @@ struct Worker<'a> {
     news: Vec<bool>,
     /// Whether lanes wait for times of their own.
     is_paced: bool,
-    completions: Vec<Completion>,
+    completions: Vec<ReactorCompletion>,
     polling: Polling,
     stop: &'a AtomicBool,
     ends: &'a Ends,

@@ -3,7 +3,7 @@
 //! # What layer it is
 //! The lowest one. A [`Reactor`] belongs to one thread. It is given [operations](Operation)
 //! (accept, connect, receive, send, read, write, sync, discard) under a [`Token`] each, carries
-//! them out, and hands back [completions](Completion). It owns what they need: the buffer
+//! them out, and hands back [completions](ReactorCompletion). It owns what they need: the buffer
 //! [`Pool`], timers, [mailboxes](MailboxSender) by which other threads reach it, and the
 //! [`SharedRegion`] that several reactors may read and write at once. Its three drivers behave
 //! alike: io_uring; epoll with a few threads for files; and a deterministic one that needs no
@@ -43,7 +43,7 @@ mod timers;
 pub use mailbox::{Mailbox, MailboxSender, Waker};
 pub use message::Message;
 pub use operation::{
-    Completion, Endpoint, FileId, ListenerId, Operation, Outcome, Owner, SocketId, Token,
+    Endpoint, FileId, ListenerId, Operation, Outcome, Owner, ReactorCompletion, SocketId, Token,
 };
 pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Borrower, Buffer, Lender, Pool, loan};
 pub use reactor::{Reactor, WaitLimit};

@@ -179,7 +179,7 @@ pub enum Operation {
 
 /// What became of an operation, or a timer that is due.
 #[derive(Debug)]
-pub struct Completion {
+pub struct ReactorCompletion {
     /// The token it was submitted with.
     pub token: Token,
     /// What happened.

@@ -4,7 +4,7 @@ use crate::driver::{Driver, Wait};
 use crate::limits::HOT_SOURCE_TIME;
 use crate::mailbox::{Mailbox, MailboxSender, Waker, mailbox};
 use crate::operation::{
-    Completion, Endpoint, FileId, ListenerId, Operation, Outcome, SocketId, Token,
+    Endpoint, FileId, ListenerId, Operation, Outcome, ReactorCompletion, SocketId, Token,
 };
 use crate::pool::Pool;
 use crate::setup::{Config, SetupError, kernel_driver};
@@ -46,7 +46,7 @@ pub enum WaitLimit {
 pub struct Reactor {
     // First, because it is dropped first: it waits for what the kernel still holds of `pool`.
     driver: Box<dyn Driver>,
-    ready: Vec<Completion>,
+    ready: Vec<ReactorCompletion>,
     pool: Pool,
     timers: Timers<Token>,
     waker: Waker,
@@ -227,7 +227,7 @@ impl Reactor {
     /// [`operation`](crate::operation) for what belongs to whom meanwhile.
     pub fn submit(&mut self, token: Token, operation: Operation) {
         if let Some(error) = operation.invalid_memory() {
-            self.ready.push(Completion { token, outcome: operation.refuse(error) });
+            self.ready.push(ReactorCompletion { token, outcome: operation.refuse(error) });
             return;
         }
         self.driver.submit(token, operation, &mut self.ready);
@@ -252,7 +252,7 @@ impl Reactor {
 
     /// Runs one turn and appends what completed. Returns with nothing when patience ends, and when
     /// somebody called: look into the mailboxes after every poll, or when [`Self::was_called`].
-    pub fn poll(&mut self, patience: WaitLimit, completions: &mut Vec<Completion>) {
+    pub fn poll(&mut self, patience: WaitLimit, completions: &mut Vec<ReactorCompletion>) {
         let mut now = self.driver.now();
         // Virtual time does not pass by spinning.
         let mut asleep = match patience {
@@ -349,7 +349,7 @@ impl Reactor {
 
     fn fire_timers(&mut self, now: Duration) {
         while let Some(token) = self.timers.pop(now) {
-            self.ready.push(Completion { token, outcome: Outcome::Timer });
+            self.ready.push(ReactorCompletion { token, outcome: Outcome::Timer });
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is neither a socket nor a file but brings completions all the same: an adapter whose
 //! completion queue lies in shared memory, for example.
 
-use crate::operation::Completion;
+use crate::operation::ReactorCompletion;
 use std::cell::Cell;
 use std::fmt::Debug;
 use std::rc::Rc;
@@ -11,13 +11,13 @@ pub trait Source: Debug {
     /// Takes what is there, without waiting and at best without a system call, and appends a
     /// completion ([`Outcome::SourceEvents`](crate::Outcome::SourceEvents)) for each owner
     /// concerned.
-    fn poll(&mut self, ready: &mut Vec<Completion>);
+    fn poll(&mut self, ready: &mut Vec<ReactorCompletion>);
 
     /// The reactor is about to sleep: whatever comes from now on has to end its sleep, by a
     /// descriptor that is watched ([`Reactor::watch`](crate::Reactor::watch)) or by its
     /// [`Waker`](crate::Waker). What came before that is appended to `ready`, and the reactor
     /// does not sleep.
-    fn arm(&mut self, ready: &mut Vec<Completion>);
+    fn arm(&mut self, ready: &mut Vec<ReactorCompletion>);
 }
 
 /// Set when a watched descriptor may have become readable. Clones share the flag.

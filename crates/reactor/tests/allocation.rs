@@ -6,8 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 use weft_reactor::{
-    Completion, Config, DriverKind, FileId, Mailbox, MailboxSender, Message, Operation, Outcome,
-    Owner, Reactor, SocketId, Token, WaitLimit,
+    Config, DriverKind, FileId, Mailbox, MailboxSender, Message, Operation, Outcome, Owner,
+    Reactor, ReactorCompletion, SocketId, Token, WaitLimit,
 };
 
 struct Counting;
@@ -53,7 +53,7 @@ struct Setup {
     sender: MailboxSender<u32>,
     mailbox: Mailbox<u32>,
     messages: [Option<Message>; 2],
-    completions: Vec<Completion>,
+    completions: Vec<ReactorCompletion>,
 }
 
 impl Setup {

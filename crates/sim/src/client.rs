@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_backend::{Completion, Failure, Operation, Request};
+use weft_backend::{Failure, Operation, Request, RequestCompletion};
 use weft_reactor::Buffer;
 use weft_reactor::simulation::Random;
 
@@ -222,7 +222,7 @@ impl Client {
         contents.map(|may| if let [one] = may[..] { Some(one) } else { None }).collect()
     }
 
-    fn end(&mut self, completion: Completion) {
+    fn end(&mut self, completion: RequestCompletion) {
         let tag = completion.tag;
         let pending = self.pending.remove(&tag).unwrap_or_else(|| panic!("{tag} completed twice"));
         self.ended += 1;

@@ -51,7 +51,7 @@ pub struct Testbed {
     config: Config,
     hosts: Vec<Host>,
     link: Link,
-    completions: Vec<weft_reactor::Completion>,
+    completions: Vec<weft_reactor::ReactorCompletion>,
 }
 
 /// One host: a reactor, its controller, and its devices.
@@ -149,7 +149,7 @@ impl Testbed {
     }
 
     /// Takes the completions of a host's devices.
-    pub fn finished(&mut self, host: usize) -> Vec<weft_backend::Completion> {
+    pub fn finished(&mut self, host: usize) -> Vec<weft_backend::RequestCompletion> {
         let devices = &mut self.hosts[host].devices;
         devices
             .iter_mut()

@@ -182,7 +182,7 @@ impl HostConnection {
     }
 
     /// Takes a completion that is for this connection. Poll events afterwards.
-    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         each!(&mut self.inner, connection => connection.handle(reactor, completion))
     }
 

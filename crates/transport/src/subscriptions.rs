@@ -2,7 +2,7 @@
 
 use std::io;
 
-use weft_reactor::{Completion, Outcome, Token};
+use weft_reactor::{Outcome, ReactorCompletion, Token};
 
 /// Identifies one entry. No two have the same number at a time, and a number is rarely used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,11 +78,11 @@ impl<M: Default> Subscriptions<M> {
     pub(crate) fn deliver(
         &mut self,
         subscription: Subscription,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) -> Option<&mut M> {
         let entry = self.entry(subscription)?;
         if !std::mem::replace(&mut entry.notified, true) {
-            ready.push(Completion { token: entry.token, outcome: Outcome::SourceEvents });
+            ready.push(ReactorCompletion { token: entry.token, outcome: Outcome::SourceEvents });
         }
         Some(&mut entry.events)
     }

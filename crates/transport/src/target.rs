@@ -167,14 +167,14 @@ impl TargetConnection {
     #[must_use]
     pub fn peek_command<'a>(
         &self,
-        completion: &'a weft_reactor::Completion,
+        completion: &'a weft_reactor::ReactorCompletion,
     ) -> Option<&'a Command> {
         let Inner::Tcp(connection) = &self.inner else { return None };
         connection.peek_command(completion)
     }
 
     /// Takes a completion that is for this connection. Poll events afterwards.
-    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         each!(&mut self.inner, connection => connection.handle(reactor, completion))
     }
 

@@ -22,11 +22,11 @@ fn read(reactor: &Reactor, block: u64) -> Operation {
     Operation::Read { slba: block, nlb: 1, into }
 }
 
-fn done(device: &mut dyn BlockDevice) -> Vec<Completion> {
+fn done(device: &mut dyn BlockDevice) -> Vec<RequestCompletion> {
     std::iter::from_fn(|| device.poll_completion()).collect()
 }
 
-fn tags(completions: &[Completion]) -> Vec<u64> {
+fn tags(completions: &[RequestCompletion]) -> Vec<u64> {
     completions.iter().map(|completion| completion.tag).collect()
 }
 

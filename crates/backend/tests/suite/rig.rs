@@ -7,8 +7,8 @@ use std::{
 };
 use tempfile::TempDir;
 use weft_backend::{
-    BlockDevice, Completion, DeviceFactory, DeviceSpec, Failure, FaultRule, Operation, Request,
-    delay::DelayFactory, file::SimulatedFileFactory,
+    BlockDevice, DeviceFactory, DeviceSpec, Failure, FaultRule, Operation, Request,
+    RequestCompletion, delay::DelayFactory, file::SimulatedFileFactory,
 };
 use weft_reactor::{
     Buffer, Config, DriverKind, Owner, Reactor, WaitLimit,
@@ -25,7 +25,7 @@ pub(crate) struct Rig {
     pub(crate) world: Option<World>,
     pub(crate) factory: Arc<dyn DeviceFactory>,
     pub(crate) device: Box<dyn BlockDevice>,
-    pub(crate) completions: Vec<weft_reactor::Completion>,
+    pub(crate) completions: Vec<weft_reactor::ReactorCompletion>,
     directory: Option<TempDir>,
 }
 
@@ -195,7 +195,7 @@ impl Rig {
     }
 
     /// Waits for the next completion.
-    pub(crate) fn wait(&mut self) -> Completion {
+    pub(crate) fn wait(&mut self) -> RequestCompletion {
         self.device.flush(&mut self.reactor);
         loop {
             if let Some(completion) = self.device.poll_completion() {
@@ -207,7 +207,7 @@ impl Rig {
     }
 
     /// Does one thing.
-    pub(crate) fn run(&mut self, operation: Operation) -> Completion {
+    pub(crate) fn run(&mut self, operation: Operation) -> RequestCompletion {
         self.submit(4711, operation);
         let completion = self.wait();
         assert_eq!(completion.tag, 4711, "{}", self.name);

@@ -3,7 +3,9 @@
 
 use crate::rig::{Rig, pattern};
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use weft_backend::{Completion, DeviceFactory, Failure, Operation, file::SimulatedFileFactory};
+use weft_backend::{
+    DeviceFactory, Failure, Operation, RequestCompletion, file::SimulatedFileFactory,
+};
 use weft_reactor::{
     Reactor, WaitLimit,
     simulation::{NetworkConditions, Random, StorageConditions, World},
@@ -148,7 +150,7 @@ fn submit_read(rig: &mut Rig) {
     rig.submit(READ, operation);
 }
 
-fn value_of(completion: &Completion) -> u64 {
+fn value_of(completion: &RequestCompletion) -> u64 {
     let block = completion.buffer.as_deref().unwrap();
     u64::from_le_bytes(block[..8].try_into().unwrap())
 }

@@ -1,6 +1,6 @@
 //! What the request table does not hold: the buffers of requests, and the commands of their parts.
 
-use weft_backend::{Completion, Failure, Operation, Request};
+use weft_backend::{Failure, Operation, Request, RequestCompletion};
 use weft_nvme::command::{Flags, Fused};
 use weft_nvme::nvm::{DatasetAttributes, DatasetManagement, DatasetRange, ReadWrite, WriteZeroes};
 use weft_nvme::status::StatusCode;
@@ -76,8 +76,8 @@ impl RequestBuffers {
     }
 
     /// The request's end.
-    pub(super) fn complete(self, result: Result<(), Failure>) -> Completion {
-        Completion { tag: self.tag, result, buffer: self.buffer }
+    pub(super) fn complete(self, result: Result<(), Failure>) -> RequestCompletion {
+        RequestCompletion { tag: self.tag, result, buffer: self.buffer }
     }
 
     /// Bytes of data that a part moves.

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_backend::{Completion, Failure, Request};
+use weft_backend::{Failure, Request, RequestCompletion};
 use weft_nvme::status::StatusCode;
 use weft_nvmf::host::request_table::{
     CommandResult, Issue, Kind, Part, RequestError, RequestId, RequestTable,
@@ -78,7 +78,7 @@ pub(crate) struct QueuePair {
 
     requests: RequestTable,
     request_buffers: Vec<RequestBuffers>,
-    completions: VecDeque<Completion>,
+    completions: VecDeque<RequestCompletion>,
     /// Whether the pool had no buffer for what is to go out.
     no_buffer: bool,
     /// How often in a row memory could not be registered with the transport's device.
@@ -160,7 +160,11 @@ impl QueuePair {
     }
 
     /// Takes a completion of the reactor for this queue's owner.
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub(crate) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: weft_reactor::ReactorCompletion,
+    ) {
         if completion.token.tag == limits::TIMER_TAG {
             if matches!(completion.outcome, Outcome::Timer) {
                 self.timer_at = None;
@@ -208,7 +212,7 @@ impl QueuePair {
     }
 
     /// The next request that ended.
-    pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
+    pub(crate) fn poll_completion(&mut self) -> Option<RequestCompletion> {
         if let Some(completion) = self.completions.pop_front() {
             return Some(completion);
         }

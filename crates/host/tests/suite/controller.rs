@@ -233,7 +233,11 @@ impl TestTarget {
         }
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub(crate) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: weft_reactor::ReactorCompletion,
+    ) {
         if completion.token.tag == ACCEPT {
             if let Outcome::Accepted { socket, .. } = completion.outcome {
                 self.next_tag += 1;

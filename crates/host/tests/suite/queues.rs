@@ -19,7 +19,7 @@ const DEPTH: usize = 16;
 struct Lane {
     reactor: Reactor,
     device: Box<dyn BlockDevice>,
-    completions: Vec<weft_reactor::Completion>,
+    completions: Vec<weft_reactor::ReactorCompletion>,
 }
 
 impl Lane {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use weft_backend::{BlockDevice, Completion, DeviceFactory, Failure, Operation, Request};
+use weft_backend::{BlockDevice, DeviceFactory, Failure, Operation, Request, RequestCompletion};
 use weft_host::{ControllerDriver, ControllerKind, ControllerState, Options};
 use weft_reactor::simulation::{NetworkConditions, Random, World};
 use weft_reactor::{Buffer, Owner, Reactor, WaitLimit};
@@ -27,7 +27,7 @@ struct Simulation {
     devices: Vec<Box<dyn BlockDevice>>,
     far: Reactor,
     target: TestTarget,
-    completions: Vec<weft_reactor::Completion>,
+    completions: Vec<weft_reactor::ReactorCompletion>,
 }
 
 impl Simulation {
@@ -240,7 +240,7 @@ impl Workload {
         }
     }
 
-    fn end(&mut self, completion: Completion) {
+    fn end(&mut self, completion: RequestCompletion) {
         let tag = completion.tag;
         let pending = self.pending.remove(&tag).unwrap_or_else(|| panic!("{tag} is told twice"));
         self.ended += 1;

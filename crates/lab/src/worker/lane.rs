@@ -6,7 +6,7 @@ mod timing;
 
 use std::time::Duration;
 
-use weft_backend::{BlockDevice, Completion, Operation, Request};
+use weft_backend::{BlockDevice, Operation, Request, RequestCompletion};
 use weft_reactor::{Buffer, Reactor};
 
 use self::{
@@ -298,7 +298,11 @@ impl Lane {
 
     /// A completion of the reactor for this lane's device.
     #[inline]
-    pub(super) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub(super) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: weft_reactor::ReactorCompletion,
+    ) {
         self.device.handle(reactor, completion);
     }
 
@@ -633,7 +637,7 @@ impl Lane {
     }
 
     #[inline]
-    fn complete(&mut self, completion: Completion, now_ns: u64, window: &mut Latency) {
+    fn complete(&mut self, completion: RequestCompletion, now_ns: u64, window: &mut Latency) {
         let Ok(number) = u32::try_from(completion.tag) else { return };
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
         if completion.buffer.is_some() {

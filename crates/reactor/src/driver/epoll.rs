@@ -6,7 +6,7 @@ use crate::driver::kernel::{Poller, Ready};
 use crate::driver::threads::Threads;
 use crate::limits::EVENTS;
 use crate::mailbox::Waker;
-use crate::operation::{Completion, Token};
+use crate::operation::{ReactorCompletion, Token};
 use crate::setup::Config;
 use crate::slab::Key;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -72,11 +72,11 @@ impl Poller for Epoll {
         let _ = epoll::delete(&self.epoll, descriptor);
     }
 
-    fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<Completion>) {
+    fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<ReactorCompletion>) {
         self.threads.submit(operation, ready);
     }
 
-    fn cancel_file(&mut self, token: Token, ready: &mut Vec<Completion>) {
+    fn cancel_file(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>) {
         self.threads.cancel(token, ready);
     }
 
@@ -89,7 +89,7 @@ impl Poller for Epoll {
         now: Duration,
         wait: Wait,
         readiness: &mut Vec<Ready>,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         self.threads.collect(ready);
         let mut timeout = Some(Duration::ZERO);

@@ -5,7 +5,7 @@
 
 use crate::limits::ZERO_BYTES;
 use crate::mapping::Mapping;
-use crate::operation::{Completion, Operation, Outcome, Token};
+use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
 use crate::pool::Buffer;
 use crate::slab::{Key, Slab};
 use rustix::fs::{FallocateFlags, FileType};
@@ -59,7 +59,7 @@ impl Files {
         &self,
         token: Token,
         operation: Operation,
-    ) -> Result<FileOperation, Completion> {
+    ) -> Result<FileOperation, ReactorCompletion> {
         let key = match &operation {
             Operation::Read { file, .. }
             | Operation::Write { file, .. }
@@ -69,7 +69,7 @@ impl Files {
             _ => unreachable!("only operations on files come here"),
         };
         let Some(file) = self.0.get(key) else {
-            return Err(Completion { token, outcome: operation.refuse(Errno::BADF) });
+            return Err(ReactorCompletion { token, outcome: operation.refuse(Errno::BADF) });
         };
         FileOperation::new(token, Rc::clone(file), operation)
     }
@@ -115,7 +115,11 @@ impl Step {
 }
 
 impl FileOperation {
-    fn new(token: Token, file: Rc<OpenFile>, operation: Operation) -> Result<Self, Completion> {
+    fn new(
+        token: Token,
+        file: Rc<OpenFile>,
+        operation: Operation,
+    ) -> Result<Self, ReactorCompletion> {
         let unmaps = matches!(operation, Operation::WriteZeroes { unmap: true, .. });
         let way = match (unmaps, file.is_block_device) {
             (true, _) => ZeroMethod::PunchHole,
@@ -243,7 +247,7 @@ impl FileOperation {
     }
 
     /// The completion of an operation that went like this.
-    pub(crate) fn end(self, result: io::Result<()>) -> Completion {
+    pub(crate) fn end(self, result: io::Result<()>) -> ReactorCompletion {
         let outcome = match (result, self.operation) {
             (Ok(()), Operation::Read { buffer, .. } | Operation::Write { buffer, .. }) => {
                 Outcome::Transferred { buffer }
@@ -258,7 +262,7 @@ impl FileOperation {
                 outcome => outcome,
             },
         };
-        Completion { token: self.token, outcome }
+        ReactorCompletion { token: self.token, outcome }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::driver::files::{FileOperation, Files, OpenFile};
 use crate::driver::sockets::Sockets;
 use crate::driver::{Driver, Wait};
 use crate::limits::POLL_INTERVAL;
-use crate::operation::{Completion, FileId, ListenerId, Operation, SocketId, Token};
+use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::pool::Pool;
 use crate::setup::Config;
 use crate::slab::Key;
@@ -43,8 +43,8 @@ pub(crate) trait Poller: Debug {
     /// Undoes [`watch`](Self::watch). FakePoller that are on their way may still come.
     fn unwatch(&mut self, descriptor: BorrowedFd<'_>, key: Key);
 
-    fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<Completion>);
-    fn cancel_file(&mut self, token: Token, ready: &mut Vec<Completion>);
+    fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<ReactorCompletion>);
+    fn cancel_file(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>);
 
     /// Whether a look would find something, as far as can be told without a system call.
     fn has_ready(&mut self) -> bool;
@@ -55,7 +55,7 @@ pub(crate) trait Poller: Debug {
         now: Duration,
         wait: Wait,
         readiness: &mut Vec<Ready>,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     );
 }
 
@@ -140,11 +140,11 @@ impl<P: Poller> Driver for Kernel<P> {
         self.sockets.discard_unsent(socket.0);
     }
 
-    fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>) {
+    fn close(&mut self, socket: SocketId, ready: &mut Vec<ReactorCompletion>) {
         self.sockets.close(&mut self.poller, socket.0, ready);
     }
 
-    fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<Completion>) {
+    fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<ReactorCompletion>) {
         self.sockets.close(&mut self.poller, listener.0, ready);
     }
 
@@ -168,7 +168,7 @@ impl<P: Poller> Driver for Kernel<P> {
         self.files.remove(file.0);
     }
 
-    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>) {
+    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>) {
         match operation {
             Operation::Accept { .. }
             | Operation::Connect { .. }
@@ -188,13 +188,13 @@ impl<P: Poller> Driver for Kernel<P> {
         }
     }
 
-    fn cancel(&mut self, token: Token, ready: &mut Vec<Completion>) {
+    fn cancel(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>) {
         if !self.sockets.cancel(&mut self.poller, token, ready) {
             self.poller.cancel_file(token, ready);
         }
     }
 
-    fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<Completion>) {
+    fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<ReactorCompletion>) {
         let spins = wait == Wait::Look;
         self.sockets.try_likely(&mut self.poller, now, spins, ready);
         let (mut wait, due) = match wait {
@@ -255,9 +255,9 @@ mod tests {
 
         fn unwatch(&mut self, _descriptor: BorrowedFd<'_>, _key: Key) {}
 
-        fn submit_file(&mut self, _operation: FileOperation, _ready: &mut Vec<Completion>) {}
+        fn submit_file(&mut self, _operation: FileOperation, _ready: &mut Vec<ReactorCompletion>) {}
 
-        fn cancel_file(&mut self, _token: Token, _ready: &mut Vec<Completion>) {}
+        fn cancel_file(&mut self, _token: Token, _ready: &mut Vec<ReactorCompletion>) {}
 
         fn has_ready(&mut self) -> bool {
             false
@@ -268,7 +268,7 @@ mod tests {
             _now: Duration,
             _wait: Wait,
             readiness: &mut Vec<Ready>,
-            _ready: &mut Vec<Completion>,
+            _ready: &mut Vec<ReactorCompletion>,
         ) {
             self.looks += 1;
             readiness.extend(self.readable.drain(..).map(|key| Ready {

@@ -10,7 +10,7 @@ pub(crate) mod sockets;
 pub(crate) mod threads;
 pub(crate) mod uring;
 
-use crate::operation::{Completion, FileId, ListenerId, Operation, SocketId, Token};
+use crate::operation::{FileId, ListenerId, Operation, ReactorCompletion, SocketId, Token};
 use crate::source::ReadyFlag;
 use crate::stream::{FileSource, Stream};
 use std::fmt::Debug;
@@ -47,8 +47,8 @@ pub(crate) trait Driver: Debug {
     fn take_stream(&mut self, socket: SocketId) -> Option<Stream>;
     /// What has not reached the peer when the socket is closed never does.
     fn discard_unsent(&mut self, socket: SocketId);
-    fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>);
-    fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<Completion>);
+    fn close(&mut self, socket: SocketId, ready: &mut Vec<ReactorCompletion>);
+    fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<ReactorCompletion>);
 
     /// Sets the flag whenever the descriptor may have become readable.
     fn watch(&mut self, descriptor: OwnedFd, ready_flag: ReadyFlag) -> io::Result<()>;
@@ -59,11 +59,11 @@ pub(crate) trait Driver: Debug {
     fn add_file(&mut self, file: FileSource, direct: bool) -> FileId;
     fn remove_file(&mut self, file: FileId);
 
-    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>);
-    fn cancel(&mut self, token: Token, ready: &mut Vec<Completion>);
+    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>);
+    fn cancel(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>);
 
     /// Carries on whatever can go on. Never blocks if something completed.
-    fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<Completion>);
+    fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<ReactorCompletion>);
 
     /// No further turn follows at once: gives back what was kept for it.
     fn release_idle(&mut self) {}

@@ -3,7 +3,7 @@
 
 use crate::driver::files::{FileOperation, Step};
 use crate::mailbox::Waker;
-use crate::operation::{Completion, Token};
+use crate::operation::{ReactorCompletion, Token};
 use crate::slab::{Key, Slab};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::VecDeque;
@@ -71,7 +71,7 @@ impl Threads {
     }
 
     /// Starts an operation. Its completion comes out of [`collect`](Self::collect).
-    pub(crate) fn submit(&mut self, operation: FileOperation, ready: &mut Vec<Completion>) {
+    pub(crate) fn submit(&mut self, operation: FileOperation, ready: &mut Vec<ReactorCompletion>) {
         let key = self.operations.insert(operation);
         self.start(key, ready);
     }
@@ -82,7 +82,7 @@ impl Threads {
     }
 
     /// Takes what has finished.
-    pub(crate) fn collect(&mut self, ready: &mut Vec<Completion>) {
+    pub(crate) fn collect(&mut self, ready: &mut Vec<ReactorCompletion>) {
         if !self.has_ready() {
             return;
         }
@@ -107,7 +107,7 @@ impl Threads {
     }
 
     /// Withdraws an operation that no thread has begun. Whether there was one by that name.
-    pub(crate) fn cancel(&mut self, token: Token, ready: &mut Vec<Completion>) -> bool {
+    pub(crate) fn cancel(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>) -> bool {
         let Some(key) = self.operations.iter().find(|(_, it)| it.token() == token) else {
             return false;
         };
@@ -123,7 +123,7 @@ impl Threads {
         true
     }
 
-    fn start(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn start(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(operation) = self.operations.get_mut(key) else { return };
         let step = operation.step();
         let job = Job { key, descriptor: operation.descriptor().as_raw_fd(), step };
@@ -138,7 +138,7 @@ impl Threads {
         }
     }
 
-    fn grow(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn grow(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let shared = Arc::clone(&self.shared);
         let spawned =
             std::thread::Builder::new().name("weft-io".to_owned()).spawn(move || serve(&shared));

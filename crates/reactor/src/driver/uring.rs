@@ -16,7 +16,7 @@ use crate::driver::kernel::{Poller, Ready};
 use crate::driver::threads::Threads;
 use crate::limits::{COMPLETION_ENTRIES, SUBMISSION_ENTRIES};
 use crate::mailbox::Waker;
-use crate::operation::{Completion, Token};
+use crate::operation::{ReactorCompletion, Token};
 use crate::setup::{Config, RingMode};
 use crate::slab::{Key, Slab};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs};
@@ -171,7 +171,7 @@ impl Uring {
     }
 
     /// Takes all completions that the kernel has left.
-    fn drain(&mut self, readiness: &mut Vec<Ready>, ready: &mut Vec<Completion>) {
+    fn drain(&mut self, readiness: &mut Vec<Ready>, ready: &mut Vec<ReactorCompletion>) {
         loop {
             // One at a time: handling one may push entries, and so needs the ring.
             let entry = self.early.pop_front().or_else(|| self.ring.completion().next());
@@ -186,7 +186,7 @@ impl Uring {
         }
     }
 
-    fn file_completed(&mut self, key: Key, result: i32, ready: &mut Vec<Completion>) {
+    fn file_completed(&mut self, key: Key, result: i32, ready: &mut Vec<ReactorCompletion>) {
         let Some(operation) = self.operations.get_mut(key) else { return };
         let result = match u64::try_from(result) {
             Ok(count) => Ok(count),
@@ -203,7 +203,7 @@ impl Uring {
     }
 
     /// Begins the next step of an operation.
-    fn start(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn start(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(operation) = self.operations.get_mut(key) else { return };
         let step = operation.step();
         if step.needs_thread() {
@@ -248,12 +248,12 @@ impl Poller for Uring {
         }
     }
 
-    fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<Completion>) {
+    fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<ReactorCompletion>) {
         let key = self.operations.insert(operation);
         self.start(key, ready);
     }
 
-    fn cancel_file(&mut self, token: Token, ready: &mut Vec<Completion>) {
+    fn cancel_file(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>) {
         let found = self.operations.iter().find(|(_, operation)| operation.token() == token);
         let Some((key, _)) = found else {
             self.threads.cancel(token, ready);
@@ -279,7 +279,7 @@ impl Poller for Uring {
         now: Duration,
         wait: Wait,
         readiness: &mut Vec<Ready>,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         self.threads.collect(ready);
         let found = ready.len();

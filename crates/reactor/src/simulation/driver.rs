@@ -7,7 +7,9 @@ use crate::driver::sockets::{fit, take_largest};
 use crate::driver::{Driver, Wait};
 use crate::mailbox::Waker;
 use crate::message::{Message, PIECES_MAX};
-use crate::operation::{Completion, FileId, ListenerId, Operation, Outcome, SocketId, Token};
+use crate::operation::{
+    FileId, ListenerId, Operation, Outcome, ReactorCompletion, SocketId, Token,
+};
 use crate::pool::{Buffer, Pool};
 use crate::slab::{Key, Slab};
 use crate::source::ReadyFlag;
@@ -100,14 +102,19 @@ impl SimulatedDriver {
         limit.is_some_and(|limit| self.sockets.len() >= limit)
     }
 
-    fn finish(&mut self, token: Token, outcome: Outcome, ready: &mut Vec<Completion>) {
+    fn finish(&mut self, token: Token, outcome: Outcome, ready: &mut Vec<ReactorCompletion>) {
         self.tokens.remove(&token);
-        ready.push(Completion { token, outcome });
+        ready.push(ReactorCompletion { token, outcome });
     }
 
     // Sockets
 
-    fn submit_socket(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>) {
+    fn submit_socket(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
         let key = match &operation {
             Operation::Accept { listener } => listener.0,
             Operation::Receive { socket }
@@ -129,7 +136,7 @@ impl SimulatedDriver {
             _ => Some(Errno::BADF),
         };
         if let Some(error) = refusal {
-            ready.push(Completion { token, outcome: operation.refuse(error) });
+            ready.push(ReactorCompletion { token, outcome: operation.refuse(error) });
             return;
         }
         self.tokens.insert(token, key);
@@ -156,10 +163,10 @@ impl SimulatedDriver {
         }
     }
 
-    fn connect(&mut self, token: Token, operation: &Operation, ready: &mut Vec<Completion>) {
+    fn connect(&mut self, token: Token, operation: &Operation, ready: &mut Vec<ReactorCompletion>) {
         let &Operation::Connect { address, local, timeout } = operation else { return };
         if self.is_out_of_sockets() {
-            ready.push(Completion { token, outcome: Outcome::failed(Errno::MFILE) });
+            ready.push(ReactorCompletion { token, outcome: Outcome::failed(Errno::MFILE) });
             return;
         }
         // The end and the socket name each other, so one is there first, for a moment, with a
@@ -175,7 +182,7 @@ impl SimulatedDriver {
     }
 
     /// Does whatever a socket's operations can do now.
-    fn try_socket(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn try_socket(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         match self.sockets.get(key) {
             Some(Socket::Listener { .. }) => self.try_accept(key, ready),
             Some(Socket::Stream { .. }) => {
@@ -186,7 +193,7 @@ impl SimulatedDriver {
         }
     }
 
-    fn try_accept(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn try_accept(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         loop {
             let is_full = self.is_out_of_sockets();
             let Some(Socket::Listener { listener, accept }) = self.sockets.get_mut(key) else {
@@ -211,11 +218,11 @@ impl SimulatedDriver {
             let state = self.state.borrow();
             let Some(peer) = state.ends.get(end).map(|end| end.remote) else { return };
             let outcome = Outcome::Accepted { socket: SocketId(socket), peer };
-            ready.push(Completion { token, outcome });
+            ready.push(ReactorCompletion { token, outcome });
         }
     }
 
-    fn try_receive(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn try_receive(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(Socket::Stream { end, receive, .. }) = self.sockets.get_mut(key) else { return };
         let Some(Receive { into, .. }) = receive else { return };
         let mut state = self.state.borrow_mut();
@@ -249,7 +256,7 @@ impl SimulatedDriver {
         self.finish(token, outcome, ready);
     }
 
-    fn try_send(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn try_send(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(Socket::Stream { end, send, .. }) = self.sockets.get_mut(key) else { return };
         let Some(Send { message, .. }) = send else { return };
         let result = send_all(&mut self.state.borrow_mut(), *end, message);
@@ -266,7 +273,7 @@ impl SimulatedDriver {
         self.finish(token, outcome, ready);
     }
 
-    fn close_socket(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn close_socket(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let cancelled = |buffer, message| Outcome::Cancelled { buffer, message };
         match self.sockets.remove(key) {
             Some(Socket::Listener { listener, accept }) => {
@@ -293,14 +300,14 @@ impl SimulatedDriver {
         }
     }
 
-    fn connected(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn connected(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let Socket::Connecting { end, token } = *socket else { return };
         *socket = Socket::Stream { end, receive: None, send: None };
         self.finish(token, Outcome::Connected { socket: SocketId(key) }, ready);
     }
 
-    fn not_connected(&mut self, key: Key, error: Errno, ready: &mut Vec<Completion>) {
+    fn not_connected(&mut self, key: Key, error: Errno, ready: &mut Vec<ReactorCompletion>) {
         let Some(Socket::Connecting { end, token }) = self.sockets.get(key) else { return };
         let (end, token) = (*end, *token);
         self.sockets.remove(key);
@@ -310,7 +317,12 @@ impl SimulatedDriver {
 
     // Files
 
-    fn submit_file(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>) {
+    fn submit_file(
+        &mut self,
+        token: Token,
+        operation: Operation,
+        ready: &mut Vec<ReactorCompletion>,
+    ) {
         let (id, offset, length) = match &operation {
             Operation::Read { file, offset, range, .. }
             | Operation::Write { file, offset, range, .. } => (*file, *offset, range.len() as u64),
@@ -328,7 +340,7 @@ impl SimulatedDriver {
         let file = match refusal {
             Ok(file) => file,
             Err(error) => {
-                ready.push(Completion { token, outcome: operation.refuse(error) });
+                ready.push(ReactorCompletion { token, outcome: operation.refuse(error) });
                 return;
             }
         };
@@ -343,7 +355,7 @@ impl SimulatedDriver {
     }
 
     /// An operation's time has come: now it takes effect.
-    fn file_completed(&mut self, key: Key, ready: &mut Vec<Completion>) {
+    fn file_completed(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(work) = self.operations.remove(key) else { return };
         let mut state = self.state.borrow_mut();
         let file = state.file_mut(work.file);
@@ -376,11 +388,11 @@ impl SimulatedDriver {
                 }
             }
         };
-        ready.push(Completion { token: work.token, outcome });
+        ready.push(ReactorCompletion { token: work.token, outcome });
     }
 
     /// Takes the world's notices and does what they make possible.
-    fn handle_notices(&mut self, ready: &mut Vec<Completion>) {
+    fn handle_notices(&mut self, ready: &mut Vec<ReactorCompletion>) {
         loop {
             let notice = self.state.borrow_mut().take_notice(self.reactor);
             match notice {
@@ -506,11 +518,11 @@ impl Driver for SimulatedDriver {
         }
     }
 
-    fn close(&mut self, socket: SocketId, ready: &mut Vec<Completion>) {
+    fn close(&mut self, socket: SocketId, ready: &mut Vec<ReactorCompletion>) {
         self.close_socket(socket.0, ready);
     }
 
-    fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<Completion>) {
+    fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<ReactorCompletion>) {
         self.close_socket(listener.0, ready);
     }
 
@@ -525,7 +537,7 @@ impl Driver for SimulatedDriver {
         self.files.remove(file.0);
     }
 
-    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<Completion>) {
+    fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>) {
         match operation {
             Operation::Connect { .. } => self.connect(token, &operation, ready),
             Operation::Accept { .. }
@@ -540,7 +552,7 @@ impl Driver for SimulatedDriver {
         }
     }
 
-    fn cancel(&mut self, token: Token, ready: &mut Vec<Completion>) {
+    fn cancel(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>) {
         let cancelled = |buffer, message| Outcome::Cancelled { buffer, message };
         let Some(&key) = self.tokens.get(&token) else {
             // Half of the file operations cannot be stopped any more.
@@ -553,7 +565,7 @@ impl Driver for SimulatedDriver {
                     Outcome::Failed { buffer, message, .. } => cancelled(buffer, message),
                     other => other,
                 };
-                ready.push(Completion { token, outcome });
+                ready.push(ReactorCompletion { token, outcome });
             }
             return;
         };
@@ -579,7 +591,7 @@ impl Driver for SimulatedDriver {
         Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated reactor has no descriptors"))
     }
 
-    fn turn(&mut self, _now: Duration, wait: Wait, ready: &mut Vec<Completion>) {
+    fn turn(&mut self, _now: Duration, wait: Wait, ready: &mut Vec<ReactorCompletion>) {
         self.handle_notices(ready);
         let Wait::Block(until) = wait else { return };
         while ready.is_empty() {

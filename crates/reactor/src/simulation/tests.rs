@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
-    Completion, ListenerId, Message, Operation, Outcome, Owner, Reactor, SocketId, Token, WaitLimit,
+    ListenerId, Message, Operation, Outcome, Owner, Reactor, ReactorCompletion, SocketId, Token,
+    WaitLimit,
 };
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -16,7 +17,7 @@ fn message(bytes: &[u8]) -> Message {
 }
 
 /// Polls all reactors until the world has nothing more to offer; what completed where.
-fn run(world: &World, reactors: &mut [Reactor]) -> Vec<(usize, Completion)> {
+fn run(world: &World, reactors: &mut [Reactor]) -> Vec<(usize, ReactorCompletion)> {
     let mut all = Vec::new();
     let mut completions = Vec::new();
     loop {
@@ -238,10 +239,13 @@ fn a_silent_connection_looks_alive_to_both() {
     reactors[0].submit(token(2), Operation::Send { socket: client, message: message(b"?") });
     reactors[0].submit(token(3), Operation::Receive { socket: client });
     let happened = run(&world, &mut reactors);
-    assert!(matches!(happened[..], [(0, Completion { outcome: Outcome::Sent { .. }, .. })]));
+    assert!(matches!(happened[..], [(0, ReactorCompletion { outcome: Outcome::Sent { .. }, .. })]));
     reactors[0].close(client);
     let happened = run(&world, &mut reactors);
-    assert!(matches!(happened[..], [(0, Completion { outcome: Outcome::Cancelled { .. }, .. })]));
+    assert!(matches!(
+        happened[..],
+        [(0, ReactorCompletion { outcome: Outcome::Cancelled { .. }, .. })]
+    ));
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn sockets_run_out_and_come_back() {
     world.set_socket_limit(Some(2));
     let address = reactors[1].local_address(listener).unwrap();
     reactors[0].submit(token(5), Operation::Connect { address, local: None, timeout: None });
-    let failed = |happened: Vec<(usize, Completion)>| {
+    let failed = |happened: Vec<(usize, ReactorCompletion)>| {
         happened
             .iter()
             .any(|(n, completion)| *n == 1 && matches!(completion.outcome, Outcome::Failed { .. }))
@@ -281,7 +285,10 @@ fn sockets_run_out_and_come_back() {
     assert!(happened.iter().any(|it| matches!(it.1.outcome, Outcome::Accepted { .. })));
     reactors[0].submit(token(7), Operation::Connect { address, local: None, timeout: None });
     let happened = run(&world, &mut reactors);
-    assert!(matches!(happened[..], [(0, Completion { outcome: Outcome::Failed { .. }, .. })]));
+    assert!(matches!(
+        happened[..],
+        [(0, ReactorCompletion { outcome: Outcome::Failed { .. }, .. })]
+    ));
 }
 
 #[test]
@@ -344,7 +351,7 @@ fn a_crash_fails_what_is_in_flight_and_loses_what_is_volatile() {
     let happened = run(&world, std::slice::from_mut(&mut reactor));
     assert!(matches!(
         happened[..],
-        [(0, Completion { outcome: Outcome::Failed { buffer: Some(_), .. }, .. })]
+        [(0, ReactorCompletion { outcome: Outcome::Failed { buffer: Some(_), .. }, .. })]
     ));
     let mut bytes = vec![0; 1 << 20];
     world.peek(under, 0, &mut bytes);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_reactor::simulation::{NetworkConditions, SimulatedFile, StorageConditions, World};
 use weft_reactor::{
-    Completion, Config, DriverKind, FileId, ListenerId, Operation, Outcome, Owner, Reactor,
+    Config, DriverKind, FileId, ListenerId, Operation, Outcome, Owner, Reactor, ReactorCompletion,
     RingMode, SocketId, Token, WaitLimit,
 };
 
@@ -147,7 +147,7 @@ pub(crate) fn any_address() -> SocketAddr {
 }
 
 /// Waits until `count` completions have come.
-pub(crate) fn wait_for(reactor: &mut Reactor, count: usize) -> Vec<Completion> {
+pub(crate) fn wait_for(reactor: &mut Reactor, count: usize) -> Vec<ReactorCompletion> {
     let mut completions = Vec::new();
     let limit = reactor.now() + LIMIT;
     while completions.len() < count {

@@ -107,7 +107,7 @@ impl Connection {
     }
 
     /// Has the device prepare for the command that a completion brings, before it is taken in.
-    fn prefetch_hint(&self, completion: &weft_reactor::Completion, core: &mut Core) {
+    fn prefetch_hint(&self, completion: &weft_reactor::ReactorCompletion, core: &mut Core) {
         if let Role::Io(io) = &self.role
             && let Some(command) = self.transport.peek_command(completion)
         {
@@ -116,7 +116,7 @@ impl Connection {
     }
 
     /// Takes what came for the connection.
-    pub(crate) fn handle(&mut self, completion: weft_reactor::Completion, core: &mut Core) {
+    pub(crate) fn handle(&mut self, completion: weft_reactor::ReactorCompletion, core: &mut Core) {
         self.prefetch_hint(&completion, core);
         self.transport.handle(&mut core.reactor, completion);
         if self.transport.wanted().is_some() {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_backend::{BlockDevice, Completion, Failure, OpenError, Operation, Request};
+use weft_backend::{BlockDevice, Failure, OpenError, Operation, Request, RequestCompletion};
 use weft_reactor::{Owner, Reactor};
 
 use super::core::DEVICES;
@@ -156,7 +156,11 @@ impl Devices {
     }
 
     /// Takes a completion of the reactor that is for a device.
-    pub(crate) fn handle(&mut self, completion: weft_reactor::Completion, reactor: &mut Reactor) {
+    pub(crate) fn handle(
+        &mut self,
+        completion: weft_reactor::ReactorCompletion,
+        reactor: &mut Reactor,
+    ) {
         let id = DeviceId(completion.token.owner.0.saturating_sub(DEVICES));
         if let Some(Some(handle)) = self.handles.get_mut(id.slot())
             && handle.id == id
@@ -167,7 +171,7 @@ impl Devices {
     }
 
     /// The next request that is done.
-    pub(crate) fn poll_completion(&mut self, now: Duration) -> Option<Completion> {
+    pub(crate) fn poll_completion(&mut self, now: Duration) -> Option<RequestCompletion> {
         for index in &self.active {
             let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };
             while let Some(completion) = handle.device.poll_completion() {
@@ -381,11 +385,11 @@ mod tests {
             self.log.lock().unwrap().push(request.operation.kind().name());
             self.waiting.push(request.tag);
         }
-        fn handle(&mut self, _: &mut Reactor, _: weft_reactor::Completion) {}
+        fn handle(&mut self, _: &mut Reactor, _: weft_reactor::ReactorCompletion) {}
         fn flush(&mut self, _: &mut Reactor) {}
-        fn poll_completion(&mut self) -> Option<Completion> {
+        fn poll_completion(&mut self) -> Option<RequestCompletion> {
             let tag = self.may_end.load(Relaxed).then(|| self.waiting.pop()).flatten()?;
-            Some(Completion { tag, result: Ok(()), buffer: None })
+            Some(RequestCompletion { tag, result: Ok(()), buffer: None })
         }
         fn in_flight(&self) -> usize {
             self.waiting.len()

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use weft_backend::{Completion as Done, Failure, Operation};
+use weft_backend::{Failure, Operation, RequestCompletion};
 use weft_nvme::{Command, Completion, Nqn, Status};
 use weft_nvmf::queue::{
     DeviceCommand, DeviceFailure, DeviceOperation, IoAction, IoQueue, QueueGrant, Transfer,
@@ -114,7 +114,12 @@ impl Io {
     }
 
     /// A device has done a request of this queue.
-    pub(super) fn handle_done(&mut self, slot: Slot, done: Done, transport: &mut TargetConnection) {
+    pub(super) fn handle_done(
+        &mut self,
+        slot: Slot,
+        done: RequestCompletion,
+        transport: &mut TargetConnection,
+    ) {
         self.at_devices = self.at_devices.saturating_sub(1);
         if self.closed {
             return;

@@ -145,7 +145,7 @@ impl Listeners {
     /// Takes a completion of a listener or of its timer.
     pub(crate) fn handle(
         &mut self,
-        completion: weft_reactor::Completion,
+        completion: weft_reactor::ReactorCompletion,
         core: &mut Core,
     ) -> ListenerEvent {
         let index = (completion.token.tag & INDEX_MASK) as usize;

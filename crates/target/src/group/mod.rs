@@ -22,7 +22,9 @@ use std::sync::Arc;
 
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::controller::ControllerEvent;
-use weft_reactor::{Completion, Mailbox, MailboxSender, Reactor, SocketId, Token, WaitLimit};
+use weft_reactor::{
+    Mailbox, MailboxSender, Reactor, ReactorCompletion, SocketId, Token, WaitLimit,
+};
 use weft_transport::target::TargetConnection;
 use weft_transport::{CloseReason, Incoming, Slot};
 
@@ -49,7 +51,7 @@ pub(crate) struct Group {
     connections: Connections,
     listeners: Listeners,
     mailbox: Mailbox<Message>,
-    completions: Vec<Completion>,
+    completions: Vec<ReactorCompletion>,
     /// Connections to look at, in this order, and how many of them have been in this turn.
     active: Vec<usize>,
     seen: usize,
@@ -184,7 +186,7 @@ impl Group {
         pool.capacity() - pool.available()
     }
 
-    fn dispatch(&mut self, completion: Completion) {
+    fn dispatch(&mut self, completion: ReactorCompletion) {
         let token = completion.token;
         match token.owner {
             CONNECTIONS => {
@@ -597,7 +599,7 @@ impl Group {
         self.core.devices.end(&mut self.core.reactor);
     }
 
-    fn handle_listener(&mut self, completion: Completion) {
+    fn handle_listener(&mut self, completion: ReactorCompletion) {
         match self.listeners.handle(completion, &mut self.core) {
             ListenerEvent::Accepted { socket, peer, port_id } => self.accept(socket, peer, port_id),
             // The descriptor of an evicted connection is free at once. Each new connection evicts

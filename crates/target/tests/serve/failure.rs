@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weft_backend::{
-    BlockDevice, Completion, DeviceFactory, DeviceSpec, Geometry, OpenError, Operation, Request,
-    ResizeError,
+    BlockDevice, DeviceFactory, DeviceSpec, Geometry, OpenError, Operation, Request,
+    RequestCompletion, ResizeError,
 };
 use weft_nvme::Status;
 use weft_reactor::{Owner, Reactor};
@@ -60,7 +60,7 @@ impl DeviceFactory for Panicking {
 #[derive(Debug)]
 struct Device {
     geometry: Geometry,
-    done: Vec<Completion>,
+    done: Vec<RequestCompletion>,
 }
 
 impl BlockDevice for Device {
@@ -70,14 +70,18 @@ impl BlockDevice for Device {
     fn submit(&mut self, _: &mut Reactor, request: Request) {
         match request.operation {
             Operation::Write { slba: 0, from, .. } => {
-                self.done.push(Completion { tag: request.tag, result: Ok(()), buffer: Some(from) });
+                self.done.push(RequestCompletion {
+                    tag: request.tag,
+                    result: Ok(()),
+                    buffer: Some(from),
+                });
             }
             operation => panic!("the device does not know {operation:?}"),
         }
     }
-    fn handle(&mut self, _: &mut Reactor, _: weft_reactor::Completion) {}
+    fn handle(&mut self, _: &mut Reactor, _: weft_reactor::ReactorCompletion) {}
     fn flush(&mut self, _: &mut Reactor) {}
-    fn poll_completion(&mut self) -> Option<Completion> {
+    fn poll_completion(&mut self) -> Option<RequestCompletion> {
         self.done.pop()
     }
     fn in_flight(&self) -> usize {

@@ -147,7 +147,11 @@ impl LoopbackHostConnection {
         Ok(Slot(slot))
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub(crate) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: weft_reactor::ReactorCompletion,
+    ) {
         match completion.token.tag & KINDS {
             EVENTS => self.handle_source_events(reactor),
             DEADLINE if self.deadline.take_due(reactor) => {

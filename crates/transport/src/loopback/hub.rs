@@ -98,7 +98,7 @@ impl Hub {
 }
 
 impl Source for Hub {
-    fn poll(&mut self, ready: &mut Vec<weft_reactor::Completion>) {
+    fn poll(&mut self, ready: &mut Vec<weft_reactor::ReactorCompletion>) {
         // What was posted before the owner's last turn ended is here; what comes later calls.
         loop {
             let mut inner = self.inner.borrow_mut();
@@ -116,7 +116,7 @@ impl Source for Hub {
     }
 
     /// A message wakes the reactor that it is for: nothing is to be done for that.
-    fn arm(&mut self, ready: &mut Vec<weft_reactor::Completion>) {
+    fn arm(&mut self, ready: &mut Vec<weft_reactor::ReactorCompletion>) {
         self.poll(ready);
     }
 }

@@ -137,7 +137,11 @@ impl LoopbackTargetConnection {
         self.has_queue = true;
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub(crate) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: weft_reactor::ReactorCompletion,
+    ) {
         match completion.token.tag & KINDS {
             EVENTS => self.handle_source_events(reactor),
             DEADLINE => self.handle_deadline(reactor),

@@ -12,7 +12,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use weft_reactor::{BUFFER_BYTES_MAX, Buffer, Completion, Pool, Reactor, ReadyFlag, Source, Token};
+use weft_reactor::{
+    BUFFER_BYTES_MAX, Buffer, Pool, Reactor, ReactorCompletion, ReadyFlag, Source, Token,
+};
 
 use super::verbs::{
     Access, Attributes, CmEvent, CompletionQueue, Device, DeviceEvent, DeviceFault, Domain,
@@ -236,7 +238,7 @@ impl Inner {
         Ok(subscription)
     }
 
-    fn poll_manager_events(&mut self, ready: &mut Vec<Completion>) {
+    fn poll_manager_events(&mut self, ready: &mut Vec<ReactorCompletion>) {
         loop {
             let event = match self.manager.poll() {
                 Ok(Some(event)) => event,
@@ -269,7 +271,7 @@ impl Inner {
         }
     }
 
-    fn poll_device_events(&mut self, ready: &mut Vec<Completion>) {
+    fn poll_device_events(&mut self, ready: &mut Vec<ReactorCompletion>) {
         let mut scratch = std::mem::take(&mut self.scratch);
         for index in 0..self.holds.len() {
             let Some(hold) = self.holds.get(index).map(Rc::clone) else { break };
@@ -305,7 +307,7 @@ impl Inner {
         &mut self,
         hold: &mut ReactorDevice,
         event: DeviceEvent,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         let name = &hold.device.attributes().name;
         match event {
@@ -343,7 +345,7 @@ impl Inner {
         }
     }
 
-    fn poll(&mut self, ready: &mut Vec<Completion>) {
+    fn poll(&mut self, ready: &mut Vec<ReactorCompletion>) {
         if self.ready_flag.as_ref().is_none_or(ReadyFlag::take) {
             self.poll_manager_events(ready);
         }
@@ -354,11 +356,11 @@ impl Inner {
 }
 
 impl Source for Engine {
-    fn poll(&mut self, ready: &mut Vec<Completion>) {
+    fn poll(&mut self, ready: &mut Vec<ReactorCompletion>) {
         self.inner.borrow_mut().poll(ready);
     }
 
-    fn arm(&mut self, ready: &mut Vec<Completion>) {
+    fn arm(&mut self, ready: &mut Vec<ReactorCompletion>) {
         let mut inner = self.inner.borrow_mut();
         for hold in &inner.holds {
             hold.borrow_mut().arm();

@@ -210,7 +210,11 @@ impl RdmaHostConnection {
         Ok(Slot(slot))
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub(crate) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: weft_reactor::ReactorCompletion,
+    ) {
         match completion.token.tag & KINDS {
             EVENTS => self.handle_source_events(reactor),
             DEADLINE => self.handle_deadline(reactor),

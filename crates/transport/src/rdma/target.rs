@@ -299,7 +299,11 @@ impl RdmaTargetConnection {
         self.shallow = depth <= SHALLOW_QUEUE_DEPTH;
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub(crate) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: weft_reactor::ReactorCompletion,
+    ) {
         if self.stage == Stage::Shut {
             return;
         }

@@ -84,7 +84,11 @@ impl TcpHostConnection {
         self.events.pop_front()
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub(crate) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: weft_reactor::ReactorCompletion,
+    ) {
         match self.link.handle(reactor, completion) {
             LinkEvent::Nothing | LinkEvent::Sent | LinkEvent::Chore => {}
             LinkEvent::Connected => {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use weft_nvmf::tcp::Sink;
 use weft_reactor::{
-    Buffer, Completion, Message, Operation, Outcome, Owner, Reactor, SocketId, Token,
+    Buffer, Message, Operation, Outcome, Owner, Reactor, ReactorCompletion, SocketId, Token,
 };
 
 use crate::CloseReason;
@@ -369,7 +369,11 @@ impl Link {
     }
 
     /// Takes a completion. While the connection is being closed all of them are dealt with here.
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: Completion) -> LinkEvent {
+    pub(crate) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: ReactorCompletion,
+    ) -> LinkEvent {
         match completion.token.tag & KINDS {
             RECEIVE => self.handle_receive(reactor, completion.outcome),
             SEND => self.handle_send(reactor, completion.outcome),
@@ -614,7 +618,7 @@ mod tests {
     fn a_deadline_that_was_cleared_means_nothing() {
         let (mut reactor, mut near, _far) = pair();
         let token = near.token(DEADLINE);
-        let stale = || Completion { token, outcome: Outcome::Timer };
+        let stale = || ReactorCompletion { token, outcome: Outcome::Timer };
         assert!(matches!(near.handle(&mut reactor, stale()), LinkEvent::Nothing));
         near.set_deadline(&mut reactor, Duration::from_secs(1));
         assert!(matches!(near.handle(&mut reactor, stale()), LinkEvent::Nothing));

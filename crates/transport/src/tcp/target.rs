@@ -185,7 +185,7 @@ impl TcpTargetConnection {
 
     pub(crate) fn peek_command<'a>(
         &self,
-        completion: &'a weft_reactor::Completion,
+        completion: &'a weft_reactor::ReactorCompletion,
     ) -> Option<&'a Command> {
         match &completion.outcome {
             Outcome::Received { buffer, len } if self.stage == Stage::Ready => {
@@ -225,7 +225,11 @@ impl TcpTargetConnection {
         self.link.copied_bytes()
     }
 
-    pub(crate) fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub(crate) fn handle(
+        &mut self,
+        reactor: &mut Reactor,
+        completion: weft_reactor::ReactorCompletion,
+    ) {
         match self.link.handle(reactor, completion) {
             LinkEvent::Nothing | LinkEvent::Connected => {}
             LinkEvent::Input => self.process(reactor),

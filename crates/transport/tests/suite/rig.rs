@@ -152,7 +152,7 @@ impl Target {
     }
 
     /// Takes a completion if it is the target's.
-    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         let token = completion.token;
         if token.owner == LISTENER {
             if let (Outcome::Timer, Some(listener)) = (&completion.outcome, &mut self.listener) {
@@ -337,7 +337,7 @@ impl Host {
         }
     }
 
-    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::Completion) {
+    pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         self.connection.handle(reactor, completion);
         self.take_events();
         self.connection.flush(reactor);
@@ -401,7 +401,7 @@ pub struct Rig {
     pub reactor: Reactor,
     pub target: Target,
     pub hosts: Vec<Host>,
-    completions: Vec<weft_reactor::Completion>,
+    completions: Vec<weft_reactor::ReactorCompletion>,
 }
 
 impl Rig {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_nvme::Status;
 use weft_nvmf::tcp::target::Config;
 use weft_reactor::simulation::{NetworkConditions, Random, World};
-use weft_reactor::{Completion, Reactor, WaitLimit};
+use weft_reactor::{Reactor, ReactorCompletion, WaitLimit};
 use weft_transport::host::HostOptions;
 use weft_transport::target::Limits;
 use weft_transport::{CloseReason, Slot, Transport, tag_of};
@@ -158,7 +158,7 @@ impl Simulation {
         }
     }
 
-    fn dispatch(&mut self, completion: Completion) {
+    fn dispatch(&mut self, completion: ReactorCompletion) {
         let tag = tag_of(completion.token);
         let born = self.next_tag;
         let found = self.lives.iter_mut().find(|life| life.host.tag == tag);

@@ -4,7 +4,7 @@ use super::{Kind, Socket, Sockets, Stream, polls};
 use crate::driver::kernel::Poller;
 use crate::limits::ACCEPTS_PER_TURN;
 use crate::operation::Operation;
-use crate::operation::{Completion, Outcome, SocketId, Token};
+use crate::operation::{Outcome, ReactorCompletion, SocketId, Token};
 use crate::slab::Key;
 use crate::stream::{choose_congestion_control, internet_address, tcp_socket};
 use crate::system::monotonic_time;
@@ -20,7 +20,7 @@ impl Sockets {
         &mut self,
         poller: &mut P,
         key: Key,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(socket) = self.table.get_mut(key) else { return };
@@ -76,7 +76,7 @@ impl Sockets {
         token: Token,
         descriptor: OwnedFd,
         peer: Option<rustix::net::SocketAddrAny>,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         let _ = rustix::net::sockopt::set_tcp_nodelay(&descriptor, true);
         choose_congestion_control(&descriptor);
@@ -87,7 +87,7 @@ impl Sockets {
             watched: false,
             kind: Stream::fresh(),
         }));
-        ready.push(Completion { token, outcome: Outcome::Accepted { socket, peer } });
+        ready.push(ReactorCompletion { token, outcome: Outcome::Accepted { socket, peer } });
     }
 
     pub(super) fn connect<P: Poller>(
@@ -95,7 +95,7 @@ impl Sockets {
         poller: &mut P,
         token: Token,
         operation: &Operation,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) -> io::Result<()> {
         let &Operation::Connect { address, local, timeout } = operation else { return Ok(()) };
         let descriptor = tcp_socket(&address)?;
@@ -115,7 +115,7 @@ impl Sockets {
         let key = self.table.insert(Socket { descriptor, watched: false, kind });
         if is_connected {
             let outcome = Outcome::Connected { socket: SocketId(key) };
-            ready.push(Completion { token, outcome });
+            ready.push(ReactorCompletion { token, outcome });
             return Ok(());
         }
         self.tokens.insert(token, key);
@@ -130,7 +130,7 @@ impl Sockets {
         &mut self,
         poller: &mut P,
         key: Key,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         let Some(socket) = self.table.get_mut(key) else { return };
         let Kind::Connecting { token } = socket.kind else { return };
@@ -156,7 +156,7 @@ impl Sockets {
         poller: &mut P,
         key: Key,
         error: Errno,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         let Some(socket) = self.table.get(key) else { return };
         let Kind::Connecting { token } = socket.kind else { return };

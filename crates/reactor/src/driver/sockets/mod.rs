@@ -20,7 +20,7 @@ pub(crate) use streams::{fit, take_largest};
 use crate::driver::kernel::{Poller, Ready};
 use crate::limits::{BACKLOG, HOT_TIME, RECEIVE_BYTES_MIN};
 use crate::message::Message;
-use crate::operation::{Completion, Operation, Outcome, Token};
+use crate::operation::{Operation, Outcome, ReactorCompletion, Token};
 use crate::pool::{BUFFER_BYTES_MAX, Buffer, Pool};
 use crate::slab::{Key, Slab};
 use crate::source::ReadyFlag;
@@ -243,7 +243,7 @@ impl Sockets {
         &mut self,
         poller: &mut P,
         key: Key,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         let Some(socket) = self.table.remove(key) else { return };
         if socket.watched {
@@ -273,7 +273,7 @@ impl Sockets {
         poller: &mut P,
         token: Token,
         operation: Operation,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         match operation {
             Operation::Accept { listener } => {
@@ -293,7 +293,7 @@ impl Sockets {
             }
             Operation::Connect { .. } => {
                 if let Err(error) = self.connect(poller, token, &operation, ready) {
-                    ready.push(Completion { token, outcome: Outcome::failed(error) });
+                    ready.push(ReactorCompletion { token, outcome: Outcome::failed(error) });
                 }
             }
             Operation::Receive { socket } | Operation::ReceiveInto { socket, .. } => {
@@ -309,7 +309,7 @@ impl Sockets {
         &mut self,
         poller: &mut P,
         token: Token,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) -> bool {
         let Some(&key) = self.tokens.get(&token) else { return false };
         let Some(socket) = self.table.get_mut(key) else { return false };
@@ -344,7 +344,7 @@ impl Sockets {
         &mut self,
         poller: &mut P,
         now: Duration,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         while let Some(key) = self.connect_limits.pop(now) {
             self.connect_failed(poller, key, Errno::TIMEDOUT, ready);
@@ -373,7 +373,7 @@ impl Sockets {
         poller: &mut P,
         now: Duration,
         spins: bool,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         if !self.starved.is_empty() {
             self.runnable.append(&mut self.starved);
@@ -407,7 +407,7 @@ impl Sockets {
         poller: &mut P,
         event: Ready,
         now: Duration,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         let key = event.key;
         let Some(socket) = self.table.get_mut(key) else { return };
@@ -456,7 +456,7 @@ impl Sockets {
         poller: &mut P,
         key: Key,
         now: Duration,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         match self.table.get(key).map(|socket| &socket.kind) {
             Some(Kind::Listener(_)) => self.try_accept(poller, key, ready),
@@ -471,7 +471,7 @@ impl Sockets {
         &mut self,
         poller: &mut P,
         key: Key,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) -> bool {
         let Some(socket) = self.table.get_mut(key) else { return false };
         if !socket.watched {
@@ -486,7 +486,7 @@ impl Sockets {
         true
     }
 
-    fn cannot_watch(&mut self, key: Key, error: &io::Error, ready: &mut Vec<Completion>) {
+    fn cannot_watch(&mut self, key: Key, error: &io::Error, ready: &mut Vec<ReactorCompletion>) {
         let again = || match error.raw_os_error() {
             Some(code) => io::Error::from_raw_os_error(code),
             None => error.kind().into(),
@@ -524,14 +524,14 @@ impl Sockets {
         }
     }
 
-    fn finish(&mut self, token: Token, outcome: Outcome, ready: &mut Vec<Completion>) {
+    fn finish(&mut self, token: Token, outcome: Outcome, ready: &mut Vec<ReactorCompletion>) {
         self.tokens.remove(&token);
-        ready.push(Completion { token, outcome });
+        ready.push(ReactorCompletion { token, outcome });
     }
 }
 
-fn refuse(token: Token, operation: Operation, error: Errno, ready: &mut Vec<Completion>) {
-    ready.push(Completion { token, outcome: operation.refuse(error) });
+fn refuse(token: Token, operation: Operation, error: Errno, ready: &mut Vec<ReactorCompletion>) {
+    ready.push(ReactorCompletion { token, outcome: operation.refuse(error) });
 }
 
 fn cancelled(buffer: Option<Buffer>, message: Option<Message>) -> Outcome {

@@ -4,7 +4,7 @@ use super::{Kind, Receive, Send, Socket, Sockets, refuse};
 use crate::driver::kernel::Poller;
 use crate::limits::RECEIVE_BYTES_MIN;
 use crate::message::{Message, PIECES_MAX};
-use crate::operation::{Completion, Operation, Outcome, SocketId, Token};
+use crate::operation::{Operation, Outcome, ReactorCompletion, SocketId, Token};
 use crate::pool::{Buffer, Pool};
 use crate::slab::Key;
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ impl Sockets {
         token: Token,
         socket: SocketId,
         operation: Operation,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(socket.0) else {
             return refuse(token, operation, Errno::BADF, ready);
@@ -43,7 +43,7 @@ impl Sockets {
         poller: &mut P,
         key: Key,
         now: Duration,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         let Some(Socket { kind: Kind::Stream(stream), descriptor, watched }) =
             self.table.get_mut(key)
@@ -102,7 +102,7 @@ impl Sockets {
         poller: &mut P,
         token: Token,
         operation: Operation,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) {
         let Operation::Send { socket, .. } = operation else { return };
         let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(socket.0) else {
@@ -124,7 +124,7 @@ impl Sockets {
         &mut self,
         poller: &mut P,
         key: Key,
-        ready: &mut Vec<Completion>,
+        ready: &mut Vec<ReactorCompletion>,
     ) -> bool {
         let Some(Socket { kind: Kind::Stream(stream), descriptor, .. }) = self.table.get_mut(key)
         else {
