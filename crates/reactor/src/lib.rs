@@ -1,27 +1,28 @@
-//! weft-reactor: one thread's event loop, and the memory and system calls under it.
+//! One thread's event loop, with the buffers, timers and system calls that it needs.
 //!
-//! # What layer it is
-//! The lowest one. A [`Reactor`] belongs to one thread. It is given [operations](Operation)
-//! (accept, connect, receive, send, read, write, sync, discard) under a [`Token`] each, carries
-//! them out, and hands back [completions](ReactorCompletion). It owns what they need: the buffer
+//! # Its layer
+//! The lowest one. A [`Reactor`] belongs to one thread. It takes [operations](Operation) (accept,
+//! connect, receive, send, read, write, sync, discard), each with a [`Token`], executes them and
+//! returns [completions](ReactorCompletion). It owns what they need: the buffer
 //! [`Pool`], timers, [mailboxes](MailboxSender) by which other threads reach it, and the
 //! [`SharedRegion`] that several reactors may read and write at once. Its three drivers behave
-//! alike: io_uring; epoll with a few threads for files; and a deterministic one that needs no
-//! kernel ([`simulation`]), from whose seed a whole run can be repeated.
+//! alike: io_uring; epoll with a few threads for files; and a deterministic one without a kernel
+//! ([`simulation`]), whose runs can be repeated from their seed.
 //!
-//! # What it must never know
-//! NVMe, or anything else about the bytes it moves. Who its users are: tokens are theirs.
+//! # What it must not depend on
+//! NVMe, or anything else about the bytes that it moves. Its users: tokens have meaning only to
+//! them.
 //!
 //! # Invariants
 //! - Every operation ends in exactly one final completion, and its memory belongs to it until
 //!   then. The contract is written where [operations](operation) are defined.
 //! - This is the only crate (beside the RDMA verbs module) that says `unsafe`, and the only one
-//!   that reads a clock. Everybody else is told the time.
-//! - Nothing is allocated per operation once the tables have grown to their size, and no lock is
-//!   taken on the way of a socket's or a ring's operation.
-//! - An idle connection holds no buffer and no turn looks at it. An idle reactor sleeps in the
+//!   that reads a clock. All others are given the time.
+//! - Nothing is allocated per operation once the tables have grown to their size, and operations
+//!   on sockets and rings take no lock.
+//! - An idle connection holds no buffer and costs no work in a turn. An idle reactor sleeps in the
 //!   kernel.
-//! - Each wait ends when somebody calls: no wake-up is lost (the argument is in `mailbox.rs`).
+//! - A wake-up from another thread ends each wait; none is lost (the argument is in `mailbox.rs`).
 
 mod driver;
 mod limits;

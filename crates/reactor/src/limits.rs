@@ -6,7 +6,7 @@ use std::time::Duration;
 /// to net.core.somaxconn, 4096 by default).
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// Connections accepted from one listener in one turn, so that a storm does not starve the rest.
+/// Connections accepted from one listener in one turn, so that they do not starve the rest.
 pub(crate) const ACCEPTS_PER_TURN: usize = 64;
 
 /// How long after its last bytes a socket counts as hot.
@@ -15,7 +15,7 @@ pub(crate) const HOT_TIME: Duration = Duration::from_micros(200);
 /// How long after its last event a source counts as hot, as sockets do.
 pub(crate) const HOT_SOURCE_TIME: Duration = Duration::from_millis(1);
 
-/// How long a spinning reactor with one hot socket may leave the others unlooked at. A look costs
+/// How long a spinning reactor with one hot socket may go without polling the others. A poll costs
 /// about 0.3 µs, so this bounds its share at 2 % and the delay of a cold socket at 20 µs.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_micros(20);
 

@@ -1,10 +1,10 @@
-//! How other threads reach a reactor: a message in a queue, and a wake-up only if it sleeps.
+//! Messages from other threads to a reactor: a queue, and a wake-up only if the reactor sleeps.
 //!
 //! # Why no wake-up is lost
 //!
-//! Three words take part: the queue (under its lock), `pending` ("there is something to look at")
-//! and `sleeping` ("a system call is needed to be heard"). All accesses to the two flags named
-//! here are sequentially consistent, so they fall in one order.
+//! Three variables take part: the queue (under its lock), `pending` (there are messages) and
+//! `sleeping` (a system call is needed to wake the reactor). All accesses to the two flags named
+//! here are sequentially consistent, so they have one order.
 //!
 //! - A sender does: S1 push the message; S2 set `pending`; S3 if S2 changed it, read `sleeping`,
 //!   and if it is set, write to the eventfd.
@@ -13,11 +13,12 @@
 //!
 //! If R2 comes after S2, the reactor sees `pending` and stays awake. Otherwise R1 comes before R2
 //! comes before S2 comes before S3, so that the sender sees `sleeping` and writes; the eventfd is
-//! watched from the reactor's birth, so the write ends the wait whenever it happens.
+//! watched from the reactor's creation on, so the write ends the wait whenever it happens.
 //!
-//! A sender whose S2 finds `pending` already set leaves S3 out. That is safe because whoever set
-//! it has not been heard yet: either the reactor is going to see `pending` in R2 or when it next
-//! looks, or that other sender is on its way to its own S3, to which the argument above applies.
+//! A sender whose S2 finds `pending` already set leaves S3 out. That is safe because the reactor
+//! has not seen the flag of the sender that set it: either the reactor is going to see `pending` in
+//! R2 or in its next turn, or that other sender still has its own S3 to do, to which the argument
+//! above applies.
 //! The reactor clears `pending` (by a swap, so that it also sees what all those senders pushed)
 //! before it returns to its owner, and the owner empties its mailboxes after that. A message that
 //! comes later sets `pending` again.
@@ -32,7 +33,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Makes a reactor look up from its sleep. Cheap to clone, usable from every thread.
+/// Wakes a reactor. Cheap to clone, usable from every thread.
 #[derive(Clone, Debug)]
 pub struct Waker {
     shared: Arc<Signal>,
@@ -42,7 +43,7 @@ pub struct Waker {
 struct Signal {
     pending: AtomicBool,
     sleeping: AtomicBool,
-    /// None under simulation, where nobody sleeps.
+    /// None under simulation, where no reactor sleeps.
     event: Option<OwnedFd>,
 }
 
@@ -83,13 +84,13 @@ impl Waker {
         self.shared.event.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether someone called since the last time this was asked.
+    /// Whether a wake-up came since the last call of this.
     pub(crate) fn take_pending(&self) -> bool {
         self.shared.pending.load(Ordering::Relaxed)
             && self.shared.pending.swap(false, Ordering::SeqCst)
     }
 
-    /// Announces a sleep. False: somebody called, do not sleep. True must be followed by
+    /// Announces a sleep. False: a wake-up came, do not sleep. True must be followed by
     /// [`end_sleep`](Self::end_sleep).
     pub(crate) fn begin_sleep(&self) -> bool {
         self.shared.sleeping.store(true, Ordering::SeqCst);
@@ -107,7 +108,7 @@ impl Waker {
 
 struct Queue<M> {
     messages: Mutex<VecDeque<M>>,
-    /// Spares the reader the lock while there is nothing.
+    /// The reader takes no lock while this is zero.
     filled: AtomicBool,
 }
 
@@ -118,13 +119,13 @@ impl<M> Queue<M> {
     }
 }
 
-/// The end where messages are put in, from any thread.
+/// The sending end, for any thread.
 pub struct MailboxSender<M> {
     queue: Arc<Queue<M>>,
     waker: Waker,
 }
 
-/// The end where the reactor's thread takes messages out.
+/// The receiving end, for the reactor's thread.
 pub struct Mailbox<M> {
     queue: Arc<Queue<M>>,
     taken: RefCell<VecDeque<M>>,
@@ -144,7 +145,7 @@ pub(crate) fn mailbox<M: Send>(waker: Waker) -> (MailboxSender<M>, Mailbox<M>) {
 }
 
 impl<M: Send> MailboxSender<M> {
-    /// Leaves a message. The reactor's `poll` returns soon after; a system call is made only if it
+    /// Sends a message. The reactor's `poll` returns soon after; a system call is made only if it
     /// sleeps.
     pub fn post(&self, message: M) {
         {

@@ -33,11 +33,11 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// Asks for large pages where the kernel has them to spare: who reads all over it is spared
-    /// most of the walks through page tables.
+    /// Asks for huge pages where the kernel has free ones: random reads then need fewer page table
+    /// walks.
     pub(crate) fn prefer_huge_pages(&self) {
         // SAFETY: advice about our own mapping changes nothing of what it holds.
-        // (A kernel without them serves as well, only slower.)
+        // (Without them all works, only slower.)
         let _ = unsafe {
             rustix::mm::madvise(
                 self.base.as_ptr().cast(),
@@ -58,14 +58,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is exactly what `reserve` mapped, and whoever hands out pointers into
-        // it keeps the mapping alive for as long as they are used.
+        // SAFETY: the range is exactly what `reserve` mapped, and the code that hands out pointers
+        // into it keeps the mapping alive for as long as they are used.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; `Mapping` itself never reads or
-// writes its memory. Those who do answer for their own accesses.
+// writes its memory. Its users are responsible for their own accesses.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; shared access to a `Mapping` yields only its address and size.
 unsafe impl Sync for Mapping {}

@@ -1,5 +1,5 @@
-//! What one send carries: small pieces copied behind each other, large ones gathered from the
-//! buffers they lie in.
+//! The bytes of one send: small pieces are copied one after another, large ones are gathered from
+//! the buffers that hold them.
 
 use crate::pool::Buffer;
 use std::io::IoSlice;
@@ -21,11 +21,11 @@ struct Inner {
     arena: Vec<u8>,
     parts: Vec<Part>,
     len: usize,
-    /// What has been sent: all parts before this one...
+    /// Sent so far: all parts before this one,
     sent_parts: usize,
-    /// ...and so much of it...
+    /// and this many bytes of it,
     sent_offset: usize,
-    /// ...which is so much in all.
+    /// which is this many bytes in all.
     sent: usize,
 }
 
@@ -59,7 +59,7 @@ impl Message {
         &mut inner.arena[start..]
     }
 
-    /// Appends `buffer[range]`, to be sent from where it lies. The buffer is kept until the
+    /// Appends `buffer[range]`, to be sent without a copy. The buffer is kept until the
     /// message is cleared or dropped.
     ///
     /// # Panics
@@ -93,7 +93,7 @@ impl Message {
         self.inner.sent
     }
 
-    /// How many pieces it lies in; more than 1024 take more than one system call.
+    /// How many pieces it has; more than 1024 take more than one system call.
     pub fn pieces(&self) -> usize {
         self.inner.parts.len()
     }
@@ -107,7 +107,7 @@ impl Message {
         inner.rewind();
     }
 
-    /// Forgets what has been sent: it is going to be sent from its start.
+    /// Rewinds it: it is going to be sent from its start.
     pub(crate) fn rewind(&mut self) {
         self.inner.rewind();
     }

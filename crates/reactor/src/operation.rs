@@ -1,4 +1,4 @@
-//! What can be asked of a reactor and what comes back.
+//! The operations of a reactor and their completions.
 //!
 //! # The cancellation contract
 //!
@@ -10,10 +10,11 @@
 //!    the kernel may read or write them at any moment. They come back with the completion,
 //!    whatever its outcome; nothing else gives them back earlier.
 //! 3. [`Reactor::cancel`](crate::Reactor::cancel) is a request, not an end. What can be withdrawn
-//!    completes as [`Outcome::Cancelled`]; what was already under way completes as it would have.
+//!    completes as [`Outcome::Cancelled`]; what has already begun completes as usual.
 //! 4. Closing a socket or a listener completes all that is pending on it as `Cancelled`. A file
 //!    may be removed while operations on it run: they keep it open and complete as usual.
-//! 5. Dropping the reactor waits for what the kernel still holds. Nothing completes after that.
+//! 5. Dropping the reactor waits for the operations that the kernel still has. Nothing completes
+//!    after that.
 //!
 //! A token names at most one operation in flight. That is the caller's duty: with a token used
 //! twice each operation still completes once, but `cancel` reaches only one of them.
@@ -26,11 +27,12 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Who on this reactor gets a completion. The embedding loop chooses the numbers.
+/// The owner of a token on this reactor, who gets its completions. The embedding loop chooses the
+/// numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u32);
 
-/// The name of an operation or of a timer: who asked, and which of that owner's it is.
+/// Identifies an operation or a timer: its owner, and the owner's own number for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token {
     /// Who gets the completion.
@@ -58,7 +60,7 @@ pub struct SocketId(pub(crate) Key);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub(crate) Key);
 
-/// A thing with a local address.
+/// A listener or a stream socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A listening socket.
@@ -79,7 +81,7 @@ impl From<SocketId> for Endpoint {
     }
 }
 
-/// Something to do. See the contract in [`crate::operation`] for who owns what until when.
+/// Something to do. The contract in [`crate::operation`] says who owns its memory until when.
 #[derive(Debug)]
 pub enum Operation {
     /// Accept connections until cancelled, closed or failed: [`Outcome::Accepted`] for each.
@@ -124,7 +126,7 @@ pub enum Operation {
         message: Message,
     },
     /// Read `range.len()` bytes at `offset` into `buffer[range]`; [`Outcome::Transferred`] when
-    /// all are there. An end of file on the way is the error `UnexpectedEof`. The buffer must not
+    /// all are there. An end of file before that is the error `UnexpectedEof`. The buffer must not
     /// be shared.
     Read {
         /// From which file.
@@ -154,8 +156,8 @@ pub enum Operation {
         /// Which file.
         file: FileId,
     },
-    /// Give the bytes up: on a file they read as zeroes afterwards and take no space; on a device
-    /// they read as whatever the device says; [`Outcome::Done`].
+    /// Discard the bytes: on a file they read as zeroes afterwards and take no space; what they
+    /// read as on a device is the device's choice; [`Outcome::Done`].
     Discard {
         /// Which file.
         file: FileId,
@@ -177,7 +179,7 @@ pub enum Operation {
     },
 }
 
-/// What became of an operation, or a timer that is due.
+/// The end of an operation, a timer that is due, or events of a source.
 #[derive(Debug)]
 pub struct ReactorCompletion {
     /// The token it was submitted with.
@@ -186,17 +188,17 @@ pub struct ReactorCompletion {
     pub outcome: Outcome,
 }
 
-/// How an operation went.
+/// The result of an operation.
 #[derive(Debug)]
 pub enum Outcome {
     /// A connection came in. More may follow.
     Accepted {
         /// The new connection.
         socket: SocketId,
-        /// Who it is from.
+        /// The peer's address.
         peer: SocketAddr,
     },
-    /// The connection stands.
+    /// The connection is established.
     Connected {
         /// The new connection.
         socket: SocketId,
@@ -229,7 +231,7 @@ pub enum Outcome {
     Done,
     /// A timer is due.
     Timer,
-    /// A [`Source`](crate::Source) has something for whoever the token names.
+    /// A [`Source`](crate::Source) has events for the token's owner.
     SourceEvents,
     /// Withdrawn, by `cancel` or because its socket was closed. A message may be partly sent.
     Cancelled {
@@ -250,12 +252,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// A failure with nothing to give back.
+    /// A failure without buffer or message.
     pub(crate) fn failed(error: impl Into<io::Error>) -> Self {
         Self::Failed { error: error.into(), buffer: None, message: None }
     }
 
-    /// Whether the operation ends with this; only `Accepted` leaves it going on.
+    /// Whether the operation ends with this; only `Accepted` does not end it.
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::Accepted { .. })
     }
@@ -283,7 +285,7 @@ impl Operation {
         }
     }
 
-    /// What a caller got wrong about memory, if anything: a range outside the buffer, or a buffer
+    /// The caller's mistake about memory, if there is one: a range outside the buffer, or a buffer
     /// that is to be written while another handle may be reading it.
     pub(crate) fn invalid_memory(&self) -> Option<io::Error> {
         let (buffer, range, filled) = match self {

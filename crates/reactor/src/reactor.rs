@@ -1,4 +1,4 @@
-//! The reactor itself: timers, mailboxes and patience over a driver.
+//! The reactor itself: timers, mailboxes and waiting, over a driver.
 
 use crate::driver::{Driver, Wait};
 use crate::limits::HOT_SOURCE_TIME;
@@ -23,28 +23,28 @@ use std::time::Duration;
 /// How long [`Reactor::poll`] may wait for something to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitLimit {
-    /// Not at all.
+    /// It does not wait.
     NoWait,
-    /// Until something happens, at full speed of one core.
+    /// Spin until something happens.
     Spin,
-    /// At full speed until nothing has happened for `grace`, then asleep.
+    /// Spin until nothing has happened for `grace`, then sleep.
     Adaptive {
         /// How long to spin after the last event.
         grace: Duration,
     },
-    /// Asleep until something happens.
+    /// Sleep until something happens.
     Sleep,
-    /// Asleep until something happens or this time (as of [`Reactor::now`]) has come.
+    /// Sleep until something happens or this time (as of [`Reactor::now`]) has come.
     Until(Duration),
 }
 
 /// One thread's event loop, its sockets, files, timers and buffers. Stays on its thread.
 ///
 /// The loop of its user: [`poll`](Self::poll), hand the completions to their owners, empty the
-/// mailboxes, let everybody send what has gathered, again.
+/// mailboxes, flush what was gathered, again.
 #[derive(Debug)]
 pub struct Reactor {
-    // First, because it is dropped first: it waits for what the kernel still holds of `pool`.
+    // First, because it is dropped first: it waits for operations that use memory of `pool`.
     driver: Box<dyn Driver>,
     ready: Vec<ReactorCompletion>,
     pool: Pool,
@@ -56,7 +56,7 @@ pub struct Reactor {
     turn_time: Duration,
     last_event: Duration,
     idle_time: Duration,
-    /// Whether somebody called during the last poll.
+    /// Whether a wake-up came during the last poll.
     called: bool,
 }
 
@@ -72,7 +72,7 @@ impl Reactor {
         Ok(Self::with(driver, pool, waker))
     }
 
-    /// A reactor of a simulated world: no kernel, virtual time.
+    /// A simulated reactor: no kernel, virtual time.
     pub fn simulated(world: &simulation::World) -> Self {
         let pool = world.pool();
         let waker = Waker::without_kernel();
@@ -98,7 +98,7 @@ impl Reactor {
         }
     }
 
-    /// Which driver carries the operations out: `io_uring`, `epoll` or `simulated`.
+    /// Which driver executes the operations: `io_uring`, `epoll` or `simulated`.
     pub fn driver_name(&self) -> &'static str {
         self.driver.name()
     }
@@ -114,8 +114,8 @@ impl Reactor {
         self.turn_time
     }
 
-    /// How long this reactor has looked for something to do, or slept, and found nothing: what is
-    /// left of a span of time, its user was busy.
+    /// How long this reactor has polled or slept without finding anything. The rest of the time it
+    /// was busy.
     pub fn idle_time(&self) -> Duration {
         self.idle_time
     }
@@ -130,7 +130,7 @@ impl Reactor {
         self.waker.clone()
     }
 
-    /// A way for other threads to send `M`s to this one.
+    /// A mailbox by which other threads send `M`s to this one.
     pub fn mailbox<M: Send + 'static>(&self) -> (MailboxSender<M>, Mailbox<M>) {
         mailbox(self.waker.clone())
     }
@@ -154,19 +154,19 @@ impl Reactor {
         self.driver.peer_address(socket)
     }
 
-    /// Whether the peer of a connection has closed it, or it is broken, as far as is known by now;
+    /// Whether the peer of a connection has closed it, or it is broken, as far as the kernel knows;
     /// bytes that came before that may not have been received yet. Costs a system call.
     pub fn has_hung_up(&self, socket: SocketId) -> bool {
         self.driver.has_hung_up(socket)
     }
 
-    /// Takes a connection over from elsewhere.
+    /// Takes over a connection from another reactor or the standard library.
     pub fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId> {
         self.driver.add_stream(stream)
     }
 
-    /// Gives a connection away, to another reactor for example. Nothing may be in flight on it:
-    /// cancel a pending receive first (what has arrived stays in the connection).
+    /// Releases a connection, to move it to another reactor for example. Nothing may be in flight
+    /// on it: cancel a pending receive first (what has arrived stays in the connection).
     ///
     /// # Panics
     /// If there is no such socket or something is in flight on it: a caller's bug.
@@ -179,9 +179,8 @@ impl Reactor {
         self.driver.close(socket, &mut self.ready);
     }
 
-    /// Closes a connection as [`Self::close`] does, and sees to it that nothing more of what was
-    /// sent on it reaches the peer: what the kernel still has of it is discarded, and the peer sees
-    /// a reset.
+    /// Closes a connection with a reset: what was sent and is still in the kernel is discarded and
+    /// does not reach the peer.
     pub fn abort(&mut self, socket: SocketId) {
         self.driver.discard_unsent(socket);
         self.close(socket);
@@ -192,17 +191,17 @@ impl Reactor {
         self.driver.close_listener(listener, &mut self.ready);
     }
 
-    /// Makes a file or block device known. `direct` says that it was opened with `O_DIRECT`.
+    /// Registers a file or block device. `direct` says that it was opened with `O_DIRECT`.
     pub fn add_file(&mut self, file: impl Into<FileSource>, direct: bool) -> FileId {
         self.driver.add_file(file.into(), direct)
     }
 
-    /// Forgets a file. Operations in flight on it keep it open and complete as usual.
+    /// Removes a file. Operations in flight on it keep it open and complete as usual.
     pub fn remove_file(&mut self, file: FileId) {
         self.driver.remove_file(file);
     }
 
-    /// Looks at this source in every turn from now on.
+    /// Adds a source, which is polled in every turn from now on.
     pub fn add_source(&mut self, source: Box<dyn Source>) {
         self.sources.push(source);
     }
@@ -213,18 +212,18 @@ impl Reactor {
         self.driver.watch(descriptor.try_clone_to_owned()?, ready_flag)
     }
 
-    /// Keeps something with this reactor that others on it are to find.
+    /// Stores an object that all users of this reactor share.
     pub fn attach<T: 'static>(&mut self, what: Rc<T>) {
         self.attachments.push(what);
     }
 
-    /// The thing of this type that is kept with this reactor, the first if there are several.
+    /// The shared object of this type, the first if there are several.
     pub fn attachment<T: 'static>(&self) -> Option<Rc<T>> {
         self.attachments.iter().find_map(|what| Rc::clone(what).downcast().ok())
     }
 
     /// Starts an operation. Never fails: errors come as completions. See
-    /// [`operation`](crate::operation) for what belongs to whom meanwhile.
+    /// [`operation`](crate::operation) for who owns its memory meanwhile.
     pub fn submit(&mut self, token: Token, operation: Operation) {
         if let Some(error) = operation.invalid_memory() {
             self.ready.push(ReactorCompletion { token, outcome: operation.refuse(error) });
@@ -233,7 +232,7 @@ impl Reactor {
         self.driver.submit(token, operation, &mut self.ready);
     }
 
-    /// Asks for an operation to end early. Its own completion still comes, exactly once.
+    /// Requests that an operation ends early. Its own completion still comes, exactly once.
     pub fn cancel(&mut self, token: Token) {
         self.driver.cancel(token, &mut self.ready);
     }
@@ -250,8 +249,9 @@ impl Reactor {
         self.note_deadline();
     }
 
-    /// Runs one turn and appends what completed. Returns with nothing when patience ends, and when
-    /// somebody called: look into the mailboxes after every poll, or when [`Self::was_called`].
+    /// Runs one turn and appends what completed. Returns with nothing when the wait limit is
+    /// reached and when a wake-up came: empty the mailboxes after every poll, or when
+    /// [`Self::was_called`].
     pub fn poll(&mut self, patience: WaitLimit, completions: &mut Vec<ReactorCompletion>) {
         let mut now = self.driver.now();
         // Virtual time does not pass by spinning.
@@ -307,8 +307,7 @@ impl Reactor {
         self.note_deadline();
     }
 
-    /// Whether somebody has put something into a mailbox, or woken this reactor otherwise, since
-    /// the poll before the last.
+    /// Whether a message or another wake-up has come since the poll before the last.
     pub fn was_called(&self) -> bool {
         self.called
     }
@@ -335,7 +334,7 @@ impl Reactor {
         self.ready.is_empty()
     }
 
-    /// One wait in the kernel, unless somebody calls first.
+    /// One wait in the kernel, unless a wake-up has come before.
     fn sleep(&mut self, now: Duration, patience: WaitLimit) {
         let mut until = self.timers.next();
         if let WaitLimit::Until(at) = patience {

@@ -1,4 +1,4 @@
-//! How a reactor is made, and what can go wrong with that.
+//! The configuration of a reactor, and the errors of making one.
 
 use crate::driver::Driver;
 use crate::driver::epoll::Epoll;
@@ -16,17 +16,17 @@ pub const DRIVER_VARIABLE: &str = "WEFT_DRIVER";
 /// Which driver to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DriverKind {
-    /// io_uring where the kernel and the container allow it, epoll otherwise. The environment
+    /// io_uring where kernel and container allow it, epoll otherwise. The environment
     /// variable `WEFT_DRIVER` (`uring`, `epoll`) decides if it is set.
     #[default]
     Auto,
-    /// io_uring or nothing.
+    /// io_uring; an error where it is not available.
     Uring,
     /// epoll, with threads for files.
     Epoll,
 }
 
-/// How io_uring runs the completing half of its work, each where the kernel knows it.
+/// When io_uring does the completing half of its work; each mode where the kernel has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingMode {
     /// When the reactor asks for completions (DEFER_TASKRUN, Linux 6.1), otherwise the next.
@@ -34,20 +34,20 @@ pub enum RingMode {
     Deferred,
     /// When the reactor enters the kernel anyway (COOP_TASKRUN, Linux 5.19), otherwise the next.
     Cooperative,
-    /// At once, in the middle of whatever the thread is doing.
+    /// At once, by an interrupt of whatever the thread is doing.
     Plain,
 }
 
-/// What a reactor is made of.
+/// The configuration of a reactor.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Which driver.
     pub driver: DriverKind,
     /// Bytes of the buffer pool. Memory is taken as buffers are first used.
     pub pool_bytes: usize,
-    /// Bytes received at once. A buffer of this size is held only while its bytes are looked at.
+    /// Bytes received at once. A buffer of this size is held only while its bytes are processed.
     pub receive_bytes: usize,
-    /// Threads for what the driver cannot do itself, at most; started when first needed.
+    /// Most threads for operations that the driver cannot do itself; started when first needed.
     pub io_threads: usize,
     /// How io_uring works, where it does.
     pub ring: RingMode,
@@ -68,15 +68,15 @@ impl Default for Config {
     }
 }
 
-/// Why there is no reactor.
+/// Why a reactor could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SetupError {
     /// The buffer pool could not be reserved.
     Pool(io::Error),
-    /// No descriptor to be woken by.
+    /// No descriptor for wake-ups.
     Waker(io::Error),
-    /// io_uring was asked for by name and cannot be had.
+    /// io_uring was selected by name and is not available.
     Uring(io::Error),
     /// No descriptor or memory for epoll.
     Epoll(io::Error),
@@ -145,12 +145,12 @@ fn log_once(error: &io::Error) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         let hint = hint(error);
-        log::warn!("io_uring cannot be had ({error}{hint}); going on with epoll, which is slower");
+        log::warn!("io_uring is not available ({error}{hint}): using epoll, which is slower");
     });
 }
 
-/// What to do about it, where the error does not say. To some kernels (6.18 is one) a ring is
-/// locked memory of whoever is no administrator.
+/// What to do about it, where the error does not say. Some kernels (6.18 is one) count a ring as
+/// locked memory of its user unless that user has CAP_IPC_LOCK.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::OutOfMemory => "; the limit of locked memory, ulimit -l, may be too low",

@@ -1,5 +1,5 @@
-//! What is neither a socket nor a file but brings completions all the same: an adapter whose
-//! completion queue lies in shared memory, for example.
+//! Sources of completions that are neither sockets nor files: an adapter with a completion queue
+//! in shared memory, for example.
 
 use crate::operation::ReactorCompletion;
 use std::cell::Cell;
@@ -8,15 +8,15 @@ use std::rc::Rc;
 
 /// Something that the reactor polls in every turn. It stays for the reactor's life.
 pub trait Source: Debug {
-    /// Takes what is there, without waiting and at best without a system call, and appends a
-    /// completion ([`Outcome::SourceEvents`](crate::Outcome::SourceEvents)) for each owner
-    /// concerned.
+    /// Takes the events that are there, without waiting and at best without a system call, and
+    /// appends a completion ([`Outcome::SourceEvents`](crate::Outcome::SourceEvents)) for each
+    /// owner concerned.
     fn poll(&mut self, ready: &mut Vec<ReactorCompletion>);
 
-    /// The reactor is about to sleep: whatever comes from now on has to end its sleep, by a
+    /// The reactor is about to sleep: events from now on have to end its sleep, by a
     /// descriptor that is watched ([`Reactor::watch`](crate::Reactor::watch)) or by its
-    /// [`Waker`](crate::Waker). What came before that is appended to `ready`, and the reactor
-    /// does not sleep.
+    /// [`Waker`](crate::Waker). If events came before that, they are appended to `ready` and
+    /// the reactor does not sleep.
     fn arm(&mut self, ready: &mut Vec<ReactorCompletion>);
 }
 

@@ -1,4 +1,4 @@
-//! Things that come from outside or travel between reactors: streams and files.
+//! Streams and files that reactors take over or pass on.
 
 use crate::simulation;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// A connection on its way from one reactor to another (or from the standard library).
+/// A connection that belongs to no reactor: between two of them, or from the standard library.
 #[derive(Debug)]
 pub struct Stream(pub(crate) StreamKind);
 
@@ -71,16 +71,16 @@ pub(crate) fn tcp_socket(address: &SocketAddr) -> io::Result<OwnedFd> {
 /// Makes a connected socket ready for small requests and a reactor.
 pub(crate) fn prepare(socket: impl AsFd) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&socket, true)?;
-    // Not a TCP socket (a pair of Unix sockets in a test, say): nothing to be delayed.
+    // Not a TCP socket (a pair of Unix sockets in a test, say): it has no delay.
     let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
     choose_congestion_control(&socket);
     Ok(())
 }
 
 /// The congestion control of a stream between two addresses, by the kernel's name; none: the
-/// system's choice. If both ends are on this machine there is nothing between them that could be
-/// congested, and a congestion control that paces what it sends (BBR) costs timers and, with large
-/// messages, half of the throughput. `reno` never paces, and every kernel has it for everybody.
+/// system's choice. Between two ends on this machine no congestion is possible, and a congestion
+/// control that paces (BBR) costs timers and, with large messages, half of the throughput. `reno`
+/// never paces, and every kernel allows it to all users.
 #[must_use]
 pub fn congestion_between(near: IpAddr, far: IpAddr) -> Option<&'static str> {
     (near == far).then_some("reno")
@@ -93,12 +93,12 @@ pub(crate) fn choose_congestion_control(socket: impl AsFd) {
         && let (Ok(near), Ok(far)) = (internet_address(near), internet_address(far))
         && let Some(name) = congestion_between(near.ip(), far.ip())
     {
-        // Where it cannot be had, the system's choice serves as well, only slower.
+        // Without it the system's choice works as well, only slower.
         let _ = rustix::net::sockopt::set_tcp_congestion(&socket, name);
     }
 }
 
-/// What `getsockname` and its like said, as an Internet address.
+/// The result of `getsockname` and similar calls as an Internet address.
 pub(crate) fn internet_address(address: rustix::net::SocketAddrAny) -> io::Result<SocketAddr> {
     SocketAddr::try_from(address)
         .map_err(|_| io::Error::new(io::ErrorKind::Unsupported, "not an Internet address"))

@@ -1,4 +1,4 @@
-//! Small questions to the kernel about the process and its threads.
+//! What the kernel says about the process and its threads: limits, affinity, CPU time, clock.
 
 use rustix::process::{Resource, Rlimit};
 use std::io;

@@ -1,12 +1,12 @@
-//! Deadlines by name. Moving a timer further away, the common case (keep-alive), costs one
-//! look-up: its place in the queue stays until it would be due there.
+//! Deadlines by key. Moving a timer to a later time, the common case (keep-alive), costs one
+//! look-up: its old entry in the queue stays until it is due.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::time::Duration;
 
-/// A hasher for keys that are small numbers of our own making; no peer chooses them.
+/// A hasher for keys that are small numbers and that no peer chooses.
 #[derive(Debug, Default)]
 pub(crate) struct NumberHasher(u64);
 

@@ -1,4 +1,4 @@
-//! Readiness by epoll, edge-triggered, and files by threads: works wherever Linux does.
+//! Readiness by edge-triggered epoll, and files by threads: works on every Linux.
 
 use crate::driver::Wait;
 use crate::driver::files::FileOperation;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The mark of the waker's events; no key has this value.
 const WAKER: u64 = u64::MAX;
 
-/// Below this, milliseconds (all that `epoll_wait` knows) are too coarse for a deadline.
+/// Below this, milliseconds (the unit of `epoll_wait`) are too coarse for a deadline.
 const COARSE_ENOUGH: Duration = Duration::from_millis(100);
 
 pub(crate) struct Epoll {
@@ -102,7 +102,7 @@ impl Poller for Epoll {
                 timeout = Some(Duration::ZERO);
             }
         }
-        // An interrupted wait is one in which nothing happened.
+        // An interrupted wait found nothing.
         let timeout = timeout.map(timespec);
         let found = epoll::wait(&self.epoll, &mut self.events[..], timeout.as_ref());
         if let Ok((events, _)) = found {
@@ -128,7 +128,7 @@ fn interpret(event: &epoll::Event) -> Option<Ready> {
     })
 }
 
-/// A duration as the kernel takes it; what does not fit waits as long as can be.
+/// A duration as the kernel takes it; a longer one becomes the longest.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),

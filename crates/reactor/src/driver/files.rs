@@ -1,7 +1,7 @@
-//! Operations on files, in the pieces that the kernel does them in.
+//! Operations on files, in steps of one system call or io_uring entry each.
 //!
 //! One [`FileOperation`] is one operation of the caller. It may take several steps: the rest of a
-//! short transfer, or another way of zeroing where a file system does not know the first.
+//! short transfer, or another method of zeroing where a file system does not support the first.
 
 use crate::limits::ZERO_BYTES;
 use crate::mapping::Mapping;
@@ -81,12 +81,12 @@ pub(crate) struct FileOperation {
     token: Token,
     file: Rc<OpenFile>,
     operation: Operation,
-    /// How zeroes are written, if that is what is done.
+    /// The method of zeroing, for an operation that zeroes.
     way: ZeroMethod,
     done: u64,
 }
 
-/// The ways of zeroing.
+/// The methods of zeroing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ZeroMethod {
     PunchHole,
@@ -95,8 +95,7 @@ enum ZeroMethod {
     Write,
 }
 
-/// What the kernel is to be asked next, in terms that suit a system call as well as an io_uring
-/// entry.
+/// The next request to the kernel, in a form for a system call or an io_uring entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Read { memory: *mut u8, len: usize, offset: u64 },
@@ -158,7 +157,7 @@ impl FileOperation {
         self.file.descriptor()
     }
 
-    /// What to ask the kernel next.
+    /// The next request to the kernel.
     pub(crate) fn step(&mut self) -> Step {
         let (offset, length) = self.range();
         let (offset, length) = (offset + self.done, length - self.done);
@@ -202,7 +201,7 @@ impl FileOperation {
     }
 
     /// Takes a step's result. `Some` when the operation is over, otherwise [`step`](Self::step)
-    /// says how it goes on.
+    /// is the next request.
     pub(crate) fn advance(&mut self, result: Result<u64, Errno>) -> Option<io::Result<()>> {
         match result {
             Err(Errno::INTR | Errno::AGAIN) => None,
@@ -246,7 +245,7 @@ impl FileOperation {
         Some(Err(error.into()))
     }
 
-    /// The completion of an operation that went like this.
+    /// The completion of an operation with this result.
     pub(crate) fn end(self, result: io::Result<()>) -> ReactorCompletion {
         let outcome = match (result, self.operation) {
             (Ok(()), Operation::Read { buffer, .. } | Operation::Write { buffer, .. }) => {
@@ -270,8 +269,8 @@ fn hole() -> FallocateFlags {
     FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE
 }
 
-/// The way of zeroing to try when `way` is not supported. Each is followed by one that is more
-/// work for the machine; writing comes last and always works.
+/// The method of zeroing to try when `way` is not supported. Each next one costs more; writing is
+/// the last and always works.
 fn next_method(way: ZeroMethod, is_block_device: bool) -> Option<ZeroMethod> {
     match way {
         ZeroMethod::PunchHole if is_block_device => Some(ZeroMethod::Device),

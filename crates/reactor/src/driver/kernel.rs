@@ -1,5 +1,5 @@
-//! The driver over the kernel's sockets and files; where readiness and file completions come from
-//! is a [`Poller`]'s business.
+//! The driver over the kernel's sockets and files. A [`Poller`] supplies readiness and completions
+//! of files.
 
 use crate::driver::files::{FileOperation, Files, OpenFile};
 use crate::driver::sockets::Sockets;
@@ -20,13 +20,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the kernel said about a watched descriptor.
+/// What the kernel reported about a watched descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) key: Key,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// The peer sends nothing more, or all is over: no further edge may come.
+    /// The peer has ended the stream, or the connection is broken: no further edge may come.
     pub(crate) ended: bool,
     /// More reports may follow. Otherwise the watch is over and has to be set up anew.
     pub(crate) is_watched: bool,
@@ -40,16 +40,16 @@ pub(crate) trait Poller: Debug {
     /// with its present state.
     fn watch(&mut self, descriptor: BorrowedFd<'_>, key: Key) -> io::Result<()>;
 
-    /// Undoes [`watch`](Self::watch). FakePoller that are on their way may still come.
+    /// Undoes [`watch`](Self::watch). Reports that are pending may still come.
     fn unwatch(&mut self, descriptor: BorrowedFd<'_>, key: Key);
 
     fn submit_file(&mut self, operation: FileOperation, ready: &mut Vec<ReactorCompletion>);
     fn cancel_file(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>);
 
-    /// Whether a look would find something, as far as can be told without a system call.
+    /// Whether a poll would find something, as far as is known without a system call.
     fn has_ready(&mut self) -> bool;
 
-    /// Takes what the kernel has, after waiting for it if `wait` says so.
+    /// Takes the kernel's reports, after waiting for one if `wait` says so.
     fn poll(
         &mut self,
         now: Duration,
@@ -62,7 +62,7 @@ pub(crate) trait Poller: Debug {
 /// Sockets, files and a poller.
 #[derive(Debug)]
 pub(crate) struct Kernel<P: Poller> {
-    // First, because it is dropped first: it waits for what the kernel still holds.
+    // First, because it is dropped first: it waits for operations that the kernel still has.
     poller: P,
     sockets: Sockets,
     files: Files,
@@ -126,7 +126,7 @@ impl<P: Poller> Driver for Kernel<P> {
         match stream.0 {
             StreamKind::Kernel(descriptor) => self.sockets.add(descriptor).map(SocketId),
             StreamKind::Simulated(_) => {
-                Err(io::Error::new(io::ErrorKind::Unsupported, "a stream of a simulated world"))
+                Err(io::Error::new(io::ErrorKind::Unsupported, "a simulated stream"))
             }
         }
     }
@@ -159,7 +159,7 @@ impl<P: Poller> Driver for Kernel<P> {
     fn add_file(&mut self, file: FileSource, direct: bool) -> FileId {
         let file: Arc<File> = match file.0 {
             FileKind::Kernel(file) => file,
-            FileKind::Simulated(_) => panic!("a file of a simulated world on a kernel reactor"),
+            FileKind::Simulated(_) => panic!("a simulated file on a reactor of the kernel"),
         };
         FileId(self.files.add(OpenFile::new(file, direct)))
     }
@@ -319,7 +319,7 @@ mod tests {
             self.kernel.poller.readable.push(self.sockets[number].0);
         }
 
-        /// Those that have received something in this turn; they receive again.
+        /// The streams that have received something in this turn; they receive again.
         fn turn(&mut self, now: Duration) -> Vec<u32> {
             let mut ready = Vec::new();
             self.kernel.turn(now, Wait::Look, &mut ready);
@@ -367,7 +367,7 @@ mod tests {
             assert_eq!(streams.turn(now), [0]);
         }
         assert_eq!(streams.kernel.poller.looks, looks, "nobody was asked");
-        // The other one has bytes: from then on both wait for a report, until it has been quiet.
+        // The other one has bytes: both wait for reports, until it was idle for a while.
         streams.write(1);
         now += POLL_INTERVAL;
         streams.set_ready(1);

@@ -1,7 +1,7 @@
-//! The seam under the reactor: what a driver does.
+//! The interface between a reactor and its driver.
 //!
-//! Two drivers stand on the kernel ([`kernel`]: the same sockets over [`uring`] or [`epoll`]), one
-//! on nothing ([`crate::simulation`]).
+//! Two drivers use the kernel ([`kernel`]: the same sockets over [`uring`] or [`epoll`]), one is
+//! simulated ([`crate::simulation`]).
 
 pub(crate) mod epoll;
 pub(crate) mod files;
@@ -19,16 +19,16 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// How a turn may spend its time.
+/// How long a turn may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Take what is there and come back.
+    /// It takes what is there and returns.
     Look,
-    /// If there is nothing, wait until there is, somebody calls, or this time has come.
+    /// If there is nothing, it waits for an event, a wake-up or this time.
     Block(Option<Duration>),
 }
 
-/// What carries operations out. Completions are appended to `ready`.
+/// Executes operations. Completions are appended to `ready`.
 pub(crate) trait Driver: Debug {
     fn name(&self) -> &'static str;
     fn now(&self) -> Duration;
@@ -45,15 +45,14 @@ pub(crate) trait Driver: Debug {
     fn add_stream(&mut self, stream: Stream) -> io::Result<SocketId>;
     /// `None` if there is no such socket or something is in flight on it.
     fn take_stream(&mut self, socket: SocketId) -> Option<Stream>;
-    /// What has not reached the peer when the socket is closed never does.
+    /// Closing the socket will discard what has not reached the peer.
     fn discard_unsent(&mut self, socket: SocketId);
     fn close(&mut self, socket: SocketId, ready: &mut Vec<ReactorCompletion>);
     fn close_listener(&mut self, listener: ListenerId, ready: &mut Vec<ReactorCompletion>);
 
     /// Sets the flag whenever the descriptor may have become readable.
     fn watch(&mut self, descriptor: OwnedFd, ready_flag: ReadyFlag) -> io::Result<()>;
-    /// Something beside sockets and files is worth looking at often: the kernel can be asked
-    /// less often meanwhile.
+    /// A source has to be polled often: the kernel can be polled less often meanwhile.
     fn set_hot(&mut self, _hot: bool) {}
 
     fn add_file(&mut self, file: FileSource, direct: bool) -> FileId;
@@ -62,13 +61,13 @@ pub(crate) trait Driver: Debug {
     fn submit(&mut self, token: Token, operation: Operation, ready: &mut Vec<ReactorCompletion>);
     fn cancel(&mut self, token: Token, ready: &mut Vec<ReactorCompletion>);
 
-    /// Carries on whatever can go on. Never blocks if something completed.
+    /// Continues all operations that can make progress. Never blocks if something completed.
     fn turn(&mut self, now: Duration, wait: Wait, ready: &mut Vec<ReactorCompletion>);
 
-    /// No further turn follows at once: gives back what was kept for it.
+    /// No further turn follows at once: releases what was kept for it.
     fn release_idle(&mut self) {}
 
-    /// The earliest deadline of the reactor's timers changed. Only a driver that makes time
-    /// itself needs to know.
+    /// The earliest deadline of the reactor's timers changed. Only a driver with
+    /// virtual time uses it.
     fn note_deadline(&mut self, _deadline: Option<Duration>) {}
 }

@@ -1,5 +1,5 @@
-//! A few threads for what would block: file operations where there is no io_uring, and the block
-//! device requests that io_uring does not know.
+//! A few threads for operations that would block: on files where there is no io_uring, and
+//! requests to block devices that io_uring does not support.
 
 use crate::driver::files::{FileOperation, Step};
 use crate::mailbox::Waker;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Operations that threads carry out, and the threads.
+/// Operations that threads execute, and the threads.
 #[derive(Debug)]
 pub(crate) struct Threads {
     shared: Arc<Shared>,
@@ -49,7 +49,7 @@ struct Job {
 }
 
 // SAFETY: the pointers in a step lead to memory that the operation owns until its completion, and
-// which nobody else touches meanwhile (or, for zeroes, that nobody ever writes).
+// which nothing else accesses meanwhile (or, for zeroes, that is never written).
 unsafe impl Send for Job {}
 
 impl Threads {
@@ -176,8 +176,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn serve(shared: &Shared) {
-    // A thread inherits its maker's affinity: beside a pinned reactor it would do its blocking
-    // work on the very CPU that must not wait. The process's first thread stands for the rest.
+    // A thread inherits its creator's affinity: with a pinned reactor it would do its blocking
+    // work on the reactor's CPU. So it takes the affinity of the process's first thread.
     let first = rustix::process::getpid();
     if let Ok(cpus) = rustix::thread::sched_getaffinity(Some(first)) {
         let _ = rustix::thread::sched_setaffinity(None, &cpus);
@@ -260,8 +260,8 @@ mod tests {
     use super::*;
     use std::fs::{self, File};
 
-    /// The kernel does what it is told about durability, or refuses: a file without a medium, such
-    /// as this one of proc, cannot be written durably, but it can be written.
+    /// The kernel writes durably or refuses: a file without a medium, such as this one of proc,
+    /// can be written, but not durably.
     #[test]
     fn a_durable_write_is_asked_of_the_kernel() {
         let path = "/proc/self/oom_score_adj";

@@ -3,10 +3,10 @@
 //! Descriptors are watched by multishot polls, which report edges as epoll does; everything that
 //! is pending goes to the kernel with one system call per turn, and that call also fetches what
 //! has come. A spinning reactor makes it only if there is something to hand over or the kernel
-//! has left a note in shared memory.
+//! has set a flag in shared memory.
 //!
 //! Newer kernels run the completing half of the work when this thread asks for it
-//! (DEFER_TASKRUN), and not in the middle of something else. What a kernel offers is found out by
+//! (DEFER_TASKRUN), and not in the middle of something else. What a kernel supports is found by
 //! trying; see [`RingMode`].
 
 use crate::driver::Wait;
@@ -37,13 +37,13 @@ const KIND_WAKER: u64 = 2;
 /// Completions of requests whose result nobody needs: removals and cancellations.
 const KIND_IGNORED: u64 = 3;
 
-/// Flags of `io_uring_enter`: fetch completions, mind the extended argument, do not count the
+/// Flags of `io_uring_enter`: fetch completions, use the extended argument, do not count the
 /// wait as one for I/O (an idle machine would look busy).
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 8;
 const ENTER_NO_IOWAIT: u32 = 128;
 
-/// File operations that wait for the turn's end at most. The disk has nothing to do while they
+/// File operations that wait for the turn's end at most. The disk is idle while they
 /// wait: with 32 in flight on a virtio disk a whole turn's at once cost a fifth of the IOPS, and
 /// one by one is no faster than four.
 const FILES_PENDING_MAX: usize = 4;
@@ -57,11 +57,11 @@ pub(crate) struct Uring {
     /// What was taken from the completion queue only to make room in it.
     early: VecDeque<cqueue::Entry>,
     threads: Threads,
-    /// The kernel notes in shared memory that it has work for this thread to run.
+    /// The kernel sets a flag in shared memory when it has work for this thread to run.
     has_task_flag: bool,
     wait_flags: u32,
     waker: Waker,
-    /// File operations that the kernel does not know yet.
+    /// File operations that have not been handed to the kernel.
     files_pending: usize,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Debug for Uring {
 }
 
 impl Uring {
-    /// A ring in the best mode that the kernel knows, `config.ring` at most.
+    /// A ring in the best mode that the kernel supports, `config.ring` at most.
     pub(crate) fn new(config: &Config, waker: &Waker) -> io::Result<Self> {
         let (ring, mode) = set_up(config.ring)?;
         check_features(&ring)?;
@@ -124,10 +124,10 @@ impl Uring {
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
-    /// Hands over what is pending and fetches what has come, without waiting.
+    /// Submits pending entries and fetches completions, without waiting.
     fn submit(&mut self) {
-        // An error is a full completion queue or an interruption: both are dealt with by taking
-        // the completions that are there and coming back.
+        // An error is a full completion queue or an interruption: in both cases the
+        // completions that are there are taken and the call is repeated.
         let _ = self.enter(0, ENTER_GETEVENTS, None);
     }
 
@@ -145,8 +145,8 @@ impl Uring {
         }
         self.files_pending = 0;
         let pending = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
-        // SAFETY: the entries are sound (`try_push`), and the argument lives across the call and
-        // is what EXT_ARG says it is.
+        // SAFETY: the entries are valid (`try_push`), and the argument has the type that EXT_ARG
+        // asks for and outlives the call.
         unsafe { self.ring.submitter().enter(pending, wanted, flags, args) }
     }
 
@@ -232,12 +232,12 @@ impl Poller for Uring {
         Ok(())
     }
 
-    /// The removal does not wait for the turn to end. A poll holds the file open, and so its
-    /// address taken and its peer waiting; and one that the kernel has not seen yet names a
-    /// descriptor that is somebody else's as soon as it is closed.
+    /// The removal does not wait for the turn to end. A poll keeps the file open, and with it its
+    /// address in use and its peer waiting; and one that has not been submitted names a descriptor
+    /// that another file may have as soon as it is closed.
     fn unwatch(&mut self, _descriptor: BorrowedFd<'_>, key: Key) {
-        // Not by PollRemove: it leaves a poll alone whose event is just being reported, and the
-        // socket would stay open with it.
+        // Not by PollRemove: it does not remove a poll whose event is being reported, and the
+        // socket would stay open.
         let entry = opcode::AsyncCancel::new(key.bits()).build();
         self.push(entry.user_data(KIND_IGNORED << KIND_SHIFT));
         self.submit();
@@ -265,8 +265,8 @@ impl Poller for Uring {
     }
 
     fn has_ready(&mut self) -> bool {
-        // A note from the kernel may also be about a hot socket, which is tried anyway: it only
-        // counts if it can be about a file.
+        // The kernel's flag may also be about a hot socket, which is tried anyway: it only counts
+        // if it can be about a file.
         !self.early.is_empty()
             || !self.ring.completion().is_empty()
             || !self.ring.submission().is_empty()
@@ -307,7 +307,7 @@ impl Drop for Uring {
             if self.early.is_empty() && self.ring.completion().is_empty() {
                 let result = self.enter(1, ENTER_GETEVENTS, None);
                 if result.is_err_and(|error| !is_passing(&error)) {
-                    // The ring is beyond use. What it may still write to is never used again.
+                    // The ring is unusable. The memory that it may still write is never used again.
                     std::mem::forget(std::mem::replace(&mut self.operations, Slab::new()));
                     return;
                 }
@@ -342,7 +342,7 @@ fn set_up(best: RingMode) -> io::Result<(IoUring, RingMode)> {
         }
         match builder.build(SUBMISSION_ENTRIES) {
             Ok(ring) => return Ok((ring, mode)),
-            // A flag that this kernel does not know.
+            // A flag that this kernel does not support.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => last = error,
             Err(error) => return Err(error),
         }
@@ -350,8 +350,8 @@ fn set_up(best: RingMode) -> io::Result<(IoUring, RingMode)> {
     Err(last)
 }
 
-/// What is used without asking again. Resource tags came with Linux 5.13, as did multishot polls,
-/// which have no mark of their own.
+/// Features that are required. Resource tags came with Linux 5.13, as did multishot polls, for
+/// which there is no feature flag.
 fn check_features(ring: &IoUring) -> io::Result<()> {
     let unsupported = |what| Err(io::Error::new(io::ErrorKind::Unsupported, what));
     let params = ring.params();
@@ -413,7 +413,7 @@ fn interpret(entry: &cqueue::Entry) -> Option<Ready> {
     let key = Key::from_bits(entry.user_data());
     let is_watched = cqueue::more(entry.flags());
     let Ok(bits) = u16::try_from(entry.result()) else {
-        // The watch ended by removal, or for want of memory: whoever waits tries and sees.
+        // The watch ended by removal or for lack of memory: its operations are tried again.
         return Some(Ready { key, readable: true, writable: true, ended: false, is_watched });
     };
     let flags = PollFlags::from_bits_retain(bits);
@@ -437,7 +437,7 @@ mod tests {
     fn fields(step: Step) -> (u8, i32, u64, u32, u32) {
         let entry = file_entry(Fd(7), step);
         // SAFETY: an entry is a submission queue entry of the kernel's, 64 bytes of plain numbers
-        // (`transmute` sees to the size).
+        // (`transmute` checks the size).
         let bytes: [u8; 64] = unsafe { std::mem::transmute(entry) };
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
         let offset = u64::from_le_bytes(bytes[8..16].try_into().unwrap());

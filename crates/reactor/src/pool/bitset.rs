@@ -1,6 +1,6 @@
-//! A set of small bitset that finds its lowest in a few steps, however many there may be.
+//! A set of small numbers that finds its lowest one in a few steps, whatever its size.
 
-/// BitSet below a bound.
+/// Numbers below a bound.
 #[derive(Debug)]
 pub(super) struct BitSet {
     /// The first level has a bit for each number, every further one a bit for each word of the

@@ -1,11 +1,11 @@
-//! Which pages are free: a binary buddy allocator that knows page bitset only.
+//! Which pages are free: a binary buddy allocator that deals with page numbers only.
 //!
-//! Some of the blocks of each order that are given back are kept as they are, for the next who
-//! wants one like them: the buffers of a turn's commands, and a receive buffer that comes and goes
-//! every turn, are not split and joined each time. Before memory is used that never was, they are
-//! joined after all. Of all others that are large enough the one at the lowest address is taken,
-//! not the smallest: what is in use stays together, and a pool that has worked for months has
-//! touched little more than it once needed at the same time.
+//! Some freed blocks of each order are kept without joining, for the next request of that order:
+//! the buffers of a turn's commands, and a receive buffer of every turn, are not split and joined
+//! each time. They are joined before memory is used for the first time. Of all other blocks that
+//! are large enough the one at the lowest address is taken, not the smallest: the memory in use
+//! stays together, and even after months a pool has touched little more than it once needed at the
+//! same time.
 
 use super::bitset::BitSet;
 
@@ -13,14 +13,14 @@ use super::bitset::BitSet;
 pub(super) const ORDERS: usize = 11;
 /// Pages of the largest block.
 pub(super) const CHUNK_PAGES: u32 = 1 << (ORDERS - 1);
-/// As many pages of an order are kept at most, or one block.
+/// Most pages of an order that are kept; at least one block.
 const KEPT_PAGES: u32 = 64;
-/// New memory is opened in pieces of so many pages, the size of a receive buffer: what is left of
-/// one is used as if it had been touched.
+/// New memory is opened in pieces of this many pages, the size of a receive buffer: the rest of a
+/// piece counts as touched.
 const OPENED_PAGES: u32 = 64;
 
 const NONE: u32 = u32::MAX;
-/// State of a page that starts no block.
+/// State of a page that is not the first of a block.
 const INSIDE: u8 = 0;
 const FREE: u8 = 0x40;
 const USED: u8 = 0x80;
@@ -31,18 +31,18 @@ const ORDER_MASK: u8 = 0x0f;
 pub(super) struct Buddy {
     /// Free blocks of each order, by their number among all blocks of that order.
     free: [BitSet; ORDERS],
-    /// The first page of the lowest of them, at hand: who splits a block compares all orders.
+    /// The first page of the lowest of them, cached: splitting a block compares all orders.
     lowest: [u32; ORDERS],
-    /// The free block of each order that was given back last and is not joined with its neighbours.
+    /// The block of each order that was freed last and is not joined with its neighbours.
     kept: [u32; ORDERS],
     /// The one before, where a kept block starts.
     next: Box<[u32]>,
     /// How many more of each order may be kept.
     room: [u32; ORDERS],
-    /// What starts at each page.
+    /// The state of the block that starts at each page.
     state: Box<[u8]>,
     free_pages: u32,
-    /// From this page on nothing was ever used.
+    /// Pages from this one on were never used.
     opened: u32,
 }
 
@@ -85,10 +85,10 @@ impl Buddy {
         Some(page)
     }
 
-    /// Gives the block that starts at `page` back.
+    /// Frees the block that starts at `page`.
     pub(super) fn give(&mut self, page: u32) {
         let state = self.state[page as usize];
-        assert!(state & USED != 0, "a block is given back that was not taken");
+        assert!(state & USED != 0, "a block is freed that was not taken");
         let order = usize::from(state & ORDER_MASK);
         self.free_pages += 1 << order;
         if self.room[order] == 0
@@ -145,7 +145,7 @@ impl Buddy {
         Some(page)
     }
 
-    /// Joins what is kept.
+    /// Joins the kept blocks.
     #[cold]
     fn join_kept(&mut self) {
         for order in 0..ORDERS {
@@ -186,7 +186,7 @@ impl Buddy {
     }
 }
 
-/// Where the block of this number among all of an order starts.
+/// The first page of the block with this number among all of an order.
 #[allow(clippy::cast_possible_truncation, reason = "pages are counted in 32 bits")]
 fn first_page(number: usize, order: usize) -> u32 {
     (number << order) as u32
@@ -236,7 +236,11 @@ mod tests {
             }
             let kept = buddy.state.iter().filter(|state| **state == KEPT | tag(order));
             assert_eq!(kept.count(), most, "of order {order}");
-            assert_eq!(buddy.take(order), pages.last().copied(), "the last comes first");
+            assert_eq!(
+                buddy.take(order),
+                pages.last().copied(),
+                "the block freed last is taken first"
+            );
             assert_eq!(buddy.free_pages(), 4 * CHUNK_PAGES - (1 << order));
         }
     }

@@ -1,17 +1,16 @@
-//! A buffer that another thread may read or fill while its owner waits.
+//! A buffer that another thread may read or fill while its owner does other work.
 //!
-//! Buffers stay on their thread, but their bytes may be looked at from elsewhere: what an adapter
-//! does to registered memory, another thread does to a buffer that was lent to it. One loan has
-//! two ends, which are made once and used for one buffer after the other, so that lending costs
-//! neither an allocation nor a lock.
+//! Buffers stay on their thread, but another thread may access the bytes of a buffer that is lent
+//! to it, as an adapter accesses registered memory. A loan has two ends, which are made once and
+//! used for one buffer after another, so that lending costs neither an allocation nor a lock.
 //!
-//! # Why nobody reads what is being written
+//! # Why no byte is read while it is written
 //!
-//! The word `state` says who may touch the buffer. Only the lender takes it from `AT_HOME` to
-//! `LENT` and back, only the borrower from `LENT` to `IN_USE` and back. The borrower copies while
-//! it is `IN_USE`; the lender gets at its buffer again by taking the word from `LENT` to
-//! `AT_HOME`, which cannot happen while it is `IN_USE`. Each step is a release that the other
-//! end's next step acquires, so that what one has written the other one sees.
+//! The variable `state` says which end may access the buffer. Only the lender changes it from
+//! `AT_HOME` to `LENT` and back, only the borrower from `LENT` to `IN_USE` and back. The borrower
+//! copies while it is `IN_USE`; the lender takes its buffer back by changing it from `LENT` to
+//! `AT_HOME`, which fails while it is `IN_USE`. Each step is a release that the other end's next
+//! step acquires, so that each end sees what the other one has written.
 
 use super::Buffer;
 use std::fmt;
@@ -22,8 +21,8 @@ const AT_HOME: u8 = 0;
 const LENT: u8 = 1;
 const IN_USE: u8 = 2;
 
-/// Looks at the word before a waiting lender lets others run: a copy may be 4 MiB long, and who
-/// makes it may have lost its processor.
+/// How often a waiting lender reads the state before it yields: a copy may be 4 MiB long, and the
+/// borrower's thread may have lost its processor.
 const PATIENCE: u32 = 1000;
 
 #[derive(Debug, Default)]
@@ -41,13 +40,13 @@ pub fn loan() -> (Lender, Borrower) {
     (Lender { shared: Arc::clone(&shared), buffer: None }, Borrower { shared })
 }
 
-/// The end that stays with the buffers.
+/// The end of the thread that owns the buffers.
 pub struct Lender {
     shared: Arc<Shared>,
     buffer: Option<Buffer>,
 }
 
-/// The end that goes to the other thread. It reaches a buffer only while one is lent.
+/// The end of the other thread. It has access to a buffer only while one is lent.
 pub struct Borrower {
     shared: Arc<Shared>,
 }
@@ -64,8 +63,8 @@ impl Lender {
     /// Lends a buffer to be filled.
     ///
     /// # Panics
-    /// If there is one lent already, or if this one is shared: whoever holds the other handle
-    /// relies on the contents.
+    /// If there is one lent already, or if this one is shared: the owner of the other handle
+    /// relies on its contents.
     pub fn lend_to_fill(&mut self, buffer: Buffer) {
         assert!(!buffer.is_shared(), "a shared buffer cannot be written");
         self.put(buffer, true);
@@ -80,8 +79,8 @@ impl Lender {
         self.shared.state.store(LENT, Ordering::Release);
     }
 
-    /// Takes the buffer back, at the latest when what is being copied has been copied. From now
-    /// on the borrower does not reach it any more.
+    /// Takes the buffer back, after a copy that is being made. From now on the borrower has no
+    /// access to it.
     pub fn take_back(&mut self) -> Option<Buffer> {
         self.buffer.as_ref()?;
         let mut looks = 0;
@@ -178,7 +177,7 @@ mod tests {
         assert_eq!(borrower.write(b"x"), None, "it was lent to be read");
         let buffer = lender.take_back().unwrap();
         assert_eq!(&buffer[..], b"abcdefgh");
-        assert_eq!(borrower.read(&mut got), None, "it is at home again");
+        assert_eq!(borrower.read(&mut got), None, "it was taken back");
         lender.lend_to_fill(buffer);
         assert!(borrower.write(b"XY").is_some());
         assert_eq!(borrower.write(&[0; 9]), None);

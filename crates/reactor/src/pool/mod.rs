@@ -1,9 +1,9 @@
-//! The reactor's buffers: page-aligned, contiguous, from one mapping that exists only where it
-//! was touched.
+//! The reactor's buffers: page-aligned, contiguous, from one mapping whose pages are allocated when
+//! they are first touched.
 //!
-//! Payload lies whole in one buffer because O_DIRECT and RDMA verbs want it so. Handles are
+//! A payload is in one buffer because O_DIRECT and RDMA verbs work best that way. Handles are
 //! counted in a side table without atomics: a pool and its buffers stay on their thread. A buffer
-//! keeps what its last user left in it; whoever sends a buffer fills it first.
+//! keeps the bytes of its last user; it has to be filled before it is sent.
 
 mod bitset;
 mod buddy;
@@ -67,13 +67,13 @@ impl Pool {
         self.take_leaving(self.inner.reserve.get(), len)
     }
 
-    /// As [`take`](Self::take), but may use the reserve: for those who must go on when bulk
-    /// transfers have taken the rest (admin queues, shallow queues).
+    /// As [`take`](Self::take), but may use the reserve: for queues that must make progress
+    /// when bulk transfers have taken the rest (admin queues, shallow queues).
     pub fn take_reserved(&self, len: usize) -> Option<Buffer> {
         self.take_order(order_of(len)?, len)
     }
 
-    /// As [`take`](Self::take), with a reserve of one's own.
+    /// As [`take`](Self::take), with a reserve of the caller's choice.
     pub fn take_leaving(&self, reserve: usize, len: usize) -> Option<Buffer> {
         let order = order_of(len)?;
         if self.available() < reserve.saturating_add(PAGE_BYTES << order) {
@@ -88,12 +88,12 @@ impl Pool {
         self.inner.reserve.set(bytes);
     }
 
-    /// Bytes that are free now, the reserve included. They may lie in pieces.
+    /// Bytes that are free now, the reserve included. They may be fragmented.
     pub fn available(&self) -> usize {
         self.inner.buddy.borrow().free_pages() as usize * PAGE_BYTES
     }
 
-    /// How often there was no room for a buffer: grows while somebody wants one and gets none.
+    /// How often a buffer could not be taken for lack of memory.
     pub fn misses(&self) -> u64 {
         self.inner.misses.get()
     }
@@ -107,7 +107,7 @@ impl Pool {
         self.inner.mapping.bytes()
     }
 
-    /// Where the pool's memory begins, as a number: for those who make it known to a device. It
+    /// The address of the pool's memory, to register it with a device. It
     /// stays there, [`capacity`](Self::capacity) bytes long, for as long as there is a handle on
     /// the pool or a buffer of it.
     pub fn address(&self) -> usize {
@@ -143,14 +143,14 @@ impl fmt::Debug for Pool {
 
 /// A handle on bytes of a [`Pool`]; the block goes back with the last handle.
 ///
-/// Two words long, so that it travels in registers: a command's buffer changes hands a dozen times.
+/// Two words long, so that it is passed in registers: a command's buffer is moved a dozen times.
 pub struct Buffer {
     pool: Rc<Inner>,
     page: u32,
     extent: Extent,
 }
 
-/// How long a buffer is, and of which order its block.
+/// The length of a buffer and the order of its block.
 #[derive(Clone, Copy)]
 struct Extent(u32);
 
@@ -175,7 +175,7 @@ impl Extent {
 }
 
 impl Buffer {
-    /// Another handle on the same bytes. While there are two, nobody may write.
+    /// Another handle on the same bytes. While there are two, writing is not allowed.
     #[must_use]
     pub fn share(&self) -> Self {
         let handles = &self.pool.handles[self.page as usize];
@@ -188,7 +188,7 @@ impl Buffer {
         self.pool.handles[self.page as usize].get() > 1
     }
 
-    /// How many bytes there is room for.
+    /// Its capacity in bytes.
     pub fn capacity(&self) -> usize {
         PAGE_BYTES << self.extent.order()
     }
@@ -202,8 +202,8 @@ impl Buffer {
         self.extent = Extent::new(len, self.extent.order());
     }
 
-    /// Gives the room beyond its length back to the pool, in whole blocks; the bytes stay where
-    /// they are. Does nothing while the buffer is shared.
+    /// Returns the memory beyond its length to the pool, in whole blocks; the bytes are not moved.
+    /// Does nothing while the buffer is shared.
     pub fn shrink_to_fit(&mut self) {
         let Some(order) = order_of(self.len()) else { return };
         if self.is_shared() || order >= self.extent.order() {
@@ -216,13 +216,13 @@ impl Buffer {
     /// The bytes, to be written.
     ///
     /// # Panics
-    /// If the buffer is shared: whoever holds the other handle relies on the contents.
+    /// If the buffer is shared: the owner of the other handle relies on its contents.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(!self.is_shared(), "a shared buffer cannot be written");
         // SAFETY: the block lies inside the mapping, which the `Rc` keeps alive; its memory is
         // initialised (anonymous pages read as zeroes). This is the only handle, and it is
-        // borrowed mutably, so nobody else in the program reads or writes the block. The kernel
-        // does so only while an operation owns the handle.
+        // borrowed mutably, so nothing else in the program accesses the block. The kernel does so
+        // only while an operation owns the handle.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(), self.extent.len()) }
     }
 
@@ -230,14 +230,14 @@ impl Buffer {
     pub fn load(&self, into: &mut [u8]) {
         let len = self.len_of(into.len());
         // SAFETY: the block lies inside the mapping and `len` bytes of it are this buffer's; `into`
-        // is the caller's alone. Others writing meanwhile is what this copy is for.
+        // is the caller's alone. This copy allows concurrent writes.
         unsafe { copy::load(self.pointer(), into.as_mut_ptr(), len) }
     }
 
     /// Copies bytes to the beginning, as many as there is room for, while a device may read them.
     ///
     /// # Panics
-    /// If the buffer is shared: whoever holds the other handle relies on the contents.
+    /// If the buffer is shared: the owner of the other handle relies on its contents.
     pub fn store(&mut self, from: &[u8]) {
         assert!(!self.is_shared(), "a shared buffer cannot be written");
         // SAFETY: as in `load`; this is the only handle, so nobody else in the program writes.
@@ -248,12 +248,12 @@ impl Buffer {
         len.min(self.extent.len())
     }
 
-    /// Where the bytes lie, as a number: for those who name them to a device.
+    /// The address of the bytes, to name them to a device.
     pub fn address(&self) -> usize {
         self.pointer().expose_provenance()
     }
 
-    /// Where the bytes lie, for the kernel.
+    /// The address of the bytes, for the kernel.
     pub(crate) fn pointer(&self) -> *mut u8 {
         // SAFETY: the allocator yields blocks inside the mapping, which has that many pages.
         unsafe { self.pool.mapping.base().as_ptr().add(self.page as usize * PAGE_BYTES) }

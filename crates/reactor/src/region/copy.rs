@@ -1,12 +1,11 @@
-//! Copies between private memory and memory that others may be writing at the same moment.
+//! Copies between private memory and memory that other threads may be writing.
 //!
 //! Such a copy may yield any mixture of old and new bytes; the version check around it decides
-//! whether it counts. But to the language a plain copy of memory that is being written is
-//! undefined behaviour, however it is checked afterwards. So the copy is not done by the language:
-//! on x86-64 it is machine code of which the compiler knows nothing but that it reads and writes
-//! memory: `rep movsb`, which the machine does as fast as any copy of what is in the cache, or
-//! loads and stores where there is so little that its beginning would take longest. Elsewhere it
-//! is done in relaxed atomic words.
+//! whether it counts. In Rust a plain copy of memory that is being written is undefined behaviour,
+//! even if it is checked afterwards. So the copy is inline assembly on x86-64, of which the
+//! compiler assumes only that it reads and writes memory: `rep movsb`, as fast as any copy within
+//! the cache, or loads and stores for short copies, where the start of `rep movsb` would dominate.
+//! On other machines it is done in relaxed atomic words.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use by_string_instruction::{fill, load, prefetch, store};
@@ -19,11 +18,11 @@ mod by_string_instruction {
     use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
     const LINE_BYTES: usize = 64;
-    /// Up to so many bytes are copied a line at a time.
+    /// Up to this many bytes are copied a cache line at a time.
     const LINES_BYTES_MAX: usize = 1024;
 
     /// Begins to fetch `len` bytes into the cache, its second level: what several requests wait for
-    /// does not fit into the first. Nothing is read in the language's sense: any address will do.
+    /// does not fit into the first. A prefetch is no read: any address is allowed.
     #[inline]
     pub(crate) fn prefetch(from: *const u8, len: usize) {
         for at in (0..len).step_by(LINE_BYTES) {
@@ -35,14 +34,14 @@ mod by_string_instruction {
     /// Copies `len` bytes out of shared memory.
     ///
     /// # Safety
-    /// `from` must be valid for reads (others may write it meanwhile) and `to` for writes by us
-    /// alone.
+    /// `from` must be valid for reads (others may write it meanwhile) and `to` for writes by the
+    /// caller alone.
     pub(crate) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
         if (1..=LINES_BYTES_MAX).contains(&len) && len.is_multiple_of(LINE_BYTES) {
-            // SAFETY: the caller vouches for both ranges; there are whole lines, and some.
+            // SAFETY: the caller guarantees both ranges; there are whole lines, and some.
             return unsafe { load_lines(from, to, len) };
         }
-        // SAFETY: the caller vouches for both ranges. The direction flag is clear between
+        // SAFETY: the caller guarantees both ranges. The direction flag is clear between
         // statements, so the copy runs upwards; only the three registers change.
         unsafe {
             asm!(
@@ -60,7 +59,7 @@ mod by_string_instruction {
     /// # Safety
     /// As for [`load`].
     unsafe fn load_lines(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: the caller vouches for both ranges, and a line of `len` is done in each round;
+        // SAFETY: the caller guarantees both ranges, and a line of `len` is done in each round;
         // these registers change, and flags.
         unsafe {
             asm!(
@@ -92,17 +91,17 @@ mod by_string_instruction {
     /// Copies `len` bytes into shared memory.
     ///
     /// # Safety
-    /// `from` must be valid for reads and written by nobody, `to` valid for writes (others may
-    /// read it meanwhile, nobody else may write it).
+    /// `from` must be valid for reads and not be written meanwhile, `to` valid for writes (others
+    /// may read it meanwhile but not write it).
     pub(crate) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: what the caller vouches for covers what `load` asks for.
+        // SAFETY: the caller's guarantees include those of `load`.
         unsafe { load(from, to, len) }
     }
 
     /// Sets `len` bytes of shared memory to zero.
     ///
     /// # Safety
-    /// `to` must be valid for writes; others may read it meanwhile, nobody else may write it.
+    /// `to` must be valid for writes; others may read it meanwhile but not write it.
     pub(crate) unsafe fn fill(to: *mut u8, len: usize) {
         // SAFETY: as in `load`.
         unsafe {
@@ -123,7 +122,7 @@ mod by_words {
 
     const WORD: usize = size_of::<u64>();
 
-    /// As its namesake on x86-64; here the processor is left to itself.
+    /// As its namesake on x86-64; here it does nothing.
     #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "only the copies are tested"))]
     pub(crate) fn prefetch(_from: *const u8, _len: usize) {}
 
@@ -141,7 +140,7 @@ mod by_words {
     pub(crate) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
         let (head, words) = split(from.addr(), len);
         let tail = head + words * WORD;
-        // SAFETY: all offsets are below `len`, within which the caller vouches for both ranges;
+        // SAFETY: all offsets are below `len`, within which the caller guarantees both ranges;
         // the words begin where `from` is aligned for them. Shared memory is only accessed
         // atomically, here and by its writers.
         unsafe {

@@ -2,19 +2,19 @@
 //!
 //! # Whole blocks without waiting readers
 //! Every block has a version. A writer makes it odd, changes the block and makes it even again,
-//! two higher; writers of one block exclude each other by that first step. A reader copies the
-//! block between two looks at the version and copies again if they differ or the first was odd.
+//! two higher; writers of one block exclude each other by that first step. A reader reads
+//! the version before and after its copy and copies again if the two differ or the first was odd.
 //! So a block is read as before or as after a write, never mixed, and readers write nothing.
 //! A request over several blocks is that many requests of one block, except
 //! [`compare_and_write`](SharedRegion::compare_and_write), which holds all its blocks, taken in
 //! ascending order so that two of them cannot wait for each other.
 //!
 //! # Memory only for what was written
-//! Pages come when they are first written, large ones where the kernel has them: a namespace that
-//! is read all over would otherwise wait for page tables more than for its data. What is written
-//! here and there may so take up to 2 MiB for each place. For each chunk of 2 MiB one byte says
-//! whether it was ever written; a discard leaves the others alone, so that discarding a whole large
-//! region costs little. Versions come in the same way, 2 MiB at a time at most.
+//! Pages are allocated when they are first written, huge ones where the kernel has them: random
+//! reads would otherwise wait for page tables more than for data. A single small write may so take
+//! up to 2 MiB. For each chunk of 2 MiB one byte says whether it was ever written; a discard skips
+//! the others, so that discarding a whole large region costs little. Versions are allocated in the
+//! same way, at most 2 MiB at a time.
 
 pub(crate) mod copy;
 
@@ -23,20 +23,20 @@ use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a discard gives back at once, and what `occupied` counts in.
+/// The unit in which a discard frees memory and `occupied` counts.
 const CHUNK_BYTES: u64 = 2 << 20;
-/// Address space that a region takes at least where it is allowed to, to grow into.
+/// Least address space of a region, to grow into, where it is allowed.
 const CAPACITY_BYTES: u64 = 1 << 40;
-/// What a comparison copies at once, to the stack.
+/// Bytes that a comparison copies to the stack at a time.
 const PIECE_BYTES: usize = 4096;
-/// How often a busy block is looked at before the thread lets others run: its writer may have
-/// lost its CPU.
+/// How often a busy block's version is read before the thread yields: its writer may have lost its
+/// CPU.
 const SPINS: u32 = 200;
 
-/// Memory shared by all threads of the process, in blocks that change as a whole.
+/// Memory shared by all threads of the process, in blocks that change atomically.
 ///
 /// A range that lies beyond the end, because of a resize at the same moment, reads as zeroes there
-/// and is not written there; who needs an error checks first.
+/// and is not written there; a caller that needs an error checks first.
 #[derive(Debug)]
 pub struct SharedRegion {
     data: Mapping,
@@ -105,7 +105,7 @@ impl SharedRegion {
         self.len.load(Ordering::Acquire)
     }
 
-    /// The size of what changes as a whole.
+    /// The size of a block.
     pub fn block_bytes(&self) -> u64 {
         self.block_bytes
     }
@@ -115,9 +115,9 @@ impl SharedRegion {
         self.capacity
     }
 
-    /// Has the processor look up where a read or write at `offset` begins. With memory all over
-    /// the place a fetch first waits for page tables, and only fetches that follow each other at
-    /// once wait together: call this for several requests, then [`prefetch`](Self::prefetch).
+    /// Has the processor load the page table entry for `offset`. With random offsets a prefetch
+    /// first waits for page tables, and only consecutive ones wait at the same time: call this for
+    /// several requests, then [`prefetch`](Self::prefetch).
     #[inline]
     pub fn find(&self, offset: u64) {
         if self.clip(offset, 1) > 0 {
@@ -161,17 +161,17 @@ impl SharedRegion {
         }
     }
 
-    /// Writes zeroes. The memory stays.
+    /// Writes zeroes. The memory stays allocated.
     pub fn zero(&self, offset: u64, length: u64) {
         self.each_chunk(offset, length, |start, length| self.zero_in_chunk(start, length));
     }
 
-    /// Gives memory back; what was there reads as zeroes.
+    /// Frees memory; the range reads as zeroes.
     pub fn discard(&self, offset: u64, length: u64) {
         self.each_chunk(offset, length, |start, length| self.discard_in_chunk(start, length));
     }
 
-    /// Whether the bytes at `offset` are these. Each block is looked at for itself.
+    /// Whether the bytes at `offset` are these. Each block is compared atomically for itself.
     pub fn compare(&self, offset: u64, with: &[u8]) -> bool {
         let inside = self.clip(offset, with.len());
         with[inside..].iter().all(|byte| *byte == 0)
@@ -181,8 +181,8 @@ impl SharedRegion {
             })
     }
 
-    /// Writes `write` at `offset` if what is there is `compare`; whether it was. No other change
-    /// comes between the two, to any of the blocks. A reader still sees each block for itself.
+    /// Writes `write` at `offset` if what is there is `compare`; whether it was. No other write
+    /// to any of the blocks comes between. A reader still sees each block for itself.
     ///
     /// # Panics
     /// If the two are not equally long.
@@ -213,7 +213,7 @@ impl SharedRegion {
         is_equal
     }
 
-    /// Makes it `bytes` long. What is cut off is given back; what is added is zero.
+    /// Makes it `bytes` long. What is cut off is freed; what is added is zero.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
         let _one_at_a_time = self.lock_size();
         if !bytes.is_multiple_of(self.block_bytes) {
@@ -226,7 +226,8 @@ impl SharedRegion {
         if bytes < before {
             self.len.store(bytes, Ordering::Release);
         }
-        // What a request that began before a cut may have left beyond it goes before it is seen.
+        // Bytes that a request from before a cut has written beyond it are removed before they can
+        // be seen.
         let (start, end) = (bytes.min(before), bytes.max(before));
         self.each_chunk_unclipped(start, end, |start, length| {
             self.discard_in_chunk(start, length);
@@ -277,7 +278,7 @@ impl SharedRegion {
     }
 
     fn zero_in_chunk(&self, start: u64, length: u64) {
-        // Chunks that nobody wrote are zero. Who writes one now is not ordered with us anyway.
+        // Chunks that nobody wrote are zero. A concurrent write is not ordered with this anyway.
         if self.occupied(start).load(Ordering::Acquire) == 0 {
             return;
         }
@@ -289,7 +290,7 @@ impl SharedRegion {
         }
     }
 
-    /// Discards inside one chunk: whole pages go back, the edges are zeroed.
+    /// Discards inside one chunk: whole pages are freed, the edges are zeroed.
     fn discard_in_chunk(&self, start: u64, length: u64) {
         if self.occupied(start).load(Ordering::Acquire) == 0 {
             return;
@@ -325,7 +326,7 @@ impl SharedRegion {
         let (pointer, length) = (self.pointer(first), to_usize(end - first));
         // SAFETY: the pages lie inside the mapping, which is private and anonymous, so that they
         // read as zeroes afterwards. Their blocks are locked: nobody writes them, and readers
-        // throw away what they copy meanwhile.
+        // discard what they copy meanwhile.
         let advised = unsafe {
             rustix::mm::madvise(pointer.cast(), length, rustix::mm::Advice::LinuxDontNeed)
         };
@@ -371,7 +372,7 @@ impl SharedRegion {
             let before = version.load(Ordering::Acquire);
             if before & 1 == 0 {
                 copy();
-                // The copy's reads come before this look at the version.
+                // The copy's reads come before this read of the version.
                 fence(Ordering::Acquire);
                 if version.load(Ordering::Relaxed) == before {
                     return;
@@ -381,7 +382,7 @@ impl SharedRegion {
         }
     }
 
-    /// Makes a block's version odd; what it was before.
+    /// Makes a block's version odd; returns the one before.
     fn lock(&self, block: u64) -> u32 {
         let version = self.version(block);
         let mut patience = SpinThenYield::new();
@@ -446,7 +447,7 @@ fn reserve(bytes: u64) -> io::Result<Mapping> {
     Mapping::reserve(usize::try_from(bytes).map_err(|_| invalid("the size is too large"))?)
 }
 
-/// For numbers within a capacity, which was reserved and so fits.
+/// For numbers within a capacity, which was reserved and so fits a `usize`.
 fn to_usize(number: u64) -> usize {
     usize::try_from(number).expect("offsets fit the address space")
 }

@@ -1,4 +1,4 @@
-//! A reactor's driver in a simulated world.
+//! The driver of a simulated reactor.
 
 use super::network::{End, SocketEntry};
 use super::state::{Event, Notice, State};
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 pub(crate) struct SimulatedDriver {
     state: Rc<RefCell<State>>,
-    /// Which of the world's reactors it is.
+    /// Its index among the world's reactors.
     reactor: usize,
     pool: Pool,
     waker: Waker,
@@ -60,7 +60,7 @@ struct Send {
     message: Message,
 }
 
-/// An operation on a file, until its time has come.
+/// An operation on a file that has not ended yet.
 #[derive(Debug)]
 struct FileWork {
     token: Token,
@@ -169,8 +169,8 @@ impl SimulatedDriver {
             ready.push(ReactorCompletion { token, outcome: Outcome::failed(Errno::MFILE) });
             return;
         }
-        // The end and the socket name each other, so one is there first, for a moment, with a
-        // key that means nothing.
+        // The end and the socket refer to each other, so the first one has an unused key until the
+        // second one exists.
         let unknown = Key::from_bits(u64::MAX);
         let socket = self.sockets.insert(Socket::Connecting { end: unknown, token });
         let place = SocketEntry { reactor: self.reactor, socket };
@@ -181,7 +181,7 @@ impl SimulatedDriver {
         self.tokens.insert(token, socket);
     }
 
-    /// Does whatever a socket's operations can do now.
+    /// Continues a socket's operations as far as possible.
     fn try_socket(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         match self.sockets.get(key) {
             Some(Socket::Listener { .. }) => self.try_accept(key, ready),
@@ -354,7 +354,7 @@ impl SimulatedDriver {
         state.schedule(at, Event::File { reactor: self.reactor, operation });
     }
 
-    /// An operation's time has come: now it takes effect.
+    /// An operation takes effect at its due time.
     fn file_completed(&mut self, key: Key, ready: &mut Vec<ReactorCompletion>) {
         let Some(work) = self.operations.remove(key) else { return };
         let mut state = self.state.borrow_mut();
@@ -391,7 +391,7 @@ impl SimulatedDriver {
         ready.push(ReactorCompletion { token: work.token, outcome });
     }
 
-    /// Takes the world's notices and does what they make possible.
+    /// Takes the world's notices and continues the operations that they make possible.
     fn handle_notices(&mut self, ready: &mut Vec<ReactorCompletion>) {
         loop {
             let notice = self.state.borrow_mut().take_notice(self.reactor);
@@ -598,7 +598,7 @@ impl Driver for SimulatedDriver {
             let happened = self.state.borrow_mut().advance_until(until);
             self.handle_notices(ready);
             if !happened {
-                // Only a deadline or somebody's call can end this now.
+                // Only a deadline or a wake-up can end this now.
                 let is_forever = until.is_none() && !self.state.borrow().has_events();
                 assert!(
                     !is_forever || !self.waker.begin_sleep(),

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 const PAGE_BYTES: usize = 4096;
-/// What survives or is lost as a whole.
+/// The unit that survives a crash or is lost.
 const SECTOR: u64 = 512;
 
 type Page = Box<[u8; PAGE_BYTES]>;
@@ -17,7 +17,7 @@ pub(super) struct FileState {
     len: u64,
     pages: BTreeMap<u64, Page>,
     undo: BTreeMap<u64, Undo>,
-    /// Operations that began before the last crash know it by an older number.
+    /// Operations that began before the last crash have an older number.
     pub(super) crashes: u64,
 }
 
@@ -86,7 +86,7 @@ impl FileState {
         self.undo.clear();
     }
 
-    /// Loses what is not durable, except for what luck keeps.
+    /// Loses what is not durable, except for sectors that survive by chance.
     pub(super) fn crash(&mut self, survival_probability: f64, random: &mut Random) {
         self.crashes += 1;
         for (page, undo) in std::mem::take(&mut self.undo) {

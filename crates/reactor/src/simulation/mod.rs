@@ -1,4 +1,4 @@
-//! A world without a kernel: virtual time, a network and files in memory, and every accident
+//! Simulation without a kernel: virtual time, a network and files in memory, and every fault
 //! drawn from one seed.
 //!
 //! Reactors of one [`World`] (made by [`Reactor::simulated`](crate::Reactor::simulated)) reach
@@ -8,9 +8,10 @@
 //!
 //! The loop of a simulation with several reactors: poll each with
 //! [`WaitLimit::NoWait`](crate::WaitLimit::NoWait) until none has anything to do, then
-//! [`World::advance`] to the next event. A reactor that is alone may simply be polled with any
-//! patience: waiting moves the time. (One that waits while others have timers moves the time past
-//! those.) A wait that could never end panics, because in a simulation that is the finding.
+//! [`World::advance`] to the next event. A single reactor may be polled with any
+//! [`WaitLimit`](crate::WaitLimit): waiting moves the time. (A reactor that waits
+//! while others have timers moves the time past those.) A wait that could never end panics: it is a
+//! fault of the tested code.
 
 mod driver;
 mod files;
@@ -32,31 +33,31 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What [`driver_name`](crate::Reactor::driver_name) says of simulated reactors.
+/// The [`driver_name`](crate::Reactor::driver_name) of simulated reactors.
 pub const DRIVER_NAME: &str = "simulated";
 
 /// How the network behaves. Probabilities are per piece of data sent unless said otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkConditions {
-    /// The time that everything takes from end to end.
+    /// The latency from end to end.
     pub latency: Duration,
-    /// What is added to it, up to this much. Bytes of one connection stay in order.
+    /// Random extra latency, up to this. Bytes of one connection stay in order.
     pub jitter: Duration,
-    /// That what is sent travels in two pieces, and that a receive yields less than is there;
-    /// both cut at any byte.
+    /// That sent data arrives in two pieces, and that a receive returns less than is there; both
+    /// are cut at any byte.
     pub split_probability: f64,
     /// That the connection is reset.
     pub reset_probability: f64,
-    /// That from here on neither end hears anything of the other, and no error either.
+    /// That from here on nothing arrives at either end, not even an error.
     pub silence_probability: f64,
-    /// That a connection attempt is refused though somebody listens; per attempt.
+    /// That a connection attempt is refused although there is a listener; per attempt.
     pub refusal_probability: f64,
-    /// Bytes that are on their way or unread before a sender has to wait.
+    /// Bytes in transit or unread before a sender has to wait.
     pub window_bytes: usize,
 }
 
 impl Default for NetworkConditions {
-    /// A calm network: 50 µs, in order, whole.
+    /// A network without faults: 50 µs, in order, nothing cut.
     fn default() -> Self {
         Self {
             latency: Duration::from_micros(50),
@@ -73,9 +74,9 @@ impl Default for NetworkConditions {
 /// How files behave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageConditions {
-    /// The time that an operation takes.
+    /// The latency of an operation.
     pub latency: Duration,
-    /// What is added to it, up to this much. Operations overtake each other.
+    /// Random extra latency, up to this. Operations overtake each other.
     pub jitter: Duration,
     /// That an operation fails with an I/O error and does nothing.
     pub error_probability: f64,
@@ -84,7 +85,7 @@ pub struct StorageConditions {
 }
 
 impl Default for StorageConditions {
-    /// A reliable device of 100 µs that loses whatever was not made durable.
+    /// A device of 100 µs without errors that loses what was not made durable.
     fn default() -> Self {
         Self {
             latency: Duration::from_micros(100),
@@ -106,7 +107,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world whose accidents are drawn from `seed`.
+    /// A world whose faults are drawn from `seed`.
     pub fn new(seed: u64, network: NetworkConditions) -> Self {
         Self { state: Rc::new(RefCell::new(State::new(seed, network))) }
     }
@@ -116,13 +117,13 @@ impl World {
         self.state.borrow().now()
     }
 
-    /// Moves the time to the next event or reactor's timer and lets it happen. False if there is
+    /// Moves the time to the next event or reactor's timer and executes it. False if there is
     /// none. Poll the reactors afterwards.
     pub fn advance(&self) -> bool {
         self.state.borrow_mut().advance()
     }
 
-    /// A number that two runs share if and, as good as certainly, only if they went alike so far.
+    /// A hash of the run so far: equal for two runs with the same events.
     pub fn fingerprint(&self) -> u64 {
         self.state.borrow().fingerprint()
     }
@@ -155,8 +156,8 @@ impl World {
         self.state.borrow_mut().reset_by_address(end)
     }
 
-    /// Lets the connection whose one end has this address fall silent: both ends believe that it
-    /// stands, and nothing arrives any more. Whether there was one.
+    /// Stops the traffic of the connection whose one end has this address: both ends stay
+    /// connected, and nothing arrives any more. Whether there was one.
     pub fn drop_silently(&self, end: SocketAddr) -> bool {
         self.state.borrow_mut().silence_by_address(end)
     }
@@ -182,7 +183,7 @@ impl World {
         self.state.borrow().file(file).peek(offset, into);
     }
 
-    /// Changes a file behind everybody's back, durably: a bit that rots.
+    /// Changes a file's durable content without an operation, as a corrupted sector does.
     pub fn corrupt(&self, file: SimulatedFile, offset: u64, bytes: &[u8]) {
         self.state.borrow_mut().file_mut(file).write(offset, bytes, true);
     }

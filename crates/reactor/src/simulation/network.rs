@@ -1,8 +1,8 @@
 //! Connections in memory.
 //!
-//! A connection has two ends. What one sends is on its way for a while and then lies in the
-//! other's inbox; both together are bounded by the window. An end belongs to a reactor's socket,
-//! or to nobody while it waits to be accepted or is being moved.
+//! A connection has two ends. Sent data is in transit for a while and then in the other end's
+//! inbox; the window bounds both together. An end belongs to a reactor's socket, or to none while
+//! it waits to be accepted or is being moved.
 
 use super::random::Random;
 use super::state::{Event, Notice, State};
@@ -16,14 +16,14 @@ use std::time::Duration;
 /// Connections that wait to be accepted, at most.
 const BACKLOG: usize = 4096;
 
-/// A connection on its way between simulated reactors. Closes when dropped.
+/// A connection that is being moved between simulated reactors. Closes when dropped.
 #[derive(Debug)]
 pub struct Detached {
     pub(super) end: Key,
     pub(super) _alive: Arc<()>,
 }
 
-/// A reactor's socket, as the world knows it.
+/// A reactor's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SocketEntry {
     pub(super) reactor: usize,
@@ -44,9 +44,9 @@ pub(super) struct End {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     inbox: VecDeque<u8>,
-    /// Bytes on their way here.
+    /// Bytes in transit to this end.
     coming: usize,
-    /// When the last of what is on its way arrives; nothing overtakes it.
+    /// When the last bytes in transit arrive; nothing overtakes them.
     last_arrival: Duration,
     /// Nothing follows what is in the inbox.
     ended: bool,
@@ -54,7 +54,7 @@ pub(super) struct End {
     /// Nothing arrives any more.
     silent: bool,
     closed: bool,
-    /// Its end is a reset, whatever it has read.
+    /// Its closing is a reset, whatever it has read.
     discards: bool,
     /// A send waits for the peer to read.
     wants_room: bool,
@@ -90,7 +90,7 @@ impl End {
     }
 }
 
-// What reactors ask for.
+// Calls of reactors.
 impl State {
     pub(super) fn listen(
         &mut self,
@@ -133,7 +133,7 @@ impl State {
         self.listeners.get(key).is_some_and(|listener| !listener.backlog.is_empty())
     }
 
-    /// Sets out to connect. A notice says how it went.
+    /// Begins to connect. A notice has the result.
     pub(super) fn connect(
         &mut self,
         place: SocketEntry,
@@ -227,15 +227,15 @@ impl State {
         }
     }
 
-    /// What has not reached the peer when this end is closed never does. (Here, what has been sent
-    /// is on its way already, but the peer that has not read it by then sees a reset.)
+    /// Closing this end discards what has not reached the peer. (Here sent data is in transit
+    /// already, but a peer that has not read it by then sees a reset.)
     pub(super) fn discard_unsent(&mut self, key: Key) {
         if let Some(end) = self.ends.get_mut(key) {
             end.discards = true;
         }
     }
 
-    /// Closes an end. Its peer hears of it later, as a reset if something was left unread.
+    /// Closes an end. Its peer is notified later, with a reset if something was left unread.
     pub(super) fn close_end(&mut self, key: Key) {
         let Some(end) = self.ends.get_mut(key) else { return };
         end.closed = true;
@@ -288,7 +288,7 @@ impl State {
     }
 }
 
-// What happens.
+// Events.
 impl State {
     pub(super) fn deliver(&mut self, key: Key, bytes: &[u8]) {
         let Some(end) = self.ends.get_mut(key) else { return };
@@ -297,7 +297,7 @@ impl State {
         }
         end.coming = end.coming.saturating_sub(bytes.len());
         if end.closed {
-            // Nobody is there to read it: the sender hears so.
+            // The receiver is gone: the sender gets a reset.
             if let Some(peer) = end.peer {
                 self.schedule_arrival(peer, |end| Event::Reset { end });
             }
@@ -361,7 +361,7 @@ impl State {
         }
     }
 
-    /// For a connection that stands by now, or is given up, it means nothing: its reactor knows.
+    /// Its reactor ignores it if the connection is established by now or was given up.
     pub(super) fn refused(&mut self, key: Key, error: Errno) {
         if let Some(place) = self.ends.get(key).and_then(|end| end.place) {
             self.notify(place.reactor, Notice::NotConnected(place.socket, error));
@@ -380,7 +380,7 @@ impl State {
         }
     }
 
-    /// Schedules what travels to an end, behind all that travels there already.
+    /// Schedules an arrival at an end, after all that is in transit to it already.
     fn schedule_arrival(&mut self, key: Key, event: impl FnOnce(Key) -> Event) {
         let at = self.now() + self.network_delay();
         let Some(end) = self.ends.get_mut(key) else { return };

@@ -1,7 +1,7 @@
-//! Where a simulated world takes its chances from.
+//! The random numbers of a simulation.
 
 /// xoshiro256** by Blackman and Vigna, its state filled by SplitMix64 from one number, as its
-/// authors advise. The same seed yields the same numbers for ever.
+/// authors advise. The same seed always gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: [u64; 4],
@@ -42,8 +42,8 @@ impl Random {
 
     /// True with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
-        // Not even a number is drawn for what cannot happen: switching one kind of trouble off
-        // leaves the others as they were.
+        // No number is drawn for what cannot happen: switching off one kind of fault leaves the
+        // others unchanged.
         if probability <= 0.0 {
             return false;
         }

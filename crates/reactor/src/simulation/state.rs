@@ -1,4 +1,4 @@
-//! A world's time: what is going to happen when, and who is told.
+//! A world's time: its future events, and the notices to its reactors.
 
 use super::files::FileState;
 use super::network::{End, Listener};
@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(super) listeners: Slab<Listener>,
     pub(super) addresses: BTreeMap<SocketAddr, Key>,
     pub(super) next_port: u16,
-    /// Ends that travel between reactors; who drops one closes it.
+    /// Ends that are moved between reactors; dropping one closes it.
     pub(super) detached: Vec<(Key, Weak<()>)>,
     now: Duration,
     events: BinaryHeap<Reverse<Scheduled>>,
@@ -41,7 +41,7 @@ struct ReactorState {
     deadline: Option<Duration>,
 }
 
-/// Something that is going to happen.
+/// A future event.
 #[derive(Debug)]
 pub(super) enum Event {
     /// Bytes arrive at an end.
@@ -54,18 +54,18 @@ pub(super) enum Event {
     Credit { end: Key },
     /// A connection attempt reaches its address.
     Attempt { end: Key },
-    /// The connection that the end asked for stands.
+    /// The connection of the end is established.
     Established { end: Key },
-    /// The connection that the end asked for does not come about.
+    /// The connection of the end failed.
     Refused { end: Key, error: Errno },
     /// An operation of a reactor on a file is over.
     File { reactor: usize, operation: Key },
 }
 
-/// What a reactor is told; keys are those of its own tables.
+/// A notice to a reactor; keys are those of its own tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Notice {
-    /// A socket may have something for its operations.
+    /// A socket's operations may be able to continue.
     Changed(Key),
     Connected(Key),
     NotConnected(Key, Errno),
@@ -144,7 +144,7 @@ impl State {
             (event, Some(timer))
                 if event.is_none_or(|event| timer.is_some_and(|it| it < event)) =>
             {
-                // It is up to the reactor now, which says so if it wants another.
+                // The reactor sets the next one.
                 if let Some(at) = timer.take() {
                     self.now = self.now.max(at);
                 }
@@ -180,7 +180,7 @@ impl State {
         self.events.push(Reverse(Scheduled { at, order: self.order, event }));
     }
 
-    /// A time that something takes, with its share of luck.
+    /// A latency with its random part.
     pub(super) fn delay(&mut self, latency: Duration, jitter: Duration) -> Duration {
         let nanoseconds = u64::try_from(jitter.as_nanos()).unwrap_or(u64::MAX);
         if nanoseconds == 0 {

@@ -1,4 +1,4 @@
-//! Connections coming in and going out.
+//! Accepting and making connections.
 
 use super::{Kind, Socket, Sockets, Stream, polls};
 use crate::driver::kernel::Poller;
@@ -37,8 +37,8 @@ impl Sockets {
                     self.ensure_watched(poller, key, ready);
                     return;
                 }
-                // The kernel wants a descriptor before it looks: without one it says so even if
-                // nobody waits.
+                // The kernel takes a descriptor first: without a free one it fails even if no
+                // connection waits.
                 Err(Errno::MFILE | Errno::NFILE)
                     if !polls(&socket.descriptor, PollFlags::IN | PollFlags::ERR) =>
                 {
@@ -46,7 +46,7 @@ impl Sockets {
                     self.ensure_watched(poller, key, ready);
                     return;
                 }
-                // The connection is gone before it was taken, or its network is in trouble
+                // The connection ended before it was accepted, or its network has an error
                 // (accept(2) asks to treat these like EAGAIN); the next one may be fine.
                 Err(
                     Errno::INTR
@@ -60,8 +60,8 @@ impl Sockets {
                     | Errno::OPNOTSUPP
                     | Errno::NETUNREACH,
                 ) => {}
-                // Descriptors or memory ran out. The bit stays set: what waits in the backlog
-                // raises no further edge.
+                // Descriptors or memory ran out. The bit stays set: connections in the
+                // backlog cause no further edge.
                 Err(error) => {
                     listener.accept = None;
                     return self.finish(token, Outcome::failed(error), ready);
@@ -141,7 +141,7 @@ impl Sockets {
         if let Err(error) = verdict {
             return self.connect_failed(poller, key, error, ready);
         }
-        // Not an error, and yet not connected: the first edge of a watch may say so.
+        // Not an error, and not connected either: the first edge of a watch may be this.
         if rustix::net::getpeername(&socket.descriptor).is_err() {
             return;
         }

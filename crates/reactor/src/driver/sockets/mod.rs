@@ -3,14 +3,14 @@
 //! Both kernel drivers share this. The system calls are the plain non-blocking ones; a poller
 //! reports edges. For each direction of a stream one bit says whether an attempt is likely to
 //! succeed. It is cleared when the kernel had nothing more to give (or no more room), and set by
-//! the next edge. A stream is watched from the first attempt that failed; idle ones cost nothing
-//! but their watch.
+//! the next edge. A stream is watched from the first attempt that failed; an idle one costs
+//! nothing but its watch.
 //!
 //! A stream that had bytes lately is *hot*. While only one is, a spinning reactor tries it
-//! directly, whatever the bit says, and asks the poller only now and then. While several are, it
-//! asks the poller in each turn: a receive that finds nothing takes the socket's lock and its
-//! cache lines from the processor that is delivering to it, and with many streams most would find
-//! nothing.
+//! directly, whatever the bit says, and polls the others only every [`POLL_INTERVAL`]. While
+//! several are hot, it calls the poller in each turn: a receive that finds nothing takes the
+//! socket's lock and its cache lines from the processor that is delivering to it, and with many
+//! streams most would find nothing.
 
 mod connections;
 mod streams;
@@ -40,7 +40,7 @@ pub(crate) struct Sockets {
     table: Slab<Socket>,
     /// Where the pending operations are, for `cancel`.
     tokens: NumberMap<Token, Key>,
-    /// To be tried in the next turn: what was submitted and is likely to succeed.
+    /// To be tried in the next turn: submitted operations that are likely to succeed.
     runnable: Vec<Key>,
     /// Receives that found the pool empty.
     starved: Vec<Key>,
@@ -50,7 +50,7 @@ pub(crate) struct Sockets {
     pool: Pool,
     receive_bytes: usize,
     /// A buffer that an attempt did not need, for the next one, until the reactor sleeps or its
-    /// user has something to do.
+    /// user is busy.
     spare: Option<Buffer>,
 }
 
@@ -89,7 +89,7 @@ enum Kind {
         token: Token,
     },
     Stream(Stream),
-    /// Not a socket: a descriptor that its owner reads when its flag is set.
+    /// A descriptor that its owner reads when its flag is set, not a socket.
     Watched(ReadyFlag),
 }
 
@@ -104,7 +104,7 @@ struct Listener {
 struct Stream {
     readable: bool,
     writable: bool,
-    /// Nothing follows what is there: `readable` stays set, for no edge will come.
+    /// The end of the stream was reported: `readable` stays set, since no edge will come.
     ended: bool,
     receive: Option<Receive>,
     send: Option<Send>,
@@ -123,7 +123,7 @@ struct Send {
 }
 
 impl Stream {
-    /// A stream about which nothing is known yet: everything is worth a try.
+    /// A stream of unknown state: both directions are to be tried.
     fn fresh() -> Kind {
         Kind::Stream(Self {
             readable: true,
@@ -214,7 +214,7 @@ impl Sockets {
         polls(&socket.descriptor, PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
     }
 
-    /// Gives an idle stream's descriptor away.
+    /// Releases an idle stream's descriptor.
     pub(crate) fn take<P: Poller>(&mut self, poller: &mut P, key: Key) -> Option<OwnedFd> {
         match &self.table.get(key)?.kind {
             Kind::Stream(stream) if stream.receive.is_none() && stream.send.is_none() => {}
@@ -227,10 +227,10 @@ impl Sockets {
         Some(socket.descriptor)
     }
 
-    /// Makes the close of a socket a reset that takes the bytes along which the kernel still has.
+    /// Makes the close of a socket a reset that discards the bytes which the kernel still has.
     pub(crate) fn discard_unsent(&self, key: Key) {
         if let Some(socket) = self.table.get(key) {
-            // It fails for a socket that has been reset already, and then there is nothing left.
+            // It fails for a socket that has been reset already, and then nothing is left to send.
             let _ = rustix::net::sockopt::set_socket_linger(
                 &socket.descriptor,
                 Some(core::time::Duration::ZERO),
@@ -396,12 +396,12 @@ impl Sockets {
         }
     }
 
-    /// Gives back what was kept for the next turn.
+    /// Releases what was kept for the next turn.
     pub(crate) fn release_idle(&mut self) {
         self.spare = None;
     }
 
-    /// Takes an edge from the poller and does what it makes possible.
+    /// Takes an edge from the poller and continues the operations that it makes possible.
     pub(crate) fn handle_ready<P: Poller>(
         &mut self,
         poller: &mut P,
@@ -433,7 +433,7 @@ impl Sockets {
                 }
             }
             Kind::Stream(stream) => {
-                // Without a watch only trying tells, and sets up the next watch.
+                // Without a watch the state is unknown: an attempt finds it and watches again.
                 stream.readable |= event.readable || !event.is_watched;
                 stream.writable |= event.writable || !event.is_watched;
                 stream.ended |= event.ended;
@@ -465,8 +465,8 @@ impl Sockets {
         }
     }
 
-    /// Sees to it that the socket's edges are reported. If that is impossible its operations
-    /// could wait forever, so they fail. Whether it is watched.
+    /// Watches the socket. If that is impossible its operations could wait forever, so they fail.
+    /// Whether it is watched.
     fn ensure_watched<P: Poller>(
         &mut self,
         poller: &mut P,
@@ -498,7 +498,7 @@ impl Sockets {
                     self.finish(token, Outcome::failed(again()), ready);
                 }
             }
-            // Its reactor still looks whenever it is awake.
+            // Its reactor still polls it whenever it is awake.
             Kind::Watched(ready_flag) => ready_flag.set(),
             Kind::Connecting { token } => {
                 let token = *token;
