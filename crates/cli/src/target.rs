@@ -204,7 +204,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
 }
 
 /// A configuration that cannot be served is told, and the one before stays.
-fn reload(target: &mut Target, config: Result<Config, Failure>) -> Result<(), String> {
+fn reload(target: &mut Target, config: Result<Config, Failure>) -> Result<Vec<String>, String> {
     let outcome = match config {
         Ok(config) => target.reload(config).map_err(|error| error.to_string()),
         Err(Failure::Because(what)) => Err(what),
@@ -222,7 +222,7 @@ fn reload(target: &mut Target, config: Result<Config, Failure>) -> Result<(), St
         }
         Err(what) => log::error!("the configuration stays as it was: {what}"),
     }
-    outcome.map(drop)
+    outcome
 }
 
 fn control_address(text: &str) -> Result<weft_rpc::Address, String> {

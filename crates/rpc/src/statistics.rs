@@ -17,14 +17,14 @@ impl Method for GetStatistics {
     type Answer = Statistics;
 }
 
-/// Reloads the configuration, as SIGHUP does.
+/// Reloads the configuration, as SIGHUP does. The answer is one line for each change.
 #[derive(Clone, Copy, Debug)]
 pub enum Reload {}
 
 impl Method for Reload {
     const NAME: &'static str = "reload";
     type Params = ();
-    type Answer = ();
+    type Answer = Vec<String>;
 }
 
 /// The answer to [`GetStatistics`].

@@ -37,13 +37,6 @@ impl HostKey {
     }
 }
 
-/// What a host has set of a namespace's write protection, so that it can be undone.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WriteProtectChange {
-    before: bool,
-    version: u64,
-}
-
 /// One directory for all groups of a target.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -65,8 +58,9 @@ struct State {
     /// The admin connection of each controller.
     controllers: BTreeMap<(String, u16), ConnectionId>,
     drains: HostDrains<HostKey, ConnectionId>,
-    /// By subsystem and NSID the snapshot that last set a namespace's write protection.
-    protected: BTreeMap<(String, u32), u64>,
+    /// Changes of write protection that may fail, by subsystem and NSID: what each has set, by the
+    /// version of its snapshot. The first one cannot fail any more, or is what was set before.
+    protected: BTreeMap<(String, u32), BTreeMap<u64, bool>>,
     /// Queues of each group: the next one goes where there are fewest.
     queues: Vec<usize>,
 }
@@ -164,39 +158,51 @@ impl Directory {
         self.lock().listening = listening;
     }
 
-    /// Makes the next snapshot, in which a namespace may or may not be written, as one step.
+    /// Makes the next snapshot, in which a namespace may or may not be written, as one step. Its
+    /// version names the change for [`Self::end_write_protect`].
     pub(crate) fn set_write_protect(
         &self,
         subsystem: &Nqn,
         nsid: u32,
         protect: bool,
-    ) -> (Arc<Snapshot>, WriteProtectChange) {
+    ) -> Arc<Snapshot> {
         let mut state = self.lock();
         let view = state.snapshot.subsystems.get(subsystem.as_str());
         let namespace = view.and_then(|view| view.namespaces.get(nsid));
         let before = namespace.is_some_and(|namespace| namespace.write_protected);
         let snapshot = Arc::new(state.snapshot.with_write_protect(subsystem, nsid, protect));
         state.snapshot = Arc::clone(&snapshot);
-        let version = snapshot.version;
-        state.protected.insert((subsystem.as_str().to_owned(), nsid), version);
-        (snapshot, WriteProtectChange { before, version })
+        let key = (subsystem.as_str().to_owned(), nsid);
+        let changes = state.protected.entry(key).or_insert_with(|| BTreeMap::from([(0, before)]));
+        changes.insert(snapshot.version, protect);
+        snapshot
     }
 
-    /// Makes the next snapshot, in which a namespace is as it was before a change, unless there has
-    /// been a later one.
-    pub(crate) fn undo_write_protect(
+    /// A change of write protection has succeeded or failed. If it failed, makes the next snapshot
+    /// with what the last one of the others has set.
+    pub(crate) fn end_write_protect(
         &self,
         subsystem: &Nqn,
         nsid: u32,
-        change: WriteProtectChange,
+        version: u64,
+        succeeded: bool,
     ) -> Arc<Snapshot> {
         let mut state = self.lock();
-        let last = state.protected.get(&(subsystem.as_str().to_owned(), nsid));
-        if last == Some(&change.version) {
-            let next = state.snapshot.with_write_protect(subsystem, nsid, change.before);
-            state.snapshot = Arc::new(next);
+        let State { snapshot, protected, .. } = &mut *state;
+        let key = (subsystem.as_str().to_owned(), nsid);
+        if let Some(changes) = protected.get_mut(&key) {
+            if succeeded {
+                changes.retain(|other, _| *other >= version);
+            } else {
+                changes.remove(&version);
+                let protect = changes.last_key_value().is_some_and(|(_, protect)| *protect);
+                *snapshot = Arc::new(snapshot.with_write_protect(subsystem, nsid, protect));
+            }
+            if changes.len() <= 1 {
+                protected.remove(&key);
+            }
         }
-        Arc::clone(&state.snapshot)
+        Arc::clone(snapshot)
     }
 
     /// Makes the next snapshot from the current one, as one step.
@@ -309,7 +315,8 @@ mod tests {
         let directory = Directory::new(Arc::new(next()), 1);
         let reload = next();
         let name: Nqn = NAME.parse().expect("a name");
-        directory.set_write_protect(&name, 1, true);
+        let version = directory.set_write_protect(&name, 1, true).version;
+        directory.end_write_protect(&name, 1, version, true);
         let served = directory.replace_snapshot(reload);
         let is_protected = |snapshot: &Snapshot| {
             snapshot.subsystems[NAME].namespaces.get(1).expect("there").write_protected
@@ -317,10 +324,21 @@ mod tests {
         assert!(is_protected(&served));
         assert_eq!(served.version, 3);
         // Two hosts at the same time, of which the first fails.
-        directory.set_write_protect(&name, 1, false);
-        let (_, first) = directory.set_write_protect(&name, 1, true);
-        let (_, second) = directory.set_write_protect(&name, 1, true);
-        assert!(is_protected(&directory.undo_write_protect(&name, 1, first)));
-        assert!(is_protected(&directory.undo_write_protect(&name, 1, second)), "as it was before");
+        let version = directory.set_write_protect(&name, 1, false).version;
+        directory.end_write_protect(&name, 1, version, true);
+        let end = |version, succeeded| {
+            is_protected(&directory.end_write_protect(&name, 1, version, succeeded))
+        };
+        let set = |protect| directory.set_write_protect(&name, 1, protect).version;
+        let (first, second) = (set(true), set(true));
+        assert!(end(first, false), "the second has not failed");
+        assert!(!end(second, false), "as it was before both");
+        let (first, second) = (set(true), set(true));
+        assert!(end(second, false), "the first has not failed");
+        assert!(!end(first, false), "as it was before both");
+        let (first, second) = (set(true), set(true));
+        assert!(end(first, true));
+        assert!(end(second, false), "the first has succeeded");
+        assert!(directory.lock().protected.is_empty());
     }
 }

@@ -18,7 +18,7 @@ use weft_target::{GroupStatistics, StatisticsReader};
 use crate::{failure::Failure, signals::Wish};
 
 /// Those who asked for a reload, each waiting for what became of it.
-type Waiting = Arc<Mutex<Vec<Sender<Result<(), String>>>>>;
+type Waiting = Arc<Mutex<Vec<Sender<Result<Vec<String>, String>>>>>;
 
 /// How long a reload may take until whoever asked for it is told that it takes long.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ impl Control {
     }
 
     /// Tells whoever asked for a reload how it went.
-    pub(super) fn reloaded(&self, outcome: &Result<(), String>) {
+    pub(super) fn reloaded(&self, outcome: &Result<Vec<String>, String>) {
         let waiting = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *waiting)

@@ -59,7 +59,8 @@ fn a_reload_is_answered_when_it_is_complete() {
     let target = Target::start("epoll", &words);
     let mut client = client(&target);
     write(&["memory:1MiB", "null:1GiB"]);
-    client.call::<Reload>(&()).expect("a reload");
+    let changes = client.call::<Reload>(&()).expect("a reload");
+    assert!(matches!(&changes[..], [added] if added.contains("null:1GiB")), "{changes:?}");
     let groups = client.call::<GetStatistics>(&()).expect("statistics").groups;
     assert_eq!(groups[0].served.len(), 2, "the reply follows the change");
     std::fs::write(&file, "nonsense").expect("a file");

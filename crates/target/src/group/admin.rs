@@ -15,7 +15,7 @@ use super::connection::{end_reason, timer};
 use super::core::{CONTROLLERS, Context, Core};
 use super::io;
 use super::message::{ConnectionId, Message};
-use crate::directory::{HostKey, WriteProtectChange};
+use crate::directory::HostKey;
 use crate::round::Waiter;
 
 /// An admin queue and its controller.
@@ -43,7 +43,8 @@ pub(crate) struct Admin {
 #[derive(Debug, Clone, Copy)]
 struct Protecting {
     nsid: u32,
-    change: WriteProtectChange,
+    /// Version of the snapshot in which it is.
+    version: u64,
 }
 
 /// An I/O queue of the controller.
@@ -128,6 +129,9 @@ impl Admin {
     /// Gives up what the controller held.
     pub(super) fn release(self, core: &mut Core) {
         core.reactor.clear_timer(timer(CONTROLLERS, self.id));
+        for Protecting { nsid, version } in self.protecting.values() {
+            core.directory.end_write_protect(&self.subsystem, *nsid, *version, true);
+        }
         core.directory.release_controller(&self.subsystem, self.controller.controller_id());
     }
 
@@ -203,7 +207,9 @@ impl Admin {
             self.flushing.insert(slot, command_id);
             return;
         }
-        self.protecting.remove(&command_id);
+        if let Some(Protecting { nsid, version }) = self.protecting.remove(&command_id) {
+            core.directory.end_write_protect(&self.subsystem, nsid, version, true);
+        }
         let event = ControllerEvent::WriteProtectDone { command_id, status };
         self.handle_event(event, transport, core);
     }
@@ -217,7 +223,11 @@ impl Admin {
         core: &mut Core,
     ) {
         let Some(command_id) = self.flushing.remove(&slot) else { return };
-        let Some(protecting) = self.protecting.remove(&command_id) else { return };
+        let protecting = self.protecting.remove(&command_id);
+        let Some(Protecting { nsid, version }) = protecting else { return };
+        let succeeded = result.is_ok();
+        let directory = &core.directory;
+        let snapshot = directory.end_write_protect(&self.subsystem, nsid, version, succeeded);
         match result {
             Ok(()) => {
                 let status = Status::SUCCESS;
@@ -226,8 +236,6 @@ impl Admin {
             }
             Err(failure) => {
                 let status = io::failure(failure).status();
-                let Protecting { nsid, change } = protecting;
-                let snapshot = core.directory.undo_write_protect(&self.subsystem, nsid, change);
                 let waiter = Waiter::Feature { owner: self.id, command_id, status };
                 core.publish(&snapshot, None, waiter);
             }
@@ -329,13 +337,16 @@ impl Admin {
 
     /// Has every group refuse writes, or take them again; a write that has begun is waited for.
     fn set_write_protect(&mut self, command_id: u16, nsid: u32, protect: bool, core: &mut Core) {
-        let (snapshot, change) = core.directory.set_write_protect(&self.subsystem, nsid, protect);
+        let snapshot = core.directory.set_write_protect(&self.subsystem, nsid, protect);
+        let version = snapshot.version;
         let mut drain = None;
         if protect {
-            self.protecting.insert(command_id, Protecting { nsid, change });
+            self.protecting.insert(command_id, Protecting { nsid, version });
             let view = snapshot.subsystems.get(self.subsystem.as_str());
             let namespace = view.and_then(|view| view.namespaces.get(nsid));
             drain = namespace.map(|namespace| namespace.device);
+        } else {
+            core.directory.end_write_protect(&self.subsystem, nsid, version, true);
         }
         let status = Status::SUCCESS;
         core.publish(&snapshot, drain, Waiter::Feature { owner: self.id, command_id, status });
