@@ -7,9 +7,9 @@ mod metric;
 
 pub(crate) use estimate::Estimate;
 pub(crate) use knee::{Knee, knee};
-pub(crate) use metric::{Better, Metric, Part, Reading, Unit, is_better_if_less, is_of_a_repeat};
+pub(crate) use metric::{Metric, Part, Reading, Unit, is_better_if_less, is_of_a_repeat};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     histogram::Latency,
@@ -99,6 +99,19 @@ impl Cell {
         !self.repeats.is_empty()
     }
 
+    fn without_repeats(&self) -> Self {
+        Self {
+            id: self.id.clone(),
+            role: self.role,
+            configuration: self.configuration.clone(),
+            command: String::new(),
+            connection: self.connection.clone(),
+            marks: self.marks.clone(),
+            repeats: Vec::new(),
+            missing: self.missing.clone(),
+        }
+    }
+
     /// All samples of all repeats.
     pub(crate) fn latency(&self) -> Latency {
         let mut all = Latency::new();
@@ -148,6 +161,20 @@ impl Cells {
                 .then_with(|| one.id.cmp(&other.id))
         });
         Self { cells, environment: environment.clone() }
+    }
+
+    /// Each repeat by itself.
+    pub(crate) fn by_repeat(&self) -> Vec<Self> {
+        let repeats = self.cells.iter().flat_map(|cell| &cell.repeats);
+        let numbers: BTreeSet<u32> = repeats.map(|repeat| repeat.number).collect();
+        let of = |number: u32| {
+            let cells = self.cells.iter().map(|cell| {
+                let repeats = cell.repeats.iter().filter(|repeat| repeat.number == number);
+                Cell { repeats: repeats.cloned().collect(), ..cell.without_repeats() }
+            });
+            Self { cells: cells.collect(), environment: self.environment.clone() }
+        };
+        numbers.into_iter().map(of).collect()
     }
 
     /// Cells of a role that have a result.

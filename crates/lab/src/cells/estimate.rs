@@ -133,6 +133,29 @@ impl Estimate {
         }
     }
 
+    /// The same in another unit.
+    pub(crate) fn scaled(&self, factor: f64) -> Self {
+        Self {
+            mean: self.mean * factor,
+            least: self.least * factor,
+            most: self.most * factor,
+            half_width: self.half_width.map(|half| half * factor),
+            down: self.down.map(|down| down * factor),
+            ..*self
+        }
+    }
+
+    /// A mean with this relative deviation of so many repeats; none: it is not known.
+    pub(crate) fn with_deviation(mean: f64, relative: Option<f64>, count: usize) -> Self {
+        let Some(deviation) = relative.map(|relative| relative * mean).filter(|_| count > 1) else {
+            return Self::pooled(mean, count);
+        };
+        let aside = deviation / std::f64::consts::SQRT_2;
+        let half_width = (count >= 3).then(|| half_of_interval(deviation, count));
+        let (least, most) = (mean - aside, mean + aside);
+        Self { mean, least, most, half_width, down: None, count, pooled: false }
+    }
+
     /// A number that is known exactly: a bound.
     pub(crate) const fn exact(value: f64) -> Self {
         Self {
@@ -147,7 +170,7 @@ impl Estimate {
     }
 
     /// The standard deviation of the repeats; none if they show no spread.
-    pub(super) fn deviation(&self) -> Option<f64> {
+    pub(crate) fn deviation(&self) -> Option<f64> {
         match (self.half_width, self.count, self.pooled) {
             (Some(half), ..) => Some(half / half_of_interval(1.0, self.count)),
             (None, 2, false) => Some((self.most - self.least) / std::f64::consts::SQRT_2),

@@ -231,9 +231,19 @@ pub(crate) fn compare(
     other: &Estimate,
 ) -> Gate {
     match gate(sentence, metric, cells) {
-        allowed @ Gate::Allowed { .. } if one.is_apart_from(other) => allowed,
-        Gate::Allowed { .. } => Gate::NotDistinguishable { repeats: needed(one, other) },
+        allowed @ Gate::Allowed { .. } => match distinguish(one, other) {
+            Gate::Allowed { .. } => allowed,
+            refused => refused,
+        },
         forbidden => forbidden,
+    }
+}
+
+/// Whether the intervals of two values are apart, whatever the marks.
+pub(crate) fn distinguish(one: &Estimate, other: &Estimate) -> Gate {
+    match one.is_apart_from(other) {
+        true => Gate::Allowed { named: Vec::new() },
+        false => Gate::NotDistinguishable { repeats: needed(one, other) },
     }
 }
 

@@ -1,10 +1,10 @@
 //! The findings of a study, in sentences that are computed from the numbers.
 //!
-//! Differences within 5 % do not count. Beyond that, a sentence states at how many points the error
-//! bars of the best and the second do not overlap.
+//! Every sentence asks [`gate`] or [`compare`] first: the marks of its cells allow it, and what it
+//! compares has separate intervals. Differences within 5 % do not count.
 
 use super::{
-    tradeoff::{CLOSE, Tradeoff, tradeoff},
+    tradeoff::{CLOSE, Criterion, Tradeoff, tradeoff},
     units,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Share of the maximum at which a curve has reached it.
-const KNEE: f64 = 0.9;
+const NEAR: f64 = 0.9;
 
 /// The sentences for a study.
 pub(super) fn findings(cells: &Cells, plan: &Plan) -> Vec<String> {
@@ -45,7 +45,7 @@ fn named(name: &str) -> Metric {
 
 fn matrix(cells: &Cells) -> Vec<String> {
     let Some(tradeoff) = tradeoff(cells, Role::Plain) else {
-        return knees(cells).into_iter().collect();
+        return knees(cells);
     };
     let local = Value::from("local");
     let mut sentences = Vec::new();
@@ -131,61 +131,52 @@ fn first_axis(cells: &Cells) -> Option<String> {
     AXES.iter().find(|axis| varied.iter().any(|key| key == *axis)).map(|axis| (*axis).to_owned())
 }
 
-/// Whether cells are within 5 % of local.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Near {
-    Within,
-    Behind,
-    /// It cannot be told, and why.
-    Unknown(String),
-}
-
-fn near_local(cells: &Cells, cell: &Cell) -> Option<(Near, f64)> {
+/// The share of local of a cell, and whether it can be told from 95 %.
+fn near_local(cells: &Cells, cell: &Cell) -> Option<(Gate, f64)> {
     let metric = named("share-of-local");
     let share = metric.read(cells, cell).estimate()?;
     let (both, bound) = ([cell, cells.local(cell)?], Estimate::exact(1.0 - CLOSE));
-    let near = match compare(Sentence::Comparison, &metric, &both, &share, &bound).refusal() {
-        Some(why) => Near::Unknown(why),
-        None if share.mean > bound.mean => Near::Within,
-        None => Near::Behind,
-    };
-    Some((near, share.mean))
+    Some((compare(Sentence::Comparison, &metric, &both, &share, &bound), share.mean))
 }
 
 /// The value of the first axis from which on a remote transport is as good as local.
 fn from_where_on(cells: &Cells, remote: &Value) -> Option<String> {
     let axis = first_axis(cells)?;
-    let mut places: Vec<(Value, Near, f64)> = Vec::new();
+    let mut places: Vec<(Value, Gate, f64)> = Vec::new();
     for cell in of_transport(cells, remote) {
-        let Some((value, (near, share))) = cell.value(&axis).zip(near_local(cells, cell)) else {
+        let Some((value, (gate, share))) = cell.value(&axis).zip(near_local(cells, cell)) else {
             continue;
         };
         // A value of the axis counts by its worst cell.
         match places.iter_mut().find(|(known, ..)| known == value) {
-            Some(place) if share < place.2 => *place = (value.clone(), near, share),
+            Some(place) if share < place.2 => *place = (value.clone(), gate, share),
             Some(_) => {}
-            None => places.push((value.clone(), near, share)),
+            None => places.push((value.clone(), gate, share)),
         }
     }
-    let known = |(_, near, _): &&(Value, Near, f64)| !matches!(near, Near::Unknown(_));
-    if places.len() < 2 || !places.iter().any(|place| known(&place)) {
+    let named = Sifted::of(places.iter().map(|(_, gate, _)| (gate.clone(), ())));
+    if places.len() < 2 || named.allowed.is_empty() {
         return None;
     }
+    let named = named.named();
     places.sort_by(|(one, ..), (other, ..)| value_order(&axis, one, other));
     let name = units::axis(&axis);
     let along = |value: &Value| units::setting(&axis, value);
-    let Some(last) = places.iter().rposition(|(_, near, _)| *near != Near::Within) else {
-        return Some(format!("They are within 5 % of local at every {name}."));
+    let within =
+        |(_, gate, share): &(Value, Gate, f64)| gate.refusal().is_none() && *share > 1.0 - CLOSE;
+    let Some(last) = places.iter().rposition(|place| !within(place)) else {
+        return Some(format!("They are within 5 % of local at every {name}{named}."));
     };
     if let Some((value, ..)) = places.get(last + 1) {
-        return Some(format!("They are within 5 % of local from {} on.", along(value)));
+        return Some(format!("They are within 5 % of local from {} on{named}.", along(value)));
     }
-    if let Some((value, Near::Unknown(why), _)) = places.iter().find(|place| !known(place)) {
+    let unknown = places.iter().find_map(|(value, gate, _)| Some((value, gate.refusal()?)));
+    if let Some((value, why)) = unknown {
         return Some(format!("Within 5 % of local at {}: {why}.", along(value)));
     }
     let (nearest, _, share) = places.iter().max_by(|one, other| one.2.total_cmp(&other.2))?;
     Some(format!(
-        "They are not within 5 % of local at any {name}; the closest is {} (at least {}).",
+        "They are not within 5 % of local at any {name}; the closest is {} (at least {}){named}.",
         along(nearest),
         units::percent(*share)
     ))
@@ -228,33 +219,37 @@ fn added_latency(cells: &Cells, remote: &Value) -> Option<String> {
 /// The best alternative by each criterion.
 fn winners(tradeoff: &Tradeoff<'_>) -> Vec<String> {
     let names = tradeoff.names();
-    let criteria = tradeoff.criteria();
+    tradeoff.criteria().iter().flat_map(|criterion| winner(criterion, &names)).collect()
+}
+
+fn winner(criterion: &Criterion, names: &[String]) -> Vec<String> {
+    use super::tradeoff::Standing::{Behind, Best, Close};
+    let with = |wanted| {
+        let entries = criterion.entries.iter().zip(names);
+        entries.filter(move |((_, standing), _)| *standing == wanted)
+    };
+    let name = capital(criterion.name);
     let mut sentences = Vec::new();
-    for criterion in &criteria {
-        use super::tradeoff::Standing::{Behind, Best, Close};
-        let with = |wanted| {
-            let entries = criterion.entries.iter().zip(&names);
-            entries.filter(move |((_, standing), _)| *standing == wanted)
-        };
-        let Some(((value, _), best)) = with(Best).next() else { continue };
+    if let Some(((value, _), best)) = with(Best).next() {
         let close: Vec<&str> = with(Close).map(|(_, name)| name.as_str()).collect();
         let behind: Vec<String> =
             with(Behind).map(|((value, _), name)| format!("{name} {value}")).collect();
-        let name = capital(criterion.name);
-        let (apart, points) = criterion.apart;
-        let told = format!("their error bars are separate at {apart} of {points} points");
-        sentences.push(match (close.is_empty(), behind.is_empty()) {
-            (_, true) => format!("{name}: all within 5 % of {best} ({value})."),
-            (true, false) => {
-                format!("{name}: {best} is best ({value}), then {}; {told}.", behind.join(", "))
+        let beside = match (&criterion.alike, close.len()) {
+            (_, 0) => String::new(),
+            (None, _) => format!(" {} within 5 % of it,", close.join(" and ")),
+            (Some(alike), _) => format!(" {} beside it {alike},", close.join(" and ")),
+        };
+        let named = &criterion.named;
+        sentences.push(match (&criterion.alike, behind.is_empty()) {
+            (None, true) => format!("{name}: all within 5 % of {best} ({value}){named}."),
+            (Some(alike), true) => format!("{name}: {alike}{named}."),
+            (_, false) => {
+                let behind = behind.join(", ");
+                format!("{name}: {best} is best ({value}),{beside} then {behind}{named}.")
             }
-            (false, false) => format!(
-                "{name}: {best} is best ({value}), {} within 5 % of it, then {}; {told}.",
-                close.join(" and "),
-                behind.join(", ")
-            ),
         });
     }
+    sentences.extend(criterion.refused.as_ref().map(|why| format!("{name}: {why}.")));
     sentences
 }
 
@@ -266,54 +261,86 @@ pub(super) fn capital(text: &str) -> String {
 }
 
 /// Where IOPS reach 90 % of their maximum along depth, cores or jobs.
-fn knees(cells: &Cells) -> Option<String> {
+fn knees(cells: &Cells) -> Vec<String> {
     const AXES: [&str; 4] = [key::DEPTH, key::CORES, key::JOBS, key::HOST_CORES];
     let varied = cells.varied(Role::Plain);
-    let axis = AXES.iter().find(|axis| varied.iter().any(|key| key == *axis))?;
+    let Some(axis) = AXES.iter().find(|axis| varied.iter().any(|key| key == *axis)) else {
+        return Vec::new();
+    };
     let others: Vec<&String> = varied.iter().filter(|key| key.as_str() != *axis).collect();
     // Each line of the figure, with its points.
-    type Line = (Vec<Option<Value>>, Vec<(Value, f64)>);
-    let mut lines: Vec<Line> = Vec::new();
-    for cell in cells.measured(Role::Plain) {
+    type Line<'a> = (Vec<Option<Value>>, Vec<&'a Cell>);
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for cell in cells.measured(Role::Plain).filter(|cell| cell.value(axis).is_some()) {
         let line: Vec<Option<Value>> = others.iter().map(|key| cell.value(key).cloned()).collect();
-        let (Some(value), Some(iops)) = (cell.value(axis), named("iops").read(cells, cell).mean())
-        else {
-            continue;
-        };
         match lines.iter_mut().find(|(known, _)| *known == line) {
-            Some((_, points)) => points.push((value.clone(), iops)),
-            None => lines.push((line, vec![(value.clone(), iops)])),
+            Some((_, points)) => points.push(cell),
+            None => lines.push((line, vec![cell])),
         }
     }
-    let mut found: Vec<(String, String)> = Vec::new();
-    for (line, mut points) in lines {
-        if points.len() < 3 {
-            continue;
-        }
-        points.sort_by(|(one, _), (other, _)| value_order(axis, one, other));
-        let most = points.iter().map(|(_, iops)| *iops).fold(0.0, f64::max);
-        let knee = points.iter().find(|(_, iops)| *iops >= KNEE * most)?;
-        let words = others.iter().zip(&line);
+    let found = lines.iter_mut().filter_map(|(line, points)| {
+        points.sort_by(|one, other| match (one.value(axis), other.value(axis)) {
+            (Some(one), Some(other)) => value_order(axis, one, other),
+            _ => std::cmp::Ordering::Equal,
+        });
+        let words = others.iter().zip(&*line);
         let words: Vec<String> =
             words.filter_map(|(key, value)| Some(units::setting(key, value.as_ref()?))).collect();
         let words = if words.is_empty() { "all cells".to_owned() } else { words.join(", ") };
-        let peak = units::show(Unit::Iops, most);
-        found.push((units::setting(axis, &knee.0), format!("{words} ({peak} IOPS)")));
-    }
+        near_maximum(cells, axis, &words, points)
+    });
+    let found = Sifted::of(found);
     // More would be a table.
-    if found.is_empty() || found.len() > 8 {
-        return None;
+    if found.allowed.len() > 8 {
+        return Vec::new();
     }
-    let mut sentences: Vec<(String, Vec<String>)> = Vec::new();
-    for (knee, line) in found {
-        match sentences.iter_mut().find(|(known, _)| *known == knee) {
-            Some((_, lines)) => lines.push(line),
-            None => sentences.push((knee, vec![line])),
+    let mut knees: Vec<(&str, Vec<String>)> = Vec::new();
+    for (knee, line) in &found.allowed {
+        match knees.iter_mut().find(|(known, _)| known == knee) {
+            Some((_, lines)) => lines.push(line.clone()),
+            None => knees.push((knee, vec![line.clone()])),
         }
     }
-    let parts = sentences.iter().map(|(knee, lines)| format!("at {knee} for {}", join(lines)));
+    let parts = knees.iter().map(|(knee, lines)| format!("at {knee} for {}", join(lines)));
     let parts: Vec<String> = parts.collect();
-    Some(format!("90 % of the maximum IOPS is reached {}.", parts.join("; ")))
+    let what = "90 % of the maximum IOPS";
+    let mut sentences = Vec::new();
+    if !parts.is_empty() {
+        sentences.push(format!("{what} is reached {}{}.", parts.join("; "), found.named()));
+    }
+    sentences.extend(found.refusal().map(|why| format!("{what}: {why}.")));
+    sentences
+}
+
+/// The first point of a line at 90 % of its maximum, and the line with its maximum, if it has three
+/// points or more.
+fn near_maximum(
+    cells: &Cells,
+    axis: &str,
+    words: &str,
+    points: &[&Cell],
+) -> Option<(Gate, (String, String))> {
+    let iops = named("iops");
+    let read = |cell: &&Cell| iops.read(cells, cell).estimate();
+    let values: Vec<Estimate> = points.iter().map(read).collect::<Option<_>>()?;
+    if values.len() < 3 {
+        return None;
+    }
+    let most = values.iter().copied().reduce(
+        |most, value| {
+            if value.mean > most.mean { value } else { most }
+        },
+    )?;
+    let bound = most.scaled(NEAR);
+    let at = values.iter().position(|value| value.mean >= bound.mean)?;
+    let told = |value: &Estimate| compare(Sentence::Comparison, &iops, points, value, &bound);
+    let before = at.checked_sub(1).and_then(|before| values.get(before)).map(told);
+    let after = values.get(at).map(told);
+    let gates = [before, after].into_iter().flatten();
+    let gate = gates.max_by_key(|gate| gate.refusal().is_some())?;
+    let peak = units::show(Unit::Iops, most.mean);
+    let knee = units::setting(axis, points.get(at)?.value(axis)?);
+    Some((gate, (knee, format!("{words} ({peak} IOPS)"))))
 }
 
 fn join(words: &[String]) -> String {
@@ -324,27 +351,34 @@ fn join(words: &[String]) -> String {
     }
 }
 
-fn cpu(tradeoff: &Tradeoff<'_>) -> Option<String> {
+fn cpu(tradeoff: &Tradeoff<'_>) -> Vec<String> {
     let metric = named("cpu-per-io");
-    let known: Vec<(String, f64)> = tradeoff
-        .names()
-        .into_iter()
-        .enumerate()
-        .filter_map(|(index, name)| {
-            Some((name, tradeoff.value(&metric, super::tradeoff::Over::Typical, index)?))
-        })
-        .collect();
-    if known.len() < 2 {
-        return None;
+    let alternatives = tradeoff.names().into_iter().enumerate().filter_map(|(index, name)| {
+        let over = (&metric, super::tradeoff::Over::Typical);
+        let value = tradeoff.value(over, index, tradeoff.points.iter())?;
+        let of: Vec<&Cell> = tradeoff.points.iter().filter_map(|p| p.get(index).copied()).collect();
+        let text = format!("{} with {name}", units::show(Unit::Time, value.mean));
+        let gate = gate(Sentence::Value, &metric, &of);
+        let refused = gate.refusal().map(|why| format!("CPU time with {name}: {why}."));
+        Some((gate, (text, refused)))
+    });
+    let (mut refusals, mut allowed) = (Vec::new(), Vec::new());
+    for (gate, (text, refused)) in alternatives {
+        refusals.extend(refused);
+        allowed.push((gate, text));
     }
-    let parts: Vec<String> = known
-        .iter()
-        .map(|(name, ns)| format!("{} with {name}", units::show(Unit::Time, *ns)))
-        .collect();
-    Some(format!(
-        "CPU time of host and target together per request, geometric mean over the points: {}.",
-        parts.join(", ")
-    ))
+    let known = Sifted::of(allowed);
+    let mut sentences = Vec::new();
+    if !known.allowed.is_empty() {
+        sentences.push(format!(
+            "CPU time of host and target together per request, geometric mean over the points: \
+             {}{}.",
+            known.allowed.join(", "),
+            known.named()
+        ));
+    }
+    sentences.extend(refusals);
+    sentences
 }
 
 fn interference(cells: &Cells) -> Vec<String> {
@@ -371,10 +405,15 @@ fn interference(cells: &Cells) -> Vec<String> {
         cell.repeats.iter().find_map(|repeat| repeat.values.get(number::REFERENCE_IOPS)).copied()
     };
     if let Some(iops) = cells.measured(Role::Foreground).find_map(reference) {
+        let points: Vec<&Cell> = cells.measured(Role::Saturation).collect();
+        let gate = gate(Sentence::Value, &named("saturation"), &points);
         let iops = units::show(Unit::Iops, iops);
-        sentences.push(format!("A background load of 100 % is {iops} IOPS."));
+        sentences.push(match gate.refusal() {
+            None => format!("A background load of 100 % is {iops} IOPS{}.", gate.named()),
+            Some(why) => format!("What a background load of 100 % is: {why}."),
+        });
     }
-    sentences.extend(tenants.iter().filter_map(|tenant| of_tenant(cells, tenant)));
+    sentences.extend(tenants.iter().flat_map(|tenant| of_tenant(cells, tenant)));
     sentences.extend(tenants.iter().filter_map(|tenant| short_beside(cells, tenant)));
     sentences
 }
@@ -396,35 +435,56 @@ fn short_beside(cells: &Cells, tenant: &str) -> Option<String> {
     })
 }
 
-fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
+/// What a tenant's p99, or its IOPS, are beside its value alone.
+fn of_tenant(cells: &Cells, tenant: &str) -> Vec<String> {
     let latency = tenant.starts_with('l');
     let metric = named(if latency { "latency-interference" } else { "throughput-sustained" });
-    let mut points: Vec<(f64, f64)> = cells
+    let mut points: Vec<(f64, Estimate, [&Cell; 2])> = cells
         .measured(Role::Foreground)
         .filter(|cell| cell.text(key::FOREGROUND) == tenant)
         .filter_map(|cell| {
-            Some((cell.number(key::LOAD_PERCENT)?, metric.read(cells, cell).mean()?))
+            let load = cell.number(key::LOAD_PERCENT)?;
+            let estimate = metric.read(cells, cell).estimate()?;
+            Some((load, estimate, [cell, cells.alone(cell)?]))
         })
         .collect();
-    points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    let (first_load, first) = points.first()?;
-    let (last_load, last) = points.last()?;
-    let (what, harmed): (&str, fn(f64) -> bool) = if latency {
-        ("p99", |times| times > 1.0 + CLOSE)
-    } else {
-        ("IOPS", |share| share < 1.0 - CLOSE)
+    points.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    let told = |(_, estimate, both): &(f64, Estimate, [&Cell; 2]), bound: f64| {
+        compare(Sentence::Comparison, &metric, both, estimate, &Estimate::exact(bound))
     };
+    // What is allowed: values that differ from the tenant's value alone.
+    let differing =
+        Sifted::of(points.iter().map(|point| (told(point, 1.0), (point.0, point.1.mean))));
+    let what = if latency { "p99" } else { "IOPS" };
+    let name = capital(tenant);
+    let mut sentences = Vec::new();
+    if let Some(values) = values_beside(latency, &differing.allowed) {
+        let named = differing.named();
+        sentences.push(format!("{name}: {what} is {values}{named}."));
+    }
+    let worse = if latency { 1.0 + CLOSE } else { 1.0 - CLOSE };
+    let harmed = Sifted::of(points.iter().map(|point| {
+        let harm = if latency { point.1.mean > worse } else { point.1.mean < worse };
+        (told(point, worse), (point.0, harm))
+    }));
+    sentences.extend(onset(&harmed).map(|onset| format!("{name}: {onset}{}.", harmed.named())));
+    let refused = differing.refusal();
+    sentences.extend(refused.map(|why| format!("{name}, {what} beside its value alone: {why}.")));
+    sentences
+}
+
+/// The values at the lowest and the highest load, and the worst if it is at neither.
+fn values_beside(latency: bool, points: &[(f64, f64)]) -> Option<String> {
+    let ((first_load, first), (last_load, last)) = (points.first()?, points.last()?);
     let number = |value: f64| {
         if latency { units::times(value) } else { units::percent(value) }
     };
     let of = if latency { "" } else { " of" };
-    let mut sentence = format!(
-        "{}: {what} is {}{of} its value alone at {first_load:.0} % background load, {} at \
-         {last_load:.0} %",
-        capital(tenant),
-        number(*first),
-        number(*last)
-    );
+    let mut values =
+        format!("{}{of} its value alone at {first_load:.0} % background load", number(*first));
+    if points.len() > 1 {
+        values += &format!(", {} at {last_load:.0} %", number(*last));
+    }
     // More load should do more harm; an exception is stated.
     let worse = |one: f64, other: f64| if latency { one > other } else { one < other };
     let worst = points
@@ -432,24 +492,25 @@ fn of_tenant(cells: &Cells, tenant: &str) -> Option<String> {
         .copied()
         .reduce(|worst, point| if worse(point.1, worst.1) { point } else { worst })?;
     if worst.0 < *last_load && (worst.1 / last - 1.0).abs() > CLOSE {
-        sentence += &match worst.0 > *first_load {
+        values += &match worst.0 > *first_load {
             true => format!(", and at worst {} at {:.0} %", number(worst.1), worst.0),
             false => " (the lowest load does the most harm)".to_owned(),
         };
     }
-    let unharmed = points.iter().rposition(|(_, value)| !harmed(*value));
-    match unharmed {
-        None => sentence += "; every load makes it more than 5 % worse",
-        Some(index) if index + 1 == points.len() => {
-            sentence += "; no load makes it more than 5 % worse"
-        }
-        Some(index) => {
-            if let Some((load, _)) = points.get(index + 1) {
-                sentence += &format!("; loads from {load:.0} % on make it more than 5 % worse");
-            }
-        }
-    }
-    Some(sentence + ".")
+    Some(values)
+}
+
+/// From which load on it is more than 5 % worse, of the loads at which that can be told.
+fn onset(harmed: &Sifted<(f64, bool)>) -> Option<String> {
+    let points = &harmed.allowed;
+    Some(match points.iter().rposition(|(_, harmed)| !harmed) {
+        None if points.is_empty() => return None,
+        None => "every load makes it more than 5 % worse".to_owned(),
+        Some(index) => match points.get(index + 1) {
+            None => "no load makes it more than 5 % worse".to_owned(),
+            Some((load, _)) => format!("loads from {load:.0} % on make it more than 5 % worse"),
+        },
+    })
 }
 
 /// The knee of each transport.

@@ -236,7 +236,8 @@ fn tradeoff_table(tradeoffs: &TradeoffTable) -> Markup {
             }
         } }
         p .note {
-            "★ best, ✓ within 5 % of the best"
+            "★ best, ✓ within 5 % of the best or not distinguishable from it; without either: the \
+             marks of the cells allow no comparison"
             @if tradeoffs.has_reference { "; local is the reference" }
             ". Peaks are the maximum over all points, the other values geometric means over the "
             (tradeoffs.points) " points that all alternatives have. " (CPU_CAVEAT)
@@ -250,7 +251,7 @@ fn standing_cell(value: &str, standing: Standing) -> Markup {
         Standing::Close => ("close", " ✓"),
         Standing::Behind => ("behind", ""),
         Standing::Reference => ("reference", ""),
-        Standing::None => ("none", ""),
+        Standing::Untold | Standing::None => ("none", ""),
     };
     html! { td class=(class) { (value) (sign) } }
 }
@@ -353,6 +354,7 @@ fn paper_row(row: &Row) -> Markup {
             td .text .(class) {
                 (text)
                 @if !row.differences.is_empty() { " (" (row.differences) ")" }
+                @if !row.settings.is_empty() { br; (row.settings) }
             }
         }
     }

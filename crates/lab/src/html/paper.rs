@@ -8,7 +8,10 @@ mod matching;
 
 use super::units;
 use crate::{
-    cells::{Cells, Unit},
+    cells::{
+        Cells, Estimate, Unit,
+        gate::{Gate, distinguish},
+    },
     published::{Published, PublishedResult},
     study::plan::Plan,
 };
@@ -29,6 +32,8 @@ pub(super) struct Row {
     pub(super) verdict: Verdict,
     /// How the two settings differ.
     pub(super) differences: String,
+    /// Transport, device and cores, ours beside theirs.
+    pub(super) settings: String,
 }
 
 /// The result of a comparison.
@@ -62,10 +67,11 @@ pub(super) fn paper_comparisons(
     plan: &Plan,
 ) -> Vec<PaperComparison> {
     let results = results(published, plan);
+    let each = cells.by_repeat();
     let mut documents: Vec<PaperComparison> = Vec::new();
     for result in &results {
         let Some(source) = published.source.get(&result.source) else { continue };
-        let row = row(&results, result, cells, plan);
+        let row = row(&Numbers { results: &results, plan, cells, each: &each }, result);
         match documents.iter_mut().find(|known| known.document == source.title) {
             Some(document) => document.rows.push(row),
             None => documents.push(PaperComparison {
@@ -85,7 +91,16 @@ pub(super) fn results<'a>(published: &'a Published, plan: &'a Plan) -> Vec<&'a P
     published.of_study(study).collect()
 }
 
-fn row(results: &[&PublishedResult], result: &PublishedResult, cells: &Cells, plan: &Plan) -> Row {
+/// What rows are made of.
+struct Numbers<'a> {
+    results: &'a [&'a PublishedResult],
+    plan: &'a Plan,
+    cells: &'a Cells,
+    /// Each repeat by itself.
+    each: &'a [Cells],
+}
+
+fn row(numbers: &Numbers<'_>, result: &PublishedResult) -> Row {
     let unit = unit_of(result);
     let show = |value: f64| shown(result, unit, value);
     let mut row = Row {
@@ -96,8 +111,9 @@ fn row(results: &[&PublishedResult], result: &PublishedResult, cells: &Cells, pl
         shape: String::new(),
         verdict: Verdict::Missing(String::new()),
         differences: String::new(),
+        settings: String::new(),
     };
-    let found = match matching::counterpart(result, cells, plan) {
+    let found = match matching::counterpart(result, numbers.cells, numbers.plan) {
         Match::Found(found) => found,
         Match::Missing(why) => {
             row.verdict = Verdict::Missing(why);
@@ -106,50 +122,107 @@ fn row(results: &[&PublishedResult], result: &PublishedResult, cells: &Cells, pl
     };
     row.measured = show(found.value);
     row.differences = found.differences.join("; ");
-    if let Some(why) = found.gate.refusal() {
-        row.verdict = Verdict::Withheld(why);
+    let named = found.gate.named();
+    row.settings = format!("ours: {}{named}; theirs: {}", found.setting, theirs(result));
+    let Some(compared) = numbers.compared(result, numbers.cells, &found) else {
+        row.verdict = match found.gate.refusal() {
+            None => Verdict::Ratio(format!(
+                "measured is {} published",
+                units::times(found.value / result.plain_value())
+            )),
+            Some(why) => Verdict::Withheld(why),
+        };
         return row;
-    }
-    row.verdict = match shape(results, result, &found, cells, plan) {
-        Some((name, published, measured)) => {
-            let number = |value: f64| match name {
-                Shape::Itself => show(value),
-                Shape::OfLocal => units::percent(value),
-                Shape::OfSetting(_) => format!("{} ×", units::digits(value)),
-            };
-            row.shape = match &name {
-                Shape::Itself => String::new(),
-                Shape::OfLocal => {
-                    let (published, measured) = (number(published), number(measured));
-                    format!("relative to local: published {published}, measured {measured}")
-                }
-                Shape::OfSetting(base) => {
-                    let (published, measured) = (number(published), number(measured));
-                    format!("relative to {base}: published {published}, measured {measured}")
-                }
-            };
-            verdict(&name, result, published, measured, &number)
-        }
-        None => Verdict::Ratio(format!(
-            "measured is {} published",
-            units::times(found.value / result.plain_value())
-        )),
     };
+    let number = |value: f64| match compared.shape {
+        Shape::Itself => show(value),
+        Shape::OfLocal => units::percent(value),
+        Shape::OfSetting(_) => format!("{} ×", units::digits(value)),
+    };
+    let both = (number(compared.published), number(compared.measured));
+    row.shape = match &compared.shape {
+        Shape::Itself => String::new(),
+        Shape::OfLocal => {
+            format!("relative to local: published {}, measured {}", both.0, both.1)
+        }
+        Shape::OfSetting(base) => {
+            format!("relative to {base}: published {}, measured {}", both.0, both.1)
+        }
+    };
+    row.verdict = verdict(&compared, result, &numbers.spread(result, &compared), &number);
     row
 }
 
-fn verdict(
-    name: &Shape,
-    result: &PublishedResult,
+/// Their transport, device and cores, as far as the number names them.
+fn theirs(result: &PublishedResult) -> String {
+    let mut words: Vec<String> = result.transport.iter().chain(&result.device).cloned().collect();
+    words.extend(result.cores.map(|cores| format!("{cores} cores")));
+    if words.is_empty() { "the testbed's".to_owned() } else { words.join(", ") }
+}
+
+/// A measured number in the form in which it is compared with the published one.
+struct Compared {
+    shape: Shape,
     published: f64,
     measured: f64,
+    /// Whether the marks of all cells allow a verdict.
+    gate: Gate,
+}
+
+impl Numbers<'_> {
+    fn compared(
+        &self,
+        result: &PublishedResult,
+        cells: &Cells,
+        found: &Counterpart,
+    ) -> Option<Compared> {
+        let (shape, published, measured, base) = shape(self, result, found, cells)?;
+        let gate = match base {
+            Some(base) if base.refusal().is_some() => base,
+            _ => found.gate.clone(),
+        };
+        Some(Compared { shape, published, measured, gate })
+    }
+
+    /// The measured number of each repeat.
+    fn spread(&self, result: &PublishedResult, whole: &Compared) -> Estimate {
+        let of = |cells: &Cells| {
+            let Match::Found(found) = matching::counterpart(result, cells, self.plan) else {
+                return None;
+            };
+            let compared = self.compared(result, cells, &found)?;
+            (compared.shape == whole.shape).then_some(compared.measured)
+        };
+        let values: Vec<f64> =
+            self.each.iter().filter_map(of).filter(|value| value.is_finite()).collect();
+        let estimate = Estimate::of(&values).filter(|estimate| estimate.count > 1);
+        estimate.unwrap_or_else(|| Estimate::pooled(whole.measured, values.len()))
+    }
+}
+
+/// They agree, or do not, if the interval of the measured number is within the bounds, or outside.
+fn verdict(
+    compared: &Compared,
+    result: &PublishedResult,
+    spread: &Estimate,
     number: &dyn Fn(f64) -> String,
 ) -> Verdict {
+    let Compared { published, measured, .. } = *compared;
+    if let Some(why) = compared.gate.refusal() {
+        return Verdict::Withheld(why);
+    }
+    for bound in [1.0 - ALIKE, 1.0 / (1.0 - ALIKE)] {
+        let bound = Estimate::exact(published * bound);
+        if let Some(why) = distinguish(spread, &bound).refusal() {
+            return Verdict::Withheld(why);
+        }
+    }
     let factor = measured / published;
     if (1.0 - ALIKE..=1.0 / (1.0 - ALIKE)).contains(&factor) {
         return Verdict::Alike;
     }
-    let around_one = *name != Shape::Itself || ["x", "fraction"].contains(&result.unit.as_str());
+    let itself = compared.shape == Shape::Itself;
+    let around_one = !itself || ["x", "fraction"].contains(&result.unit.as_str());
     let opposite = around_one && (published - 1.0) * (measured - 1.0) < 0.0;
     let how = if opposite { "in the opposite direction: " } else { "" };
     Verdict::Differs(format!("{how}published {}, measured {}", number(published), number(measured)))
@@ -166,23 +239,24 @@ enum Shape {
     OfSetting(String),
 }
 
+/// The form, the published number, the measured one, and the gate of what it is relative to.
 fn shape(
-    results: &[&PublishedResult],
+    numbers: &Numbers<'_>,
     result: &PublishedResult,
     found: &Counterpart,
     cells: &Cells,
-    plan: &Plan,
-) -> Option<(Shape, f64, f64)> {
+) -> Option<(Shape, f64, f64, Option<Gate>)> {
     const THEMSELVES: [&str; 8] =
         ["x", "fraction", "bytes", "cores", "processes", "qd", "x local qd1 IOPS", "%"];
+    let (results, plan) = (numbers.results, numbers.plan);
     let percentage_of_cpu = result.metric.contains("cpu") && result.unit == "%";
     let knob = result.metric == "best_idle_poll";
     if THEMSELVES.contains(&result.unit.as_str()) && !percentage_of_cpu || knob {
-        return Some((Shape::Itself, result.plain_value(), found.value));
+        return Some((Shape::Itself, result.plain_value(), found.value, None));
     }
     let base = |other: &PublishedResult| match matching::counterpart(other, cells, plan) {
         Match::Found(base) if base.value > 0.0 => {
-            Some((result.value / other.value, found.value / base.value))
+            Some((result.value / other.value, found.value / base.value, Some(base.gate)))
         }
         _ => None,
     };
@@ -200,16 +274,17 @@ fn shape(
                 && other.jobs == result.jobs
                 && (other.qd == result.qd || result.metric.ends_with("_max"))
         });
-        if let Some((published, measured)) = local.and_then(|local| base(local)) {
-            return Some((Shape::OfLocal, published, measured));
+        if let Some((published, measured, gate)) = local.and_then(|local| base(local)) {
+            return Some((Shape::OfLocal, published, measured, gate));
         }
     }
     let setting = results.iter().filter(point).find(|other| matching::is_base(other))?;
     if matching::is_base(result) {
         return None;
     }
-    let (published, measured) = base(setting)?;
-    Some((Shape::OfSetting(setting.note.clone().unwrap_or_default()), published, measured))
+    let (published, measured, gate) = base(setting)?;
+    let name = setting.note.clone().unwrap_or_default();
+    Some((Shape::OfSetting(name), published, measured, gate))
 }
 
 fn what(result: &PublishedResult) -> String {
@@ -274,7 +349,7 @@ pub(super) fn summary(paper: &PaperComparison) -> String {
     let mut text = format!("Published numbers: {}, {}.", rows.len(), counts.join(", "));
     for row in rows {
         if let Verdict::Differs(how) = &row.verdict {
-            text += &format!(" {} ({}): {how}.", row.figure, row.what);
+            text += &format!(" {} ({}): {how} ({}).", row.figure, row.what, row.settings);
         }
     }
     text

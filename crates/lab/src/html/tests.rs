@@ -1,7 +1,10 @@
 use super::{findings, section::Section};
 use crate::{
-    cells::Cells,
-    results::{Environment, Mark, Record, Results, Role, Value, key, number},
+    cells::{
+        Cells,
+        gate::{Rule, Sentence, rule},
+    },
+    results::{Environment, Mark, Record, Results, Role, Side, Status, Thread, Value, key, number},
     study::{builtin, plan::Plan},
     testing::{record, repeated},
 };
@@ -39,14 +42,17 @@ fn tenants() -> Vec<Record> {
 
 #[test]
 fn interference_is_reported_with_its_onset_and_its_maximum() {
-    let said = found("target-interference", &tenants());
+    let said = found("target-interference", &repeated(&tenants()));
     assert!(said.starts_with("A background load of 100 % is 800 K IOPS."), "{said}");
     let begins = "L-app: p99 is 1.02 times its value alone at 10 % background load, 3.00 times at \
-                  90 %, and at worst 5.00 times at 50 %; loads from 50 % on make it more than \
-                  5 % worse.";
+                  90 %, and at worst 5.00 times at 50 %. L-app: loads from 50 % on make it more \
+                  than 5 % worse.";
     assert!(said.contains(begins), "{said}");
     assert!(said.contains("T-app: IOPS is 90 % of its value alone at 10 %"), "{said}");
-    assert!(said.contains("50 % at 90 %; every load makes it more than 5 % worse."), "{said}");
+    assert!(
+        said.contains("50 % at 90 %. T-app: every load makes it more than 5 % worse."),
+        "{said}"
+    );
     assert!(!said.contains("too few processors") && !said.contains("did not reach"), "{said}");
 }
 
@@ -57,8 +63,8 @@ fn harm_by_the_lowest_load_is_reported() {
         tenant(Role::Foreground, "l-app", 10, 2_000.0, 500),
         tenant(Role::Foreground, "l-app", 90, 5_000.0, 200),
     ];
-    let said = found("target-interference", &records);
-    let harm = "2.00 times at 90 % (the lowest load does the most harm); every load";
+    let said = found("target-interference", &repeated(&records));
+    let harm = "2.00 times at 90 % (the lowest load does the most harm). L-app: every load";
     assert!(said.contains(harm), "{said}");
 }
 
@@ -190,8 +196,11 @@ fn two_cores_are_compared_if_both_were_full() {
 fn ninety_percent_of_the_maximum_are_reported() {
     let iops = [(1, 100.0), (8, 600.0), (32, 950.0), (128, 1000.0)];
     let records = iops.map(|(depth, iops)| point("tcp", depth, iops, 10));
-    let said = found("overhead-t-app", &records);
+    let said = found("overhead-t-app", &repeated(&records));
     assert!(said.contains("is reached at depth 32 for"), "{said}");
+    let said = found("overhead-t-app", &records);
+    let alike = "90 % of the maximum IOPS: not distinguishable here: the repeats show no spread";
+    assert!(said.contains(alike), "{said}");
 }
 
 #[test]
@@ -246,4 +255,97 @@ fn a_section_has_a_figure_for_each_plot_that_has_data() {
     assert_eq!(section.plan_fault, None);
     assert!(section.figures.len() >= plan.plots.len(), "{:?}", section.figures.len());
     assert!(section.charts().count() > 0);
+}
+
+/// Records of one cell of each transport and depth, for all sentences about a matrix.
+fn matrix(transports: &[(&str, f64)]) -> Vec<Record> {
+    let of = |depth: u64, iops: f64| {
+        let at = transports.iter().enumerate();
+        at.map(move |(index, (name, share))| point(name, depth, iops * share, 2 + index as u64))
+    };
+    of(1, 1e3).chain(of(32, 9.6e3)).chain(of(128, 1e4)).collect()
+}
+
+/// Every kind of sentence, by a part of it, with records that bring it about.
+fn sentences() -> Vec<(&'static str, Vec<Record>, &'static str, Sentence)> {
+    let pair = || matrix(&[("local", 100.0), ("tcp", 40.0)]);
+    let three = || matrix(&[("local", 100.0), ("tcp", 40.0), ("rdma", 60.0)]);
+    let mut with_cpu = three();
+    for record in &mut with_cpu {
+        let thread = Thread { user_s: 0.5, ..Thread::default() };
+        let side = Side { seconds: 1.0, threads: vec![thread], ..Side::default() };
+        (record.host, record.target) = (Some(side.clone()), Some(side));
+    }
+    let link = |_| {
+        let settings = [(key::TRANSPORT, Value::from("tcp")), (key::DEPTH, 32u64.into())];
+        vec![record(Role::Link, &settings, 1e6, 10)]
+    };
+    use Sentence::{Capacity, Comparison, Value as Number};
+    let host = saturation("target", 1e6, 0.7, 0.99);
+    let cores = vec![saturation("host", 5e5, 0.99, 0.7), host.clone()];
+    vec![
+        ("first-look", pair(), "of the local IOPS; the median", Comparison),
+        ("first-look", pair(), "within 5 % of local at any", Comparison),
+        ("first-look", pair(), "is reached at depth 32 for", Comparison),
+        ("concurrency", three(), "IOPS, peak: rdma is best", Comparison),
+        ("concurrency", with_cpu, "CPU time of host and target together", Number),
+        ("saturation", vec![host], "One target core delivers", Capacity),
+        ("saturation", cores, "times the IOPS of a host core", Comparison),
+        ("target-interference", tenants(), "T-app: IOPS is 90 %", Comparison),
+        ("target-interference", tenants(), "T-app: every load makes it", Comparison),
+        ("link-probe", link(()), "The maximum bandwidth of the raw link is", Number),
+    ]
+}
+
+#[test]
+fn every_sentence_is_forbidden_by_the_marks_that_the_table_says_and_names_the_others() {
+    for (study, records, part, kind) in sentences() {
+        for mark in Mark::ALL {
+            let mut marked = records.clone();
+            for record in &mut marked {
+                record.marks = vec![mark];
+                if record.configuration.get(key::FOREGROUND) == Some(&"t-app".into()) {
+                    record.configuration.insert(key::DEPTH.to_owned(), 128u64.into());
+                }
+            }
+            let all = findings::findings(
+                &Cells::of(&repeated(&marked), &Environment::default()),
+                &plan(study),
+            );
+            let said = all.iter().find(|sentence| sentence.contains(part));
+            let allowed = rule(mark, kind) != Rule::Forbidden;
+            // The CPU of both sides is unknown if the target's is.
+            let unknown = mark == Mark::TargetUnknown && part.starts_with("CPU");
+            assert_eq!(said.is_some(), allowed && !unknown, "{mark:?}, {part}: {all:?}");
+            let named = format!("({})", mark.short());
+            if let Some(said) = said {
+                assert_eq!(said.contains(&named), rule(mark, kind) == Rule::Named, "{said}");
+            }
+            if !allowed {
+                let refused = all.iter().any(|sentence| {
+                    sentence.contains(mark.explained()) || sentence.contains("not its capacity")
+                });
+                assert!(refused, "{mark:?}, {part}: {all:?}");
+            }
+        }
+        let mut void = records;
+        for record in &mut void {
+            record.status = Status::Void { reason: "a check failed".to_owned() };
+        }
+        assert!(!found(study, &repeated(&void)).contains(part), "{part}");
+        assert!(!part.is_empty());
+    }
+}
+
+#[test]
+fn alternatives_that_overlap_have_no_winner() {
+    let records = matrix(&[("local", 100.0), ("tcp", 50.0), ("rdma", 51.0)]);
+    let mut records = repeated(&records);
+    for (index, record) in records.iter_mut().enumerate() {
+        let direction = record.read.as_mut().expect("reads");
+        direction.requests = direction.requests * (100 + [0, 9, 4, 0, 7][index % 5]) / 100;
+    }
+    let said = found("concurrency", &records);
+    assert!(said.contains("IOPS, peak: not distinguishable here: about"), "{said}");
+    assert!(!said.contains("IOPS, peak: rdma is best"), "{said}");
 }

@@ -2,7 +2,11 @@
 
 use super::units;
 use crate::{
-    cells::{Better, Cell, Cells, Metric, value_order},
+    cells::{
+        Cell, Cells, Estimate, Metric,
+        gate::{Gate, Sentence, Sifted, compare, gate},
+        value_order,
+    },
     results::{Role, Value, key},
 };
 
@@ -32,7 +36,7 @@ pub(super) struct Tradeoff<'a> {
     pub(super) key: String,
     pub(super) alternatives: Vec<Value>,
     /// The cell of each alternative, for each point.
-    pub(super) points: Vec<Vec<&'a Cell>>,
+    pub(super) points: Vec<Point<'a>>,
 }
 
 /// The comparison of a study, if it has alternatives.
@@ -67,8 +71,8 @@ fn among<'a>(
         varied.iter().filter(tells).map(|key| cell.value(key).cloned()).collect()
     };
     // Each point, with the cell of each alternative.
-    type Point<'a> = (Vec<Option<Value>>, Vec<Option<&'a Cell>>);
-    let mut points: Vec<Point<'_>> = Vec::new();
+    type Place<'a> = (Vec<Option<Value>>, Vec<Option<&'a Cell>>);
+    let mut points: Vec<Place<'_>> = Vec::new();
     for cell in cells.measured(role) {
         let found = alternatives.iter().position(|value| Some(value) == cell.value(alternative));
         let Some(index) = found else { continue };
@@ -81,9 +85,9 @@ fn among<'a>(
             slot.get_or_insert(cell);
         }
     }
-    let points: Vec<Vec<&Cell>> = points
+    let points: Vec<Point<'_>> = points
         .into_iter()
-        .filter_map(|(_, cells)| cells.into_iter().collect::<Option<Vec<&Cell>>>())
+        .filter_map(|(_, cells)| cells.into_iter().collect::<Option<Point<'_>>>())
         .collect();
     let key = alternative.to_owned();
     (!points.is_empty()).then_some(Tradeoff { cells, key, alternatives, points })
@@ -102,9 +106,11 @@ pub(super) enum Over {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Best,
-    /// Within 5 % of the best.
+    /// Within 5 % of the best, or not distinguishable from it.
     Close,
     Behind,
+    /// The marks of its cells allow no comparison.
+    Untold,
     /// Local beside several remote ones: the reference.
     Reference,
     /// It has no value.
@@ -115,12 +121,18 @@ pub(super) enum Standing {
 #[derive(Clone, Debug)]
 pub(super) struct Criterion {
     pub(super) name: &'static str,
-    /// Number of points at which the error bars of the best and the second do not overlap, and
-    /// number of points.
-    pub(super) apart: (usize, usize),
     /// A value as text and its standing, for each alternative.
     pub(super) entries: Vec<(String, Standing)>,
+    /// The marks of its points, as [`Sifted::named`].
+    pub(super) named: String,
+    /// What is said of points that allow no comparison.
+    pub(super) refused: Option<String>,
+    /// What is said of alternatives that cannot be told from the best.
+    pub(super) alike: Option<String>,
 }
+
+/// The cells of each alternative at one point.
+type Point<'a> = Vec<&'a Cell>;
 
 const CRITERIA: [(&str, &str, Over); 6] = [
     ("bandwidth, peak", "bandwidth", Over::Peak),
@@ -142,95 +154,102 @@ impl Tradeoff<'_> {
         self.alternatives.len() > 2 && self.alternatives.contains(&Value::from("local"))
     }
 
-    /// One value of an alternative over all points, if it has any.
-    pub(super) fn value(&self, metric: &Metric, over: Over, alternative: usize) -> Option<f64> {
-        let values: Vec<f64> = self
-            .points
-            .iter()
-            .filter_map(|point| {
-                let read = |cell: &&Cell| metric.read(self.cells, cell).mean();
-                let all: Option<Vec<f64>> = point.iter().map(read).collect();
-                all?.get(alternative).copied()
-            })
-            .filter(|value| value.is_finite() && *value > 0.0)
-            .collect();
-        if values.is_empty() {
-            return None;
-        }
-        match (over, metric.better) {
-            (Over::Peak, Better::More) => values.into_iter().reduce(f64::max),
-            (Over::Peak, Better::Less) => values.into_iter().reduce(f64::min),
-            (Over::Typical, _) => {
-                let count = values.len() as f64;
-                Some((values.iter().map(|value| value.ln()).sum::<f64>() / count).exp())
-            }
-        }
+    /// The points whose cells allow a comparison by a metric; those of the reference always do.
+    fn sifted(&self, metric: &Metric) -> Sifted<&Point<'_>> {
+        Sifted::of(self.points.iter().map(|point| {
+            let compared = point.iter().enumerate().filter(|(index, _)| !self.is_reference(*index));
+            let compared: Vec<&Cell> = compared.map(|(_, cell)| *cell).collect();
+            (gate(Sentence::Comparison, metric, &compared), point)
+        }))
     }
 
-    /// Number of points at which the error bars of the best and the second do not overlap.
-    fn apart(
+    fn is_reference(&self, alternative: usize) -> bool {
+        self.has_reference() && self.alternatives.get(alternative) == Some(&"local".into())
+    }
+
+    /// One value of an alternative over these points, if it has any.
+    pub(super) fn value<'p>(
         &self,
-        metric: &Metric,
-        values: &[Option<f64>],
-        is_reference: &dyn Fn(usize) -> bool,
-    ) -> (usize, usize) {
-        let mut order: Vec<(usize, f64)> = values
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| !is_reference(*index))
-            .filter_map(|(index, value)| Some((index, (*value)?)))
+        (metric, over): (&Metric, Over),
+        alternative: usize,
+        points: impl Iterator<Item = &'p Point<'p>>,
+    ) -> Option<Estimate> {
+        let values: Vec<Estimate> = points
+            .filter_map(|point| {
+                let read = |cell: &&Cell| metric.read(self.cells, cell).estimate();
+                let all: Option<Vec<Estimate>> = point.iter().map(read).collect();
+                all?.get(alternative).copied()
+            })
+            .filter(|value| value.mean.is_finite() && value.mean > 0.0)
             .collect();
-        order.sort_by(|(_, one), (_, other)| match metric.better {
-            Better::More => other.total_cmp(one),
-            Better::Less => one.total_cmp(other),
-        });
-        let [(best, _), (second, _), ..] = order[..] else { return (0, 0) };
-        let estimates = self.points.iter().filter_map(|point| {
-            let read = |index: usize| metric.read(self.cells, point.get(index)?).estimate();
-            Some((read(best)?, read(second)?))
-        });
-        estimates.fold((0, 0), |(apart, all), (best, second)| {
-            (apart + usize::from(best.is_apart_from(&second)), all + 1)
-        })
+        let better = |best: Estimate, value: Estimate| {
+            if metric.is_better(value.mean, best.mean) { value } else { best }
+        };
+        match over {
+            Over::Peak => values.into_iter().reduce(better),
+            Over::Typical => geometric_mean(&values),
+        }
     }
 
     /// The tradeoff table: criteria for which at least two alternatives have a value.
     pub(super) fn criteria(&self) -> Vec<Criterion> {
-        let reference = self.has_reference();
-        let line = |(name, metric, over): &(&'static str, &str, Over)| {
-            let metric = Metric::named(metric)?;
-            let values: Vec<Option<f64>> = (0..self.alternatives.len())
-                .map(|index| self.value(&metric, *over, index))
-                .collect();
-            let is_reference =
-                |index: usize| reference && self.alternatives.get(index) == Some(&"local".into());
-            let best = values
-                .iter()
-                .enumerate()
-                .filter(|(index, _)| !is_reference(*index))
-                .filter_map(|(_, value)| *value)
-                .reduce(|best, value| if metric.is_better(value, best) { value } else { best })?;
-            let entries: Vec<(String, Standing)> = values
-                .iter()
-                .enumerate()
-                .map(|(index, value)| match value {
-                    None => ("–".to_owned(), Standing::None),
-                    Some(value) => {
-                        let text = units::show(metric.unit, *value);
-                        let standing = match metric.advantage(*value, best) {
-                            _ if is_reference(index) => Standing::Reference,
-                            1.0.. => Standing::Best,
-                            advantage if advantage >= 1.0 - CLOSE => Standing::Close,
-                            _ => Standing::Behind,
-                        };
-                        (text, standing)
-                    }
-                })
-                .collect();
-            let known = entries.iter().filter(|(_, standing)| *standing != Standing::None).count();
-            let apart = self.apart(&metric, &values, &is_reference);
-            (known >= 2).then_some(Criterion { name, apart, entries })
-        };
-        CRITERIA.iter().filter_map(line).collect()
+        CRITERIA.iter().filter_map(|line| self.criterion(line)).collect()
     }
+
+    fn criterion(&self, line: &(&'static str, &str, Over)) -> Option<Criterion> {
+        let (name, metric, over) = line;
+        let metric = Metric::named(metric)?;
+        let sifted = self.sifted(&metric);
+        let told = !sifted.allowed.is_empty();
+        let value = |index: usize| match told {
+            true => self.value((&metric, *over), index, sifted.allowed.iter().copied()),
+            false => self.value((&metric, *over), index, self.points.iter()),
+        };
+        let values: Vec<Option<Estimate>> = (0..self.alternatives.len()).map(value).collect();
+        if values.iter().flatten().count() < 2 {
+            return None;
+        }
+        let compared = values.iter().enumerate().filter(|(index, _)| !self.is_reference(*index));
+        let better = |best: Estimate, value: Estimate| {
+            if metric.is_better(value.mean, best.mean) { value } else { best }
+        };
+        let best = compared.filter_map(|(_, value)| *value).reduce(better)?;
+        let mut alike: Vec<Gate> = Vec::new();
+        let mut standing = |index: usize, value: &Estimate| {
+            let advantage = metric.advantage(value.mean, best.mean);
+            match (self.is_reference(index), told) {
+                (true, _) => Standing::Reference,
+                (_, false) => Standing::Untold,
+                _ if advantage >= 1.0 => Standing::Best,
+                _ => match compare(Sentence::Comparison, &metric, &[], value, &best) {
+                    Gate::Allowed { .. } if advantage < 1.0 - CLOSE => Standing::Behind,
+                    Gate::Allowed { .. } => Standing::Close,
+                    refused => {
+                        alike.push(refused);
+                        Standing::Close
+                    }
+                },
+            }
+        };
+        let mut entries = Vec::new();
+        for (index, value) in values.iter().enumerate() {
+            entries.push(match value {
+                None => ("–".to_owned(), Standing::None),
+                Some(value) => (units::show(metric.unit, value.mean), standing(index, value)),
+            });
+        }
+        let alike = Sifted::of(alike.into_iter().map(|gate| (gate, ()))).refusal();
+        Some(Criterion { name, entries, named: sifted.named(), refused: sifted.refusal(), alike })
+    }
+}
+
+/// The geometric mean; its deviation is that of independent repeats of each value.
+fn geometric_mean(values: &[Estimate]) -> Option<Estimate> {
+    let count = values.len() as f64;
+    let repeats = values.iter().map(|value| value.count).min()?;
+    let mean = (values.iter().map(|value| value.mean.ln()).sum::<f64>() / count).exp();
+    let squares: Option<f64> =
+        values.iter().map(|value| Some((value.deviation()? / value.mean).powi(2))).sum();
+    let relative = squares.map(|squares| squares.sqrt() / count);
+    Some(Estimate::with_deviation(mean, relative, repeats))
 }

@@ -8,7 +8,7 @@ use crate::{
     },
     html::draw,
     published::PublishedResult,
-    results::{Role, Value, key},
+    results::{Connection, Role, Value, key},
     study::plan::{Kind, Plan},
 };
 
@@ -26,6 +26,8 @@ pub(super) struct Counterpart {
     pub(super) differences: Vec<String>,
     /// Whether the cells that it is of allow a verdict.
     pub(super) gate: Gate,
+    /// What they were measured on: transport, device and cores.
+    pub(super) setting: String,
 }
 
 /// The result of the search.
@@ -67,10 +69,50 @@ pub(super) fn counterpart(result: &PublishedResult, cells: &Cells, plan: &Plan) 
             let metric = Metric::named(if time { "mean" } else { "iops" });
             let gate = metric.map(|metric| gate(Sentence::Published, &metric, &candidates));
             let gate = gate.unwrap_or_else(|| unreachable!("both are metrics"));
-            Match::Found(Counterpart { value, differences, gate })
+            let setting = setting(cells, &candidates);
+            Match::Found(Counterpart { value, differences, gate, setting })
         }
         _ => Match::Missing("the corresponding cells do not have this number".to_owned()),
     }
+}
+
+/// The transports, devices and cores of cells, each once.
+fn setting(cells: &Cells, of: &[&Cell]) -> String {
+    let each = |word: &dyn Fn(&Cell) -> String| {
+        let mut words: Vec<String> = of.iter().map(|cell| word(cell)).collect();
+        words.sort_unstable();
+        words.dedup();
+        words.retain(|word| !word.is_empty());
+        words.join(" or ")
+    };
+    let path = |cell: &Cell| {
+        let within = cell.connection.as_ref().map(Connection::is_within_a_machine);
+        let place = match within {
+            Some(true) => " within one machine",
+            Some(false) => " between two machines",
+            None => "",
+        };
+        format!("{}{place}", cell.text(key::TRANSPORT))
+    };
+    let device = |cell: &Cell| match cell.text(key::DEVICE) {
+        "" if cell.role == Role::Link => String::new(),
+        "" => "a device that is not known".to_owned(),
+        "memory" | "null" => cell.text(key::DEVICE).to_owned(),
+        name => format!("device {name}"),
+    };
+    let cores = |cell: &Cell| {
+        let side = |key: &str, side: &str| {
+            cell.value(key).map(|count| format!("{count} of the {side}'s cores"))
+        };
+        let sides = [side(key::HOST_CORES, "host"), side(key::TARGET_CORES, "target")];
+        sides.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    };
+    let mut words = vec![each(&path), each(&device), each(&cores)];
+    if cells.environment.processor.hypervisor {
+        words.push("virtual".to_owned());
+    }
+    words.retain(|word| !word.is_empty());
+    words.join(", ")
 }
 
 /// The plan's name for the document's transport; an outer None: there is none, an inner one: the

@@ -2,9 +2,9 @@ use super::{Row, Verdict, paper_comparisons, summary};
 use crate::{
     cells::Cells,
     published::Published,
-    results::{Environment, Record, Role, Value, key},
+    results::{Connection, Environment, Mark, Record, Role, Value, key},
     study::{builtin, plan::Plan},
-    testing::record,
+    testing::{record, repeated},
 };
 
 fn plan(name: &str) -> Plan {
@@ -25,7 +25,7 @@ fn published(study: &str, results: &[&str]) -> Published {
 }
 
 fn rows(study: &str, results: &[&str], records: &[Record]) -> Vec<Row> {
-    let cells = Cells::of(records, &Environment::default());
+    let cells = Cells::of(&repeated(records), &Environment::default());
     let documents = paper_comparisons(&published(study, results), &cells, &plan(study));
     assert_eq!(documents.len(), 1);
     assert_eq!(documents[0].document, "A paper");
@@ -129,11 +129,67 @@ fn interference_is_matched_by_tenant_and_load() {
 fn the_summary_counts_the_rows() {
     let records =
         [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];
-    let cells = Cells::of(&records, &Environment::default());
+    let cells = Cells::of(&repeated(&records), &Environment::default());
     let deep = LOCAL.replace("qd = 1", "qd = 77");
     let results = [LOCAL, &remote(45.0), &remote(5.0), &deep];
     let said =
         paper_comparisons(&published("overhead-t-app", &results), &cells, &plan("overhead-t-app"));
     let said = summary(&said[0]);
     assert!(said.contains("4,") && said.matches('1').count() >= 4, "{said}");
+}
+
+#[test]
+fn marks_and_intervals_withhold_a_verdict() {
+    let mut records =
+        [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];
+    let verdict = |records: &[Record], theirs: f64| {
+        let found = rows("overhead-t-app", &[LOCAL, &remote(theirs)], records);
+        found[1].verdict.clone()
+    };
+    assert_eq!(verdict(&records, 45.0), Verdict::Alike);
+    records[0].mark(Mark::GeneratorFull);
+    let Verdict::Withheld(why) = verdict(&records, 45.0) else { panic!("local was not full") };
+    assert!(why.starts_with("the load generator's processor was saturated"), "{why}");
+    let Verdict::Withheld(_) = verdict(&records, 5.0) else { panic!("nor does it differ") };
+    records[0].marks = vec![Mark::SharedCores, Mark::Loopback];
+    assert_eq!(verdict(&records, 45.0), Verdict::Alike, "these are named only");
+    let once = Cells::of(&records, &Environment::default());
+    let published = published("overhead-t-app", &[LOCAL, &remote(45.0)]);
+    let said = paper_comparisons(&published, &once, &plan("overhead-t-app"));
+    let Verdict::Withheld(why) = &said[0].rows[1].verdict else { panic!("one repeat") };
+    assert!(why.contains("the repeats show no spread"), "{why}");
+    let mut records = repeated(&records);
+    for (index, record) in records.iter_mut().enumerate() {
+        let direction = record.read.as_mut().expect("reads");
+        direction.requests = direction.requests * (10 + [0, 2, 0, 0, 3, 0][index]) / 10;
+    }
+    let cells = Cells::of(&records, &Environment::default());
+    let said = paper_comparisons(&published, &cells, &plan("overhead-t-app"));
+    let Verdict::Withheld(why) = &said[0].rows[1].verdict else { panic!("{:?}", said[0].rows[1]) };
+    assert!(why.starts_with("not distinguishable here: about"), "{why}");
+}
+
+#[test]
+fn a_verdict_names_our_transport_device_and_cores_beside_theirs() {
+    let mut records =
+        [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];
+    let tcp = &mut records[1];
+    tcp.connection = Some(Connection::over_loopback("tcp"));
+    tcp.mark(Mark::Loopback);
+    for (key, value) in [
+        (key::DEVICE, Value::from("memory")),
+        (key::HOST_CORES, 1u64.into()),
+        (key::TARGET_CORES, 1u64.into()),
+    ] {
+        tcp.configuration.insert(key.to_owned(), value);
+    }
+    let theirs = remote(5.0) + "\ncores = 28\ndevice = \"an SSD\"";
+    let found = rows("overhead-t-app", &[LOCAL, &theirs], &records);
+    let expected = "ours: tcp within one machine, memory, 1 of the host's cores and 1 of the \
+                    target's cores (loopback); theirs: tcp, an SSD, 28 cores";
+    assert_eq!(found[1].settings, expected);
+    let cells = Cells::of(&repeated(&records), &Environment::default());
+    let published = published("overhead-t-app", &[LOCAL, &theirs]);
+    let said = paper_comparisons(&published, &cells, &plan("overhead-t-app"));
+    assert!(summary(&said[0]).contains(expected), "{}", summary(&said[0]));
 }
