@@ -13,7 +13,9 @@ mod page;
 mod paper;
 mod section;
 mod tradeoff;
-mod units;
+pub(crate) mod units;
+
+pub(crate) use findings::capital;
 
 use std::{
     fmt, fs, io,

@@ -6,6 +6,7 @@
 //!   counts (a resumed run measures again what had failed).
 //! - `environment.json`: one [`Environment`].
 //! - `plan.toml`: the plan as it was run.
+//! - `answer.json`: the study's question and its answer, an [`Answer`](crate::answer::Answer).
 //! - `results.csv`: the same as `results.jsonl` without the histograms.
 //!
 //! `docs/results.md` describes every field. What was measured (protocol, link, both ends) is in
@@ -40,6 +41,8 @@ pub mod file {
     pub const ENVIRONMENT: &str = "environment.json";
     /// The plan as it was run.
     pub const PLAN: &str = "plan.toml";
+    /// The answer.
+    pub const ANSWER: &str = "answer.json";
     /// The CSV table.
     pub const TABLE: &str = "results.csv";
 }

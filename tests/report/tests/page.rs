@@ -85,6 +85,7 @@ fn every_study_has_a_page_that_says_what_is_missing_and_why() {
         let text = text_of(&page);
         let plan = builtin.plan().expect("a plan");
         assert!(text.contains(&plan.title) && text.contains(&plan.question), "{}", builtin.name);
+        assert!(page.contains("<p class=\"sentence\">"), "{}: no answer", builtin.name);
         assert!(text.contains("Findings") && text.contains("Environment"));
         assert!(text.contains("n = "), "{}", builtin.name);
         if plan.has("transport", "rdma") {

@@ -10,11 +10,11 @@ use serde_json::json;
 use weft_backend::DeviceSpec;
 use weft_host::{Provider, TransportId};
 use weft_lab::{
-    environment, html,
+    answer, environment, html,
     random::split_mix,
     results::{
         self, Configuration, Environment, Store, Value,
-        file::{ENVIRONMENT, PLAN, RECORDS, TABLE},
+        file::{ANSWER, ENVIRONMENT, PLAN, RECORDS, TABLE},
         key,
     },
     study::{
@@ -157,7 +157,7 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
     }
     how.amend(&mut plan)?;
     let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
-    let written = [RECORDS, ENVIRONMENT, PLAN, TABLE, REPORT];
+    let written = [RECORDS, ENVIRONMENT, PLAN, TABLE, ANSWER, REPORT];
     if let Some(there) = written.iter().find(|name| directory.join(name).exists()) {
         return Err(Failure::Because(format!(
             "{} holds results already, or a file with the name of one ({there}): use --resume to \
@@ -339,6 +339,7 @@ impl Session<'_> {
                 "missing": outcome.missing,
                 "interrupted": outcome.interrupted,
                 "trouble": outcome.error,
+                "answer": results::load(&self.directory).ok().and_then(|r| answer::answer(&r)),
             }))?,
         }
         if outcome.interrupted || outcome.error.is_some() || !outcome.missing.is_empty() {
@@ -365,8 +366,11 @@ impl Session<'_> {
         }
         output::print(&format!("{}\n", counts.join(", ")))?;
         output::print(&format!("results: {}\n", self.directory.display()))?;
-        match report {
-            Some(report) => output::print(&format!("report:  {}\n", report.display())),
+        if let Some(report) = report {
+            output::print(&format!("report:  {}\n", report.display()))?;
+        }
+        match answer::answer(&results).filter(|_| outcome.measured > 0) {
+            Some(answer) => output::print(&format!("{}\n", answer.sentence)),
             None => Ok(()),
         }
     }

@@ -14,6 +14,8 @@ pub(crate) enum Unit {
     Time,
     /// Percent of one core.
     CorePercent,
+    /// Cores.
+    Cores,
     /// Percent of one core for each Gb/s.
     CorePercentPerGbps,
     /// Events a second.
@@ -137,6 +139,9 @@ impl Metric {
             "target-cpu" => ("CPU of the target's threads", Unit::CorePercent, Less),
             "total-cpu" => ("CPU of host and target", Unit::CorePercent, Less),
             "cpu-per-io" => ("CPU time per request, host and target", Unit::Time, Less),
+            "host-cpu-per-io" => ("CPU time per request, host", Unit::Time, Less),
+            "target-cpu-per-io" => ("CPU time per request, target", Unit::Time, Less),
+            "cores-per-miops" => ("cores for a million IOPS", Unit::Cores, Less),
             "host-cpu-per-gbps" => ("host CPU per Gb/s", Unit::CorePercentPerGbps, Less),
             "target-cpu-per-gbps" => ("target CPU per Gb/s", Unit::CorePercentPerGbps, Less),
             "host-context-switches" => ("context switches of the host", Unit::PerSecond, Less),
@@ -222,7 +227,9 @@ impl Metric {
                 }
             }
             // A sum with an unknown part is unknown.
-            "total-cpu" | "cpu-per-io" if cell.marks.contains(&Mark::TargetUnknown) => {
+            "total-cpu" | "cpu-per-io" | "cores-per-miops"
+                if cell.marks.contains(&Mark::TargetUnknown) =>
+            {
                 Reading::Unknown
             }
             name => each(cell, |repeat| simple(name, repeat)),
@@ -362,9 +369,12 @@ fn simple(name: &str, repeat: &Repeat) -> Option<f64> {
         "target-cpu" => core_percent(target?),
         "total-cpu" => Some(core_percent(host?)? + target.and_then(core_percent).unwrap_or(0.0)),
         "cpu-per-io" => {
-            let seconds = host?.cpu_seconds() + target.map_or(0.0, Side::cpu_seconds);
-            (repeat.requests > 0).then(|| seconds * 1e9 / repeat.requests as f64)
+            per_request(host?.cpu_seconds() + target.map_or(0.0, Side::cpu_seconds), repeat)
         }
+        "host-cpu-per-io" => per_request(host?.cpu_seconds(), repeat),
+        "target-cpu-per-io" => per_request(target?.cpu_seconds(), repeat),
+        // A million requests of 1 µs each take a second of a core.
+        "cores-per-miops" => simple("cpu-per-io", repeat).map(|ns| ns / 1e3),
         "host-cpu-per-gbps" => Some(core_percent(host?)? / gbps),
         "target-cpu-per-gbps" => Some(core_percent(target?)? / gbps),
         _ => match (name.strip_prefix("host-"), name.strip_prefix("target-")) {
@@ -373,6 +383,11 @@ fn simple(name: &str, repeat: &Repeat) -> Option<f64> {
             _ => None,
         },
     }
+}
+
+/// CPU time of each request in nanoseconds.
+fn per_request(seconds: f64, repeat: &Repeat) -> Option<f64> {
+    (repeat.requests > 0).then(|| seconds * 1e9 / repeat.requests as f64)
 }
 
 fn core_percent(side: &Side) -> Option<f64> {

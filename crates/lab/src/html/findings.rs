@@ -253,7 +253,7 @@ fn winner(criterion: &Criterion, names: &[String]) -> Vec<String> {
     sentences
 }
 
-pub(super) fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters
         .next()

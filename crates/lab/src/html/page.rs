@@ -12,6 +12,7 @@ use super::{
     units,
 };
 use crate::{
+    answer::Answer,
     published::published,
     results::{Environment, Mark},
 };
@@ -118,6 +119,7 @@ fn study(
         section .study id={ "study-" (index) } {
             @if several { h2 { (plan.title) } }
             @if !plan.question.is_empty() { p .question { (plan.question) } }
+            @if let Some(answer) = &section.answer { (answered(answer)) }
             p .facts {
                 "Study " code { (plan.name) }
                 @if let Some(source) = source {
@@ -150,6 +152,23 @@ fn study(
             (not_measured(section))
             (link(section))
             (details(section))
+        }
+    }
+}
+
+/// The answer: a sentence, and its numbers as tiles.
+fn answered(answer: &Answer) -> Markup {
+    html! {
+        div .answer .open[!answer.is_answered] {
+            p .sentence { (answer.sentence) }
+            @if !answer.numbers.is_empty() {
+                ul .tiles { @for number in &answer.numbers { li {
+                    span .number { (number.text) }
+                    span .interval { (number.interval_text) }
+                    span .label { (number.label) }
+                    @if !number.note.is_empty() { span .interval { (number.note) } }
+                } } }
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use super::{
     units,
 };
 use crate::{
+    answer::{self, Answer},
     cells::{
         Cell, Cells, Metric, Unit,
         gate::{Sentence, gate},
@@ -33,6 +34,7 @@ pub(super) struct Section {
     pub(super) extent: String,
     /// Reservations, shown first.
     pub(super) warnings: Vec<String>,
+    pub(super) answer: Option<Answer>,
     pub(super) findings: Vec<String>,
     pub(super) figures: Vec<Figure>,
     pub(super) tradeoffs: Option<TradeoffTable>,
@@ -80,6 +82,7 @@ impl Section {
         let findings = findings::findings(&cells, &plan);
         let about_cpu = figures.iter().any(|figure| figure.about_cpu);
         Self {
+            answer: answer::of_cells(&plan, &cells),
             extent: extent(&cells, &plan),
             warnings: warnings(&cells, &plan),
             findings,

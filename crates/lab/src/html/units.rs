@@ -10,19 +10,20 @@ const KIB: f64 = 1024.0;
 
 /// A scale for numbers up to a certain size: divisor and name of the unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Scale {
-    pub(super) divisor: f64,
-    pub(super) name: &'static str,
+pub(crate) struct Scale {
+    pub(crate) divisor: f64,
+    pub(crate) name: &'static str,
 }
 
 /// The scale of an axis whose largest number is `most`.
-pub(super) fn scale(unit: Unit, most: f64) -> Scale {
+pub(crate) fn scale(unit: Unit, most: f64) -> Scale {
     let steps: &[(f64, &str)] = match unit {
         Unit::Iops => &[(1e6, "M IOPS"), (1e3, "K IOPS"), (1.0, "IOPS")],
         Unit::BytesPerSecond => {
             &[(KIB * KIB * KIB, "GiB/s"), (KIB * KIB, "MiB/s"), (KIB, "KiB/s"), (1.0, "B/s")]
         }
         Unit::Time => &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")],
+        Unit::Cores => &[(1.0, "cores")],
         Unit::CorePercent => &[(1.0, "% of a core")],
         Unit::CorePercentPerGbps => &[(1.0, "% of a core per Gb/s")],
         Unit::PerSecond => &[(1e6, "M/s"), (1e3, "K/s"), (1.0, "/s")],
@@ -40,7 +41,7 @@ pub(super) fn scale(unit: Unit, most: f64) -> Scale {
 }
 
 /// A number with its unit.
-pub(super) fn show(unit: Unit, value: f64) -> String {
+pub(crate) fn show(unit: Unit, value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
@@ -49,6 +50,7 @@ pub(super) fn show(unit: Unit, value: f64) -> String {
         Unit::Time => human::time(value),
         Unit::Share => format!("{} %", digits(100.0 * value)),
         Unit::Times => format!("{} ×", digits(value)),
+        Unit::Cores => format!("{} cores", digits(value)),
         Unit::CorePercent => format!("{} %", digits(value)),
         Unit::CorePercentPerGbps => format!("{} %/Gb/s", digits(value)),
         Unit::Iops | Unit::BytesPerSecond | Unit::PerSecond => {
@@ -60,8 +62,14 @@ pub(super) fn show(unit: Unit, value: f64) -> String {
     }
 }
 
+/// As [`show`], with the unit of a rate of requests.
+pub(crate) fn quantity(unit: Unit, value: f64) -> String {
+    let text = show(unit, value);
+    if unit == Unit::Iops { format!("{text} IOPS") } else { text }
+}
+
 /// A number with three significant digits.
-pub(super) fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 99.95 || size == 0.0 => format!("{value:.0}"),
         size if size >= 9.995 => format!("{value:.1}"),
@@ -72,7 +80,7 @@ pub(super) fn digits(value: f64) -> String {
 }
 
 /// An estimate with its spread: `123 K ± 4 %`, or both values where there are only two.
-pub(super) fn show_estimate(unit: Unit, estimate: &Estimate) -> String {
+pub(crate) fn show_estimate(unit: Unit, estimate: &Estimate) -> String {
     let mean = show(unit, estimate.mean);
     match (estimate.half_width, estimate.count) {
         _ if estimate.pooled => format!("{mean} (pooled)"),
@@ -87,7 +95,7 @@ pub(super) fn show_estimate(unit: Unit, estimate: &Estimate) -> String {
 }
 
 /// The value of a metric in a table.
-pub(super) fn show_reading(unit: Unit, reading: &Reading) -> String {
+pub(crate) fn show_reading(unit: Unit, reading: &Reading) -> String {
     match reading {
         Reading::Is(estimate) => show_estimate(unit, estimate),
         Reading::Unresolved => "unresolved".to_owned(),
@@ -96,7 +104,7 @@ pub(super) fn show_reading(unit: Unit, reading: &Reading) -> String {
 }
 
 /// A share in percent, with a suitable number of digits.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let value = 100.0 * share;
     match value.abs() {
         size if size >= 9.95 => format!("{value:.0} %"),
@@ -106,7 +114,7 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// A factor: `2.3 times`.
-pub(super) fn times(factor: f64) -> String {
+pub(crate) fn times(factor: f64) -> String {
     match factor {
         f if f >= 99.5 => format!("{f:.0} times"),
         f if f >= 9.95 => format!("{f:.1} times"),
@@ -115,7 +123,7 @@ pub(super) fn times(factor: f64) -> String {
 }
 
 /// A setting's value with its name.
-pub(super) fn setting(name: &str, value: &Value) -> String {
+pub(crate) fn setting(name: &str, value: &Value) -> String {
     let plural = |count: &str, one: &str, many: &str| {
         if count == "1" { format!("1 {one}") } else { format!("{count} {many}") }
     };
@@ -150,7 +158,7 @@ pub(super) fn setting(name: &str, value: &Value) -> String {
 }
 
 /// The value alone, for an axis.
-pub(super) fn short(name: &str, value: &Value) -> String {
+pub(crate) fn short(name: &str, value: &Value) -> String {
     match value.as_integer() {
         Some(bytes) if name.ends_with("_bytes") => bytes_text(bytes),
         None if name == number::OFFERED_IOPS => {
@@ -161,7 +169,7 @@ pub(super) fn short(name: &str, value: &Value) -> String {
 }
 
 /// `4 KiB`; bytes if no unit divides them.
-pub(super) fn bytes_text(bytes: u64) -> String {
+pub(crate) fn bytes_text(bytes: u64) -> String {
     for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
         if bytes >= unit && bytes.is_multiple_of(unit) {
             return format!("{} {name}", bytes / unit);
@@ -171,7 +179,7 @@ pub(super) fn bytes_text(bytes: u64) -> String {
 }
 
 /// The title of an axis.
-pub(super) fn axis(name: &str) -> String {
+pub(crate) fn axis(name: &str) -> String {
     match name {
         key::BLOCK_BYTES => "block size".to_owned(),
         key::DEPTH => "queue depth".to_owned(),
@@ -186,7 +194,7 @@ pub(super) fn axis(name: &str) -> String {
 
 /// Ticks of a logarithmic axis from `least` to `most` in the axis' own scale: 1, 2, 5 and their
 /// multiples by powers of ten, or fewer if that would be too many.
-pub(super) fn log_ticks(least: f64, most: f64) -> Vec<f64> {
+pub(crate) fn log_ticks(least: f64, most: f64) -> Vec<f64> {
     if !(least > 0.0 && most.is_finite() && most >= least) {
         return Vec::new();
     }

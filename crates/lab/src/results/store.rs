@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::answer::Answer;
+
 use super::{Environment, Record, SCHEMA, csv, file, upgrade};
 
 /// Everything in a directory of results.
@@ -157,6 +159,15 @@ impl Store {
     /// As [`Store::add`].
     pub fn set_table(&self, records: &[Record]) -> io::Result<()> {
         self.replace(file::TABLE, &csv::table(records))
+    }
+
+    /// Writes the answer.
+    ///
+    /// # Errors
+    /// As [`Store::add`].
+    pub fn set_answer(&self, answer: &Answer) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(answer)?;
+        self.replace(file::ANSWER, &format!("{text}\n"))
     }
 
     /// Replaces a file as a whole, so that it is never half written.

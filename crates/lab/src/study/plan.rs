@@ -54,6 +54,9 @@ pub struct Plan {
     /// The figures and tables.
     #[serde(default, rename = "plot", skip_serializing_if = "Vec::is_empty")]
     pub plots: Vec<Plot>,
+    /// What its answer is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<AnswerPlan>,
     /// How it was run; only in the copy beside the results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
@@ -202,6 +205,58 @@ pub struct Interference {
     pub foreground: BTreeMap<String, Configuration>,
 }
 
+/// What the answer of a study is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerPlan {
+    /// Its kind.
+    pub kind: AnswerKind,
+    /// The metric that it is about, where the kind leaves it open.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub metric: String,
+    /// Of [`AnswerKind::Best`]: the setting whose best value is sought.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub over: String,
+    /// Only cells with these values.
+    #[serde(default, skip_serializing_if = "Configuration::is_empty")]
+    pub at: Configuration,
+    /// Of [`AnswerKind::Values`]: the numbers, three at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub number: Vec<AnswerNumber>,
+}
+
+/// A number that a plan's answer names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerNumber {
+    /// What it is called.
+    pub label: String,
+    /// Its metric; of several cells the best one counts.
+    pub metric: String,
+    /// Only cells with these values.
+    #[serde(default, skip_serializing_if = "Configuration::is_empty")]
+    pub at: Configuration,
+}
+
+/// The kind of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AnswerKind {
+    /// The latency that a remote request has above a local one, as a share of an SSD's, and its
+    /// CPU time.
+    ExtraLatency,
+    /// The most of a rate over a transport, as a share of the local one.
+    Ratio,
+    /// The best value of a setting, against the second.
+    Best,
+    /// The load up to which latency does not rise.
+    Knee,
+    /// What a neighbour at its highest load does to each tenant.
+    Slowdown,
+    /// Numbers that the plan names.
+    Values,
+}
+
 /// The side of a processor that is shared or saturated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -286,6 +341,9 @@ pub const METRICS: &[(&str, &str)] = &[
     ("target-cpu", "% of a core, of the target's threads"),
     ("total-cpu", "% of a core, of both"),
     ("cpu-per-io", "µs, host and target together"),
+    ("host-cpu-per-io", "µs"),
+    ("target-cpu-per-io", "µs"),
+    ("cores-per-miops", "cores, host and target together"),
     ("host-cpu-per-gbps", "% of a core per Gb/s"),
     ("target-cpu-per-gbps", "% of a core per Gb/s"),
     ("host-cpu-split", "usr, sys, softirq, iowait, idle of the host's cores"),

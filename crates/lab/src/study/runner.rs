@@ -25,6 +25,7 @@ use super::{
     target_set::TargetSet,
 };
 use crate::{
+    answer,
     cells::Estimate,
     environment,
     results::{self, Configuration, Environment, Record, SCHEMA, Status, Store, key},
@@ -441,7 +442,11 @@ impl Runner<'_> {
         let written = self.store.set_environment(&self.environment);
         let loaded = results::load(self.store.directory());
         let table = loaded.map_err(|error| error.to_string()).and_then(|results| {
-            self.store.set_table(&results.records).map_err(|error| error.to_string())
+            let answer = answer::answer(&results);
+            let answered = answer.map_or(Ok(()), |answer| self.store.set_answer(&answer));
+            answered
+                .and_then(|()| self.store.set_table(&results.records))
+                .map_err(|error| error.to_string())
         });
         if let Some(error) = written.err().map(|error| error.to_string()).or(table.err()) {
             self.outcome.error.get_or_insert(format!("the results are incomplete: {error}"));

@@ -1,7 +1,8 @@
 //! Checks a plan.
 
-use super::{Kind, METRICS, Plan, PlanError, PlotKind};
+use super::{AnswerKind, Kind, METRICS, Plan, PlanError, PlotKind};
 use crate::{
+    cells::Metric,
     pattern::Pattern,
     results::{Configuration, Value, key, number},
 };
@@ -98,6 +99,7 @@ impl Plan {
         }
         self.check_measure()?;
         self.check_kind()?;
+        self.check_answer()?;
         self.check_plots()
     }
 
@@ -156,6 +158,24 @@ impl Plan {
             }
             (_, None) => Ok(()),
         }
+    }
+
+    fn check_answer(&self) -> Result<(), PlanError> {
+        let Some(answer) = &self.answer else { return Ok(()) };
+        let metrics = answer.number.iter().map(|number| &number.metric);
+        let metrics = metrics.chain(Some(&answer.metric).filter(|name| !name.is_empty()));
+        if let Some(name) = metrics.into_iter().find(|name| Metric::named(name).is_none()) {
+            return fault(format!("answer: {name} is not a metric"));
+        }
+        let counted = answer.kind == AnswerKind::Values;
+        if counted != (1..=3).contains(&answer.number.len()) {
+            return fault("answer: one to three [[answer.number]] belong to kind = \"values\"");
+        }
+        if answer.kind == AnswerKind::Best && !self.axes.contains_key(&answer.over) {
+            return fault(format!("answer: over {:?} is not an axis", answer.over));
+        }
+        let all = answer.number.iter().map(|number| &number.at).chain(Some(&answer.at));
+        all.into_iter().try_for_each(check_values)
     }
 
     fn check_plots(&self) -> Result<(), PlanError> {

@@ -20,7 +20,11 @@ impl FromStr for Plan {
                 .values_mut()
                 .chain(std::iter::once(&mut interference.background))
         });
-        for configuration in std::iter::once(&mut plan.fixed).chain(loads) {
+        let answers = plan.answer.iter_mut().flat_map(|answer| {
+            answer.number.iter_mut().map(|number| &mut number.at).chain([&mut answer.at])
+        });
+        let all = std::iter::once(&mut plan.fixed).chain(loads).chain(answers);
+        for configuration in all {
             configuration.iter_mut().try_for_each(|(key, value)| read(key, value))?;
         }
         plan.check()?;

@@ -1,0 +1,350 @@
+//! The kinds of answers.
+
+use super::{Asked, Number, Said, quotient, refused, request};
+use crate::{
+    cells::{
+        Cell, Estimate, Knee, Metric, Unit,
+        gate::{Gate, Sentence, compare, gate},
+        knee, value_order,
+    },
+    html::units,
+    results::{Role, Value, key},
+    study::plan::AnswerKind,
+};
+
+/// Latency of a read from a real SSD, where there is none: 4 KiB from NAND flash.
+const SSD_NS: f64 = 80_000.0;
+
+pub(super) fn said(asked: &Asked<'_>) -> Said {
+    match asked.answer.kind {
+        AnswerKind::ExtraLatency => extra_latency(asked),
+        AnswerKind::Ratio => ratio(asked),
+        AnswerKind::Best => best(asked),
+        AnswerKind::Knee => knee_of_load(asked),
+        AnswerKind::Slowdown => slowdown(asked),
+        AnswerKind::Values => values(asked),
+    }
+}
+
+fn named(name: &str) -> Metric {
+    Metric::named(name).unwrap_or_else(|| unreachable!("{name} is a metric"))
+}
+
+/// What one request at a time costs more than locally.
+fn extra_latency(asked: &Asked<'_>) -> Said {
+    let at = &asked.answer.at;
+    let Some(transport) = asked.remote(at) else { return asked.missing(at) };
+    let remote = asked.at(at).find(|cell| cell.text(key::TRANSPORT) == transport);
+    let Some(remote) = remote else { return asked.missing(at) };
+    let Some(local) = asked.cells.local(remote) else {
+        return Said::open("there is no local cell beside it");
+    };
+    let mean = asked.metric("mean");
+    let (Some(with), Some(without)) = (asked.estimate(&mean, remote), asked.estimate(&mean, local))
+    else {
+        return Said::open(&format!("its {} is not resolved", mean.label));
+    };
+    let gate = compare(Sentence::Comparison, &mean, &[remote, local], &with, &without);
+    let request = request(remote);
+    if gate.refusal().is_some() {
+        let why = format!("{} over {transport} beside local: {}", request, refused(&gate));
+        return Said::open(&why);
+    }
+    let delta = difference(asked, remote, &mean, &with, &without);
+    let extra = Number::of(format!("more for a {request} over {transport}"), Unit::Time, &delta);
+    let (ssd, of_what) = ssd(asked, local, &without);
+    let share = delta.scaled(1.0 / ssd);
+    let mut share = Number::of("of a real SSD's latency", Unit::Share, &share);
+    share.note = of_what;
+    let device = asked.cells.environment.local.split([':', ',']).next().unwrap_or_default();
+    let from = match device {
+        "memory" | "" => "from local memory, which is a copy and no SSD",
+        "null" => "from a local null device, which moves no data",
+        _ => "from the local device",
+    };
+    let what = if mean.name == "mean" { String::new() } else { format!(" at {}", mean.name) };
+    let verb = if delta.mean < 0.0 { "less" } else { "more" };
+    let mut sentence = format!(
+        "A {request} over {transport} takes {}{what} {verb} than {from}: {} of the latency of \
+         {}",
+        extra.told(),
+        share.told(),
+        share.note,
+    );
+    let mut numbers = vec![extra, share];
+    if let Some(cpu) = cpu(asked, remote) {
+        sentence += &format!("; it costs {} of CPU time{}", cpu.told(), comma(&cpu.note));
+        numbers.push(cpu);
+    }
+    Said::answered(format!("{sentence}{}.", gate.named()), numbers)
+}
+
+fn comma(note: &str) -> String {
+    if note.is_empty() { String::new() } else { format!(", {note}") }
+}
+
+/// Mean latencies are compared repeat by repeat; of percentiles there is no such difference.
+fn difference(
+    asked: &Asked<'_>,
+    remote: &Cell,
+    metric: &Metric,
+    with: &Estimate,
+    without: &Estimate,
+) -> Estimate {
+    if let ("mean", Some(delta)) = (metric.name.as_str(), asked.estimate(&named("delta"), remote)) {
+        return delta;
+    }
+    let half = match (with.bar(), without.bar()) {
+        (Some(one), Some(other)) => Some(one.0.max(one.1).hypot(other.0.max(other.1))),
+        _ => None,
+    };
+    let (least, most) = (with.least - without.most, with.most - without.least);
+    Estimate { mean: with.mean - without.mean, least, most, half_width: half, ..*with }
+}
+
+/// The latency that stands for a real SSD, and its name.
+fn ssd(asked: &Asked<'_>, local: &Cell, without: &Estimate) -> (f64, String) {
+    let device = asked.cells.environment.local.as_str();
+    let is_made = ["memory", "null"].iter().any(|name| device.starts_with(name));
+    if device.is_empty() || is_made || local.text(key::DEVICE) == "memory" && device.is_empty() {
+        return (SSD_NS, "an SSD of 80 µs (assumed: none was measured)".to_owned());
+    }
+    let own = units::show(Unit::Time, without.mean);
+    (without.mean, format!("the local device {device} ({own})"))
+}
+
+/// CPU time of one request, with both sides in its note.
+fn cpu(asked: &Asked<'_>, cell: &Cell) -> Option<Number> {
+    let read = |name: &str| asked.estimate(&named(name), cell);
+    let mut both = Number::of("CPU time of a request", Unit::Time, &read("cpu-per-io")?);
+    let side = |name: &str| Some(units::show(Unit::Time, read(name)?.mean));
+    if let (Some(host), Some(target)) = (side("host-cpu-per-io"), side("target-cpu-per-io")) {
+        both.note = format!("host {host}, target {target}");
+    }
+    Some(both)
+}
+
+/// The most of a rate over a transport, as a share of the local one.
+fn ratio(asked: &Asked<'_>) -> Said {
+    let at = &asked.answer.at;
+    let metric = asked.metric("iops");
+    let Some(transport) = asked.remote(at) else { return asked.missing(at) };
+    let of = |name: &str| {
+        let cells: Vec<&Cell> =
+            asked.at(at).filter(|cell| cell.text(key::TRANSPORT) == name).collect();
+        // What the generator limited is no peak of the transport; it counts if all cells are so.
+        let allowed =
+            |cell: &&Cell| gate(Sentence::Capacity, &metric, &[*cell]).refusal().is_none();
+        let good: Vec<&Cell> = cells.iter().copied().filter(allowed).collect();
+        asked.best(&metric, if good.is_empty() { cells } else { good }.into_iter())
+    };
+    let Some((remote, most)) = of(transport) else { return asked.missing(at) };
+    let value = gate(Sentence::Capacity, &metric, &[remote]);
+    if let Some(why) = value.refusal() {
+        return Said::open(&format!("the {} over {transport}: {why}", metric.label));
+    }
+    let peak = Number::of(format!("{} over {transport}", metric.label), metric.unit, &most);
+    let place = asked.place(remote, &[]);
+    let start = format!("Over {transport} the highest {} is {}{place}", metric.label, peak.told());
+    let Some((local, local_most)) = of("local") else {
+        return Said::answered(format!("{start}{}.", value.named()), vec![peak]);
+    };
+    let both = [remote, local];
+    let gate = compare(Sentence::Comparison, &metric, &both, &most, &local_most);
+    if gate.refusal().is_some() {
+        let why = refused(&gate);
+        let sentence = format!("{start}; beside local: {why}.");
+        return Said { sentence, numbers: vec![peak], is_answered: false };
+    }
+    let share = Number::of("of local", Unit::Share, &quotient(&most, &local_most));
+    let local_peak = Number::of(format!("{} of local", metric.label), metric.unit, &local_most);
+    let sentence =
+        format!("{start}, {} of the local {}{}.", share.told(), local_peak.told(), gate.named());
+    Said::answered(sentence, vec![share, peak, local_peak])
+}
+
+/// The best value of a setting.
+fn best(asked: &Asked<'_>) -> Said {
+    let metric = asked.metric("p99");
+    let over = asked.answer.over.as_str();
+    let mut found: Vec<(&Value, &Cell, Estimate)> = Vec::new();
+    for cell in asked.at(&asked.answer.at) {
+        let (Some(value), Some(estimate)) = (cell.value(over), asked.estimate(&metric, cell))
+        else {
+            continue;
+        };
+        match found.iter_mut().find(|(known, ..)| *known == value) {
+            Some(known) if metric.is_better(estimate.mean, known.2.mean) => {
+                *known = (value, cell, estimate);
+            }
+            Some(_) => {}
+            None => found.push((value, cell, estimate)),
+        }
+    }
+    found.sort_by(|(one, ..), (other, ..)| value_order(over, one, other));
+    found.sort_by(|(.., one), (.., other)| match metric.is_rate() {
+        true => other.mean.total_cmp(&one.mean),
+        false => one.mean.total_cmp(&other.mean),
+    });
+    let [first, second, ..] = &found[..] else { return asked.missing(&asked.answer.at) };
+    let name = |value: &Value| units::setting(over, value);
+    let number = |(value, _, estimate): &(&Value, &Cell, Estimate)| {
+        Number::of(format!("{} ({})", metric.label, name(value)), metric.unit, estimate)
+    };
+    let numbers: Vec<Number> = found.iter().take(2).map(number).collect();
+    let [one, other] = &numbers[..] else { return asked.missing(&asked.answer.at) };
+    let gate = compare(Sentence::Comparison, &metric, &[first.1, second.1], &first.2, &second.2);
+    let place = asked.place(first.1, &[over]);
+    let told = format!(
+        "{} {} with {}, {} with {}{place}",
+        metric.label,
+        one.told(),
+        name(first.0),
+        other.told(),
+        name(second.0)
+    );
+    match &gate {
+        Gate::Allowed { .. } => {
+            let sentence = format!("Best is {}: {told}{}.", name(first.0), gate.named());
+            Said::answered(sentence, numbers)
+        }
+        Gate::NotDistinguishable { .. } => {
+            let sentence = format!("The best two are {}: {told}.", refused(&gate));
+            Said { sentence, numbers, is_answered: false }
+        }
+        Gate::Forbidden { .. } => Said::open(&refused(&gate)),
+    }
+}
+
+/// The load up to which latency does not rise.
+fn knee_of_load(asked: &Asked<'_>) -> Said {
+    let at = &asked.answer.at;
+    let Some(transport) = asked.remote(at) else { return asked.missing(at) };
+    let curve: Vec<&Cell> =
+        asked.at(at).filter(|cell| cell.text(key::TRANSPORT) == transport).collect();
+    let Some(Knee { cell, is_last }) = knee(asked.cells, &curve) else {
+        return Said::open("fewer than three loads have a p99");
+    };
+    let (iops, p99) = (named("iops"), named("p99"));
+    let gate = gate(Sentence::Value, &p99, &[cell]);
+    if let Some(why) = gate.refusal() {
+        return Said::open(&why);
+    }
+    let (Some(rate), Some(latency)) = (asked.estimate(&iops, cell), asked.estimate(&p99, cell))
+    else {
+        return Said::open("the knee has no p99");
+    };
+    let rate =
+        Number::of(format!("IOPS before latency rises, over {transport}"), Unit::Iops, &rate);
+    let latency = Number::of("p99 there", Unit::Time, &latency);
+    let load = cell.number(key::LOAD_PERCENT).unwrap_or_default();
+    let capacity = asked
+        .cells
+        .measured(Role::Saturation)
+        .find(|full| full.text(key::TRANSPORT) == transport)
+        .and_then(|full| asked.estimate(&iops, full))
+        .map(|capacity| Number::of("capacity (depth 128)", Unit::Iops, &capacity));
+    let of = match &capacity {
+        Some(capacity) => format!("{load:.0} % of the capacity of {}", capacity.told()),
+        None => format!("{load:.0} % of the capacity"),
+    };
+    let end = if is_last { ", the highest load that was measured" } else { "" };
+    let sentence = format!(
+        "Over {transport} p99 stays within twice its least value up to {}, {of}{end}; it is {} \
+         there{}.",
+        rate.told(),
+        latency.told(),
+        gate.named()
+    );
+    Said::answered(sentence, [Some(rate), Some(latency), capacity].into_iter().flatten().collect())
+}
+
+/// What a neighbour at its highest load does to a tenant.
+fn slowdown(asked: &Asked<'_>) -> Said {
+    let mut parts = Vec::new();
+    let mut numbers = Vec::new();
+    let mut answered = true;
+    for (tenant, metric, plain) in
+        [("l-app", "latency-interference", "p99"), ("t-app", "throughput-sustained", "iops")]
+    {
+        let of_tenant =
+            asked.at(&asked.answer.at).filter(|cell| cell.text(key::FOREGROUND) == tenant);
+        let by_load = |cell: &&Cell| cell.value(key::LOAD_PERCENT).and_then(Value::as_integer);
+        let Some(cell) = of_tenant.max_by_key(by_load) else { continue };
+        let (metric, plain) = (named(metric), named(plain));
+        let Some(alone) = asked.cells.alone(cell) else { continue };
+        let read = |cell: &Cell| asked.estimate(&plain, cell);
+        let (Some(loaded), Some(free)) = (read(cell), read(alone)) else { continue };
+        let load = cell.number(key::LOAD_PERCENT).unwrap_or_default();
+        let gate = compare(Sentence::Comparison, &plain, &[cell, alone], &loaded, &free);
+        if gate.refusal().is_some() {
+            answered = false;
+            parts.push(format!("{tenant} beside {load:.0} %: {}", refused(&gate)));
+            continue;
+        }
+        let factor = quotient(&loaded, &free);
+        let label = match tenant {
+            "l-app" => format!("times the p99 alone, beside a neighbour at {load:.0} %"),
+            _ => format!("of the IOPS alone, beside a neighbour at {load:.0} %"),
+        };
+        let number = Number::of(label, metric.unit, &factor);
+        parts.push(match tenant {
+            "l-app" => format!(
+                "a tenant with one request in flight has {} its p99 alone{}",
+                number.told(),
+                gate.named()
+            ),
+            _ => {
+                format!("one with a deep queue keeps {} of its IOPS{}", number.told(), gate.named())
+            }
+        });
+        numbers.push(number);
+    }
+    if parts.is_empty() {
+        return asked.missing(&asked.answer.at);
+    }
+    let shared = asked.plan.interference.as_ref().map(|section| section.shared.to_string());
+    let whose = shared.map_or(String::new(), |side| format!(" on the same {side} core"));
+    let sentence = format!("Beside a neighbour{whose} {}.", parts.join("; "));
+    Said { sentence, numbers, is_answered: answered }
+}
+
+/// Numbers of the study that the plan names.
+fn values(asked: &Asked<'_>) -> Said {
+    let mut parts = Vec::new();
+    let mut numbers = Vec::new();
+    let mut answered = true;
+    for wanted in &asked.answer.number {
+        let metric = named(&wanted.metric);
+        let transport = asked.remote(&wanted.at);
+        let has_transport = wanted.at.contains_key(key::TRANSPORT);
+        let cells = asked.at(&wanted.at).filter(|cell| {
+            has_transport || transport.is_none_or(|name| cell.text(key::TRANSPORT) == name)
+        });
+        let Some((cell, estimate)) = asked.best(&metric, cells) else {
+            let why = asked.missing(&wanted.at).sentence;
+            let why = why.split_once(": ").map_or("not measured", |(_, why)| why);
+            parts.push(format!("{}: {}", wanted.label, why.trim_end_matches('.')));
+            answered = false;
+            continue;
+        };
+        let kind = if metric.is_rate() { Sentence::Capacity } else { Sentence::Value };
+        let gate = gate(kind, &metric, &[cell]);
+        if let Some(why) = gate.refusal() {
+            parts.push(format!("{}: {why}", wanted.label));
+            answered = false;
+            continue;
+        }
+        let number = Number::of(wanted.label.clone(), metric.unit, &estimate);
+        let keys: Vec<&str> = wanted.at.keys().map(String::as_str).collect();
+        let place = asked.place(cell, &keys);
+        parts.push(format!("{}: {}{place}{}", wanted.label, number.told(), gate.named()));
+        numbers.push(number);
+    }
+    if parts.is_empty() {
+        return asked.missing(&asked.answer.at);
+    }
+    let sentence = format!("{}.", crate::html::capital(&parts.join("; ")));
+    let is_answered = answered && !numbers.is_empty();
+    Said { sentence, numbers, is_answered }
+}

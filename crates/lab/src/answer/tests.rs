@@ -1,0 +1,207 @@
+use super::*;
+use crate::{
+    results::{Mark, number},
+    testing::{record, repeated},
+};
+
+fn plan(name: &str) -> Plan {
+    builtin::find(name).expect(name).plan().expect(name)
+}
+
+fn answered(name: &str, records: &[Record]) -> Answer {
+    of_records(&plan(name), &repeated(records), &Environment::default()).expect("an answer")
+}
+
+fn point(role: Role, settings: &[(&str, Value)], iops: f64, us: u64) -> Record {
+    let base = [(key::PATTERN, Value::from("randread")), (key::BLOCK_BYTES, 4096u64.into())];
+    record(role, &[&base, settings].concat(), iops, us)
+}
+
+fn first_look() -> Vec<Record> {
+    let of = |transport: &str, iops, us| {
+        let settings = [(key::TRANSPORT, Value::from(transport)), (key::DEPTH, 1u64.into())];
+        point(Role::Plain, &settings, iops, us)
+    };
+    vec![of("local", 900_000.0, 1), of("tcp", 80_000.0, 13)]
+}
+
+fn knee_study() -> Vec<Record> {
+    let of = |(load, us): (u64, u64)| {
+        let settings = [
+            (key::TRANSPORT, Value::from("tcp")),
+            (key::LOAD_PERCENT, load.into()),
+            (key::DEPTH, 128u64.into()),
+        ];
+        let offered = load as f64 * 1e3;
+        let mut record = point(Role::Plain, &settings, offered, us);
+        record.values.insert(number::OFFERED_IOPS.to_owned(), offered);
+        record
+    };
+    let mut records: Vec<Record> = [(10, 20), (50, 25), (80, 38), (95, 400)].map(of).into();
+    let capacity = [(key::TRANSPORT, Value::from("tcp"))];
+    records.push(point(Role::Saturation, &capacity, 100_000.0, 900));
+    records
+}
+
+fn idle_poll() -> Vec<Record> {
+    let of = |(idle, us): (u64, u64)| {
+        let settings = [
+            (key::TRANSPORT, Value::from("tcp")),
+            (key::TARGET_IDLE_POLL_US, idle.into()),
+            (key::DEPTH, 1u64.into()),
+        ];
+        point(Role::Plain, &settings, 50_000.0, us)
+    };
+    [(0, 40), (20, 15), (80, 25)].map(of).into()
+}
+
+fn tenants() -> Vec<Record> {
+    let of = |role, tenant: &str, load: Option<u64>, iops, us| {
+        let mut settings = vec![
+            (key::FOREGROUND, Value::from(tenant)),
+            (key::HOST_POLLING, "sleep".into()),
+            (key::SHARED, "target".into()),
+        ];
+        settings.extend(load.map(|load| (key::LOAD_PERCENT, load.into())));
+        point(role, &settings, iops, us)
+    };
+    vec![
+        of(Role::Alone, "l-app", None, 10_000.0, 100),
+        of(Role::Foreground, "l-app", Some(10), 9_000.0, 110),
+        of(Role::Foreground, "l-app", Some(90), 3_000.0, 300),
+        of(Role::Alone, "t-app", None, 800_000.0, 100),
+        of(Role::Foreground, "t-app", Some(90), 400_000.0, 200),
+    ]
+}
+
+fn cores() -> Vec<Record> {
+    let of = |(shared, iops): (&str, f64)| {
+        point(Role::Saturation, &[(key::SHARED, shared.into())], iops, 100)
+    };
+    [("host", 500_000.0), ("target", 900_000.0)].map(of).into()
+}
+
+fn sizes() -> Vec<Record> {
+    let of = |(transport, iops): (&str, f64)| {
+        point(Role::Plain, &[(key::TRANSPORT, transport.into())], iops, 100)
+    };
+    [("local", 1_000_000.0), ("tcp", 250_000.0)].map(of).into()
+}
+
+/// A study of each kind, with results that answer it.
+fn each_kind() -> [(&'static str, Vec<Record>); 6] {
+    [
+        ("first-look", first_look()),
+        ("size-sweep", sizes()),
+        ("target-idle-poll", idle_poll()),
+        ("latency-vs-load", knee_study()),
+        ("target-interference", tenants()),
+        ("saturation", cores()),
+    ]
+}
+
+#[test]
+fn each_kind_answers_in_a_sentence_with_three_numbers_at_most() {
+    let parts = [
+        "4 KiB random read over tcp takes 12.00 µs",
+        "25.0 % (",
+        "Best is idle poll 20 µs: p99 latency 15.",
+        "up to 80.0 K IOPS",
+        "3.00 × (3.00 × to 3.00 ×) its p99 alone",
+        "One host core: 500 K IOPS (",
+    ];
+    for ((study, records), part) in each_kind().into_iter().zip(parts) {
+        let answer = answered(study, &records);
+        assert!(answer.is_answered, "{study}: {}", answer.sentence);
+        assert!(answer.sentence.contains(part), "{study}: {}", answer.sentence);
+        assert!((1..=3).contains(&answer.numbers.len()), "{answer:?}");
+        assert!(answer.numbers.iter().all(|number| number.interval.is_some()), "{answer:?}");
+        assert_eq!(answer.question, plan(study).question);
+    }
+}
+
+#[test]
+fn marks_that_forbid_a_sentence_forbid_the_answer() {
+    for (study, records) in each_kind() {
+        for mark in Mark::ALL {
+            let marked = |record: &Record| {
+                let mut record = record.clone();
+                record.mark(mark);
+                record
+            };
+            let records: Vec<Record> = records.iter().map(marked).collect();
+            let Answer { sentence, is_answered, .. } = answered(study, &records);
+            let full = mark == Mark::GeneratorFull;
+            // One request at a time keeps its thread busy, and the host's core is meant to be full.
+            let expected = ["first-look", "target-idle-poll", "target-interference", "saturation"];
+            match mark {
+                Mark::GeneratorFull if !expected.contains(&study) => {
+                    assert!(!is_answered && sentence.contains(mark.explained()), "{sentence}");
+                }
+                Mark::LoadLimited if study != "latency-vs-load" => {
+                    assert!(!is_answered && sentence.contains(mark.explained()), "{sentence}");
+                }
+                Mark::Loopback | Mark::SharedCores | Mark::WideInterval => {
+                    assert!(is_answered && sentence.contains(mark.short()), "{sentence}");
+                }
+                _ if full => {}
+                _ => assert!(is_answered || mark == Mark::LoadLimited, "{study} {mark:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_distinguishable_is_said_with_the_repeats_that_it_takes() {
+    let once = of_records(&plan("first-look"), &first_look(), &Environment::default());
+    let once = once.expect("an answer");
+    assert!(!once.is_answered && once.sentence.contains("at least 3 are needed"), "{once:?}");
+    let mut records = idle_poll();
+    records.truncate(2);
+    let mut repeats = Vec::new();
+    for (number, [one, other]) in [[10u64, 12], [14, 13], [12, 16]].into_iter().enumerate() {
+        for (record, us) in records.iter().zip([one, other]) {
+            let idle = record.configuration[key::TARGET_IDLE_POLL_US].clone();
+            let settings = [
+                (key::TRANSPORT, Value::from("tcp")),
+                (key::TARGET_IDLE_POLL_US, idle),
+                (key::DEPTH, 1u64.into()),
+            ];
+            let mut record = point(Role::Plain, &settings, 50_000.0, us);
+            record.repeat = u32::try_from(number).expect("few") + 1;
+            repeats.push(record);
+        }
+    }
+    let plan = plan("target-idle-poll");
+    let close = of_records(&plan, &repeats, &Environment::default()).expect("an answer");
+    assert!(!close.is_answered && close.numbers.len() == 2);
+    assert!(close.sentence.contains("not distinguishable here: about"), "{}", close.sentence);
+}
+
+#[test]
+fn memory_is_no_ssd_and_a_measured_device_is_the_measure() {
+    let of = |local: &str| {
+        let environment = Environment { local: local.to_owned(), ..Environment::default() };
+        let records = repeated(&first_look());
+        of_records(&plan("first-look"), &records, &environment).expect("an answer").sentence
+    };
+    let memory = of("memory:256MiB");
+    assert!(memory.contains("a copy and no SSD") && memory.contains("15.0 %"), "{memory}");
+    assert!(memory.contains("80 µs (assumed: none was measured)"), "{memory}");
+    let disk = of("/dev/nvme0n1");
+    assert!(disk.contains("the local device /dev/nvme0n1 (1.00 µs)"), "{disk}");
+    assert!(!disk.contains("assumed"), "{disk}");
+}
+
+#[test]
+fn every_study_says_what_its_answer_is() {
+    for study in builtin::BUILTINS {
+        let plan = study.plan().expect(study.name);
+        assert!(plan.answer.is_some(), "{}", study.name);
+        let nothing = of_records(&plan, &[], &Environment::default()).expect("an answer");
+        assert!(!nothing.is_answered && nothing.sentence.contains("not measured"), "{nothing:?}");
+        // Results of earlier versions have plans without it.
+        let earlier = Plan { answer: None, ..plan };
+        assert!(of_records(&earlier, &[], &Environment::default()).is_some());
+    }
+}
