@@ -59,7 +59,7 @@ pub(crate) struct Repeat {
 }
 
 impl Repeat {
-    fn of(record: &Record) -> Result<Self, String> {
+    pub(crate) fn of(record: &Record) -> Result<Self, String> {
         let mut latency = Latency::new();
         for direction in record.directions() {
             latency.add(&direction.latency.latency().map_err(|error| error.to_string())?);
@@ -216,11 +216,7 @@ impl Cells {
 
     /// The probes of the raw link between the ends of a cell, over its protocol.
     pub(crate) fn link(&self, cell: &Cell) -> impl Iterator<Item = &LinkProbe> {
-        let is_it = move |probe: &&LinkProbe| match (&cell.connection, &probe.connection) {
-            (Some(own), Some(probed)) => own.is_like(probed),
-            _ => false,
-        };
-        self.environment.link.iter().filter(is_it)
+        self.environment.links(cell.connection.as_ref())
     }
 
     /// The foreground measured without a background.

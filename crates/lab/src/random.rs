@@ -51,6 +51,14 @@ impl Random {
         u64::try_from(product >> 64).unwrap_or(0)
     }
 
+    /// Puts these into a random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = usize::try_from(self.below(last as u64 + 1)).unwrap_or(last);
+            items.swap(last, other);
+        }
+    }
+
     /// A uniformly distributed number of [0, 1).
     #[inline]
     pub fn unit(&mut self) -> f64 {

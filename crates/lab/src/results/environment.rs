@@ -64,6 +64,17 @@ pub struct Processor {
     pub hypervisor: bool,
 }
 
+impl Environment {
+    /// The probes of the raw link over the protocol and between the ends of a connection.
+    pub fn links(&self, connection: Option<&Connection>) -> impl Iterator<Item = &LinkProbe> {
+        let is_like = move |probe: &&LinkProbe| match (connection, &probe.connection) {
+            (Some(own), Some(probed)) => own.is_like(probed),
+            _ => false,
+        };
+        self.link.iter().filter(is_like)
+    }
+}
+
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -108,16 +108,16 @@ impl Matrix {
         self.len() == 0
     }
 
-    /// The points of one round of repeats, in the order of measurement.
+    /// The points of one round of repeats, in the order of measurement: points are shuffled, and
+    /// so are the steps within each, so that neither side of a comparison always comes first.
     #[must_use]
-    pub fn round(&self, seed: u64, round: u32, shuffle: bool) -> Vec<&Point> {
-        let mut points: Vec<&Point> = self.points.iter().collect();
+    pub fn round(&self, seed: u64, round: u32, shuffle: bool) -> Vec<Vec<&Step>> {
+        let mut points: Vec<Vec<&Step>> =
+            self.points.iter().map(|point| point.iter().collect()).collect();
         if shuffle {
             let mut random = Random::new(seed, u64::from(round));
-            for last in (1..points.len()).rev() {
-                let other = usize::try_from(random.below(last as u64 + 1)).unwrap_or(last);
-                points.swap(last, other);
-            }
+            random.shuffle(&mut points);
+            points.iter_mut().for_each(|steps| random.shuffle(steps));
         }
         points
     }

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     answer,
-    cells::Estimate,
+    cells::{Estimate, Repeat},
     environment,
     results::{self, Configuration, Environment, Record, SCHEMA, Status, Store, key},
 };
@@ -147,6 +147,7 @@ pub fn run(
         environment: current(&settings.environment),
         records: Vec::new(),
         history: BTreeMap::new(),
+        judged_by: settings.plan.judged_by(),
         failures_in_a_row: 0,
         began: monotonic_time(),
         done: 0,
@@ -187,13 +188,23 @@ struct Runner<'a> {
     stop: &'a AtomicBool,
     environment: Environment,
     records: Vec<Record>,
-    /// IOPS of each repeat of each measured cell, by repeat.
-    history: BTreeMap<String, BTreeMap<u32, f64>>,
+    /// The measured repeats of each cell.
+    history: BTreeMap<String, BTreeMap<u32, Measurement>>,
+    /// The metric that the study is judged by.
+    judged_by: String,
     failures_in_a_row: usize,
     began: Duration,
     done: usize,
     done_before: usize,
     outcome: Outcome,
+}
+
+/// What later repeats and cells depend on.
+#[derive(Clone, Copy)]
+struct Measurement {
+    iops: f64,
+    /// The metric that the study is judged by; none if too few samples lie beyond its percentile.
+    judged: Option<f64>,
 }
 
 /// The run ends early; the outcome has the reason.
@@ -204,13 +215,18 @@ impl Runner<'_> {
     fn add_earlier_records(&mut self, records: Vec<Record>) {
         for record in records {
             if record.is_measured() {
-                let repeats = self.history.entry(record.cell.clone()).or_default();
-                repeats.insert(record.repeat, record.iops());
+                self.remember(&record);
             }
             self.records.push(record);
         }
         let known = self.history.values().map(BTreeMap::len).sum();
         self.outcome.measured = known;
+    }
+
+    fn remember(&mut self, record: &Record) {
+        let judged = Repeat::of(record).ok().and_then(|repeat| repeat.metric(&self.judged_by));
+        let repeats = self.history.entry(record.cell.clone()).or_default();
+        repeats.insert(record.repeat, Measurement { iops: record.iops(), judged });
     }
 
     fn go(&mut self) {
@@ -335,13 +351,14 @@ impl Runner<'_> {
     fn measure_all(&mut self) -> Result<(), Stopped> {
         let (matrix, measure) = (self.matrix, &self.settings.plan.measure);
         for point in &matrix.first {
+            let steps: Vec<&Step> = point.iter().collect();
             for repeat in 1..=measure.repeats_max {
-                self.point(point, repeat)?;
+                self.point(&steps, repeat)?;
             }
         }
         for repeat in 1..=measure.repeats_max {
-            for point in matrix.round(self.seed, repeat, measure.shuffle) {
-                self.point(point, repeat)?;
+            for steps in matrix.round(self.seed, repeat, measure.shuffle) {
+                self.point(&steps, repeat)?;
             }
         }
         Ok(())
@@ -359,11 +376,18 @@ impl Runner<'_> {
         if repeat <= measure.repeats {
             return true;
         }
-        let values: Vec<f64> = repeats.into_iter().flat_map(BTreeMap::values).copied().collect();
-        let narrow = Estimate::of(&values)
-            .and_then(|estimate| Some(estimate.half_width? / estimate.mean))
-            .is_some_and(|share| share * 100.0 <= measure.confidence_percent);
-        !narrow
+        let values = repeats.into_iter().flat_map(BTreeMap::values).map(|repeat| repeat.judged);
+        !self.is_narrow(values)
+    }
+
+    /// Whether the confidence interval of the metric by which the study is judged is within the
+    /// plan's bound. It is not as long as a repeat has too few samples for that metric.
+    fn is_narrow(&self, values: impl Iterator<Item = Option<f64>>) -> bool {
+        values
+            .collect::<Option<Vec<f64>>>()
+            .and_then(|values| Estimate::of(&values))
+            .and_then(|estimate| Some(100.0 * estimate.half_width? / estimate.mean))
+            .is_some_and(|percent| percent <= self.settings.plan.measure.confidence_percent)
     }
 
     /// The progress. Repeats beyond the minimum are added to the total as they are needed.

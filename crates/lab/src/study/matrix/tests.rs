@@ -179,23 +179,33 @@ fn only_selected_cells_are_kept() {
 fn the_order_depends_on_the_seed() {
     let plan = plan("[axes]\ndepth = [1, 2, 4, 8, 16, 32, 64, 128]\n");
     let matrix = expand(&plan, &capabilities(2), &Configuration::new());
-    let target_spec = |seed, round, shuffle| -> Vec<String> {
+    let order = |seed, round, shuffle| -> Vec<String> {
         let points = matrix.round(seed, round, shuffle);
-        points
-            .iter()
-            .flat_map(|point| point.iter())
-            .flat_map(Step::cells)
-            .map(|c| c.id.clone())
-            .collect()
+        points.iter().flatten().flat_map(|step| step.cells()).map(|c| c.id.clone()).collect()
     };
-    assert_eq!(target_spec(1, 1, true), target_spec(1, 1, true));
-    assert_ne!(target_spec(1, 1, true), target_spec(1, 2, true));
-    assert_ne!(target_spec(1, 1, true), target_spec(2, 1, true));
-    assert_ne!(target_spec(1, 1, true), target_spec(1, 1, false));
-    let (mut shuffled, mut plain) = (target_spec(1, 1, true), target_spec(1, 1, false));
+    assert_eq!(order(1, 1, true), order(1, 1, true));
+    assert_ne!(order(1, 1, true), order(1, 2, true));
+    assert_ne!(order(1, 1, true), order(2, 1, true));
+    assert_ne!(order(1, 1, true), order(1, 1, false));
+    let (mut shuffled, mut plain) = (order(1, 1, true), order(1, 1, false));
     shuffled.sort();
     plain.sort();
     assert_eq!(shuffled, plain);
+}
+
+#[test]
+fn the_order_within_a_point_is_shuffled_too() {
+    let plan =
+        plan("[axes]\ntransport = [\"local\", \"tcp\", \"loopback\"]\ndepth = [1, 2, 4, 8]\n");
+    let matrix = expand(&plan, &capabilities(2), &Configuration::new());
+    let firsts: std::collections::BTreeSet<&str> = (1..=6)
+        .flat_map(|round| matrix.round(7, round, true))
+        .map(|point| {
+            assert_eq!(point.len(), 3);
+            super::text(&point[0].cells().next().expect("a cell").configuration, key::TRANSPORT)
+        })
+        .collect();
+    assert_eq!(firsts.len(), 3, "each transport comes first at times: {firsts:?}");
 }
 
 fn load_plan() -> Plan {

@@ -6,22 +6,28 @@ use weft_host::Transport;
 
 use super::{FAILURES_MAX, Runner, Stopped};
 use crate::{
-    cells::Estimate,
+    cells::{Estimate, Repeat},
     report::fio,
-    results::{Record, Role, Status, TestedTarget, Value, key, number},
+    results::{Environment, Mark, Record, Role, Status, TestedTarget, Value, key, number},
     study::{
         deployment::{Deployment, Place, Planner},
         link,
-        matrix::{Cell, Point, Step, integer, text},
+        matrix::{Cell, Step, integer, text},
         measure::{MeasureOptions, Measured, measure},
         plan::Kind,
     },
 };
 
+/// Fewest repeats that have a confidence interval.
+const INTERVAL_REPEATS: u32 = 3;
+
+/// A bandwidth above this many times that of the raw link is no noise: one of the two is wrong.
+const ABOVE_FLOOR: f64 = 1.05;
+
 impl Runner<'_> {
     /// Measures the steps of a point that need this repeat, directly after one another.
-    pub(super) fn point(&mut self, point: &Point, repeat: u32) -> Result<(), Stopped> {
-        for step in point {
+    pub(super) fn point(&mut self, steps: &[&Step], repeat: u32) -> Result<(), Stopped> {
+        for step in steps {
             if step.missing().is_some() {
                 continue;
             }
@@ -71,6 +77,7 @@ impl Runner<'_> {
             record.started_at_ms = started_at_ms;
             record.command.clone_from(&command);
             record.together.clone_from(&together);
+            self.mark(&mut record);
             self.write(record.clone())?;
             self.count(&record);
             written.push(record);
@@ -95,12 +102,30 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// Marks a record by what is known of the other repeats and of the link.
+    fn mark(&self, record: &mut Record) {
+        if !record.is_measured() {
+            return;
+        }
+        let measure = &self.settings.plan.measure;
+        if record.repeat == measure.repeats_max && record.repeat >= INTERVAL_REPEATS {
+            let earlier = self.history.get(&record.cell).into_iter().flat_map(BTreeMap::values);
+            let earlier = earlier.map(|repeat| repeat.judged);
+            let last = Repeat::of(record).ok().and_then(|last| last.metric(&self.judged_by));
+            if !self.is_narrow(earlier.chain([last])) {
+                record.mark(Mark::WideInterval);
+            }
+        }
+        if is_above_floor(record, &self.environment) {
+            record.mark(Mark::AboveFloor);
+        }
+    }
+
     fn count(&mut self, record: &Record) {
         match &record.status {
             Status::Measured => {
                 self.outcome.measured += 1;
-                let repeats = self.history.entry(record.cell.clone()).or_default();
-                repeats.insert(record.repeat, record.iops());
+                self.remember(record);
             }
             Status::Void { .. } => self.outcome.void += 1,
             Status::Failed { .. } => self.outcome.failed += 1,
@@ -211,7 +236,8 @@ impl Runner<'_> {
             .flat_map(Step::cells)
             .find(|cell| same(cell))
             .and_then(|cell| self.history.get(&cell.id));
-        let values: Vec<f64> = found.into_iter().flat_map(BTreeMap::values).copied().collect();
+        let values: Vec<f64> =
+            found.into_iter().flat_map(BTreeMap::values).map(|repeat| repeat.iops).collect();
         match Estimate::of(&values) {
             Some(estimate) => Ok(Some(estimate.mean)),
             None => Err("the saturation point to which its load refers is not known".to_owned()),
@@ -271,4 +297,14 @@ fn failed(study: &str, step: &Step, reason: &str) -> Vec<Record> {
         record
     };
     step.cells().map(record).collect()
+}
+
+/// Whether data went faster in one direction than over the raw link between the same ends.
+pub(super) fn is_above_floor(record: &Record, environment: &Environment) -> bool {
+    let floor = environment
+        .links(record.connection.as_ref())
+        .map(|probe| probe.stream_bytes_per_s)
+        .fold(0.0, f64::max);
+    let rates = record.directions().map(|way| way.bytes as f64 / way.seconds);
+    floor > 0.0 && rates.fold(0.0, f64::max) > floor * ABOVE_FLOOR
 }

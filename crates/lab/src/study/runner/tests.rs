@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::{
     Progress,
-    results::{Mark, file},
+    results::{Connection, LinkProbe, Mark, file},
     study::{
         launch::{StartedTarget, TargetSpec},
         plan::Run,
@@ -151,8 +151,43 @@ fn repeats_go_on_until_the_interval_is_narrow_or_the_limit_is_reached() {
         let measure = format!("repeats = 3\nrepeats_max = 5\nconfidence_percent = {percent}");
         let outcome = bench.run(&plan(&measure, axes), &mut Notes::default()).expect("an outcome");
         assert_eq!(outcome.measured, expected, "{percent}");
-        let repeats: Vec<u32> = bench.records().iter().map(|record| record.repeat).collect();
+        let records = bench.records();
+        let repeats: Vec<u32> = records.iter().map(|record| record.repeat).collect();
         assert_eq!(repeats, (1..=u32::try_from(expected).expect("few")).collect::<Vec<_>>());
+        let marked: Vec<bool> = records.iter().map(|r| r.has(Mark::WideInterval)).collect();
+        let is_last = |repeat: &u32| *repeat == 5;
+        assert_eq!(marked, repeats.iter().map(is_last).collect::<Vec<_>>(), "{percent}");
+    }
+}
+
+#[test]
+fn repeats_go_on_until_the_metric_of_the_study_is_known() {
+    // No repeat has the hundred thousand requests that this percentile takes.
+    let judged = "repeats = 3\nrepeats_max = 4\nconfidence_percent = 1e9\njudged_by = ";
+    for (metric, expected) in [("\"p99.99\"", 4), ("\"iops\"", 3)] {
+        let bench = Bench::new();
+        let axes = "[axes]\ntransport = [\"local\"]\n[fixed]\nrate_iops = 2000\n";
+        let plan = plan(&format!("{judged}{metric}"), axes);
+        let outcome = bench.run(&plan, &mut Notes::default()).expect("an outcome");
+        assert_eq!(outcome.measured, expected, "{metric}");
+    }
+}
+
+#[test]
+fn a_direction_faster_than_the_raw_link_is_marked() {
+    let over = |protocol: &str| Some(Connection::over_loopback(protocol));
+    let probe =
+        LinkProbe { connection: over("tcp"), stream_bytes_per_s: 4.096e9, ..LinkProbe::default() };
+    let environment = Environment { link: vec![probe], ..Environment::default() };
+    for (protocol, iops, expected) in
+        [("tcp", 1.1e6, true), ("tcp", 1.04e6, false), ("rdma", 1.1e6, false)]
+    {
+        let mut record = crate::testing::record(results::Role::Plain, &[], iops, 10);
+        record.connection = over(protocol);
+        assert_eq!(round::is_above_floor(&record, &environment), expected, "{protocol} {iops}");
+        // Reads and writes have a direction of the link each.
+        record.write = record.read.clone();
+        assert_eq!(round::is_above_floor(&record, &environment), expected, "{protocol} {iops}");
     }
 }
 
