@@ -12,6 +12,7 @@ use crate::{
     },
     pacer::Process,
     pattern::{Direction, Modifier, Pattern, sizes::Sizes, spread::Spread},
+    verify::checksum::Checksum,
 };
 
 /// A job. [`Job::default`] is a closed loop of 4 KiB random reads at depth 1 for 10 s.
@@ -79,6 +80,8 @@ pub struct Job {
     pub seed: u64,
     /// `verify`: write blocks that can be recognised, and read them back.
     pub verify: bool,
+    /// Which checksum their headers carry.
+    pub checksum: Checksum,
     /// `verify_pattern`: they hold nothing but these bytes, again and again.
     pub verify_pattern: Option<Vec<u8>>,
     /// `do_verify`: what was written is read back.
@@ -189,6 +192,7 @@ impl Default for Job {
             cpus: Vec::new(),
             seed: 0x7765_6674,
             verify: false,
+            checksum: Checksum::Crc32c,
             verify_pattern: None,
             read_back: true,
             polling: Polling::Adaptive(Duration::from_micros(100)),

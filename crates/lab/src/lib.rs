@@ -21,6 +21,8 @@
 //! - A run that failed is reported as failed; its numbers never appear as a result.
 
 pub mod answer;
+#[cfg(test)]
+mod beside_fio;
 mod cells;
 pub mod compare;
 pub mod environment;

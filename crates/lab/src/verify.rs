@@ -1,24 +1,29 @@
 //! Blocks that can be recognised.
 //!
-//! Every block that is written begins with a header (which run, which place, which write of that
-//! place, CRC32C of the whole) and goes on with bytes that follow from the same three. So each byte
-//! of a block that is read back can be computed, and a fault is not only noticed but told: a
-//! flipped byte with its offset, an older write, a block that belongs elsewhere, nothing at all.
+//! Every block that is written begins with the header that fio gives it (before fio 3.41, which
+//! changed it), so that each can verify what the other one wrote: type of the checksum, length, a
+//! seed, the place, a CRC32C of the header, and the checksum of what follows. fio puts a time into
+//! 8 bytes that it does not compare; here they say which write of that place it was. What follows
+//! is computed from seed, place and write. So each byte of a block that is read back is known, and
+//! a fault is not only noticed but told: a flipped byte with its offset, an older write, a block
+//! that belongs elsewhere, nothing at all.
+
+pub mod checksum;
 
 use std::fmt;
 
-use crc_fast::{CrcAlgorithm, Digest};
-
+use self::checksum::{Checksum, crc32c, fio_crc32c};
 use crate::{limits::FAULTS_DESCRIBED, random::split_mix};
 
-/// "weftlab1", little-endian.
-const MAGIC: u64 = u64::from_le_bytes(*b"weftlab1");
+/// The first two bytes of fio's header.
+const MAGIC: [u8; 2] = 0xacca_u16.to_le_bytes();
 
-/// Magic, seed, offset and generation of 8 bytes each, length and checksum of 4.
+/// Magic and type of 2 bytes each, length of 4, seed and offset of 8, seconds and nanoseconds of
+/// 4 (here: the generation), thread and number of the request of 2 (here: 0), CRC32C of these.
 const HEADER_BYTES: usize = 40;
 
-/// Where the checksum lies in the header.
-const CHECKSUM_AT: usize = 36;
+/// Where the header's own checksum lies.
+const HEADER_CRC_AT: usize = 36;
 
 /// What determines a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,19 +37,13 @@ pub struct Identity {
 }
 
 /// Fills a block (of at least 512 bytes) with what an identity says.
-pub fn fill(block: &mut [u8], identity: Identity) {
-    if block.len() < HEADER_BYTES {
+pub fn fill(block: &mut [u8], identity: Identity, checksum: Checksum) {
+    let payload_at = HEADER_BYTES + checksum.bytes();
+    if block.len() < payload_at {
         return;
     }
     let length = u32::try_from(block.len()).unwrap_or(u32::MAX);
-    let mut header = [0; HEADER_BYTES];
-    header[0..8].copy_from_slice(&MAGIC.to_le_bytes());
-    header[8..16].copy_from_slice(&identity.seed.to_le_bytes());
-    header[16..24].copy_from_slice(&identity.offset.to_le_bytes());
-    header[24..32].copy_from_slice(&identity.generation.to_le_bytes());
-    header[32..36].copy_from_slice(&length.to_le_bytes());
-    let (head, payload) = block.split_at_mut(HEADER_BYTES);
-    head.copy_from_slice(&header);
+    let (head, payload) = block.split_at_mut(payload_at);
     let start = split_mix(identity.seed ^ split_mix(identity.offset ^ identity.generation << 48));
     let mut counter = start ^ identity.generation;
     for word in payload.chunks_mut(8) {
@@ -52,29 +51,48 @@ pub fn fill(block: &mut [u8], identity: Identity) {
         word.copy_from_slice(&bytes[..word.len()]);
         counter = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
     }
-    let checksum = checksum(block);
-    block[CHECKSUM_AT..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    head[0..2].copy_from_slice(&MAGIC);
+    head[2..4].copy_from_slice(&checksum.number().to_le_bytes());
+    head[4..8].copy_from_slice(&length.to_le_bytes());
+    head[8..16].copy_from_slice(&identity.seed.to_le_bytes());
+    head[16..24].copy_from_slice(&identity.offset.to_le_bytes());
+    head[24..32].copy_from_slice(&identity.generation.to_le_bytes());
+    head[32..36].fill(0);
+    let crc = fio_crc32c(&head[..HEADER_CRC_AT]);
+    head[HEADER_CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+    head[HEADER_BYTES..].copy_from_slice(&checksum.of(payload)[..checksum.bytes()]);
 }
 
 /// Checks a block against what was written last, or, where that is not known (`generation` 0),
-/// against its own header. `scratch` is room for a block.
+/// against its own header, which may be fio's. `scratch` is room for a block.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check(block: &[u8], expected: Identity, scratch: &mut Vec<u8>) -> Result<(), Fault> {
-    let found = header_of(block);
+pub fn check(
+    block: &[u8],
+    expected: Identity,
+    checksum: Checksum,
+    scratch: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let found = header_of(block, checksum);
     let identity = match (expected.generation, found) {
         (0, Some(found)) => Identity { offset: expected.offset, ..found },
-        (0, None) => return Err(Fault::unknown(block, expected)),
+        (0, None) => return Err(Fault::unknown(block, expected, FaultKind::NoHeader)),
         _ => expected,
     };
-    if found == Some(identity) && stored_checksum(block) == Some(checksum(block)) {
+    let is_sound = holds_its_checksum(block, checksum);
+    if found == Some(identity) && is_sound {
         return Ok(());
     }
     scratch.clear();
     scratch.resize(block.len(), 0);
-    fill(scratch, identity);
-    Err(Fault::between(scratch, block, identity, found))
+    fill(scratch, identity, checksum);
+    let sum = HEADER_BYTES..HEADER_BYTES + checksum.bytes();
+    if expected.generation == 0 && !is_sound && scratch.get(sum.clone()) != block.get(sum) {
+        // What it held cannot be computed: fio wrote it.
+        return Err(Fault::unknown(block, expected, FaultKind::Checksum));
+    }
+    Err(Fault::between(scratch, block, identity, found.filter(|_| is_sound)))
 }
 
 /// Fills a block with the same bytes again and again.
@@ -117,7 +135,7 @@ pub struct Fault {
     pub got: u8,
     /// How many bytes of the block are wrong.
     pub wrong_bytes: u64,
-    /// The checksum that the block should have (of its expected contents) and has.
+    /// CRC32C of the whole block as it should be, if that can be known, and as it is.
     pub checksums: (Option<u32>, u32),
     /// What it looks like.
     pub kind: FaultKind,
@@ -136,17 +154,19 @@ pub enum FaultKind {
     Foreign(u64),
     /// Nothing but zeroes.
     Zeroes,
-    /// No header to begin with.
+    /// No sound header to begin with.
     NoHeader,
+    /// The header is sound, and its checksum is not that of what follows.
+    Checksum,
 }
 
 impl Fault {
+    /// `found` is the identity of a block that is sound.
     fn between(expected: &[u8], got: &[u8], identity: Identity, found: Option<Identity>) -> Self {
         let differing = || expected.iter().zip(got).enumerate().filter(|(_, (a, b))| a != b);
         let (at, bytes) =
             differing().next().map_or((0, (0, 0)), |(at, (expected, got))| (at, (*expected, *got)));
-        let sound = found.filter(|_| stored_checksum(got) == Some(checksum(got)));
-        let kind = match sound {
+        let kind = match found {
             Some(found) if found.seed != identity.seed => FaultKind::Foreign(found.seed),
             Some(found) if found.offset != identity.offset => FaultKind::Misplaced(found.offset),
             Some(found) if found.generation != identity.generation => {
@@ -161,23 +181,25 @@ impl Fault {
             expected: Some(bytes.0),
             got: bytes.1,
             wrong_bytes: differing().count() as u64,
-            checksums: (Some(checksum(expected)), checksum(got)),
+            checksums: (Some(crc32c(expected)), crc32c(got)),
             kind,
         }
     }
 
-    fn unknown(block: &[u8], expected: Identity) -> Self {
+    fn unknown(block: &[u8], expected: Identity, kind: FaultKind) -> Self {
         let zero = block.iter().all(|byte| *byte == 0);
-        let magic = MAGIC.to_le_bytes();
-        let at = magic.iter().zip(block).position(|(a, b)| a != b).unwrap_or(0);
+        let at = match kind {
+            FaultKind::Checksum => HEADER_BYTES,
+            _ => MAGIC.iter().zip(block).position(|(a, b)| a != b).unwrap_or(0),
+        };
         Self {
             block_offset: expected.offset,
             byte_offset: expected.offset + at as u64,
-            expected: magic.get(at).copied(),
+            expected: MAGIC.get(at).copied(),
             got: block.get(at).copied().unwrap_or(0),
             wrong_bytes: 0,
-            checksums: (None, checksum(block)),
-            kind: if zero { FaultKind::Zeroes } else { FaultKind::NoHeader },
+            checksums: (None, crc32c(block)),
+            kind: if zero { FaultKind::Zeroes } else { kind },
         }
     }
 }
@@ -192,7 +214,8 @@ impl fmt::Display for Fault {
             FaultKind::Misplaced(offset) => write!(f, "holds the block of offset {offset}")?,
             FaultKind::Foreign(seed) => write!(f, "holds a block of another run (seed {seed})")?,
             FaultKind::Zeroes => f.write_str("holds nothing but zeroes")?,
-            FaultKind::NoHeader => f.write_str("was never written by a verified job")?,
+            FaultKind::NoHeader => f.write_str("has no header of this verify")?,
+            FaultKind::Checksum => f.write_str("does not have the checksum of its header")?,
         }
         match self.expected {
             Some(expected) => {
@@ -306,26 +329,23 @@ impl Ledger {
     }
 }
 
-fn checksum(block: &[u8]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(block.get(..CHECKSUM_AT).unwrap_or(block));
-    digest.update(block.get(HEADER_BYTES..).unwrap_or(&[]));
-    let [a, b, c, d, ..] = digest.finalize().to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
-}
-
-fn stored_checksum(block: &[u8]) -> Option<u32> {
-    block.get(CHECKSUM_AT..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
-}
-
-/// The identity in a block's header, if there is a header.
-fn header_of(block: &[u8]) -> Option<Identity> {
+/// The identity in a block's header, if it has a sound one with this checksum.
+fn header_of(block: &[u8], checksum: Checksum) -> Option<Identity> {
     let word = |at: usize| block.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    (word(0)? == MAGIC).then_some(Identity {
-        seed: word(8)?,
-        offset: word(16)?,
-        generation: word(24)?,
-    })
+    let half = |at: usize| block.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+    let is_sound = block.starts_with(&MAGIC)
+        && block.get(2..4)? == checksum.number().to_le_bytes()
+        && half(4)? as usize == block.len()
+        && half(HEADER_CRC_AT)? == fio_crc32c(block.get(..HEADER_CRC_AT)?);
+    is_sound.then_some(Identity { seed: word(8)?, offset: word(16)?, generation: word(24)? })
+}
+
+/// Whether the checksum in a block's header is that of what follows.
+fn holds_its_checksum(block: &[u8], checksum: Checksum) -> bool {
+    let Some((head, payload)) = block.split_at_checked(HEADER_BYTES + checksum.bytes()) else {
+        return false;
+    };
+    head[HEADER_BYTES..] == checksum.of(payload)[..checksum.bytes()]
 }
 
 #[cfg(test)]
@@ -333,24 +353,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const CRC: Checksum = Checksum::Crc32c;
     const IDENTITY: Identity = Identity { seed: 7, offset: 8192, generation: 3 };
 
     fn block(identity: Identity) -> Vec<u8> {
         let mut block = vec![0; 4096];
-        fill(&mut block, identity);
+        fill(&mut block, identity, CRC);
         block
     }
 
     fn fault(block: &[u8], expected: Identity) -> Fault {
-        check(block, expected, &mut Vec::new()).expect_err("a fault")
+        check(block, expected, CRC, &mut Vec::new()).expect_err("a fault")
     }
 
     #[test]
     fn a_block_is_recognised() {
         let block = block(IDENTITY);
-        assert_eq!(check(&block, IDENTITY, &mut Vec::new()), Ok(()));
+        assert_eq!(check(&block, IDENTITY, CRC, &mut Vec::new()), Ok(()));
         let unknown = Identity { seed: 0, generation: 0, ..IDENTITY };
-        assert_eq!(check(&block, unknown, &mut Vec::new()), Ok(()));
+        assert_eq!(check(&block, unknown, CRC, &mut Vec::new()), Ok(()));
     }
 
     #[test]
@@ -443,17 +464,17 @@ mod tests {
         ) {
             let identity = Identity { seed, offset: offset & !511, generation };
             let mut block = vec![0; units * 512];
-            fill(&mut block, identity);
+            fill(&mut block, identity, CRC);
             let at = at.index(block.len());
             block[at] ^= flip;
-            let fault = check(&block, identity, &mut Vec::new()).expect_err("a fault");
+            let fault = check(&block, identity, CRC, &mut Vec::new()).expect_err("a fault");
             prop_assert_eq!(fault.byte_offset, identity.offset + at as u64);
         }
 
         #[test]
         fn no_contents_panic(block in prop::collection::vec(any::<u8>(), 0..600)) {
             for generation in [0, 1] {
-                let _ = check(&block, Identity { generation, ..IDENTITY }, &mut Vec::new());
+                let _ = check(&block, Identity { generation, ..IDENTITY }, CRC, &mut Vec::new());
             }
         }
     }

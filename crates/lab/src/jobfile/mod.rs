@@ -17,6 +17,7 @@ use crate::{
     job::{Extent, Job, Polling, Rate, RateMin, Think},
     pacer::Process,
     pattern::{Direction, Modifier, Pattern, sizes::Sizes, spread::Spread},
+    verify::checksum::Checksum,
 };
 
 /// A job, and what is said about it besides.
@@ -73,9 +74,9 @@ impl Engine {
 enum Verification {
     #[default]
     Nothing,
-    /// Every byte, and a checksum in each block's header.
-    Header,
-    /// The same, where fio has another checksum.
+    /// Every byte, and this checksum in each block's header.
+    Header(Checksum),
+    /// The same, where fio has a checksum that weft has not.
     OtherChecksum,
     /// Every byte of a pattern.
     Pattern,
@@ -85,11 +86,12 @@ impl Verification {
     fn named(name: &str) -> Result<Self, String> {
         match name {
             "0" => Ok(Self::Nothing),
-            "crc32c" | "crc32c-intel" => Ok(Self::Header),
-            "md5" | "crc64" | "crc32" | "crc16" | "crc7" | "xxhash" | "sha512" | "sha256"
-            | "sha1" | "sha3-224" | "sha3-256" | "sha3-384" | "sha3-512" | "meta" => {
-                Ok(Self::OtherChecksum)
-            }
+            "crc32c" | "crc32c-intel" => Ok(Self::Header(Checksum::Crc32c)),
+            "md5" => Ok(Self::Header(Checksum::Md5)),
+            "sha256" => Ok(Self::Header(Checksum::Sha256)),
+            "xxhash" => Ok(Self::Header(Checksum::Xxhash)),
+            "crc64" | "crc32" | "crc16" | "crc7" | "sha512" | "sha1" | "sha3-224" | "sha3-256"
+            | "sha3-384" | "sha3-512" | "meta" => Ok(Self::OtherChecksum),
             "pattern" => Ok(Self::Pattern),
             "null" => Err("verify=null checks nothing: leave it out".to_owned()),
             _ => Err(format!("{name:?} is none of crc32c, md5, sha256, xxhash, pattern")),
@@ -511,14 +513,15 @@ impl Draft {
                 job.verify_pattern = Some(pattern.ok_or("verify=pattern wants verify_pattern")?);
             }
             Verification::Nothing => {}
-            Verification::Header | Verification::OtherChecksum if pattern.is_some() => {
+            Verification::Header(_) | Verification::OtherChecksum if pattern.is_some() => {
                 return Err("verify_pattern goes with verify=pattern".to_owned());
             }
             Verification::OtherChecksum => self.notes.push(
-                "verify: blocks carry CRC32C, whatever is asked for, and every byte is compared"
+                "verify: blocks carry CRC32C, for this checksum is not done, and every byte is \
+                 compared: fio verifies them with verify=crc32c"
                     .to_owned(),
             ),
-            Verification::Header => {}
+            Verification::Header(checksum) => job.checksum = checksum,
         }
         Ok(())
     }

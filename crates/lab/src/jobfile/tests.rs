@@ -154,7 +154,17 @@ fn engines_decide_how_many_requests_are_in_flight() {
 
 #[test]
 fn verification_is_what_is_asked_for_or_more() {
-    let found = section("rw=write\nverify=md5\n");
+    for (name, checksum) in [
+        ("crc32c", Checksum::Crc32c),
+        ("md5", Checksum::Md5),
+        ("sha256", Checksum::Sha256),
+        ("xxhash", Checksum::Xxhash),
+    ] {
+        let found = section(&format!("rw=write\nverify={name}\n"));
+        assert!(found.job.verify && found.notes.is_empty(), "{:?}", found.notes);
+        assert_eq!(found.job.checksum, checksum);
+    }
+    let found = section("rw=write\nverify=crc64\n");
     assert!(found.job.verify && found.notes[0].contains("CRC32C"), "{:?}", found.notes);
     let pattern = job("rw=write\nverify=pattern\nverify_pattern=0xdeadbeef\ndo_verify=0");
     assert_eq!(pattern.verify_pattern, Some(vec![0xde, 0xad, 0xbe, 0xef]));

@@ -171,7 +171,8 @@ fn options(job: &Job, device: &str) -> Value {
         put("cpus_allowed", cpus.join(","));
     }
     if job.verify {
-        put("verify", "crc32c".to_owned());
+        let name = if job.verify_pattern.is_some() { "pattern" } else { job.checksum.name() };
+        put("verify", name.to_owned());
     }
     Value::Object(options)
 }

@@ -25,7 +25,7 @@ use crate::{
     run::{Ends, Setup},
     statistics::{DirectionResult, LaneResult},
     usage::Usage,
-    verify::{self, Identity, Ledger},
+    verify::{self, Identity, Ledger, checksum::Checksum},
 };
 
 /// A lane.
@@ -115,6 +115,7 @@ struct Check {
     ledger: Option<Ledger>,
     /// What blocks hold, where they cannot be told apart.
     pattern: Option<Vec<u8>>,
+    checksum: Checksum,
     scratch: Vec<u8>,
 }
 
@@ -142,6 +143,7 @@ impl Lane {
             seed: setup.run_seed,
             ledger: job.writes_to_verify().then(|| Ledger::new(region.bytes / unit_bytes)),
             pattern: job.verify_pattern.clone(),
+            checksum: job.checksum,
             scratch: Vec::with_capacity(longest),
         });
         let block_bytes = device.geometry().block_bytes;
@@ -618,7 +620,7 @@ impl Lane {
             None => {
                 let offset = self.region_offset + offset;
                 let identity = Identity { seed: check.seed, offset, generation };
-                verify::fill(buffer.bytes_mut(), identity);
+                verify::fill(buffer.bytes_mut(), identity, check.checksum);
             }
         }
     }
@@ -707,7 +709,7 @@ impl Lane {
             Some(pattern) => verify::check_pattern(buffer, offset, pattern, &mut check.scratch),
             None => {
                 let expected = Identity { seed: check.seed, offset, generation };
-                verify::check(buffer, expected, &mut check.scratch)
+                verify::check(buffer, expected, check.checksum, &mut check.scratch)
             }
         };
         self.result.verify.note(outcome);
