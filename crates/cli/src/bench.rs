@@ -17,7 +17,8 @@ use weft_backend::DeviceFactory;
 use weft_host::{Controller, TransportId};
 use weft_lab::{
     Job, Part, Pattern, Rate, RunResult,
-    jobfile::{self, Section},
+    jobfile::{self, Exit, Section},
+    logs,
     pacer::Process,
     report::{Entry, fio, human},
 };
@@ -114,6 +115,8 @@ pub(crate) struct Cpus(pub(crate) Vec<usize>);
 /// A device to drive, and what keeps it there.
 pub(crate) struct Driven {
     pub(crate) name: String,
+    /// The path of a local file or device, or else the name.
+    path: String,
     pub(crate) factory: Arc<dyn DeviceFactory>,
     controller: Option<Controller>,
     /// The target that serves it, if that is within this process.
@@ -124,7 +127,9 @@ impl Driven {
     /// A device of this machine.
     pub(crate) fn local(spec: &weft_backend::DeviceSpec) -> Result<Self, Failure> {
         let factory = place::build(spec).map_err(Failure::Because)?;
-        Ok(Self { name: spec.to_string(), factory, controller: None, within: None })
+        let name = spec.to_string();
+        let path = spec.path().map_or(name.clone(), |path| path.display().to_string());
+        Ok(Self { name, path, factory, controller: None, within: None })
     }
 
     /// A namespace across the network.
@@ -139,7 +144,8 @@ impl Driven {
         let factory = Arc::new(controller.factory(nsid)?);
         let address = weft_host::TransportId { nsid: Some(nsid), ..options.address.clone() };
         let controller = Some(controller);
-        Ok(Self { name: address.to_string(), factory, controller, within: None })
+        let name = address.to_string();
+        Ok(Self { path: name.clone(), name, factory, controller, within: None })
     }
 
     /// Lets go of it.
@@ -182,6 +188,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         output::complain(&format!("weft bench: {note}"));
     }
     let output = options.output.as_deref().map(Output::open).transpose()?;
+    let firsts = firsts(&sections);
+    for (section, first) in sections.iter().zip(&firsts) {
+        let prepared = logs::prepare(&section.job, *first);
+        prepared.map_err(|error| Failure::Because(error.to_string()))?;
+    }
     let bench = Bench::open(options, &sections)?;
     // A thousand connections are more descriptors than some are given; what is missing then is told
     // by the connection that cannot be had.
@@ -199,7 +210,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             break;
         }
         let results = bench.run(options, run.clone(), &stop, &mut observe)?;
-        entries.extend(run.zip(results).map(|(number, result)| bench.entry(number, result)));
+        for (number, result) in run.clone().zip(results) {
+            let job = &sections[number].job;
+            let written = logs::write(job, &bench.driven(number).path, &result, firsts[number]);
+            written.map_err(|error| Failure::Because(error.to_string()))?;
+            entries.push(bench.entry(number, result));
+        }
+        if sections[run].iter().any(|section| section.exit == Some(Exit::All)) {
+            break;
+        }
     }
     live.clear();
     let entries = grouped(entries, &sections);
@@ -213,6 +232,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return Err(Failure::Told);
     }
     closed
+}
+
+/// Of each job's first copy, the how manieth it is of all, from 1: the number in its logs' names.
+fn firsts(sections: &[Section]) -> Vec<usize> {
+    let mut next = 1;
+    let first = |section: &Section| {
+        let first = next;
+        next += section.job.copies as usize;
+        first
+    };
+    sections.iter().map(first).collect()
 }
 
 /// The jobs of the files that are named, or the one that the words describe, with the one beside.
@@ -315,7 +345,7 @@ impl<'a> Bench<'a> {
             let section = &self.sections[number];
             let mut part = Part::new(&section.job, &self.driven(number).factory);
             part.group = self.groups[number];
-            part.ends_group = section.exit_all;
+            part.exit = section.exit;
             part.after = match &section.wait_for {
                 None => None,
                 Some(name) => {

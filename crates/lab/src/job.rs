@@ -1,6 +1,6 @@
 //! What is to be done, in fio's words.
 
-use std::{fmt, thread, time::Duration};
+use std::{fmt, sync::Arc, thread, time::Duration};
 
 use weft_backend::Geometry;
 use weft_reactor::DriverKind;
@@ -10,8 +10,10 @@ use crate::{
         BLOCK_BYTES_MAX, COPIES_MAX, DEPTH_MAX, POOL_BYTES_MAX, POOL_BYTES_SPARE,
         VERIFY_BLOCK_BYTES_MIN, VERIFY_UNITS_MAX,
     },
+    logs::Logs,
     pacer::Process,
     pattern::{Direction, Modifier, Pattern, sizes::Sizes, spread::Spread},
+    replay::Replay,
     verify::checksum::Checksum,
 };
 
@@ -92,6 +94,14 @@ pub struct Job {
     pub driver: DriverKind,
     /// Writes that survive a loss of power before they complete (force unit access).
     pub durable: bool,
+    /// `verify_backlog`: what is written is verified after so many blocks.
+    pub verify_backlog: Option<Backlog>,
+    /// Which logs it writes.
+    pub logs: Logs,
+    /// `read_iolog`: requests that were recorded, in place of a pattern.
+    pub replay: Option<Arc<Replay>>,
+    /// `latency_target`: the depth is what is looked for.
+    pub latency_target: Option<LatencyTarget>,
     /// `percentile_list`: those of the report; the usual ones if not given.
     pub percentiles: Option<Vec<f64>>,
 }
@@ -126,6 +136,29 @@ pub struct Rate {
     pub iops: f64,
     /// How they follow each other.
     pub process: Process,
+}
+
+/// `verify_backlog` and `verify_backlog_batch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// After so many written blocks
+    pub blocks: u32,
+    /// so many of them are verified.
+    pub batch: u32,
+}
+
+/// `latency_target`: the greatest depth up to `iodepth` is looked for at which requests are fast
+/// enough.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencyTarget {
+    /// How fast.
+    pub latency: Duration,
+    /// `latency_window`: how long each depth is tried.
+    pub window: Duration,
+    /// `latency_percentile`: how many of a hundred.
+    pub percentile: f64,
+    /// `latency_run`: the job goes on, and the depth follows.
+    pub goes_on: bool,
 }
 
 /// How slow a copy may be.
@@ -198,6 +231,10 @@ impl Default for Job {
             polling: Polling::Adaptive(Duration::from_micros(100)),
             driver: DriverKind::Auto,
             durable: false,
+            verify_backlog: None,
+            logs: Logs::default(),
+            replay: None,
+            latency_target: None,
             percentiles: None,
         }
     }
@@ -297,6 +334,9 @@ impl Job {
     pub fn plan(&self, geometry: &Geometry) -> Result<Plan, JobError> {
         self.check()?;
         self.check_device(geometry)?;
+        if let Some(replay) = &self.replay {
+            return self.plan_replay(replay, geometry);
+        }
         let unit = u64::from(self.shortest());
         let device = geometry.bytes();
         let regions = (0..u64::from(self.copies)).map(|copy| self.region(copy, geometry, unit));
@@ -313,6 +353,36 @@ impl Job {
         debug_assert!(regions.iter().all(|region| region.bytes <= device));
         let pool_bytes_of_lane = self.buffer_bytes() * self.depth as usize;
         Ok(Plan { regions, runtime: self.end_time(), pool_bytes_of_lane })
+    }
+
+    fn plan_replay(&self, replay: &Replay, geometry: &Geometry) -> Result<Plan, JobError> {
+        let (device, block) = (geometry.bytes(), u64::from(geometry.block_bytes));
+        if replay.end() > device {
+            return Err(JobError(format!(
+                "the recorded requests reach {} bytes, and the device has {device}",
+                replay.end()
+            )));
+        }
+        let is_whole = |at: u64| at.is_multiple_of(block);
+        if !replay.requests.iter().all(|one| is_whole(one.offset) && is_whole(one.bytes.into())) {
+            return Err(JobError(format!(
+                "a recorded request is no multiple of the device's block of {block} bytes"
+            )));
+        }
+        if replay.has(Direction::Trim) && !geometry.capabilities.discard {
+            return Err(JobError("the device cannot deallocate blocks, and the job trims".into()));
+        }
+        let region = Region {
+            first_block: 0,
+            bytes: device,
+            pass_bytes: device,
+            end_bytes: None,
+            end_requests: Some(replay.requests.len() as u64 * u64::from(self.loops)),
+            read_back_bytes: 0,
+        };
+        let regions = vec![region; self.copies as usize];
+        let pool_bytes_of_lane = self.buffer_bytes() * self.depth as usize;
+        Ok(Plan { regions, runtime: self.runtime, pool_bytes_of_lane })
     }
 
     fn region(&self, copy: u64, geometry: &Geometry, unit: u64) -> Result<Region, JobError> {
@@ -346,7 +416,9 @@ impl Job {
         }
         let first = offset + if apart { copy * bytes } else { 0 };
         let pass_bytes = self.io_size.map_or(bytes, |io_size| io_size.of(bytes, unit));
-        let end_bytes = pass_bytes.saturating_mul(u64::from(self.loops));
+        // As in fio, where so many are trimmed and as many written.
+        let times = if self.pattern.trims_and_writes() { 2 } else { 1 };
+        let end_bytes = pass_bytes.saturating_mul(u64::from(self.loops)).saturating_mul(times);
         let end_bytes = (!self.is_time_based()).then_some(end_bytes);
         let is_read_back = self.writes_to_verify() && self.read_back;
         let written = end_bytes.unwrap_or(bytes).min(bytes);
@@ -355,7 +427,10 @@ impl Job {
             bytes,
             pass_bytes,
             end_bytes,
-            end_requests: self.number_ios.filter(|_| !self.is_time_based()),
+            end_requests: self
+                .number_ios
+                .filter(|_| !self.is_time_based())
+                .map(|requests| requests.saturating_mul(times)),
             read_back_bytes: if is_read_back { written } else { 0 },
         })
     }
@@ -440,6 +515,12 @@ impl Job {
             (self.io_size == Some(Extent::Bytes(0)), "an io-size of 0 measures nothing"),
             (self.number_ios == Some(0), "a number-ios of 0 measures nothing"),
             (self.loops == 0, "0 loops measure nothing"),
+            (self.verify && self.replay.is_some(), "verify and read_iolog do not go together"),
+            (self.rate.is_some() && self.replay.is_some(), "read_iolog has its own times: no rate"),
+            (
+                self.latency_target.is_some() && self.think.is_some(),
+                "latency_target and thinktime do not go together",
+            ),
         ] {
             if is_zero {
                 return fault(what.to_owned());
@@ -468,9 +549,12 @@ impl Job {
         if self.verify_pattern.is_none() && self.shortest() < VERIFY_BLOCK_BYTES_MIN {
             return fault(format!("verify needs a bs of at least {VERIFY_BLOCK_BYTES_MIN}"));
         }
-        if self.align_bytes.is_some_and(|align| align != self.shortest())
-            || self.modifier != Modifier::None
-        {
+        let is_whole = match self.modifier {
+            Modifier::None => true,
+            Modifier::Hole(bytes) => bytes % i64::from(self.shortest()) == 0,
+            Modifier::Run(_) | Modifier::Repeat(_) => false,
+        };
+        if !is_whole || self.align_bytes.is_some_and(|align| align != self.shortest()) {
             return fault("verify needs requests that begin at multiples of bs".to_owned());
         }
         if self.pattern.trims() {

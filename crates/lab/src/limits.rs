@@ -21,6 +21,9 @@ pub const POOL_BYTES_SPARE: usize = 64 << 20;
 /// Blocks whose writes one lane remembers to verify them: 4 bytes each, 256 MiB in all.
 pub const VERIFY_UNITS_MAX: u64 = 1 << 26;
 
+/// Lines of a copy's logs, which are kept until its end: half a GiB.
+pub const LOG_ENTRIES_MAX: usize = 1 << 23;
+
 /// Smallest block that holds a verification header and something to compare.
 pub const VERIFY_BLOCK_BYTES_MIN: u32 = 512;
 

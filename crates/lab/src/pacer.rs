@@ -4,6 +4,8 @@
 //! starts when it is due, whether or not earlier ones have completed; if the queue is full it
 //! starts late, and its latency still counts from when it was due.
 
+use std::sync::Arc;
+
 use crate::random::Random;
 
 /// The arrival process of an open loop.
@@ -22,6 +24,22 @@ pub enum Pacer {
     Closed,
     /// When it is due.
     Open(Schedule),
+    /// When it was recorded.
+    Recorded(Recording),
+}
+
+/// The times of a recording, in passes.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    times: Arc<[u64]>,
+    next: usize,
+    start_ns: u64,
+}
+
+impl Recording {
+    fn due_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.times.get(self.next).copied().unwrap_or(0))
+    }
 }
 
 /// The times of an open loop.
@@ -44,8 +62,17 @@ impl Pacer {
         Self::Open(Schedule { process, interval_ns, next_ns: 0, part_ns: 0.0, random })
     }
 
+    /// A pacer for a recording's times.
+    #[must_use]
+    pub const fn recorded(times: Arc<[u64]>) -> Self {
+        Self::Recorded(Recording { times, next: 0, start_ns: 0 })
+    }
+
     /// Sets the time of the first request.
     pub fn start(&mut self, now_ns: u64) {
+        if let Self::Recorded(recording) = self {
+            (recording.next, recording.start_ns) = (0, now_ns);
+        }
         if let Self::Open(schedule) = self {
             (schedule.next_ns, schedule.part_ns) = (now_ns, 0.0);
             if schedule.process == Process::Poisson {
@@ -67,6 +94,18 @@ impl Pacer {
                 schedule.advance();
                 Some(due_ns)
             }
+            Self::Recorded(recording) => {
+                let due_ns = recording.due_ns();
+                if due_ns > now_ns {
+                    return None;
+                }
+                recording.next += 1;
+                if recording.next == recording.times.len() {
+                    // A further pass begins where this one ends.
+                    (recording.next, recording.start_ns) = (0, due_ns);
+                }
+                Some(due_ns)
+            }
         }
     }
 
@@ -76,13 +115,14 @@ impl Pacer {
         match self {
             Self::Closed => None,
             Self::Open(schedule) => Some(schedule.next_ns),
+            Self::Recorded(recording) => Some(recording.due_ns()),
         }
     }
 
     /// Whether latency counts from the scheduled time.
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        matches!(self, Self::Open(_))
+        !matches!(self, Self::Closed)
     }
 }
 

@@ -39,11 +39,15 @@ pub enum Pattern {
     ReadWrite,
     /// Random, reads and writes mixed.
     RandRw,
+    /// Sequential: each block is trimmed, then written.
+    TrimWrite,
+    /// Random: each block is trimmed, then written.
+    RandTrimWrite,
 }
 
 impl Pattern {
     /// Every pattern.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Read,
         Self::Write,
         Self::Trim,
@@ -52,6 +56,8 @@ impl Pattern {
         Self::RandTrim,
         Self::ReadWrite,
         Self::RandRw,
+        Self::TrimWrite,
+        Self::RandTrimWrite,
     ];
 
     /// fio's name.
@@ -66,19 +72,25 @@ impl Pattern {
             Self::RandTrim => "randtrim",
             Self::ReadWrite => "rw",
             Self::RandRw => "randrw",
+            Self::TrimWrite => "trimwrite",
+            Self::RandTrimWrite => "randtrimwrite",
         }
     }
 
     /// Whether blocks are chosen at random rather than in sequence.
     #[must_use]
     pub const fn is_random(self) -> bool {
-        matches!(self, Self::RandRead | Self::RandWrite | Self::RandTrim | Self::RandRw)
+        matches!(
+            self,
+            Self::RandRead | Self::RandWrite | Self::RandTrim | Self::RandRw | Self::RandTrimWrite
+        )
     }
 
     /// Whether its requests include writes.
     #[must_use]
     pub const fn writes(self) -> bool {
         matches!(self, Self::Write | Self::RandWrite | Self::ReadWrite | Self::RandRw)
+            || self.trims_and_writes()
     }
 
     /// Whether its requests include reads.
@@ -87,10 +99,16 @@ impl Pattern {
         matches!(self, Self::Read | Self::RandRead | Self::ReadWrite | Self::RandRw)
     }
 
-    /// Whether its requests are trims.
+    /// Whether its requests include trims.
     #[must_use]
     pub const fn trims(self) -> bool {
-        matches!(self, Self::Trim | Self::RandTrim)
+        matches!(self, Self::Trim | Self::RandTrim) || self.trims_and_writes()
+    }
+
+    /// Whether each block is trimmed and then written: every request is two.
+    #[must_use]
+    pub const fn trims_and_writes(self) -> bool {
+        matches!(self, Self::TrimWrite | Self::RandTrimWrite)
     }
 
     /// The directions of its requests.
@@ -181,6 +199,8 @@ pub struct Sequence {
     /// After so many bytes everything begins anew, and how many are left of them.
     pass: u64,
     left: u64,
+    /// What was trimmed and is to be written.
+    trimmed: Option<Drawn>,
     random: Random,
 }
 
@@ -209,6 +229,7 @@ impl Sequence {
             last: [(0, 0); 3],
             pass,
             left: pass,
+            trimmed: None,
             random: random(0),
         }
     }
@@ -216,6 +237,19 @@ impl Sequence {
     /// The next request.
     #[inline]
     pub fn draw(&mut self) -> Drawn {
+        if self.pattern.trims_and_writes() {
+            if let Some(trimmed) = self.trimmed.take() {
+                return Drawn { direction: Direction::Write, ..trimmed };
+            }
+            let drawn = self.draw_one();
+            self.trimmed = Some(drawn);
+            return drawn;
+        }
+        self.draw_one()
+    }
+
+    #[inline]
+    fn draw_one(&mut self) -> Drawn {
         if self.left == 0 {
             self.restart();
         }
@@ -245,7 +279,9 @@ impl Sequence {
         match self.pattern {
             Pattern::Read | Pattern::RandRead => Direction::Read,
             Pattern::Write | Pattern::RandWrite => Direction::Write,
-            Pattern::Trim | Pattern::RandTrim => Direction::Trim,
+            Pattern::Trim | Pattern::RandTrim | Pattern::TrimWrite | Pattern::RandTrimWrite => {
+                Direction::Trim
+            }
             Pattern::ReadWrite | Pattern::RandRw => {
                 if self.random.unit() * 100.0 < self.read_percent {
                     Direction::Read

@@ -17,6 +17,7 @@ use weft_reactor::monotonic_time;
 use crate::{
     histogram::Latency,
     job::{Job, JobError, Plan, processors},
+    jobfile::Exit,
     random::split_mix,
     statistics::{LaneResult, RunResult},
     worker::{self, News, Order, Seat, Window},
@@ -31,8 +32,8 @@ pub struct Part {
     pub factory: Arc<dyn DeviceFactory>,
     /// `wait_for`: it begins when this part has ended.
     pub after: Option<usize>,
-    /// `exitall`: when a copy of it ends, all parts of its group end.
-    pub ends_group: bool,
+    /// `exitall`: what ends when a copy of it ends.
+    pub exit: Option<Exit>,
     /// Which group that is.
     pub group: usize,
 }
@@ -48,7 +49,7 @@ impl Part {
     #[must_use]
     pub fn new(job: &Job, factory: &Arc<dyn DeviceFactory>) -> Self {
         let (job, factory) = (job.clone(), Arc::clone(factory));
-        Self { job, factory, after: None, ends_group: false, group: 0 }
+        Self { job, factory, after: None, exit: None, group: 0 }
     }
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct Ends {
     /// Lanes of each part that still run.
     running: Vec<AtomicUsize>,
     groups: Vec<AtomicBool>,
-    /// Whether any part ends its group.
+    /// Whether any part ends others.
     pub(crate) any: bool,
 }
 
@@ -82,17 +83,19 @@ impl Ends {
         Self {
             running: parts.iter().map(running).collect(),
             groups: (0..groups).map(|_| AtomicBool::new(false)).collect(),
-            any: parts.iter().any(|part| part.ends_group),
+            any: parts.iter().any(|part| part.exit.is_some()),
         }
     }
 
     /// A lane of this part has ended.
-    pub(crate) fn lane_ended(&self, part: usize, ends_group: Option<usize>) {
+    pub(crate) fn lane_ended(&self, part: usize, group: usize, exit: Option<Exit>) {
         if let Some(running) = self.running.get(part) {
             running.fetch_sub(1, Ordering::AcqRel);
         }
-        if let Some(group) = ends_group.and_then(|group| self.groups.get(group)) {
-            group.store(true, Ordering::Release);
+        for (number, ends) in self.groups.iter().enumerate() {
+            if exit.is_some_and(|exit| exit != Exit::Group || number == group) {
+                ends.store(true, Ordering::Release);
+            }
         }
     }
 

@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use crate::{histogram::Latency, pattern::Direction, usage::Usage, verify::VerifyResult};
+use crate::{
+    histogram::Latency,
+    logs::{Issued, Logged},
+    pattern::Direction,
+    usage::Usage,
+    verify::VerifyResult,
+};
 
 /// Mean, deviation, minimum and maximum of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -117,8 +123,21 @@ pub struct LaneResult {
     pub submitted: u64,
     /// What verification found.
     pub verify: VerifyResult,
+    /// What `latency_target` came to.
+    pub target: Option<TargetResult>,
+    /// The lines of its logs, if it writes any.
+    pub logged: Vec<Logged>,
+    /// What it submitted, if that is recorded.
+    pub issued: Vec<Issued>,
     /// Why it ended early, if it did.
     pub error: Option<String>,
+}
+
+/// What `latency_target` came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetResult {
+    /// The greatest depth at which enough requests were fast enough; 0: not even one at a time.
+    pub depth: u32,
 }
 
 impl LaneResult {
@@ -152,6 +171,9 @@ impl LaneResult {
         }
         self.submitted += other.submitted;
         self.verify.add(&other.verify);
+        // Of several copies the one that reached least.
+        let depths = [self.target, other.target].into_iter().flatten();
+        self.target = depths.min_by_key(|target| target.depth);
         if self.error.is_none() {
             self.error.clone_from(&other.error);
         }

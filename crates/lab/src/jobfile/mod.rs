@@ -8,15 +8,17 @@ pub mod ini;
 mod values;
 pub mod words;
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use weft_reactor::DriverKind;
 
 use self::words::Effect;
 use crate::{
-    job::{Extent, Job, Polling, Rate, RateMin, Think},
+    job::{Backlog, Extent, Job, LatencyTarget, Polling, Rate, RateMin, Think},
+    logs::Logs,
     pacer::Process,
     pattern::{Direction, Modifier, Pattern, sizes::Sizes, spread::Spread},
+    replay::{Replay, Timing},
     verify::checksum::Checksum,
 };
 
@@ -37,10 +39,22 @@ pub struct Section {
     pub group_reporting: bool,
     /// It begins when the job of this name has ended.
     pub wait_for: Option<String>,
-    /// The jobs of its group end when it does.
-    pub exit_all: bool,
+    /// Which jobs end when it does.
+    pub exit: Option<Exit>,
     /// What has to be said aloud.
     pub notes: Vec<String>,
+}
+
+/// `exit_what`: what ends with a job that has `exitall`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exit {
+    /// The jobs of its group.
+    #[default]
+    Group,
+    /// All that run, up to the next stonewall.
+    Stonewall,
+    /// All, and those that were to come.
+    All,
 }
 
 /// What fio's engines come to here.
@@ -165,7 +179,18 @@ struct Draft {
     group_reporting: bool,
     wait_for: Option<String>,
     exit_all: bool,
+    exit_what: Exit,
     percentiles: Option<Vec<f64>>,
+    backlog: u32,
+    backlog_batch: Option<u32>,
+    target: Duration,
+    target_window: Duration,
+    target_percentile: f64,
+    target_goes_on: bool,
+    logs: Logs,
+    replay: Option<String>,
+    replay_timing: Timing,
+    replay_redirect: Option<String>,
     notes: Vec<String>,
 }
 
@@ -226,7 +251,18 @@ impl Default for Draft {
             group_reporting: false,
             wait_for: None,
             exit_all: false,
+            exit_what: Exit::Group,
             percentiles: None,
+            backlog: 0,
+            backlog_batch: None,
+            target: Duration::ZERO,
+            target_window: Duration::ZERO,
+            target_percentile: 100.0,
+            target_goes_on: false,
+            logs: Logs::default(),
+            replay: None,
+            replay_timing: Timing { is_kept: true, percent: 100.0 },
+            replay_redirect: None,
             notes: Vec::new(),
         }
     }
@@ -281,7 +317,7 @@ impl Draft {
         };
         let text = match value {
             Some(value) => value.trim().trim_matches('"'),
-            None if word.is_flag => "",
+            None if word.may_be_bare => "",
             None => return Err("it wants a value".to_owned()),
         };
         match word.effect {
@@ -300,9 +336,6 @@ impl Draft {
 
     fn pattern(&mut self, text: &str) -> Result<(), String> {
         let (name, modifier) = text.split_once(':').map_or((text, None), |(n, m)| (n, Some(m)));
-        if name == "trimwrite" || name == "randtrimwrite" {
-            return Err(format!("{name} is not done: give a job of trims and one of writes"));
-        }
         self.pattern = Some(name.parse().map_err(|error| format!("{error}"))?);
         self.modifier = modifier.map(str::to_owned);
         Ok(())
@@ -374,6 +407,9 @@ impl Draft {
         self.set_sizes(&mut job, sizes);
         self.set_rates(&mut job)?;
         self.set_verification(&mut job)?;
+        self.set_target(&mut job)?;
+        self.set_logs(&mut job);
+        self.set_replay(&mut job)?;
         if !self.think_time.is_zero() {
             job.think = Some(Think { time: self.think_time, blocks: self.think_blocks.max(1) });
         }
@@ -392,7 +428,7 @@ impl Draft {
             new_group: self.new_group,
             group_reporting: self.group_reporting,
             wait_for: self.wait_for,
-            exit_all: self.exit_all,
+            exit: self.exit_all.then_some(self.exit_what),
             notes: self.notes,
         })
     }
@@ -507,6 +543,10 @@ impl Draft {
     fn set_verification(&mut self, job: &mut Job) -> Result<(), String> {
         job.verify = self.verification != Verification::Nothing;
         job.read_back = self.read_back;
+        if self.backlog > 0 {
+            let batch = self.backlog_batch.unwrap_or(self.backlog);
+            job.verify_backlog = Some(Backlog { blocks: self.backlog, batch });
+        }
         let pattern = self.verify_pattern.take();
         match self.verification {
             Verification::Pattern => {
@@ -523,6 +563,64 @@ impl Draft {
             ),
             Verification::Header(checksum) => job.checksum = checksum,
         }
+        Ok(())
+    }
+
+    fn set_target(&self, job: &mut Job) -> Result<(), String> {
+        if self.target.is_zero() {
+            return Ok(());
+        }
+        if self.target_window.is_zero() {
+            return Err("latency_target wants a latency_window".to_owned());
+        }
+        if !(self.target_percentile > 0.0 && self.target_percentile <= 100.0) {
+            return Err("latency_percentile is above 0 and at most 100".to_owned());
+        }
+        job.latency_target = Some(LatencyTarget {
+            latency: self.target,
+            window: self.target_window,
+            percentile: self.target_percentile,
+            goes_on: self.target_goes_on,
+        });
+        Ok(())
+    }
+
+    /// Without a name logs have the job's.
+    fn set_logs(&self, job: &mut Job) {
+        job.logs = self.logs.clone();
+        for name in [&mut job.logs.latency, &mut job.logs.iops, &mut job.logs.bandwidth] {
+            if name.as_deref().is_some_and(str::is_empty) {
+                *name = Some(job.name.clone());
+            }
+        }
+    }
+
+    /// What was recorded is in place of a pattern.
+    fn set_replay(&mut self, job: &mut Job) -> Result<(), String> {
+        let Some(path) = &self.replay else { return Ok(()) };
+        if self.replay_timing.percent <= 0.0 {
+            return Err("replay_time_scale is above 0".to_owned());
+        }
+        let replay = Replay::read(path, self.replay_timing)?;
+        let writes = replay.has(Direction::Write) || replay.has(Direction::Trim);
+        job.pattern = match (replay.has(Direction::Read), writes) {
+            (true, true) => Pattern::ReadWrite,
+            (_, false) => Pattern::Read,
+            (false, true) => Pattern::Write,
+        };
+        (job.modifier, job.sizes) = (Modifier::None, [None, None, None]);
+        job.block_bytes = replay.longest().max(512);
+        match (self.replay_redirect.take(), replay.devices.as_slice()) {
+            (Some(device), _) => self.filename = Some(device),
+            (None, [device]) => self.filename = Some(device.clone()),
+            (None, []) => {}
+            (None, _) => {
+                return Err(format!(
+                    "{path} names several devices: give the one to drive as replay_redirect"
+                ));
+            }
+        }
+        job.replay = Some(Arc::new(replay));
         Ok(())
     }
 }

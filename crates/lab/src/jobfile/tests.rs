@@ -54,7 +54,8 @@ fn a_section_is_what_it_is_in_fio() {
     };
     assert_eq!(found.job, expected);
     assert_eq!((found.filename.as_deref(), found.direct), (Some("/data/disk"), Some(true)));
-    assert!(found.stonewall && found.new_group && found.group_reporting && found.exit_all);
+    assert!(found.stonewall && found.new_group && found.group_reporting);
+    assert_eq!(found.exit, Some(Exit::Group));
     assert_eq!(found.wait_for.as_deref(), Some("b"));
     assert_eq!(found.notes, Vec::<String>::new());
 }
@@ -181,7 +182,9 @@ fn what_is_refused_says_so_with_its_place() {
         ("bs=4k\nflow=2", "job.fio:3: flow: this is not done: give each job its rate_iops"),
         ("zonemode=zbd", "zoned devices are not driven"),
         ("bs", "it wants a value"),
-        ("rw=trimwrite", "a job of trims and one of writes"),
+        ("latency_target=1ms", "wants a latency_window"),
+        ("write_hist_log=x", "json+"),
+        ("read_iolog=/no/such/log", "cannot read /no/such/log"),
         ("time_based", "wants a runtime"),
         ("filename=/dev/a:/dev/b", "one device"),
         ("size=(4*1024)", "arithmetic"),

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::{
-    Draft, Engine, Verification,
+    Draft, Engine, Exit, Verification,
     values::{
         bytes, bytes32, count, cpus, directions, extent, flag, percent, range, real, size_range,
         size_split, spread, time, verify_pattern,
@@ -22,6 +22,8 @@ pub struct Word {
     pub aliases: &'static [&'static str],
     /// Whether it stands without a value, too.
     pub is_flag: bool,
+    /// The same in a job file.
+    pub(super) may_be_bare: bool,
     /// What the command line's help says; empty: nothing.
     pub help: &'static str,
     pub(super) effect: Effect,
@@ -70,7 +72,7 @@ const fn word(
     help: &'static str,
     set: fn(&mut Draft, &str) -> Result<(), String>,
 ) -> Word {
-    Word { name, aliases, is_flag: false, help, effect: Effect::Set(set) }
+    Word { name, aliases, is_flag: false, may_be_bare: false, help, effect: Effect::Set(set) }
 }
 
 const fn flag_word(
@@ -78,19 +80,42 @@ const fn flag_word(
     help: &'static str,
     set: fn(&mut Draft, &str) -> Result<(), String>,
 ) -> Word {
-    Word { name, aliases: &[], is_flag: true, help, effect: Effect::Set(set) }
+    Word { name, aliases: &[], is_flag: true, may_be_bare: true, help, effect: Effect::Set(set) }
+}
+
+/// A word that stands without a value for the job's own name.
+const fn log_word(
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut Draft, &str) -> Result<(), String>,
+) -> Word {
+    Word { is_flag: false, ..flag_word(name, help, set) }
 }
 
 const fn nothing(name: &'static str, aliases: &'static [&'static str]) -> Word {
-    Word { name, aliases, is_flag: true, help: "", effect: Effect::Nothing }
+    Word { name, aliases, is_flag: true, may_be_bare: true, help: "", effect: Effect::Nothing }
 }
 
 const fn note(name: &'static str, sentence: &'static str) -> Word {
-    Word { name, aliases: &[], is_flag: true, help: "", effect: Effect::Note(sentence) }
+    Word {
+        name,
+        aliases: &[],
+        is_flag: true,
+        may_be_bare: true,
+        help: "",
+        effect: Effect::Note(sentence),
+    }
 }
 
 const fn only(name: &'static str, value: &'static str, sentence: &'static str) -> Word {
-    Word { name, aliases: &[], is_flag: true, help: "", effect: Effect::Only(value, sentence) }
+    Word {
+        name,
+        aliases: &[],
+        is_flag: true,
+        may_be_bare: true,
+        help: "",
+        effect: Effect::Only(value, sentence),
+    }
 }
 
 const fn refused(
@@ -98,7 +123,14 @@ const fn refused(
     aliases: &'static [&'static str],
     sentence: &'static str,
 ) -> Word {
-    Word { name, aliases, is_flag: true, help: "", effect: Effect::Refused(sentence) }
+    Word {
+        name,
+        aliases,
+        is_flag: true,
+        may_be_bare: true,
+        help: "",
+        effect: Effect::Refused(sentence),
+    }
 }
 
 fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
@@ -128,7 +160,8 @@ pub static WORDS: &[Word] = &[
     word(
         "rw",
         &["readwrite"],
-        "read, write, trim, randread, randwrite, randtrim, rw or randrw; \
+        "read, write, trim, randread, randwrite, randtrim, rw, randrw, trimwrite or \
+        randtrimwrite; \
         rw=read:8k leaves holes, rw=randread:8 goes on for 8 requests",
         |d, v| d.pattern(v),
     ),
@@ -334,13 +367,15 @@ pub static WORDS: &[Word] = &[
     nothing("verify_fatal", &[]),
     nothing("verify_dump", &[]),
     nothing("verifysort", &[]),
-    refused(
+    word(
         "verify_backlog",
         &[],
-        "one in 16 blocks is read back while others are written, and \
-        all at the end: leave it out",
+        "Verify what is written after so many blocks, and only the rest at the end",
+        |d, v| set(&mut d.backlog, whole32(v)),
     ),
-    refused("verify_backlog_batch", &[], "see verify_backlog"),
+    word("verify_backlog_batch", &[], "How many blocks of the backlog are verified", |d, v| {
+        set(&mut d.backlog_batch, whole32(v).map(Some))
+    }),
     refused("verify_interval", &[], "a block is verified as a whole: give it as bs"),
     refused("verify_offset", &[], "a block is verified as a whole"),
     refused("verify_async", &[], "what is read is verified where it is read"),
@@ -410,7 +445,12 @@ pub static WORDS: &[Word] = &[
         Ok(())
     }),
     flag_word("exitall", "", |d, v| set(&mut d.exit_all, flag(v))),
-    only("exit_what", "group", "exitall ends the jobs of its group"),
+    word("exit_what", &[], "", |d, v| match v {
+        "group" => set(&mut d.exit_what, Ok(Exit::Group)),
+        "stonewall" => set(&mut d.exit_what, Ok(Exit::Stonewall)),
+        "all" => set(&mut d.exit_what, Ok(Exit::All)),
+        _ => Err(format!("{v:?} is none of group, stonewall, all")),
+    }),
     word("description", &[], "", |_, _| Ok(())),
     word("kb_base", &[], "", |d, v| match v {
         "1000" => set(&mut d.kilo, Ok(1000)),
@@ -424,6 +464,62 @@ pub static WORDS: &[Word] = &[
             return Err(format!("{v:?}: percentiles are above 0 and at most 100"));
         }
         d.percentiles = Some(list);
+        Ok(())
+    }),
+    // A depth that keeps a latency.
+    word(
+        "latency_target",
+        &[],
+        "Look for the greatest depth up to iodepth at which requests take no more than so many µs",
+        |d, v| set(&mut d.target, time(v, MICROSECOND)),
+    ),
+    word("latency_window", &[], "How many µs each depth is tried", |d, v| {
+        set(&mut d.target_window, time(v, MICROSECOND))
+    }),
+    word("latency_percentile", &[], "How many of a hundred requests are to keep it", |d, v| {
+        set(&mut d.target_percentile, real(v))
+    }),
+    flag_word("latency_run", "Go on when it is found, and follow it", |d, v| {
+        set(&mut d.target_goes_on, flag(v))
+    }),
+    // Logs.
+    log_word("write_lat_log", "Write NAME_lat.1.log, …_clat… and …_slat…", |d, v| {
+        d.logs.latency = Some(v.to_owned());
+        Ok(())
+    }),
+    log_word("write_iops_log", "Write NAME_iops.1.log, as fio-plot reads it", |d, v| {
+        d.logs.iops = Some(v.to_owned());
+        Ok(())
+    }),
+    log_word("write_bw_log", "Write NAME_bw.1.log, as fio-plot reads it", |d, v| {
+        d.logs.bandwidth = Some(v.to_owned());
+        Ok(())
+    }),
+    word("log_avg_msec", &[], "A line of a log for so many ms, not for each request", |d, v| {
+        set(&mut d.logs.average, time(v, MILLISECOND))
+    }),
+    flag_word("log_max_value", "Logs have the longest latency, not the mean", |d, v| {
+        set(&mut d.logs.maximum, flag(v))
+    }),
+    flag_word("log_offset", "Logs have each request's offset", |d, v| {
+        set(&mut d.logs.offsets, flag(v))
+    }),
+    word("write_iolog", &[], "Write the requests to this file", |d, v| {
+        d.logs.requests = Some(v.to_owned());
+        Ok(())
+    }),
+    word("read_iolog", &[], "Replay the requests of this file, of version 2 or 3", |d, v| {
+        d.replay = Some(v.to_owned());
+        Ok(())
+    }),
+    flag_word("replay_no_stall", "Replay as fast as there is room", |d, v| {
+        set(&mut d.replay_timing.is_kept, flag(v).map(|flag| !flag))
+    }),
+    word("replay_time_scale", &[], "Replay at so many hundredths of the speed", |d, v| {
+        set(&mut d.replay_timing.percent, real(v))
+    }),
+    word("replay_redirect", &[], "", |d, v| {
+        d.replay_redirect = Some(v.to_owned());
         Ok(())
     }),
     nothing("lat_percentiles", &[]),
@@ -506,20 +602,21 @@ pub static WORDS: &[Word] = &[
     refused("ignore_error", &[], "the first error ends a job"),
     refused("error_dump", &[], "the first error ends a job"),
     refused("max_latency", &[], "the report has the latency's maximum"),
-    refused("latency_target", &[], "a study finds the depth for a latency: `weft study list`"),
-    refused("latency_window", &[], "see latency_target"),
-    refused("latency_percentile", &[], "see latency_target"),
-    refused("latency_run", &[], "see latency_target"),
-    refused("write_lat_log", &[], "--output-format json has the latencies' distribution"),
-    refused("write_bw_log", &[], "--output-format json has bandwidth and its deviation"),
-    refused("write_iops_log", &[], "--output-format json has IOPS and their deviation"),
-    refused("write_hist_log", &[], "--output-format json has the latencies' distribution"),
-    refused("log_avg_msec", &[], "see write_iops_log"),
-    refused("log_offset", &[], "see write_lat_log"),
+    refused("write_hist_log", &[], "--output-format json+ has the latencies' distribution"),
     refused("log_hist_msec", &[], "see write_hist_log"),
-    refused("write_iolog", &[], "requests are not recorded"),
-    refused("read_iolog", &[], "recorded requests are not replayed"),
-    refused("replay_redirect", &[], "recorded requests are not replayed"),
+    refused("log_unix_epoch", &[], "times of logs begin with the job"),
+    refused("log_alternate_epoch", &[], "times of logs begin with the job"),
+    only("per_job_logs", "1", "each copy of a job writes its own logs"),
+    nothing("log_entries", &[]),
+    nothing("log_compression", &[]),
+    nothing("log_compression_cpus", &[]),
+    only("log_store_compressed", "0", "logs are written as text"),
+    nothing("read_iolog_chunked", &[]),
+    refused("replay_align", &[], "requests are replayed as they were recorded"),
+    refused("replay_scale", &[], "requests are replayed as they were recorded"),
+    refused("merge_blktrace_file", &[], "recordings of blktrace are not read"),
+    refused("merge_blktrace_scalars", &[], "recordings of blktrace are not read"),
+    refused("merge_blktrace_iters", &[], "recordings of blktrace are not read"),
     refused("block_error_percentiles", &[], "the first error ends a job"),
     refused("significant_figures", &[], "numbers have the digits that they carry"),
     refused("unified_rw_reporting", &[], "reads, writes and trims are reported apart"),

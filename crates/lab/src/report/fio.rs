@@ -95,7 +95,14 @@ fn entry(of: &Entry, ended: Duration) -> Value {
     both.add(&total.trim.latency);
     if let Value::Object(fields) = &mut entry {
         fields.extend(latency_groups(&both));
-        fields.insert("latency_depth".to_owned(), json!(job.depth));
+        let depth = total.target.map_or(job.depth, |target| target.depth);
+        fields.insert("latency_depth".to_owned(), json!(depth));
+        if let Some(target) = job.latency_target {
+            let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            fields.insert("latency_target".to_owned(), json!(micros(target.latency)));
+            fields.insert("latency_percentile".to_owned(), json!(target.percentile));
+            fields.insert("latency_window".to_owned(), json!(micros(target.window)));
+        }
         if let Some(error) = &total.error {
             fields.insert("weft_error".to_owned(), json!(error));
         }

@@ -5,9 +5,9 @@ use std::{fmt::Write, time::Duration};
 use super::Entry;
 use crate::{
     histogram::Latency,
-    job::Job,
+    job::{Job, LatencyTarget},
     run::{Phase, Progress},
-    statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult},
+    statistics::{DEPTH_LEVELS, DirectionResult, LaneResult, RunResult, TargetResult},
 };
 
 /// The percentiles that are shown.
@@ -40,6 +40,9 @@ pub fn result(job: &Job, device: &str, result: &RunResult) -> String {
     }
     if total.read.requests + total.write.requests + total.trim.requests == 0 {
         line(format_args!("  no request completed in the measured time"));
+    }
+    if let (Some(wanted), Some(found)) = (job.latency_target, total.target) {
+        line(format_args!("  {}", target(&wanted, found)));
     }
     line(format_args!("  {}", processor(&total, result.workers())));
     line(format_args!("  {}", depths(&total)));
@@ -210,6 +213,15 @@ fn ends(name: &str, latency: &Latency) -> String {
         time(latency.stddev_ns()),
         time(latency.max_ns() as f64),
     )
+}
+
+fn target(wanted: &LatencyTarget, found: TargetResult) -> String {
+    let LatencyTarget { latency, percentile, .. } = wanted;
+    let kept = format!("{percentile} % within {}", time(latency.as_nanos() as f64));
+    match found.depth {
+        0 => format!("latency target: not even iodepth=1 has {kept}"),
+        depth => format!("latency target: iodepth={depth} is the greatest found with {kept}"),
+    }
 }
 
 fn processor(total: &LaneResult, workers: usize) -> String {

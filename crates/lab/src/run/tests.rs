@@ -2,10 +2,12 @@ use super::*;
 use std::sync::atomic::Ordering;
 
 use crate::{
-    job::{Extent, Polling, Rate, RateMin, Think, processors},
+    job::{Backlog, Extent, LatencyTarget, Polling, Rate, RateMin, Think, processors},
     limits::WINDOW,
+    logs::Logs,
     pacer::Process,
     pattern::Pattern,
+    replay::{Replay, Timing},
     verify::FaultKind,
 };
 use weft_backend::{DeviceSpec, Operation, Request};
@@ -31,13 +33,14 @@ fn every_request_is_counted_once() {
             let total = result.total();
             assert_eq!(total.error, None);
             let requests = total.read.requests + total.write.requests + total.trim.requests;
-            assert_eq!(requests, 5_000, "{spec} {pattern}");
+            let all = if pattern.trims_and_writes() { 10_000 } else { 5_000 };
+            assert_eq!(requests, all, "{spec} {pattern}");
             assert_eq!(total.read.latency.count(), total.read.requests);
             assert_eq!(total.write.bytes, total.write.requests * 4096);
             assert_eq!(total.read.requests > 0, pattern.reads());
             assert_eq!(total.write.requests > 0, pattern.writes());
             assert_eq!(total.trim.requests > 0, pattern.trims());
-            assert_eq!(total.depth_levels.iter().sum::<u64>(), 5_000);
+            assert_eq!(total.depth_levels.iter().sum::<u64>(), all);
             assert!(!result.failed());
         }
     }
@@ -396,7 +399,7 @@ fn a_job_that_ends_its_group_ends_no_other() {
     let endless = Job { runtime, time_based: true, polling: Polling::Sleep, ..Job::default() };
     let mut parts = [&counted(Pattern::Read, 100), &endless, &endless, &counted(Pattern::Read, 9)]
         .map(|job| Part::new(job, &null));
-    (parts[0].ends_group, parts[2].group, parts[3].group) = (true, 1, 1);
+    (parts[0].exit, parts[2].group, parts[3].group) = (Some(Exit::Group), 1, 1);
     let stop = AtomicBool::new(false);
     let results = run_jobs(&parts, &stop, &mut |progress| {
         // The second group goes on until somebody stops it.
@@ -485,4 +488,87 @@ fn requests_of_several_lengths_are_counted_by_their_bytes() {
     assert_eq!(total.read.requests + total.write.requests, 2_000);
     let mean = (total.read.bytes + total.write.bytes) / 2_000;
     assert!((9_500..11_000).contains(&mean), "{mean}");
+}
+
+#[test]
+fn trims_are_followed_by_writes_of_the_same_blocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = folder.path().join("log").display().to_string();
+    let logs = Logs { requests: Some(name), ..Logs::default() };
+    let job = Job { number_ios: Some(40), depth: 1, logs, ..counted(Pattern::RandTrimWrite, 64) };
+    let result = run_on(&device("memory:1MiB"), &job);
+    let issued = &result.lanes[0].1.issued;
+    assert_eq!(issued.len(), 80);
+    for pair in issued.chunks(2) {
+        assert_eq!((pair[0].action, pair[1].action), ("trim", "write"));
+        assert_eq!((pair[0].offset, pair[0].bytes), (pair[1].offset, pair[1].bytes));
+    }
+}
+
+/// What is written is verified after every so many blocks, and only the rest at the end.
+#[test]
+fn a_backlog_is_verified_before_more_is_written() {
+    let backlog = Some(Backlog { blocks: 10, batch: 10 });
+    let job = Job { verify: true, verify_backlog: backlog, ..counted(Pattern::RandWrite, 95) };
+    for depth in [1, 8] {
+        let job = Job { depth, size: Some(Extent::Bytes(95 * 4096)), ..job.clone() };
+        let total = run_on(&device("memory:1MiB"), &job).total();
+        assert_eq!((total.error, total.write.requests), (None, 95));
+        assert_eq!((total.verify.blocks, total.verify.faults), (95, 0));
+    }
+    // Wrong data is found while there is more to write.
+    let lost = device("null:1GiB");
+    let endless = Job { number_ios: Some(100), verify_backlog: backlog, ..job.clone() };
+    let total = run_on(&lost, &endless).total();
+    assert!(total.verify.faults > 50, "{}", total.verify.faults);
+    let half = Some(Backlog { blocks: 10, batch: 5 });
+    let job = Job { verify_backlog: half, depth: 1, size: Some(Extent::Bytes(95 * 4096)), ..job };
+    assert_eq!(run_on(&device("memory:1MiB"), &job).total().verify.blocks, 95, "none is left out");
+}
+
+#[test]
+fn the_depth_for_a_latency_is_found() {
+    let target = LatencyTarget {
+        latency: Duration::from_secs(5),
+        window: Duration::from_millis(20),
+        percentile: 99.0,
+        goes_on: false,
+    };
+    let job = Job { latency_target: Some(target), depth: 11, ..Job::default() };
+    let job = Job { time_based: true, runtime: Some(Duration::from_secs(60)), ..job };
+    let result = run_on(&device("delay:read=100us:memory:1MiB"), &job);
+    assert_eq!(result.total().target.map(|found| found.depth), Some(11));
+    assert!(result.elapsed < Duration::from_secs(30), "{:?}", result.elapsed);
+    assert!(result.total().depth_levels[0] < result.total().read.requests, "the last window");
+    let none = LatencyTarget { latency: Duration::from_micros(50), ..target };
+    let job = Job { latency_target: Some(none), ..job };
+    let result = run_on(&device("delay:read=1ms:memory:1MiB"), &job);
+    assert_eq!(result.total().target.map(|found| found.depth), Some(0));
+    assert!(!result.failed());
+}
+
+/// What one job has recorded another one does again, at the same times.
+#[test]
+fn a_recording_is_replayed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = folder.path().join("log").display().to_string();
+    let logs = Logs { requests: Some(name.clone()), ..Logs::default() };
+    let think = Some(Think { time: Duration::from_millis(20), blocks: 8 });
+    let job = Job { logs, think, flush_every: 4, ..counted(Pattern::RandRw, 32) };
+    let memory = device("memory:1MiB");
+    let first = run_on(&memory, &job);
+    crate::logs::write(&job, "memory:1MiB", &first, 1).expect("a log");
+    for (kept, pauses) in [(true, 3), (false, 0)] {
+        let timing = Timing { is_kept: kept, percent: 100.0 };
+        let replay = Some(Arc::new(Replay::read(&name, timing).expect("a recording")));
+        let again = Job { replay, logs: job.logs.clone(), depth: 8, ..Job::default() };
+        let result = run_on(&memory, &again);
+        let requests = |result: &RunResult| -> Vec<_> {
+            let issued = result.lanes[0].1.issued.iter();
+            issued.map(|one| (one.action, one.offset, one.bytes)).collect()
+        };
+        assert_eq!(requests(&result), requests(&first));
+        assert!(result.elapsed >= Duration::from_millis(19 * pauses), "{:?}", result.elapsed);
+        assert_eq!(result.total().flushes.count(), first.total().flushes.count());
+    }
 }

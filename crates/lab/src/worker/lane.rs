@@ -1,6 +1,8 @@
 //! One copy of a job: its requests, its device, its books.
 
 mod books;
+mod check;
+mod extras;
 mod request;
 mod timing;
 
@@ -11,10 +13,11 @@ use weft_reactor::{Buffer, Reactor};
 
 use self::{
     books::{Books, Data},
-    request::{Planned, Purpose},
+    check::Check,
+    extras::{Completed, Extras},
+    request::{Planned, Purpose, Replaying},
     timing::{Floor, Flushing, Thinking, Times},
 };
-use super::Window;
 use crate::{
     histogram::Latency,
     job::Job,
@@ -24,8 +27,6 @@ use crate::{
     random::Random,
     run::{Ends, Setup},
     statistics::{DirectionResult, LaneResult},
-    usage::Usage,
-    verify::{self, Identity, Ledger, checksum::Checksum},
 };
 
 /// A lane.
@@ -38,6 +39,9 @@ pub(super) struct Lane {
     pacer: Pacer,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Places of the queue that may be used, and those that may not: a search holds some back.
+    in_play: usize,
+    parked: Vec<u32>,
     /// A request that was drawn and could not start yet.
     drawn: Option<Drawn>,
     /// Where the region begins, in bytes.
@@ -62,6 +66,9 @@ pub(super) struct Lane {
     floor: Option<Floor>,
     /// Requests that were drawn, verification's own among them.
     draws: u64,
+    /// Nothing is written to be verified, flushed in between or replayed.
+    is_plain: bool,
+    replay: Option<Replaying>,
     stage: Stage,
     stage_since_ns: u64,
     counting: bool,
@@ -73,6 +80,7 @@ pub(super) struct Lane {
     flushes: Latency,
     depth_levels: [u64; 7],
     check: Option<Check>,
+    extras: Option<Box<Extras>>,
     result: LaneResult,
 }
 
@@ -107,18 +115,6 @@ struct Slot {
     purpose: Purpose,
 }
 
-/// Verification of a lane.
-#[derive(Debug)]
-struct Check {
-    seed: u64,
-    /// None: the job only reads what an earlier one wrote.
-    ledger: Option<Ledger>,
-    /// What blocks hold, where they cannot be told apart.
-    pattern: Option<Vec<u8>>,
-    checksum: Checksum,
-    scratch: Vec<u8>,
-}
-
 impl Lane {
     /// A lane with buffers for every place of its queue.
     pub(super) fn new(
@@ -132,20 +128,17 @@ impl Lane {
         let region = plan.regions.get(copy).copied().ok_or("the lane has no region")?;
         let lane_number = number as u64;
         let random = |purpose| Random::new(job.seed ^ purpose, lane_number);
-        let pacer = job.rate.map_or(Pacer::Closed, |rate| {
-            Pacer::open(rate.process, rate.iops, random(0x7061_6365))
-        });
+        let replay = job.replay.as_ref().map(|replay| Replaying::new(replay, job.loops));
+        let pacer = match (&replay, job.rate) {
+            (Some(replay), _) => replay.pacer(),
+            (None, Some(rate)) => Pacer::open(rate.process, rate.iops, random(0x7061_6365)),
+            (None, None) => Pacer::Closed,
+        };
         let longest = job.longest() as usize;
         let mut data = Data::new(longest, random(0x6461_7461));
         let slots = new_slots(job, reactor, &mut data)?;
-        let unit_bytes = u64::from(job.shortest());
-        let check = job.verify.then(|| Check {
-            seed: setup.run_seed,
-            ledger: job.writes_to_verify().then(|| Ledger::new(region.bytes / unit_bytes)),
-            pattern: job.verify_pattern.clone(),
-            checksum: job.checksum,
-            scratch: Vec::with_capacity(longest),
-        });
+        let check = job.verify.then(|| Check::new(job, &region, setup.run_seed));
+        let extras = Extras::new(job);
         let block_bytes = device.geometry().block_bytes;
         let books = || Books::new(pacer.is_open(), plan);
         Ok(Self {
@@ -155,16 +148,20 @@ impl Lane {
             data,
             slots,
             free: (0..job.depth).rev().collect(),
+            in_play: job.depth as usize,
+            parked: Vec::new(),
             drawn: None,
             region_offset: region.first_block * u64::from(block_bytes),
             block_shift: block_bytes.trailing_zeros(),
             device,
-            unit_bytes,
+            unit_bytes: u64::from(job.shortest()),
             longest,
             durable: job.durable,
             started: 0,
             started_bytes: 0,
             draws: 0,
+            is_plain: job.flush_every == 0 && !job.writes_to_verify() && replay.is_none(),
+            replay,
             requests: region.end_requests.unwrap_or(u64::MAX),
             end_bytes: region.end_bytes.unwrap_or(u64::MAX),
             read_back: 0,
@@ -183,6 +180,7 @@ impl Lane {
             flushes: Latency::new(),
             depth_levels: [0; 7],
             check,
+            extras,
             result: LaneResult::default(),
             pacer,
         })
@@ -212,6 +210,9 @@ impl Lane {
         let start_ns = self.times.start_ns.filter(|start_ns| *start_ns <= now_ns)?;
         if self.stage == Stage::Idle {
             self.pacer.start(start_ns);
+            if let Some(extras) = &mut self.extras {
+                extras.start_ns = start_ns;
+            }
             self.enter(Stage::Run, start_ns);
         }
         let count_from_ns = start_ns.saturating_add(self.times.ramp_ns);
@@ -247,9 +248,18 @@ impl Lane {
     fn begin_counting(&mut self, now_ns: u64) {
         self.times.has_begun_counting = true;
         self.counting = self.stage == Stage::Run;
+        self.count_anew(now_ns);
+        if let Some(search) = self.extras.as_mut().and_then(|extras| extras.search.as_mut()) {
+            search.begin(now_ns);
+            self.park();
+        }
+    }
+
+    /// What completed so far does not count.
+    fn count_anew(&mut self, now_ns: u64) {
         self.count_from_ns = now_ns;
         for books in [&mut self.read, &mut self.write, &mut self.trim] {
-            books.begin_window(now_ns);
+            books.begin(now_ns);
         }
         self.flushes.clear();
         self.depth_levels = [0; 7];
@@ -328,7 +338,7 @@ impl Lane {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.free.len() < self.slots.len()
+        self.free.len() < self.in_play
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -350,7 +360,7 @@ impl Lane {
 
     /// Ends a lane whose device does not answer any more.
     pub(super) fn give_up(&mut self) {
-        let stuck = self.slots.len() - self.free.len();
+        let stuck = self.in_play - self.free.len();
         if stuck > 0 {
             self.fail(format!("{stuck} requests never completed"));
         }
@@ -373,54 +383,10 @@ impl Lane {
         self.result.error.as_deref()
     }
 
-    /// Ends a window: its numbers are added to `window`, which has the latencies already.
-    pub(super) fn end_window(&mut self, now_ns: u64, window: &mut Window) {
-        window.faults += self.result.verify.faults;
-        window.work_bytes += self.work_done();
-        let (mut requests, mut bytes) = (0, 0);
-        for (books, window_requests) in [
-            (&mut self.read, &mut window.reads),
-            (&mut self.write, &mut window.writes),
-            (&mut self.trim, &mut window.trims),
-        ] {
-            let completed = std::mem::take(&mut books.progress_requests);
-            *window_requests += completed;
-            requests += completed;
-            bytes += std::mem::take(&mut books.progress_bytes);
-            books.end_window(now_ns, self.counting);
-        }
-        window.bytes += bytes;
-        let is_running = self.counting && self.stage == Stage::Run;
-        let slow = self.floor.as_mut().filter(|_| is_running);
-        if let Some(slow) = slow.and_then(|floor| floor.take(now_ns, requests, bytes)) {
-            self.fail(slow);
-        }
-    }
-
-    /// How far a lane has come that ends with a number of bytes: these, and those that are read
-    /// back after them.
-    fn work_done(&self) -> u64 {
-        let read_back = match self.stage {
-            Stage::LastDrain | Stage::Done => self.read_back_max,
-            _ => self.read_back,
-        };
-        self.started_bytes.min(self.end_bytes) + read_back
-    }
-
-    /// What the lane did; `usage` is its worker's.
-    pub(super) fn into_result(mut self, usage: Usage) -> (usize, LaneResult) {
-        let ended_ns = self.last_completion_ns;
-        self.end_counting(ended_ns);
-        self.result.usage = usage;
-        self.result.depth_levels = self.depth_levels;
-        self.result.flushes = self.flushes;
-        (self.number, self.result)
-    }
-
     fn enter(&mut self, stage: Stage, now_ns: u64) {
         if stage == Stage::Done && self.stage != Stage::Done {
-            let Times { part, ends_group, group, .. } = self.times;
-            self.times.ends.lane_ended(part, ends_group.then_some(group));
+            let Times { part, exit, group, .. } = self.times;
+            self.times.ends.lane_ended(part, group, exit);
         }
         self.stage = stage;
         self.stage_since_ns = now_ns;
@@ -508,16 +474,41 @@ impl Lane {
     /// The next request, unless verification has to wait for others to complete first.
     #[inline]
     fn draw(&mut self, now_ns: u64) -> Option<Planned> {
+        if self.is_plain {
+            return Some(Planned::of(self.sequence.draw(), now_ns));
+        }
+        self.draw_beside(now_ns)
+    }
+
+    /// The next request of a job that verifies, flushes in between, or replays.
+    fn draw_beside(&mut self, now_ns: u64) -> Option<Planned> {
+        if let Some(replay) = &mut self.replay {
+            let next = replay.next(now_ns);
+            if next.is_none() {
+                // The lane ends with what was started.
+                self.requests = self.started;
+            } else if next.is_some_and(|next| next.purpose == Purpose::Flush) {
+                self.pacer.take(now_ns);
+            }
+            return next;
+        }
         if self.flush.every > 0 && self.flush.writes >= self.flush.every {
             self.flush.writes = 0;
             return Some(Planned::own(Purpose::Flush, 0, 0, now_ns));
         }
+        let bytes = u32::try_from(self.unit_bytes).unwrap_or(0);
+        if let Some(unit) = self.check.as_mut().and_then(Check::next_of_backlog) {
+            let offset = unit.ok()? * self.unit_bytes;
+            self.read_back = (self.read_back + self.unit_bytes).min(self.read_back_max);
+            return Some(Planned::own(Purpose::ReadBack, offset, bytes, now_ns));
+        }
+        let has_backlog = self.check.as_ref().is_some_and(|check| check.backlog.is_some());
         let Some(ledger) = self.check.as_mut().and_then(|check| check.ledger.as_mut()) else {
             return Some(Planned::of(self.sequence.draw(), now_ns));
         };
         self.draws += 1;
-        let bytes = u32::try_from(self.unit_bytes).unwrap_or(0);
-        let reads_back = self.read_back_max > 0 && self.draws.is_multiple_of(VERIFY_READ_EVERY);
+        let reads_back =
+            self.read_back_max > 0 && !has_backlog && self.draws.is_multiple_of(VERIFY_READ_EVERY);
         if self.drawn.is_none() && reads_back {
             let unit = self.sequence.any_unit();
             if ledger.generation(unit) > 0 && ledger.free_from(unit) == Some(unit) {
@@ -549,8 +540,7 @@ impl Lane {
         let mut next = from;
         let bytes = u32::try_from(self.unit_bytes).unwrap_or(0);
         while let Some(slot) = self.free.last().copied() {
-            let ledger = self.check.as_ref().and_then(|check| check.ledger.as_ref());
-            let found = ledger.and_then(|ledger| ledger.written_from(next));
+            let found = self.check.as_mut().and_then(|check| check.next_written(next));
             let now_ns = super::ns(reactor.now());
             let Some(unit) = found.filter(|_| self.result.error.is_none()) else {
                 self.enter(Stage::LastDrain, now_ns);
@@ -600,28 +590,21 @@ impl Lane {
             self.flush.writes = self.flush.writes.saturating_add(1);
         }
         if purpose.is_of_the_pattern() {
-            self.depth_levels[depth_level(self.slots.len() - self.free.len())] += 1;
+            self.depth_levels[depth_level(self.in_play - self.free.len())] += 1;
+        }
+        if self.extras.is_some() {
+            self.record(planned);
         }
     }
 
     /// Fills the buffer of a write; `is_filled`: it still holds what an earlier write had.
     #[inline]
     fn fill(&mut self, buffer: &mut Buffer, offset: u64, is_filled: bool) {
-        let Some(check) = &mut self.check else {
-            if !is_filled {
-                self.data.fill(buffer.bytes_mut());
-            }
-            return;
-        };
-        let generation =
-            check.ledger.as_mut().map_or(0, |ledger| ledger.begin_write(offset / self.unit_bytes));
-        match &check.pattern {
-            Some(pattern) => verify::fill_pattern(buffer.bytes_mut(), pattern),
-            None => {
-                let offset = self.region_offset + offset;
-                let identity = Identity { seed: check.seed, offset, generation };
-                verify::fill(buffer.bytes_mut(), identity, check.checksum);
-            }
+        if let Some(check) = &mut self.check {
+            let unit = offset / self.unit_bytes;
+            check.fill(buffer.bytes_mut(), unit, self.region_offset + offset);
+        } else if !is_filled {
+            self.data.fill(buffer.bytes_mut());
         }
     }
 
@@ -680,39 +663,21 @@ impl Lane {
             if let Some(completion) = &mut books.completion {
                 completion.record(now_ns.saturating_sub(started_ns));
             }
+            if let Some(direction) = purpose.direction().filter(|_| self.extras.is_some()) {
+                self.observe(Completed { direction, now_ns, due_ns, started_ns, offset, bytes });
+            }
         }
     }
 
     /// Ends a request in verification's books, and compares what was read.
     fn compare(&mut self, number: u32, offset: u64, purpose: Purpose) {
         let Some(check) = &mut self.check else { return };
-        let unit = offset / self.unit_bytes;
-        if purpose == Purpose::Flush {
-            return;
-        }
-        let mut generation = 0;
-        if let Some(ledger) = &mut check.ledger {
-            ledger.end(unit);
-            generation = ledger.generation(unit);
-            if generation == 0 {
-                // The job writes, but not here yet: what is here is nobody's business.
-                return;
-            }
-        }
-        if matches!(purpose, Purpose::Write | Purpose::Trim | Purpose::Probe) {
-            return;
-        }
         let slot = self.slots.get(number as usize);
-        let Some(buffer) = slot.and_then(|slot| slot.buffer.as_ref()) else { return };
-        let offset = self.region_offset + offset;
-        let outcome = match &check.pattern {
-            Some(pattern) => verify::check_pattern(buffer, offset, pattern, &mut check.scratch),
-            None => {
-                let expected = Identity { seed: check.seed, offset, generation };
-                verify::check(buffer, expected, check.checksum, &mut check.scratch)
-            }
-        };
-        self.result.verify.note(outcome);
+        let block = slot.and_then(|slot| slot.buffer.as_deref());
+        let place = (offset / self.unit_bytes, self.region_offset + offset);
+        if let Some(outcome) = check.completed(purpose, place, block) {
+            self.result.verify.note(outcome);
+        }
     }
 
     /// Remembers the first error and starts nothing more.

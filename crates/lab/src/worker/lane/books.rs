@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use super::{Lane, Stage};
 use crate::{
     histogram::Latency,
     job::Plan,
     limits::{WINDOW, WINDOWS_MAX},
     random::Random,
-    statistics::DirectionResult,
+    statistics::{DirectionResult, LaneResult},
+    usage::Usage,
+    worker::Window,
 };
 
 /// The books of one direction.
@@ -53,6 +56,55 @@ impl Data {
     }
 }
 
+impl Lane {
+    /// Ends a window: its numbers are added to `window`, which has the latencies already.
+    pub(in crate::worker) fn end_window(&mut self, now_ns: u64, window: &mut Window) {
+        window.faults += self.result.verify.faults;
+        window.work_bytes += self.work_done();
+        let (mut requests, mut bytes) = (0, 0);
+        for (books, window_requests) in [
+            (&mut self.read, &mut window.reads),
+            (&mut self.write, &mut window.writes),
+            (&mut self.trim, &mut window.trims),
+        ] {
+            let completed = std::mem::take(&mut books.progress_requests);
+            *window_requests += completed;
+            requests += completed;
+            bytes += std::mem::take(&mut books.progress_bytes);
+            books.end_window(now_ns, self.counting);
+        }
+        window.bytes += bytes;
+        let is_running = self.counting && self.stage == Stage::Run;
+        let slow = self.floor.as_mut().filter(|_| is_running);
+        if let Some(slow) = slow.and_then(|floor| floor.take(now_ns, requests, bytes)) {
+            self.fail(slow);
+        }
+    }
+
+    /// How far a lane has come that ends with a number of bytes: these, and those that are read
+    /// back after them.
+    pub(super) fn work_done(&self) -> u64 {
+        let read_back = match self.stage {
+            Stage::LastDrain | Stage::Done => self.read_back_max,
+            _ => self.read_back,
+        };
+        self.started_bytes.min(self.end_bytes) + read_back
+    }
+
+    /// What the lane did; `usage` is its worker's.
+    pub(in crate::worker) fn into_result(mut self, usage: Usage) -> (usize, LaneResult) {
+        let ended_ns = self.last_completion_ns;
+        self.end_counting(ended_ns);
+        self.result.usage = usage;
+        self.result.depth_levels = self.depth_levels;
+        self.result.flushes = self.flushes;
+        if let Some(extras) = self.extras {
+            extras.close(ended_ns, &mut self.result);
+        }
+        (self.number, self.result)
+    }
+}
+
 impl Books {
     pub(super) fn new(open_loop: bool, plan: &Plan) -> Self {
         // As many windows as the runtime has, so that none is made room for in between.
@@ -74,6 +126,17 @@ impl Books {
 
     pub(super) fn begin_window(&mut self, now_ns: u64) {
         (self.window_requests, self.window_from_ns) = (0, now_ns);
+    }
+
+    /// Begins to count anew.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        (self.requests, self.bytes) = (0, 0);
+        self.latency.clear();
+        if let Some(completion) = &mut self.completion {
+            completion.clear();
+        }
+        self.windows.clear();
+        self.begin_window(now_ns);
     }
 
     pub(super) fn end_window(&mut self, now_ns: u64, counts: bool) {

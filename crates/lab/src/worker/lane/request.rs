@@ -1,6 +1,47 @@
 //! The requests of a lane.
 
-use crate::pattern::{Direction, Drawn};
+use std::sync::Arc;
+
+use crate::{
+    pacer::Pacer,
+    pattern::{Direction, Drawn},
+    replay::{Action, Recorded, Replay},
+};
+
+/// A recording that is replayed.
+#[derive(Debug)]
+pub(super) struct Replaying {
+    replay: Arc<Replay>,
+    next: usize,
+    loops: u32,
+}
+
+impl Replaying {
+    pub(super) fn new(replay: &Arc<Replay>, loops: u32) -> Self {
+        Self { replay: Arc::clone(replay), next: 0, loops }
+    }
+
+    /// When its requests are due.
+    pub(super) fn pacer(&self) -> Pacer {
+        match &self.replay.times {
+            Some(times) => Pacer::recorded(Arc::clone(times)),
+            None => Pacer::Closed,
+        }
+    }
+
+    /// The next request, if there is one.
+    pub(super) fn next(&mut self, now_ns: u64) -> Option<Planned> {
+        if self.next == self.replay.requests.len() && self.loops > 1 {
+            (self.next, self.loops) = (0, self.loops - 1);
+        }
+        let Recorded { action, offset, bytes } = self.replay.requests.get(self.next).copied()?;
+        self.next += 1;
+        Some(match action {
+            Action::Flush => Planned::own(Purpose::Flush, 0, 0, now_ns),
+            Action::Transfer(direction) => Planned::of(Drawn { direction, offset, bytes }, now_ns),
+        })
+    }
+}
 
 /// A request that is to be started.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +85,16 @@ impl Planned {
 impl Purpose {
     pub(super) const fn is_of_the_pattern(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Trim)
+    }
+
+    /// Of the pattern's requests.
+    pub(super) const fn direction(self) -> Option<Direction> {
+        match self {
+            Self::Read => Some(Direction::Read),
+            Self::Write => Some(Direction::Write),
+            Self::Trim => Some(Direction::Trim),
+            Self::Probe | Self::Flush | Self::ReadBack => None,
+        }
     }
 
     pub(super) const fn name(self) -> &'static str {

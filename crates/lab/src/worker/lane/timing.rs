@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     job::{Plan, RateMin, Think},
+    jobfile::Exit,
     random::Random,
     run::{Ends, Part},
     worker::ns,
@@ -12,11 +13,11 @@ use crate::{
 /// When a lane does what.
 #[derive(Debug)]
 pub(super) struct Times {
-    /// The part it is a copy of, the one it waits for, and its group; whether that ends with it.
+    /// The part it is a copy of, the one it waits for, and its group; what ends with it.
     pub(super) part: usize,
     pub(super) after: Option<usize>,
     pub(super) group: usize,
-    pub(super) ends_group: bool,
+    pub(super) exit: Option<Exit>,
     pub(super) ends: Arc<Ends>,
     pub(super) delay_ns: u64,
     pub(super) ramp_ns: u64,
@@ -70,7 +71,7 @@ impl Times {
             part: number,
             after: part.after,
             group: part.group,
-            ends_group: part.ends_group,
+            exit: part.exit,
             ends: Arc::clone(ends),
             delay_ns: ns(delay),
             ramp_ns: ns(part.job.ramp),

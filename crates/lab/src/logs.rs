@@ -1,0 +1,215 @@
+//! fio's logs of requests: latency, IOPS and bandwidth over time, and the requests themselves.
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::PathBuf,
+    time::Duration,
+};
+
+use crate::{job::Job, pattern::Direction, statistics::RunResult};
+
+/// Which logs a job writes, by the beginnings of their files' names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Logs {
+    /// `write_lat_log`.
+    pub latency: Option<String>,
+    /// `write_iops_log`.
+    pub iops: Option<String>,
+    /// `write_bw_log`.
+    pub bandwidth: Option<String>,
+    /// `log_avg_msec`: a line for each direction and so much time; zero: for each request.
+    pub average: Duration,
+    /// `log_max_value`: the longest latency in place of the mean.
+    pub maximum: bool,
+    /// `log_offset`: each line has the request's offset.
+    pub offsets: bool,
+    /// `write_iolog`: the requests themselves.
+    pub requests: Option<String>,
+}
+
+impl Logs {
+    /// Whether completions are logged.
+    #[must_use]
+    pub const fn is_wanted(&self) -> bool {
+        self.latency.is_some() || self.iops.is_some() || self.bandwidth.is_some()
+    }
+}
+
+/// One request, or those of one direction in one window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Logged {
+    /// Its end, since the start of its copy.
+    pub at_ns: u64,
+    /// Which way.
+    pub direction: Direction,
+    /// From the due time to the completion: of one, or the mean or the maximum of all.
+    pub latency_ns: u64,
+    /// From the submission to the completion.
+    pub completion_ns: u64,
+    /// How many.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Where it began; 0 for several.
+    pub offset: u64,
+    /// How long the window was; zero for one request.
+    pub lasted_ns: u64,
+}
+
+/// A request that was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// When, since the start of its copy.
+    pub at_ns: u64,
+    /// fio's word for it.
+    pub action: &'static str,
+    /// Bytes from the beginning of the device.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u32,
+}
+
+/// Writes the logs of a job's copies; the first of them is the `first`th of all jobs, from 1.
+/// `device` stands for fio's file in the log of requests.
+///
+/// # Errors
+/// The file that cannot be written.
+pub fn write(job: &Job, device: &str, result: &RunResult, first: usize) -> io::Result<()> {
+    for (number, (_, lane)) in (first..).zip(&result.lanes) {
+        let logs = &job.logs;
+        for (name, kind, value) in [
+            (&logs.latency, "lat", latency as fn(&Logged) -> u64),
+            (&logs.latency, "clat", completion),
+            (&logs.latency, "slat", waiting),
+            (&logs.iops, "iops", iops),
+            (&logs.bandwidth, "bw", bandwidth),
+        ] {
+            let Some(name) = name else { continue };
+            let path = PathBuf::from(format!("{name}_{kind}.{number}.log"));
+            let mut file = Output::create(path)?;
+            for one in &lane.logged {
+                file.line(|text| logged(text, one, value(one), logs))?;
+            }
+            file.finish()?;
+        }
+        if let Some(name) = &logs.requests {
+            // Copies of a job would write over each other; fio's mix.
+            let is_alone = result.lanes.len() == 1;
+            let path = if is_alone { name.clone() } else { format!("{name}.{number}") };
+            let mut file = Output::create(PathBuf::from(path))?;
+            let device = device.replace(char::is_whitespace, "_");
+            file.line(|text| {
+                let _ = write!(text, "fio version 3 iolog\n0 {device} add\n0 {device} open");
+            })?;
+            for Issued { at_ns, action, offset, bytes } in &lane.issued {
+                let at_us = at_ns / 1000;
+                file.line(|text| {
+                    let _ = write!(text, "{at_us} {device} {action} {offset} {bytes}");
+                })?;
+            }
+            let end_us = lane.issued.last().map_or(0, |last| last.at_ns / 1000);
+            file.line(|text| {
+                let _ = write!(text, "{end_us} {device} close");
+            })?;
+            file.finish()?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure that a job's logs can be written, so that one that cannot ends the run before it
+/// begins.
+///
+/// # Errors
+/// The file that cannot be written.
+pub fn prepare(job: &Job, first: usize) -> io::Result<()> {
+    let logs = &job.logs;
+    let copies = first..first + job.copies as usize;
+    for number in copies {
+        for (name, kind) in [(&logs.latency, "lat"), (&logs.iops, "iops"), (&logs.bandwidth, "bw")]
+        {
+            if let Some(name) = name {
+                try_open(format!("{name}_{kind}.{number}.log"))?;
+            }
+        }
+    }
+    logs.requests.iter().filter(|_| job.copies == 1).cloned().try_for_each(try_open)
+}
+
+fn try_open(path: String) -> io::Result<()> {
+    let path = PathBuf::from(path);
+    let opened = File::options().append(true).create(true).open(&path);
+    opened.map(drop).map_err(|error| named(&path, &error))
+}
+
+fn logged(text: &mut String, one: &Logged, value: u64, logs: &Logs) {
+    let (at_ms, direction) = (one.at_ns / 1_000_000, one.direction as usize);
+    let bytes = if one.lasted_ns == 0 { one.bytes } else { 0 };
+    // Writing to a String cannot fail; the last number is fio's class of priority.
+    let _ = write!(text, "{at_ms}, {value}, {direction}, {bytes}, ");
+    if logs.offsets {
+        let _ = write!(text, "{}, ", one.offset);
+    }
+    text.push('0');
+}
+
+fn latency(one: &Logged) -> u64 {
+    one.latency_ns
+}
+
+fn completion(one: &Logged) -> u64 {
+    one.completion_ns
+}
+
+fn waiting(one: &Logged) -> u64 {
+    one.latency_ns.saturating_sub(one.completion_ns)
+}
+
+fn iops(one: &Logged) -> u64 {
+    if one.lasted_ns == 0 { 1 } else { per_second(one.requests, one.lasted_ns) }
+}
+
+/// KiB a second: as fio has it, of one request by its own time.
+fn bandwidth(one: &Logged) -> u64 {
+    let time_ns = if one.lasted_ns == 0 { one.completion_ns } else { one.lasted_ns };
+    per_second(one.bytes, time_ns) / 1024
+}
+
+fn per_second(count: u64, time_ns: u64) -> u64 {
+    let rate = u128::from(count) * 1_000_000_000 / u128::from(time_ns.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// A file that is written line by line; its errors name it.
+struct Output {
+    path: PathBuf,
+    file: BufWriter<File>,
+    text: String,
+}
+
+impl Output {
+    fn create(path: PathBuf) -> io::Result<Self> {
+        match File::create(&path) {
+            Ok(file) => Ok(Self { path, file: BufWriter::new(file), text: String::new() }),
+            Err(error) => Err(named(&path, &error)),
+        }
+    }
+
+    fn line(&mut self, write: impl FnOnce(&mut String)) -> io::Result<()> {
+        self.text.clear();
+        write(&mut self.text);
+        self.text.push('\n');
+        let written = self.file.write_all(self.text.as_bytes());
+        written.map_err(|error| named(&self.path, &error))
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.file.flush().map_err(|error| named(&self.path, &error))
+    }
+}
+
+fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+}
