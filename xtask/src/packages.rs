@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Makes sure that programs are installed, each given with its Debian package.
+/// Makes sure that programs are installed, each given by its name, or another file by its path,
+/// with its Debian package.
 pub(crate) fn need(what_for: &str, programs: &[(&str, &'static str)]) -> Result<()> {
     let missing = || -> Vec<&str> {
         let missing = programs.iter().filter(|(program, _)| !found(program));
@@ -36,6 +37,7 @@ pub(crate) fn download(folder: &Path, package: &str) -> Result<()> {
 }
 
 fn found(program: &str) -> bool {
+    // What is joined as a whole path replaces the folder.
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
@@ -62,5 +64,6 @@ mod tests {
     #[test]
     fn installed_programs_need_no_installation() {
         assert!(need("a shell runs", &[("sh", "no-such-package")]).is_ok());
+        assert!(need("a shell runs", &[("/bin/sh", "no-such-package")]).is_ok());
     }
 }

@@ -6,6 +6,7 @@
 use crate::fuzz;
 use crate::instructions;
 use crate::package;
+use crate::packages;
 use crate::peers::{self, Driver};
 use crate::report::Report;
 use crate::report_page;
@@ -28,6 +29,9 @@ pub(crate) enum Extent {
 
 /// The packages whose tests open sockets and files and so depend on the reactor's driver.
 const DRIVEN: &[&str] = &["backend", "transport", "target", "host", "lab", "cli"];
+
+/// With this the lab's tests beside fio fail where it is missing.
+const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 
 /// How long each fuzz target runs with `--all`.
 const FUZZ_SECONDS: u64 = 60;
@@ -52,7 +56,9 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     });
 
     report.announce("tests of the crates");
-    cargo_test(root, &mut report, &["--workspace"], None)?;
+    let fio = extent != Extent::Quick && report.check("fio and its examples", need_fio);
+    let fio: &[_] = if fio { &[FIO_REQUIRED] } else { &[] };
+    cargo_test(root, &mut report, &["--workspace"], fio)?;
     report.announce("the same over the epoll driver");
     let driven: Vec<String> = DRIVEN
         .iter()
@@ -60,7 +66,7 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         .flat_map(|name| ["-p".to_owned(), format!("weft-{name}")])
         .collect();
     let driven: Vec<&str> = driven.iter().map(String::as_str).collect();
-    cargo_test(root, &mut report, &driven, Some("epoll"))?;
+    cargo_test(root, &mut report, &driven, &[&[("WEFT_DRIVER", "epoll")], fio].concat())?;
 
     instructions::test(root, &mut report);
 
@@ -86,6 +92,14 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         peers::run(root, &mut report, drivers, None);
     }
     Ok(report.finish())
+}
+
+/// fio and its examples, beside which the lab's tests put weft.
+fn need_fio() -> Result<()> {
+    packages::need(
+        "tests put weft beside fio",
+        &[("fio", "fio"), ("/usr/share/doc/fio/examples/fio-rand-RW.fio", "fio-examples")],
+    )
 }
 
 /// Builds the binary for the tests that run it and returns its path; or the path in
@@ -125,15 +139,14 @@ fn cargo_test(
     root: &Path,
     report: &mut Report,
     arguments: &[&str],
-    driver: Option<&str>,
+    variables: &[(&str, &str)],
 ) -> Result<()> {
     let mut command = cargo_command(root);
     command.args(["test", "--no-fail-fast"]).args(arguments);
-    let mut name = String::from("cargo test");
-    if let Some(driver) = driver {
-        command.env("WEFT_DRIVER", driver);
-        name = format!("cargo test over {driver}");
-    }
+    command.envs(variables.iter().copied());
+    let driver = variables.iter().find(|(name, _)| *name == "WEFT_DRIVER");
+    let name =
+        driver.map_or("cargo test".to_owned(), |(_, name)| format!("cargo test over {name}"));
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
     let lines = BufReader::new(child.stdout.take().context("no output")?).lines();
     let mut failures = 0;

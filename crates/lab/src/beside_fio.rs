@@ -1,25 +1,37 @@
 //! Tests beside fio itself, where it is installed (Debian's packages fio and fio-examples).
 //!
-//! `cargo xtask agreement` installs both and runs these with [`REQUIRED`] set.
+//! `cargo xtask test` installs both and runs these with [`REQUIRED`] set.
 
 use std::{
-    path::Path,
+    io::Write,
+    path::{Path, PathBuf},
     process::Command,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use weft_backend::{DeviceFactory, DeviceSpec};
 
-use crate::{Extent, Job, Pattern, RunResult, run, verify::checksum::Checksum};
+use crate::{
+    Extent, Job, Pattern, RunResult,
+    jobfile::{self, Section, ini},
+    logs::Logs,
+    run,
+    verify::checksum::Checksum,
+};
 
 /// With this variable a test that cannot run has failed.
 const REQUIRED: &str = "WEFT_TEST_FIO_REQUIRED";
+
+/// Where Debian's package fio-examples has its files.
+const EXAMPLES: &str = "/usr/share/doc/fio/examples";
 
 /// Whether something is there; what is not is told.
 fn is_there(what: &str, found: bool) -> bool {
     assert!(found || std::env::var_os(REQUIRED).is_none(), "{what} is not installed");
     if !found {
-        eprintln!("SKIPPED: {what} is not installed");
+        // The harness keeps what a test that passes prints by a macro.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {what} is not installed");
     }
     found
 }
@@ -84,4 +96,115 @@ fn verified_blocks_are_fios() {
         assert_eq!(found.faults, 1, "{}", checksum.name());
         assert!(found.described[0].to_string().contains("checksum"), "{}", found.described[0]);
     }
+}
+
+/// Of a job that a file of the package has, one that ends soon on a small device.
+fn shortened(section: &Section) -> Job {
+    Job {
+        size: Some(Extent::Bytes(4 << 20)),
+        io_size: None,
+        offset: Extent::Bytes(0),
+        offset_increment: Extent::Bytes(0),
+        number_ios: Some(64),
+        loops: 1,
+        runtime: Some(Duration::from_secs(20)),
+        time_based: false,
+        ramp: Duration::ZERO,
+        start_delay: (Duration::ZERO, Duration::ZERO),
+        rate: None,
+        rate_min: None,
+        think: None,
+        latency_target: None,
+        logs: Logs::default(),
+        ..section.job.clone()
+    }
+}
+
+/// The sections of fio's own words for a file, as it prints them; a word `name` of the global
+/// section looks as the beginning of one.
+fn of_fios_words(words: &str, file: &[ini::Section]) -> Result<Vec<Section>, String> {
+    let mut lines = String::from("[global]\n");
+    let mut names = file.iter().map(|section| section.name.as_str()).peekable();
+    for word in words.split_whitespace().filter_map(|word| word.strip_prefix("--")) {
+        match word.strip_prefix("name=") {
+            Some(name) if names.next_if_eq(&name).is_some() => lines += &format!("[{name}]\n"),
+            _ => lines += &format!("{word}\n"),
+        }
+    }
+    let sections = ini::parse(&lines, Path::new("words"), &|_| None)?;
+    sections.iter().map(jobfile::of_file).collect()
+}
+
+/// Of the package's files these run; what they are read as is what fio itself reads them as.
+const RUN: &[&str] = &[
+    "1mbs_clients",
+    "aio-read",
+    "backwards-read",
+    "basic-verify",
+    "cross-stripe-verify",
+    "exitwhat",
+    "fio-rand-RW",
+    "fio-rand-read",
+    "fio-rand-write",
+    "fio-seq-RW",
+    "fio-seq-read",
+    "fio-seq-write",
+    "fixed-rate-submission",
+    "fsx",
+    "iometer-file-access-server",
+    "jesd219",
+    "latency-profile",
+    "poisson-rate-submission",
+    "rand-zones",
+    "ssd-steadystate",
+    "ssd-test",
+    "tiobench-example",
+    "waitfor",
+];
+
+#[test]
+fn the_files_of_fio_examples_run_or_are_refused_with_a_sentence() {
+    let folder = Path::new(EXAMPLES);
+    let found = std::fs::read_dir(folder);
+    if !is_there("Debian's package fio-examples", found.is_ok()) {
+        return;
+    }
+    let names = found.expect("the files").map(|entry| entry.expect("a file").path());
+    let mut paths: Vec<PathBuf> =
+        names.filter(|path| path.extension().is_some_and(|end| end == "fio")).collect();
+    paths.sort_unstable();
+    let (mut ran, mut refused) = (Vec::new(), 0);
+    for path in &paths {
+        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
+        let read = jobfile::read(path);
+        let Some((words, is_read)) = fio(folder, &["--showcmd", &path.to_string_lossy()]) else {
+            return;
+        };
+        let sections = match read {
+            Ok(sections) => sections,
+            Err(error) => {
+                // The file, the line, the word, and what to do.
+                assert!(error.starts_with(EXAMPLES) && error.len() > 80, "{name}: {error}");
+                refused += 1;
+                continue;
+            }
+        };
+        assert!(is_read, "{name}: fio refuses it: {words}");
+        let file = ini::read(path).expect(name);
+        let mut of_fio = of_fios_words(&words, &file).expect(name);
+        for (fios, ours) in of_fio.iter_mut().zip(&sections) {
+            // With randrepeat=0 they differ each time.
+            fios.job.seed = ours.job.seed;
+        }
+        assert_eq!(of_fio, sections, "{name}");
+        for section in &sections {
+            let memory = "memory:64MiB,block=512".parse::<DeviceSpec>().expect("a device");
+            let result = run_on(&memory.build().expect("memory"), &shortened(section));
+            assert_eq!(result.total().error, None, "{name}");
+            assert!(!result.failed(), "{name}: {}", section.job.name);
+        }
+        ran.push(name);
+    }
+    assert!(refused > 30, "{refused}");
+    assert_eq!(ran, RUN);
 }

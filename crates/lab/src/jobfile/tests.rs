@@ -1,5 +1,4 @@
 use super::*;
-use std::path::PathBuf;
 
 fn file(text: &str) -> Result<Vec<Section>, String> {
     let sections = ini::parse(text, Path::new("job.fio"), &|_| None)?;
@@ -208,59 +207,4 @@ fn the_table_has_each_word_once() {
     names.dedup();
     assert_eq!(names.len(), all);
     assert!(words::find("rate-iops").is_some_and(|word| word.name == "rate_iops"));
-}
-
-/// Where Debian's fio-examples are.
-const EXAMPLES: &str = "/usr/share/doc/fio/examples";
-
-/// Each of fio's own examples runs or is refused with a sentence. Those that run are named here, so
-/// that a word which is misread into a refusal is noticed as well.
-#[test]
-fn fios_own_examples_run_or_are_refused_with_a_sentence() {
-    let Ok(folder) = std::fs::read_dir(EXAMPLES) else {
-        eprintln!("SKIPPED: {EXAMPLES} is not there (Debian's package fio-examples)");
-        return;
-    };
-    let mut files: Vec<PathBuf> = folder.flatten().map(|entry| entry.path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "fio"));
-    files.sort();
-    let mut run = Vec::new();
-    for path in &files {
-        match read(path) {
-            Ok(sections) => {
-                assert!(!sections.is_empty(), "{}", path.display());
-                run.push(path.file_stem().expect("a name").to_string_lossy().into_owned());
-            }
-            Err(error) => {
-                // The file, the line, the word and what to do.
-                assert!(error.len() > 40 && error.contains(": "), "{error}");
-                println!("{error}");
-            }
-        }
-    }
-    println!("these run: {run:?}");
-    for name in [
-        "1mbs_clients",
-        "aio-read",
-        "backwards-read",
-        "basic-verify",
-        "fio-rand-RW",
-        "fio-rand-read",
-        "fio-rand-write",
-        "fio-seq-RW",
-        "fio-seq-read",
-        "fio-seq-write",
-        "fixed-rate-submission",
-        "fsx",
-        "iometer-file-access-server",
-        "jesd219",
-        "poisson-rate-submission",
-        "rand-zones",
-        "ssd-test",
-        "tiobench-example",
-        "waitfor",
-    ] {
-        assert!(run.iter().any(|found| found == name), "{name} does not run");
-    }
-    assert!(files.len() > 80 && run.len() < files.len(), "{} of {}", run.len(), files.len());
 }

@@ -180,17 +180,13 @@ fn a_single_block_is_enough() {
 /// What fio itself requests, as it logs it: the offset and the length of each of a million.
 fn of_fio(words: &[&str], places: u64) -> Option<Vec<(u64, u32)>> {
     let folder = tempfile::tempdir().expect("a folder");
-    let log = folder.path().join("log");
-    let mut command = std::process::Command::new("fio");
-    command.args(["--name=x", "--ioengine=null", "--rw=randread", "--norandommap"]);
-    command.args(["--randrepeat=0", "--log_offset=1", "--disable_clat=1", "--disable_slat=1"]);
-    command.arg(format!("--size={}", places * 4096)).args(["--number_ios=1000000"]);
-    command.arg(format!("--write_lat_log={}", log.display())).args(["--io_size=100g"]).args(words);
-    let Ok(output) = command.current_dir(folder.path()).output() else {
-        eprintln!("SKIPPED: fio is not installed (Debian's package fio)");
-        return None;
-    };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let size = format!("--size={}", places * 4096);
+    let all = ["--name=x", "--ioengine=null", "--rw=randread", "--norandommap", "--randrepeat=0"];
+    let logged = ["--log_offset=1", "--disable_clat=1", "--disable_slat=1", "--write_lat_log=log"];
+    let ends = [&size, "--number_ios=1000000", "--io_size=100g"];
+    let words = [&all[..], &logged, &ends, words].concat();
+    let (said, is_well) = crate::beside_fio::fio(folder.path(), &words)?;
+    assert!(is_well, "{said}");
     let text = std::fs::read_to_string(folder.path().join("log_lat.1.log")).expect("fio's log");
     let line = |line: &str| {
         let mut numbers = line.split(", ").skip(3);
