@@ -1,26 +1,26 @@
 //! `weft bench`.
 
+mod reports;
+
 use std::{
-    fs::File,
-    io::Write,
     ops::Range,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use clap::{Args, ValueEnum};
 use weft_backend::DeviceFactory;
 use weft_host::{Controller, TransportId};
 use weft_lab::{
-    Job, Part, Pattern, Rate, RunResult,
+    Job, Part, Pattern, Progress, Rate, RunObserver, RunResult,
     jobfile::{self, Exit, Section},
     logs,
     pacer::Process,
-    report::{Entry, fio, human},
+    report::{Entry, human},
 };
 use weft_reactor::DriverKind;
 
@@ -28,12 +28,15 @@ use crate::{
     connection::{Connection, NamespaceChoice, pick},
     destroy,
     failure::Failure,
-    output::{self, Format, LiveLine},
+    output::{self, LiveLine},
     place::{self, Place},
     signals,
     within::TargetWithin,
     words::Words,
 };
+
+pub(crate) use self::reports::time_of_day;
+use self::reports::{Output, Reports};
 
 /// Options of `weft bench`. Names and meanings are fio's where fio has them.
 ///
@@ -59,19 +62,12 @@ pub(crate) struct Options {
     /// protocol costs without a network.
     #[arg(long)]
     loopback: bool,
-    /// How to write the result; json is in fio's shape.
-    #[arg(short, long, value_enum, default_value_t)]
-    output_format: Format,
-    /// Write the JSON to this file as well.
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    reports: Reports,
     /// The data there may be destroyed: a file or block device of this machine that the job writes
     /// to, by its name. What this run creates, and a namespace across the network, need it not.
     #[arg(long, value_name = "PATH")]
     yes_destroy: Vec<String>,
-    /// No live line.
-    #[arg(long)]
-    quiet: bool,
 }
 
 /// How to wait.
@@ -187,7 +183,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     for note in sections.iter().flat_map(|section| &section.notes) {
         output::complain(&format!("weft bench: {note}"));
     }
-    let output = options.output.as_deref().map(Output::open).transpose()?;
+    let mut output = options.reports.open()?;
     let firsts = firsts(&sections);
     for (section, first) in sections.iter().zip(&firsts) {
         let prepared = logs::prepare(&section.job, *first);
@@ -198,18 +194,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     // by the connection that cannot be had.
     let _ = weft_reactor::raise_descriptor_limit();
     let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
-    let mut live = LiveLine::new();
-    let mut observe = |progress: &weft_lab::Progress| {
-        if !options.quiet {
-            live.show(&human::progress(progress));
-        }
-    };
+    let mut live = LiveLine::of(options.reports.live());
     let mut entries: Vec<Entry> = Vec::new();
     for run in runs(&sections) {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let results = bench.run(options, run.clone(), &stop, &mut observe)?;
+        let mut observer = Observer { run: run.clone(), bench: &bench, output: &mut output, live };
+        let results = bench.run(options, run.clone(), &stop, &mut observer)?;
+        live = observer.live;
         for (number, result) in run.clone().zip(results) {
             let job = &sections[number].job;
             let written = logs::write(job, &bench.driven(number).path, &result, firsts[number]);
@@ -222,7 +215,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     live.clear();
     let entries = grouped(entries, &sections);
-    report(options, &entries, output)?;
+    output.report(&entries)?;
     let closed = bench.close();
     if entries.iter().any(|entry| entry.result.interrupted) {
         return Err(Failure::Exit(signals::INTERRUPTED));
@@ -243,6 +236,34 @@ fn firsts(sections: &[Section]) -> Vec<usize> {
         first
     };
     sections.iter().map(first).collect()
+}
+
+/// Shows what a run says of itself.
+struct Observer<'a, 'b> {
+    run: Range<usize>,
+    bench: &'a Bench<'a>,
+    output: &'a mut Output<'b>,
+    live: LiveLine,
+}
+
+impl RunObserver for Observer<'_, '_> {
+    fn progress(&mut self, progress: &Progress) {
+        self.live.show(&human::progress(progress));
+    }
+
+    fn status_interval(&self) -> Option<Duration> {
+        self.bench.options.reports.status_interval()
+    }
+
+    fn status(&mut self, results: &[RunResult]) {
+        let of = |(number, result): (usize, &RunResult)| self.bench.entry(number, result.clone());
+        let entries = self.run.clone().zip(results).map(of).collect();
+        let sections = &self.bench.sections[self.run.clone()];
+        self.live.clear();
+        if let Err(Failure::Because(why)) = self.output.report(&grouped(entries, sections)) {
+            output::complain(&format!("weft bench: {why}"));
+        }
+    }
 }
 
 /// The jobs of the files that are named, or the one that the words describe, with the one beside.
@@ -305,6 +326,7 @@ fn groups(sections: &[Section]) -> Vec<usize> {
 
 /// Jobs and what they drive.
 struct Bench<'a> {
+    options: &'a Options,
     sections: &'a [Section],
     groups: Vec<usize>,
     driven: Vec<Driven>,
@@ -313,9 +335,14 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn open(options: &Options, sections: &'a [Section]) -> Result<Self, Failure> {
-        let mut bench =
-            Self { sections, groups: groups(sections), driven: Vec::new(), drives: Vec::new() };
+    fn open(options: &'a Options, sections: &'a [Section]) -> Result<Self, Failure> {
+        let mut bench = Self {
+            options,
+            sections,
+            groups: groups(sections),
+            driven: Vec::new(),
+            drives: Vec::new(),
+        };
         let mut places: Vec<Place> = Vec::new();
         for section in sections {
             let place = place_of(options, section)?;
@@ -338,7 +365,7 @@ impl<'a> Bench<'a> {
         options: &Options,
         run: Range<usize>,
         stop: &AtomicBool,
-        observe: &mut dyn FnMut(&weft_lab::Progress),
+        observer: &mut dyn RunObserver,
     ) -> Result<Vec<RunResult>, Failure> {
         let mut parts = Vec::new();
         for number in run.clone() {
@@ -366,10 +393,11 @@ impl<'a> Bench<'a> {
         let results = match (parts.as_slice(), options.beside) {
             ([first, second], Some(_)) => {
                 let jobs = (&first.job, &second.job);
-                weft_lab::run_beside(jobs.0, jobs.1, &first.factory, stop, observe)
+                let mut observe = |progress: &Progress| observer.progress(progress);
+                weft_lab::run_beside(jobs.0, jobs.1, &first.factory, stop, &mut observe)
                     .map(|(first, second)| vec![first, second])
             }
-            (parts, _) => weft_lab::run_jobs(parts, stop, observe),
+            (parts, _) => weft_lab::run_jobs_observed(parts, stop, observer),
         };
         results.map_err(|error| Failure::Because(format!("{}: {error}", name())))
     }
@@ -499,43 +527,6 @@ fn remote(options: &Options, id: TransportId, jobs: &[&Job]) -> Result<Driven, F
     Driven::remote(&host, options.namespace.nsid())
 }
 
-fn report(options: &Options, entries: &[Entry], output: Option<Output>) -> Result<(), Failure> {
-    let json = fio::reports(entries, time_of_day());
-    let printed = match options.output_format {
-        Format::Human => {
-            let texts =
-                entries.iter().map(|entry| human::result(&entry.job, &entry.device, &entry.result));
-            output::print(&(texts.collect::<String>() + &human::groups(entries)))
-        }
-        Format::Json => output::print_json(&json),
-    };
-    output.map_or(Ok(()), |output| output.write(&format!("{json:#}\n")))?;
-    printed
-}
-
-/// The file of `--output`: opened before the run, so that one that cannot be written ends the run
-/// before it begins. What it held stays until there is a result.
-struct Output<'a> {
-    path: &'a Path,
-    file: File,
-}
-
-impl<'a> Output<'a> {
-    fn open(path: &'a Path) -> Result<Self, Failure> {
-        let file = File::options().write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|error| Failure::io("write", &path.display(), &error))?;
-        Ok(Self { path, file })
-    }
-
-    fn write(mut self, text: &str) -> Result<(), Failure> {
-        let is_file = self.file.metadata().is_ok_and(|found| found.is_file());
-        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
-        emptied
-            .and_then(|()| self.file.write_all(text.as_bytes()))
-            .map_err(|error| Failure::io("write", &self.path.display(), &error))
-    }
-}
-
 /// Why a run failed.
 pub(crate) fn fault(result: &RunResult) -> String {
     let total = result.total();
@@ -544,11 +535,6 @@ pub(crate) fn fault(result: &RunResult) -> String {
         (None, 1) => "1 block is wrong".to_owned(),
         (None, faults) => format!("{faults} blocks are wrong"),
     }
-}
-
-/// Since 1970, for reports.
-pub(crate) fn time_of_day() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {

@@ -56,13 +56,20 @@ fn cut(text: &str, columns: usize) -> String {
 #[derive(Debug)]
 pub(crate) struct LiveLine {
     terminal: bool,
+    /// Without a terminal each text is a line of its own.
+    always: bool,
     shown: bool,
 }
 
 impl LiveLine {
     /// A status line on standard error.
     pub(crate) fn new() -> Self {
-        Self { terminal: io::stderr().is_terminal(), shown: false }
+        Self::of((true, false))
+    }
+
+    /// One that is wanted or not, and also without a terminal or not.
+    pub(crate) fn of((is_wanted, always): (bool, bool)) -> Self {
+        Self { terminal: is_wanted && io::stderr().is_terminal(), always, shown: false }
     }
 
     /// Replaces the text.
@@ -72,6 +79,8 @@ impl LiveLine {
             // To the start of the line; clear the rest of the previous text.
             let _ = write!(io::stderr(), "\r{}\x1b[K", cut(text, columns));
             self.shown = true;
+        } else if self.always {
+            complain(text);
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod fio;
 pub mod human;
+pub mod terse;
 
 use crate::{Job, RunResult};
 

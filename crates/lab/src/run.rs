@@ -61,6 +61,8 @@ pub(crate) struct Setup<'a> {
     lanes: Vec<(usize, usize)>,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) ends: Arc<Ends>,
+    /// How often results so far are reported.
+    pub(crate) status: Option<Duration>,
     /// Identifies the blocks of this run. With the job's seed alone, a lost write could not be told
     /// from the same write of an earlier run.
     pub(crate) run_seed: u64,
@@ -209,6 +211,14 @@ pub trait RunObserver {
 
     /// Measurement has ended.
     fn measurement_ends(&mut self) {}
+
+    /// How often [`RunObserver::status`] is wanted; to half a second.
+    fn status_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What each job has come to so far.
+    fn status(&mut self, _results: &[RunResult]) {}
 }
 
 /// An observer of the windows alone.
@@ -282,6 +292,18 @@ pub fn run_jobs(
     run_parts(parts, None, stop, &mut Windows(observe))
 }
 
+/// As [`run_jobs`], with an observer of more than windows.
+///
+/// # Errors
+/// As [`run_observed`].
+pub fn run_jobs_observed(
+    parts: &[Part],
+    stop: &AtomicBool,
+    observer: &mut dyn RunObserver,
+) -> Result<Vec<RunResult>, RunError> {
+    run_parts(parts, None, stop, observer)
+}
+
 /// As [`run_jobs`], on so many workers at most.
 fn run_parts(
     parts: &[Part],
@@ -302,6 +324,7 @@ fn run_parts(
         lanes: parts.iter().enumerate().flat_map(copies).collect(),
         stop,
         ends: Arc::new(Ends::of(parts)),
+        status: observer.status_interval(),
         run_seed: split_mix(seed ^ split_mix(time)),
     };
     let (news_to, news) = mpsc::channel();
@@ -371,7 +394,8 @@ fn collect(
     }
     drop(go);
     let mut collector = WindowCollector::new(setup, start, workers);
-    let mut gathered: Vec<(usize, usize, LaneResult, Duration)> = Vec::new();
+    let mut gathered: Vec<Ended> = Vec::new();
+    let mut statuses: Vec<Option<Vec<Ended>>> = vec![None; workers];
     let mut done = 0;
     let mut callbacks = TimedCallbacks::new(setup, start);
     while done < workers {
@@ -385,26 +409,53 @@ fn collect(
         match news {
             News::Ready(_) => {}
             News::Window(window) => collector.note(worker, *window, observer),
+            News::Status(lanes, elapsed) => {
+                statuses[worker] = Some(ended(worker, lanes, elapsed));
+                if statuses.iter().all(Option::is_some) {
+                    // What has ended is in what its worker says last.
+                    let lanes = statuses.iter().flatten().flatten().cloned().collect();
+                    observer.status(&merged(setup, driver, lanes));
+                    let lasts = collector.running.iter().map(|running| !running);
+                    for (status, is_last) in statuses.iter_mut().zip(lasts) {
+                        *status = status.take().filter(|_| is_last);
+                    }
+                }
+            }
             News::Done(lanes, elapsed) => {
                 done += 1;
                 collector.ended(worker, observer);
-                let lanes = lanes.into_iter();
-                gathered.extend(lanes.map(|(lane, result)| (lane, worker, result, elapsed)));
+                let lanes = ended(worker, lanes, elapsed);
+                if setup.status.is_some() {
+                    statuses[worker] = Some(lanes.clone());
+                }
+                gathered.extend(lanes);
             }
         }
     }
     callbacks.end(observer);
+    Ok(merged(setup, driver, gathered))
+}
+
+/// What a lane did: its number, its worker's, and how long that ran.
+type Ended = (usize, usize, LaneResult, Duration);
+
+fn ended(worker: usize, lanes: Vec<(usize, LaneResult)>, elapsed: Duration) -> Vec<Ended> {
+    lanes.into_iter().map(|(lane, result)| (lane, worker, result, elapsed)).collect()
+}
+
+/// A result for each part.
+fn merged(setup: &Setup<'_>, driver: &'static str, mut lanes: Vec<Ended>) -> Vec<RunResult> {
     let interrupted = setup.stop.load(Ordering::Relaxed);
-    gathered.sort_by_key(|(lane, ..)| *lane);
+    lanes.sort_by_key(|(lane, ..)| *lane);
     let mut results =
         vec![RunResult { driver, interrupted, ..RunResult::default() }; setup.parts.len()];
-    for (lane, worker, lane_result, elapsed) in gathered {
+    for (lane, worker, lane_result, elapsed) in lanes {
         if let Some(result) = results.get_mut(setup.part(lane).1) {
             result.elapsed = result.elapsed.max(elapsed);
             result.lanes.push((worker, lane_result));
         }
     }
-    Ok(results)
+    results
 }
 
 fn wait_until_ready(

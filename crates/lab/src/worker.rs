@@ -35,6 +35,8 @@ pub(crate) enum News {
     Ready(Result<&'static str, String>),
     /// What happened in a window.
     Window(Box<Window>),
+    /// What its lanes have come to so far, by number, and how long it has run.
+    Status(Vec<(usize, LaneResult)>, Duration),
     /// It has ended: its lanes, by number, and how long it ran.
     Done(Vec<(usize, LaneResult)>, Duration),
 }
@@ -138,6 +140,9 @@ struct Worker<'a> {
     /// How long it looked for something to do in turns of its own and found nothing.
     looked: Duration,
     window_from: Duration,
+    /// How often results so far are told, and when next.
+    status: Option<Duration>,
+    status_at: Duration,
     /// Latencies in this window, of all lanes.
     latency: Latency,
 }
@@ -178,6 +183,8 @@ impl<'a> Worker<'a> {
             used: Usage::default(),
             looked: Duration::ZERO,
             window_from: start,
+            status: order.setup.status,
+            status_at: start,
             latency: Latency::new(),
         }
         .probed()
@@ -239,6 +246,7 @@ impl<'a> Worker<'a> {
             if self.dispatch() {
                 is_told = true;
                 tell(News::Window(Box::new(self.window())));
+                self.tell_status(tell);
                 let now_ns = ns(self.reactor.now());
                 if self.lanes.iter().any(|lane| lane.is_stuck(now_ns, ns(DRAIN_TIMEOUT))) {
                     self.lanes.iter_mut().for_each(Lane::give_up);
@@ -257,12 +265,22 @@ impl<'a> Worker<'a> {
     fn begin(&mut self, start_ns: u64) {
         self.start = Duration::from_nanos(start_ns);
         self.window_from = self.start;
+        self.status_at = self.start + self.status.unwrap_or_default();
         for lane in &mut self.lanes {
             lane.start(start_ns);
         }
         self.moment_ns = start_ns;
         self.news.fill(true);
         self.reactor.set_timer(WINDOW_TIMER, self.start + WINDOW);
+    }
+
+    fn tell_status(&mut self, tell: &dyn Fn(News)) {
+        let now = self.reactor.now();
+        let Some(interval) = self.status.filter(|_| now >= self.status_at) else { return };
+        self.status_at = now + interval;
+        let used = self.usage().since(&self.before);
+        let lanes = self.lanes.iter().map(|lane| lane.so_far(ns(now), used)).collect();
+        tell(News::Status(lanes, now.saturating_sub(self.start)));
     }
 
     /// Notices that lanes begin, begin to count, or end; the last window that counts, if that is

@@ -34,12 +34,12 @@ fn a_rate_is_kept_and_the_report_is_written_to_a_file() {
         "1000",
         "--io-size",
         "800KiB",
-        "--output",
-        text(&path),
         "--rate-process",
         "poisson",
     ];
     let human = weft("epoll", words).text();
+    let written = ["-o", "json", "--output", text(&path)];
+    assert_eq!(weft("epoll", [&words[..], &written].concat()).text(), "", "fio prints nothing");
     assert!(human.contains("rate-iops=1000 (poisson, latency from the due"), "{human}");
     let written = std::fs::read_to_string(&path).expect("the report");
     let report: Value = serde_json::from_str(&written).expect("JSON");

@@ -3,6 +3,7 @@
 mod control;
 mod faults;
 mod look;
+mod reports;
 mod safety;
 mod serve;
 mod study;

@@ -132,7 +132,7 @@ fn a_result_that_cannot_be_written_is_told_before_the_run() {
     let none = ["bench", "file:/no/such/file", "--output", text(&kept)];
     weft("epoll", none).fault();
     assert_eq!(fs::read_to_string(&kept).expect("the result"), "earlier\n");
-    weft("epoll", [&load[..], &["--output", text(&kept)]].concat()).text();
+    weft("epoll", [&load[..], &["-o", "json", "--output", text(&kept)]].concat()).text();
     let json: serde_json::Value =
         serde_json::from_slice(&fs::read(&kept).expect("a result")).expect("JSON");
     assert_eq!(json["jobs"][0]["write"]["io_bytes"], 64 << 10);

@@ -22,7 +22,7 @@ use crate::{
 pub const FIO_VERSION: &str = concat!("fio-3.36-weft-", env!("CARGO_PKG_VERSION"));
 
 /// fio's default percentiles.
-const PERCENTILES: [f64; 17] = [
+pub(super) const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
@@ -46,7 +46,24 @@ pub fn report(job: &Job, device: &str, result: &RunResult, ended: Duration) -> V
 /// The results of several jobs.
 #[must_use]
 pub fn reports(results: &[Entry], ended: Duration) -> Value {
-    let entries = results.iter().map(|one| entry(one, ended)).collect::<Vec<Value>>();
+    written(results, ended, false)
+}
+
+/// The results of several jobs as `json+`: with how often each latency occurred.
+#[must_use]
+pub fn reports_with_bins(results: &[Entry], ended: Duration) -> Value {
+    written(results, ended, true)
+}
+
+fn written(results: &[Entry], ended: Duration, bins: bool) -> Value {
+    let entries = results.iter().map(|one| {
+        let mut entry = entry(one, ended);
+        if bins {
+            put_bins(&mut entry, &one.result.total());
+        }
+        entry
+    });
+    let entries = entries.collect::<Vec<Value>>();
     json!({
         "fio version": FIO_VERSION,
         "timestamp": ended.as_secs(),
@@ -57,21 +74,28 @@ pub fn reports(results: &[Entry], ended: Duration) -> Value {
     })
 }
 
+/// As fio: of latencies, and of completions where those differ.
+fn put_bins(entry: &mut Value, total: &LaneResult) {
+    for (name, direction) in [("read", &total.read), ("write", &total.write), ("trim", &total.trim)]
+    {
+        let completion = direction.completion.as_ref().unwrap_or(&direction.latency);
+        for (field, latency) in [("clat_ns", completion), ("lat_ns", &direction.latency)] {
+            let counts = latency.raw().map(|(ns, count)| (ns.to_string(), json!(count)));
+            entry[name][field]["bins"] = Value::Object(counts.collect());
+        }
+    }
+}
+
 fn entry(of: &Entry, ended: Duration) -> Value {
     let Entry { job, device, result, .. } = of;
     let total = &result.total();
     let (user, system) = cpu_percent(total, result.workers());
     let measured = total.read.measured.max(total.write.measured).max(total.trim.measured);
-    let error = match (&total.error, total.verify.faults) {
-        (Some(_), _) => ERROR_IO,
-        (None, 0) => 0,
-        (None, _) => ERROR_VERIFY,
-    };
     let mut entry = json!({
         "jobname": job.name,
         "groupid": of.group,
         "job_start": millis(ended.saturating_sub(result.elapsed)),
-        "error": error,
+        "error": error(total),
         "eta": 0,
         "elapsed": result.elapsed.as_secs_f64().ceil(),
         "job options": options(job, device),
@@ -122,6 +146,15 @@ fn entry(of: &Entry, ended: Duration) -> Value {
         fields.insert("weft_driver".to_owned(), json!(result.driver));
     }
     entry
+}
+
+/// fio's number for what went wrong.
+pub(super) fn error(total: &LaneResult) -> i32 {
+    match (&total.error, total.verify.faults) {
+        (Some(_), _) => ERROR_IO,
+        (None, 0) => 0,
+        (None, _) => ERROR_VERIFY,
+    }
 }
 
 /// The job's options as texts, as fio writes them.
@@ -253,7 +286,7 @@ fn depth_levels(total: &LaneResult) -> Value {
 
 /// fio's three groups: nanoseconds up to a microsecond, microseconds up to a millisecond, and
 /// milliseconds.
-fn latency_groups(latency: &Latency) -> Vec<(String, Value)> {
+pub(super) fn latency_groups(latency: &Latency) -> Vec<(String, Value)> {
     let all = latency.count();
     let mut groups = Vec::with_capacity(3);
     let mut low_ns = 0;

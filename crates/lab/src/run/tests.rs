@@ -572,3 +572,28 @@ fn a_recording_is_replayed() {
         assert_eq!(result.total().flushes.count(), first.total().flushes.count());
     }
 }
+
+/// Every half second at the soonest, and as much as there is by then.
+#[test]
+fn what_there_is_so_far_is_told() {
+    struct Statuses(Vec<u64>);
+    impl RunObserver for Statuses {
+        fn status_interval(&self) -> Option<Duration> {
+            Some(Duration::from_millis(400))
+        }
+        fn status(&mut self, results: &[RunResult]) {
+            assert_eq!((results.len(), results[0].lanes.len()), (2, 2));
+            self.0.push(results[0].total().read.requests);
+        }
+    }
+    let rate = Some(Rate { iops: 1_000.0, process: Process::Fixed });
+    let runtime = Some(Duration::from_millis(1_800));
+    let job = Job { copies: 2, rate, runtime, time_based: true, ..Job::default() };
+    let null = device("null:1GiB");
+    let parts = [Part::new(&job, &null), Part::new(&counted(Pattern::Read, 10), &null)];
+    let mut statuses = Statuses(Vec::new());
+    let results = run_jobs_observed(&parts, &AtomicBool::new(false), &mut statuses);
+    let requests = results.expect("results")[0].total().read.requests;
+    assert!(statuses.0.len() >= 2, "{:?}", statuses.0);
+    assert!(statuses.0.is_sorted() && statuses.0[0] > 0 && statuses.0[0] < requests);
+}

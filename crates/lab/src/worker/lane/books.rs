@@ -91,6 +91,23 @@ impl Lane {
         self.started_bytes.min(self.end_bytes) + read_back
     }
 
+    /// What the lane has done so far; `usage` is its worker's.
+    pub(in crate::worker) fn so_far(&self, now_ns: u64, usage: Usage) -> (usize, LaneResult) {
+        let mut result = LaneResult {
+            usage,
+            depth_levels: self.depth_levels,
+            flushes: self.flushes.clone(),
+            ..self.result.clone()
+        };
+        if self.counting {
+            let measured = Duration::from_nanos(now_ns.saturating_sub(self.count_from_ns));
+            result.read = self.read.so_far(measured);
+            result.write = self.write.so_far(measured);
+            result.trim = self.trim.so_far(measured);
+        }
+        (self.number, result)
+    }
+
     /// What the lane did; `usage` is its worker's.
     pub(in crate::worker) fn into_result(mut self, usage: Usage) -> (usize, LaneResult) {
         let ended_ns = self.last_completion_ns;
@@ -146,6 +163,17 @@ impl Books {
             self.windows.push(self.window_requests as f64 / lasted.as_secs_f64());
         }
         self.begin_window(now_ns);
+    }
+
+    pub(super) fn so_far(&self, measured: Duration) -> DirectionResult {
+        DirectionResult {
+            requests: self.requests,
+            bytes: self.bytes,
+            measured,
+            latency: self.latency.clone(),
+            completion: self.completion.clone(),
+            window_iops: self.windows.clone(),
+        }
     }
 
     pub(super) fn close(&mut self, now_ns: u64, measured: Duration) -> DirectionResult {
