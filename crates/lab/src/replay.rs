@@ -164,7 +164,8 @@ mod tests {
         let two = "fio version 2 iolog\n/d add\n/d open\n/d read 0 4096\n/d wait 3 0\n\
                    /d write 8192 512\n/d sync 0 0\n/d wait 2\n/d trim 0 4096\n/d close\n";
         let three = "fio version 3 iolog\n7 /d add\n7 /d open\n7 /d read 0 4096\n\
-                     3007 /d write 8192 512\n3007 /d datasync 0 0\n3007 /d trim 0 4096\n9000 /d close\n";
+                     3007 /d write 8192 512\n3007 /d datasync 0 0\n3007 /d trim 0 4096\n\
+                     9000 /d close\n";
         for text in [two, three] {
             let found = Replay::parse(text, KEPT).expect(text);
             let actions: Vec<Action> = found.requests.iter().map(|one| one.action).collect();
