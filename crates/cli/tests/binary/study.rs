@@ -150,7 +150,7 @@ fn a_known_delay_is_measured_over_the_network() {
     let percentiles = |name: &str, device: &str| {
         let out = folder.path(name);
         let how = ["--local", device, "--out", text(&out), "--no-report", "--quick"];
-        let times = ["--runtime", "250ms", "--ramp-time", "30ms", "--repeats", "1"];
+        let times = ["--runtime", "600ms", "--ramp-time", "30ms", "--repeats", "1"];
         let words = [&["study", "run", text(&plan)], &times[..], &how].concat();
         weft("uring", words).text();
         let of = |record: &Record| {

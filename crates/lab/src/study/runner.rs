@@ -337,11 +337,8 @@ impl Runner<'_> {
             observer.progress(&position, &format!("preconditioning: {what}"), progress);
         };
         match precondition::precondition(&factory, limit, self.stop, &mut tell) {
-            Ok(steady) => {
-                let end = if steady { "until it was steady" } else { "and did not become steady" };
-                self.environment
-                    .notes
-                    .push(format!("the device was filled twice, then written at random, {end}"));
+            Ok(rounds) => {
+                self.environment.notes.push(rounds.to_string());
                 self.write_environment()
             }
             Err(error) => self.fail(format!("preconditioning failed: {error}")),
