@@ -1,5 +1,6 @@
 //! `weft study`: experiments defined as data, run locally or against given targets.
 
+mod against;
 mod child;
 mod list;
 mod progress;

@@ -27,7 +27,7 @@ use weft_lab::{
     },
 };
 
-use super::{child::Children, progress::Shown, summary};
+use super::{against::Turns, child::Children, progress::Shown, summary};
 use crate::{
     bench::{Driver, time, time_of_day},
     destroy,
@@ -44,7 +44,7 @@ const RESULTS: &str = "weft-results";
 const REPORT: &str = "report.html";
 
 /// Settings that a resumed run takes from the earlier one.
-const SET_BY_THE_FIRST_RUN: [&str; 11] = [
+const SET_BY_THE_FIRST_RUN: [&str; 12] = [
     "study",
     "out",
     "quick",
@@ -56,6 +56,7 @@ const SET_BY_THE_FIRST_RUN: [&str; 11] = [
     "local",
     "target",
     "control",
+    "against",
 ];
 
 /// Options of `weft study run`.
@@ -94,7 +95,7 @@ pub(super) struct How {
     ramp_time: Option<Duration>,
     /// Number of repeats of each cell.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeats: Option<u32>,
+    pub(super) repeats: Option<u32>,
     /// Short cells, few repeats, fewer values of long axes, no waiting for steady state.
     #[arg(long)]
     quick: bool,
@@ -109,7 +110,7 @@ pub(super) struct How {
     out: Option<PathBuf>,
     /// Kernel interface for load and targets.
     #[arg(long, value_enum, default_value_t)]
-    driver: Driver,
+    pub(super) driver: Driver,
     /// Precondition the device of --local before the first cell.
     #[arg(long)]
     precondition: bool,
@@ -118,19 +119,23 @@ pub(super) struct How {
     precondition_limit: Duration,
     /// Allow overwriting a given device or target, by its name.
     #[arg(long, value_name = "PATH|URL")]
-    yes_destroy: Vec<String>,
+    pub(super) yes_destroy: Vec<String>,
     /// Write fio's JSON for each repeat, too.
     #[arg(long)]
-    fio_json: bool,
+    pub(super) fio_json: bool,
+    /// Let another build measure the study, too, in turns with this one, and compare: is this
+    /// build slower? Each has a directory of its own under --out (`other` and `this`).
+    #[arg(long, value_name = "BINARY")]
+    against: Option<PathBuf>,
     /// Write no report.
     #[arg(long)]
-    no_report: bool,
+    pub(super) no_report: bool,
     /// Show no progress.
     #[arg(long)]
-    quiet: bool,
+    pub(super) quiet: bool,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
-    output_format: Format,
+    pub(super) output_format: Format,
 }
 
 /// Values that cells must have; a type of its own, since clap would take several values.
@@ -157,6 +162,10 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
     }
     how.amend(&mut plan)?;
     let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
+    if let Some(other) = &how.against {
+        let words = how.words_of_a_turn(study, &plan);
+        return Turns { how, words, plan: &plan, directory }.run(other, &how.capabilities(&plan)?);
+    }
     let written = [RECORDS, ENVIRONMENT, PLAN, TABLE, ANSWER, REPORT];
     if let Some(there) = written.iter().find(|name| directory.join(name).exists()) {
         return Err(Failure::Because(format!(
@@ -225,21 +234,67 @@ impl How {
 
     /// The command that runs this study, without a selection of cells.
     fn rerun_command(&self, study: &str, plan: &Plan) -> String {
-        let mut words = vec![format!("weft study run {study}")];
+        let mut words = self.words(study, plan);
+        if let Some(repeats) = self.repeats {
+            words.extend(["--repeats".to_owned(), repeats.to_string()]);
+        }
+        words.extend(self.yes_destroy.iter().flat_map(|name| option("--yes-destroy", name)));
+        let quoted = words.iter().map(|word| match word.contains(|c: char| !is_plain(c)) {
+            true => format!("'{}'", word.replace('\'', r"'\''")),
+            false => word.clone(),
+        });
+        format!("weft study run {}", quoted.collect::<Vec<_>>().join(" "))
+    }
+
+    /// The arguments of another process that runs this study, without repeats and permissions.
+    fn words(&self, study: &str, plan: &Plan) -> Vec<String> {
+        let mut words = vec![study.to_owned()];
         if self.quick {
             words.push("--quick".to_owned());
         }
         let exact = weft_backend::duration::exact;
-        words.extend(self.runtime.map(|time| format!("--runtime {}", exact(time))));
-        words.extend(self.ramp_time.map(|time| format!("--ramp-time {}", exact(time))));
-        words.extend(self.repeats.map(|repeats| format!("--repeats {repeats}")));
-        words.extend(self.local.as_ref().map(|local| format!("--local {local}")));
-        words.extend(self.target.iter().map(|target| format!("--target '{target}'")));
-        words.extend(self.control.iter().map(|control| format!("--control {control}")));
-        words.extend(self.yes_destroy.iter().map(|name| format!("--yes-destroy '{name}'")));
-        words.extend(plan.run.as_ref().map(|run| format!("--seed {}", run.seed)));
-        words.join(" ")
+        let mut add = |flag: &str, value: Option<String>| {
+            words.extend(value.into_iter().flat_map(|value| option(flag, &value)));
+        };
+        add("--runtime", self.runtime.map(exact));
+        add("--ramp-time", self.ramp_time.map(exact));
+        add("--local", self.local.as_ref().map(ToString::to_string));
+        self.target.iter().for_each(|target| add("--target", Some(target.to_string())));
+        self.control.iter().for_each(|control| add("--control", Some(control.to_string())));
+        add("--seed", plan.run.as_ref().map(|run| run.seed.to_string()));
+        words
     }
+
+    /// The same of a turn's first repeat, with the selection of cells.
+    fn words_of_a_turn(&self, study: &str, plan: &Plan) -> Vec<String> {
+        let mut words = self.words(study, plan);
+        if let Some(Only(values)) = &self.only {
+            let pairs: Vec<String> =
+                values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            words.extend(option("--only", &pairs.join(",")));
+        }
+        if self.precondition {
+            let limit = weft_backend::duration::exact(self.precondition_limit);
+            words.push("--precondition".to_owned());
+            words.extend(option("--precondition-limit", &limit));
+        }
+        words
+    }
+
+    /// What is available with the targets of a plan.
+    fn capabilities(&self, plan: &Plan) -> Result<Capabilities, Failure> {
+        devices(plan).map(|(_, given)| capabilities(&given))
+    }
+}
+
+/// Whether a shell leaves a character as it is.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "-_./:=,+%@".contains(c)
+}
+
+/// A flag and its value.
+fn option(flag: &str, value: &str) -> [String; 2] {
+    [flag.to_owned(), value.to_owned()]
 }
 
 /// A run from start to report.
@@ -253,7 +308,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn run(mut self) -> Result<(), Failure> {
-        let (local, given) = self.devices()?;
+        let (local, given) = devices(&self.plan)?;
         let capabilities = capabilities(&given);
         let only = self.plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
         let precondition = self.how.precondition || self.plan.precondition && local.is_some();
@@ -284,21 +339,6 @@ impl Session<'_> {
         shown.clear();
         let outcome = outcome.map_err(Failure::because)?;
         self.report(&outcome)
-    }
-
-    /// The devices and targets of the run.
-    fn devices(&self) -> Result<(Option<DeviceSpec>, Vec<GivenTarget>), Failure> {
-        let run = self.plan.run.clone().unwrap_or_default();
-        let device = Some(run.local).filter(|text| !text.is_empty());
-        let device = device.map(|text| local(&text)).transpose().map_err(Failure::Because)?;
-        let mut controls = run.controls.iter();
-        let mut given = Vec::new();
-        for text in &run.targets {
-            let address = target(text).map_err(Failure::Because)?;
-            let control = controls.next().map(|text| control(text)).transpose();
-            given.push(GivenTarget { address, control: control.map_err(Failure::Because)? });
-        }
-        Ok((device, given))
     }
 
     fn complete_environment(&mut self) {
@@ -414,6 +454,21 @@ fn tell_apart(plan: &mut Plan, targets: usize) -> Result<(), Failure> {
     }
 }
 
+/// The devices and targets of a run.
+fn devices(plan: &Plan) -> Result<(Option<DeviceSpec>, Vec<GivenTarget>), Failure> {
+    let run = plan.run.clone().unwrap_or_default();
+    let device = Some(run.local).filter(|text| !text.is_empty());
+    let device = device.map(|text| local(&text)).transpose().map_err(Failure::Because)?;
+    let mut controls = run.controls.iter();
+    let mut given = Vec::new();
+    for text in &run.targets {
+        let address = target(text).map_err(Failure::Because)?;
+        let control = controls.next().map(|text| control(text)).transpose();
+        given.push(GivenTarget { address, control: control.map_err(Failure::Because)? });
+    }
+    Ok((device, given))
+}
+
 /// What is available for a study with these given targets.
 fn capabilities(given: &[GivenTarget]) -> Capabilities {
     let known = |(given, name): (&GivenTarget, String)| KnownTarget {
@@ -454,7 +509,7 @@ fn command_line() -> Vec<String> {
 }
 
 /// `1 cell`, `2 cells`.
-fn several(count: usize, what: &str) -> String {
+pub(super) fn several(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

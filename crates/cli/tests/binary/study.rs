@@ -461,3 +461,45 @@ fn studies_are_listed_and_shown() {
     fs::write(&bad, "name = 1\n").expect("a plan");
     assert!(weft("epoll", ["study", "show", text(&bad)]).fault().contains("bad.toml"));
 }
+
+#[test]
+fn two_builds_measure_in_turns_and_are_compared() {
+    let folder = Folder::new("against");
+    let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 2]\n");
+    let (out, this) = (folder.path("out"), Path::new(env!("CARGO_BIN_EXE_weft")));
+    let run = |against: &Path, repeats: &str| {
+        let mut words = vec!["study", "run", text(&plan), "--local", "memory:1MiB", "--quiet"];
+        words.extend(["--runtime", "20ms", "--ramp-time", "5ms", "--repeats", repeats]);
+        words.extend(["--only", "transport=local", "--out", text(&out), "-o", "json"]);
+        words.extend(["--against", text(against)]);
+        weft("auto", words)
+    };
+    // Three questions, two cells and both together, take five repeats.
+    let fault = run(this, "4").fault();
+    assert!(fault.contains("at least 5 of each build") && !out.exists(), "{fault}");
+    let fault = run(Path::new("/bin/true"), "5").fault();
+    assert!(fault.contains("it is not weft"), "{fault}");
+    let ran = run(this, "5");
+    // So short a run may find anything.
+    assert!([Some(0), Some(3)].contains(&ran.code), "{:?} {}", ran.code, ran.stderr);
+    let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert_eq!(said["cells"][0]["metrics"][0]["repeats"], serde_json::json!([5, 5]), "{said}");
+    assert_eq!(said["differences"], serde_json::json!([]));
+    let mut began = Vec::new();
+    for name in ["other", "this"] {
+        let records = records(&out.join(name));
+        assert_eq!(records.len(), 10, "{name}");
+        let first = |repeat| records.iter().find(move |record| record.repeat == repeat);
+        began.extend(
+            (1..=5).map(|repeat| (first(repeat).expect("a repeat").started_at_ms, repeat, name)),
+        );
+    }
+    began.sort_unstable();
+    let order: Vec<(u32, &str)> = began.iter().map(|(_, repeat, name)| (*repeat, *name)).collect();
+    let turns = (1..=5).flat_map(|repeat| match repeat % 2 {
+        1 => [(repeat, "other"), (repeat, "this")],
+        _ => [(repeat, "this"), (repeat, "other")],
+    });
+    assert_eq!(order, turns.collect::<Vec<_>>());
+    assert!(out.join("this/report.html").exists());
+}

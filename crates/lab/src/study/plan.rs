@@ -3,6 +3,8 @@
 mod check;
 mod read;
 
+pub use self::read::with_repeats;
+
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};

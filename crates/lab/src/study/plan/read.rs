@@ -49,6 +49,23 @@ fn read(key: &str, value: &mut Value) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// The text of a plan with this number of repeats, of a device that is not preconditioned again.
+/// Keys that this build does not know stay.
+///
+/// # Errors
+/// The text is not TOML.
+pub fn with_repeats(text: &str, repeats: u32) -> Result<String, PlanError> {
+    let mut table: toml::Table = toml::from_str(text).map_err(|error| located(text, &error))?;
+    table.remove("precondition");
+    let measure = table.entry("measure").or_insert_with(|| toml::Table::new().into());
+    if let Some(measure) = measure.as_table_mut() {
+        for key in ["repeats", "repeats_max"] {
+            measure.insert(key.to_owned(), i64::from(repeats).into());
+        }
+    }
+    toml::to_string(&table).map_err(|error| PlanError(error.to_string()))
+}
+
 impl Plan {
     /// The plan as TOML; reading it gives the same plan.
     ///
@@ -56,5 +73,26 @@ impl Plan {
     /// A value has no form in TOML: a number beyond its range.
     pub fn to_text(&self) -> Result<String, PlanError> {
         toml::to_string(self).map_err(|error| PlanError(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::builtin;
+
+    #[test]
+    fn repeats_are_set_in_the_text_of_any_plan() {
+        let builtin = builtin::find("concurrency").expect("a study").text;
+        let text = format!("precondition = true\nlater = 7\n{builtin}");
+        let changed = with_repeats(&text, 9).expect("a plan");
+        assert!(changed.contains("later = 7") && !changed.contains("precondition"), "{changed}");
+        let known = changed.replace("later = 7", "");
+        let (mut plan, before): (Plan, Plan) =
+            (known.parse().expect(&known), builtin.parse().expect("a plan"));
+        assert_eq!((plan.measure.repeats, plan.measure.repeats_max), (9, 9));
+        plan.measure = before.measure.clone();
+        assert_eq!(plan, before);
+        assert!(with_repeats("= 7", 1).is_err());
     }
 }
