@@ -1,7 +1,7 @@
-//! A block device of this machine as a device.
+//! A block device of this machine.
 //!
-//! What it is like comes from sysfs; where that is not mounted (some containers), from the little
-//! that its node tells, with the careful assumption for the rest: a volatile cache, no discard.
+//! Its geometry is read from sysfs. Where sysfs is not mounted (some containers), the geometry is
+//! what the device node's ioctls return, with a volatile cache and without discard.
 
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError,
@@ -29,12 +29,12 @@ pub struct BlockFactory {
 }
 
 impl BlockFactory {
-    /// Opens a block device by its node. One that is mounted, or otherwise in use, is opened too,
-    /// with a warning: whoever else writes to it will not ask us. Another process of our own is
-    /// kept out, unless it is `shared`.
+    /// Opens a block device by its node. One that is mounted or in use by another program is opened
+    /// with a warning, because exclusion does not cover that program's writes. Another weft process
+    /// is locked out unless `shared` is set.
     pub fn open(path: &Path, read_only: bool, shared: bool) -> Result<Self, OpenError> {
         let system = |doing| move |error| OpenError::system(doing, path, error);
-        let metadata = path.metadata().map_err(system("look at"))?;
+        let metadata = path.metadata().map_err(system("stat"))?;
         if !metadata.file_type().is_block_device() {
             let path = path.display();
             let what = format!("{path} is not a block device (for a file use file:{path})");
@@ -45,7 +45,7 @@ impl BlockFactory {
         let exclusive = !read_only && !shared;
         let (file, direct) = match file::open_node(path, !read_only, exclusive) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                log::warn!("{} is in use by something else, perhaps mounted", path.display());
+                log::warn!("{} is in use by another program or mounted", path.display());
                 file::open_node(path, !read_only, false)
             }
             opened => opened,
@@ -54,8 +54,8 @@ impl BlockFactory {
         let file = Arc::new(file);
         let claim = claim::claim(path, &file, read_only || shared)?;
         let block_bytes = rustix::fs::ioctl_blksszget(&file)
-            .map_err(|error| OpenError::system("ask for the block size of", path, error.into()))?;
-        let bytes = end_of(&file).map_err(system("ask for the size of"))?;
+            .map_err(|error| OpenError::system("read the block size of", path, error.into()))?;
+        let bytes = end_of(&file).map_err(system("read the size of"))?;
         if bytes < u64::from(block_bytes) || !crate::is_block_size(block_bytes) {
             let what = format!(
                 "{} has {bytes} bytes in blocks of {block_bytes}: nothing to serve",
@@ -105,7 +105,7 @@ impl DeviceFactory for BlockFactory {
     }
 }
 
-/// Transfers name their offsets, so the position that this moves is nobody's.
+/// Moves the file position, which nothing else uses: transfers give their offsets.
 fn end_of(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
@@ -114,7 +114,7 @@ fn end_of(mut file: &File) -> io::Result<u64> {
 #[derive(Debug)]
 struct Attributes {
     device: PathBuf,
-    /// A partition's queue is its disk's.
+    /// For a partition, the queue directory of its disk.
     queue: PathBuf,
 }
 
@@ -125,7 +125,7 @@ impl Attributes {
     }
 
     fn at(device: PathBuf) -> Self {
-        // The link has to be followed before its parent means anything.
+        // The parent directory is meaningful only after the link has been resolved.
         let device = device.canonicalize().unwrap_or(device);
         let disk = if device.join("partition").exists() { device.parent() } else { None };
         let queue = disk.unwrap_or(&device).join("queue");
@@ -146,10 +146,10 @@ impl Attributes {
             if discard { blocks_of("discard_granularity").max(1) } else { 0 };
         geometry.capabilities = Capabilities {
             read_only,
-            // The page cache is one too.
+            // The page cache is volatile, too.
             volatile_cache: !direct || self.queue_text("write_cache") != "write through",
             discard: discard && !read_only,
-            // Nothing in sysfs promises that.
+            // sysfs has no attribute for this.
             discard_reads_zeroes: false,
             write_zeroes: !read_only,
             durable_write: true,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn without_sysfs_the_careful_is_assumed() {
+    fn without_sysfs_a_volatile_cache_is_assumed() {
         let attributes = Attributes::at("/nowhere/8:0".into());
         let geometry = attributes.geometry(1 << 20, 4096, false, true);
         assert_eq!(geometry.blocks, 256);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_device_is_refused() {
+    fn only_block_devices_are_opened() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for path in [file.path(), Path::new("/dev/null"), Path::new("/"), Path::new("/nowhere")] {
             assert!(BlockFactory::open(path, true, false).is_err(), "{}", path.display());

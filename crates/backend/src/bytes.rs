@@ -1,14 +1,12 @@
-//! Sizes as people write and read them.
+//! Parses and prints sizes.
 //!
-//! A storage tool's `4k` is 4096 bytes and its `1M` is a mebibyte: fio, qemu-img and mkfs agree on
-//! that, while the crates that parse sizes take `k` for a thousand and go through floating point.
-//! So: `k`, `K`, `KiB`, `M`, `MiB`, … are powers of 1024; `kB`, `MB`, … are powers of 1000, as
-//! drives are sold; a number alone, or with `B`, counts bytes. A fraction (`1.5GiB`) is taken if it
-//! comes to whole bytes.
+//! As in fio, qemu-img and mkfs, `k`, `K`, `KiB`, `M`, `MiB`, … are powers of 1024; `kB`, `MB`, …
+//! are powers of 1000, as drives are sold. A number alone, or with `B`, counts bytes. A fraction
+//! (`1.5GiB`) is accepted if the result is a whole number of bytes.
 
 use core::fmt;
 
-/// Why a text is no size.
+/// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseBytesError {
     text: String,
@@ -50,7 +48,7 @@ pub fn parse(text: &str) -> Result<u64, ParseBytesError> {
         .and_then(|number| number.checked_mul(u128::from(unit)))
         .ok_or_else(|| error("it is too large"))?;
     if scaled % scale != 0 {
-        return Err(error("it does not come to whole bytes"));
+        return Err(error("it is not a whole number of bytes"));
     }
     u64::try_from(scaled / scale).map_err(|_| error("it is too large"))
 }
@@ -65,7 +63,7 @@ pub fn exact(bytes: u64) -> String {
     }
 }
 
-/// Prints a size for people: three or so digits and a binary unit, as in `1.46 TiB`.
+/// Prints a size with about three digits and a binary unit, as in `1.46 TiB`.
 pub fn human(bytes: u64) -> String {
     let Some((name, size)) = BINARY.iter().rev().find(|(_, size)| bytes >= *size) else {
         return format!("{bytes} B");

@@ -1,13 +1,13 @@
-//! One process at a time has a file or block device to write to.
+//! Locks a file or block device so that only one process writes to it.
 //!
-//! What keeps requests from disturbing each other (see [`exclusion`](crate::exclusion)), and what
-//! a namespace is believed to be, holds within a process; two that wrote to one file would each
-//! undo the other's work. So a file is locked (`flock`) for as long as anybody here has it:
-//! exclusively by who writes, shared by who only reads or says that others may write, too.
+//! The exclusion of concurrent requests (see [`exclusion`](crate::exclusion)) and the identity of a
+//! namespace hold within one process; two processes that write to one file would corrupt each
+//! other's data. So a file is locked (`flock`) while it is open here: exclusively by a writer,
+//! shared by a reader or by a writer that allows other writers.
 //!
-//! A lock belongs to what was opened, not to the process, and so would shut out a second opening
-//! by the process that has it: a configuration that is read again opens before it closes. So what
-//! this process has locked is kept in one place.
+//! A `flock` lock belongs to the open file description, so a second open in the same process would
+//! conflict with the first: a reload opens a file before it closes the old one. A table therefore
+//! keeps the locks of this process, and all claims of a file use the same lock.
 
 use crate::OpenError;
 use core::time::Duration;
@@ -23,42 +23,41 @@ use std::{
     thread,
 };
 
-/// A process that ended a moment ago may still have a file: what it had under way goes first. And
-/// udev locks a block device for as long as it looks at it.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Time for a lock to become free: a process that has just exited may hold it until its I/O has
+/// ended, and udev locks a block device while it probes it.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What is locked by this process.
+/// The locks held by this process.
 static LOCKS: Mutex<Vec<Weak<Lock>>> = Mutex::new(Vec::new());
 
-/// A file that others are kept out of while it is claimed.
+/// A claim of a file: other processes cannot lock it in a conflicting mode.
 #[derive(Debug)]
 pub(crate) struct Claim {
     lock: Arc<Lock>,
     shared: bool,
 }
 
-/// The lock that all claims of a file stand on.
+/// The lock that all claims of a file share.
 #[derive(Debug)]
 struct Lock {
-    /// Holds the lock.
+    /// The open file description that holds the lock.
     file: Arc<File>,
     what: Identity,
-    /// Claims that are not shared. It changes while [`LOCKS`] is held.
+    /// How many claims are not shared. Changes only while [`LOCKS`] is locked.
     exclusive: AtomicUsize,
 }
 
-/// Which file, whatever path led to it.
+/// Identifies a file independently of its path.
 #[derive(Debug, PartialEq, Eq)]
 enum Identity {
     File { device: u64, inode: u64 },
     Block { device: u64 },
 }
 
-/// Claims an open file, together with everybody in this process who has claimed it: exclusively
-/// while one of them wants it so.
+/// Claims an open file. The lock is exclusive while one claim of this process is not shared.
 pub(crate) fn claim(path: &Path, file: &Arc<File>, shared: bool) -> Result<Claim, OpenError> {
-    let what = identity(file).map_err(|error| OpenError::system("look at", path, error))?;
+    let what = identity(file).map_err(|error| OpenError::system("stat", path, error))?;
     let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     locks.retain(|lock| lock.strong_count() > 0);
     let known = locks.iter().filter_map(Weak::upgrade).find(|lock| lock.what == what);
@@ -73,7 +72,7 @@ pub(crate) fn claim(path: &Path, file: &Arc<File>, shared: bool) -> Result<Claim
     match if is_exclusive { Ok(()) } else { take(&lock.file, shared) } {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
-            // The kernel gives up the lock that was there before it tries another kind.
+            // The kernel releases the old lock before it tries the new mode.
             if is_known {
                 let _ = take(&lock.file, true);
             }
@@ -97,7 +96,7 @@ impl Drop for Claim {
         let _locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
         let was_last = !self.shared && self.lock.exclusive.fetch_sub(1, Relaxed) == 1;
         if was_last && Arc::strong_count(&self.lock) > 1 {
-            // Those that are left share it.
+            // The claims that remain are shared.
             let _ = take(&self.lock.file, true);
         }
     }
@@ -119,7 +118,7 @@ fn take(file: &File, shared: bool) -> Result<(), Errno> {
     let mut waited = Duration::ZERO;
     loop {
         match rustix::fs::flock(file, operation) {
-            Err(Errno::WOULDBLOCK) if waited < PATIENCE => {
+            Err(Errno::WOULDBLOCK) if waited < LOCK_TIMEOUT => {
                 thread::sleep(RETRY);
                 waited += RETRY;
             }
@@ -133,7 +132,7 @@ fn take(file: &File, shared: bool) -> Result<(), Errno> {
 mod tests {
     use super::*;
 
-    /// The file as another process has it open: a lock does not tell processes from openings.
+    /// Opens the file as another process would: locks belong to open file descriptions.
     fn opened_by_another(path: &Path) -> File {
         File::options().read(true).write(true).open(path).unwrap()
     }
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_not_kept() {
+    fn a_refused_claim_leaves_no_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path();
         let other = opened_by_another(path);
@@ -184,14 +183,14 @@ mod tests {
         let other = opened_by_another(path);
         let exclusive = claim(path, &open(path), false).unwrap();
         let shared = claim(path, &open(path), true).expect("the same process");
-        assert!(other.try_lock_shared().is_err(), "it is locked exclusively still");
+        assert!(other.try_lock_shared().is_err(), "still locked exclusively");
         drop(exclusive);
         assert!(other.try_lock().is_err());
         other.try_lock_shared().expect("only the shared claim is left");
         assert!(claim(path, &open(path), false).is_err(), "others read it");
         other.unlock().unwrap();
-        assert!(other.try_lock().is_err(), "the shared claim still stands");
-        let again = claim(path, &open(path), false).expect("nobody else has it");
+        assert!(other.try_lock().is_err(), "the shared claim remains");
+        let again = claim(path, &open(path), false).expect("no other process has it");
         assert!(other.try_lock_shared().is_err());
         drop((shared, again));
         other.try_lock().expect("it is free");

@@ -1,7 +1,7 @@
-//! A wrapper that makes a device slower: each request waits before it goes on.
+//! A wrapper that delays each request.
 //!
-//! The wait comes before the execution, so that a write which is waiting has not been written: that
-//! is what makes an old write land late, and what a target must survive.
+//! The delay precedes the execution: a delayed write has not changed the device yet, so that it can
+//! land late, as on a slow path.
 
 use crate::{
     BlockDevice, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Request,
@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::{collections::VecDeque, io, sync::Arc};
 use weft_reactor::{Owner, Reactor, Token};
 
-/// A device that is slower than it is.
+/// A device with a delay before each request.
 #[derive(Debug)]
 pub struct DelayFactory {
     inner: Arc<dyn DeviceFactory>,
@@ -20,7 +20,7 @@ pub struct DelayFactory {
 }
 
 impl DelayFactory {
-    /// Lets reads (and compare and verify) wait for `read`, and all else for `write`.
+    /// Delays reads, compare and verify by `read`, and everything else by `write`.
     pub fn new(
         inner: Arc<dyn DeviceFactory>,
         read: Duration,
@@ -87,12 +87,12 @@ struct DelayDevice {
     writes: DelayQueue,
     timer: Token,
     timer_at: Option<Duration>,
-    /// Requests refused after the end.
+    /// Requests refused after the device was closed.
     done: VecDeque<RequestCompletion>,
     closed: bool,
 }
 
-/// Requests that wait equally long, so that the first is the next that may go.
+/// Requests with the same delay, oldest first.
 #[derive(Debug)]
 struct DelayQueue {
     delay: Duration,

@@ -1,4 +1,4 @@
-//! The seam: a device on one reactor, and the factory that opens it on each.
+//! The interface of a device: a handle on one reactor, and the factory that opens it on each.
 
 use crate::{Failure, Geometry, Request, RequestCompletion};
 use core::{
@@ -14,97 +14,97 @@ use weft_reactor::{Owner, Reactor};
 /// How many tags of its owner's tokens the innermost device may use; its wrappers use others.
 pub const DEVICE_TAGS: u32 = 1 << 27;
 
-/// A block device as one reactor sees it.
+/// The handle of a block device on one reactor.
 ///
-/// It belongs to that reactor's thread and to the owner it was opened for: the embedding loop hands
-/// it every reactor completion of that owner. Its life in a turn of the loop:
+/// It belongs to that reactor's thread and to the owner it was opened for: the event loop passes it
+/// every reactor completion of that owner. In each turn the loop calls:
 ///
-/// 1. `handle` for each of its reactor completions, `submit` for each new request, in any order;
+/// 1. `handle` for each of these completions, `submit` for each new request, in any order;
 /// 2. `flush` once;
-/// 3. `poll_completion` until nothing is left (may be called at any other time too).
+/// 3. `poll_completion` until it returns `None` (allowed at any other time, too).
 ///
-/// A turn in which it was neither handed anything nor the reactor called may leave it out.
+/// `flush` may be left out in a turn without calls of `handle` and `submit`.
 ///
-/// Every request gets exactly one [`RequestCompletion`], in no particular order; requests that
-/// overlap each other while both are in flight are executed in no particular order either.
+/// Every request gets exactly one [`RequestCompletion`]. Completions are in no particular order,
+/// nor is the execution of requests that overlap while both are in flight.
 ///
-/// A flush or durable write that failed stays failed: the operating system reports lost writes
-/// only once to each open file. So all later ones fail on every handle, until the device is opened
-/// by another factory; reads and other writes go on.
+/// A flush or durable write that failed stays failed, because the operating system reports a lost
+/// write only once to each open file: all later ones fail on every handle, until the device is
+/// opened by another factory. Reads and other writes continue.
 pub trait BlockDevice: fmt::Debug {
-    /// What the device is like. Follows a resize with the next `submit` or `flush`.
+    /// The geometry. Changes after a resize with the next `submit` or `flush`.
     fn geometry(&self) -> &Geometry;
 
-    /// Takes a request on. Never fails: what is wrong with it comes as its completion.
+    /// Submits a request. An error is reported in its completion.
     fn submit(&mut self, reactor: &mut Reactor, request: Request);
 
-    /// A read or write of these blocks is likely to come next; they may not even exist.
+    /// A read or write of these blocks is likely to be submitted next. They need not exist.
     fn prefetch_hint(&mut self, block: u64, blocks: u32) {
         let _ = (block, blocks);
     }
 
-    /// Takes a completion of the reactor whose token has this device's owner.
+    /// Handles a completion of the reactor whose token has this device's owner.
     fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion);
 
-    /// The end of a turn: sends what was gathered, tries again what had to wait.
+    /// Ends a turn: submits what was queued and retries requests that wait.
     fn flush(&mut self, reactor: &mut Reactor);
 
-    /// The next request that ended.
+    /// The next completion.
     fn poll_completion(&mut self) -> Option<RequestCompletion>;
 
-    /// Requests taken on whose completion was not yet polled.
+    /// Requests submitted whose completion has not been polled.
     fn in_flight(&self) -> usize;
 
-    /// Stops taking requests. Those that the device already works on end as they end, those that
-    /// wait end with [`Failure::Gone`](crate::Failure::Gone); go on with `handle` and
-    /// `poll_completion` until `in_flight` is 0. May be called again.
+    /// Closes the device for new requests. Those that are being executed complete; those that wait
+    /// complete with [`Failure::Gone`](crate::Failure::Gone). Call `handle` and `poll_completion`
+    /// until `in_flight` is 0. May be called again.
     fn close(&mut self, reactor: &mut Reactor);
 }
 
-/// A namespace's device before it is opened: one for all reactors.
+/// A device, shared by all reactors, that opens handles.
 pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// Opens the device on a reactor, for an owner that nothing else on that reactor uses.
     fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError>;
 
-    /// What the device is like now.
+    /// The current geometry.
     fn geometry(&self) -> Geometry;
 
-    /// Whether what was written is still there after this process ended.
+    /// Whether written data is still there after this process has ended.
     fn survives_restart(&self) -> bool;
 
-    /// A text that names the same device in the next run, and no other: a canonical path, or kind
-    /// and size. Identifiers are derived from it.
+    /// A text that names this device, and no other, in each run: a canonical path, or kind and
+    /// size. Identifiers are derived from it.
     fn identity(&self) -> String;
 
-    /// Gives the device another size. Open handles follow.
+    /// Resizes the device. Open handles follow.
     fn resize(&self, bytes: u64) -> Result<(), ResizeError>;
 
-    /// Looks whether the device changed its size by itself.
+    /// Reads the size again, in case that another program changed it.
     fn refresh(&self) -> io::Result<Geometry> {
         Ok(self.geometry())
     }
 
-    /// Makes all completed writes durable, blocking: for the end of the process.
+    /// Makes all completed writes durable and blocks until then: for the end of the process.
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether a flush or durable write has failed: since then they all do.
+    /// Whether a flush or durable write has failed, so that all later ones fail, too.
     fn has_lost_writes(&self) -> bool {
         false
     }
 
     /// How many wrappers are around the innermost device.
     ///
-    /// A device and its wrappers share an owner, so they share the tags of its tokens: the
-    /// innermost device keeps its tags below [`DEVICE_TAGS`], and the wrapper on layer n uses
-    /// those from n times that number on.
+    /// A device and its wrappers share an owner, and so the tags of its tokens: the innermost
+    /// device uses tags below [`DEVICE_TAGS`], and the wrapper on layer n those from n times that
+    /// number on.
     fn layers(&self) -> u8 {
         0
     }
 }
 
-/// Whether writes that a device took were lost before they were durable; all its handles share it.
+/// Whether a flush or durable write has failed. All handles of a device share it.
 #[derive(Debug, Default)]
 pub(crate) struct LostWrites(AtomicBool);
 
@@ -113,7 +113,7 @@ impl LostWrites {
         self.0.load(Acquire)
     }
 
-    /// What a flush or durable write comes to that the device has ended with `result`.
+    /// The result of a flush or durable write, given the result of its I/O.
     pub(crate) fn flush_result(&self, result: Result<(), Failure>) -> Result<(), Failure> {
         match result {
             Ok(()) if self.any() => Err(Failure::MediaWrite),
@@ -126,19 +126,19 @@ impl LostWrites {
     }
 }
 
-/// Why a device could not be opened or made.
+/// Why a device could not be opened or created.
 #[derive(Debug)]
 pub enum OpenError {
     /// The operating system refused.
     System {
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// With which file, if any.
+        /// The file, if any.
         path: Option<PathBuf>,
-        /// Its answer.
+        /// The error.
         error: io::Error,
     },
-    /// What was asked for makes no sense or cannot be had; says what would.
+    /// The options are invalid or not supported; the text says what to do.
     Invalid(String),
 }
 
@@ -169,14 +169,14 @@ impl core::error::Error for OpenError {
     }
 }
 
-/// Why a device kept its size.
+/// Why a device could not be resized.
 #[derive(Debug)]
 pub enum ResizeError {
-    /// This kind of device has the size that it has.
+    /// This kind of device cannot be resized.
     Unsupported,
-    /// The size is no whole number of blocks, or none.
+    /// The size is zero or not a whole number of blocks.
     NotWholeBlocks {
-        /// The size asked for.
+        /// The requested size.
         bytes: u64,
         /// The device's block size.
         block_bytes: u32,
@@ -190,7 +190,7 @@ impl fmt::Display for ResizeError {
         match self {
             Self::Unsupported => f.write_str("this device cannot be resized"),
             Self::NotWholeBlocks { bytes, block_bytes } => {
-                write!(f, "{bytes} bytes are no whole number of blocks of {block_bytes} bytes")
+                write!(f, "{bytes} bytes is not a whole number of blocks of {block_bytes} bytes")
             }
             Self::System(error) => write!(f, "cannot resize: {error}"),
         }
@@ -206,7 +206,7 @@ impl core::error::Error for ResizeError {
     }
 }
 
-/// Checks a new size: whole blocks, and at least one.
+/// Checks a new size: a whole number of blocks, and at least one.
 pub(crate) fn check_size(bytes: u64, block_bytes: u32) -> Result<(), ResizeError> {
     if bytes == 0 || !bytes.is_multiple_of(u64::from(block_bytes)) {
         return Err(ResizeError::NotWholeBlocks { bytes, block_bytes });

@@ -1,8 +1,8 @@
-//! Spans of time as people write them: `100us`, `1.5ms`, `2s`.
+//! Parses and prints durations: `100us`, `1.5ms`, `2s`.
 
 use core::{fmt, time::Duration};
 
-/// Why a text is no span of time.
+/// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseDurationError {
     text: String,
@@ -16,15 +16,15 @@ impl fmt::Display for ParseDurationError {
 
 impl core::error::Error for ParseDurationError {}
 
-/// Parses a number with its unit: `ns`, `us` (or `µs`), `ms`, `s`, `min` (or fio's `m`), `h`. A
-/// bare `0` needs none.
+/// Parses a number with its unit: `ns`, `us` (or `µs`), `ms`, `s`, `min` (or fio's `m`), `h`. `0`
+/// needs no unit.
 pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
     parse_nanoseconds(text.trim())
         .map(Duration::from_nanos)
         .ok_or_else(|| ParseDurationError { text: text.to_owned() })
 }
 
-/// Prints a span so that [`parse`] reads the same again: the largest unit that divides it.
+/// Prints a duration so that [`parse`] returns the same again: in the largest unit that divides it.
 pub fn exact(span: Duration) -> String {
     let nanoseconds = span.as_nanos();
     for (name, size) in [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)] {
@@ -59,7 +59,7 @@ fn parse_nanoseconds(text: &str) -> Option<u64> {
     whole.checked_mul(unit)?.checked_add(u64::try_from(part).ok()?)
 }
 
-/// Serde: a span is a text as above.
+/// Serde: a duration as such a text.
 pub mod as_text {
     use core::time::Duration;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

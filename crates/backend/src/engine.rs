@@ -1,16 +1,16 @@
-//! A device over the reactor's file operations: what [`file`](crate::file) and
-//! [`block`](crate::block) have in common.
+//! The common part of [`file`](crate::file) and [`block`](crate::block): a device over the
+//! reactor's file operations.
 //!
-//! A request becomes a [`Job`], which has at most one operation with the reactor at a time. Most
-//! have one step. What a file cannot do by itself has several: a compare reads piece by piece into
-//! a scratch buffer, a compare-and-write keeps other writers out (see
+//! A request becomes a [`Job`], which has at most one operation in flight at the reactor. Most jobs
+//! have one step. An operation without a system call of its own has several: a compare reads piece
+//! by piece into a scratch buffer; a compare-and-write excludes other writers (see
 //! [`exclusion`](crate::exclusion)), reads, compares and writes.
 //!
-//! A job that cannot begin waits: for a scratch buffer, or for stripes that somebody excludes. It
-//! holds nothing while it waits for either, but a scratch buffer while it waits for stripes: who
-//! keeps others out must not depend on memory that those hold. Waiting jobs are tried again at the
-//! end of a turn in which something ended here, and by a timer, as nobody tells us when something
-//! ended on another reactor. There is no timer when nothing waits.
+//! A job that cannot start waits for a scratch buffer or for stripes that are excluded. It takes
+//! the buffer first: an excluder must not wait for memory that the writers it excludes may hold.
+//! Waiting jobs are retried at the end of a turn in which a job of this handle ended, and by a
+//! timer, because other reactors do not report the end of theirs. The timer runs only while jobs
+//! wait.
 
 use crate::{
     BlockDevice, DEVICE_TAGS, Direction, Failure, Geometry, Operation, Request, RequestCompletion,
@@ -28,15 +28,15 @@ use rustix::io::Errno;
 use std::{collections::VecDeque, fs::File, io, sync::Arc};
 use weft_reactor::{Buffer, FileId, Operation as FileOperation, Outcome, Owner, Reactor, Token};
 
-/// The largest piece in which a file is compared or verified.
+/// The largest scratch buffer.
 const SCRATCH_BYTES_MAX: u64 = 128 << 10;
-/// The smallest scratch buffer, if a block is not larger.
+/// The smallest scratch buffer, unless a block is larger.
 const SCRATCH_BYTES_MIN: u64 = 4096;
-/// How long jobs wait before they are tried again.
+/// The time between retries of waiting jobs.
 const RETRY: Duration = Duration::from_micros(100);
 const RETRY_TAG: u32 = DEVICE_TAGS - 1;
 
-/// What all handles of a file share.
+/// The state that all handles of a file share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     base: Geometry,
@@ -55,7 +55,7 @@ impl Shared {
         })
     }
 
-    /// The geometry as of now.
+    /// The current geometry.
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry { blocks: self.blocks.load(Acquire), ..self.base }
     }
@@ -65,7 +65,7 @@ impl Shared {
         self.blocks.store(bytes / u64::from(self.base.block_bytes), Release);
     }
 
-    /// Makes all completed writes durable, blocking.
+    /// Makes all completed writes durable and blocks until then.
     pub(crate) fn sync(&self, file: &File) -> io::Result<()> {
         if self.base.capabilities.read_only {
             return Ok(());
@@ -74,13 +74,14 @@ impl Shared {
         if self.lost_writes.any() { Err(Errno::IO.into()) } else { Ok(()) }
     }
 
-    /// Opens the file on a reactor that knows it as `file`; `None` if too many have it open.
+    /// Opens a handle on a reactor that has the file as `file`; `None` if there are too many
+    /// handles.
     pub(crate) fn open(self: &Arc<Self>, file: FileId, owner: Owner) -> Option<FileDevice> {
         Some(FileDevice {
             file: Some(file),
             owner,
             geometry: self.geometry(),
-            handle: self.exclusion.join()?,
+            handle: self.exclusion.open()?,
             shared: Arc::clone(self),
             jobs: Vec::new(),
             free: Vec::new(),
@@ -92,7 +93,7 @@ impl Shared {
     }
 }
 
-/// A file as one reactor sees it.
+/// The handle of a file on one reactor.
 #[derive(Debug)]
 pub(crate) struct FileDevice {
     /// `None` once closed.
@@ -101,39 +102,39 @@ pub(crate) struct FileDevice {
     geometry: Geometry,
     handle: exclusion::Handle,
     shared: Arc<Shared>,
-    /// By tag of the reactor's operations.
+    /// Indexed by the tag of the reactor's operation.
     jobs: Vec<Option<Job>>,
     free: Vec<u32>,
     waiting: VecDeque<u32>,
     done: VecDeque<RequestCompletion>,
-    /// Something ended since waiting jobs were last tried.
+    /// A job has ended since waiting jobs were last retried.
     retry_due: bool,
     retry_armed: bool,
 }
 
-/// A request on its way.
+/// A request in execution.
 #[derive(Debug)]
 struct Job {
     tag: u64,
     operation: Operation<()>,
     step: Step,
-    /// The submitter's, while it is not with the reactor.
+    /// The submitter's buffer, unless the reactor has it.
     buffer: Option<Buffer>,
-    /// What a compare-and-write compares with.
+    /// The data that a compare-and-write compares with.
     compare: Option<Buffer>,
-    /// Ours, while it is not with the reactor.
+    /// The job's own buffer, unless the reactor has it.
     scratch: Option<Buffer>,
     access: Access,
-    /// Bytes that are done, or ranges.
+    /// Bytes that are done; for a discard, ranges.
     position: u64,
 }
 
-/// Where a job is.
+/// The step that a job is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Nothing was done yet.
+    /// Not started.
     Begin,
-    /// Waiting for the writes that were there before a compare-and-write.
+    /// Waiting until earlier writes have ended, before a compare-and-write.
     Drain,
     /// Reading a piece into the scratch buffer.
     Scan,
@@ -145,7 +146,7 @@ enum Step {
     Last,
 }
 
-/// What a job holds of the namespace.
+/// The job's entry in the exclusion table.
 #[derive(Debug)]
 enum Access {
     None,
@@ -153,13 +154,13 @@ enum Access {
     ExcludedStripes(ExcludedStripes),
 }
 
-/// What comes after a step.
+/// What happens after a step.
 enum Next {
-    /// An operation is with the reactor.
+    /// An operation is in flight.
     Busy,
-    /// Try this step again later.
+    /// Retry this step later.
     Wait,
-    /// The request is over.
+    /// The request has ended.
     End(Result<(), Failure>),
 }
 
@@ -197,7 +198,7 @@ impl BlockDevice for FileDevice {
             position: 0,
         };
         let index = self.insert(job);
-        self.proceed(reactor, index);
+        self.resume(reactor, index);
     }
 
     fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
@@ -210,7 +211,7 @@ impl BlockDevice for FileDevice {
             return;
         };
         let result = job.take_back(completion.outcome);
-        let next = self.after(reactor, index, result);
+        let next = self.continue_after(reactor, index, result);
         self.handle_next(reactor, index, next);
     }
 
@@ -237,7 +238,7 @@ impl BlockDevice for FileDevice {
         if self.retry_armed {
             reactor.clear_timer(Token::new(self.owner, RETRY_TAG));
         }
-        // What the reactor has under way keeps the file open.
+        // Operations in flight keep the file open.
         reactor.remove_file(file);
     }
 }
@@ -256,8 +257,8 @@ impl FileDevice {
         }
     }
 
-    /// Tries a job that has no operation with the reactor.
-    fn proceed(&mut self, reactor: &mut Reactor, index: u32) {
+    /// Starts or continues a job that has no operation in flight.
+    fn resume(&mut self, reactor: &mut Reactor, index: u32) {
         let step = self.jobs.get(index as usize).and_then(Option::as_ref).map(|job| job.step);
         let next = match step {
             Some(Step::Drain) => self.drain(reactor, index),
@@ -286,7 +287,7 @@ impl FileDevice {
         self.retry_due = false;
         for _ in 0..self.waiting.len() {
             if let Some(index) = self.waiting.pop_front() {
-                self.proceed(reactor, index);
+                self.resume(reactor, index);
             }
         }
     }
@@ -299,21 +300,21 @@ impl FileDevice {
         } else {
             result
         };
-        self.leave(job.access);
+        self.release_access(job.access);
         self.done.push_back(RequestCompletion { tag: job.tag, result, buffer: job.buffer });
         // A scratch buffer or stripes may have become free.
         self.retry_due |= !self.waiting.is_empty();
     }
 
-    fn leave(&self, access: Access) {
+    fn release_access(&self, access: Access) {
         match access {
             Access::None => {}
-            Access::CountedWrite(entered) => self.handle.leave(entered),
+            Access::CountedWrite(write) => self.handle.end_write(write),
             Access::ExcludedStripes(excluded) => self.handle.release(excluded),
         }
     }
 
-    /// The first step of a job.
+    /// Starts a job.
     fn begin(&mut self, reactor: &mut Reactor, index: u32) -> Next {
         let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
         if let (None, Some(nlb)) = (&job.scratch, job.scanned_nlb()) {
@@ -324,7 +325,7 @@ impl FileDevice {
             }
         }
         if !job.operation.kind().is_write() {
-            return self.operate(reactor, index);
+            return self.submit_next(reactor, index);
         }
         let each =
             job.operation.ranges().map(|(slba, nlb)| self.shared.exclusion.stripes(slba, nlb));
@@ -335,9 +336,9 @@ impl FileDevice {
             job.step = Step::Drain;
             return self.drain(reactor, index);
         }
-        let Some(entered) = self.handle.enter(stripes) else { return Next::Wait };
-        job.access = Access::CountedWrite(entered);
-        self.operate(reactor, index)
+        let Some(write) = self.handle.begin_write(stripes) else { return Next::Wait };
+        job.access = Access::CountedWrite(write);
+        self.submit_next(reactor, index)
     }
 
     fn drain(&mut self, reactor: &mut Reactor, index: u32) -> Next {
@@ -345,15 +346,15 @@ impl FileDevice {
         let Access::ExcludedStripes(excluded) = &job.access else {
             return Next::End(Err(Failure::Gone));
         };
-        match self.handle.drained(excluded) {
-            DrainState::Yes => self.operate(reactor, index),
-            DrainState::NotYet => Next::Wait,
-            DrainState::Never => Next::End(Err(Failure::Gone)),
+        match self.handle.drain_state(excluded) {
+            DrainState::Drained => self.submit_next(reactor, index),
+            DrainState::Pending => Next::Wait,
+            DrainState::Lost => Next::End(Err(Failure::Gone)),
         }
     }
 
-    /// Hands the job's next operation to the reactor.
-    fn operate(&mut self, reactor: &mut Reactor, index: u32) -> Next {
+    /// Submits the job's next operation to the reactor.
+    fn submit_next(&mut self, reactor: &mut Reactor, index: u32) -> Next {
         let Some(file) = self.file else { return Next::End(Err(Failure::Gone)) };
         let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
         match job.next(file, &self.geometry) {
@@ -362,13 +363,18 @@ impl FileDevice {
                 reactor.submit(Token::new(self.owner, index), operation);
                 Next::Busy
             }
-            // It has lost its buffer on the way, which the reactor promises not to let happen.
+            // The job has lost its buffer, which the reactor rules out.
             None => Next::End(Err(Failure::Device(Errno::INVAL.raw_os_error()))),
         }
     }
 
-    /// What follows an operation that ended.
-    fn after(&mut self, reactor: &mut Reactor, index: u32, result: Result<(), Failure>) -> Next {
+    /// Continues after an operation has completed.
+    fn continue_after(
+        &mut self,
+        reactor: &mut Reactor,
+        index: u32,
+        result: Result<(), Failure>,
+    ) -> Next {
         let Some(job) = self.jobs[index as usize].as_mut() else { return Next::Busy };
         match (job.step, result) {
             (_, Err(failure)) => Next::End(Err(failure)),
@@ -377,15 +383,15 @@ impl FileDevice {
             (Step::Scan | Step::Zero | Step::Discard, Ok(())) => {
                 match job.count_step(&self.geometry) {
                     JobProgress::None => Next::End(Ok(())),
-                    JobProgress::More => self.operate(reactor, index),
+                    JobProgress::More => self.submit_next(reactor, index),
                 }
             }
         }
     }
 }
 
-/// A device that goes away before its requests ended cannot end them; see
-/// [`exclusion`](crate::exclusion) for what that means to a compare-and-write.
+/// A handle that is dropped with requests in flight cannot complete them; for the effect on a
+/// compare-and-write see [`exclusion`](crate::exclusion).
 impl Drop for FileDevice {
     fn drop(&mut self) {
         let busy = self.jobs.len() - self.free.len();
@@ -395,14 +401,14 @@ impl Drop for FileDevice {
     }
 }
 
-/// Whether a job has more to do.
+/// Whether a job has another step.
 enum JobProgress {
     None,
     More,
 }
 
 impl Job {
-    /// Blocks that have to be read into memory of our own.
+    /// The number of blocks that are read into the scratch buffer.
     fn scanned_nlb(&self) -> Option<u32> {
         match self.operation {
             Operation::Compare { nlb, .. }
@@ -412,7 +418,7 @@ impl Job {
         }
     }
 
-    /// The next operation and the step that it makes.
+    /// The next operation and its step.
     fn next(&mut self, file: FileId, geometry: &Geometry) -> Option<(Step, FileOperation)> {
         let at = match self.operation {
             Operation::Discard { .. } => usize::try_from(self.position).ok()?,
@@ -450,12 +456,12 @@ impl Job {
                 let (offset, range) = (offset + self.position, 0..buffer.len());
                 (Step::Scan, FileOperation::Read { file, offset, buffer, range })
             }
-            // The check refuses it: a file cannot mark blocks.
+            // `Operation::check` refuses it: a file cannot mark blocks.
             Operation::WriteUncorrectable { .. } => return None,
         })
     }
 
-    /// Takes memory back from an operation that ended, and its result.
+    /// Takes the buffer of a completed operation back, and returns the result.
     fn take_back(&mut self, outcome: Outcome) -> Result<(), Failure> {
         let direction = match (&self.operation, self.step) {
             (Operation::Read { .. }, _) | (_, Step::Scan) => Direction::Read,
@@ -478,7 +484,7 @@ impl Job {
         result
     }
 
-    /// Whether the piece just read is what it should be.
+    /// Whether the piece just read equals the expected data.
     fn scanned_matches(&self) -> bool {
         let expected = match self.operation {
             Operation::Compare { .. } => self.buffer.as_deref(),
@@ -491,14 +497,14 @@ impl Job {
         expected.get(start..).is_some_and(|rest| rest.starts_with(found)) && !found.is_empty()
     }
 
-    /// Counts a step of several as done.
+    /// Advances the position after one of several steps.
     fn count_step(&mut self, geometry: &Geometry) -> JobProgress {
         let (length, last) = match &self.operation {
             Operation::Discard { ranges } => {
                 self.position += 1;
                 (ranges.len() as u64, JobProgress::None)
             }
-            // Zeroes are made durable by a sync.
+            // A sync makes the zeroes durable.
             Operation::WriteZeroes { nlb, durable, .. } => {
                 self.position = geometry.bytes_of(*nlb);
                 (self.position, if *durable { JobProgress::More } else { JobProgress::None })
@@ -519,7 +525,7 @@ fn write(file: FileId, offset: u64, buffer: Buffer, durable: bool) -> FileOperat
     FileOperation::Write { file, offset, buffer, range, durable }
 }
 
-/// Lets a scratch buffer be no longer than what is left.
+/// Shortens a scratch buffer to what is left.
 fn truncate(buffer: &mut Buffer, left: u64) {
     let left = usize::try_from(left).unwrap_or(usize::MAX);
     if left < buffer.len() {
@@ -527,8 +533,8 @@ fn truncate(buffer: &mut Buffer, left: u64) {
     }
 }
 
-/// A scratch buffer, a small one from the reserve if need be: the request has begun, and those who
-/// wait for memory may be waiting for what it holds.
+/// Takes a scratch buffer; if the pool is empty, a small one from the reserve, because the request
+/// has started and connections may be waiting for the memory that it holds.
 fn take_scratch(reactor: &Reactor, bytes: u64, block_bytes: u32) -> Option<Buffer> {
     let smallest = SCRATCH_BYTES_MIN.max(u64::from(block_bytes)).min(bytes);
     let pool = reactor.pool();

@@ -1,40 +1,37 @@
-//! Keeps every reactor's writes out of a compare-and-write, without a lock on the way of a write.
+//! Excludes the writes of every reactor during a compare-and-write; a plain write takes no lock.
 //!
-//! A namespace is divided into stripes of [`STRIPE_BYTES`]; a stripe's number modulo 64 is its bit
-//! in a word. Two kinds of announcement meet:
+//! A namespace is divided into stripes of [`STRIPE_BYTES`]. Bit n of a word stands for all stripes
+//! whose number is n modulo 64.
 //!
-//! - a **writer** counts itself into its stripes in its own handle's [`WriteCounts`] (only this
-//!   handle writes there, so a plain load and store suffice), then reads the one shared word of
-//!   excluded stripes.
-//!   If none of its own is among them, it writes, and counts itself out when the write is done.
-//!   Otherwise it counts itself out at once and tries again later;
-//! - an **excluder** sets its stripes' bits in the shared word, all at once and only if none of
-//!   them was set; then it waits until all handles count zero for these stripes. Only then does it
-//!   read, compare and write, and clears the bits.
+//! - A **writer** increments its stripes' counts in its own handle's [`WriteCounts`] (only this
+//!   handle writes there, so a plain load and store suffice), then loads the shared word of
+//!   excluded stripes. If none of its stripes is excluded, it writes, and decrements the counts
+//!   when the write has completed. Otherwise it decrements them at once and retries later.
+//! - An **excluder** sets its stripes' bits in the shared word, all in one step and only if none of
+//!   them was set. It waits until all handles' counts of these stripes are zero, reads, compares
+//!   and writes, and clears the bits.
 //!
-//! Why no write can overlap a compare-and-write. Both sides store their announcement, then execute
-//! a sequentially consistent fence, then load the other's. Of two such fences one is first in the
-//! single order that all threads agree on. If the writer's is first, the excluder's load, which
-//! follows its own fence, sees the writer's count: it waits. If the excluder's is first, the
-//! writer's load sees the bit: it steps back. Both may see each other, and then the writer steps
-//! back and the excluder goes on. They cannot both miss each other. The argument holds for a handle
-//! that was opened meanwhile, too: its counts are reached through `high_water` and its slot, which
-//! it stores before its first fence.
+//! Why no write overlaps a compare-and-write: each side stores, executes a sequentially consistent
+//! fence, and loads what the other side stores. One of the two fences is first in the single total
+//! order. If it is the writer's, the excluder's load comes after it, returns the count, and the
+//! excluder waits. If it is the excluder's, the writer's load returns the bit, and the writer
+//! retries. Both may happen; then the writer retries and the excluder continues. The same holds for
+//! a handle that was opened meanwhile: it stores its slot and `high_water`, through which its
+//! counts are found, before its first fence.
 //!
-//! Why the excluder sees what earlier writers wrote, and later writers come after it: a writer
-//! counts itself out with a release store after the kernel said that the write is done, and the
-//! excluder reads that count with acquire; the excluder clears its bits with release, and a writer
-//! loads the word with acquire.
+//! Why the excluder reads what earlier writers wrote, and later writers follow it: a writer
+//! decrements with a release store after the kernel has completed the write, and the excluder loads
+//! the count with acquire; the excluder clears its bits with release, and a writer loads the word
+//! with acquire.
 //!
-//! Why nobody waits forever: an excluder takes all its stripes in one step or none, so excluders do
-//! not wait in a circle; a writer never waits while it is counted in, except for its own I/O; and
-//! new writers stay out while the bit is set, so that the count runs down. Whoever must wait holds
-//! neither counts nor bits while it does, and asks for memory before it announces itself (see
-//! `engine`).
+//! Why there is no deadlock: an excluder takes all its stripes in one step, so excluders do not
+//! wait for each other in a cycle. A writer that is counted waits only for its own I/O. No new
+//! writer is counted while the bit is set, so the count reaches zero. A request that waits holds
+//! neither counts nor bits, and takes its memory before it is counted or sets bits (see `engine`).
 //!
-//! Stripes share bits, so that a compare-and-write may hold up an unrelated write for the time of
-//! one read and one write. Compare-and-write is a rare thing (locks of cluster file systems), a
-//! plain write is not: this way it pays for two stores, a fence and a load.
+//! Because stripes share bits, a compare-and-write may delay an unrelated write by one read and one
+//! write. Compare-and-write is rare (locks of cluster file systems); a plain write costs two
+//! stores, a fence and a load.
 
 use core::{
     cell::Cell,
@@ -49,15 +46,15 @@ use std::sync::{Arc, OnceLock};
 /// The size of a stripe.
 pub(crate) const STRIPE_BYTES: u64 = 1 << 20;
 
-/// Handles of one namespace that may be open at once: one per reactor, so one per core.
+/// The maximum number of open handles of a namespace: one per reactor, so one per core.
 pub(crate) const HANDLES_MAX: usize = 512;
 
-/// What all handles of one namespace share.
+/// The state that all handles of a namespace share.
 #[derive(Debug)]
 pub(crate) struct Exclusion {
-    /// The stripes that are excluded now. On a cache line of its own: every write reads it.
+    /// The stripes that are excluded now. On its own cache line, because every write loads it.
     excluded: CacheLine<AtomicU64>,
-    /// Boards below this index were in use at some time.
+    /// Slots of `handles` below this index have been in use.
     high_water: AtomicUsize,
     handles: Box<[OnceLock<Box<WriteCounts>>]>,
     stripe_blocks_shift: u32,
@@ -72,7 +69,7 @@ struct CacheLine<T>(T);
 #[repr(align(128))]
 struct WriteCounts {
     claimed: AtomicBool,
-    /// Its handle is gone, and left counts behind.
+    /// The handle was dropped with writes in flight.
     abandoned: AtomicBool,
     counts: [AtomicU32; 64],
 }
@@ -81,40 +78,40 @@ struct WriteCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stripes(u64);
 
-/// A write that is counted in. Give it back to [`Handle::leave`].
+/// A write in flight, to be passed to [`Handle::end_write`].
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct CountedWrite(Stripes);
 
-/// Stripes that are excluded. Give it back to [`Handle::release`].
+/// Excluded stripes, to be passed to [`Handle::release`].
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct ExcludedStripes(Stripes);
 
-/// Whether the writes that an excluder found are done.
+/// Whether the writes that were in flight at an exclusion have completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DrainState {
-    /// All are.
-    Yes,
-    /// Not yet; ask again.
-    NotYet,
-    /// A handle was dropped with writes in flight, and nobody will ever learn when they are done.
-    Never,
+    /// All have completed.
+    Drained,
+    /// Some are in flight.
+    Pending,
+    /// A handle was dropped with writes in flight, whose end cannot be known.
+    Lost,
 }
 
-/// One open handle's part. Lives on one thread.
+/// An open handle, used by one thread.
 #[derive(Debug)]
 pub(crate) struct Handle {
     exclusion: Arc<Exclusion>,
     index: usize,
-    /// Writes counted in and not out.
-    entered: Cell<u32>,
-    /// Stripes that this handle excludes.
+    /// Writes in flight.
+    writes: Cell<u32>,
+    /// The stripes that this handle excludes.
     excluding: Cell<u64>,
 }
 
 impl Exclusion {
-    /// For a namespace with blocks of this size.
+    /// The exclusion of a namespace with blocks of this size.
     pub(crate) fn new(block_bytes: u32) -> Self {
         let stripe_blocks = (STRIPE_BYTES / u64::from(block_bytes.max(1))).max(1);
         Self {
@@ -125,7 +122,7 @@ impl Exclusion {
         }
     }
 
-    /// The stripes of some blocks.
+    /// The stripes of a range of blocks.
     pub(crate) fn stripes(&self, block: u64, blocks: u32) -> Stripes {
         if blocks == 0 {
             return Stripes(0);
@@ -141,14 +138,14 @@ impl Exclusion {
         }
     }
 
-    /// Takes the counts of a new handle; `None` if there are too many.
-    pub(crate) fn join(self: &Arc<Self>) -> Option<Handle> {
+    /// Opens a handle; `None` if there are [`HANDLES_MAX`].
+    pub(crate) fn open(self: &Arc<Self>) -> Option<Handle> {
         for (index, slot) in self.handles.iter().enumerate() {
             let write_counts = slot.get_or_init(Box::default);
             if write_counts.claimed.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
                 self.high_water.fetch_max(index + 1, Release);
-                let (entered, excluding) = (Cell::new(0), Cell::new(0));
-                return Some(Handle { exclusion: Arc::clone(self), index, entered, excluding });
+                let (writes, excluding) = (Cell::new(0), Cell::new(0));
+                return Some(Handle { exclusion: Arc::clone(self), index, writes, excluding });
             }
         }
         None
@@ -170,7 +167,7 @@ impl Default for WriteCounts {
 }
 
 impl Stripes {
-    /// Both.
+    /// The union of both sets.
     pub(crate) fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -185,25 +182,25 @@ impl Stripes {
 }
 
 impl Handle {
-    /// A writer's way in; `None` while one of its stripes is excluded.
-    pub(crate) fn enter(&self, stripes: Stripes) -> Option<CountedWrite> {
+    /// Counts a write; `None` while one of its stripes is excluded.
+    pub(crate) fn begin_write(&self, stripes: Stripes) -> Option<CountedWrite> {
         self.count(stripes, 1);
         fence(SeqCst);
         if self.exclusion.excluded.0.load(Acquire) & stripes.0 != 0 {
             self.count(stripes, -1);
             return None;
         }
-        self.entered.set(self.entered.get() + 1);
+        self.writes.set(self.writes.get() + 1);
         Some(CountedWrite(stripes))
     }
 
-    /// A writer's way out, after its last I/O is done.
-    pub(crate) fn leave(&self, entered: CountedWrite) {
-        self.count(entered.0, -1);
-        self.entered.set(self.entered.get() - 1);
+    /// Ends a write, after its last I/O has completed.
+    pub(crate) fn end_write(&self, write: CountedWrite) {
+        self.count(write.0, -1);
+        self.writes.set(self.writes.get() - 1);
     }
 
-    /// An excluder's first step; `None` while another one has some of the stripes.
+    /// The excluder's first step; `None` while one of the stripes is excluded.
     pub(crate) fn exclude(&self, stripes: Stripes) -> Option<ExcludedStripes> {
         let word = &self.exclusion.excluded.0;
         let mut seen = word.load(Relaxed);
@@ -221,23 +218,23 @@ impl Handle {
         Some(ExcludedStripes(stripes))
     }
 
-    /// An excluder's second step, repeated until all writes that came before are done.
-    pub(crate) fn drained(&self, excluded: &ExcludedStripes) -> DrainState {
-        let mut drained = DrainState::Yes;
+    /// The excluder's second step, repeated until all earlier writes have completed.
+    pub(crate) fn drain_state(&self, excluded: &ExcludedStripes) -> DrainState {
+        let mut drained = DrainState::Drained;
         for index in 0..self.exclusion.high_water.load(Acquire) {
             let Some(write_counts) = self.exclusion.write_counts(index) else { continue };
             let mut busy = false;
             excluded.0.each(|stripe| busy |= write_counts.counts[stripe & 63].load(Acquire) != 0);
             match (busy, write_counts.abandoned.load(Acquire)) {
                 (false, _) => {}
-                (true, false) => drained = DrainState::NotYet,
-                (true, true) => return DrainState::Never,
+                (true, false) => drained = DrainState::Pending,
+                (true, true) => return DrainState::Lost,
             }
         }
         drained
     }
 
-    /// An excluder's last step, after its write is done.
+    /// The excluder's last step, after its write has completed.
     pub(crate) fn release(&self, excluded: ExcludedStripes) {
         self.excluding.set(self.excluding.get() & !excluded.0.0);
         self.exclusion.excluded.0.fetch_and(!excluded.0.0, Release);
@@ -252,14 +249,14 @@ impl Handle {
     }
 }
 
-/// A handle that goes away with writes in flight leaves them counted for ever, and a compare-and-
-/// write in flight becomes such a write: what is still on its way may land at any time, and a
-/// compare-and-write that meets it must be refused rather than be wrong.
+/// The writes in flight of a dropped handle stay counted for ever, and a compare-and-write in
+/// flight is counted as a write: they may reach the device at any later time, so that a
+/// compare-and-write of their stripes must fail.
 impl Drop for Handle {
     fn drop(&mut self) {
         let excluding = self.excluding.get();
         let Some(write_counts) = self.exclusion.write_counts(self.index) else { return };
-        if self.entered.get() == 0 && excluding == 0 {
+        if self.writes.get() == 0 && excluding == 0 {
             write_counts.claimed.store(false, Release);
             return;
         }
@@ -297,56 +294,60 @@ mod tests {
     }
 
     #[test]
-    fn an_excluder_waits_for_writers_and_keeps_new_ones_out() {
+    fn an_excluder_waits_for_writers_and_blocks_new_ones() {
         let exclusion = Arc::new(Exclusion::new(BLOCK));
-        let [one, two] = [0, 1].map(|_| exclusion.join().unwrap());
+        let [one, two] = [0, 1].map(|_| exclusion.open().unwrap());
         let near = exclusion.stripes(0, 1);
         let far = exclusion.stripes(256, 1);
-        let writing = one.enter(near).unwrap();
-        let writing_too = one.enter(near).unwrap();
+        let writing = one.begin_write(near).unwrap();
+        let writing_too = one.begin_write(near).unwrap();
         let excluded = two.exclude(near).unwrap();
         assert!(one.exclude(near.with(far)).is_none(), "all or nothing");
-        assert_eq!(two.drained(&excluded), DrainState::NotYet);
-        assert!(one.enter(near).is_none());
-        assert!(two.enter(near.with(far)).is_none());
-        let elsewhere = one.enter(far).unwrap();
-        one.leave(writing);
-        assert_eq!(two.drained(&excluded), DrainState::NotYet);
-        one.leave(writing_too);
-        assert_eq!(two.drained(&excluded), DrainState::Yes, "what is elsewhere does not matter");
+        assert_eq!(two.drain_state(&excluded), DrainState::Pending);
+        assert!(one.begin_write(near).is_none());
+        assert!(two.begin_write(near.with(far)).is_none());
+        let elsewhere = one.begin_write(far).unwrap();
+        one.end_write(writing);
+        assert_eq!(two.drain_state(&excluded), DrainState::Pending);
+        one.end_write(writing_too);
+        assert_eq!(
+            two.drain_state(&excluded),
+            DrainState::Drained,
+            "what is elsewhere does not matter"
+        );
         two.release(excluded);
-        let writing = two.enter(near).unwrap();
-        two.leave(writing);
-        one.leave(elsewhere);
+        let writing = two.begin_write(near).unwrap();
+        two.end_write(writing);
+        one.end_write(elsewhere);
     }
 
     #[test]
-    fn boards_are_used_again_unless_a_write_is_lost_on_them() {
+    fn counts_are_reused_unless_a_write_in_flight_was_dropped() {
         let exclusion = Arc::new(Exclusion::new(BLOCK));
         for _ in 0..2 * HANDLES_MAX {
-            drop(exclusion.join().unwrap());
+            drop(exclusion.open().unwrap());
         }
         assert_eq!(exclusion.high_water.load(Relaxed), 1);
         let stripes = exclusion.stripes(0, 1);
-        let lost = exclusion.join().unwrap();
-        let _entered = lost.enter(stripes).unwrap();
+        let lost = exclusion.open().unwrap();
+        let _write = lost.begin_write(stripes).unwrap();
         drop(lost);
-        let other = exclusion.join().unwrap();
+        let other = exclusion.open().unwrap();
         let excluded = other.exclude(stripes).unwrap();
-        assert_eq!(other.drained(&excluded), DrainState::Never);
+        assert_eq!(other.drain_state(&excluded), DrainState::Lost);
         other.release(excluded);
         let excluded = other.exclude(exclusion.stripes(256, 1)).unwrap();
-        assert_eq!(other.drained(&excluded), DrainState::Yes);
+        assert_eq!(other.drain_state(&excluded), DrainState::Drained);
         drop(other);
-        let third = exclusion.join().unwrap();
+        let third = exclusion.open().unwrap();
         let writing =
-            third.enter(exclusion.stripes(256, 1)).expect("the bits went with the handle");
-        third.leave(writing);
-        let handles: Vec<_> = core::iter::from_fn(|| exclusion.join()).collect();
+            third.begin_write(exclusion.stripes(256, 1)).expect("the bits went with the handle");
+        third.end_write(writing);
+        let handles: Vec<_> = core::iter::from_fn(|| exclusion.open()).collect();
         assert_eq!(handles.len(), HANDLES_MAX - 3, "one in use, two lost");
     }
 
-    /// Lets the writers go home, also after a panic.
+    /// Ends the writers' loops, also after a panic.
     struct Done<'a>(&'a AtomicU32);
 
     impl Drop for Done<'_> {
@@ -355,10 +356,10 @@ mod tests {
         }
     }
 
-    /// A writer marks its cell while it is in; an excluder must find no marks, and whatever it
-    /// puts there must stay.
+    /// A writer marks its cell during a write. An excluder must find no marks, and what it stores
+    /// must stay.
     #[test]
-    fn threads_never_meet_in_an_excluded_stripe() {
+    fn no_write_overlaps_an_exclusion() {
         const MARK: u64 = 1 << 63;
         const OURS: u64 = 1 << 62;
         const ROUNDS: u64 = 500;
@@ -372,9 +373,9 @@ mod tests {
         thread::scope(|scope| {
             for (cell, entries) in cells.iter().zip(entries) {
                 scope.spawn(move || {
-                    let handle = exclusion.join().unwrap();
+                    let handle = exclusion.open().unwrap();
                     while excluders.load(Relaxed) != 0 {
-                        let Some(entered) = handle.enter(stripes) else {
+                        let Some(write) = handle.begin_write(stripes) else {
                             // There may be fewer processors than threads.
                             thread::yield_now();
                             continue;
@@ -383,15 +384,15 @@ mod tests {
                         cell.store(value | MARK, Relaxed);
                         core::hint::spin_loop();
                         cell.store(value, Relaxed);
-                        handle.leave(entered);
+                        handle.end_write(write);
                     }
                 });
             }
             for _ in 0..2 {
                 scope.spawn(move || {
                     let _done = Done(excluders);
-                    let handle = exclusion.join().unwrap();
-                    // Until both sides were there often enough to have met.
+                    let handle = exclusion.open().unwrap();
+                    // Until each writer has run often enough to overlap with an exclusion.
                     let mut rounds = 0;
                     while rounds < ROUNDS || entries.iter().any(|n| n.load(Relaxed) < ROUNDS) {
                         rounds += 1;
@@ -402,10 +403,10 @@ mod tests {
                             }
                         };
                         loop {
-                            match handle.drained(&excluded) {
-                                DrainState::Yes => break,
-                                DrainState::NotYet => thread::yield_now(),
-                                DrainState::Never => panic!("another thread has failed"),
+                            match handle.drain_state(&excluded) {
+                                DrainState::Drained => break,
+                                DrainState::Pending => thread::yield_now(),
+                                DrainState::Lost => panic!("another thread has failed"),
                             }
                         }
                         let values = cells.each_ref().map(|cell| cell.load(Relaxed));

@@ -1,34 +1,34 @@
-//! What can go wrong with a request, and which errno says so.
+//! Failures of requests, and their mapping from errno.
 
 use core::{fmt, str::FromStr};
 use rustix::io::Errno;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::io;
 
-/// Why a request did not do what it asked.
+/// Why a request failed.
 ///
-/// It says what the device knows, in the words of no protocol: who serves the device maps it.
+/// Independent of any protocol: the target maps it to a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// Blocks beyond the device's (current) end. Nothing was done.
+    /// Blocks beyond the device's current end. Nothing was done.
     OutOfRange,
-    /// The device, or its medium, takes no writes. Nothing was done.
+    /// The device or its medium is read-only. Nothing was done.
     ReadOnly,
-    /// Compare found other data than was given.
+    /// A compare found other data.
     Mismatch,
     /// The file system or pool under the device is full.
     NoSpace,
-    /// The device cannot do this at all. Nothing was done.
+    /// The device does not support the operation. Nothing was done.
     Unsupported,
     /// The medium could not be read.
     MediaRead,
-    /// The medium could not be written; what the blocks hold now is unknown.
+    /// The medium could not be written; the content of the blocks is undefined.
     MediaWrite,
-    /// The device is closed or no longer there.
+    /// The device is closed or was removed.
     Gone,
-    /// Given up on before it was done, on somebody's word.
+    /// Aborted on request before it was done.
     Aborted,
-    /// The way to a remote device broke; the request may have been executed.
+    /// The connection to a remote device was lost; the request may have been executed.
     PathLost,
     /// Any other error number of the operating system.
     Device(i32),
@@ -36,20 +36,20 @@ pub enum Failure {
     Remote(u16),
 }
 
-/// Whether a request was reading or writing, for errors that say only "input/output error".
+/// The direction of a request, to interpret `EIO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Data came from the medium.
+    /// Data was read from the medium.
     Read,
-    /// Data, or the promise that it is durable, went to the medium.
+    /// Data was written to the medium, or made durable.
     Write,
 }
 
 impl Failure {
-    /// Maps an operating system's error.
+    /// Maps an I/O error.
     pub fn from_io(error: &io::Error, direction: Direction) -> Self {
         if error.kind() == io::ErrorKind::UnexpectedEof {
-            // The file was cut after the request's range had been checked.
+            // The file was truncated after the request's range had been checked.
             return Self::OutOfRange;
         }
         match error.raw_os_error() {
@@ -58,8 +58,8 @@ impl Failure {
         }
     }
 
-    /// Maps an error number. The block layer's own (`ENODATA` for a medium error, `EILSEQ` for
-    /// protection, `EREMOTEIO` for the target's) are among them.
+    /// Maps an error number, including those of the block layer (`ENODATA` for a medium error,
+    /// `EILSEQ` for protection information, `EREMOTEIO` for the target).
     pub fn from_errno(number: i32, direction: Direction) -> Self {
         match Errno::from_raw_os_error(number) {
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Self::NoSpace,
@@ -94,7 +94,7 @@ const NAMES: [(Failure, &str); 10] = [
     (Failure::PathLost, "path-lost"),
 ];
 
-/// The name that configuration uses: `media-read`, `no-space`, `errno-5`, `status-0x281`.
+/// The name used in configurations: `media-read`, `no-space`, `errno-5`, `status-0x281`.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -130,7 +130,7 @@ impl FromStr for Failure {
     }
 }
 
-/// A text that names no failure.
+/// A text that is not the name of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseFailureError {
     text: String,

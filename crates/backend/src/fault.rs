@@ -1,8 +1,8 @@
-//! A wrapper that makes requests fail, or never end, by rules.
+//! A wrapper that injects faults by rules: requests fail, or never complete.
 //!
-//! Rules count and draw for the namespace as a whole, not for each reactor, so that "the third
-//! write" is one write. What a rule hits never reaches the device inside. As with any device, a
-//! flush or durable write that fails stays failed.
+//! Rules count requests and draw random numbers for the device as a whole, not for each reactor, so
+//! that "the third write" is one write. A request that a rule hits does not reach the inner device.
+//! As with any device, a flush or durable write that failed stays failed.
 
 use crate::{
     BlockDevice, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind, Request,
@@ -17,10 +17,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::{collections::VecDeque, io, sync::Arc};
 use weft_reactor::{Owner, Reactor};
 
-/// When something goes wrong, and what.
+/// A rule: which requests it hits, and with which effect.
 ///
-/// A request matches a rule by its operation and its blocks. Of the matching ones, the rule hits
-/// the `nth` (and, if `times` says so, those after it), or each with a probability, or all.
+/// A request matches by its operation and its blocks. Of the matching requests a rule hits the
+/// `nth` (and those after it, up to `times`), or each with a probability, or all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultRule {
@@ -33,28 +33,28 @@ pub struct FaultRule {
     /// Only requests that touch this block or one before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_block: Option<u64>,
-    /// Hits start with the nth matching request (from 1). Without `times` that is the only hit.
+    /// The first hit is the nth matching request (from 1). Without `times` it is the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nth: Option<u64>,
-    /// Each matching request is hit with this probability, in millionths.
+    /// The probability of a hit for each matching request, in millionths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_million: Option<u32>,
-    /// The seed for that.
+    /// The seed of the random numbers.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
-    /// No more hits than this.
+    /// The maximum number of hits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
-    /// What a hit does.
+    /// The effect of a hit.
     pub effect: Effect,
 }
 
-/// What happens to a request that is hit.
+/// The effect on a request that a rule hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It fails, without having been executed.
+    /// It fails without being executed.
     Fail(Failure),
-    /// It does not end until the device is closed.
+    /// It does not complete until the device is closed.
     Drop,
 }
 
@@ -125,7 +125,7 @@ impl fmt::Display for FaultRule {
     }
 }
 
-/// A device with faults.
+/// A device with injected faults.
 #[derive(Debug)]
 pub struct FaultFactory {
     inner: Arc<dyn DeviceFactory>,
@@ -134,7 +134,7 @@ pub struct FaultFactory {
 }
 
 impl FaultFactory {
-    /// Puts faults in front of a device. The first rule that hits a request decides.
+    /// Wraps a device. The first rule that hits a request decides.
     pub fn new(inner: Arc<dyn DeviceFactory>, rules: Vec<FaultRule>) -> Result<Self, OpenError> {
         if inner.layers() >= LAYERS_MAX {
             return Err(OpenError::Invalid(format!("more than {LAYERS_MAX} wrappers")));
@@ -143,7 +143,7 @@ impl FaultFactory {
         Ok(Self { inner, rules, lost_writes: Arc::default() })
     }
 
-    /// How often the rules hit so far, in their order.
+    /// The number of hits of each rule so far.
     pub fn hits(&self) -> Vec<u64> {
         self.rules.iter().map(|rule| rule.hits.load(Relaxed)).collect()
     }
@@ -181,7 +181,7 @@ impl DeviceFactory for FaultFactory {
         self.inner.refresh()
     }
 
-    /// A flush like any other, but that a dropped one would never come back.
+    /// Counts as a flush, except that `Effect::Drop` is ignored: this call has to return.
     fn sync(&self) -> io::Result<()> {
         match self.rules.iter().find_map(|rule| rule.hit(&Operation::Flush)) {
             None if self.lost_writes.any() => Err(rustix::io::Errno::IO.into()),
@@ -200,7 +200,7 @@ impl DeviceFactory for FaultFactory {
     }
 }
 
-/// A rule and what it has seen so far.
+/// A rule and its counters.
 #[derive(Debug)]
 struct ActiveRule {
     rule: FaultRule,
@@ -242,7 +242,7 @@ impl ActiveRule {
     }
 }
 
-/// The nth number of a seeded sequence, whichever thread asks (splitmix64's finalizer).
+/// The nth random number of a seed, independent of the calling thread (splitmix64's finalizer).
 fn draw(seed: u64, number: u64) -> u64 {
     let mut mixed = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -255,7 +255,7 @@ struct FaultDevice {
     inner: Box<dyn BlockDevice>,
     rules: Arc<[ActiveRule]>,
     lost_writes: Arc<LostWrites>,
-    /// Requests that do not end.
+    /// Requests that a rule has dropped.
     dropped: Vec<Request>,
     done: VecDeque<RequestCompletion>,
     closed: bool,

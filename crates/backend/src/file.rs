@@ -1,16 +1,16 @@
 //! A regular file as a device.
 //!
-//! Past the page cache (`O_DIRECT`) where the file system says, or a trial shows, that transfers of
-//! single blocks from page-aligned memory are possible; through it otherwise. Either way the file
-//! has a volatile cache: its metadata, at least, is not durable before a flush (`fdatasync`).
+//! It is opened with `O_DIRECT` where `statx`, or a trial read, shows that single blocks can be
+//! transferred from page-aligned memory; otherwise it is used through the page cache. In both cases
+//! the cache is volatile: at least the file's metadata is not durable before a flush (`fdatasync`).
 //!
-//! A discard punches a hole, which reads as zeroes. Where the file system cannot (found out when
-//! the file is opened), discard is not there.
+//! A discard punches a hole, which reads as zeroes. Opening the file tests whether the file system
+//! supports that; otherwise there is no discard.
 //!
-//! What is atomic: one block. A file system does not promise that a read which overlaps a write
-//! sees all of it or nothing; devices do promise it for their sectors, and past the page cache
-//! that is what a block comes to. So a compare-and-write of several blocks is one step for all
-//! writers, whatever its length, but for readers only up to one block, and the geometry says one.
+//! One block is atomic. File systems do not promise that a read which overlaps a write returns all
+//! or nothing of it; devices promise it for their sectors, and with `O_DIRECT` a block is such a
+//! sector. So a compare-and-write of several blocks is atomic for all writers, but for readers only
+//! block by block, and the geometry reports one block.
 
 use crate::{
     BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, bytes,
@@ -29,19 +29,19 @@ use std::{
 };
 use weft_reactor::{FileSource, Owner, Reactor, simulation::SimulatedFile};
 
-/// How to open a file; nothing told, nothing changed.
+/// How to open a file. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Create it with this size if it is not there; let it grow to this size if it is smaller. It
-    /// is never cut.
+    /// Create the file with this size if it does not exist; extend it if it is smaller. It is never
+    /// truncated.
     pub create_bytes: Option<u64>,
     /// The block size: 512 or 4096. By default 4096 if the size is a multiple of it, else 512.
     pub block_bytes: Option<u32>,
-    /// Past the page cache or through it. By default past it where that works.
+    /// Use `O_DIRECT`, or the page cache. By default `O_DIRECT` where it works.
     pub direct: Option<bool>,
     /// Refuse writes.
     pub read_only: bool,
-    /// Other processes may write to it, too. Without this it is locked against them.
+    /// Other processes may write to the file. Otherwise it is locked against them.
     pub shared: bool,
 }
 
@@ -57,9 +57,9 @@ pub struct FileFactory {
 }
 
 impl FileFactory {
-    /// Opens, and perhaps creates, the file.
+    /// Opens the file, or creates it.
     pub fn open(path: &Path, options: FileOptions) -> Result<Self, OpenError> {
-        refuse_what_is_no_file(path, &options)?;
+        check_is_file(path, &options)?;
         let file = OpenOptions::new()
             .read(true)
             .write(!options.read_only)
@@ -69,7 +69,7 @@ impl FileFactory {
         let file = Arc::new(file);
         let claim = claim::claim(path, &file, options.read_only || options.shared)?;
         let system = |doing| move |error| OpenError::system(doing, path, error);
-        let metadata = file.metadata().map_err(system("look at"))?;
+        let metadata = file.metadata().map_err(system("stat"))?;
         let mut bytes = metadata.len();
         if let Some(wanted) = options.create_bytes.filter(|wanted| *wanted > bytes) {
             if options.read_only {
@@ -80,7 +80,7 @@ impl FileFactory {
                 );
                 return Err(OpenError::Invalid(what));
             }
-            file.set_len(wanted).map_err(system("give a size to"))?;
+            file.set_len(wanted).map_err(system("set the size of"))?;
             bytes = wanted;
         }
         let block_bytes = choose_block_bytes(path, bytes, options.block_bytes)?;
@@ -106,7 +106,7 @@ impl FileFactory {
         Ok(Self { path, file, direct, read_only, shared, _claim: claim })
     }
 
-    /// Whether transfers go past the page cache.
+    /// Whether `O_DIRECT` is used.
     pub fn is_direct(&self) -> bool {
         self.direct
     }
@@ -135,7 +135,7 @@ impl DeviceFactory for FileFactory {
             return Err(ResizeError::Unsupported);
         }
         device::check_size(bytes, geometry.block_bytes)?;
-        // Nobody may be told of blocks that are not there: shrinking tells first.
+        // A handle must not see blocks that do not exist: a smaller size is published first.
         if bytes < geometry.bytes() {
             self.shared.set_bytes(bytes);
         }
@@ -158,7 +158,7 @@ impl DeviceFactory for FileFactory {
     }
 }
 
-/// A namespace in a file of a simulated world: the same device, for reactors without a kernel.
+/// A namespace in a file of the simulated world.
 #[derive(Debug)]
 pub struct SimulatedFileFactory {
     file: SimulatedFile,
@@ -166,7 +166,7 @@ pub struct SimulatedFileFactory {
 }
 
 impl SimulatedFileFactory {
-    /// Uses a file that the world was asked to add with this many bytes.
+    /// Uses a file that was added to the world with this many bytes.
     pub fn new(file: SimulatedFile, bytes: u64, block_bytes: u32) -> Result<Self, OpenError> {
         let mut geometry = geometry::sized(bytes, block_bytes)?;
         geometry.capabilities = Capabilities {
@@ -226,22 +226,22 @@ pub(crate) fn open_shared(
     }
 }
 
-fn refuse_what_is_no_file(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
+fn check_is_file(path: &Path, options: &FileOptions) -> Result<(), OpenError> {
     let kind = match path.metadata() {
         Ok(metadata) => metadata.file_type(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return match options.create_bytes {
-                // Before there is a file that nobody can use.
+                // Checked before the file is created.
                 Some(bytes) if !options.read_only => {
                     choose_block_bytes(path, bytes, options.block_bytes).map(|_| ())
                 }
                 _ => Err(OpenError::Invalid(format!(
-                    "{} does not exist (give it a size to have it created: size=1GiB)",
+                    "{} does not exist (add size=1GiB to create it)",
                     path.display()
                 ))),
             };
         }
-        Err(error) => return Err(OpenError::system("look at", path, error)),
+        Err(error) => return Err(OpenError::system("stat", path, error)),
     };
     if kind.is_file() {
         return Ok(());
@@ -259,7 +259,7 @@ fn choose_block_bytes(path: &Path, bytes: u64, wanted: Option<u32>) -> Result<u3
     let block_bytes = wanted.unwrap_or(fitting);
     if bytes < u64::from(block_bytes) || !geometry::is_block_size(block_bytes) {
         let what = format!(
-            "{} has {bytes} bytes, which is no block of {block_bytes} (a size makes it grow: \
+            "{} has {bytes} bytes, less than a block of {block_bytes} (extend it with \
              size=1GiB)",
             path.display()
         );
@@ -268,7 +268,7 @@ fn choose_block_bytes(path: &Path, bytes: u64, wanted: Option<u32>) -> Result<u3
     Ok(block_bytes)
 }
 
-/// Turns O_DIRECT on if it is wanted, or if nobody said and it works.
+/// Sets O_DIRECT if it is wanted, or if it works and nothing was specified.
 fn choose_direct(
     path: &Path,
     file: &File,
@@ -282,7 +282,8 @@ fn choose_direct(
         Ok(true) => Ok(true),
         Ok(false) if wanted.is_none() => Ok(false),
         Ok(false) => Err(OpenError::Invalid(format!(
-            "{} cannot be used past the page cache in blocks of {block_bytes} bytes",
+            "{} cannot be used with O_DIRECT in blocks of {block_bytes} bytes (direct=off uses the \
+             page cache)",
             path.display()
         ))),
         Err(error) => Err(OpenError::system("set O_DIRECT on", path, error)),
@@ -291,8 +292,8 @@ fn choose_direct(
 
 fn try_direct(file: &File, block_bytes: u32) -> io::Result<bool> {
     let alignment = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-    let told = alignment.ok().filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
-    if let Some(stat) = told {
+    let alignment = alignment.ok().filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    if let Some(stat) = alignment {
         let memory = stat.stx_dio_mem_align;
         let offset = stat.stx_dio_offset_align;
         if memory == 0 || u64::from(memory) > PAGE_BYTES as u64 || offset > block_bytes {
@@ -303,7 +304,7 @@ fn try_direct(file: &File, block_bytes: u32) -> io::Result<bool> {
     if rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).is_err() {
         return Ok(false);
     }
-    if told.is_some() || reads_directly(file, block_bytes) {
+    if alignment.is_some() || reads_directly(file, block_bytes) {
         return Ok(true);
     }
     rustix::fs::fcntl_setfl(file, flags)?;
@@ -312,7 +313,7 @@ fn try_direct(file: &File, block_bytes: u32) -> io::Result<bool> {
 
 const PAGE_BYTES: usize = weft_reactor::BUFFER_BYTES_MIN;
 
-/// Older kernels do not tell, but show it.
+/// Older kernels do not report the alignment; a read shows it.
 fn reads_directly(file: &File, block_bytes: u32) -> bool {
     let Ok(block_bytes) = usize::try_from(block_bytes) else { return false };
     let mut memory = vec![0; block_bytes + PAGE_BYTES];
@@ -321,13 +322,13 @@ fn reads_directly(file: &File, block_bytes: u32) -> bool {
     aligned.is_some_and(|block| file.read_exact_at(block, 0).is_ok())
 }
 
-/// Punches a hole behind the end, which changes nothing but says whether it can be done.
+/// Punches a hole behind the end of the file, as a test: it changes nothing.
 fn can_punch_holes(file: &File, bytes: u64) -> bool {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(file, hole, bytes.next_multiple_of(PAGE_BYTES as u64), 4096).is_ok()
 }
 
-/// Opens a device node past the page cache, or through it where that is refused.
+/// Opens a device node with O_DIRECT, or without where that is refused.
 pub(crate) fn open_node(path: &Path, write: bool, exclusive: bool) -> io::Result<(File, bool)> {
     let exclusive = if exclusive { OFlags::EXCL } else { OFlags::empty() };
     let open = |flags: OFlags| {

@@ -1,38 +1,38 @@
-//! What a device is like: its blocks, its hints and what it can do.
+//! The geometry of a device: its blocks, hints and capabilities.
 
 use crate::{OpenError, device};
 
-/// A device's shape, as it is now.
+/// A device's current geometry.
 ///
-/// All counts are of blocks and start at one; zero in a hint means that nothing is known.
+/// All counts are in blocks and start at 1; a hint of 0 is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// The size of a block: a power of two, 512 or more.
     pub block_bytes: u32,
-    /// How many blocks there are. Changes when the device is resized.
+    /// The number of blocks. Changes when the device is resized.
     pub blocks: u64,
-    /// So many blocks, anywhere, are written as one in the eyes of every reader. 1 at least.
+    /// The number of blocks that a reader sees written at once or not at all. At least 1.
     pub atomic_blocks: u32,
-    /// So many blocks a compare-and-write does as one in the eyes of every reader and writer.
+    /// The number of blocks that a compare-and-write covers atomically for readers and writers.
     pub compare_and_write_blocks: u32,
-    /// Writes of a multiple of this, aligned to it, cost no read beside them. 0: unknown.
+    /// Aligned writes of a multiple of this need no read-modify-write.
     pub preferred_blocks: u32,
-    /// The length of a transfer that the device likes best. 0: unknown.
+    /// The best length of a transfer.
     pub optimal_blocks: u32,
-    /// Discards smaller than this, or not aligned to it, may free nothing. 0: unknown.
+    /// Discards that are smaller or unaligned may free nothing.
     pub discard_granularity_blocks: u32,
-    /// What the device can do.
+    /// The optional features.
     pub capabilities: Capabilities,
 }
 
-/// What a device can do.
+/// The optional features of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// It takes no writes.
+    /// Writes are refused.
     pub read_only: bool,
-    /// A completed write may be lost with the power until a flush.
+    /// Completed writes may be lost with the power until a flush.
     pub volatile_cache: bool,
-    /// Discarded blocks go back to whatever holds them.
+    /// Blocks can be discarded.
     pub discard: bool,
     /// Discarded blocks read as zeroes afterwards.
     pub discard_reads_zeroes: bool,
@@ -40,17 +40,17 @@ pub struct Capabilities {
     pub write_zeroes: bool,
     /// A single write can be made durable before it completes.
     pub durable_write: bool,
-    /// Compare-and-write is there.
+    /// Compare-and-write is supported.
     pub compare_and_write: bool,
     /// Blocks can be marked as unreadable.
     pub write_uncorrectable: bool,
-    /// It has spinning platters: order matters.
+    /// A hard disk.
     pub rotational: bool,
 }
 
 impl Geometry {
-    /// A geometry of `bytes` in blocks of `block_bytes`, with no hints and no capabilities. A rest
-    /// that is no whole block is out of reach.
+    /// A geometry of `bytes` in blocks of `block_bytes`, without hints and capabilities. An
+    /// incomplete last block is not used.
     pub fn new(bytes: u64, block_bytes: u32) -> Self {
         Self {
             block_bytes,
@@ -69,7 +69,7 @@ impl Geometry {
         self.blocks.saturating_mul(u64::from(self.block_bytes))
     }
 
-    /// The bytes of so many blocks.
+    /// The length of `blocks` blocks in bytes.
     pub fn bytes_of(&self, blocks: u32) -> u64 {
         u64::from(blocks) * u64::from(self.block_bytes)
     }
@@ -90,10 +90,10 @@ pub fn is_block_size(block_bytes: u32) -> bool {
     block_bytes.is_power_of_two() && (512..=65536).contains(&block_bytes)
 }
 
-/// The geometry of a device that is made rather than found.
+/// The geometry of a device of a given size.
 pub(crate) fn sized(bytes: u64, block_bytes: u32) -> Result<Geometry, OpenError> {
     if !is_block_size(block_bytes) {
-        let what = format!("{block_bytes} bytes are no block (512 or 4096 are)");
+        let what = format!("{block_bytes} bytes is not a block size (use 512 or 4096)");
         return Err(OpenError::Invalid(what));
     }
     let whole = device::check_size(bytes, block_bytes);

@@ -1,31 +1,28 @@
-//! Block devices: what a target serves as a namespace, and what a load can drive directly.
+//! Block devices: the namespaces of a target, and devices that a load uses directly.
 //!
-//! A device is two things. A [`DeviceFactory`] is the device itself: one object, shared by all
-//! threads, that knows its size and its identity. It opens a [`BlockDevice`] on each reactor that
-//! uses it: a handle that belongs to that reactor's thread, takes [`Request`]s and returns
-//! [`RequestCompletion`]s. [`DeviceSpec`] is a device as data, from a file or a command line.
+//! A [`DeviceFactory`] is the device itself: one object for all threads, with its size and
+//! identity. It opens a [`BlockDevice`] on each reactor: a handle of that reactor's thread, which
+//! takes [`Request`]s and returns [`RequestCompletion`]s. A [`DeviceSpec`] describes a device in a
+//! configuration file or on the command line.
 //!
-//! The devices: [`memory`], [`null`], [`file`](mod@file), [`block`]. Around any of them:
-//! [`delay`], [`fault`]. A remote namespace is a device too; it lives with the host.
+//! The devices: [`memory`], [`null`], [`file`](mod@file), [`block`]. Wrappers around any of them:
+//! [`delay`], [`fault`]. A remote namespace is a device too; crate `weft-host` has it.
 //!
-//! # What this layer must never know
-//!
-//! NVMe. There are no commands, statuses or namespace ids here, only blocks, requests and
-//! [`Failure`]s in words of its own ([`Failure::Remote`] carries a number that it does not read).
-//! It knows no sockets and no hosts, and all its I/O, time and memory is the reactor's.
+//! This layer is independent of NVMe: it has blocks, requests and [`Failure`]s, no commands,
+//! statuses or namespace identifiers ([`Failure::Remote`] carries a status without interpreting
+//! it), no sockets and no hosts. All I/O, time and memory comes from the reactor.
 //!
 //! # Invariants
 //!
-//! - Every request ends in exactly one completion, also when the device is closed, and its buffer
-//!   comes back with it.
-//! - The reactor's thread is never blocked by a device (a memory device copies, which is its I/O),
-//!   and the way of a read or a write has no lock and no allocation once its tables have grown.
-//! - Nothing that is read shows what somebody else left in a buffer.
-//! - The geometry says what is true: an operation that it does not announce is refused, and
-//!   atomicity is promised only where it holds. A compare-and-write excludes the writes of every
-//!   reactor to its blocks.
-//! - A device is as large as its geometry says at that moment: handles that are open follow a
-//!   resize, and a request beyond the end fails without having done anything.
+//! - Every request ends in exactly one completion, which returns its buffer, also when the device
+//!   is closed.
+//! - A device never blocks the reactor's thread (a memory device copies, which is its I/O). Reads
+//!   and writes take no lock, and allocate nothing once the tables have grown.
+//! - A read never returns what a buffer held before.
+//! - The geometry is accurate: an operation that it does not announce is refused, and atomicity is
+//!   announced only where it holds. A compare-and-write excludes the writes of every reactor to its
+//!   blocks.
+//! - Open handles follow a resize; a request beyond the end fails without effect.
 
 pub mod block;
 pub mod bytes;

@@ -1,9 +1,9 @@
 //! Memory of this process as a device: fast, shared by all reactors, empty at each start.
 //!
-//! A block that is read while another reactor writes it comes back as before or as after; that, and
-//! compare-and-write, is the work of the reactor's [`SharedRegion`]. Requests end with the flush
-//! that follows them, so that the memory of several is fetched at once; large discards and zeroes
-//! go on a piece a turn, so that the connections of the reactor do not stand still meanwhile.
+//! The reactor's [`SharedRegion`] makes each block and a compare-and-write atomic between reactors.
+//! Requests are executed no later than the next flush, in batches whose memory is prefetched
+//! together. Large discards and zeroes are split over several turns, so that they do not block the
+//! reactor's connections.
 
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry,
@@ -27,7 +27,7 @@ struct Shared {
 }
 
 impl MemoryFactory {
-    /// Reserves this many bytes; they take memory as they are written.
+    /// Reserves this many bytes of address space. Pages are allocated when they are written.
     pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, OpenError> {
         let mut geometry = geometry::sized(bytes, block_bytes)?;
         let region = SharedRegion::new(bytes, block_bytes).map_err(|error| OpenError::System {
@@ -40,7 +40,7 @@ impl MemoryFactory {
             discard: true,
             discard_reads_zeroes: true,
             write_zeroes: true,
-            // There is nothing more durable to be had.
+            // A write to memory has no higher durability.
             durable_write: true,
             compare_and_write: true,
             ..Capabilities::default()
@@ -55,9 +55,9 @@ impl DeviceFactory for MemoryFactory {
         Ok(Box::new(MemoryDevice {
             geometry: self.geometry(),
             shared: Arc::clone(&self.shared),
-            begun: VecDeque::with_capacity(2 * TOGETHER),
-            fetched: 0,
-            foreseen: None,
+            queued: VecDeque::with_capacity(2 * PREFETCH_BATCH),
+            prefetched: 0,
+            hinted: None,
             long: VecDeque::new(),
             timer: Token::new(owner, TIMER_TAG),
             done: VecDeque::new(),
@@ -86,7 +86,7 @@ impl DeviceFactory for MemoryFactory {
         let block_bytes = self.geometry.block_bytes;
         device::check_size(bytes, block_bytes)?;
         let blocks = bytes / u64::from(block_bytes);
-        // Nobody may be told of blocks that are not there: shrinking tells first.
+        // A handle must not see blocks that do not exist: a smaller size is published first.
         self.shared.blocks.fetch_min(blocks, Ordering::AcqRel);
         self.shared.region.resize(bytes).map_err(ResizeError::System)?;
         self.shared.blocks.store(blocks, Ordering::Release);
@@ -95,110 +95,109 @@ impl DeviceFactory for MemoryFactory {
 }
 
 const PAGE_BYTES: u32 = 4096;
-/// Requests whose memory is asked for together.
-const TOGETHER: usize = 8;
-/// How much of a request's memory is asked for at once, which is done twice. A processor takes so
-/// much and goes on; with more it stands still until some of it has come. A longer run of lines it
-/// follows by itself.
-const FETCH_BYTES: usize = 2048;
+/// The number of requests whose memory is prefetched together.
+const PREFETCH_BATCH: usize = 8;
+/// Bytes of a request that are prefetched at once, up to two times. A processor has a limited
+/// number of outstanding prefetches and stalls at more; its own prefetcher continues a longer
+/// sequential run.
+const PREFETCH_BYTES: usize = 2048;
 const TIMER_TAG: u32 = DEVICE_TAGS - 1;
-/// How much is zeroed in a turn: some hundred microseconds.
+/// Bytes zeroed in a turn: some hundred microseconds.
 const ZERO_BYTES_PER_TURN: u64 = 4 << 20;
-/// How much is discarded in a turn.
+/// Bytes discarded in a turn.
 const DISCARD_BYTES_PER_TURN: u64 = 16 << 20;
 
 #[derive(Debug)]
 struct MemoryDevice {
     geometry: Geometry,
     shared: Arc<Shared>,
-    /// Requests that wait for their memory, in the order in which they came.
-    begun: VecDeque<Request>,
-    /// How many of these have had it asked for; it is on its way into the cache.
-    fetched: usize,
-    /// Where the next request is expected, whose first memory has been asked for.
-    foreseen: Option<u64>,
-    /// Requests that are done piece by piece; the timer runs while there are any.
+    /// Requests not executed yet, oldest first.
+    queued: VecDeque<Request>,
+    /// How many of them have been prefetched.
+    prefetched: usize,
+    /// The offset of the last prefetch hint, if no request has followed it yet.
+    hinted: Option<u64>,
+    /// Requests that are executed piece by piece. The timer is set while there are any.
     long: VecDeque<LongOperation>,
     timer: Token,
     done: VecDeque<RequestCompletion>,
     closed: bool,
 }
 
-/// Zeroes or discards under way.
+/// A large zeroing or discard in execution.
 #[derive(Debug)]
 struct LongOperation {
     tag: u64,
-    /// Give the pages back rather than fill them.
+    /// Frees the pages instead of filling them.
     discard: bool,
     ranges: Box<[(u64, u32)]>,
-    /// The range that is being done, and how many of its blocks are.
+    /// The current range, and how many of its blocks are done.
     range: usize,
     done_blocks: u32,
 }
 
 impl MemoryDevice {
-    /// Memory of a large namespace is seldom in the cache, and waiting for it is most of what a
-    /// small request costs: it is fetched while others are being taken on.
-    fn begin(&mut self, reactor: &mut Reactor, request: Request) {
-        // The first has nobody yet to wait together with; it may be the only one.
-        if self.begun.is_empty()
-            && let Some((offset, len)) = self.place(&request)
+    /// Queues a request. Most of a small request's time is spent waiting for memory that is not in
+    /// the cache, so it is prefetched while other requests are queued.
+    fn enqueue(&mut self, reactor: &mut Reactor, request: Request) {
+        // The first request may be the only one, so it is prefetched at once.
+        if self.queued.is_empty()
+            && let Some((offset, len)) = self.extent(&request)
         {
-            if self.foreseen.take() != Some(offset) {
+            if self.hinted.take() != Some(offset) {
                 self.shared.region.find(offset);
-                self.fetch(offset, len);
+                self.prefetch(offset, len);
             }
-            self.fetch_more(offset, len);
-            self.fetched = 1;
+            self.prefetch_rest(offset, len);
+            self.prefetched = 1;
         }
-        self.begun.push_back(request);
-        if self.begun.len() - self.fetched == TOGETHER {
-            self.advance(reactor);
+        self.queued.push_back(request);
+        if self.queued.len() - self.prefetched == PREFETCH_BATCH {
+            self.execute_batch(reactor);
         }
     }
 
-    /// Asks for the memory of the requests that came since the last time, and carries out those
-    /// whose memory was asked for then, in turns: the processor takes a few fetches at once and
-    /// stands still at the next.
-    fn advance(&mut self, reactor: &mut Reactor) {
-        let ready = self.fetched;
-        let fresh = self.begun.len() - ready;
-        for request in self.begun.range(ready..) {
-            if let Some((offset, _)) = self.place(request) {
+    /// Prefetches the requests queued since the last call, and executes those prefetched then. The
+    /// two alternate, because the processor stalls at more than a few prefetches at a time.
+    fn execute_batch(&mut self, reactor: &mut Reactor) {
+        let prefetched = self.prefetched;
+        let new = self.queued.len() - prefetched;
+        for request in self.queued.range(prefetched..) {
+            if let Some((offset, _)) = self.extent(request) {
                 self.shared.region.find(offset);
             }
         }
-        for turn in 0..fresh.max(ready) {
-            // What was carried out is no longer in front of it.
-            let next = self.begun.get(ready.max(turn));
-            let next = next.and_then(|request| self.place(request));
+        for turn in 0..new.max(prefetched) {
+            // The requests executed so far are no longer in the queue.
+            let next = self.queued.get(prefetched.max(turn));
+            let next = next.and_then(|request| self.extent(request));
             if let Some((offset, len)) = next {
-                self.fetch(offset, len);
+                self.prefetch(offset, len);
             }
-            if turn < ready
-                && let Some(request) = self.begun.pop_front()
+            if turn < prefetched
+                && let Some(request) = self.queued.pop_front()
             {
                 self.execute(reactor, request);
             }
             if let Some((offset, len)) = next {
-                self.fetch_more(offset, len);
+                self.prefetch_rest(offset, len);
             }
         }
-        self.fetched = fresh;
+        self.prefetched = new;
     }
 
-    fn fetch(&self, offset: u64, len: usize) {
-        self.shared.region.prefetch(offset, len.min(FETCH_BYTES));
+    fn prefetch(&self, offset: u64, len: usize) {
+        self.shared.region.prefetch(offset, len.min(PREFETCH_BYTES));
     }
 
-    fn fetch_more(&self, offset: u64, len: usize) {
-        if let Some(left) = len.checked_sub(FETCH_BYTES) {
-            self.fetch(offset + FETCH_BYTES as u64, left);
+    fn prefetch_rest(&self, offset: u64, len: usize) {
+        if let Some(left) = len.checked_sub(PREFETCH_BYTES) {
+            self.prefetch(offset + PREFETCH_BYTES as u64, left);
         }
     }
 
-    /// Where a request reads or writes, and how much.
-    fn place(&self, request: &Request) -> Option<(u64, usize)> {
+    /// The offset and length of a read or write.
+    fn extent(&self, request: &Request) -> Option<(u64, usize)> {
         match &request.operation {
             Operation::Read { slba, into: buffer, .. }
             | Operation::Write { slba, from: buffer, .. } => {
@@ -250,7 +249,7 @@ impl MemoryDevice {
         }
     }
 
-    /// Does as much as one turn may take, and comes back in the next if there is more.
+    /// Executes as much as one turn allows, and sets the timer if there is more.
     fn run_slice(&mut self, reactor: &mut Reactor) {
         let mut left = ZERO_BYTES_PER_TURN;
         while let Some(long) = self.long.front_mut() {
@@ -268,14 +267,14 @@ impl LongOperation {
         Self { tag, discard, ranges, range: 0, done_blocks: 0 }
     }
 
-    /// Uses up what is `left` of a turn; true when all is done.
+    /// Executes as much as is `left` of a turn; true when all is done.
     fn run_slice(&mut self, shared: &Shared, geometry: &Geometry, left: &mut u64) -> bool {
         let weight = if self.discard { DISCARD_BYTES_PER_TURN / ZERO_BYTES_PER_TURN } else { 1 };
         while let Some((block, blocks)) = self.ranges.get(self.range).copied() {
             let fitting = *left * weight / u64::from(geometry.block_bytes);
             let piece = u32::try_from(fitting).unwrap_or(u32::MAX).min(blocks - self.done_blocks);
             let start = block + u64::from(self.done_blocks);
-            // The device may have become smaller since the range was checked.
+            // The device may have shrunk since the range was checked.
             let there = shared.blocks.load(Ordering::Acquire).saturating_sub(start);
             let there = u32::try_from(there).unwrap_or(u32::MAX).min(piece);
             if there != 0 {
@@ -309,18 +308,18 @@ impl BlockDevice for MemoryDevice {
             false => request.operation.check(&self.geometry),
         };
         match checked {
-            Ok(()) => self.begin(reactor, request),
+            Ok(()) => self.enqueue(reactor, request),
             Err(failure) => self.done.push_back(request.refuse(failure)),
         }
     }
 
     fn prefetch_hint(&mut self, block: u64, blocks: u32) {
-        if self.begun.is_empty() && self.geometry.contains(block, blocks) {
+        if self.queued.is_empty() && self.geometry.contains(block, blocks) {
             let offset = self.geometry.offset_of(block);
             let bytes = usize::try_from(self.geometry.bytes_of(blocks)).unwrap_or(usize::MAX);
             self.shared.region.find(offset);
-            self.fetch(offset, bytes);
-            self.foreseen = Some(offset);
+            self.prefetch(offset, bytes);
+            self.hinted = Some(offset);
         }
     }
 
@@ -331,8 +330,8 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn flush(&mut self, reactor: &mut Reactor) {
-        while !self.begun.is_empty() {
-            self.advance(reactor);
+        while !self.queued.is_empty() {
+            self.execute_batch(reactor);
         }
         self.geometry.blocks = self.shared.blocks.load(Ordering::Acquire);
     }
@@ -342,13 +341,13 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn in_flight(&self) -> usize {
-        self.begun.len() + self.long.len() + self.done.len()
+        self.queued.len() + self.long.len() + self.done.len()
     }
 
     fn close(&mut self, reactor: &mut Reactor) {
         self.closed = true;
-        self.fetched = 0;
-        let gone = self.begun.drain(..).map(|request| request.refuse(Failure::Gone));
+        self.prefetched = 0;
+        let gone = self.queued.drain(..).map(|request| request.refuse(Failure::Gone));
         self.done.extend(gone);
         if self.long.is_empty() {
             return;

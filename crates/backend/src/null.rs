@@ -1,8 +1,8 @@
-//! A device that takes every write, keeps nothing and reads as zeroes.
+//! A device that discards all writes and reads as zeroes.
 //!
-//! It measures all that is around a device. A read does zero its buffer: buffers come from a pool
-//! that all connections of a reactor share, and what another host wrote or read must not show
-//! through. Filling a buffer that is about to be sent costs a fraction of sending it.
+//! It serves to measure everything around a device. A read does zero its buffer: all connections of
+//! a reactor share the buffers, and a host must not see another host's data. Filling a buffer costs
+//! a fraction of sending it.
 
 use crate::{
     BLOCK_BYTES_DEFAULT, BlockDevice, Capabilities, DeviceFactory, Failure, Geometry, OpenError,
@@ -23,7 +23,7 @@ impl NullFactory {
     /// A device of this many bytes.
     pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, OpenError> {
         let mut geometry = geometry::sized(bytes, block_bytes)?;
-        // Whatever is written, everybody reads the same before and after.
+        // Every write is atomic, because reads always return zeroes.
         geometry.atomic_blocks = u32::MAX;
         geometry.compare_and_write_blocks = u32::MAX;
         geometry.capabilities = Capabilities {

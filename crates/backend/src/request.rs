@@ -5,26 +5,26 @@ use core::fmt;
 use rustix::io::Errno;
 use weft_reactor::Buffer;
 
-/// One thing that a device is asked to do.
+/// A request to a device.
 #[derive(Debug)]
 pub struct Request {
-    /// The submitter's own; comes back with the completion. It need not be unique.
+    /// The submitter's tag, returned with the completion. It need not be unique.
     pub tag: u64,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
 }
 
-/// What a device can be asked. A buffer is exactly as long as its blocks; `Operation<()>` is the
-/// same without buffers, for those who keep them elsewhere.
+/// An operation. A buffer is exactly as long as its blocks; `Operation<()>` is an operation whose
+/// buffers are kept elsewhere.
 #[derive(Debug)]
 pub enum Operation<B = Buffer> {
-    /// Fill a buffer from the blocks.
+    /// Read blocks into a buffer.
     Read {
         /// Starting LBA.
         slba: u64,
         /// Number of logical blocks, counted from 1.
         nlb: u32,
-        /// Where to; whatever it held is gone.
+        /// The destination, overwritten as a whole.
         into: B,
     },
     /// Write a buffer to the blocks.
@@ -33,12 +33,12 @@ pub enum Operation<B = Buffer> {
         slba: u64,
         /// Number of logical blocks, counted from 1.
         nlb: u32,
-        /// Where from. It must not change until the completion.
+        /// The source. It must not change until the completion.
         from: B,
-        /// Complete only when this write survives a loss of power.
+        /// Complete only when the data survives a loss of power (FUA).
         durable: bool,
     },
-    /// Complete when all that completed before survives a loss of power.
+    /// Complete when all completed writes survive a loss of power.
     Flush,
     /// Make the blocks read as zeroes.
     WriteZeroes {
@@ -46,46 +46,46 @@ pub enum Operation<B = Buffer> {
         slba: u64,
         /// Number of logical blocks, counted from 1.
         nlb: u32,
-        /// The space may be given back.
+        /// The blocks may be deallocated.
         deallocate: bool,
-        /// Complete only when this survives a loss of power.
+        /// Complete only when the zeroes survive a loss of power.
         durable: bool,
     },
-    /// Give the space of these blocks back, where the device can.
+    /// Deallocate blocks, if the device can.
     Discard {
         /// First block and count of each range.
         ranges: Box<[(u64, u32)]>,
     },
-    /// Fail with [`Failure::Mismatch`] if the blocks hold anything else.
+    /// Fail with [`Failure::Mismatch`] if the blocks hold other data.
     Compare {
         /// Starting LBA.
         slba: u64,
         /// Number of logical blocks, counted from 1.
         nlb: u32,
-        /// What they should hold.
+        /// The expected data.
         with: B,
     },
-    /// Write if the blocks hold what is given, as one step in the eyes of every other writer.
+    /// Write if the blocks hold the expected data; atomic for every other writer.
     CompareAndWrite {
         /// Starting LBA.
         slba: u64,
         /// Number of logical blocks, counted from 1.
         nlb: u32,
-        /// What they should hold.
+        /// The expected data.
         compare: B,
-        /// What they shall hold then.
+        /// The data to write.
         write: B,
-        /// Complete only when the write survives a loss of power.
+        /// Complete only when the data survives a loss of power.
         durable: bool,
     },
-    /// Check that the blocks can be read.
+    /// Check that the blocks are readable.
     Verify {
         /// Starting LBA.
         slba: u64,
         /// Number of logical blocks, counted from 1.
         nlb: u32,
     },
-    /// Let reads of these blocks fail until they are written again.
+    /// Make reads of these blocks fail until they are written again.
     WriteUncorrectable {
         /// Starting LBA.
         slba: u64,
@@ -94,20 +94,20 @@ pub enum Operation<B = Buffer> {
     },
 }
 
-/// The end of a request: every request has exactly one.
+/// The completion of a request.
 #[derive(Debug)]
-#[must_use = "a completion that nobody looks at is a request that nobody answers"]
+#[must_use = "every request must be answered"]
 pub struct RequestCompletion {
-    /// The request's.
+    /// The request's tag.
     pub tag: u64,
-    /// Whether it did what it asked.
+    /// The result.
     pub result: Result<(), Failure>,
-    /// The request's buffer, whatever the result: what was read into (filled if all went well),
-    /// written from or compared with. Of a compare-and-write, the one that was to be written.
+    /// The request's buffer, also after a failure: the one read into (filled on success), written
+    /// from or compared with; for a compare-and-write the one with the data to write.
     pub buffer: Option<Buffer>,
 }
 
-/// The operations by name, for rules and counters.
+/// The kinds of operations, for rules and counters.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
@@ -134,7 +134,7 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    /// Every operation.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Read,
         Self::Write,
@@ -147,7 +147,7 @@ impl OperationKind {
         Self::WriteUncorrectable,
     ];
 
-    /// The name that configuration uses.
+    /// The name used in configurations.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -162,17 +162,17 @@ impl OperationKind {
         }
     }
 
-    /// The operation of that name.
+    /// The kind of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether it only looks at the device.
+    /// Whether it only reads.
     pub fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::Compare | Self::Verify)
     }
 
-    /// Whether it changes what the device holds.
+    /// Whether it changes the device's content.
     pub fn is_write(self) -> bool {
         !self.is_read() && self != Self::Flush
     }
@@ -185,7 +185,7 @@ impl fmt::Display for OperationKind {
 }
 
 impl<B> Operation<B> {
-    /// Its name.
+    /// The operation's kind.
     pub fn kind(&self) -> OperationKind {
         match self {
             Self::Read { .. } => OperationKind::Read,
@@ -200,7 +200,7 @@ impl<B> Operation<B> {
         }
     }
 
-    /// Whether it completes only when something survives a loss of power.
+    /// Whether it completes only when data survives a loss of power.
     pub fn is_durable(&self) -> bool {
         match self {
             Self::Flush => true,
@@ -211,7 +211,7 @@ impl<B> Operation<B> {
         }
     }
 
-    /// The blocks it names: one range of most, none of a flush, several of a discard.
+    /// The blocks it covers: one range for most, none for a flush, several for a discard.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         let none: &[(u64, u32)] = &[];
         let (one, many) = match self {
@@ -228,15 +228,15 @@ impl<B> Operation<B> {
         one.into_iter().chain(many.iter().copied())
     }
 
-    /// Whether nothing is to be done, since it names no blocks.
+    /// Whether it covers no blocks, so that nothing is to be done.
     pub(crate) fn is_empty(&self) -> bool {
         !matches!(self, Self::Flush) && self.ranges().all(|(_, nlb)| nlb == 0)
     }
 }
 
 impl Operation {
-    /// Checks a request before anything is done: blocks that exist, a device that may be written
-    /// and can do it, buffers as long as their blocks, and nobody else's if they are to be filled.
+    /// Checks a request before it is executed: blocks in range, an operation that the device
+    /// supports, and buffers as long as their blocks, not shared if they are to be filled.
     pub fn check(&self, geometry: &Geometry) -> Result<(), Failure> {
         let can = &geometry.capabilities;
         if can.read_only && self.kind().is_write() {
@@ -267,17 +267,17 @@ impl Operation {
             }
             _ => true,
         };
-        // Not the device's failure but the submitter's; the kernel would use the same number.
+        // An error of the submitter; the kernel returns the same number.
         whole.then_some(()).ok_or(Failure::Device(Errno::INVAL.raw_os_error()))
     }
 
-    /// The buffer that goes back with the completion.
+    /// The buffer to return with the completion.
     pub fn into_buffer(self) -> Option<Buffer> {
         self.split().1
     }
 
-    /// What is to be done, the buffer that goes back with the completion, and the one that a
-    /// compare-and-write compares with.
+    /// Splits it into the operation, the buffer to return with the completion, and the buffer that
+    /// a compare-and-write compares with.
     pub(crate) fn split(self) -> (Operation<()>, Option<Buffer>, Option<Buffer>) {
         let (operation, buffer) = match self {
             Self::Read { slba, nlb, into } => (Operation::Read { slba, nlb, into: () }, Some(into)),
@@ -307,7 +307,7 @@ impl Operation {
 }
 
 impl Request {
-    /// Ends the request without having done anything.
+    /// Completes the request with a failure, without executing it.
     pub fn refuse(self, failure: Failure) -> RequestCompletion {
         RequestCompletion {
             tag: self.tag,

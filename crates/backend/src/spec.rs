@@ -1,6 +1,6 @@
-//! Devices as data: what a configuration file or a command line says.
+//! Devices as configuration: text of a command line, or data of a configuration file.
 //!
-//! The same device three ways:
+//! The same device in three forms:
 //!
 //! ```
 //! # use weft_backend::DeviceSpec;
@@ -12,12 +12,12 @@
 //! # Ok::<(), weft_backend::ParseSpecError>(())
 //! ```
 //!
-//! The whole form starts with the kind: `memory:SIZE`, `null:SIZE`, `file:PATH`, `block:PATH`, and
-//! around them `delay:read=50us,write=1ms:DEVICE` and `fault:RULE;RULE…:DEVICE` with rules such as
-//! `operation=write,nth=3,effect=media-write`. Options follow after commas: `block=512` (bytes),
-//! and of a file `size=1GiB` (create it, or let it grow to that), `direct=on|off`, `read-only`; and
-//! `shared` of what other processes may write to, too. A comma that belongs to a path is written
-//! twice: `file:/a,,b.img,read-only`.
+//! The full form starts with the kind: `memory:SIZE`, `null:SIZE`, `file:PATH`, `block:PATH`, and
+//! the wrappers `delay:read=50us,write=1ms:DEVICE` and `fault:RULE;RULE…:DEVICE` with rules such as
+//! `operation=write,nth=3,effect=media-write`. Options follow after commas: `block=512` (bytes);
+//! for a file also `size=1GiB` (create it, or extend it to that), `direct=on|off` and `read-only`;
+//! and `shared` if other processes may write to it, too. A comma in a path is written twice:
+//! `file:/a,,b.img,read-only`.
 
 use crate::{
     DeviceFactory, Effect, FaultRule, OpenError, OperationKind,
@@ -37,10 +37,10 @@ use std::{
     sync::Arc,
 };
 
-/// The block size of a memory or null device that is not told another one.
+/// The default block size of a memory or null device.
 pub const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
-/// A device that can be built.
+/// The description of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DeviceSpec {
@@ -53,7 +53,7 @@ pub enum DeviceSpec {
         #[serde(default = "block_bytes_default")]
         block_bytes: u32,
     },
-    /// Takes every write and reads as zeroes.
+    /// Discards writes and reads as zeroes.
     Null {
         /// The size.
         #[serde(with = "bytes::as_text", alias = "size")]
@@ -64,9 +64,9 @@ pub enum DeviceSpec {
     },
     /// A regular file.
     File {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// Create it with this size if it is not there; let it grow to this size if it is smaller.
+        /// Create the file with this size if it does not exist; extend it if it is smaller.
         #[serde(
             default,
             with = "bytes::as_text::option",
@@ -77,7 +77,7 @@ pub enum DeviceSpec {
         /// 512 or 4096; by default 4096 if the size is a multiple of it, else 512.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         block_bytes: Option<u32>,
-        /// Past the page cache or through it; by default past it where the file allows that.
+        /// Use `O_DIRECT`, or the page cache; by default `O_DIRECT` where it works.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         direct: Option<bool>,
         /// Refuse writes.
@@ -89,7 +89,7 @@ pub enum DeviceSpec {
     },
     /// A block device.
     Block {
-        /// Its node, as in `/dev/sdb`.
+        /// Its node, such as `/dev/sdb`.
         path: PathBuf,
         /// Refuse writes.
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
@@ -98,28 +98,28 @@ pub enum DeviceSpec {
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
         shared: bool,
     },
-    /// Another device, slower.
+    /// Another device with delays.
     Delay {
-        /// How long reads wait before they go on.
+        /// The delay of reads.
         #[serde(default, with = "duration::as_text")]
         read: Duration,
-        /// How long everything else waits.
+        /// The delay of all other operations.
         #[serde(default, with = "duration::as_text")]
         write: Duration,
-        /// The other device.
+        /// The inner device.
         inner: Box<DeviceSpec>,
     },
-    /// Another device, with faults.
+    /// Another device with injected faults.
     Fault {
-        /// The first that applies decides.
+        /// The rules; the first that hits a request decides.
         rules: Vec<FaultRule>,
-        /// The other device.
+        /// The inner device.
         inner: Box<DeviceSpec>,
     },
 }
 
 impl DeviceSpec {
-    /// The same device for several processes of one owner, each of which may write to it.
+    /// The same device, opened so that other processes may write to it, too.
     #[must_use]
     pub fn into_shared(mut self) -> Self {
         self.share();
@@ -146,11 +146,11 @@ impl DeviceSpec {
         Ok(Self::Null { bytes, block_bytes })
     }
 
-    /// The same device, past the page cache or through it; others than files have none.
+    /// The same device with this `direct` option, which only files have.
     #[must_use]
-    pub fn with_direct(mut self, past_the_cache: bool) -> Self {
+    pub fn with_direct(mut self, direct_io: bool) -> Self {
         if let Self::File { direct, .. } = &mut self {
-            *direct = Some(past_the_cache);
+            *direct = Some(direct_io);
         }
         self
     }
@@ -187,7 +187,7 @@ impl DeviceSpec {
         Ok(Self::Block { path, read_only, shared })
     }
 
-    /// Opens or makes the device.
+    /// Opens or creates the device.
     pub fn build(&self) -> Result<Arc<dyn DeviceFactory>, OpenError> {
         Ok(match self {
             Self::Memory { bytes, block_bytes } => {
@@ -216,7 +216,7 @@ impl DeviceSpec {
         })
     }
 
-    /// The path of the file or block device inside, if it has one.
+    /// The path of the innermost device, if it is a file or block device.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } | Self::Block { path, .. } => Some(path),
@@ -226,7 +226,7 @@ impl DeviceSpec {
     }
 }
 
-/// The whole form, which reads back.
+/// The full form, which parses to the same device.
 impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sized = |f: &mut fmt::Formatter<'_>, kind: &str, bytes: u64, block_bytes: u32| {
@@ -240,7 +240,7 @@ impl fmt::Display for DeviceSpec {
             Self::Memory { bytes, block_bytes } => sized(f, "memory", *bytes, *block_bytes),
             Self::Null { bytes, block_bytes } => sized(f, "null", *bytes, *block_bytes),
             Self::File { path, create_bytes, block_bytes, direct, read_only, shared } => {
-                write!(f, "file:{}", with_commas_twice(path))?;
+                write!(f, "file:{}", escape_commas(path))?;
                 if let Some(bytes) = create_bytes {
                     write!(f, ",size={}", bytes::exact(*bytes))?;
                 }
@@ -254,7 +254,7 @@ impl fmt::Display for DeviceSpec {
                 f.write_str(if *shared { ",shared" } else { "" })
             }
             Self::Block { path, read_only, shared } => {
-                write!(f, "block:{}", with_commas_twice(path))?;
+                write!(f, "block:{}", escape_commas(path))?;
                 f.write_str(if *read_only { ",read-only" } else { "" })?;
                 f.write_str(if *shared { ",shared" } else { "" })
             }
@@ -281,7 +281,7 @@ impl FromStr for DeviceSpec {
     }
 }
 
-/// A text that names no device.
+/// Why a text is not a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseSpecError(String);
 
@@ -293,7 +293,7 @@ impl fmt::Display for ParseSpecError {
 
 impl core::error::Error for ParseSpecError {}
 
-/// Wrappers around wrappers end somewhere.
+/// The maximum number of nested wrappers.
 pub(crate) const LAYERS_MAX: u8 = 16;
 
 fn block_bytes_default() -> u32 {
@@ -304,14 +304,14 @@ fn parse_within(text: &str, layers: u8) -> Result<DeviceSpec, ParseSpecError> {
     let kinds = "memory:SIZE, null:SIZE, file:PATH, block:PATH, delay:…:DEVICE or fault:…:DEVICE";
     let (kind, rest) = text
         .split_once(':')
-        .ok_or_else(|| ParseSpecError(format!("{text:?} is no device (try {kinds})")))?;
+        .ok_or_else(|| ParseSpecError(format!("{text:?} is not a device (use {kinds})")))?;
     let wrapped = || {
         let (options, inner) = rest.split_once(':').ok_or_else(|| {
-            ParseSpecError(format!("{text:?} wraps no device (try {kind}:{rest}:memory:1GiB)"))
+            ParseSpecError(format!("{text:?} has no inner device (try {kind}:{rest}:memory:1GiB)"))
         })?;
-        let layers = layers
-            .checked_sub(1)
-            .ok_or_else(|| ParseSpecError(format!("more than {LAYERS_MAX} wrappers")))?;
+        let layers = layers.checked_sub(1).ok_or_else(|| {
+            ParseSpecError(format!("more than {LAYERS_MAX} wrappers around a device"))
+        })?;
         Ok((options, Box::new(parse_within(inner, layers)?)))
     };
     match kind {
@@ -339,7 +339,7 @@ fn parse_within(text: &str, layers: u8) -> Result<DeviceSpec, ParseSpecError> {
             let rules = options.split(';').map(fault_rule).collect::<Result<_, _>>()?;
             Ok(DeviceSpec::Fault { rules, inner })
         }
-        _ => Err(ParseSpecError(format!("{kind:?} is no kind of device (try {kinds})"))),
+        _ => Err(ParseSpecError(format!("{kind:?} is not a kind of device (use {kinds})"))),
     }
 }
 
@@ -356,7 +356,7 @@ fn sized(text: &str) -> Result<(u64, u32), ParseSpecError> {
     Ok((bytes, block_bytes))
 }
 
-/// A path and the options behind it. A comma that belongs to the path is written twice.
+/// Splits a path from its options. A comma in the path is written twice.
 pub fn split_path(text: &str) -> (PathBuf, &str) {
     let mut path = String::new();
     let mut rest = text;
@@ -373,19 +373,19 @@ pub fn split_path(text: &str) -> (PathBuf, &str) {
 fn checked_path(text: &str) -> Result<(PathBuf, &str), ParseSpecError> {
     let (path, options) = split_path(text);
     if path.as_os_str().is_empty() {
-        return Err(ParseSpecError("a path is missing".to_owned()));
+        return Err(ParseSpecError("the path is missing".to_owned()));
     }
     Ok((path, options))
 }
 
-fn with_commas_twice(path: &Path) -> String {
+fn escape_commas(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
 fn fault_rule(text: &str) -> Result<FaultRule, ParseSpecError> {
     let mut rule = FaultRule::default();
     for (key, value) in pairs(text) {
-        let bad = || ParseSpecError(format!("{value:?} is no value of {key}"));
+        let bad = || ParseSpecError(format!("{value:?} is not a value of {key}"));
         let number = || value.parse::<u64>().map_err(|_| bad());
         match key {
             "operation" => {
@@ -410,7 +410,7 @@ fn fault_rule(text: &str) -> Result<FaultRule, ParseSpecError> {
     Ok(rule)
 }
 
-/// `0.25` is 250,000 of a million.
+/// Parses a probability: `0.25` is 250,000 of a million.
 fn per_million(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = fraction.len();
@@ -434,19 +434,16 @@ fn unknown(key: &str, known: &str) -> ParseSpecError {
     let meant = nearest(key, known.split(", "))
         .map_or(String::new(), |known| format!(", did you mean {known}?"));
     let comma = if known.contains("shared") { "; a comma in a path is written \",,\"" } else { "" };
-    ParseSpecError(format!("{key:?} is no option here{meant} (there are {known}{comma})"))
+    ParseSpecError(format!("{key:?} is not an option here{meant} (options: {known}{comma})"))
 }
 
-/// The known word from which an unknown one differs least, if that is by less than half.
+/// The known word with the smallest edit distance, if that is less than half its length.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let edit_distance = known.into_iter().map(|known| (edit_distance(word, known), known));
-    edit_distance
-        .filter(|(edit_distance, known)| 2 * edit_distance < known.len())
-        .min()
-        .map(|(_, known)| known)
+    let candidates = known.into_iter().map(|known| (edit_distance(word, known), known));
+    candidates.filter(|(distance, known)| 2 * distance < known.len()).min().map(|(_, known)| known)
 }
 
-/// How many characters have to be put in, taken out or replaced (Levenshtein's distance).
+/// The Levenshtein distance: characters to insert, delete or replace.
 fn edit_distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (above, mine) in from.chars().enumerate() {
@@ -470,7 +467,7 @@ fn block_size(text: &str) -> Result<u32, ParseSpecError> {
     u32::try_from(bytes)
         .ok()
         .filter(|bytes| [512, 4096].contains(bytes))
-        .ok_or_else(|| ParseSpecError(format!("a block has 512 or 4096 bytes, not {text}")))
+        .ok_or_else(|| ParseSpecError(format!("the block size is 512 or 4096 bytes, not {text}")))
 }
 
 fn switch(text: &str) -> Result<bool, ParseSpecError> {
@@ -541,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_device_is_refused() {
+    fn invalid_specs_are_refused() {
         for text in [
             "",
             "memory",
@@ -571,11 +568,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_told_with_the_nearest() {
-        for (text, told) in [
-            ("file:/x,readonly,size=1M", "\"readonly\" is no option here, did you mean read-only?"),
+    fn an_unknown_option_suggests_the_nearest() {
+        for (text, expected) in [
+            (
+                "file:/x,readonly,size=1M",
+                "\"readonly\" is not an option here, did you mean read-only?",
+            ),
             ("file:/x,sized=1M", "did you mean size?"),
-            ("file:/x,ro", "\"ro\" is no option here (there are size, block, direct, read-only"),
+            ("file:/x,ro", "\"ro\" is not an option here (options: size, block, direct, read-only"),
             ("file:/a,b.img", "a comma in a path is written \",,\""),
             ("block:/dev/sdb,share", "did you mean shared?"),
             ("memory:1G,blocks=512", "did you mean block?"),
@@ -583,7 +583,7 @@ mod tests {
             ("fault:operations=read:memory:1G", "did you mean operation?"),
         ] {
             let error = parse(text).expect_err(text).to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         assert_eq!(
             (

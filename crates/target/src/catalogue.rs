@@ -472,7 +472,7 @@ impl Resize {
             return Ok(None);
         }
         if bytes == 0 || !bytes.is_multiple_of(found.block_bytes.into()) {
-            let (block_bytes, error) = (found.block_bytes, "no whole number of blocks of");
+            let (block_bytes, error) = (found.block_bytes, "not a whole number of blocks of");
             return Err(told(&format_args!("{bytes} bytes are {error} {block_bytes} bytes")));
         }
         Ok(Some(Self { entry: entry.clone(), before: found.bytes(), bytes }))

@@ -104,7 +104,7 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
             let create_bytes = create_bytes.filter(|_| !read_only);
             let Some(bytes) = create_bytes.max(found) else {
                 return Err(format!(
-                    "{} does not exist (give it a size to have it created: size=1GiB)",
+                    "{} does not exist (add size=1GiB to create it)",
                     path.display()
                 ));
             };
@@ -138,7 +138,7 @@ fn length(path: &Path, is_block: bool) -> Result<Option<u64>, String> {
                 Err(error) => Err(cannot("create", error)),
             };
         }
-        Err(error) => return Err(cannot("look at", error)),
+        Err(error) => return Err(cannot("stat", error)),
     };
     match is_block {
         true if !kind.is_block_device() => {

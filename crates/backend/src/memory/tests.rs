@@ -30,30 +30,30 @@ fn tags(completions: &[RequestCompletion]) -> Vec<u64> {
     completions.iter().map(|completion| completion.tag).collect()
 }
 
-/// So many wait for their memory together, while that of as many more is being asked for, and no
-/// more; the first is alone at its time, and the flush is the latest time for all.
+/// A full batch executes the batch before it; the first request is prefetched alone, and a flush
+/// executes all.
 #[test]
-fn a_turns_requests_wait_for_each_others_memory_and_for_nothing_else() {
+fn requests_are_executed_in_batches_and_at_the_flush() {
     let (mut reactor, mut device, _factory) = scene();
-    let together = u64::try_from(TOGETHER).unwrap();
-    for tag in 0..5 * together + 1 {
+    let batch = u64::try_from(PREFETCH_BATCH).unwrap();
+    for tag in 0..5 * batch + 1 {
         let operation = read(&reactor, tag);
         device.submit(&mut reactor, Request { tag, operation });
-        let full = tag % together == 0 && tag > 0;
-        let before = |tag: u64| (tag + 1).saturating_sub(together);
-        let expected = if full { before(tag - together)..before(tag) } else { 0..0 };
+        let full = tag % batch == 0 && tag > 0;
+        let before = |tag: u64| (tag + 1).saturating_sub(batch);
+        let expected = if full { before(tag - batch)..before(tag) } else { 0..0 };
         assert_eq!(tags(&done(&mut *device)), expected.collect::<Vec<_>>(), "after {tag}");
     }
-    assert_eq!(device.in_flight(), TOGETHER);
+    assert_eq!(device.in_flight(), PREFETCH_BATCH);
     device.flush(&mut reactor);
-    assert_eq!(tags(&done(&mut *device)), (4 * together + 1..5 * together + 1).collect::<Vec<_>>());
+    assert_eq!(tags(&done(&mut *device)), (4 * batch + 1..5 * batch + 1).collect::<Vec<_>>());
     assert_eq!(device.in_flight(), 0);
 }
 
-/// Who writes and reads a block in one turn finds there what was written, in the order of asking.
+/// Writes and reads of one block in one turn are executed in the order of submission.
 #[test]
-fn requests_of_a_turn_are_carried_out_in_their_order() {
-    for count in [1, 3, TOGETHER, TOGETHER + 1, 5 * TOGETHER] {
+fn requests_of_a_turn_are_executed_in_order() {
+    for count in [1, 3, PREFETCH_BATCH, PREFETCH_BATCH + 1, 5 * PREFETCH_BATCH] {
         let (mut reactor, mut device, _factory) = scene();
         let mut completions = Vec::new();
         for round in 0..count {
@@ -73,9 +73,9 @@ fn requests_of_a_turn_are_carried_out_in_their_order() {
     }
 }
 
-/// What was foreseen may come, or something else, or nothing; it may be no place at all.
+/// The hinted request may follow, or another, or none; a hint may be out of range.
 #[test]
-fn a_prefetch_hint_changes_nothing_but_the_time() {
+fn a_prefetch_hint_changes_no_result() {
     let (mut reactor, mut device, factory) = scene();
     let operation = write(&reactor, 3, 7);
     device.submit(&mut reactor, Request { tag: 0, operation });
@@ -99,9 +99,8 @@ fn a_prefetch_hint_changes_nothing_but_the_time() {
     assert_eq!(device.in_flight(), 0);
 }
 
-/// A device that is closed executes nothing that it has only begun.
 #[test]
-fn what_was_begun_when_the_device_closes_is_not_done() {
+fn requests_that_are_queued_when_the_device_closes_are_not_executed() {
     let (mut reactor, mut device, factory) = scene();
     let operation = write(&reactor, 3, 9);
     device.submit(&mut reactor, Request { tag: 1, operation });

@@ -14,7 +14,7 @@ use std::{
 use weft_backend::{DeviceFactory, Failure, Operation};
 use weft_reactor::DriverKind;
 
-/// Runs a test on every device that keeps what is written, and both drivers of the kernel.
+/// Runs a test on every device that keeps its data, and both kernel drivers.
 fn on_every_factory(test: impl Fn(&str, DriverKind, &Arc<dyn DeviceFactory>)) {
     for driver in KERNEL_DRIVERS {
         for index in 0..keeping_specs(Path::new("/")).len() {
@@ -33,7 +33,7 @@ fn rig(name: &str, driver: DriverKind, factory: &Arc<dyn DeviceFactory>) -> Rig 
 }
 
 #[test]
-fn what_one_reactor_writes_another_reads() {
+fn reactors_read_each_others_writes() {
     on_every_factory(|name, driver, factory| {
         let (written, write_done) = mpsc::channel();
         thread::scope(|scope| {
@@ -56,9 +56,9 @@ fn what_one_reactor_writes_another_reads() {
     });
 }
 
-/// Two counters in one block, each counted up by compare-and-write alone: no count is lost.
+/// Two counters in one block, incremented by compare-and-write only.
 #[test]
-fn no_count_is_lost() {
+fn concurrent_compare_and_writes_lose_no_count() {
     const COUNTS: u64 = 40;
     on_every_factory(|name, driver, factory| {
         let start = Barrier::new(2);
@@ -93,11 +93,10 @@ fn no_count_is_lost() {
     });
 }
 
-/// One reactor writes values that nobody else uses, another replaces what it finds by
-/// compare-and-write. A value that was written and is not there any more was replaced by something
-/// that expected it.
+/// One reactor writes unique values, another replaces them by compare-and-write. A written value
+/// may disappear only by a compare-and-write that expected it.
 #[test]
-fn a_plain_write_never_lands_inside_a_compare_and_write() {
+fn no_write_overlaps_a_compare_and_write() {
     const WRITES: u64 = 60;
     on_every_factory(|name, driver, factory| {
         let done = AtomicBool::new(false);
@@ -153,20 +152,20 @@ fn block_of(value: u64, len: usize) -> Vec<u8> {
     block
 }
 
-/// A block that is there whole, or empty.
+/// The value of a block, which must be complete or zero.
 fn value_of(block: &[u8]) -> u64 {
     let value = u64::from_le_bytes(block[..8].try_into().unwrap());
     if value == 0 {
         assert!(block.iter().all(|byte| *byte == 0));
     } else {
-        assert!(block == block_of(value, block.len()), "a block that is half one, half another");
+        assert!(block == block_of(value, block.len()), "a block with parts of two writes");
     }
     value
 }
 
-/// On one handle, too: writes, zeroes and discards that overlap a compare-and-write wait for it.
+/// Writes, zeroes and discards on the same handle that overlap a compare-and-write wait for it.
 #[test]
-fn requests_in_flight_together_on_one_handle() {
+fn overlapping_requests_on_one_handle() {
     on_every_factory(|name, driver, factory| {
         let mut rig = rig(name, driver, factory);
         let mut current = rig.read(0, 1);
@@ -191,7 +190,7 @@ fn requests_in_flight_together_on_one_handle() {
             }
             let found = rig.read(0, 1);
             match updated {
-                // One after the other, in either order.
+                // Executed in either order.
                 Some(Ok(())) | Some(Err(Failure::Mismatch)) => {
                     assert!(found == other, "{name}: round {round}");
                 }

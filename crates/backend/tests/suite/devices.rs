@@ -1,4 +1,4 @@
-//! What one kind of device does of its own.
+//! Behaviour of single kinds of devices.
 
 use crate::rig::{BYTES, KERNEL_DRIVERS, Rig, file_spec, kernel_reactor, simulated};
 use std::{
@@ -13,11 +13,11 @@ use weft_backend::{
 };
 
 #[test]
-fn a_null_device_shows_nothing() {
+fn a_null_device_reads_as_zeroes() {
     for block_bytes in [512, 4096] {
         let mut rig = Rig::of(&DeviceSpec::Null { bytes: 1 << 40, block_bytes });
         rig.write(5, &rig.pattern(1, 3));
-        assert_eq!(rig.read(5, 3), vec![0; 3 * rig.block_bytes()], "what a buffer held before");
+        assert_eq!(rig.read(5, 3), vec![0; 3 * rig.block_bytes()], "the buffer's previous content");
         let (zeroes, other) = (vec![0; rig.block_bytes()], rig.pattern(1, 1));
         let same = rig.compare_of(0, &zeroes);
         assert_eq!(rig.result(same), Ok(()));
@@ -66,7 +66,7 @@ fn large_zeroes_in_memory_take_several_turns() {
 }
 
 #[test]
-fn a_file_is_created_kept_and_grown_but_never_cut() {
+fn a_file_is_created_and_extended_but_never_truncated() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
     let open = |create_bytes| {
@@ -74,7 +74,7 @@ fn a_file_is_created_kept_and_grown_but_never_cut() {
     };
     assert!(matches!(open(None), Err(OpenError::Invalid(_))), "nothing to open");
     assert!(matches!(open(Some(100)), Err(OpenError::Invalid(_))), "no block");
-    assert!(!path.exists(), "what is refused leaves nothing behind");
+    assert!(!path.exists(), "a refused open creates no file");
     let first = open(Some(1 << 20)).unwrap();
     assert_eq!(first.geometry().bytes(), 1 << 20);
     fs::write(&path, vec![7; 1 << 20]).unwrap();
@@ -87,7 +87,7 @@ fn a_file_is_created_kept_and_grown_but_never_cut() {
 }
 
 #[test]
-fn a_file_s_identity_is_its_place() {
+fn a_files_identity_is_its_path() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().canonicalize().unwrap().join("disk.img");
     let spec = file_spec(directory.path(), None, None);
@@ -101,7 +101,7 @@ fn a_file_s_identity_is_its_place() {
 }
 
 #[test]
-fn blocks_fit_the_file() {
+fn the_block_size_divides_the_file_size() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
     let open = |block_bytes| {
@@ -120,7 +120,7 @@ fn blocks_fit_the_file() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn errors_of_open_name_the_cause() {
     let directory = tempfile::tempdir().unwrap();
     for (path, why) in [
         (directory.path(), "not a regular file"),
@@ -167,7 +167,7 @@ fn a_read_only_file_is_only_read() {
 }
 
 #[test]
-fn a_file_that_was_cut_behind_our_back_has_an_end() {
+fn a_truncated_file_reports_out_of_range() {
     for driver in KERNEL_DRIVERS {
         for direct in [Some(false), None] {
             let directory = tempfile::tempdir().unwrap();
@@ -191,9 +191,9 @@ fn a_file_that_was_cut_behind_our_back_has_an_end() {
     }
 }
 
-/// A file system that cannot make zeroes gets them written.
+/// A file system without FALLOC_FL_ZERO_RANGE.
 #[test]
-fn zeroes_where_the_file_system_has_none() {
+fn zeroes_are_written_where_the_file_system_has_no_fallocate() {
     let shared_memory = Path::new("/dev/shm");
     if !shared_memory.is_dir() {
         eprintln!("no /dev/shm here");
@@ -221,9 +221,9 @@ fn zeroes_where_the_file_system_has_none() {
     }
 }
 
-/// Runs one test of this program in a child that may not write beyond a file's first mebibyte.
+/// Runs a test of this program in a child process whose files are limited to 1 MiB.
 #[test]
-fn a_full_disk_says_so() {
+fn a_full_disk_is_no_space() {
     let directory = tempfile::tempdir().unwrap();
     file_spec(directory.path(), Some(512), None).build().unwrap();
     let output = Command::new("sh")
@@ -241,7 +241,7 @@ fn a_full_disk_says_so() {
 
 const FULL_DISK: &str = "WEFT_TEST_FULL_DISK";
 
-/// Does its work only as a child of the test above.
+/// Runs only as the child of the test above.
 #[test]
 fn child_with_a_full_disk() {
     let Some(path) = std::env::var_os(FULL_DISK) else { return };
@@ -285,9 +285,9 @@ fn a_simulated_file_survives_as_far_as_it_was_flushed() {
     rig.finish();
 }
 
-/// Whatever it does, and behind a wrapper, too; and what was not to be durable need not be.
+/// Every operation, also behind a wrapper. The control: without `durable` the data is lost.
 #[test]
-fn what_is_durable_when_it_completes_survives() {
+fn durable_writes_survive_a_power_loss() {
     for delayed in [false, true] {
         for durable in [false, true] {
             let mut rig = simulated(4, BYTES, delayed);
@@ -317,7 +317,7 @@ fn what_is_durable_when_it_completes_survives() {
 }
 
 #[test]
-fn a_dropped_device_leaves_the_others_alone() {
+fn a_dropped_handle_does_not_block_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let factory = file_spec(directory.path(), None, None).build().unwrap();
     for driver in KERNEL_DRIVERS {
@@ -338,11 +338,11 @@ fn a_dropped_device_leaves_the_others_alone() {
     let update = rig.compare_and_write_of(elsewhere, &zero, &rig.pattern(1, 1));
     assert_eq!(rig.result(update), Ok(()));
     let update = rig.compare_and_write_of(0, &rig.pattern(2, 1), &zero);
-    assert_eq!(rig.result(update), Err(Failure::Gone), "a write that nobody saw end");
+    assert_eq!(rig.result(update), Err(Failure::Gone), "its writes may not have ended");
     rig.finish();
 }
 
-/// With root and loop devices, a real block device.
+/// A loop device; needs root.
 #[test]
 fn a_block_device() {
     let directory = tempfile::tempdir().unwrap();
@@ -406,7 +406,7 @@ fn run(program: &str, arguments: &[&str]) -> bool {
 }
 
 #[test]
-fn waiting_costs_no_timer_when_nothing_waits() {
+fn no_timer_runs_while_nothing_waits() {
     let mut rig = simulated(5, BYTES, false);
     rig.write(0, &rig.pattern(1, 1));
     let zeroes = vec![0; 4096];
@@ -421,7 +421,7 @@ fn waiting_costs_no_timer_when_nothing_waits() {
             rig.device.handle(&mut rig.reactor, completion);
         }
         turns += 1;
-        assert!(turns < 10, "something goes on for ever");
+        assert!(turns < 10, "a timer keeps running");
     }
     assert!(world.now() < Duration::from_secs(1));
     rig.finish();

@@ -1,4 +1,4 @@
-//! What every device must do, on every driver; and what each does of its own.
+//! Tests of every device on every driver, and of single kinds of devices.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test may fail
 

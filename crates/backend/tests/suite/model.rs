@@ -1,4 +1,4 @@
-//! Any sequence of requests against the simplest device there is: a vector of bytes.
+//! Random sequences of requests, compared with a model: a vector of bytes.
 
 use crate::rig::{Rig, kernel_reactor, simulated};
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ enum Step {
     Discard {
         ranges: Vec<(u64, u32)>,
     },
-    /// Compares with what is there, but for a byte that may be flipped.
+    /// Compares with the current data, of which one byte may be flipped.
     Compare {
         block: u64,
         blocks: u32,
@@ -167,7 +167,7 @@ fn take(rig: &mut Rig, disk: &mut Disk, step: &Step) {
     }
 }
 
-/// What to compare with and what should come of it.
+/// The data to compare with and the expected result.
 fn comparison(
     rig: &Rig,
     disk: &Disk,

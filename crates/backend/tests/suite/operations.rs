@@ -9,7 +9,7 @@ use weft_reactor::{
 };
 
 #[test]
-fn what_was_written_is_read() {
+fn reads_return_what_was_written() {
     on_every_device(|rig| {
         let last = rig.blocks() - 64;
         for (seed, block, blocks, durable) in
@@ -23,7 +23,7 @@ fn what_was_written_is_read() {
         assert_eq!(rig.read(3, 5), rig.pattern(2, 5), "{}", rig.name);
         let mut untouched = rig.read(50, 4);
         untouched.retain(|byte| *byte != 0);
-        assert!(untouched.is_empty(), "{}: what nobody wrote is not zero", rig.name);
+        assert!(untouched.is_empty(), "{}: unwritten blocks are not zero", rig.name);
     });
 }
 
@@ -38,7 +38,7 @@ fn the_largest_transfer() {
 }
 
 #[test]
-fn many_at_once() {
+fn many_requests_in_flight() {
     on_every_device(|rig| {
         for block in 0..128 {
             let operation = rig.write_of(block, &rig.pattern(block + 1, 1));
@@ -61,7 +61,7 @@ fn many_at_once() {
 }
 
 #[test]
-fn nothing_is_beyond_the_end() {
+fn requests_beyond_the_end_are_out_of_range() {
     on_every_device(|rig| {
         let end = rig.blocks();
         let two = rig.pattern(1, 2);
@@ -95,7 +95,7 @@ fn nothing_is_beyond_the_end() {
 }
 
 #[test]
-fn buffers_are_as_long_as_their_blocks() {
+fn buffers_must_be_as_long_as_their_blocks() {
     on_every_device(|rig| {
         let into = rig.dirty(rig.block_bytes() - 1);
         let short = rig.result(Operation::Read { slba: 0, nlb: 1, into });
@@ -120,7 +120,7 @@ fn flush_and_verify() {
         rig.write(0, &bytes);
         rig.ok(Operation::Flush);
         rig.ok(Operation::Verify { slba: 0, nlb: 1 });
-        // More than one scratch buffer's worth.
+        // Longer than a scratch buffer.
         let blocks = u32::try_from(rig.blocks()).unwrap();
         rig.ok(Operation::Verify { slba: 0, nlb: blocks });
         rig.factory.sync().unwrap();
@@ -178,7 +178,7 @@ fn zeroes_are_written() {
 #[test]
 fn compare_finds_a_flipped_byte() {
     on_every_device(|rig| {
-        // More than one scratch buffer's worth.
+        // Longer than a scratch buffer.
         let blocks = u32::try_from((300 << 10) / rig.block_bytes()).unwrap();
         let bytes = rig.pattern(1, blocks);
         rig.write(5, &bytes);
@@ -197,7 +197,7 @@ fn compare_finds_a_flipped_byte() {
 }
 
 #[test]
-fn compare_and_write_writes_only_over_what_it_expects() {
+fn compare_and_write_writes_only_if_the_data_matches() {
     on_every_device(|rig| {
         let blocks = u32::try_from((300 << 10) / rig.block_bytes()).unwrap();
         let (first, second, third) =
@@ -225,7 +225,7 @@ fn compare_and_write_writes_only_over_what_it_expects() {
 }
 
 #[test]
-fn what_a_device_cannot_do_it_refuses() {
+fn unsupported_operations_are_refused() {
     on_every_device(|rig| {
         assert!(!rig.device.geometry().capabilities.write_uncorrectable);
         let result = rig.result(Operation::WriteUncorrectable { slba: 0, nlb: 1 });
@@ -254,7 +254,7 @@ fn open_handles_follow_a_resize() {
         assert_eq!(rig.result(beyond), Err(Failure::OutOfRange), "{}", rig.name);
         rig.factory.resize(BYTES).unwrap();
         let zeroes = vec![0; rig.block_bytes()];
-        assert_eq!(rig.read(end - 1, 1), zeroes, "{}: what was cut off is back", rig.name);
+        assert_eq!(rig.read(end - 1, 1), zeroes, "{}: truncated data is back", rig.name);
         assert!(rig.factory.resize(0).is_err(), "{}", rig.name);
         assert!(rig.factory.resize(block_bytes + 1).is_err(), "{}", rig.name);
         assert_eq!(rig.factory.geometry().blocks, end, "{}", rig.name);
@@ -262,7 +262,7 @@ fn open_handles_follow_a_resize() {
 }
 
 #[test]
-fn a_closed_device_ends_what_it_has_and_takes_no_more() {
+fn a_closed_device_completes_and_refuses_requests() {
     on_every_device(|rig| {
         let bytes = rig.pattern(1, 4);
         for tag in 0..16 {
@@ -311,7 +311,7 @@ fn a_device_is_opened_again() {
 }
 
 #[test]
-fn what_needs_a_buffer_waits_for_one() {
+fn requests_wait_for_scratch_buffers() {
     on_every_device(|rig| {
         let bytes = rig.pattern(1, 2);
         rig.write(0, &bytes);
@@ -345,14 +345,14 @@ fn what_needs_a_buffer_waits_for_one() {
     });
 }
 
-/// Bytes that the rig's file takes on its file system.
+/// Bytes allocated to the rig's file by its file system.
 fn allocated(rig: &Rig) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
     let metadata = rig.path()?.metadata().ok()?;
     Some(metadata.blocks() * 512)
 }
 
-/// Two handles of a file in a world whose storage fails while `failing` is done on the first.
+/// Two handles of a simulated file, after `failing` has failed on the first.
 fn after_a_failure(failing: impl Fn(&Rig) -> Operation) -> [Rig; 2] {
     let world = World::new(1, NetworkConditions::default());
     let file = world.add_file(BYTES);
@@ -400,7 +400,7 @@ fn a_flush_or_durable_write_that_failed_stays_failed_on_every_handle() {
         [&|rig| rig.write_of(0, &rig.pattern(2, 1)), &zeroes(false)];
     for fails in others {
         let mut rigs = after_a_failure(fails);
-        assert!(!rigs[0].factory.has_lost_writes(), "who wrote it was told");
+        assert!(!rigs[0].factory.has_lost_writes(), "the failed write was reported");
         for rig in &mut rigs {
             rig.ok(Operation::Flush);
             rig.finish();

@@ -1,4 +1,4 @@
-//! A device on a reactor, for tests: every kind of device on every driver it runs on.
+//! A device on a reactor, for tests: every kind of device on every driver.
 
 use std::{
     path::{Path, PathBuf},
@@ -44,7 +44,7 @@ pub(crate) fn kernel_reactor(driver: DriverKind) -> Option<Reactor> {
 
 pub(crate) const KERNEL_DRIVERS: [DriverKind; 2] = [DriverKind::Uring, DriverKind::Epoll];
 
-/// Specs of devices that keep what is written, in a directory.
+/// Specs of devices that keep their data, in a directory.
 pub(crate) fn keeping_specs(directory: &Path) -> Vec<(&'static str, DeviceSpec)> {
     let memory = |block_bytes| DeviceSpec::Memory { bytes: BYTES, block_bytes };
     let file = |block_bytes, direct| file_spec(directory, block_bytes, direct);
@@ -91,7 +91,7 @@ pub(crate) fn file_spec(
     }
 }
 
-/// Runs a test on every device that keeps what is written and every driver.
+/// Runs a test on every device that keeps its data, and every driver.
 pub(crate) fn on_every_device(test: impl Fn(&mut Rig)) {
     for driver in KERNEL_DRIVERS {
         let count = keeping_specs(Path::new("/")).len();
@@ -163,7 +163,7 @@ impl Rig {
         buffer
     }
 
-    /// A buffer full of what somebody else left.
+    /// A buffer with leftover content.
     pub(crate) fn dirty(&self, len: usize) -> Buffer {
         self.buffer(&vec![0xdd; len])
     }
@@ -178,7 +178,7 @@ impl Rig {
             Some(world) => {
                 self.reactor.poll(WaitLimit::NoWait, &mut self.completions);
                 if self.completions.is_empty() {
-                    assert!(world.advance(), "{}: nothing will ever happen", self.name);
+                    assert!(world.advance(), "{}: no event is left", self.name);
                 }
             }
             None => {
@@ -206,7 +206,7 @@ impl Rig {
         }
     }
 
-    /// Does one thing.
+    /// Executes one operation.
     pub(crate) fn run(&mut self, operation: Operation) -> RequestCompletion {
         self.submit(4711, operation);
         let completion = self.wait();
@@ -271,12 +271,12 @@ impl Rig {
         completion.buffer.expect("a read gives its buffer back").to_vec()
     }
 
-    /// Blocks with contents of their own.
+    /// Blocks with a pattern of this seed.
     pub(crate) fn pattern(&self, seed: u64, blocks: u32) -> Vec<u8> {
         pattern(seed, blocks as usize * self.block_bytes())
     }
 
-    /// Closes the device; everything must be given back.
+    /// Closes the device and checks that all resources are returned.
     pub(crate) fn finish(&mut self) {
         self.device.close(&mut self.reactor);
         while self.device.in_flight() != 0 {
@@ -287,7 +287,7 @@ impl Rig {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Pseudo-random bytes of a seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

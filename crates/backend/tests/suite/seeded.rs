@@ -1,5 +1,5 @@
-//! Several reactors on one file in virtual time: each seed is another order of events, and the
-//! same one each time.
+//! Several reactors on one file in virtual time: each seed gives another, reproducible order of
+//! events.
 
 use crate::rig::{Rig, pattern};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -40,7 +40,7 @@ fn slow_storage(error_probability: f64) -> StorageConditions {
     }
 }
 
-/// Lets everything happen that can happen at this moment. Whether there was anything.
+/// Runs one turn. Whether there were events.
 fn poll(rig: &mut Rig) -> bool {
     rig.device.flush(&mut rig.reactor);
     rig.reactor.poll(WaitLimit::NoWait, &mut rig.completions);
@@ -58,15 +58,15 @@ fn block_of(value: u64) -> Vec<u8> {
     block
 }
 
-/// Reactor 0 writes values and looks what became of them; the others replace what they find.
+/// Reactor 0 writes values and reads them back; the others replace values by compare-and-write.
 #[test]
-fn whatever_the_order_no_write_is_lost_in_a_compare_and_write() {
+fn no_order_of_events_loses_a_write() {
     let mut replacements = 0;
     let mut mismatches = 0;
     for seed in 0..60 {
         let (world, mut rigs) = rigs(seed, 3, slow_storage(0.0));
         let mut replaced: HashMap<u64, u64> = HashMap::new();
-        // What each replacer knows: the value that it saw last, and what it would put there.
+        // For each replacer the value that it read last, and its next value.
         let mut seen = [0u64; 3];
         let mut wanted = [0u64; 3];
         let mut written = Vec::new();
@@ -104,7 +104,7 @@ fn whatever_the_order_no_write_is_lost_in_a_compare_and_write() {
                     }
                 }
             }
-            assert!(any || world.advance(), "seed {seed}: nothing will ever happen");
+            assert!(any || world.advance(), "seed {seed}: no event is left");
         }
         for (value, found) in written {
             let mut back = found;
@@ -155,7 +155,7 @@ fn value_of(completion: &RequestCompletion) -> u64 {
     u64::from_le_bytes(block[..8].try_into().unwrap())
 }
 
-/// Takes what is still in flight, of all at once: one may be waiting for another.
+/// Completes all requests in flight, of all rigs together: they may wait for each other.
 fn drain(world: &World, rigs: &mut [Rig]) {
     while rigs.iter().any(|rig| rig.device.in_flight() != 0) {
         let mut any = false;
@@ -166,14 +166,13 @@ fn drain(world: &World, rigs: &mut [Rig]) {
                 any = true;
             }
         }
-        assert!(any || world.advance(), "nothing will ever happen");
+        assert!(any || world.advance(), "no event is left");
     }
 }
 
-/// Storage fails now and then; every request still ends once, gives its buffer back and leaves
-/// nothing excluded behind.
+/// Storage fails at random. Every request ends once, returns its buffer and leaves no stripe excluded.
 #[test]
-fn whatever_fails_everything_ends() {
+fn every_request_ends_when_storage_fails() {
     let mut failures = 0;
     for seed in 0..40 {
         let (world, mut rigs) = rigs(seed, 2, slow_storage(0.1));
@@ -203,7 +202,7 @@ fn whatever_fails_everything_ends() {
                     }
                 }
             }
-            assert!(any || world.advance(), "seed {seed}: nothing will ever happen");
+            assert!(any || world.advance(), "seed {seed}: no event is left");
         }
         assert!(open.iter().flatten().all(|open| !open), "seed {seed}: something never ended");
         world.set_storage(slow_storage(0.0));

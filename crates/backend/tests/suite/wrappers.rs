@@ -23,7 +23,7 @@ fn slow_memory() -> Rig {
 }
 
 #[test]
-fn requests_wait_for_their_time() {
+fn requests_complete_after_their_delay() {
     let mut rig = slow_memory();
     let start = rig.reactor.now();
     rig.write(0, &rig.pattern(1, 1));
@@ -35,7 +35,7 @@ fn requests_wait_for_their_time() {
 }
 
 #[test]
-fn a_waiting_write_has_not_been_written() {
+fn a_delayed_write_is_executed_after_the_delay() {
     let mut rig = slow_memory();
     let write = rig.write_of(0, &rig.pattern(1, 1));
     rig.submit(1, write);
@@ -51,7 +51,7 @@ fn a_waiting_write_has_not_been_written() {
 }
 
 #[test]
-fn waiting_requests_go_in_order_and_end_with_the_device() {
+fn delayed_requests_keep_their_order_and_end_at_close() {
     let mut rig = slow_memory();
     for tag in 0..10 {
         let write = rig.write_of(0, &rig.pattern(tag + 1, 1));
@@ -92,7 +92,7 @@ fn delays_add_up() {
 }
 
 #[test]
-fn wrappers_end_somewhere() {
+fn the_number_of_wrappers_is_limited() {
     let mut spec = DeviceSpec::memory("1MiB").unwrap();
     for layers in 0..40 {
         let (read, write) = (Duration::ZERO, Duration::ZERO);
@@ -103,7 +103,7 @@ fn wrappers_end_somewhere() {
 }
 
 #[test]
-fn faults_come_by_rule() {
+fn faults_follow_their_rules() {
     let text = "fault:operation=write,nth=2,effect=media-write;\
                 operation=flush,effect=errno-4,times=1;\
                 first-block=100,last-block=109,effect=media-read:memory:1MiB";
@@ -127,7 +127,7 @@ fn faults_come_by_rule() {
 }
 
 #[test]
-fn faults_are_counted_for_the_namespace() {
+fn rules_count_over_all_handles() {
     let memory = Arc::new(MemoryFactory::new(1 << 20, 4096).unwrap());
     let rule =
         FaultRule { operation: Some(OperationKind::Read), nth: Some(3), ..FaultRule::default() };
