@@ -193,7 +193,7 @@ fn a_truncated_file_reports_out_of_range() {
 
 /// A file system without FALLOC_FL_ZERO_RANGE.
 #[test]
-fn zeroes_are_written_where_the_file_system_has_no_fallocate() {
+fn zeroes_are_written_where_the_file_system_has_no_zero_range() {
     let shared_memory = Path::new("/dev/shm");
     if !shared_memory.is_dir() {
         eprintln!("no /dev/shm here");
