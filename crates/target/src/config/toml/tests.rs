@@ -168,7 +168,7 @@ fn a_namespace_has_one_device_and_what_belongs_to_it() {
     assert!(fault("null = '1M'\ndirect = true").contains("namespace[0].direct`"));
     assert!(fault("block = '/dev/a'\nblock-size = 512").contains("namespace[0].block-size`"));
     assert!(fault("device = 'memory:1M'\nblock-size = 512").contains("[0].block-size`"));
-    assert!(fault("device = 'disk:1M'").contains("no kind of device"));
+    assert!(fault("device = 'disk:1M'").contains("not a kind of device"));
 }
 
 #[test]
