@@ -170,7 +170,8 @@ fn drain(world: &World, rigs: &mut [Rig]) {
     }
 }
 
-/// Storage fails at random. Every request ends once, returns its buffer and leaves no stripe excluded.
+/// Storage fails at random. Every request ends once, returns its buffer and leaves no stripe
+/// excluded.
 #[test]
 fn every_request_ends_when_storage_fails() {
     let mut failures = 0;
