@@ -418,7 +418,7 @@ impl Draft {
             job.size = Some(Extent::Percent(100));
         }
         if self.time_based && self.runtime.is_none() && origin == Origin::File {
-            return Err("time_based wants a runtime".to_owned());
+            return Err("time_based wants a runtime, after which the job ends".to_owned());
         }
         Ok(Section {
             job,
@@ -601,7 +601,8 @@ impl Draft {
         if self.replay_timing.percent <= 0.0 {
             return Err("replay_time_scale is above 0".to_owned());
         }
-        let replay = Replay::read(path, self.replay_timing)?;
+        let replay = Replay::read(path, self.replay_timing)
+            .map_err(|error| format!("read_iolog: {error}"))?;
         let writes = replay.has(Direction::Write) || replay.has(Direction::Trim);
         job.pattern = match (replay.has(Direction::Read), writes) {
             (true, true) => Pattern::ReadWrite,

@@ -1,3 +1,5 @@
+mod named;
+
 use super::*;
 
 fn file(text: &str) -> Result<Vec<Section>, String> {
