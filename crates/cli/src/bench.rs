@@ -194,30 +194,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     // by the connection that cannot be had.
     let _ = weft_reactor::raise_descriptor_limit();
     let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
-    let mut live = LiveLine::of(options.reports.live());
-    let mut entries: Vec<Entry> = Vec::new();
-    for run in runs(&sections) {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let mut observer = Observer { run: run.clone(), bench: &bench, output: &mut output, live };
-        let results = bench.run(options, run.clone(), &stop, &mut observer)?;
-        live = observer.live;
-        for (number, result) in run.clone().zip(results) {
-            let job = &sections[number].job;
-            let written = logs::write(job, &bench.driven(number).path, &result, firsts[number]);
-            written.map_err(|error| Failure::Because(error.to_string()))?;
-            entries.push(bench.entry(number, result));
-        }
-        if sections[run].iter().any(|section| section.exit == Some(Exit::All)) {
-            break;
-        }
-    }
-    live.clear();
+    let Ran { entries, left_out, logged } = bench.run_all(&stop, &firsts, &mut output)?;
     let entries = grouped(entries, &sections);
     output.report(&entries)?;
     let closed = bench.close();
-    if entries.iter().any(|entry| entry.result.interrupted) {
+    logged?;
+    if left_out > 0 {
+        let all = sections.len();
+        output::complain(&format!("weft bench: interrupted: {left_out} of {all} jobs never began"));
+    }
+    if left_out > 0 || entries.iter().any(|entry| entry.result.interrupted) {
         return Err(Failure::Exit(signals::INTERRUPTED));
     }
     if let Some(failed) = entries.iter().find(|entry| entry.result.failed()) {
@@ -238,8 +224,19 @@ fn firsts(sections: &[Section]) -> Vec<usize> {
     sections.iter().map(first).collect()
 }
 
+/// What the jobs came to.
+struct Ran {
+    entries: Vec<Entry>,
+    /// How many jobs never began, as somebody stopped the run.
+    left_out: usize,
+    /// The first log that could not be written.
+    logged: Result<(), Failure>,
+}
+
 /// Shows what a run says of itself.
 struct Observer<'a, 'b> {
+    /// Which run of how many, where there are several.
+    place: String,
     run: Range<usize>,
     bench: &'a Bench<'a>,
     output: &'a mut Output<'b>,
@@ -248,7 +245,7 @@ struct Observer<'a, 'b> {
 
 impl RunObserver for Observer<'_, '_> {
     fn progress(&mut self, progress: &Progress) {
-        self.live.show(&human::progress(progress));
+        self.live.show(&format!("{}{}", self.place, human::progress(progress)));
     }
 
     fn status_interval(&self) -> Option<Duration> {
@@ -358,6 +355,41 @@ impl<'a> Bench<'a> {
             bench.driven.push(open(options, place, &jobs)?);
         }
         Ok(bench)
+    }
+
+    /// Runs all jobs, those that wait for others after them.
+    fn run_all(
+        &self,
+        stop: &AtomicBool,
+        firsts: &[usize],
+        output: &mut Output<'_>,
+    ) -> Result<Ran, Failure> {
+        let mut live = LiveLine::of(self.options.reports.live());
+        let mut ran = Ran { entries: Vec::new(), left_out: 0, logged: Ok(()) };
+        let runs = runs(self.sections);
+        for (number, run) in (1..).zip(&runs) {
+            if stop.load(Ordering::Relaxed) {
+                ran.left_out += run.len();
+                continue;
+            }
+            let all = runs.len();
+            let place = if all > 1 { format!("{number} of {all}: ") } else { String::new() };
+            let mut observer =
+                Observer { place, run: run.clone(), bench: self, output: &mut *output, live };
+            let results = self.run(self.options, run.clone(), stop, &mut observer)?;
+            live = observer.live;
+            for (number, result) in run.clone().zip(results) {
+                let (job, path) = (&self.sections[number].job, &self.driven(number).path);
+                let logged = logs::write(job, path, &result, firsts[number]);
+                let logged = logged.map_err(|error| Failure::Because(error.to_string()));
+                ran.logged = std::mem::replace(&mut ran.logged, Ok(())).and(logged);
+                ran.entries.push(self.entry(number, result));
+            }
+            if self.sections[run.clone()].iter().any(|one| one.exit == Some(Exit::All)) {
+                break;
+            }
+        }
+        Ok(ran)
     }
 
     fn run(

@@ -307,6 +307,9 @@ impl Job {
     /// The mean length of its requests.
     #[must_use]
     pub fn mean_bytes(&self) -> f64 {
+        if let Some(replay) = &self.replay {
+            return replay.mean_bytes();
+        }
         let mean = |direction| self.sizes(direction).mean();
         if self.pattern.reads() && self.pattern.writes() {
             let reads = self.read_percent / 100.0;

@@ -139,6 +139,13 @@ impl Replay {
         self.requests.iter().map(|request| request.bytes).max().unwrap_or(0)
     }
 
+    /// The mean length.
+    #[must_use]
+    pub fn mean_bytes(&self) -> f64 {
+        let bytes: u64 = self.requests.iter().map(|request| u64::from(request.bytes)).sum();
+        bytes as f64 / self.requests.len().max(1) as f64
+    }
+
     /// Where the last byte ends.
     #[must_use]
     pub fn end(&self) -> u64 {

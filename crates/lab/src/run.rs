@@ -122,24 +122,60 @@ impl<'a> Setup<'a> {
         &self.plans[self.lanes.get(lane).map_or(0, |(part, _)| *part)]
     }
 
-    /// When the last lane ends at the latest, from the common start, if that is known.
+    /// When the run ends at the latest, from the common start, if that is known.
     fn total(&self) -> Option<Duration> {
-        let total = |(part, plan): (&Part, &Plan)| {
-            let begins = part.after.is_none().then_some(part.job.start_delay.1 + part.job.ramp)?;
-            Some(begins + plan.runtime?)
+        let all = || self.parts.iter().zip(&self.plans);
+        let ends_all = |part: &Part| match part.exit {
+            Some(Exit::Group) => self.parts.iter().all(|other| other.group == part.group),
+            exit => exit.is_some(),
         };
-        let totals: Option<Vec<Duration>> = self.parts.iter().zip(&self.plans).map(total).collect();
-        totals?.into_iter().max()
+        let first = all().filter(|(part, _)| ends_all(part)).map(total_of);
+        match first.collect::<Option<Vec<Duration>>>()?.into_iter().min() {
+            Some(first) => Some(first),
+            None => all().map(total_of).collect::<Option<Vec<Duration>>>()?.into_iter().max(),
+        }
     }
 
-    /// How many bytes all lanes have before them, if each has such an end.
+    /// How many bytes all lanes have before them, if it is by those that the run ends.
     fn work(&self) -> Option<u64> {
         let work = |(part, plan): (&Part, &Plan)| -> Option<u64> {
+            if ends_with_its_search(&part.job) || recorded(&part.job).is_some() {
+                return None;
+            }
             let mean = part.job.mean_bytes();
             plan.regions.iter().map(|region| region.work_bytes(mean)).sum()
         };
+        if self.parts.iter().any(|part| part.exit.is_some()) {
+            return None;
+        }
         self.parts.iter().zip(&self.plans).map(work).sum()
     }
+
+    /// When the first lane begins.
+    fn begin(&self) -> Duration {
+        self.parts.iter().map(|part| part.job.start_delay.0).min().unwrap_or_default()
+    }
+}
+
+/// When a part ends at the latest, from the common start.
+fn total_of((part, plan): (&Part, &Plan)) -> Option<Duration> {
+    let job = &part.job;
+    if part.after.is_some() || ends_with_its_search(job) {
+        return None;
+    }
+    let runtime = plan.runtime.map(|runtime| job.ramp + runtime);
+    Some(job.start_delay.1 + [runtime, recorded(job)].into_iter().flatten().min()?)
+}
+
+/// Nobody knows when.
+fn ends_with_its_search(job: &Job) -> bool {
+    job.latency_target.is_some_and(|target| !target.goes_on)
+}
+
+/// How long a recording lasts that is replayed at its times.
+fn recorded(job: &Job) -> Option<Duration> {
+    let last_ns = job.replay.as_ref()?.times.as_ref()?.last()?;
+    Some(Duration::from_nanos(*last_ns) * job.loops)
 }
 
 /// The phase of a run.
@@ -529,6 +565,10 @@ struct WindowCollector {
     running: Vec<bool>,
     /// Bytes that each worker has done.
     done: Vec<u64>,
+    /// The phase of the last window.
+    last: Phase,
+    /// From when the speed counts, and how many bytes were done by then.
+    since: (Duration, u64),
 }
 
 impl WindowCollector {
@@ -540,6 +580,8 @@ impl WindowCollector {
             windows: vec![None; workers],
             running: vec![true; workers],
             done: vec![0; workers],
+            last: Phase::Ramp,
+            since: (setup.begin(), 0),
         }
     }
 
@@ -592,17 +634,23 @@ impl WindowCollector {
             *done = window.work_bytes;
         }
         progress.p99_ns = latency.percentile_ns(99.0);
-        progress.left = self.left(progress.elapsed);
+        progress.left = self.left(progress.phase, progress.elapsed);
         observer.progress(&progress);
     }
 
-    /// The estimated time to the end that comes first.
-    fn left(&self, elapsed: Duration) -> Option<Duration> {
+    /// The estimated time to the end that comes first. The speed is that of the phase: blocks are
+    /// not read back as fast as they were written, and how fast is not known at once.
+    fn left(&mut self, phase: Phase, elapsed: Duration) -> Option<Duration> {
         let done = self.done.iter().sum::<u64>();
-        let by_work = self
-            .work
-            .filter(|_| done > 0)
-            .map(|work| elapsed.mul_f64(work.saturating_sub(done) as f64 / done as f64));
+        let before = std::mem::replace(&mut self.last, phase);
+        if phase == Phase::Check && before != Phase::Check {
+            self.since = (elapsed, done);
+        }
+        let (since, done_since) = self.since;
+        let by_work = self.work.filter(|_| done > done_since).map(|work| {
+            let left = work.saturating_sub(done) as f64 / (done - done_since) as f64;
+            elapsed.saturating_sub(since).mul_f64(left)
+        });
         let by_time = self.total.map(|total| total.saturating_sub(elapsed));
         [by_work, by_time].into_iter().flatten().min()
     }

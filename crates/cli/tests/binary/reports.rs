@@ -1,7 +1,9 @@
 //! The forms of a bench's reports, and its logs.
 
-use crate::weft::{Folder, text, weft};
+use crate::weft::{Folder, command, text, weft};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::process::{Command, Stdio};
 
 const LOAD: [&str; 6] = ["bench", "null:1GiB", "--io-size", "4MiB", "--rw", "randread"];
 
@@ -97,4 +99,67 @@ fn logs_are_written_as_fio_plot_reads_them() {
     folder.write("job.fio", "[a]\nrw=read\nwrite_bw_log=/no/such/folder/x\n");
     let refused = run().fault();
     assert!(refused.contains("cannot write /no/such/folder/x_bw.1.log"), "{refused}");
+}
+
+/// The lines that overwrite each other on a terminal of so many columns.
+fn on_a_terminal(columns: usize, words: &str) -> Vec<String> {
+    let binary = env!("CARGO_BIN_EXE_weft");
+    let run = format!("stty cols {columns}; exec {binary} {words}");
+    let mut script = Command::new("script");
+    let script = script.args(["--quiet", "--return", "--command", &run, "/dev/null"]);
+    let output = script.stdin(Stdio::null()).output().expect("script, of Debian's bsdutils");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let text = String::from_utf8_lossy(&output.stdout).replace("\u{1b}[K", "");
+    text.split(['\r', '\n']).filter(|line| line.contains(" left")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_progress_line_is_true_and_fits_its_terminal() {
+    let words = "bench memory:4MiB --rate-iops 4000 --runtime 3 --time_based";
+    for columns in [60, 200] {
+        let lines = on_a_terminal(columns, words);
+        assert!(lines.len() >= 4, "{lines:?}");
+        let mut percents = Vec::new();
+        for line in &lines {
+            assert!(line.chars().count() < columns, "{columns}: {line}");
+            let fields: Vec<&str> = line.split(['(', ')', ',', ' ']).collect();
+            let ["run", elapsed, "s", "", percent, "%", "", "", left, "s", "left", ..] = fields[..]
+            else {
+                panic!("{line}")
+            };
+            let number = |text: &str| text.parse::<f64>().expect("a number");
+            assert!((2.7..3.3).contains(&(number(elapsed) + number(left))), "{line}");
+            percents.push(number(percent));
+            assert!(line.contains(" IOPS"), "{line}");
+            assert!(columns == 60 || line.contains("p99 ") && line.ends_with("MiB/s"), "{line}");
+        }
+        assert!(percents.is_sorted() && percents[0] <= 40.0, "{lines:?}");
+        assert!(percents.last() >= Some(&70.0), "{lines:?}");
+    }
+    let folder = Folder::new("runs");
+    let file = folder.write("job.fio", "[a]\nruntime=1\ntime_based\n[b]\nstonewall\n");
+    let lines = on_a_terminal(60, &format!("bench memory:4MiB {}", text(&file)));
+    assert!(lines.first().is_some_and(|line| line.starts_with("1 of 2: run ")), "{lines:?}");
+}
+
+/// What was measured is reported, with what was not, and the end is that of an interrupt.
+#[test]
+fn an_interrupted_run_says_what_it_leaves_out() {
+    let folder = Folder::new("interrupted");
+    let jobs = "[a]\nruntime=1h\ntime_based\nrate_iops=1000\n[b]\nstonewall\n[c]\n";
+    let file = folder.write("job.fio", jobs);
+    let mut child = command("epoll");
+    let child = child.args(["bench", "memory:4MiB", text(&file), "--eta", "always"]);
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weft");
+    let mut said = std::io::BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut first = String::new();
+    std::io::BufRead::read_line(&mut said, &mut first).expect("its first line");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the process is there");
+    let output = child.wait_with_output().expect("its end");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut said, &mut rest).expect("text");
+    assert_eq!(output.status.code(), Some(130), "{rest}");
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(report.contains("  read  : IOPS ") && report.contains("interrupted after"), "{report}");
+    assert!(rest.ends_with("weft bench: interrupted: 2 of 3 jobs never began\n"), "{rest}");
 }

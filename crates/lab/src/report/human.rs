@@ -98,10 +98,12 @@ pub fn progress(progress: &Progress) -> String {
     text
 }
 
-/// A time of the progress line: to the second, longer ones to the minute.
+/// A time of the progress line, with two digits at least.
 fn seconds(time: Duration) -> String {
-    match time.as_secs_f64().round() {
-        s if s < 100.0 => format!("{s:.0} s"),
+    match time.as_secs_f64() {
+        s if s < 9.95 => format!("{s:.1} s"),
+        s if s < 99.5 => format!("{s:.0} s"),
+        s if s < 597.0 => format!("{:.1} min", s / 60.0),
         s if s < 6_000.0 => format!("{:.0} min", s / 60.0),
         s => format!("{:.1} h", s / 3_600.0),
     }
@@ -316,14 +318,15 @@ mod tests {
             faults: 0,
         };
         let line = progress(&seen);
-        assert_eq!(line, "run 4 s (37 %), 6 s left  1.23M IOPS  p99 12.34 µs  4820 MiB/s");
+        assert_eq!(line, "run 3.7 s (37 %), 6.3 s left  1.23M IOPS  p99 12.34 µs  4820 MiB/s");
         (seen.left, seen.write_iops) = (None, 12_300.0);
         let line = progress(&seen);
-        assert!(line.starts_with("run 4 s  1.25M IOPS  p99 12.34 µs"), "{line}");
+        assert!(line.starts_with("run 3.7 s  1.25M IOPS  p99 12.34 µs"), "{line}");
         assert!(line.ends_with("1.23M reads, 12.3k writes a second"), "{line}");
         seen.faults = 2;
-        assert!(progress(&seen).starts_with("run 4 s  2 WRONG BLOCKS  1.25M IOPS"));
-        let hours = [(99, "99 s"), (3_600, "60 min"), (7_200, "2.0 h")];
+        assert!(progress(&seen).starts_with("run 3.7 s  2 WRONG BLOCKS  1.25M IOPS"));
+        let hours =
+            [(9, "9.0 s"), (99, "99 s"), (100, "1.7 min"), (3_600, "60 min"), (7_200, "2.0 h")];
         assert!(hours.iter().all(|(s, text)| seconds(Duration::from_secs(*s)) == *text));
     }
 

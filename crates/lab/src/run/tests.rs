@@ -597,3 +597,82 @@ fn what_there_is_so_far_is_told() {
     assert!(statuses.0.len() >= 2, "{:?}", statuses.0);
     assert!(statuses.0.is_sorted() && statuses.0[0] > 0 && statuses.0[0] < requests);
 }
+
+/// Of each window the time since the start and the time left, and when the run ended.
+fn told_of(parts: &[Part]) -> (Vec<(Phase, f64, Option<f64>)>, f64) {
+    let mut seen = Vec::new();
+    let results = run_jobs(parts, &AtomicBool::new(false), &mut |progress| {
+        let left = progress.left.map(|left| left.as_secs_f64());
+        seen.push((progress.phase, progress.elapsed.as_secs_f64(), left));
+    });
+    let ended = results.expect("results").iter().map(|result| result.elapsed).max();
+    (seen, ended.unwrap_or_default().as_secs_f64())
+}
+
+/// Whether so much was left, within 20 % and what a window lasts.
+fn is_true(elapsed: f64, left: f64, ended: f64) -> bool {
+    let really = (ended - elapsed).max(0.0);
+    (left - really).abs() <= 0.2 * really + 0.25
+}
+
+#[test]
+fn what_is_left_is_true_after_a_delay_and_while_blocks_are_read_back() {
+    let rate = Some(Rate { iops: 200.0, process: Process::Fixed });
+    let delay = Duration::from_secs(1);
+    let late = Job { rate, start_delay: (delay, delay), ..counted(Pattern::Write, 320) };
+    let size = Some(Extent::Bytes(80 * 4096));
+    let verify = Job { verify: true, depth: 1, size, ..counted(Pattern::Write, 80) };
+    for (device_of, job, phase) in [
+        ("memory:4MiB", late, Phase::Run),
+        ("delay:write=5ms,read=25ms:memory:4MiB", verify, Phase::Check),
+    ] {
+        let (seen, ended) = told_of(&[Part::new(&job, &device(device_of))]);
+        let told = |(at, elapsed, left): &(Phase, f64, Option<f64>)| {
+            left.filter(|_| *at == phase).map(|left| (*elapsed, left))
+        };
+        let told: Vec<(f64, f64)> = seen.iter().filter_map(told).collect();
+        assert!(told.len() >= 2, "{seen:?}");
+        for (elapsed, left) in told {
+            assert!(is_true(elapsed, left, ended), "{device_of}: {elapsed} {left} of {ended}");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_is_true_of_recordings_searches_and_jobs_that_end_others() {
+    let memory = device("memory:4MiB");
+    // Long requests at first, short ones later.
+    let request =
+        |number: u64| format!("/d read 0 {}\n/d wait {}\n", 1 << 18 >> number, number * 400);
+    let text: String = (1..=5).map(request).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("log").display().to_string();
+    let text = format!("fio version 2 iolog\n/d add\n/d open\n{text}/d read 0 4096\n/d close\n");
+    std::fs::write(&path, text).expect("a recording");
+    let timing = Timing { is_kept: true, percent: 100.0 };
+    let replay = Some(Arc::new(Replay::read(&path, timing).expect("a recording")));
+    let replayed = Job { replay, block_bytes: 1 << 17, ..Job::default() };
+    let endless =
+        Job { runtime: Some(Duration::from_secs(3_600)), time_based: true, ..Job::default() };
+    let endless = Job { polling: Polling::Sleep, ..endless };
+    let short = Job { runtime: Some(Duration::from_millis(1_700)), ..endless.clone() };
+    let mut ending = [&endless, &short].map(|job| Part::new(job, &memory));
+    ending[1].exit = Some(Exit::Group);
+    for parts in [&[Part::new(&replayed, &memory)][..], &ending] {
+        let (seen, ended) = told_of(parts);
+        assert!(seen.len() >= 3 && ended < 60.0, "{seen:?}");
+        for (_, elapsed, left) in seen {
+            let left = left.expect("it is known");
+            assert!(is_true(elapsed, left, ended), "{elapsed} {left} of {ended}");
+        }
+    }
+    let target = LatencyTarget {
+        latency: Duration::from_secs(5),
+        window: Duration::from_millis(300),
+        percentile: 99.0,
+        goes_on: false,
+    };
+    let search = Job { latency_target: Some(target), depth: 2, ..endless };
+    let (seen, _) = told_of(&[Part::new(&search, &memory)]);
+    assert!(!seen.is_empty() && seen.iter().all(|(.., left)| left.is_none()), "{seen:?}");
+}
