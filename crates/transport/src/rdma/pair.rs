@@ -18,8 +18,8 @@ use weft_reactor::{Buffer, Reactor};
 use super::arena::{Arena, Slot};
 use super::engine::{Engine, Lease, ReactorDevice, number, short};
 use super::verbs::{
-    Access, Endpoint, Opening, Parameters, Piece, PostError, QueuePairOptions, ReceiveWork,
-    SendOperation, SendWork, WorkCompletion, WorkStatus,
+    Access, Endpoint, Opening, Parameters, Piece, Pieces, PostError, QueuePairOptions, ReceiveWork,
+    SOFT_IWARP_SHORT_BYTES, SendOperation, SendWork, WorkCompletion, WorkStatus,
 };
 use crate::CloseReason;
 use crate::subscriptions::Subscription;
@@ -321,7 +321,10 @@ impl Pair {
         }
     }
 
-    fn push(&mut self, work: SendWork, what: Option<u16>) {
+    fn push(&mut self, mut work: SendWork, what: Option<u16>) {
+        if self.soft_iwarp && !work.inline {
+            work.pieces = without_short_piece(work.operation, work.pieces);
+        }
         let sequence = self.sequence;
         self.sequence = self.sequence.wrapping_add(1) & !RECEIVE;
         self.chain.push(SendWork { work: self.subscription.work(sequence), ..work });
@@ -440,6 +443,20 @@ fn may_be_inline(operation: SendOperation, soft_iwarp: bool) -> bool {
     !(soft_iwarp && matches!(operation, SendOperation::SendInvalidate { .. }))
 }
 
+/// Soft-iWARP copies a message of one short piece by its user's address. If its own thread goes on
+/// with the send queue before the system call that posted has returned, it does so without the
+/// user's address space, and the queue pair fails. Of a message in two pieces it maps the pages.
+fn without_short_piece(operation: SendOperation, pieces: Pieces) -> Pieces {
+    let [first, second] = pieces;
+    let is_read = matches!(operation, SendOperation::Read { .. });
+    if is_read || second.bytes > 0 || !(2..=SOFT_IWARP_SHORT_BYTES).contains(&first.bytes) {
+        return pieces;
+    }
+    let half = first.bytes / 2;
+    let address = first.address.saturating_add(half.into());
+    [Piece { bytes: half, ..first }, Piece { address, bytes: first.bytes - half, ..first }]
+}
+
 fn post_error(failed: PostError) -> io::Error {
     log::debug!("{} work requests were posted, the next was not", failed.posted);
     failed.error
@@ -455,6 +472,25 @@ mod tests {
         for soft_iwarp in [false, true] {
             assert!(may_be_inline(SendOperation::Send, soft_iwarp));
             assert_eq!(may_be_inline(invalidate, soft_iwarp), !soft_iwarp);
+        }
+    }
+
+    #[test]
+    fn a_short_piece_is_divided() {
+        let piece = |address, bytes| Piece { address, bytes, key: 7 };
+        let nothing = Piece::default();
+        let write = SendOperation::Write { address: 0, key: 1 };
+        let divided = without_short_piece(write, [piece(100, 17), nothing]);
+        assert_eq!(divided, [piece(100, 8), piece(108, 9)]);
+        let read = SendOperation::Read { address: 0, key: 1 };
+        for (operation, pieces) in [
+            (read, [piece(100, 16), nothing]),
+            (write, [piece(100, 512), nothing]),
+            (write, [piece(100, 16), piece(200, 16)]),
+            (write, [piece(100, 1), nothing]),
+            (write, [nothing; 2]),
+        ] {
+            assert_eq!(without_short_piece(operation, pieces), pieces);
         }
     }
 }

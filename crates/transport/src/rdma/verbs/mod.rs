@@ -44,9 +44,9 @@ use weft_reactor::{Pool, Waker};
 
 pub use real::{LocalDevice, devices};
 pub(crate) use types::{
-    Access, CmEvent, DeviceEvent, ManagerEvent, NotRegistered, Opening, Parameters, Piece,
-    PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SendOperation,
-    SendWork, WorkCompletion,
+    Access, CmEvent, DeviceEvent, ManagerEvent, NotRegistered, Opening, Parameters, Piece, Pieces,
+    PostError, PrivateData, QueuePairLimits, QueuePairOptions, ReceiveWork, SOFT_IWARP_SHORT_BYTES,
+    SendOperation, SendWork, WorkCompletion,
 };
 pub use types::{Attributes, DeviceFault, DeviceKind, RemoteAccess, WorkStatus};
 

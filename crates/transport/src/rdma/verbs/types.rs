@@ -10,6 +10,9 @@ pub(crate) const PRIVATE_DATA_BYTES: usize = 255;
 /// in-capsule data on a page of its own.
 pub(crate) const PIECES: usize = 2;
 
+/// What soft-iWARP copies into the header of a message of one piece (MAX_HDR_INLINE of siw).
+pub(crate) const SOFT_IWARP_SHORT_BYTES: u32 = 32;
+
 /// What a device is and what it can do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {

@@ -9,7 +9,7 @@ use super::{
     Access, DeviceEvent, DeviceFault, Opening, Parameters, PostError, QueuePairOptions,
     ReceiveWork, SendWork, WorkCompletion, WorkStatus,
 };
-use crate::rdma::verbs::{CmEvent, SendOperation};
+use crate::rdma::verbs::{CmEvent, SOFT_IWARP_SHORT_BYTES, SendOperation};
 
 /// What a queue pair without READs fails one with (`IBV_WC_LOC_QP_OP_ERR`).
 const LOCAL_OPERATION: WorkStatus = WorkStatus(2);
@@ -319,8 +319,19 @@ impl State {
         is_own && self.windows.remove(&window).is_some()
     }
 
+    /// What soft-iWARP sends only if its own thread does not go on with it: here it never does.
+    fn is_short_for_soft_iwarp(&self, work: &SendWork) -> bool {
+        let is_read = matches!(work.operation, SendOperation::Read { .. });
+        let [first, second] = work.pieces;
+        self.conditions.attributes.soft_iwarp
+            && !(work.inline || is_read)
+            && second.bytes == 0
+            && (2..=SOFT_IWARP_SHORT_BYTES).contains(&first.bytes)
+    }
+
     fn perform(&mut self, key: u64, work: &SendWork) -> Result<(), WorkStatus> {
         match work.operation {
+            _ if self.is_short_for_soft_iwarp(work) => return Err(LOCAL_OPERATION),
             SendOperation::Bind { window } => return self.bind(key, window),
             SendOperation::Invalidate { key: window } => {
                 let closed = self.close_window(key, window);
