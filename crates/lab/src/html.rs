@@ -15,6 +15,7 @@ mod section;
 mod tradeoff;
 pub(crate) mod units;
 
+pub(crate) use draw::label;
 pub(crate) use findings::capital;
 
 use std::{

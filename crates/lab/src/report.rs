@@ -1,5 +1,6 @@
 //! Results as text, and as JSON in fio's format.
 
+pub mod cells;
 pub mod fio;
 pub mod human;
 pub mod terse;

@@ -1,12 +1,8 @@
 //! A summary of results for the terminal.
 
-use std::collections::BTreeMap;
-
 use weft_lab::{
-    Latency,
-    report::human,
-    results::{Mark, Record, Results},
-    statistics::Summary,
+    report::cells::{self, Line},
+    results::{Mark, Results},
 };
 
 use crate::table::Table;
@@ -14,61 +10,85 @@ use crate::table::Table;
 /// Longer tables are left to the report.
 const ROWS_MAX: usize = 64;
 
-/// A row for each cell, unless there are too many.
+/// How wide a table may be.
+const COLUMNS: usize = 80;
+
+/// A row for each cell, unless there are too many; below it what the letters of marks mean.
 pub(super) fn table(results: &Results) -> Option<String> {
-    let mut cells: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
-    for record in results.records.iter().filter(|record| record.is_measured()) {
-        cells.entry(&record.cell).or_default().push(record);
-    }
-    if cells.is_empty() || cells.len() > ROWS_MAX {
-        return None;
-    }
-    let columns =
-        ["CELL", ">N", ">IOPS", ">MiB/s", ">MEAN", ">P50", ">P99", ">P99.9", ">CPU/IO", "MARKS"];
-    let mut table = Table::new(&columns);
-    for (cell, records) in &cells {
-        table.row(row(cell, records));
-    }
-    Some(table.text())
+    let lines = cells::lines(results);
+    if lines.is_empty() || lines.len() > ROWS_MAX { None } else { Some(text(&lines)) }
 }
 
-fn row(cell: &str, records: &[&Record]) -> Vec<String> {
-    let mut latency = Latency::new();
-    for direction in records.iter().flat_map(|record| record.directions()) {
-        if let Ok(one) = direction.latency.latency() {
-            latency.add(&one);
-        }
-    }
-    let mean =
-        |of: &dyn Fn(&Record) -> f64| Summary::of(records.iter().map(|record| of(record))).mean;
-    let percentile = |percentile| {
-        let ns = latency.percentile_ns(percentile);
-        ns.map_or("unresolved".to_owned(), |ns| human::time(ns as f64))
-    };
-    let cpu = |record: &Record| {
-        let requests: u64 = record.directions().map(|direction| direction.requests).sum();
-        let sides = record.host.iter().chain(&record.target);
-        let used: f64 = sides.map(|side| side.cpu_seconds()).sum();
-        used * 1e9 / requests.max(1) as f64
-    };
-    let mut marks: Vec<Mark> =
-        records.iter().flat_map(|record| record.marks.iter().copied()).collect();
+fn text(lines: &[Line]) -> String {
+    let mut marks: Vec<Mark> = lines.iter().flat_map(|line| line.marks.iter().copied()).collect();
     marks.sort_unstable();
     marks.dedup();
-    // Marks of every cell are left to the report.
-    let silent = [Mark::Loopback, Mark::NotAwaited];
-    let marks: Vec<&str> =
-        marks.iter().filter(|mark| !silent.contains(mark)).map(|mark| mark.short()).collect();
-    vec![
-        cell.to_owned(),
-        records.len().to_string(),
-        human::count(mean(&Record::iops)),
-        format!("{:.1}", mean(&Record::bytes_per_second) / 1_048_576.0),
-        human::time(latency.mean_ns()),
-        percentile(50.0),
-        percentile(99.0),
-        percentile(99.9),
-        human::time(mean(&cpu)),
-        marks.join(", "),
-    ]
+    let lettered: Vec<(char, Mark)> = ('a'..='z').zip(marks).collect();
+    let beside = table_of(lines, &lettered, true);
+    let is_narrow = beside.lines().all(|line| line.chars().count() <= COLUMNS);
+    let mut text = if is_narrow { beside } else { table_of(lines, &lettered, false) };
+    for (letter, mark) in &lettered {
+        text += &format!("{letter}: {}\n", mark.short());
+    }
+    text
+}
+
+/// The table; where names are too long for a column each has a line above its numbers.
+fn table_of(lines: &[Line], lettered: &[(char, Mark)], named_beside: bool) -> String {
+    let columns = ["CELL", ">IOPS", ">OF LOCAL", ">P50", ">P99", ">CPU/IO", "NOTE"];
+    let mut table = Table::new(if named_beside { &columns } else { &columns[1..] });
+    for line in lines {
+        let has = |(_, mark): &&(char, Mark)| line.marks.contains(mark);
+        let letters: Vec<String> =
+            lettered.iter().filter(has).map(|(letter, _)| letter.to_string()).collect();
+        let Line { label, iops, of_local, p50, p99, cpu, .. } = line.clone();
+        let mut row = vec![iops, of_local, p50, p99, cpu, letters.join(" ")];
+        if named_beside {
+            row.insert(0, label);
+        }
+        table.row(row);
+    }
+    let text = table.text();
+    if named_beside {
+        return text;
+    }
+    let mut rows = text.lines();
+    let head = format!("{}\n", rows.next().unwrap_or_default());
+    let named = |(line, row): (&Line, &str)| format!("{}\n{row}\n", line.label);
+    head + &lines.iter().zip(rows).map(named).collect::<String>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(label: &str) -> Line {
+        Line {
+            label: label.to_owned(),
+            iops: "1.23M".to_owned(),
+            of_local: "6.0 %".to_owned(),
+            p50: "123.4 µs".to_owned(),
+            p99: "123.45 ms".to_owned(),
+            cpu: "12.34 µs".to_owned(),
+            marks: vec![Mark::GeneratorFull, Mark::SharedCores],
+        }
+    }
+
+    #[test]
+    fn a_table_fits_80_columns() {
+        let short = text(&[line("4 KiB, randread, tcp"), Line { marks: vec![], ..line("other") }]);
+        assert_eq!(
+            short,
+            "CELL                   IOPS  OF LOCAL       P50        P99    CPU/IO  NOTE\n\
+             4 KiB, randread, tcp  1.23M     6.0 %  123.4 µs  123.45 ms  12.34 µs  a b\n\
+             other                 1.23M     6.0 %  123.4 µs  123.45 ms  12.34 µs\n\
+             a: shared cores\n\
+             b: generator saturated\n"
+        );
+        let long = text(&[line("4 KiB, randrw, 70 % reads, 2 target cores, tcp, depth 32")]);
+        assert!(long.lines().all(|line| line.chars().count() <= COLUMNS), "{long}");
+        let mut rows = long.lines().skip(1);
+        assert!(rows.next().is_some_and(|name| name.ends_with("tcp, depth 32")), "{long}");
+        assert!(rows.next().is_some_and(|row| row.trim_start().starts_with("1.23M")), "{long}");
+    }
 }

@@ -108,7 +108,7 @@ pub(super) fn hover(cells: &Cells, cell: &Cell, shown: Option<(&Metric, &Reading
 }
 
 /// A cell's name: the settings that distinguish it in its study.
-pub(super) fn label(cells: &Cells, cell: &Cell) -> String {
+pub(crate) fn label(cells: &Cells, cell: &Cell) -> String {
     let words: Vec<String> = cells
         .varied(cell.role)
         .iter()

@@ -1,0 +1,108 @@
+//! The cells of a study, for a table on a terminal.
+
+use super::human;
+use crate::{
+    cells::{Cell, Cells, Metric},
+    html,
+    results::{Mark, Results},
+};
+
+/// A cell that has a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The settings that distinguish it.
+    pub label: String,
+    /// Its IOPS.
+    pub iops: String,
+    /// They as a share of those of the local cell with the same settings; of that itself `local`.
+    pub of_local: String,
+    /// Percentiles of the latency; one that is not resolved is `-`.
+    pub p50: String,
+    /// The same.
+    pub p99: String,
+    /// CPU time of host and target for each request.
+    pub cpu: String,
+    /// Remarks, but for those that most cells have.
+    pub marks: Vec<Mark>,
+}
+
+/// All of them, in the order of their settings.
+#[must_use]
+pub fn lines(results: &Results) -> Vec<Line> {
+    let cells = Cells::of(&results.records, &results.environment);
+    cells.cells.iter().filter(|cell| cell.is_measured()).map(|cell| line(&cells, cell)).collect()
+}
+
+fn line(cells: &Cells, cell: &Cell) -> Line {
+    let read = |name: &str| Some(Metric::named(name)?.read(cells, cell).estimate()?.mean);
+    let shown = |name: &str, show: fn(f64) -> String| read(name).map_or("-".to_owned(), show);
+    let latency = cell.latency();
+    let percentile = |percentile| {
+        latency.percentile_ns(percentile).map_or("-".to_owned(), |ns| human::time(ns as f64))
+    };
+    let is_local = cells.local(cell).is_some_and(|local| std::ptr::eq(local, cell));
+    let of_local = if is_local { "local".to_owned() } else { shown("share-of-local", share) };
+    // Marks of every cell are left to the report.
+    let silent = [Mark::Loopback, Mark::NotAwaited];
+    Line {
+        label: html::label(cells, cell),
+        iops: shown("iops", human::count),
+        of_local,
+        p50: percentile(50.0),
+        p99: percentile(99.0),
+        cpu: shown("cpu-per-io", human::time),
+        marks: cell.marks.iter().copied().filter(|mark| !silent.contains(mark)).collect(),
+    }
+}
+
+fn share(of_local: f64) -> String {
+    if of_local < 0.1 {
+        return format!("{:.1} %", 100.0 * of_local);
+    }
+    format!("{:.0} %", 100.0 * of_local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        results::{Environment, Role, key},
+        testing::{record, repeated},
+    };
+
+    #[test]
+    fn a_line_says_how_much_of_local_a_cell_reaches() {
+        let of = |transport: &str, depth: u64, iops, us| {
+            let settings = [(key::TRANSPORT, transport.into()), (key::DEPTH, depth.into())];
+            record(Role::Plain, &settings, iops, us)
+        };
+        let mut all = vec![
+            of("local", 1, 80_000.0, 10),
+            of("tcp", 1, 20_000.0, 40),
+            of("local", 32, 1e6, 30),
+            of("tcp", 32, 60_000.0, 500),
+            of("tcp", 64, 60_000.0, 900),
+        ];
+        all[1].marks = vec![Mark::Loopback, Mark::GeneratorFull];
+        let results = Results {
+            directory: "somewhere".into(),
+            environment: Environment::default(),
+            plan: String::new(),
+            records: repeated(&all),
+        };
+        let found = lines(&results);
+        let told: Vec<[&str; 4]> = found
+            .iter()
+            .map(|line| [&line.label, &line.iops, &line.of_local, &line.p99].map(String::as_str))
+            .collect();
+        assert_eq!(found.len(), 5);
+        let has = |one: [&str; 4]| assert!(told.contains(&one), "{one:?} is not in {told:?}");
+        has(["local, depth 1", "80.0k", "local", "10.00 µs"]);
+        has(["tcp, depth 1", "20.0k", "25 %", "40.00 µs"]);
+        has(["tcp, depth 32", "60.0k", "6.0 %", "500.0 µs"]);
+        has(["tcp, depth 64", "60.0k", "-", "900.0 µs"]);
+        let marked: Vec<&Vec<Mark>> = found.iter().map(|line| &line.marks).collect();
+        assert_eq!(marked.iter().filter(|marks| ***marks == [Mark::GeneratorFull]).count(), 1);
+        assert_eq!(marked.iter().filter(|marks| marks.is_empty()).count(), 4);
+    }
+}
