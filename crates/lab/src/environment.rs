@@ -3,9 +3,13 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Read,
     net::{IpAddr, Ipv6Addr, TcpListener, ToSocketAddrs},
     path::Path,
 };
+
+use flate2::read::GzDecoder;
+use weft_rpc::machine::Machine;
 
 use crate::results::{Environment, Interface, Processor, SCHEMA};
 
@@ -53,6 +57,7 @@ pub fn this_machine() -> Environment {
         memory_bytes: memory_bytes(&text("/proc/meminfo")),
         interfaces: interfaces(Path::new("/sys/class/net")),
         sysctls,
+        irq_time_accounting: irq_time_accounting(&kernel("osrelease")),
         notes,
         ..Environment::default()
     }
@@ -177,6 +182,25 @@ fn clock_source() -> Option<String> {
     (!source.is_empty()).then(|| format!("the kernel's clock source is {source}"))
 }
 
+/// Whether the kernel counts the time of interrupts apart: by its configuration, or else by whether
+/// it has counted any (without it a tick hardly ever meets an interrupt).
+fn irq_time_accounting(release: &str) -> Option<bool> {
+    let mut config = String::new();
+    let packed = fs::File::open("/proc/config.gz").ok();
+    let unpacked = packed.and_then(|file| GzDecoder::new(file).read_to_string(&mut config).ok());
+    if unpacked.is_none() {
+        config = text(&format!("/boot/config-{release}"));
+    }
+    accounting(&config, &Machine::read())
+}
+
+fn accounting(config: &str, machine: &Machine) -> Option<bool> {
+    if !config.is_empty() {
+        return Some(config.lines().any(|line| line == "CONFIG_IRQ_TIME_ACCOUNTING=y"));
+    }
+    (!machine.cores.is_empty()).then(|| machine.cores.iter().any(|core| core.irq_ns > 0))
+}
+
 /// A warning if the processor's model name is that of an emulator.
 fn emulation(model: &str) -> Option<&'static str> {
     let note = "the processor is emulated: times measured here do not apply to a real one";
@@ -217,6 +241,20 @@ mod tests {
         assert_eq!(notes[0], "the RDMA device mlx5_0 is an adapter");
         assert!(notes[1].starts_with("the RDMA device rxe0 is software"), "{notes:?}");
         assert!(rdma_devices(&folder.path().join("none")).is_empty());
+    }
+
+    #[test]
+    fn accounting_of_interrupts_is_known_by_configuration_or_by_behaviour() {
+        let counted = |irq_ns| {
+            let core = weft_rpc::machine::Core { irq_ns, ..Default::default() };
+            Machine { cores: vec![core], ..Machine::default() }
+        };
+        let off = "# CONFIG_IRQ_TIME_ACCOUNTING is not set\nCONFIG_HAVE_IRQ_TIME_ACCOUNTING=y\n";
+        assert_eq!(accounting(off, &counted(9)), Some(false), "the configuration decides");
+        assert_eq!(accounting("CONFIG_IRQ_TIME_ACCOUNTING=y\n", &counted(0)), Some(true));
+        assert_eq!(accounting("", &counted(9)), Some(true));
+        assert_eq!(accounting("", &counted(0)), Some(false));
+        assert_eq!(accounting("", &Machine::default()), None);
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod upgrade;
 mod value;
 
 pub use connection::Connection;
-pub use environment::{Environment, Interface, LinkProbe, Processor, TestedTarget};
+pub use environment::{Environment, IdleRate, Interface, LinkProbe, Processor, TestedTarget};
 pub use latency::{LatencyRecord, LatencyRecordError};
 pub use record::{Core, Direction, Mark, Record, Role, Served, Side, SideMachine, Status, Thread};
 pub use store::{LoadError, Results, Store, load};

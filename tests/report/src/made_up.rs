@@ -9,9 +9,9 @@ use std::{fs, io, path::Path};
 use weft_lab::{
     Latency,
     results::{
-        Configuration, Connection, Core, Direction, Environment, Interface, LatencyRecord,
-        LinkProbe, Mark, Processor, Record, Role, Side, SideMachine, Status, Store, TestedTarget,
-        Thread, Value, key, number,
+        Configuration, Connection, Core, Direction, Environment, IdleRate, Interface,
+        LatencyRecord, LinkProbe, Mark, Processor, Record, Role, Side, SideMachine, Status, Store,
+        TestedTarget, Thread, Value, key, number,
     },
     study::{
         builtin,
@@ -212,6 +212,7 @@ fn side(name: &str, cpus: &[usize], busy: f64, load: &SideLoad) -> Side {
         user_s: seconds * busy * 0.35,
         system_s: seconds * busy * 0.6,
         context_switches: count(iops * seconds * (1.0 - busy) / cpus.len().max(1) as f64),
+        polling_s: 0.0,
     };
     let softirqs = [("NET_RX", 0.8), ("NET_TX", 0.1), ("TIMER", 0.01)];
     let softirqs = softirqs.map(|(name, share)| (name.to_owned(), count(iops * seconds * share)));
@@ -349,6 +350,14 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
             identity: "weft 0.1.0".to_owned(),
             statistics: true,
         }],
+        irq_time_accounting: Some(false),
+        idle: Some(IdleRate {
+            seconds: 2.0,
+            cpu_s: 0.02,
+            interrupts: 400.0,
+            network_softirqs: 30.0,
+        }),
+        target_idle: Default::default(),
         link: vec![probe(true, 9.5), probe(false, 15.0)],
         notes: vec!["These results are made up: no machine was measured.".to_owned()],
     }

@@ -468,8 +468,8 @@ fn two_builds_measure_in_turns_and_are_compared() {
     let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 2]\n");
     let (out, this) = (folder.path("out"), Path::new(env!("CARGO_BIN_EXE_weft")));
     let run = |against: &Path, repeats: &str| {
-        let mut words = vec!["study", "run", text(&plan), "--local", "memory:1MiB", "--quiet"];
-        words.extend(["--runtime", "20ms", "--ramp-time", "5ms", "--repeats", repeats]);
+        let mut words = vec!["study", "run", text(&plan), "--local", "memory:1MiB", "--quick"];
+        words.extend(["--runtime", "60ms", "--ramp-time", "5ms", "--repeats", repeats]);
         words.extend(["--only", "transport=local", "--out", text(&out), "-o", "json"]);
         words.extend(["--against", text(against)]);
         weft("auto", words)

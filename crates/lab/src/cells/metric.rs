@@ -1,7 +1,7 @@
 //! The metrics of a cell.
 
 use super::{Cell, Cells, Estimate, Repeat};
-use crate::results::{Mark, Side, number};
+use crate::results::{IdleRate, Mark, Role, Side, key, number};
 
 /// The unit of a metric, which determines how it is displayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +144,16 @@ impl Metric {
             "cores-per-miops" => ("cores for a million IOPS", Unit::Cores, Less),
             "host-cpu-per-gbps" => ("host CPU per Gb/s", Unit::CorePercentPerGbps, Less),
             "target-cpu-per-gbps" => ("target CPU per Gb/s", Unit::CorePercentPerGbps, Less),
+            "machine-cpu" => {
+                ("CPU of everything on both machines, without idle", Unit::CorePercent, Less)
+            }
+            "machine-cpu-per-io" => {
+                ("CPU time per request, everything on both machines", Unit::Time, Less)
+            }
+            "host-polling" => ("polling of the host that found nothing", Unit::CorePercent, Less),
+            "target-polling" => {
+                ("polling of the target that found nothing", Unit::CorePercent, Less)
+            }
             "host-context-switches" => ("context switches of the host", Unit::PerSecond, Less),
             "target-context-switches" => ("context switches of the target", Unit::PerSecond, Less),
             "host-interrupts" => ("interrupts of the host's machine", Unit::PerSecond, Less),
@@ -175,7 +185,7 @@ impl Metric {
 
     /// Whether it is a metric of CPU use.
     pub(crate) fn is_cpu(&self) -> bool {
-        const WORDS: [&str; 4] = ["cpu", "softirqs", "interrupts", "context-switches"];
+        const WORDS: [&str; 5] = ["cpu", "polling", "softirqs", "interrupts", "context-switches"];
         WORDS.iter().any(|word| self.name.contains(word))
     }
 
@@ -225,6 +235,21 @@ impl Metric {
                     link if link > 0.0 => each(cell, |repeat| Some(repeat.bytes_per_second / link)),
                     _ => Reading::Unknown,
                 }
+            }
+            "machine-cpu" => each(cell, |repeat| {
+                Some(100.0 * machine_s(cells, cell, repeat)? / repeat.host.as_ref()?.seconds)
+            }),
+            "machine-cpu-per-io" => {
+                each(cell, |repeat| per_request(machine_s(cells, cell, repeat)?, repeat))
+            }
+            name @ ("host-interrupts" | "host-softirqs" | "target-interrupts"
+            | "target-softirqs") => {
+                let idle = idle(cells, cell, name.starts_with("target-"));
+                let rate = idle.map_or(0.0, |idle| match name.ends_with("softirqs") {
+                    true => idle.network_softirqs,
+                    false => idle.interrupts,
+                });
+                each(cell, |repeat| Some((simple(name, repeat)? - rate).max(0.0)))
             }
             // A sum with an unknown part is unknown.
             "total-cpu" | "cpu-per-io" | "cores-per-miops"
@@ -390,6 +415,33 @@ fn per_request(seconds: f64, repeat: &Repeat) -> Option<f64> {
     (repeat.requests > 0).then(|| seconds * 1e9 / repeat.requests as f64)
 }
 
+/// What the machine of a side does without a load.
+fn idle<'a>(cells: &'a Cells, cell: &Cell, of_target: bool) -> Option<&'a IdleRate> {
+    let is_elsewhere = cell.connection.as_ref().is_some_and(|ends| !ends.is_within_a_machine());
+    match of_target && is_elsewhere {
+        true => cells.environment.target_idle.get(cell.text(key::TARGET)),
+        false => cells.environment.idle.as_ref(),
+    }
+}
+
+/// CPU time of everything that ran on the machine or on both, beyond their idle rates, in seconds.
+/// It says nothing of one of several tenants.
+fn machine_s(cells: &Cells, cell: &Cell, repeat: &Repeat) -> Option<f64> {
+    let of = |side: Option<&Side>, of_target: bool| {
+        let (side, idle) = (side?, idle(cells, cell, of_target)?);
+        let busy = side.machine.busy_s() - idle.cpu_s * side.seconds;
+        (!side.machine.cores.is_empty()).then_some(busy.max(0.0))
+    };
+    if matches!(cell.role, Role::Foreground | Role::Background) {
+        return None;
+    }
+    let host = of(repeat.host.as_ref(), false)?;
+    match &cell.connection {
+        Some(ends) if !ends.is_within_a_machine() => Some(host + of(repeat.target.as_ref(), true)?),
+        _ => Some(host),
+    }
+}
+
 fn core_percent(side: &Side) -> Option<f64> {
     (side.seconds > 0.0).then(|| 100.0 * side.cpu_seconds() / side.seconds)
 }
@@ -397,12 +449,13 @@ fn core_percent(side: &Side) -> Option<f64> {
 fn counted(what: &str, side: Option<&Side>) -> Option<f64> {
     let side = side.filter(|side| side.seconds > 0.0)?;
     let count = match what {
+        "polling" => {
+            let polled: f64 = side.threads.iter().map(|thread| thread.polling_s).sum();
+            return Some(100.0 * polled / side.seconds);
+        }
         "context-switches" => side.context_switches(),
         "interrupts" => side.machine.interrupts,
-        "softirqs" => {
-            let net = ["NET_RX", "NET_TX"];
-            net.iter().filter_map(|name| side.machine.softirqs.get(*name)).sum()
-        }
+        "softirqs" => side.machine.network_softirqs(),
         _ => return None,
     };
     Some(count as f64 / side.seconds)

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    results::{Direction, LatencyRecord, Thread, number},
+    results::{Core, Direction, IdleRate, LatencyRecord, SideMachine, Thread, number},
     testing::record,
 };
 
@@ -130,4 +130,51 @@ fn total_cpu_is_unknown_if_the_targets_cpu_is() {
     assert_eq!(read(&unknown, "host-cpu"), Some(25.0), "the host's is known");
     assert_eq!((read(&unknown, "total-cpu"), read(&unknown, "cpu-per-io")), (None, None));
     assert_eq!(read(&local, "total-cpu"), Some(25.0), "there is no target");
+}
+
+#[test]
+fn the_cpu_time_of_a_machine_is_that_beyond_its_idle_rate() {
+    let side = |busy_s: f64, interrupts: u64| {
+        let core = Core { user_s: busy_s - 0.5, softirq_s: 0.5, ..Core::default() };
+        let softirqs = [("NET_RX".to_owned(), 300)].into();
+        let machine =
+            SideMachine { cores: vec![core], interrupts, softirqs, ..SideMachine::default() };
+        let thread = Thread { user_s: 1.0, polling_s: 0.5, ..Thread::default() };
+        Side { seconds: 2.0, threads: vec![thread], machine, ..Side::default() }
+    };
+    let mut here = record(Role::Plain, &[("transport", "tcp".into())], 100.0, 10);
+    here.connection = Some(Connection::over_loopback("tcp"));
+    (here.host, here.target) = (Some(side(1.5, 500)), Some(side(1.5, 500)));
+    let rate = |cpu_s, interrupts| IdleRate { cpu_s, interrupts, ..IdleRate::default() };
+    let environment = Environment {
+        idle: Some(rate(0.25, 50.0)),
+        target_idle: [("far".to_owned(), rate(0.5, 150.0))].into(),
+        ..Environment::default()
+    };
+    let read = |record: &Record, name: &str| {
+        let cells = Cells::of(std::slice::from_ref(record), &environment);
+        metric(name).read(&cells, &cells.cells[0]).mean()
+    };
+    // 1.5 s in 2 s, of which 0.5 s go by without a load; both sides are the same machine.
+    assert_eq!(read(&here, "machine-cpu"), Some(50.0));
+    assert_eq!(read(&here, "target-interrupts"), Some(200.0));
+    assert_eq!(
+        (read(&here, "host-softirqs"), read(&here, "host-polling")),
+        (Some(150.0), Some(25.0))
+    );
+    // Another machine has an idle rate of its own: (1.5 − 0.5 + 1.5 − 1) s in 2 s.
+    let mut far = here.clone();
+    far.configuration.insert(key::TARGET.to_owned(), "far".into());
+    let end = |text: &str| text.parse().expect("an address");
+    far.connection = Some(Connection::new("tcp", end("10.0.0.1:1"), end("10.0.0.2:2")));
+    assert_eq!(read(&far, "machine-cpu"), Some(75.0));
+    assert_eq!(
+        (read(&far, "target-interrupts"), read(&far, "host-interrupts")),
+        (Some(100.0), Some(200.0))
+    );
+    // Where that is not known the sum is not, nor is one tenant's part.
+    far.configuration.insert(key::TARGET.to_owned(), "other".into());
+    assert_eq!(read(&far, "machine-cpu"), None);
+    here.role = Role::Foreground;
+    assert_eq!(read(&here, "machine-cpu"), None);
 }

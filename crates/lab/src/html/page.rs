@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     answer::Answer,
+    cells::Unit,
     published::published,
     results::{Environment, Mark},
 };
@@ -481,6 +482,16 @@ fn environment(environment: &Environment) -> Markup {
                      @if let Some(speed) = interface.speed_mbit_per_s { ", " (speed) " Mb/s" } }
             }
             @for (name, value) in &environment.sysctls { dt { (name) } dd { (value) } }
+            @if let Some(apart) = environment.irq_time_accounting {
+                dt { "interrupts" }
+                dd { @if apart { "counted apart from threads (IRQ_TIME_ACCOUNTING)" }
+                     @else { "in the time of the threads that they interrupt" } }
+            }
+            @if let Some(idle) = &environment.idle {
+                dt { "without a load" }
+                dd { (units::show(Unit::CorePercent, 100.0 * idle.cpu_s)) " of a core, "
+                     (units::show(Unit::PerSecond, idle.interrupts)) " interrupts" }
+            }
             @for note in &environment.notes { dt { "note" } dd { (note) } }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Connection, LatencyRecord};
+use super::{Connection, LatencyRecord, SideMachine};
 
 /// `environment.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +44,13 @@ pub struct Environment {
     pub local: String,
     /// The targets.
     pub targets: Vec<TestedTarget>,
+    /// Whether the kernel counts the time of interrupts apart (IRQ_TIME_ACCOUNTING); otherwise that
+    /// of the thread that they interrupted contains it. None if it is not known.
+    pub irq_time_accounting: Option<bool>,
+    /// What this machine does by itself, measured before the run.
+    pub idle: Option<IdleRate>,
+    /// The same of given targets that report statistics, by their names.
+    pub target_idle: BTreeMap<String, IdleRate>,
     /// Measurements of the raw link before the study; one for each way of waiting.
     pub link: Vec<LinkProbe>,
     /// Further notes, in sentences.
@@ -72,6 +79,34 @@ impl Environment {
             _ => false,
         };
         self.link.iter().filter(is_like)
+    }
+}
+
+/// What a machine does without a load, for each second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IdleRate {
+    /// How long it was measured.
+    pub seconds: f64,
+    /// CPU time of all processors, softirqs and interrupts included: seconds.
+    pub cpu_s: f64,
+    /// Interrupts.
+    pub interrupts: f64,
+    /// Softirqs of the network.
+    pub network_softirqs: f64,
+}
+
+impl IdleRate {
+    /// From counters over a time; none without them.
+    #[must_use]
+    pub fn of(machine: &SideMachine, seconds: f64) -> Option<Self> {
+        let known = seconds > 0.0 && !machine.cores.is_empty();
+        known.then(|| Self {
+            seconds,
+            cpu_s: machine.busy_s() / seconds,
+            interrupts: machine.interrupts as f64 / seconds,
+            network_softirqs: machine.network_softirqs() as f64 / seconds,
+        })
     }
 }
 

@@ -366,6 +366,10 @@ pub struct Thread {
     pub system_s: f64,
     /// Context switches, voluntary and not.
     pub context_switches: u64,
+    /// How much of the CPU time, at least, was polling that found nothing: what it used beyond the
+    /// time in which it had work.
+    #[serde(default)]
+    pub polling_s: f64,
 }
 
 /// Counters of a machine.
@@ -379,6 +383,22 @@ pub struct SideMachine {
     pub context_switches: u64,
     /// Soft interrupts by the kernel's name: `NET_RX`, `NET_TX`, `TIMER` and others.
     pub softirqs: BTreeMap<String, u64>,
+}
+
+impl SideMachine {
+    /// CPU time of everything that ran, softirqs and interrupts included, in seconds.
+    #[must_use]
+    pub fn busy_s(&self) -> f64 {
+        let busy = |core: &Core| core.user_s + core.system_s + core.softirq_s + core.irq_s;
+        self.cores.iter().map(busy).sum()
+    }
+
+    /// `NET_RX` and `NET_TX`.
+    #[must_use]
+    pub fn network_softirqs(&self) -> u64 {
+        let net = ["NET_RX", "NET_TX"];
+        net.iter().filter_map(|name| self.softirqs.get(*name)).sum()
+    }
 }
 
 /// Time of one processor, in seconds.

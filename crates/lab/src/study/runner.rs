@@ -13,6 +13,7 @@ use std::{
 use weft_backend::DeviceSpec;
 use weft_host::{Provider, Transport};
 use weft_reactor::{DriverKind, monotonic_time};
+use weft_rpc::machine::Machine;
 
 use super::{
     given::{self, given_targets, protocol},
@@ -21,18 +22,21 @@ use super::{
     matrix::{self, Capabilities, Matrix, Step},
     observe::{Position, StudyObserver},
     plan::{Kind, Plan, PlanError},
-    precondition,
+    precondition, side,
     target_set::TargetSet,
 };
 use crate::{
     answer,
     cells::{Estimate, Repeat},
     environment,
-    results::{self, Configuration, Environment, Record, SCHEMA, Status, Store, key},
+    results::{self, Configuration, Environment, IdleRate, Record, SCHEMA, Status, Store, key},
 };
 
 /// After this many failed cells in a row the run ends: the others would fail, too.
 const FAILURES_MAX: usize = 3;
+
+/// How long the machine is watched without a load, at most.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// How long each probe of the link takes.
 const LINK_PROBE: Duration = Duration::from_millis(400);
@@ -240,6 +244,9 @@ impl Runner<'_> {
     fn prepare(&mut self) -> Result<(), Stopped> {
         self.skip()?;
         self.claim()?;
+        if self.environment.idle.is_none() {
+            self.measure_idle()?;
+        }
         if self.environment.link.is_empty() {
             self.probe_link()?;
         }
@@ -247,6 +254,28 @@ impl Runner<'_> {
             self.precondition(limit)?;
         }
         Ok(())
+    }
+
+    /// Measures what the machines do without a load, to be taken off what they do under it.
+    fn measure_idle(&mut self) -> Result<(), Stopped> {
+        let time = IDLE.min(self.settings.plan.measure.runtime * 4);
+        self.observer.note("measuring what the machine does without a load");
+        let (machine, began) = (Machine::read(), monotonic_time());
+        // A target that does not answer is reported by its first cell.
+        let before = self.target_set.statistics(false).unwrap_or_default();
+        std::thread::sleep(time);
+        let after = self.target_set.statistics(false).unwrap_or_default();
+        let seconds = monotonic_time().saturating_sub(began).as_secs_f64();
+        let here = side::machine(&Machine::read().since(&machine));
+        self.environment.idle = IdleRate::of(&here, seconds);
+        let targets = self.settings.capabilities.targets.iter();
+        for (target, (after, before)) in targets.zip(after.iter().zip(&before)) {
+            let (Some(after), Some(before)) = (after, before) else { continue };
+            let counted = side::target(&after.since(before), 0);
+            let rate = IdleRate::of(&counted.machine, counted.seconds);
+            self.environment.target_idle.extend(rate.map(|rate| (target.name.clone(), rate)));
+        }
+        self.write_environment()
     }
 
     /// Probes TCP between this machine and itself, at each address that a cell uses.

@@ -33,13 +33,21 @@ pub(super) fn machine(of: &Machine) -> SideMachine {
     }
 }
 
-fn thread(name: String, usage: &Usage) -> Thread {
+fn thread(name: String, usage: &Usage, whole_s: f64) -> Thread {
+    let (user_s, system_s) = (usage.user.as_secs_f64(), usage.system.as_secs_f64());
     Thread {
         name,
-        user_s: usage.user.as_secs_f64(),
-        system_s: usage.system.as_secs_f64(),
+        user_s,
+        system_s,
         context_switches: usage.context_switches,
+        polling_s: polling_s(whole_s, usage.idle.as_secs_f64(), user_s + system_s),
     }
+}
+
+/// CPU time that a thread used beyond the time in which it had work: polling that found nothing.
+/// If it had to wait for its processor while it had work, there was more.
+fn polling_s(whole_s: f64, idle_s: f64, cpu_s: f64) -> f64 {
+    (cpu_s - (whole_s - idle_s)).clamp(0.0, idle_s.max(0.0))
 }
 
 /// The workers of a run, without duplicates.
@@ -49,7 +57,8 @@ pub(super) fn workers(result: &RunResult) -> Vec<Thread> {
     for (worker, lane) in &result.lanes {
         if !seen.contains(worker) {
             seen.push(*worker);
-            threads.push(thread(format!("weft-lab-{worker}"), &lane.usage));
+            let whole = lane.read.measured.max(lane.write.measured).as_secs_f64();
+            threads.push(thread(format!("weft-lab-{worker}"), &lane.usage, whole));
         }
     }
     threads
@@ -111,6 +120,11 @@ pub(super) fn target(of: &Statistics, number: usize) -> Side {
         user_s: seconds(group.thread.user_ns),
         system_s: seconds(group.thread.system_ns),
         context_switches: group.thread.context_switches,
+        polling_s: polling_s(
+            seconds(of.time_ns),
+            seconds(group.idle_ns),
+            seconds(group.thread.user_ns.saturating_add(group.thread.system_ns)),
+        ),
     });
     Side {
         seconds: seconds(of.time_ns),
@@ -125,7 +139,7 @@ pub(super) fn target(of: &Statistics, number: usize) -> Side {
 pub(super) fn ends(of: &FloorResult, ramp_s: f64, cpus: Option<(usize, usize)>) -> (Side, Side) {
     let side = |name: &str, usage: &Usage, cpu: Option<usize>| Side {
         seconds: of.measured.as_secs_f64() + ramp_s,
-        threads: vec![thread(name.to_owned(), usage)],
+        threads: vec![thread(name.to_owned(), usage, of.measured.as_secs_f64() + ramp_s)],
         cpus: cpu.into_iter().collect(),
         ..Side::default()
     };
@@ -155,6 +169,28 @@ mod tests {
         let result = RunResult { lanes, ..RunResult::default() };
         assert_eq!(workers(&result).len(), 2);
         assert!((generator_share(&result, false) - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn polling_that_found_nothing_is_cpu_time_beyond_the_work() {
+        let of = |idle_s, cpu_s| polling_s(2.0, idle_s, cpu_s);
+        assert!((of(0.5, 2.0) - 0.5).abs() < 1e-9, "it polled all the time that it had no work");
+        assert!((of(1.5, 0.75) - 0.25).abs() < 1e-9, "and slept for the rest");
+        assert_eq!((of(1.5, 0.4), of(0.0, 2.5)), (0.0, 0.0));
+        let usage = Usage {
+            user: Duration::from_secs(2),
+            idle: Duration::from_millis(500),
+            ..Usage::default()
+        };
+        let read = DirectionResult { measured: Duration::from_secs(2), ..Default::default() };
+        let lane = LaneResult { read, usage, ..LaneResult::default() };
+        let result = RunResult { lanes: vec![(0, lane)], ..RunResult::default() };
+        assert!((workers(&result)[0].polling_s - 0.5).abs() < 1e-9);
+        let mut group = Group { idle_ns: 500_000_000, ..Group::default() };
+        group.thread.user_ns = 2_000_000_000;
+        let groups = vec![group];
+        let of = Statistics { time_ns: 2_000_000_000, groups, ..Statistics::default() };
+        assert!((target(&of, 0).threads[0].polling_s - 0.5).abs() < 1e-9);
     }
 
     #[test]

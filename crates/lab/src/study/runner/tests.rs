@@ -138,6 +138,11 @@ fn every_cell_is_in_the_results_with_its_command() {
     assert_eq!(notes.records, 6);
     // On a busy machine so short a cell may complete no request, but not all of them.
     assert!(records.iter().any(|record| record.iops() > 0.0));
+    // Four times as long as a cell, before the first one.
+    let environment = results::load(bench.directory.path()).expect("results").environment;
+    let idle = environment.idle.expect("the machine without a load");
+    assert!(idle.seconds >= 0.08 && idle.cpu_s >= 0.0, "{idle:?}");
+    assert!(environment.target_idle.is_empty());
     for name in [file::PLAN, file::ENVIRONMENT, file::TABLE] {
         assert!(bench.directory.path().join(name).exists(), "{name}");
     }
