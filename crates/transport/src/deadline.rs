@@ -1,4 +1,4 @@
-//! The one time by which something must have happened on a connection.
+//! The deadline of a connection's current step.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl Deadline {
         Self { token, at: None }
     }
 
-    /// From now on so long.
+    /// Sets the deadline to `timeout` from now.
     pub(crate) fn set(&mut self, reactor: &mut Reactor, timeout: Duration) {
         let at = reactor.now().saturating_add(timeout);
         self.at = Some(at);
@@ -27,9 +27,8 @@ impl Deadline {
         reactor.clear_timer(self.token);
     }
 
-    /// Whether a timer that arrived is that of the deadline, which then is over. One that was
-    /// cleared may still arrive, even after the tag has passed to another connection: it means
-    /// something only if its time has come.
+    /// Whether an expired timer is the deadline's, which is then over. A timer that was cleared may
+    /// still arrive, even after its tag has passed to another connection, so its time is checked.
     pub(crate) fn take_due(&mut self, reactor: &Reactor) -> bool {
         self.at.take_if(|at| reactor.now() >= *at).is_some()
     }

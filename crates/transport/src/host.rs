@@ -1,4 +1,4 @@
-//! The host's side of a connection.
+//! The host side of a connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,41 +15,41 @@ use crate::rdma::RemoteAccess;
 use crate::tcp::host::TcpHostConnection;
 use crate::{CloseReason, DataDigestError, Slot, loopback, rdma};
 
-/// What a connection raises.
+/// Events of a connection.
 #[derive(Debug)]
 pub enum HostEvent {
-    /// The connection stands: commands, Connect first, may be submitted.
+    /// The connection is established: commands, first of all Connect, may be submitted.
     Ready {
-        /// What the handshake has agreed; but over TCP there is nothing to agree.
+        /// The result of the handshake; over TCP there is nothing to negotiate.
         negotiated: Option<Negotiated>,
     },
-    /// A command is done; its slot is free.
+    /// A command has completed; its slot is free.
     Completed {
         /// The command's slot.
         slot: Slot,
         /// The completion queue entry.
         completion: Completion,
-        /// The buffer that was given, unless part of it is still being sent.
+        /// The command's buffer, unless part of it is still being sent.
         buffer: Option<Buffer>,
-        /// Bytes that the controller has sent into the buffer, from its beginning on. It is for
-        /// the caller to know how many there had to be.
+        /// Bytes that the controller has transferred into the buffer, from its start. The caller
+        /// checks whether they are complete.
         received: u32,
     },
-    /// A command is done, but its data cannot be trusted; its slot is free.
+    /// A command has completed, but its data is corrupt; its slot is free.
     Failed {
         /// The command's slot.
         slot: Slot,
-        /// The buffer that was given.
+        /// The command's buffer.
         buffer: Option<Buffer>,
-        /// Why.
+        /// The error.
         why: DataDigestError,
     },
-    /// The connection is no more; nothing follows.
+    /// The connection is closed; the last event.
     Closed {
-        /// Why.
+        /// The reason.
         reason: CloseReason,
-        /// Commands that were in flight, which may or may not have been executed, and their
-        /// buffers, as far as they have come back.
+        /// Commands that were in flight, which may or may not have been executed, and their buffers
+        /// as far as they were returned.
         in_flight: Vec<(Slot, Option<Buffer>)>,
     },
 }
@@ -57,21 +57,21 @@ pub enum HostEvent {
 /// A command's data.
 #[derive(Debug)]
 pub enum HostData {
-    /// There is none.
+    /// No data.
     None,
-    /// All of the buffer is the controller's to fetch. Nobody may write to it until it comes back.
+    /// Data for the controller: the whole buffer. It must not change until it is returned.
     ToController(Buffer),
-    /// The controller is to fill the buffer, which must not be shared.
+    /// A buffer for the controller to fill, which must not be shared.
     FromController(Buffer),
 }
 
 /// A command that could not be submitted.
 #[derive(Debug)]
 pub struct NotSubmitted {
-    /// The data that was given.
+    /// The command's data.
     pub data: HostData,
-    /// What is wrong with this side; `None`: no slot is free or the connection is not ready, which
-    /// may change by itself.
+    /// The error of this side, if any; `None`: no slot is free or the connection is not ready, and
+    /// the command may be submitted later.
     pub why: Option<CloseReason>,
 }
 
@@ -81,46 +81,47 @@ impl From<HostData> for NotSubmitted {
     }
 }
 
-/// What carries a connection.
+/// The transport of a connection, with what it needs to know beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransportOptions {
-    /// A stream of bytes.
+    /// NVMe/TCP.
     #[default]
     Tcp,
-    /// A queue pair of an RDMA device.
+    /// NVMe over RDMA.
     Rdma {
-        /// The queue that it is going to be (QID), which the controller wants to know beforehand.
+        /// The QID of the queue to create, which the connection request carries.
         queue_id: u16,
-        /// The controller that an I/O queue is for; 0 for an admin queue.
+        /// The Controller ID for an I/O queue; 0 for an admin queue.
         controller_id: u16,
     },
-    /// This process.
+    /// Loopback within the process.
     Loopback,
 }
 
 /// How to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostOptions {
-    /// What carries the connection.
+    /// The transport.
     pub transport_options: TransportOptions,
     /// Ask for header digests.
     pub header_digest: bool,
     /// Ask for data digests.
     pub data_digest: bool,
-    /// Commands in flight at most.
+    /// The maximum number of commands in flight.
     pub queue_depth: u16,
-    /// R2Ts of one command that the controller may have outstanding (MAXR2T).
+    /// The maximum number of outstanding R2Ts of one command (MAXR2T).
     pub maximum_r2t: u32,
-    /// Data up to this length goes within the capsule, until
+    /// Data up to this length is sent in the capsule, until
     /// [`HostConnection::set_in_capsule_bytes`].
     pub in_capsule_bytes: u32,
-    /// How the controller gets at data over RDMA; `None`: by the narrowest way that the device has.
+    /// How the controller accesses data over RDMA; `None`: the narrowest way that the device
+    /// supports.
     pub remote_access: Option<RemoteAccess>,
     /// Address to connect from.
     pub local: Option<SocketAddr>,
     /// Time until [`HostEvent::Ready`].
     pub timeout: Duration,
-    /// Time for what is queued to go out when the connection is closed.
+    /// Time to send what is queued when the connection is closed.
     pub close_timeout: Duration,
 }
 
@@ -141,7 +142,7 @@ impl Default for HostOptions {
     }
 }
 
-/// A connection to a controller: one queue pair, whatever the transport.
+/// A connection to a controller: one queue pair over any transport.
 #[derive(Debug)]
 pub struct HostConnection {
     inner: Inner,
@@ -155,7 +156,7 @@ enum Inner {
 }
 
 impl HostConnection {
-    /// Starts to connect. Completions for the connection carry `owner` and a token of which
+    /// Starts to connect. Completions of the connection carry `owner` and a token whose
     /// [`crate::tag_of`] is `tag` (at most [`crate::TAG_MAX`]).
     pub fn connect(
         reactor: &mut Reactor,
@@ -181,7 +182,7 @@ impl HostConnection {
         Self { inner }
     }
 
-    /// Takes a completion that is for this connection. Poll events afterwards.
+    /// Handles a completion of this connection. Poll events afterwards.
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         each!(&mut self.inner, connection => connection.handle(reactor, completion))
     }
@@ -191,53 +192,53 @@ impl HostConnection {
         each!(&mut self.inner, connection => connection.poll_event())
     }
 
-    /// Commands that can be submitted now.
+    /// How many commands can be submitted now.
     #[must_use]
     pub fn free_slots(&self) -> usize {
         each!(&self.inner, connection => connection.free_slots())
     }
 
-    /// Commands in flight.
+    /// The number of commands in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         each!(&self.inner, connection => connection.in_flight())
     }
 
-    /// Submits a command. Its command identifier, PSDT and data pointer are filled in here.
+    /// Submits a command, whose command identifier, PSDT and data pointer are set here.
     pub fn submit(&mut self, command: Command, data: HostData) -> Result<Slot, NotSubmitted> {
         each!(&mut self.inner, connection => connection.submit(command, data))
     }
 
-    /// The command identifier of a command in flight, as an Abort needs it.
+    /// The command identifier of a command in flight, for Abort.
     #[must_use]
     pub fn command_id(&self, slot: Slot) -> Option<u16> {
         each!(&self.inner, connection => connection.command_id(slot))
     }
 
-    /// Data up to this length goes within the capsule from now on (from IOCCSZ), where the
-    /// transport has anything to gain by it.
+    /// Sets the length up to which data is sent in the capsule (from IOCCSZ), where the transport
+    /// benefits from that.
     pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
         each!(&mut self.inner, connection => connection.set_in_capsule_bytes(bytes))
     }
 
-    /// Sends all that was queued in this turn, and receives on.
+    /// Sends all that was queued in this turn, and continues to receive.
     pub fn flush(&mut self, reactor: &mut Reactor) {
         each!(&mut self.inner, connection => connection.flush(reactor))
     }
 
-    /// Closes the connection: in good order if no command is in flight, or else at once and so that
-    /// nothing of what is still on its way reaches the controller. Poll events afterwards;
-    /// [`HostEvent::Closed`] may take a while.
+    /// Closes the connection: gracefully if no command is in flight, otherwise at once, so that
+    /// nothing still unsent reaches the controller. Poll events afterwards; [`HostEvent::Closed`]
+    /// may take a while.
     pub fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         each!(&mut self.inner, connection => connection.close(reactor, reason))
     }
 
-    /// The address that the connection comes from.
+    /// The local address.
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         each!(&self.inner, connection => connection.local_address(reactor))
     }
 
-    /// What carries the connection.
+    /// The transport.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         match &self.inner {
@@ -247,7 +248,7 @@ impl HostConnection {
         }
     }
 
-    /// What the handshake has agreed, once it has.
+    /// The result of the handshake, once it is done.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         let Inner::Tcp(connection) = &self.inner else { return None };

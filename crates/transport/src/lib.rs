@@ -1,35 +1,32 @@
-//! Transports: the sessions of `weft-nvmf` carried over a reactor.
+//! Transports: the sessions of `weft-nvmf` over a reactor.
 //!
 //! # The layer
 //!
-//! Below lies a reactor that moves bytes, above it whoever owns queues: the target, or the host's
-//! queue pairs. A transport turns one into the other. The target sees commands, answers and data
-//! in buffers; the host submits commands and sees them completed. Neither sees PDUs, sockets or
-//! digests, so that the same target and host run over other transports as well: what is
-//! particular to TCP is private to `tcp`, and [`target::TargetConnection`] and
-//! [`host::HostConnection`] are the whole interface.
+//! A transport lies between a reactor, which moves bytes, and the owners of queues: the target, or
+//! the host's queue pairs. The target receives commands and data in buffers and sends responses;
+//! the host submits commands and gets their completions. Neither depends on PDUs, sockets or
+//! digests: [`target::TargetConnection`] and [`host::HostConnection`] are the whole interface.
 //!
-//! A transport must never know what a command means, which controller or namespace it is for, or
-//! whether it may be executed. The only fields of a command that it reads and writes are the
-//! command identifier and the data pointer, because these two are the transport's own.
+//! A transport does not interpret commands, nor know their controller or namespace. Of a command it
+//! reads and writes only the command identifier and the data pointer.
 //!
 //! # A turn
 //!
-//! The owner of a connection gives it every completion that carries its tag (`handle`), takes its
-//! events (`poll_event`), answers commands, and calls `flush` once at the end: everything that was
-//! answered goes out in one send. [`tag_of`] says which connection a completion belongs to.
+//! The owner of a connection passes it every completion with its tag (`handle`), takes its events
+//! (`poll_event`), completes commands, and at the end calls `flush` once, which sends all responses
+//! together. [`tag_of`] returns the connection's tag from a completion's token.
 //!
 //! # Invariants
 //!
-//! * A command raised is in flight until it is answered or the connection is closed; `Closed` is
-//!   raised exactly once, nothing follows it, and by then no operation of the connection is in
-//!   flight: its tag may be used again.
-//! * The work of one turn is bounded by one receive buffer; what waits is bounded by the queue's
-//!   depth. When the pool is empty a connection stops reading, and resumes by itself.
-//! * Nothing is allocated for a command once a connection is warm.
+//! * A reported command is in flight until it is completed or the connection is closed. `Closed` is
+//!   reported once and last; then no operation of the connection is in flight, and its tag may be
+//!   used again.
+//! * The work of one turn is bounded by one receive buffer, the queued work by the queue's depth.
+//!   When the pool is empty a connection stops receiving, and continues once there is memory.
+//! * After a warm-up a command needs no allocation.
 //! * A connection that is idle holds no payload memory.
 
-/// Calls the same function of whichever transport's connection there is.
+/// Calls the same function of the connection of any transport.
 macro_rules! each {
     ($inner:expr, $connection:ident => $call:expr) => {
         match $inner {
@@ -57,7 +54,7 @@ pub use reason::{CloseReason, DataDigestError};
 
 use weft_reactor::Token;
 
-/// A command in flight on a connection: a small index for tables of the owner's own.
+/// The slot of a command in flight: a small index for the owner's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub u16);
 
@@ -69,11 +66,11 @@ impl Slot {
     }
 }
 
-/// Largest tag that a connection may have: two bits of a token's tag are the connection's own.
+/// The largest tag of a connection: two bits of a token's tag are used here.
 pub const TAG_MAX: u32 = u32::MAX >> 2;
 
-/// The kinds of a connection's tokens, in the two bits below its tag. Everything except its
-/// deadline and its next chore is reported as events.
+/// The kinds of a connection's tokens, in the two bits below its tag. All completions except those
+/// of the deadline and of the chore timer are events.
 const EVENTS: u32 = 0;
 const DEADLINE: u32 = 1;
 const CHORE: u32 = 2;

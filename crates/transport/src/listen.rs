@@ -1,4 +1,4 @@
-//! Where hosts come in, whatever the transport.
+//! Listeners of all transports.
 
 use std::fmt;
 use std::io;
@@ -32,8 +32,8 @@ impl fmt::Display for Transport {
 /// An address to which hosts connect.
 ///
 /// Over TCP each connection arrives as a socket ([`weft_reactor::Outcome::Accepted`]) under the
-/// listener's token; otherwise events ([`weft_reactor::Outcome::SourceEvents`]) say that a host
-/// asks for a queue ([`Listener::next_incoming`]).
+/// listener's token; over the other transports events ([`weft_reactor::Outcome::SourceEvents`])
+/// announce a host's request for a queue ([`Listener::next_incoming`]).
 #[derive(Debug)]
 pub struct Listener {
     inner: Inner,
@@ -47,7 +47,7 @@ enum Inner {
 }
 
 impl Listener {
-    /// Listens, and takes in who comes. Port 0 takes a free one.
+    /// Listens and accepts. Port 0 takes a free one.
     pub fn listen(
         reactor: &mut Reactor,
         token: Token,
@@ -66,8 +66,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Takes in who comes again: after accepting has failed for want of a descriptor, and when a
-    /// timer of the listener's token says so, because its device has gone.
+    /// Accepts again after it has failed for want of a descriptor, and after a timer with the
+    /// listener's token, which is set while its device is missing.
     pub fn retry(&mut self, reactor: &mut Reactor, token: Token) {
         match &mut self.inner {
             Inner::Tcp(listener) => {
@@ -78,7 +78,7 @@ impl Listener {
         }
     }
 
-    /// The next host that asks for a queue.
+    /// The next request of a host for a queue.
     pub fn next_incoming(&mut self, reactor: &mut Reactor) -> Option<Incoming> {
         let inner = match &mut self.inner {
             Inner::Tcp(_) => return None,
@@ -88,7 +88,7 @@ impl Listener {
         Some(Incoming { inner })
     }
 
-    /// The address, with the port that was chosen.
+    /// The address with the actual port.
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         match &self.inner {
             Inner::Tcp(listener) => reactor.local_address(*listener),
@@ -97,7 +97,7 @@ impl Listener {
         }
     }
 
-    /// Listens no longer.
+    /// Stops listening.
     pub fn close(self, reactor: &mut Reactor) {
         if let Inner::Tcp(listener) = self.inner {
             reactor.close_listener(listener);
@@ -105,8 +105,8 @@ impl Listener {
     }
 }
 
-/// A host that asks for a queue, on its way to the reactor that is to hold it: once it is
-/// accepted it stays there. Dropped, it is refused.
+/// A host's request for a queue, on the way to the reactor that accepts it and keeps the
+/// connection. It is refused if it is dropped.
 #[derive(Debug)]
 pub struct Incoming {
     pub(crate) inner: RequestState,
@@ -119,7 +119,7 @@ pub(crate) enum RequestState {
 }
 
 impl Incoming {
-    /// The address that the host came to.
+    /// The address that the host connected to.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         match &self.inner {
@@ -128,7 +128,7 @@ impl Incoming {
         }
     }
 
-    /// The address that the host came from.
+    /// The address of the host.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
         match &self.inner {
@@ -137,7 +137,7 @@ impl Incoming {
         }
     }
 
-    /// Tells the host that there is no room.
+    /// Refuses the request for lack of resources.
     pub fn refuse(self) {
         match self.inner {
             RequestState::Rdma(incoming) => incoming.reject(),

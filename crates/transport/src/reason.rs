@@ -9,7 +9,7 @@ use weft_nvmf::tcp::FatalError;
 use crate::rdma::verbs::NotRegistered;
 use crate::rdma::{DeviceFault, WorkStatus};
 
-/// Data came whose digest does not fit: the command failed in transport, and may be tried again.
+/// A data digest was wrong: the command failed in transport and may be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataDigestError;
 
@@ -21,43 +21,43 @@ impl fmt::Display for DataDigestError {
 
 impl std::error::Error for DataDigestError {}
 
-/// Why a connection ended, and whose doing it was.
+/// Why a connection ended, and on which side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// This side: its owner closed it, for the reason given.
+    /// This side closed it, for this reason.
     Requested(&'static str),
-    /// The peer hung up.
+    /// The peer closed the connection.
     PeerClosed,
-    /// The peer terminated the connection: it says that this side broke the protocol.
+    /// The peer terminated the connection because of a protocol error of this side.
     PeerTerminated {
         /// Fatal Error Status (FES).
         status: Fes,
         /// Fatal Error Information (FEI).
         information: u32,
     },
-    /// The peer broke the protocol, and was told so.
+    /// A protocol error of the peer, which was sent a termination.
     Protocol(FatalError),
-    /// The peer broke the protocol; over RDMA there is no way to tell it.
+    /// A protocol error of the peer; over RDMA there is no termination.
     Violation(&'static str),
-    /// The controller does not take the queue, or answers nonsense.
+    /// The controller refused the queue, or its reply is invalid.
     Refused(weft_nvmf::rdma::Refusal),
-    /// Work that was posted for the connection failed.
+    /// A work request of the connection failed.
     Work(WorkStatus),
-    /// What the connection stands on has failed.
+    /// The device, or part of it, has failed.
     Device(DeviceFault),
-    /// The RDMA device is going away.
+    /// The RDMA device was removed.
     DeviceRemoved,
     /// The address has moved to another RDMA device.
     AddressChanged,
     /// Memory could not be registered with the RDMA device.
     NotRegistered,
-    /// Memory windows were asked for, and the RDMA device has none of type 2B.
+    /// Memory windows were requested, and the RDMA device has none of type 2B.
     NoMemoryWindows,
-    /// The peer did not get as far as an accepted Connect (on the host: ICResp) in time.
+    /// Connect (on the host: ICResp) was not completed in time.
     HandshakeTimeout,
     /// Sending, receiving or connecting failed.
     Io {
-        /// The kind of failure.
+        /// The kind of error.
         kind: io::ErrorKind,
         /// The operating system's error number, if it has one.
         code: Option<i32>,

@@ -1,11 +1,11 @@
-//! A host's commands in flight, where the transport itself keeps them: a place and a command
-//! identifier for each.
+//! A host's commands in flight, for transports without a session: a slot and a command identifier
+//! for each.
 
 use weft_nvmf::tcp::limits::{SLOT_BITS, SLOTS_MAX};
 
 use crate::Slot;
 
-/// The places of one queue. What a command needs until its end is kept in its place.
+/// The slots of one queue, each with what its command needs until its end.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     places: Vec<Entry<T>>,
@@ -25,7 +25,7 @@ impl<T> Slots<T> {
         Self { places: places.collect(), free: (0..depth).rev().collect() }
     }
 
-    /// How many commands there can be.
+    /// The maximum number of commands.
     pub(crate) fn depth(&self) -> u16 {
         u16::try_from(self.places.len()).unwrap_or(u16::MAX)
     }
@@ -38,12 +38,12 @@ impl<T> Slots<T> {
         self.places.len() - self.free.len()
     }
 
-    /// The place that the next command gets.
+    /// The slot of the next command.
     pub(crate) fn next(&self) -> Option<u16> {
         self.free.last().copied()
     }
 
-    /// Takes that place. The identifier is another one than that of the command before.
+    /// Takes that slot. Its identifier differs from that of the slot's previous command.
     pub(crate) fn begin(&mut self, held: T) -> Option<(u16, u16)> {
         let slot = self.free.pop()?;
         let place = self.places.get_mut(usize::from(slot))?;
@@ -62,13 +62,13 @@ impl<T> Slots<T> {
         Some(command_id(slot, place.generation))
     }
 
-    /// The command in flight that has this identifier.
+    /// The slot of the command in flight with this identifier.
     pub(crate) fn find(&self, id: u16) -> Option<u16> {
         let slot = id & ((1 << SLOT_BITS) - 1);
         (self.command_id(slot) == Some(id)).then_some(slot)
     }
 
-    /// Ends a command: its place is free.
+    /// Ends a command and frees its slot.
     pub(crate) fn end(&mut self, slot: u16) -> Option<T> {
         let held = self.places.get_mut(usize::from(slot))?.held.take()?;
         self.free.push(slot);
@@ -85,7 +85,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// Slot and generation as a command identifier.
+/// A command identifier of slot and generation.
 fn command_id(slot: u16, generation: u16) -> u16 {
     slot | generation << SLOT_BITS
 }

@@ -1,4 +1,4 @@
-//! The target's side of a connection.
+//! The target side of a connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use crate::listen::RequestState;
 use crate::tcp::target::{DetachedConnection, TcpTargetConnection};
 use crate::{CloseReason, DataDigestError, Incoming, Slot, loopback, rdma};
 
-/// What a connection raises.
+/// Events of a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// A command, with all of its in-capsule data: [`TargetConnection::command`] says which. Its
+    /// A command with all of its in-capsule data. [`TargetConnection::command`] returns it; its
     /// slot is in flight until [`TargetConnection::send`] or [`TargetConnection::complete`].
     Command {
         /// The command's slot.
@@ -26,20 +26,20 @@ pub enum Event {
         /// Its in-capsule data.
         data: CapsuleData,
     },
-    /// All that [`TargetConnection::receive`] asked for.
+    /// All data requested by [`TargetConnection::receive`].
     Data {
         /// The command's slot.
         slot: Slot,
-        /// The buffer that was given, filled.
+        /// The buffer, filled.
         buffer: Buffer,
-        /// Whether the data can be trusted. If not, the command is to be completed with Transient
+        /// An error if the data is corrupt; then the command is to be completed with Transient
         /// Transport Error.
         result: Result<(), DataDigestError>,
     },
-    /// The connection is no more; nothing follows. Answers to commands still in flight may be
-    /// given and go nowhere.
+    /// The connection is closed; the last event. Completions of commands in flight are accepted and
+    /// ignored.
     Closed {
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
 }
@@ -47,20 +47,18 @@ pub enum Event {
 /// The in-capsule data of a command.
 #[derive(Debug)]
 pub enum CapsuleData {
-    /// There is none.
+    /// No data.
     None,
-    /// All of it, exactly as long as the command's SGL says.
+    /// All data, as long as the command's SGL says.
     Inline(Buffer),
-    /// There was some, but its digest does not fit: the command is to be completed with
-    /// Transient Transport Error.
+    /// The data's digest is wrong: the command is to be completed with Transient Transport Error.
     Corrupt,
-    /// There was some, but not what the command's SGL says: the command is to be completed with
-    /// this status.
+    /// The data does not fit the command's SGL: the command is to be completed with this status.
     Invalid(Status),
 }
 
 impl CapsuleData {
-    /// The data, if there is some, or the status that the command is to be completed with.
+    /// The data, if any, or the status to complete the command with.
     pub fn into_result(self) -> Result<Option<Buffer>, Status> {
         match self {
             Self::None => Ok(None),
@@ -71,24 +69,24 @@ impl CapsuleData {
     }
 }
 
-/// Where a command's data lies, and how much of it there is.
+/// The location and length of a command's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// Bytes that the SGL describes.
+    /// The length described by the SGL.
     pub bytes: u32,
-    /// Whether they are in the capsule (then they came with [`Event::Command`]).
+    /// Whether the data is in the capsule (and came with [`Event::Command`]).
     pub in_capsule: bool,
 }
 
-/// What a connection may take from its peer.
+/// The limits of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Time to get as far as [`TargetConnection::set_queue`]. The time that the owner itself
-    /// takes for Connect does not count.
+    /// Time until [`TargetConnection::set_queue`], without the time that the owner takes for
+    /// Connect.
     pub handshake_timeout: Duration,
-    /// Time for what is queued to go out when the connection is closed.
+    /// Time to send what is queued when the connection is closed.
     pub close_timeout: Duration,
-    /// The TCP session's own.
+    /// The configuration of a TCP session.
     pub tcp: Config,
 }
 
@@ -102,7 +100,7 @@ impl Default for Limits {
     }
 }
 
-/// A connection of a host to this target: one queue pair, whatever the transport.
+/// A host's connection to this target: one queue pair over any transport.
 #[derive(Debug)]
 pub struct TargetConnection {
     inner: Inner,
@@ -115,7 +113,7 @@ enum Inner {
     Loopback(Box<loopback::target::LoopbackTargetConnection>),
 }
 
-/// A connection on its way to another reactor.
+/// A connection that is being moved to another reactor.
 #[derive(Debug)]
 pub struct Detached {
     inner: DetachedInner,
@@ -127,8 +125,8 @@ enum DetachedInner {
 }
 
 impl TargetConnection {
-    /// Takes a connection that the reactor has accepted. Completions for it carry `owner` and a
-    /// token of which [`crate::tag_of`] is `tag` (at most [`crate::TAG_MAX`]).
+    /// Takes a connection that the reactor has accepted. Its completions carry `owner` and a token
+    /// whose [`crate::tag_of`] is `tag` (at most [`crate::TAG_MAX`]).
     pub fn accept(
         reactor: &mut Reactor,
         owner: Owner,
@@ -140,8 +138,8 @@ impl TargetConnection {
         Self { inner: Inner::Tcp(Box::new(connection)) }
     }
 
-    /// Accepts a host that asks for a queue. Completions for it come as for the others. Look for
-    /// events at once: that the queue cannot be had may be one.
+    /// Accepts a host's request for a queue. Completions are as for [`TargetConnection::accept`].
+    /// Poll events at once: creating the queue may have failed.
     pub fn accept_incoming(
         reactor: &mut Reactor,
         owner: Owner,
@@ -162,8 +160,8 @@ impl TargetConnection {
         Self { inner }
     }
 
-    /// The command that a completion for this connection seems to begin with: time to prepare for
-    /// it while it is being taken in. Nothing of it has been checked.
+    /// The command at the start of what a completion has received, unchecked, so that its memory
+    /// can be prefetched while it is parsed.
     #[must_use]
     pub fn peek_command<'a>(
         &self,
@@ -173,7 +171,7 @@ impl TargetConnection {
         connection.peek_command(completion)
     }
 
-    /// Takes a completion that is for this connection. Poll events afterwards.
+    /// Handles a completion of this connection. Poll events afterwards.
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         each!(&mut self.inner, connection => connection.handle(reactor, completion))
     }
@@ -183,26 +181,26 @@ impl TargetConnection {
         each!(&mut self.inner, connection => connection.poll_event())
     }
 
-    /// The submission queue entry of the command in a slot, while it is in flight.
+    /// The submission queue entry of the command in flight in a slot.
     pub fn command(&self, slot: Slot) -> Option<&Command> {
         each!(&self.inner, connection => connection.command(slot))
     }
 
-    /// Whether [`TargetConnection::poll_event`] has something.
+    /// Whether [`TargetConnection::poll_event`] would return an event.
     pub fn has_events(&self) -> bool {
         each!(&self.inner, connection => connection.has_events())
     }
 
-    /// Connect was accepted: which queue it is, how many commands may be in flight, and whether the
-    /// queue uses SQ flow control. To be called before Connect is completed.
+    /// Sets the queue of an accepted Connect: its identifier, depth, and whether it uses SQ flow
+    /// control. To be called before Connect is completed.
     pub fn set_queue(&mut self, queue_id: u16, depth: u16, sq_flow_control: bool) {
         each!(&mut self.inner, connection => connection.set_queue(queue_id, depth, sq_flow_control))
     }
 
-    /// Where the data of a command lies that came on this connection, or the status that it is to
-    /// be completed with because this transport has no such data pointers.
+    /// The location of a command's data, or the status to complete it with because this transport
+    /// does not support its data pointer.
     pub fn transfer(&self, command: &Command) -> Result<Transfer, Status> {
-        // Over RDMA the data pointer has been brought to the same two forms.
+        // The RDMA transport has converted keyed data pointers to these two forms.
         match command.data_pointer.location() {
             Ok(Location::InCapsule { offset: 0, length }) => {
                 Ok(Transfer { bytes: length, in_capsule: true })
@@ -213,8 +211,8 @@ impl TargetConnection {
         }
     }
 
-    /// Fetches the first `buffer.len()` bytes of a command's data from the host; [`Event::Data`]
-    /// answers. The buffer must not be shared.
+    /// Transfers the first `buffer.len()` bytes of a command's data from the host; [`Event::Data`]
+    /// reports the end. The buffer must not be shared.
     pub fn receive(&mut self, slot: Slot, buffer: Buffer) {
         each!(&mut self.inner, connection => connection.receive(slot, buffer))
     }
@@ -224,73 +222,73 @@ impl TargetConnection {
         each!(&mut self.inner, connection => connection.send(slot, buffer, completion))
     }
 
-    /// Completes the command. The slot is free. If data that was asked for is still on its way,
-    /// the completion waits for it (the host has been told to send it) and drops it.
+    /// Completes the command. The slot is free. If requested data is still to come, the completion
+    /// is sent after it, because the host has been told to send it; the data is dropped.
     pub fn complete(&mut self, slot: Slot, completion: Completion) {
         each!(&mut self.inner, connection => connection.complete(slot, completion))
     }
 
-    /// Sends all that was queued in this turn, and receives on.
+    /// Sends all that was queued in this turn, and continues to receive.
     pub fn flush(&mut self, reactor: &mut Reactor) {
         each!(&mut self.inner, connection => connection.flush(reactor))
     }
 
-    /// Closes the connection once what is queued has gone out, or has not for
-    /// [`Limits::close_timeout`]. Poll events afterwards; [`Event::Closed`] may take a while.
+    /// Closes the connection once what is queued has been sent, or after [`Limits::close_timeout`].
+    /// Poll events afterwards; [`Event::Closed`] may take a while.
     pub fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         each!(&mut self.inner, connection => connection.close(reactor, reason))
     }
 
-    /// Closes the connection at once, also one that is being closed already: its descriptor is
-    /// needed. Poll events afterwards.
+    /// Closes the connection at once, even if it is being closed already: its descriptor is needed.
+    /// Poll events afterwards.
     pub fn abort(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         each!(&mut self.inner, connection => connection.abort(reactor, reason))
     }
 
-    /// Bytes of in-capsule data for which there is no memory. The connection takes nothing in until
-    /// [`TargetConnection::provide`] gives it a buffer of this length.
+    /// The length of in-capsule data for which there is no memory. The connection receives nothing
+    /// until [`TargetConnection::provide`] passes it a buffer of this length.
     #[must_use]
     pub fn wanted(&self) -> Option<usize> {
         each!(&self.inner, connection => connection.wanted())
     }
 
-    /// A buffer as [`TargetConnection::wanted`] has said. Poll events afterwards.
+    /// Passes the buffer requested by [`TargetConnection::wanted`]. Poll events afterwards.
     pub fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
         each!(&mut self.inner, connection => connection.provide(reactor, buffer))
     }
 
-    /// Bytes of answers that were copied out of the pool's buffers and are not sent yet.
+    /// Bytes of responses that were copied from the pool's buffers and are not sent yet.
     #[must_use]
     pub fn copied_bytes(&self) -> usize {
         let Inner::Tcp(connection) = &self.inner else { return 0 };
         connection.copied_bytes()
     }
 
-    /// Bytes of the pool that wait for the host, which has not moved for so long: it neither sends
-    /// the data that it was asked for nor takes what it is sent. One that sends hardly any of it
-    /// is found when it is asked for the second time, after at least that long.
+    /// Bytes of the pool held for a host that has made no progress for `patience`: it neither sends
+    /// the data requested from it nor reads what it is sent. A host that sends too little of it is
+    /// found by the second call, at least that long after the first.
     #[must_use]
     pub fn stalled_bytes(&mut self, now: Duration, patience: Duration) -> usize {
         each!(&mut self.inner, connection => connection.stalled_bytes(now, patience))
     }
 
-    /// Whether the connection is about to end, or the host has ended it already: what it sent
-    /// before that may not have been received yet.
+    /// Whether the connection is about to end, or the host has ended it; data that the host sent
+    /// before may not have been received yet.
     #[must_use]
     pub fn is_ending(&self, reactor: &Reactor) -> bool {
         each!(&self.inner, connection => connection.is_ending(reactor))
     }
 
-    /// Takes the connection off this reactor, to another that is to own its queue. Possible while
-    /// the first command, Connect, is in flight and nothing has been answered; otherwise (or if
-    /// the connection has ended) it comes back unchanged.
+    /// Detaches the connection from this reactor, for another that will own its queue. Possible
+    /// while its first command, Connect, is in flight and nothing has been sent; otherwise, or if
+    /// the connection has ended, it is returned unchanged.
     pub fn detach(self, reactor: &mut Reactor) -> Result<Detached, Self> {
         match self.inner {
             Inner::Tcp(connection) => match connection.detach(reactor) {
                 Ok(detached) => Ok(Detached { inner: DetachedInner::Tcp(Box::new(detached)) }),
                 Err(connection) => Err(Self { inner: Inner::Tcp(connection) }),
             },
-            // These were placed when they asked.
+            // Their reactor was chosen when they were accepted.
             inner @ (Inner::Rdma(_) | Inner::Loopback(_)) => Err(Self { inner }),
         }
     }
@@ -310,36 +308,36 @@ impl TargetConnection {
         }
     }
 
-    /// The address that the host came to.
+    /// The address that the host connected to.
     pub fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         each!(&self.inner, connection => connection.local_address(reactor))
     }
 
-    /// The address that the host came from.
+    /// The address of the host.
     pub fn peer_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         each!(&self.inner, connection => connection.peer_address(reactor))
     }
 
-    /// Whether the connection could move to another reactor before its Connect is answered.
+    /// Whether the connection can move to another reactor before its Connect is completed.
     #[must_use]
     pub const fn is_movable(&self) -> bool {
         matches!(self.inner, Inner::Tcp(_))
     }
 
-    /// Whether the host's data is reached by keyed data pointers.
+    /// Whether commands have keyed data pointers.
     #[must_use]
     pub const fn is_keyed(&self) -> bool {
         matches!(self.inner, Inner::Rdma(_))
     }
 
-    /// What the handshake has agreed, once it has; but over TCP there is nothing to agree.
+    /// The result of the handshake, once it is done; over TCP there is nothing to negotiate.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         let Inner::Tcp(connection) = &self.inner else { return None };
         connection.negotiated()
     }
 
-    /// Commands in flight.
+    /// The number of commands in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         each!(&self.inner, connection => connection.in_flight())

@@ -1,4 +1,4 @@
-//! The host's side: buffers lent to the target, command by command.
+//! The host side: buffers lent to the target, one per command.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,20 +25,20 @@ pub(crate) struct LoopbackHostConnection {
     hub: Hub,
     subscription: Option<Subscription>,
     token: Token,
-    /// Where commands go, once the target has said so.
+    /// Where to send commands, once the target has accepted.
     target: Option<Address>,
     local: Option<SocketAddr>,
     slots: Slots<Fill>,
     lenders: Vec<Lender>,
     gathered: Batch,
-    over: Arc<AtomicBool>,
+    host_closed: Arc<AtomicBool>,
     events: VecDeque<HostEvent>,
     deadline: Deadline,
-    /// Why it ends, until that has been raised.
+    /// The reason of the end, until it is reported.
     reason: Option<CloseReason>,
 }
 
-/// Whether a command's buffer is to be filled.
+/// Whether the target fills a command's buffer.
 #[derive(Debug, Clone, Copy)]
 struct Fill(bool);
 
@@ -62,7 +62,7 @@ impl LoopbackHostConnection {
             slots,
             lenders: Vec::with_capacity(depth),
             gathered: Batch::default(),
-            over: Arc::default(),
+            host_closed: Arc::default(),
             events: VecDeque::with_capacity(depth),
             deadline: Deadline::new(Token { tag: token.tag | DEADLINE, ..token }),
             reason: None,
@@ -71,7 +71,7 @@ impl LoopbackHostConnection {
             Ok(()) => connection.deadline.set(reactor, options.timeout),
             Err(error) => {
                 connection.reason = Some(CloseReason::from(&error));
-                // It is told with a completion, as everything is.
+                // The failure is reported after a completion, as all events are.
                 let token = Token { tag: token.tag | CHORE, ..token };
                 reactor.set_timer(token, reactor.now());
             }
@@ -91,7 +91,7 @@ impl LoopbackHostConnection {
             self.lenders.push(lender);
             data.push(borrower);
         }
-        let request = Request { host, data, over: Arc::clone(&self.over) };
+        let request = Request { host, data, host_closed: Arc::clone(&self.host_closed) };
         listener.send(Message::Request(Incoming::new(request, address, local)));
         Ok(())
     }
@@ -162,7 +162,7 @@ impl LoopbackHostConnection {
         self.raise_closed();
     }
 
-    /// Data does not travel: there is nothing to gain by a capsule's.
+    /// There is no in-capsule data.
     pub(crate) fn set_in_capsule_bytes(&mut self, _: u32) {}
 
     pub(crate) fn flush(&mut self, _: &mut Reactor) {
@@ -190,13 +190,13 @@ impl LoopbackHostConnection {
                     let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
                     self.shut(reactor, CloseReason::from(&refused));
                 }
-                Message::Words(mut words) => {
-                    for word in words.drain(..) {
-                        if let Entry::Answer { slot, completion, written } = word {
+                Message::Batch(mut entries) => {
+                    for entry in entries.drain(..) {
+                        if let Entry::Response { slot, completion, written } = entry {
                             self.completed(slot, completion, written);
                         }
                     }
-                    self.gathered.keep(words);
+                    self.gathered.keep(entries);
                 }
                 Message::Ended => self.shut(reactor, CloseReason::PeerClosed),
                 Message::Request(_) => {}
@@ -212,9 +212,9 @@ impl LoopbackHostConnection {
         self.events.push_back(HostEvent::Completed { slot, completion, buffer, received });
     }
 
-    /// Ends the connection now. What the target has not taken it will not carry out.
+    /// Ends the connection now. Commands that the target has not taken will not be executed.
     fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
-        self.over.store(true, Ordering::Release);
+        self.host_closed.store(true, Ordering::Release);
         if let Some(subscription) = self.subscription.take() {
             self.reason = Some(reason);
             self.hub.unsubscribe(subscription);
@@ -225,7 +225,7 @@ impl LoopbackHostConnection {
         }
     }
 
-    /// Raises the end, once.
+    /// Reports the end, once.
     fn raise_closed(&mut self) {
         if self.subscription.is_some() {
             return;
@@ -243,7 +243,7 @@ impl LoopbackHostConnection {
 
 impl Drop for LoopbackHostConnection {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Release);
+        self.host_closed.store(true, Ordering::Release);
         if let Some(target) = self.target.take() {
             target.send(Message::Ended);
         }

@@ -1,4 +1,4 @@
-//! Where a reactor gets its messages, and what is in them.
+//! The source of a reactor for loopback messages, and the messages.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,35 +11,35 @@ use weft_reactor::{Mailbox, MailboxSender, Reactor, Source, Token};
 use super::listen::Incoming;
 use crate::subscriptions::{Subscription, Subscriptions};
 
-/// Emptied batches that a connection keeps to be filled again: one is being filled while another
-/// may be on its way back.
+/// Empty batches that a connection keeps for reuse: one is being filled while another may be on its
+/// way back.
 const SPARE_BATCHES: usize = 2;
 
-/// What one side tells the other.
+/// A message to the other side.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// To a listener: somebody wants a queue.
+    /// To a listener: a host requests a queue.
     Request(Incoming),
-    /// To the host: it has one, and this is where its commands go.
+    /// To the host: accepted, with the address for its commands.
     Accepted(Address),
-    /// To the host: it gets none.
+    /// To the host: refused.
     Refused,
-    /// What one side has gathered in a turn.
-    Words(Vec<Entry>),
-    /// The other side is no more.
+    /// The entries that one side has queued in a turn.
+    Batch(Vec<Entry>),
+    /// The other side has closed the connection.
     Ended,
 }
 
-/// One thing that is said.
+/// An entry of a batch.
 #[derive(Debug)]
 pub(super) enum Entry {
-    /// A command, and how much data there is.
+    /// A command, and the length of its data.
     Command { slot: u16, command: Command },
-    /// Its answer, and how much was put into its buffer.
-    Answer { slot: u16, completion: Completion, written: u32 },
+    /// Its completion, and the bytes written to its buffer.
+    Response { slot: u16, completion: Completion, written: u32 },
 }
 
-/// Where messages for one connection or listener go.
+/// The destination of messages for one connection or listener.
 #[derive(Debug, Clone)]
 pub(super) struct Address {
     post: MailboxSender<(Subscription, Message)>,
@@ -52,7 +52,7 @@ impl Address {
     }
 }
 
-/// A reactor's messages; all clones are the same.
+/// The loopback messages of a reactor; clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Hub {
     inner: Rc<RefCell<Inner>>,
@@ -66,7 +66,7 @@ struct Inner {
 }
 
 impl Hub {
-    /// The hub of a reactor, made when it is first asked for.
+    /// The hub of a reactor, created when it is first used.
     pub(super) fn of(reactor: &mut Reactor) -> Self {
         if let Some(hub) = reactor.attachment::<Self>() {
             return Self::clone(&hub);
@@ -79,7 +79,7 @@ impl Hub {
         hub
     }
 
-    /// A place for messages, of which the owner is notified under the token.
+    /// Subscribes: the owner is notified under the token of messages to the address.
     pub(super) fn subscribe(&self, token: Token) -> io::Result<(Subscription, Address)> {
         let mut inner = self.inner.borrow_mut();
         let subscription = inner.subscriptions.take(token)?;
@@ -88,7 +88,7 @@ impl Hub {
 
     pub(super) fn unsubscribe(&self, subscription: Subscription) {
         let left = self.inner.borrow_mut().subscriptions.unsubscribe(subscription);
-        // Requests among them are refused, for which the hub may be needed.
+        // Dropped requests are refused, which may need the hub.
         drop(left);
     }
 
@@ -99,7 +99,7 @@ impl Hub {
 
 impl Source for Hub {
     fn poll(&mut self, ready: &mut Vec<weft_reactor::ReactorCompletion>) {
-        // What was posted before the owner's last turn ended is here; what comes later calls.
+        // Messages posted before the owner's last turn are here; later ones wake the reactor.
         loop {
             let mut inner = self.inner.borrow_mut();
             let Some((subscription, message)) = inner.mailbox.take() else { return };
@@ -115,33 +115,33 @@ impl Source for Hub {
         }
     }
 
-    /// A message wakes the reactor that it is for: nothing is to be done for that.
+    /// Nothing to do: a message wakes the reactor that it is for.
     fn arm(&mut self, ready: &mut Vec<weft_reactor::ReactorCompletion>) {
         self.poll(ready);
     }
 }
 
-/// What a side gathers in a turn, and memory that has come back for it.
+/// The entries that a side queues in a turn, and empty batches for reuse.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    words: Vec<Entry>,
+    entries: Vec<Entry>,
     spare: Vec<Vec<Entry>>,
 }
 
 impl Batch {
-    pub(super) fn push(&mut self, word: Entry) {
-        self.words.push(word);
+    pub(super) fn push(&mut self, entry: Entry) {
+        self.entries.push(entry);
     }
 
-    /// Sends what was gathered, if there is any.
+    /// Sends the queued entries, if any.
     pub(super) fn send(&mut self, to: &Address) {
-        if !self.words.is_empty() {
+        if !self.entries.is_empty() {
             let next = self.spare.pop().unwrap_or_default();
-            to.send(Message::Words(std::mem::replace(&mut self.words, next)));
+            to.send(Message::Batch(std::mem::replace(&mut self.entries, next)));
         }
     }
 
-    /// Keeps the memory of the other side's batch.
+    /// Keeps the memory of a received batch for reuse.
     pub(super) fn keep(&mut self, mut emptied: Vec<Entry>) {
         if self.spare.len() < SPARE_BATCHES {
             emptied.clear();

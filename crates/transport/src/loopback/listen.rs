@@ -1,4 +1,4 @@
-//! Listening, and who comes in: the table of this process's addresses.
+//! Listeners, and the table of this process's loopback addresses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,12 +11,12 @@ use weft_reactor::{Borrower, Reactor, Token};
 use super::hub::{Address, Hub, Message};
 use crate::subscriptions::Subscription;
 
-/// The first port that is given to those who do not ask for one.
+/// The first port chosen when none is given.
 const EPHEMERAL: u16 = 49_152;
 
 static TABLE: Mutex<Table> = Mutex::new(Table { listeners: BTreeMap::new(), next_port: EPHEMERAL });
 
-/// Who listens where. Only listening and connecting look at it.
+/// The listeners. Only listening and connecting lock the table.
 #[derive(Debug)]
 struct Table {
     listeners: BTreeMap<SocketAddr, Address>,
@@ -25,7 +25,7 @@ struct Table {
 
 impl Table {
     fn lock() -> MutexGuard<'static, Self> {
-        // Nothing that is done under the lock leaves it half done.
+        // The table is consistent even if a thread has panicked with the lock.
         TABLE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -35,7 +35,7 @@ impl Table {
         port
     }
 
-    /// An address with a port that nobody listens on.
+    /// An unused address with a port of its own.
     fn free(&mut self, ip: IpAddr) -> io::Result<SocketAddr> {
         for _ in EPHEMERAL..=u16::MAX {
             let address = SocketAddr::new(ip, self.take_port());
@@ -47,7 +47,7 @@ impl Table {
     }
 }
 
-/// Who listens at an address, and an address for whoever goes there.
+/// The listener at an address, and a local address for the host that connects.
 pub(super) fn find(
     remote: SocketAddr,
     local: Option<SocketAddr>,
@@ -59,7 +59,7 @@ pub(super) fn find(
     Ok((listener, SocketAddr::new(ip, table.take_port())))
 }
 
-/// An address of this process to which hosts may connect. Its owner is notified under its token
+/// An address in this process to which hosts connect. Its owner is notified under its token
 /// ([`weft_reactor::Outcome::SourceEvents`]).
 #[derive(Debug)]
 pub struct Listener {
@@ -85,18 +85,18 @@ impl Listener {
         Ok(Self { address, subscription, hub })
     }
 
-    /// The address, with the port that was chosen.
+    /// The address with the actual port.
     #[must_use]
     pub const fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next host that came.
+    /// The next request of a host.
     pub fn accept(&mut self) -> Option<Incoming> {
         loop {
             match self.hub.take(self.subscription)? {
-                Message::Request(incoming) if !incoming.is_over() => return Some(incoming),
-                // Nothing else is written to a listener.
+                Message::Request(incoming) if !incoming.is_host_closed() => return Some(incoming),
+                // A listener gets no other messages.
                 _ => {}
             }
         }
@@ -110,8 +110,8 @@ impl Drop for Listener {
     }
 }
 
-/// A host that wants a queue, on its way to the reactor that is to hold it. Dropped, it is
-/// refused.
+/// A host's request for a queue, on the way to the reactor that accepts it. It is refused if it is
+/// dropped.
 #[derive(Debug)]
 pub struct Incoming {
     pub(super) request: Option<Request>,
@@ -119,15 +119,15 @@ pub struct Incoming {
     peer: SocketAddr,
 }
 
-/// What the target needs to know of the host.
+/// What the target needs for a connection.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// Where its answers go.
+    /// Where to send responses.
     pub(super) host: Address,
-    /// The way to the data of each slot's command.
+    /// Access to the data of each slot's command.
     pub(super) data: Vec<Borrower>,
-    /// The host has given the connection up: what it sent before is not to be carried out.
-    pub(super) over: Arc<AtomicBool>,
+    /// Set when the host closes the connection: its earlier commands must not be executed.
+    pub(super) host_closed: Arc<AtomicBool>,
 }
 
 impl Incoming {
@@ -135,20 +135,20 @@ impl Incoming {
         Self { request: Some(request), local, peer }
     }
 
-    /// The address that the host came to.
+    /// The address that the host connected to.
     #[must_use]
     pub const fn local_address(&self) -> SocketAddr {
         self.local
     }
 
-    /// The address that the host came from.
+    /// The address of the host.
     #[must_use]
     pub const fn peer_address(&self) -> SocketAddr {
         self.peer
     }
 
-    fn is_over(&self) -> bool {
-        self.request.as_ref().is_none_or(|request| request.over.load(Ordering::Acquire))
+    fn is_host_closed(&self) -> bool {
+        self.request.as_ref().is_none_or(|request| request.host_closed.load(Ordering::Acquire))
     }
 }
 

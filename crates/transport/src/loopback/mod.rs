@@ -1,15 +1,15 @@
 //! Loopback: host and target in one process, without a network.
 //!
-//! What is left of a transport when nothing lies between: commands and answers go to the other
-//! side's reactor in batches, one for each turn, and data is copied once, by the target, from or
-//! to the very buffer that the host has lent it. So a loopback shows what the protocol itself
-//! costs, beneath which no network can get; and it serves tests that are not about a network.
+//! Commands and responses are sent to the other side's reactor in batches, one for each turn. The
+//! target copies data from or to the buffer that the host has lent it, once. So a loopback shows
+//! the cost of the protocol itself, a lower bound for every network, and serves tests that need no
+//! network.
 //!
-//! An address is a name in a table of this process, of the same form as the others'. Nobody
-//! outside the process reaches it. There is no in-capsule data: whatever is to be fetched lies
-//! there when its command comes, so that nothing is gained by sending it along.
+//! An address is an entry of a table of this process, with IP address and port, and is not
+//! reachable from outside. There is no in-capsule data: the target can copy a command's data as
+//! soon as it gets the command.
 //!
-//! A `hub` is where a reactor gets its messages; on it stand the two sides, `target` and `host`.
+//! A `hub` delivers a reactor's messages; `target` and `host` are the two sides.
 
 pub(crate) mod host;
 mod hub;

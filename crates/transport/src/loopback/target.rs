@@ -1,4 +1,4 @@
-//! The target's side: data is fetched and sent by a copy from or to the host's buffer, at once.
+//! The target side: data is copied at once from or to the host's buffer.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +21,7 @@ use crate::{CloseReason, DEADLINE, EVENTS, KINDS, Slot};
 struct SlotState {
     in_flight: bool,
     command: Command,
-    /// The host's buffer, while there is one.
+    /// Access to the host's buffer, while it is lent.
     data: Borrower,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct LoopbackTargetConnection {
     slots: Vec<SlotState>,
     in_flight: usize,
     gathered: Batch,
-    over: Arc<AtomicBool>,
+    host_closed: Arc<AtomicBool>,
     events: VecDeque<Event>,
     /// Connect was accepted.
     has_queue: bool,
@@ -41,8 +41,8 @@ pub(crate) struct LoopbackTargetConnection {
     limits: Limits,
     local: SocketAddr,
     peer: SocketAddr,
-    /// Why it is to end, until there is a reactor to end it with.
-    broken: Option<CloseReason>,
+    /// A protocol error, until the connection is closed for it.
+    violation: Option<CloseReason>,
 }
 
 impl LoopbackTargetConnection {
@@ -62,24 +62,24 @@ impl LoopbackTargetConnection {
             slots: Vec::new(),
             in_flight: 0,
             gathered: Batch::default(),
-            over: Arc::default(),
+            host_closed: Arc::default(),
             events: VecDeque::new(),
             has_queue: false,
             deadline: Deadline::new(Token { tag: token.tag | DEADLINE, ..token }),
             limits,
             local,
             peer,
-            broken: None,
+            violation: None,
         };
         match connection.hub.subscribe(Token { tag: token.tag | EVENTS, ..token }) {
             Ok((subscription, address)) => {
                 connection.subscription = Some(subscription);
-                if let Some(Request { host, data, over }) = incoming.request.take() {
+                if let Some(Request { host, data, host_closed }) = incoming.request.take() {
                     let state =
                         |data| SlotState { in_flight: false, command: Command::default(), data };
                     connection.slots = data.into_iter().map(state).collect();
                     connection.events.reserve(connection.slots.len());
-                    connection.over = over;
+                    connection.host_closed = host_closed;
                     host.send(Message::Accepted(address));
                     connection.host = Some(host);
                 }
@@ -106,7 +106,7 @@ impl LoopbackTargetConnection {
     }
 
     pub(crate) fn is_ending(&self, _: &Reactor) -> bool {
-        self.subscription.is_none() || self.over.load(Ordering::Acquire)
+        self.subscription.is_none() || self.host_closed.load(Ordering::Acquire)
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
@@ -122,7 +122,7 @@ impl LoopbackTargetConnection {
         !self.events.is_empty()
     }
 
-    /// Data moves when it is asked for: nothing is held for a host, and nothing waits for memory.
+    /// Data is copied when it is requested, so nothing is held for a host or waits for memory.
     pub(crate) fn stalled_bytes(&mut self, _: Duration, _: Duration) -> usize {
         0
     }
@@ -155,8 +155,9 @@ impl LoopbackTargetConnection {
         debug_assert!(state.in_flight && !buffer.is_shared());
         if buffer.is_empty() || state.data.read(buffer.bytes_mut()).is_some() {
             self.events.push_back(Event::Data { slot, buffer, result: Ok(()) });
-        } else if !self.over.load(Ordering::Acquire) {
-            self.broken = Some(CloseReason::Violation("there is less data than its command says"));
+        } else if !self.host_closed.load(Ordering::Acquire) {
+            self.violation =
+                Some(CloseReason::Violation("a command's data is shorter than its SGL says"));
         }
     }
 
@@ -165,29 +166,29 @@ impl LoopbackTargetConnection {
         let Some(state) = state else { return };
         let length = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
         match state.data.write(&buffer) {
-            Some(()) => self.answer(slot, completion, length),
-            None if buffer.is_empty() => self.answer(slot, completion, 0),
-            // It has given the connection up.
-            None if self.over.load(Ordering::Acquire) => {}
+            Some(()) => self.respond(slot, completion, length),
+            None if buffer.is_empty() => self.respond(slot, completion, 0),
+            // The host has closed the connection.
+            None if self.host_closed.load(Ordering::Acquire) => {}
             None => {
-                let what = "there is less room for data than its command says";
-                self.broken = Some(CloseReason::Violation(what));
+                let what = "a command's buffer is shorter than its SGL says";
+                self.violation = Some(CloseReason::Violation(what));
             }
         }
     }
 
     pub(crate) fn complete(&mut self, slot: Slot, completion: Completion) {
         if self.subscription.is_some() {
-            self.answer(slot, completion, 0);
+            self.respond(slot, completion, 0);
         }
     }
 
-    fn answer(&mut self, slot: Slot, completion: Completion, written: u32) {
+    fn respond(&mut self, slot: Slot, completion: Completion, written: u32) {
         let Some(state) = self.slots.get_mut(slot.index()) else { return };
-        debug_assert!(state.in_flight, "a command is answered once");
+        debug_assert!(state.in_flight, "a command is completed once");
         if std::mem::take(&mut state.in_flight) {
             self.in_flight -= 1;
-            self.gathered.push(Entry::Answer { slot: slot.0, completion, written });
+            self.gathered.push(Entry::Response { slot: slot.0, completion, written });
         }
     }
 
@@ -195,7 +196,7 @@ impl LoopbackTargetConnection {
         if let Some(host) = &self.host {
             self.gathered.send(host);
         }
-        if let Some(reason) = self.broken.take() {
+        if let Some(reason) = self.violation.take() {
             self.close(reactor, reason);
         }
     }
@@ -204,7 +205,7 @@ impl LoopbackTargetConnection {
         self.close(reactor, reason);
     }
 
-    /// Ends the connection. What was answered goes out first, which takes no time.
+    /// Ends the connection, after sending the queued responses, which takes no time.
     pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         let Some(subscription) = self.subscription.take() else { return };
         self.hub.unsubscribe(subscription);
@@ -224,13 +225,13 @@ impl LoopbackTargetConnection {
             && let Some(message) = self.hub.take(subscription)
         {
             match message {
-                Message::Words(mut words) => {
-                    // What the host has given up must not be carried out: it may be sending it
-                    // again on another connection.
-                    if !self.over.load(Ordering::Acquire) {
-                        words.drain(..).for_each(|word| self.handle_entry(word));
+                Message::Batch(mut entries) => {
+                    // The host has closed the connection, and may send the command again on
+                    // another, so it must not be executed.
+                    if !self.host_closed.load(Ordering::Acquire) {
+                        entries.drain(..).for_each(|entry| self.handle_entry(entry));
                     }
-                    self.gathered.keep(words);
+                    self.gathered.keep(entries);
                 }
                 Message::Ended => self.close(reactor, CloseReason::PeerClosed),
                 Message::Request(_) | Message::Accepted(_) | Message::Refused => {}
@@ -238,8 +239,8 @@ impl LoopbackTargetConnection {
         }
     }
 
-    fn handle_entry(&mut self, word: Entry) {
-        let Entry::Command { slot, command } = word else { return };
+    fn handle_entry(&mut self, entry: Entry) {
+        let Entry::Command { slot, command } = entry else { return };
         self.raise(Slot(slot), command);
     }
 
@@ -259,7 +260,7 @@ impl LoopbackTargetConnection {
         if self.in_flight == 0 {
             return self.close(reactor, CloseReason::HandshakeTimeout);
         }
-        // The owner has Connect, and takes its time.
+        // The owner is executing Connect.
         self.deadline.set(reactor, self.limits.handshake_timeout);
     }
 }

@@ -1,5 +1,5 @@
-//! A target that is made of raw work requests against the host's side: what a controller can reach
-//! of a host's memory, and what of a target's is reachable at all.
+//! Tests of what a controller can access of a host's memory, with a target of raw work requests,
+//! and of what is accessible of a target's.
 
 use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, Status, Wire};
@@ -17,12 +17,12 @@ use crate::host::{HostData, HostEvent, HostOptions, TransportOptions};
 
 const HOST: Owner = Owner(3);
 const LENGTH: usize = 4096;
-/// Where things lie in the target's memory.
+/// Offsets in the target's memory.
 const CAPSULE: usize = 0;
 const RESPONSE: usize = 1;
 const DATA: usize = 2;
 
-/// One command's memory, as its host has named it.
+/// The memory of one command, as its capsule describes it.
 #[derive(Debug, Clone, Copy)]
 struct TestBuffer {
     id: u16,
@@ -51,7 +51,7 @@ impl Raw {
         turn(&mut self.reactor, &mut self.host, 1)
     }
 
-    /// A command with a buffer, which the controller is to fill or to fetch.
+    /// Submits a command with a buffer for the controller to write or to read.
     fn submit(&mut self, from_controller: bool) -> TestBuffer {
         let mut buffer = self.reactor.pool().take(LENGTH).unwrap();
         buffer.fill(0x11);
@@ -74,12 +74,12 @@ impl Raw {
         TestBuffer { id, address, key, invalidate }
     }
 
-    /// Has the controller write, or read, so many bytes from `offset` on.
+    /// Makes the controller write, or read, this many bytes at `offset`.
     fn touch(&mut self, named: TestBuffer, offset: i64, bytes: u32, writes: bool) -> WorkStatus {
         touch(&mut self.target, named, offset, bytes, writes)
     }
 
-    /// Answers a command. What the host hears of that in the same turn and in later ones.
+    /// Sends a response. Returns the host's events of that turn and later ones.
     fn answer(&mut self, named: TestBuffer, invalidate: Option<u32>) -> Vec<HostEvent> {
         self.target.write(RESPONSE, Completion::new(named.id, Status::SUCCESS).bytes());
         let response = self.target.piece(RESPONSE, 16);
@@ -160,7 +160,7 @@ fn leases() -> Raw {
 }
 
 #[test]
-fn a_controller_reaches_the_buffer_of_its_command_and_not_one_byte_more() {
+fn a_window_covers_exactly_the_buffer_of_its_command() {
     for raw in [windows, leases] {
         for (offset, bytes, from_controller, writes, status) in [
             (0, 4096, true, true, WorkStatus::SUCCESS),
@@ -190,7 +190,7 @@ fn a_window_lets_a_controller_read_or_write_but_not_both() {
 }
 
 #[test]
-fn a_controller_reaches_nothing_after_the_command() {
+fn a_controller_has_no_access_after_the_command() {
     for (invalidates, from_controller) in
         [(false, false), (false, true), (true, false), (true, true)]
     {
@@ -212,7 +212,7 @@ fn a_controller_reaches_nothing_after_the_command() {
     }
 }
 
-/// What was leased stays with the connection, but what is written there late reaches nobody.
+/// A lease stays with the connection, but a late write to it does not change the buffer.
 #[test]
 fn a_late_write_to_a_lease_does_not_reach_the_buffer() {
     let mut raw = leases();
@@ -228,7 +228,7 @@ fn a_late_write_to_a_lease_does_not_reach_the_buffer() {
 }
 
 #[test]
-fn a_lease_shows_nothing_of_who_had_the_memory_before() {
+fn a_lease_does_not_expose_previous_data() {
     let mut raw = leases();
     let mut secrets: Vec<_> = std::iter::from_fn(|| raw.reactor.pool().take(LENGTH)).collect();
     secrets.iter_mut().for_each(|secret| secret.fill(0x77));
@@ -258,7 +258,7 @@ fn an_idle_connection_keeps_no_lease() {
 }
 
 #[test]
-fn a_controller_reaches_nothing_of_another_association() {
+fn a_controller_has_no_access_to_another_association() {
     for raw in [windows, leases] {
         let mut raw = raw();
         let (_other_host, mut other) = connect(&raw.fabric, &mut raw.reactor, 2, None);
@@ -269,7 +269,7 @@ fn a_controller_reaches_nothing_of_another_association() {
 }
 
 #[test]
-fn what_was_given_up_is_given_back_when_nobody_reaches_it() {
+fn the_buffer_of_a_command_is_returned_after_its_queue_pair() {
     for raw in [windows, leases] {
         let mut raw = raw();
         let named = raw.submit(true);
@@ -282,7 +282,7 @@ fn what_was_given_up_is_given_back_when_nobody_reaches_it() {
 }
 
 #[test]
-fn who_invalidates_the_key_of_another_command_is_left() {
+fn invalidating_the_key_of_another_command_ends_the_connection() {
     let mut raw = windows();
     let (first, second) = (raw.submit(true), raw.submit(true));
     let events = raw.answer(first, Some(second.key));
@@ -294,7 +294,7 @@ fn who_invalidates_the_key_of_another_command_is_left() {
 }
 
 #[test]
-fn wide_is_as_wide_as_it_says() {
+fn wide_gives_access_to_all_registered_memory() {
     let mut raw = windows();
     assert_eq!(raw.fabric.reachable(), [], "a window is no region");
     let wide = Some(RemoteAccess::Wide);

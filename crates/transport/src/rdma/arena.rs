@@ -1,9 +1,9 @@
-//! Memory that one connection alone uses with its device, in a protection domain of its own: for
-//! devices on which a key cannot be bound to one command.
+//! Memory that one connection uses with its device, in a protection domain of its own, for devices
+//! on which a key cannot be bound to one command.
 //!
-//! What a peer may reach is in fixed slots, each a buffer of the pool with a region of its own.
-//! There are as many as were in use at a time; they go, first the region and then the buffer, when
-//! the connection has been idle or ends. Data is copied in and out.
+//! The peer can access fixed slots, each a buffer of the pool with a region of its own. There are
+//! as many as were in use at the same time. Data is copied in and out. When the connection has been
+//! idle or ends, each slot is deregistered and its buffer freed.
 
 use std::io;
 
@@ -13,12 +13,12 @@ use super::engine::{number, short};
 use super::verbs::{Access, Domain, Piece, Region};
 use crate::CloseReason;
 
-/// Sizes of slots: powers of two, from the smallest buffer's to the largest's.
+/// The number of slot sizes: powers of two from the smallest buffer to the largest.
 const ORDERS: usize = (BUFFER_BYTES_MAX / BUFFER_BYTES_MIN).ilog2() as usize + 1;
 
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// Slots that are not in use, by their size.
+    /// Unused slots, by size.
     free: [Vec<Slot>; ORDERS],
     access: Access,
     pool: Pool,
@@ -27,11 +27,10 @@ pub(crate) struct Arena {
     used: bool,
 }
 
-/// A buffer that work requests can name: by a region of its own, or by that of its part of the
-/// pool.
+/// A buffer that work requests can use, by its own region or by that of its part of the pool.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    // First: it is deregistered before the buffer goes back to the pool.
+    // Dropped first: it is deregistered before the buffer returns to the pool.
     region: Option<Region>,
     buffer: Buffer,
 }
@@ -45,13 +44,13 @@ impl Arena {
         &self.domain
     }
 
-    /// Registers a buffer for this side only.
+    /// Registers a buffer for local access only.
     pub(crate) fn name(&self, buffer: Buffer) -> io::Result<Slot> {
         self.register(buffer, Access { local_write: true, ..Access::default() })
     }
 
-    /// A slot of so many bytes. The error is what is wrong with this side; there is none if the
-    /// pool is empty for now.
+    /// Takes a slot of this many bytes. The error is that of this side, or `None` if the pool is
+    /// empty for now.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<Slot, Option<CloseReason>> {
         self.used = true;
         if let Some(mut slot) = self.free.get_mut(order(bytes)).and_then(Vec::pop) {
@@ -59,7 +58,7 @@ impl Arena {
             return Ok(slot);
         }
         let mut buffer = self.pool.take(bytes).ok_or(None)?;
-        // The peer is not to see what others have left there.
+        // The peer must not see the previous content.
         buffer.set_len(buffer.capacity());
         buffer.fill(0);
         let mut slot = self.register(buffer, self.access).map_err(|error| {
@@ -70,7 +69,7 @@ impl Arena {
         Ok(slot)
     }
 
-    /// Takes a slot back that nothing names any more.
+    /// Takes a slot back that no work request uses.
     pub(crate) fn give(&mut self, slot: Slot) {
         if slot.region.is_some()
             && let Some(free) = self.free.get_mut(order(slot.buffer.capacity()))
@@ -79,7 +78,7 @@ impl Arena {
         }
     }
 
-    /// Gives up the slots that are not in use, if none was taken since the last time.
+    /// Frees the unused slots, if none was taken since the last call.
     pub(crate) fn release_idle(&mut self) {
         if !std::mem::take(&mut self.used) {
             self.free.iter_mut().for_each(Vec::clear);
@@ -94,12 +93,12 @@ impl Arena {
 }
 
 impl Slot {
-    /// A buffer of the pool, registered or not.
+    /// A buffer without a region of its own.
     pub(crate) fn of_pool(buffer: Buffer) -> Self {
         Self { region: None, buffer }
     }
 
-    /// The buffer, of which the peer can reach nothing.
+    /// The buffer, which must not be accessible to the peer.
     pub(crate) fn buffer_mut(&mut self) -> &mut Buffer {
         &mut self.buffer
     }
@@ -113,8 +112,8 @@ impl Slot {
         self.region.is_some()
     }
 
-    /// Takes what is in it, of which the peer can reach nothing, in exchange for an empty buffer of
-    /// the same length: one that has a region stays, and its bytes are copied.
+    /// Takes the data, which must not be accessible to the peer, and leaves an empty buffer of the
+    /// same length. A slot with a region keeps its buffer, and the data is copied.
     pub(crate) fn exchange(&mut self, mut fresh: Buffer) -> Buffer {
         if self.region.is_some() {
             fresh.copy_from_slice(&self.buffer);
@@ -123,24 +122,24 @@ impl Slot {
         std::mem::replace(&mut self.buffer, fresh)
     }
 
-    /// Copies bytes to the beginning, while the peer may look or write.
+    /// Copies bytes to the start, while the peer may access them.
     pub(crate) fn store(&mut self, bytes: &[u8]) {
         self.buffer.store(bytes);
     }
 
-    /// Copies the first bytes out, while the peer may write.
+    /// Copies the first bytes out, while the peer may write them.
     pub(crate) fn load(&self, into: &mut [u8]) {
         self.buffer.load(into);
     }
 
-    /// Names bytes of it for this side's work requests, by its own region.
+    /// A scatter/gather element of its own region, for work requests of this side.
     pub(crate) fn piece(&self, start: usize, length: usize) -> io::Result<Piece> {
         let key = self.region.as_ref().ok_or(io::ErrorKind::InvalidInput)?.local_key();
         let address = self.buffer.address().saturating_add(start);
         Ok(Piece { address: number(address)?, bytes: short(length)?, key })
     }
 
-    /// The key for the peer.
+    /// The remote key.
     pub(crate) fn remote_key(&self) -> u32 {
         self.region.as_ref().map_or(0, Region::remote_key)
     }

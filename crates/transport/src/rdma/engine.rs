@@ -1,9 +1,9 @@
-//! What the RDMA connections of one reactor have in common: its channel to the connection manager,
+//! What the RDMA connections of one reactor share: the event channel of the connection manager,
 //! each device with its registered memory and completion queues, and the pending events of each
-//! connection from both.
+//! connection.
 //!
-//! The reactor looks here in every turn ([`Source`]). One look takes completions in batches from
-//! few large queues, whoever they are for, and tells each connection once.
+//! It is a [`Source`] of the reactor, polled in every turn. A poll takes completions in batches
+//! from few large queues and notifies each connection once.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,32 +23,32 @@ use super::verbs::{
 use crate::CloseReason;
 use crate::subscriptions::{Subscription, Subscriptions};
 
-/// Completions taken from a queue at once.
+/// Completions polled from a queue at once.
 const BATCH: usize = 64;
 
-/// Batches taken from a queue in one turn: what is left waits for the next.
+/// Batches polled from a queue in one turn; the rest waits for the next.
 const BATCHES_PER_TURN: usize = 4;
 
-/// Entries of a completion queue, unless one connection alone needs more: room for some twenty
-/// queue pairs of 128 commands.
+/// Entries of a completion queue, unless one connection needs more: for some twenty queue pairs of
+/// 128 commands.
 const COMPLETION_ENTRIES: u32 = 16_384;
 
-/// Which side this reactor's connections are on: the two are kept apart even on one reactor.
+/// The side of a reactor's connections. The two sides have separate engines, even on one reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Hosts come to us.
+    /// Hosts connect to this side.
     Target,
-    /// The controller reads and writes our memory.
+    /// The controller accesses this side's memory.
     Host,
 }
 
-/// One engine of a reactor; all clones are the same.
+/// An engine of a reactor; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Engine {
     inner: Rc<RefCell<Inner>>,
 }
 
-/// Where engines are found on their reactor.
+/// The engines of a reactor.
 #[derive(Debug, Default)]
 struct Engines {
     target: RefCell<Option<Engine>>,
@@ -56,7 +56,7 @@ struct Engines {
 }
 
 impl Subscription {
-    /// A work identifier of this subscription's.
+    /// A work request identifier of this subscription.
     pub(crate) fn work(self, number: u32) -> u64 {
         u64::from(self.0) << 32 | u64::from(number)
     }
@@ -78,18 +78,18 @@ struct Inner {
     scratch: Vec<WorkCompletion>,
 }
 
-/// What has come for a connection or listener and was not taken yet.
+/// Pending events of a connection or listener.
 #[derive(Debug, Default)]
 struct PendingEvents {
     work: Vec<WorkCompletion>,
     events: VecDeque<CmEvent>,
-    /// Why the connection cannot go on, if what it stands on has failed or goes away.
+    /// Why the connection cannot continue, if its device or part of it has failed or was removed.
     fault: Option<CloseReason>,
 }
 
 impl Engine {
-    /// The engine of a reactor for one side, made when it is first asked for. Where its devices
-    /// come from is what [`set_provider`](super::set_provider) has said.
+    /// The engine of a reactor for one side, created when first used, with the devices of
+    /// [`set_provider`](super::set_provider).
     pub(crate) fn of(reactor: &mut Reactor, role: Role) -> io::Result<Self> {
         let engines = reactor.attachment::<Engines>().unwrap_or_else(|| {
             let engines = Rc::new(Engines::default());
@@ -126,52 +126,52 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Does something with the connection manager.
+    /// Calls `action` with the connection manager.
     pub(crate) fn with_manager<T>(&self, action: impl FnOnce(&mut Manager) -> T) -> T {
         action(&mut self.inner.borrow_mut().manager)
     }
 
-    /// A subscription for the endpoint or listener of this key; events come under the token.
+    /// Subscribes to the events of the endpoint or listener of this key, under the token.
     pub(crate) fn subscribe(&self, key: u64, token: Token) -> io::Result<Subscription> {
         self.inner.borrow_mut().subscribe(key, token)
     }
 
-    /// Gives a subscription up. Nothing comes for it any more.
+    /// Ends a subscription.
     pub(crate) fn unsubscribe(&self, subscription: Subscription) {
         let mut inner = self.inner.borrow_mut();
         inner.keys.retain(|_, taken| *taken != subscription);
         let gone = inner.subscriptions.unsubscribe(subscription);
         drop(inner);
-        // Requests nobody took: their rejection needs the manager.
+        // Dropped requests are rejected, which needs the manager.
         drop(gone);
     }
 
-    /// Takes the work that has completed, in exchange for an empty list.
+    /// Takes the pending work completions, in exchange for an empty list.
     pub(crate) fn take_work(&self, subscription: Subscription, empty: &mut Vec<WorkCompletion>) {
         if let Some(pending) = self.inner.borrow_mut().subscriptions.open(subscription) {
             std::mem::swap(&mut pending.work, empty);
         }
     }
 
-    /// Takes the next thing that the connection manager has said.
+    /// Takes the next event of the connection manager.
     pub(crate) fn take_event(&self, subscription: Subscription) -> Option<CmEvent> {
         self.inner.borrow_mut().subscriptions.open(subscription)?.events.pop_front()
     }
 
-    /// Why a connection cannot go on, if what it stands on has failed or goes away. Its work may
-    /// have been flushed for that before anybody could say so.
+    /// Why a connection cannot continue, if its device or part of it has failed or was removed. Its
+    /// work may have been flushed before that was reported.
     pub(crate) fn fault(&self, subscription: Subscription) -> Option<CloseReason> {
         self.inner.borrow().subscriptions.peek(subscription)?.fault
     }
 
-    /// From now on events for this key go to this subscription.
+    /// Sends events of this key to this subscription from now on.
     pub(crate) fn set_key(&self, subscription: Subscription, key: u64) {
         let mut inner = self.inner.borrow_mut();
         inner.keys.retain(|_, taken| *taken != subscription);
         inner.keys.insert(key, subscription);
     }
 
-    /// Whether the end of a connection is among what has not been taken.
+    /// Whether the end of the connection is among the pending events.
     pub(crate) fn is_ending(&self, subscription: Subscription) -> bool {
         let ends =
             |event: &CmEvent| matches!(event, CmEvent::Disconnected | CmEvent::DeviceRemoved);
@@ -181,8 +181,8 @@ impl Engine {
         inner.subscriptions.peek(subscription).is_none_or(over)
     }
 
-    /// This reactor's hold on the device that an endpoint is on. One that is `wide` lets the peer
-    /// reach all memory that is registered, the other lets it reach none.
+    /// This reactor's state of the device of an endpoint. With `wide`, all registered memory is
+    /// accessible to peers, otherwise none.
     pub(crate) fn hold(
         &self,
         endpoint: &Endpoint,
@@ -200,7 +200,7 @@ impl Engine {
         }
         let device = endpoint.open_device()?;
         let ready_flag = watch(reactor, device.descriptor())?;
-        let event_bell = watch(reactor, device.event_descriptor())?;
+        let event_flag = watch(reactor, device.event_descriptor())?;
         let bind = inner.role == Role::Host && device.attributes().memory_windows;
         let access = Access {
             local_write: true,
@@ -219,7 +219,7 @@ impl Engine {
             device,
             key,
             ready_flag,
-            event_bell,
+            event_flag,
             access,
             pool,
             pairs: Vec::new(),
@@ -248,7 +248,7 @@ impl Inner {
                     return;
                 }
             };
-            // An event for nobody is dropped; a request among them is rejected with that.
+            // Events without subscription are dropped, which rejects a request among them.
             let Some(subscription) = self.keys.get(&event.key).copied() else { continue };
             let removed = matches!(event.event, CmEvent::DeviceRemoved);
             if removed {
@@ -263,7 +263,7 @@ impl Inner {
         }
     }
 
-    /// No new connection is to use the device that this one is on.
+    /// Marks the device of this connection as removed, so that no new connection uses it.
     fn remove_device_of(&self, subscription: Subscription) {
         for hold in &self.holds {
             let mut hold = hold.borrow_mut();
@@ -302,7 +302,7 @@ impl Inner {
         self.scratch = scratch;
     }
 
-    /// Tells the connections that something is about which the device says by itself.
+    /// Notifies the connections that an asynchronous event concerns.
     fn handle_event(
         &mut self,
         hold: &mut ReactorDevice,
@@ -312,7 +312,7 @@ impl Inner {
         let name = &hold.device.attributes().name;
         match event {
             DeviceEvent::Port { port, active } => {
-                let what = if active { "is there" } else { "is not there any more" };
+                let what = if active { "is up" } else { "is down" };
                 log::info!("RDMA device {name}: port {port} {what}");
             }
             DeviceEvent::Fatal => {
@@ -350,7 +350,7 @@ impl Inner {
             self.poll_manager_events(ready);
         }
         self.poll_device_events(ready);
-        // A device that is gone, and that nobody uses any more, waits to be let go of.
+        // A removed device is freed when nothing uses it any more.
         self.holds.retain(|hold| Rc::strong_count(hold) > 1 || !hold.borrow().removed);
     }
 }
@@ -369,40 +369,40 @@ impl Source for Engine {
     }
 }
 
-/// A reactor's hold on a device: memory that is registered with it, and completion queues.
+/// A reactor's state of a device: registered memory and completion queues.
 #[derive(Debug)]
 pub(crate) struct ReactorDevice {
-    // Queues and regions go before the device they are of.
+    // Dropped first: queues and regions are freed before their device.
     queues: Vec<Queue>,
     /// The pool's memory in pieces of the largest buffer, which no buffer crosses. Each is
-    /// registered when something in it is first named, and stays so: an idle target pins little,
-    /// and a busy one registers nothing any more.
+    /// registered when a buffer in it is first used, and stays registered: an idle target pins
+    /// little memory, and a busy one registers no more.
     regions: Vec<Option<Region>>,
     domain: Domain,
     device: Device,
     key: u64,
     ready_flag: Option<ReadyFlag>,
-    /// Rung when the device has something to say by itself.
-    event_bell: Option<ReadyFlag>,
+    /// Set when the device has asynchronous events.
+    event_flag: Option<ReadyFlag>,
     access: Access,
     pool: Pool,
-    /// The queue pairs that were made with it.
+    /// The queue pairs on it.
     pairs: Vec<PairEntry>,
-    /// The device is going away: no new connection is to use it.
+    /// The device was removed: no new connection uses it.
     removed: bool,
 }
 
 #[derive(Debug)]
 struct Queue {
     inner: CompletionQueue,
-    /// Entries that no queue pair has been promised.
+    /// Entries that are not reserved.
     free: u32,
     armed: bool,
-    /// It has failed: nothing new is to complete there.
+    /// It has failed: nothing new uses it.
     failed: bool,
 }
 
-/// A queue pair, and whose it is.
+/// A queue pair and its subscription.
 #[derive(Debug, Clone, Copy)]
 struct PairEntry {
     number: u32,
@@ -411,13 +411,13 @@ struct PairEntry {
 }
 
 impl Queue {
-    /// Whether so many entries can be reserved.
+    /// Whether this many entries can be reserved.
     fn has(&self, entries: u32) -> bool {
         self.free >= entries && !self.failed
     }
 }
 
-/// Entries of one of a device's completion queues.
+/// Reserved entries of a completion queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lease {
     queue: usize,
@@ -445,36 +445,36 @@ impl ReactorDevice {
         Ok(Lease { queue: self.queues.len() - 1, entries })
     }
 
-    /// Gives the entries back, when the queue pair is gone.
+    /// Releases the entries, when the queue pair is destroyed.
     pub(crate) fn release(&mut self, lease: Lease) {
         if let Some(queue) = self.queues.get_mut(lease.queue) {
             queue.free = queue.free.saturating_add(lease.entries);
         }
     }
 
-    /// Takes note of a queue pair that was made.
+    /// Adds a queue pair to the table.
     pub(crate) fn add_pair(&mut self, number: u32, lease: Lease, subscription: Subscription) {
         self.pairs.push(PairEntry { number, queue: lease.queue, subscription });
     }
 
-    /// Forgets a queue pair that is gone.
+    /// Removes a queue pair from the table.
     pub(crate) fn remove_pair(&mut self, subscription: Subscription) {
         self.pairs.retain(|pair| pair.subscription != subscription);
     }
 
     fn poll_event(&mut self) -> Option<DeviceEvent> {
-        // All that came since the flag was set is taken at once; without a flag, whatever there is.
-        if self.event_bell.as_ref().is_some_and(|ready_flag| !ready_flag.peek()) {
+        // The flag is taken before all events are polled; without a flag they are always polled.
+        if self.event_flag.as_ref().is_some_and(|ready_flag| !ready_flag.peek()) {
             return None;
         }
         let event = self.device.poll_event();
         if event.is_none() {
-            let _ = self.event_bell.as_ref().map(ReadyFlag::take);
+            let _ = self.event_flag.as_ref().map(ReadyFlag::take);
         }
         event
     }
 
-    /// The domain and the queue of a lease, to make a queue pair with.
+    /// The domain and completion queue for the queue pair of a lease.
     pub(crate) fn parts(&self, lease: Lease) -> Option<(&Domain, &CompletionQueue)> {
         Some((&self.domain, &self.queues.get(lease.queue)?.inner))
     }
@@ -484,7 +484,8 @@ impl ReactorDevice {
         self.device.create_domain()
     }
 
-    /// Names `length` bytes of a buffer from `start` on for this side's work requests.
+    /// A scatter/gather element of `length` bytes of a buffer from `start`, for local work
+    /// requests.
     pub(crate) fn piece(
         &mut self,
         buffer: &Buffer,
@@ -519,7 +520,7 @@ impl ReactorDevice {
         }
     }
 
-    /// A queue that is armed already has not called yet, or its call has yet to be heard.
+    /// A queue that is still armed has had no completion, or its event is not taken yet.
     fn arm(&mut self) {
         let lasts = self.ready_flag.is_some();
         for queue in self.queues.iter_mut().filter(|queue| !queue.armed) {
@@ -531,7 +532,7 @@ impl ReactorDevice {
     }
 }
 
-/// The flag of a descriptor, if there is one.
+/// Watches a descriptor, if there is one.
 fn watch(
     reactor: &mut Reactor,
     descriptor: Option<BorrowedFd<'_>>,

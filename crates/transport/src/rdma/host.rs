@@ -1,11 +1,11 @@
-//! The host's side: capsules sent as messages, buffers that the controller reads and writes by
-//! their keys, and a receive for each response.
+//! The host side: capsules as SENDs, buffers that the controller accesses by their keys, and a
+//! receive for each response.
 //!
-//! What a key opens is said by [`RemoteAccess`]. With memory windows each command has one, bound by
-//! the request before its SEND. The controller is asked to invalidate its key with the response;
-//! if it did not, this side does, and the command ends only after that. A leased buffer is copied
-//! from before the SEND, or to after the response. A command that is given up gives its buffer back
-//! when the queue pair has been destroyed.
+//! [`RemoteAccess`] says what a key gives access to. With memory windows each command has one,
+//! bound by the work request before its SEND. The controller is asked to invalidate its key with
+//! the response; otherwise this side does, and the command completes only after that. Data of a
+//! lease is copied before the SEND, or after the response. A command that is given up returns its
+//! buffer after the queue pair has been destroyed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,43 +34,43 @@ use crate::{CHORE, CloseReason, DEADLINE, EVENTS, KINDS, Slot};
 
 #[derive(Debug)]
 enum Stage {
-    /// Looking for the way.
+    /// Resolving address and route.
     Resolving(Endpoint),
-    /// RequestState for the connection.
+    /// Waiting for the connection.
     Connecting(Box<Pair>),
     /// Commands may be submitted.
     Live(Box<Pair>),
-    /// Nothing is left. Also while one of the others is being worked on.
+    /// Closed. Also while one of the other stages is being processed.
     Shut,
 }
 
 #[derive(Debug, Default)]
 struct SlotState {
     buffer: Option<Buffer>,
-    /// Where the controller finds the data or puts it, if that is not the buffer.
+    /// The leased slot that the controller accesses instead of the buffer.
     leased: Option<arena::Slot>,
     /// Bytes that the controller was to write.
     expected: u32,
-    /// Its in-capsule data has not been sent, or nobody has said so.
+    /// Its SEND of in-capsule data has not completed.
     sending: bool,
-    /// The key of its window, while that may be open.
+    /// The key of its window, until that is invalidated.
     key: Option<u32>,
-    /// The response, while the sending has not ended or the key is not void.
+    /// The response, until the SEND has completed and the key is invalidated.
     response: Option<Completion>,
 }
 
-/// A capsule that is to go out.
+/// A capsule to send.
 #[derive(Debug)]
 struct Capsule {
     slot: u16,
     command: Command,
-    /// Its data, if that goes along.
+    /// Its in-capsule data.
     data: Option<Piece>,
-    /// Its window is bound before it goes.
+    /// Whether its window is bound first.
     binds: bool,
 }
 
-/// How the data of a command is reached.
+/// The access to a command's data.
 #[derive(Debug)]
 struct Opened {
     pointer: Descriptor,
@@ -90,15 +90,15 @@ pub(crate) struct RdmaHostConnection {
     local: Option<SocketAddr>,
     slots: Slots<SlotState>,
     capsules: VecDeque<Capsule>,
-    /// Windows whose keys the controller did not invalidate, by their commands.
+    /// Windows to invalidate: command and key.
     open: VecDeque<(u16, u32)>,
     events: VecDeque<HostEvent>,
     work: Vec<WorkCompletion>,
     ended: Vec<Ended>,
     deadline: Deadline,
-    /// The first command may be there without being noticed (on soft-iWARP), and has no response.
+    /// The first command may not be noticed (on soft-iWARP), and has no response yet.
     may_be_overlooked: bool,
-    /// Why it ends, until that has been raised.
+    /// The reason of the end, until it is reported.
     reason: Option<CloseReason>,
 }
 
@@ -138,7 +138,7 @@ impl RdmaHostConnection {
             Err(error) => {
                 log::debug!("{address}: {error}");
                 connection.reason = Some(CloseReason::from(&error));
-                // It is told with a completion, as everything is.
+                // The failure is reported after a completion, as all events are.
                 reactor.set_timer(connection.token(CHORE), reactor.now());
             }
         }
@@ -231,13 +231,13 @@ impl RdmaHostConnection {
             && let Err(error) = put(pair, &mut self.open, &mut self.capsules)
         {
             self.shut(reactor, CloseReason::from(&error));
-            // The owner looks for events after a completion.
+            // The owner polls events after a completion.
             reactor.set_timer(self.token(CHORE), reactor.now());
         }
     }
 
     pub(crate) fn close(&mut self, reactor: &mut Reactor, reason: CloseReason) {
-        // What a response is due for is given up, and without that nothing is left to do.
+        // Commands in flight are given up, so there is nothing to wait for.
         self.shut(reactor, reason);
         self.raise_closed();
     }
@@ -254,9 +254,9 @@ impl RdmaHostConnection {
 
     fn handle_source_events(&mut self, reactor: &mut Reactor) {
         let Some((engine, subscription)) = self.engine.clone() else { return };
-        // What the manager says while the connection is made comes first: it may say in one
-        // breath that it stands, and that it ended. Of one that stands the responses come first:
-        // the last of them may be here together with its end.
+        // During set-up events of the manager are handled first: it may report that the connection
+        // is established and that it ended together. Later, work completions are: the last
+        // responses may come together with the end.
         if matches!(self.stage, Stage::Resolving(_) | Stage::Connecting(_))
             && let Some(event) = engine.take_event(subscription)
         {
@@ -311,7 +311,7 @@ impl RdmaHostConnection {
         self.shut(reactor, reason);
     }
 
-    /// The way is known: makes the queue pair and asks for the connection.
+    /// The route is resolved: creates the queue pair and connects.
     fn request_connection(&mut self, reactor: &mut Reactor) -> io::Result<()> {
         let Stage::Resolving(endpoint) = std::mem::replace(&mut self.stage, Stage::Shut) else {
             return Ok(());
@@ -331,7 +331,7 @@ impl RdmaHostConnection {
         let windows = if access == RemoteAccess::Window { self.slots.depth() } else { 0 };
         let both = Access { local_write: true, remote_read: true, remote_write: true, bind: false };
         let sizes = Sizes {
-            // The capsule, and the beginning and end of a window.
+            // The capsule, and the binding and invalidation of a window.
             sends: u32::from(entries).saturating_mul(if windows > 0 { 4 } else { 2 }),
             receives: entries.into(),
             message_bytes: Command::SIZE,
@@ -343,7 +343,7 @@ impl RdmaHostConnection {
         let mut pair = match Pair::new(reactor, engine, subscription, endpoint, sizes) {
             Ok(pair) => pair,
             Err(error) => {
-                // The queue pair took the endpoint along; the subscription is still ours.
+                // The endpoint is gone with the queue pair; the subscription is still held.
                 self.reason = Some(CloseReason::from(&error));
                 self.unsubscribe(reactor);
                 return Ok(());
@@ -386,7 +386,7 @@ impl RdmaHostConnection {
         }
     }
 
-    /// Controllers that know of it help themselves: they have had their time first.
+    /// After the time in which controllers that work around this do so.
     fn schedule_wake_up_read(&self, reactor: &mut Reactor) {
         if self.may_be_overlooked {
             let at = reactor.now().saturating_add(FIRST_MESSAGE_TIMEOUT * 2);
@@ -402,7 +402,7 @@ impl RdmaHostConnection {
         self.schedule_wake_up_read(reactor);
     }
 
-    /// An idle connection keeps no leased memory.
+    /// Frees the leased memory of an idle connection.
     fn release_idle(&mut self, reactor: &mut Reactor) {
         let Stage::Live(pair) = &mut self.stage else { return };
         if let Some(arena) = pair.arena() {
@@ -430,7 +430,7 @@ impl RdmaHostConnection {
 
     fn handle_ended(&mut self, ended: Ended) -> Result<(), CloseReason> {
         match ended {
-            // The end of in-capsule data, or of a window: no command has both.
+            // In-capsule data was sent, or a window was invalidated: no command has both.
             Ended::Sent { what } => {
                 if let Some(state) = self.slots.get_mut(what) {
                     state.sending = false;
@@ -461,17 +461,17 @@ impl RdmaHostConnection {
             return Err(CloseReason::Violation("a response is not 16 bytes long"));
         }
         let response = Completion::read(pair.received(index))
-            .map_err(|_| CloseReason::Violation("a response is cut off"))?;
+            .map_err(|_| CloseReason::Violation("a response is truncated"))?;
         pair.push_receive(index, None).map_err(|error| CloseReason::from(&error))?;
         self.may_be_overlooked = false;
         let found = self.slots.find(response.command_id.get());
         let state = found.and_then(|slot| Some((slot, self.slots.get_mut(slot)?)));
         let Some((slot, state)) = state.filter(|(_, state)| state.response.is_none()) else {
-            return Err(CloseReason::Violation("a response to no command in flight"));
+            return Err(CloseReason::Violation("a response is for no command in flight"));
         };
         if invalidated.is_some() {
             if state.key != invalidated {
-                let what = "a key was invalidated that is not the command's";
+                let what = "an invalidated key is not the command's";
                 return Err(CloseReason::Violation(what));
             }
             state.key = None;
@@ -490,7 +490,7 @@ impl RdmaHostConnection {
     fn completed(&mut self, slot: u16, completion: Completion) {
         let Some(state) = self.slots.end(slot) else { return };
         let SlotState { mut buffer, leased, expected, .. } = state;
-        // How much was written only the controller knows: after a success, all of it.
+        // Only the controller knows how much was written: after a success, all of it.
         let received = if completion.status().is_success() { expected } else { 0 };
         if let (Some(leased), Stage::Live(pair)) = (leased, &mut self.stage) {
             if let (Some(buffer), true) = (&mut buffer, received > 0) {
@@ -526,7 +526,7 @@ impl RdmaHostConnection {
         }
     }
 
-    /// Raises the end once nothing is left of the connection.
+    /// Reports the end once the connection is closed.
     fn raise_closed(&mut self) {
         if !matches!(self.stage, Stage::Shut) {
             return;
@@ -546,8 +546,8 @@ impl Drop for RdmaHostConnection {
     }
 }
 
-/// Makes the data of the command in this slot ready for the controller. The error is what is wrong
-/// with this side; there is none if memory may be there later.
+/// Prepares the data of this slot's command for the controller. The error is that of this side, or
+/// `None` if memory may be available later.
 fn open(
     pair: &mut Pair,
     slot: u16,
@@ -598,7 +598,7 @@ fn open(
     Ok(opened)
 }
 
-/// Gathers the ends of windows and the capsules that there is room for, and posts them.
+/// Queues as many invalidations and capsules as the send queue has room for, and posts them.
 fn put(
     pair: &mut Pair,
     open: &mut VecDeque<(u16, u32)>,

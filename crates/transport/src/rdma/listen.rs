@@ -1,4 +1,4 @@
-//! Listening, and who comes in.
+//! Listeners and connection requests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,14 +13,14 @@ use super::verbs::{self, CmEvent};
 use crate::limits::RDMA_LISTEN_RETRY;
 use crate::subscriptions::Subscription;
 
-/// Connection requests that wait to be taken, at most.
+/// The maximum number of pending connection requests.
 const BACKLOG: u32 = 128;
 
 /// An address to which hosts connect. Its events ([`weft_reactor::Outcome::SourceEvents`]) have its
 /// token.
 #[derive(Debug)]
 pub struct Listener {
-    /// There unless its device has gone.
+    /// `None` while there is no device.
     inner: Option<verbs::Listener>,
     address: SocketAddr,
     token: Token,
@@ -28,20 +28,20 @@ pub struct Listener {
     engine: Engine,
 }
 
-/// A host that wants a queue, on its way to the reactor that is to hold it. Dropped, it is
-/// rejected.
+/// A connection request of a host, on the way to the reactor that accepts it. It is rejected if it
+/// is dropped.
 #[derive(Debug)]
 pub struct Incoming {
     pub(super) inner: verbs::Incoming,
     pub(super) request: Request,
-    /// RDMA READs that the host lets us have outstanding.
+    /// The number of outstanding RDMA READs that the host accepts.
     pub(super) initiator_depth: u8,
     local: SocketAddr,
     peer: SocketAddr,
 }
 
 impl Listener {
-    /// Listens. Port 0 takes a free one, which stays the listener's when its device goes.
+    /// Listens. Port 0 takes a free one, which is kept when the device is removed.
     pub fn listen(reactor: &mut Reactor, token: Token, address: SocketAddr) -> io::Result<Self> {
         let engine = Engine::of(reactor, Role::Target)?;
         let inner = engine.with_manager(|manager| manager.listen(address, BACKLOG))?;
@@ -50,21 +50,21 @@ impl Listener {
         Ok(Self { inner: Some(inner), address, token, subscription, engine })
     }
 
-    /// The address, with the port that was chosen.
+    /// The address with the actual port.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Listens again if the device has gone, and in a while ([`weft_reactor::Outcome::Timer`] under
-    /// its token) once more if it has not come back.
+    /// Listens again if the device was removed; if there is none, sets a timer
+    /// ([`weft_reactor::Outcome::Timer`], under its token) for the next attempt.
     pub fn retry(&mut self, reactor: &mut Reactor) {
         if self.inner.is_some() {
             return;
         }
         match self.engine.with_manager(|manager| manager.listen(self.address, BACKLOG)) {
             Ok(inner) => {
-                log::info!("rdma://{}: there is a device again", self.address);
+                log::info!("rdma://{}: listening again", self.address);
                 self.engine.set_key(self.subscription, inner.key());
                 self.inner = Some(inner);
             }
@@ -76,17 +76,19 @@ impl Listener {
         }
     }
 
-    /// The device goes away, and waits for all that was made with it to be given up.
+    /// The device is being removed, which waits until everything created on it is freed.
     fn handle_device_removal(&mut self, reactor: &mut Reactor) {
         if self.inner.take().is_some() {
             let address = self.address;
-            log::warn!("rdma://{address}: the device goes away; nobody comes until one is there");
+            log::warn!(
+                "rdma://{address}: the device was removed; no host can connect until there is one"
+            );
             let at = reactor.now().saturating_add(RDMA_LISTEN_RETRY);
             reactor.set_timer(self.token, at);
         }
     }
 
-    /// The next host that came. Those whose request makes no sense are told so and not shown.
+    /// The next connection request. Invalid ones are rejected here.
     pub fn accept(&mut self, reactor: &mut Reactor) -> Option<Incoming> {
         loop {
             let event = self.engine.take_event(self.subscription)?;
@@ -109,7 +111,7 @@ impl Listener {
                     });
                 }
                 Err(reason) => {
-                    log::info!("{peer}: the RDMA connection request is rejected: {reason}");
+                    log::info!("{peer}: RDMA connection request rejected: {reason}");
                     incoming.reject(RejectPrivateData::new(reason).bytes());
                 }
             }
@@ -124,19 +126,19 @@ impl Drop for Listener {
 }
 
 impl Incoming {
-    /// The address that the host came to.
+    /// The address that the host connected to.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.local
     }
 
-    /// The address that the host came from.
+    /// The address of the host.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Tells the host that there is no room.
+    /// Rejects the request for lack of resources.
     pub fn reject(self) {
         self.inner.reject(RejectPrivateData::new(RejectStatus::NO_RESOURCES).bytes());
     }

@@ -1,24 +1,24 @@
-//! RDMA: capsules as messages, data by RDMA READ and WRITE.
+//! RDMA: capsules as SENDs, data by RDMA READ and WRITE.
 //!
-//! [`verbs`] is the seam to devices and the connection manager. An `engine` is what the
+//! [`verbs`] is the interface to devices and the connection manager. An `engine` is what the
 //! connections of one reactor share: completion queues, registered memory, events. A `pair` is one
-//! queue pair with its books of what is posted; on it stand the two sides, `target` and `host`.
+//! queue pair with a record of the posted work; `target` and `host` are the two sides.
 //!
 //! # Memory
 //!
-//! The reactor's pool is what is registered: in pieces of the largest buffer, each when something
-//! in it is first named, once for each side and device, until the device goes. These regions give
-//! the peer no rights: a host opens the buffer of a command by a memory window. Where the device
-//! has none, and where an iWARP target reads, data is copied through an `arena` that is one
-//! connection's alone. [`RemoteAccess`] has the ways, and one for those who trust their fabric.
+//! The reactor's pool is registered in pieces of the largest buffer, each when a buffer in it is
+//! first used, once for each side and device, until the device is closed. These regions give the
+//! peer no rights: a host opens a command's buffer by a memory window. On devices without windows,
+//! and where an iWARP target reads, data is copied through an `arena` of the connection.
+//! [`RemoteAccess`] lists the ways, including one for those who trust their fabric.
 //!
-//! A request whose data lies in a buffer of the pool costs no registration. Data that lies
-//! elsewhere is copied into the pool first, which is what the host's blocking calls do: the pool is
-//! their bounce buffer. There is no registration cache; it would have to learn of every mapping
-//! that goes, and without that a device writes to memory that is somebody else's by then.
+//! A request whose data is in a buffer of the pool needs no registration. Other data is copied into
+//! the pool first, which the host's blocking calls do. There is no registration cache: it would
+//! have to learn of every `munmap`, and a missed one would let a device write to memory in other
+//! use.
 //!
-//! Limits: a buffer is no longer than 4 MiB, all that is in flight fits into the pool, and
-//! RLIMIT_MEMLOCK has room for every piece that was ever in use.
+//! Limits: a buffer is at most 4 MiB, the data in flight must fit into the pool, and RLIMIT_MEMLOCK
+//! must allow for every piece ever in use.
 
 mod arena;
 mod engine;
@@ -37,13 +37,13 @@ use std::rc::Rc;
 
 use weft_reactor::Reactor;
 
-/// Says where the RDMA devices of a reactor come from, before its first listener or connection.
-/// Unless it is said, they are this machine's.
+/// Sets where the RDMA devices of a reactor come from, before its first listener or connection. The
+/// default is this machine's devices.
 pub fn set_provider(reactor: &mut Reactor, provider: Provider) {
     reactor.attach(Rc::new(provider));
 }
 
-/// The same, unless it has been said before.
+/// Sets it, unless it is set already.
 pub fn ensure_provider(reactor: &mut Reactor, provider: &Provider) {
     if reactor.attachment::<Provider>().is_none() {
         set_provider(reactor, provider.clone());

@@ -1,12 +1,12 @@
-//! A queue pair and the books of what is posted on it.
+//! A queue pair and the record of the work posted on it.
 //!
-//! Work is gathered and posted as one chain at the end of a turn, receives first. Of a chain only
-//! the last request, and those whose end somebody waits for, ask for a completion: as the send
-//! queue ends its work in order, one completion ends all that was posted before it. Except for
-//! READs: each ends with its own completion, because soft-iWARP lets later work overtake them.
+//! Work requests are queued and posted as one chain at the end of a turn, receives first. Of a
+//! chain only the last request, and those with a mark, are signalled: the send queue completes its
+//! work in order, so one completion ends all earlier requests. READs are the exception: each is
+//! signalled, because soft-iWARP completes later work before them.
 //!
-//! A buffer that work names stays in the books until that work has ended, or until the queue
-//! pair is gone: then the device does not touch it any more.
+//! A buffer that a work request uses is kept until that has ended, or until the queue pair is
+//! destroyed, after which the device does not access it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,29 +24,29 @@ use super::verbs::{
 use crate::CloseReason;
 use crate::subscriptions::Subscription;
 
-/// Marks work identifiers of the receive queue; the other bits are the receive's index.
+/// Marks work request identifiers of the receive queue; the other bits are the receive's index.
 const RECEIVE: u32 = 1 << 31;
 
-/// What a queue pair is to be able to do.
+/// The sizes of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
     /// Work requests of the send queue; the device may have fewer.
     pub(crate) sends: u32,
     /// Receives.
     pub(crate) receives: u32,
-    /// Bytes of each outgoing message but for its data.
+    /// Bytes of each outgoing message without its data.
     pub(crate) message_bytes: usize,
-    /// Bytes of each incoming message but for its data.
+    /// Bytes of each incoming message without its data.
     pub(crate) received_bytes: usize,
     /// Memory windows: 0, or one for each command.
     pub(crate) windows: u16,
-    /// The peer may reach all memory that is registered.
+    /// Give the peer access to all registered memory.
     pub(crate) wide: bool,
-    /// What the peer may do with leased memory, which is all that it may reach then.
+    /// The peer's rights to leased memory, if memory is leased; it has no others then.
     pub(crate) leased: Option<Access>,
 }
 
-/// A work request of the send queue that has not ended.
+/// A send queue work request that has not ended.
 #[derive(Debug)]
 struct Posted {
     sequence: u32,
@@ -56,19 +56,19 @@ struct Posted {
     ended: bool,
 }
 
-/// The end of a piece of work.
+/// The end of a work request.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// A message came.
+    /// A message was received.
     Received {
         /// The receive's index.
         index: u32,
-        /// Bytes of it.
+        /// Its length.
         bytes: u32,
         /// The key that the peer has invalidated with it.
         invalidated: Option<u32>,
     },
-    /// What was posted with this mark is done.
+    /// The work request with this mark has ended.
     Sent {
         /// The mark.
         what: u16,
@@ -77,14 +77,14 @@ pub(crate) enum Ended {
 
 #[derive(Debug)]
 pub(crate) struct Pair {
-    // First, because it is dropped first: then nothing uses the memory below any more.
+    // Dropped first: then the device does not use the memory below any more.
     endpoint: Option<Endpoint>,
     posted: VecDeque<Posted>,
-    /// Where outgoing messages lie; each entry of the send queue has a place.
+    /// Outgoing messages, one slot for each entry of the send queue.
     messages: Slot,
-    /// Where incoming messages lie.
+    /// Incoming messages.
     received: Slot,
-    /// The connection's own memory, where nothing else is open to the peer.
+    /// The connection's own memory, if no other is open to the peer.
     arena: Option<Arena>,
     sizes: Sizes,
     inline_bytes: usize,
@@ -99,7 +99,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Makes the queue pair of an endpoint.
+    /// Creates the queue pair of an endpoint.
     pub(crate) fn new(
         reactor: &mut Reactor,
         engine: Engine,
@@ -169,7 +169,7 @@ impl Pair {
         &self.hold
     }
 
-    /// Work requests that the send queue takes now.
+    /// Free entries of the send queue.
     pub(crate) fn room(&self) -> usize {
         usize::try_from(self.sizes.sends).unwrap_or(usize::MAX).saturating_sub(self.posted.len())
     }
@@ -179,7 +179,7 @@ impl Pair {
         self.posted.is_empty()
     }
 
-    /// Bytes of data that what is posted keeps.
+    /// Bytes of data that posted work uses.
     pub(crate) fn held_bytes(&self) -> usize {
         self.posted
             .iter()
@@ -188,18 +188,18 @@ impl Pair {
             .sum()
     }
 
-    /// The fixed part of a message that came.
+    /// The fixed part of a received message.
     pub(crate) fn received(&self, index: u32) -> &[u8] {
         let start = usize::try_from(index).unwrap_or(0) * self.sizes.received_bytes;
         self.received.buffer().get(start..start + self.sizes.received_bytes).unwrap_or_default()
     }
 
-    /// The connection's own memory, if it has some.
+    /// The connection's own memory, if any.
     pub(crate) fn arena(&mut self) -> Option<&mut Arena> {
         self.arena.as_mut()
     }
 
-    /// Registers a buffer for this side's work requests.
+    /// Registers a buffer for local access.
     pub(crate) fn name(&self, buffer: Buffer) -> io::Result<Slot> {
         match &self.arena {
             Some(arena) => arena.name(buffer),
@@ -207,8 +207,8 @@ impl Pair {
         }
     }
 
-    /// Names bytes for this side's work requests. They are the caller's to keep until work posted
-    /// later than what names them, or that itself, has ended.
+    /// A scatter/gather element for local access. The caller keeps the memory until the work
+    /// request that uses it, or a later one, has ended.
     pub(crate) fn piece(&self, slot: &Slot, start: usize, length: usize) -> io::Result<Piece> {
         if slot.is_own() {
             return slot.piece(start, length);
@@ -216,7 +216,7 @@ impl Pair {
         self.piece_of(slot.buffer(), start, length)
     }
 
-    /// The same for a buffer of the pool, where there is no arena.
+    /// The same for a buffer of the pool, without an arena.
     pub(crate) fn piece_of(
         &self,
         buffer: &Buffer,
@@ -226,8 +226,8 @@ impl Pair {
         self.hold.borrow_mut().piece(buffer, start, length)
     }
 
-    /// The key by which the peer reaches a buffer, once the window of this number has been bound,
-    /// or, without windows, at any time.
+    /// The remote key of a buffer, valid once the window of this number has been bound or, without
+    /// windows, at any time.
     pub(crate) fn remote_key(
         &mut self,
         buffer: &Buffer,
@@ -249,18 +249,18 @@ impl Pair {
         self.sizes.windows > 0
     }
 
-    /// Gathers the binding of a window, before the message that names its key.
+    /// Queues the binding of a window, before the message that carries its key.
     pub(crate) fn push_bind(&mut self, window: u16) {
         self.push(SendWork::of(SendOperation::Bind { window }), None);
     }
 
-    /// Gathers the end of a window's key. `what` marks it, of which [`Ended::Sent`] tells.
+    /// Queues the invalidation of a window's key, with `what` as its mark (see [`Ended::Sent`]).
     pub(crate) fn push_invalidate(&mut self, key: u32, what: u16) {
         let work = SendWork::of(SendOperation::Invalidate { key });
         self.push(SendWork { signalled: true, ..work }, Some(what));
     }
 
-    /// Gathers a receive, with room for data where the other side sends some.
+    /// Queues a receive, with room for data where the peer sends in-capsule data.
     pub(crate) fn push_receive(&mut self, index: u32, data: Option<&Slot>) -> io::Result<()> {
         let start = usize::try_from(index).unwrap_or(0) * self.sizes.received_bytes;
         let message = self.piece(&self.received, start, self.sizes.received_bytes)?;
@@ -273,8 +273,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Gathers a message of these bytes, and of a piece that follows them. `what` marks its end,
-    /// of which [`Ended::Sent`] tells.
+    /// Queues a SEND of these bytes and of a piece that follows them, with `what` as its mark (see
+    /// [`Ended::Sent`]).
     pub(crate) fn push_message(
         &mut self,
         operation: SendOperation,
@@ -296,7 +296,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Gathers a transfer between a piece and the peer's memory.
+    /// Queues a READ or WRITE between a piece and the peer's memory.
     pub(crate) fn push_transfer(
         &mut self,
         operation: SendOperation,
@@ -308,13 +308,13 @@ impl Pair {
         self.push(SendWork { pieces, signalled, ..SendWork::of(operation) }, what);
     }
 
-    /// Gathers a READ or WRITE of nothing. The READ's answer makes this side notice messages that
-    /// came before, the WRITE makes the peer do so.
+    /// Queues a READ or WRITE of no data. The response to a READ makes this side notice earlier
+    /// messages; a WRITE makes the peer do so.
     pub(crate) fn push_wake_up_read(&mut self, operation: SendOperation) {
         self.push(SendWork { signalled: true, ..SendWork::of(operation) }, None);
     }
 
-    /// Keeps a buffer until everything gathered so far has ended.
+    /// Keeps a buffer until all work queued so far has ended.
     pub(crate) fn keep(&mut self, slot: Slot) {
         if let Some(last) = self.posted.back_mut() {
             last.kept = Some(slot);
@@ -332,7 +332,7 @@ impl Pair {
         self.posted.push_back(Posted { sequence, what, kept: None, is_read, ended: false });
     }
 
-    /// Posts what was gathered.
+    /// Posts what is queued.
     pub(crate) fn post(&mut self) -> io::Result<()> {
         let Some(endpoint) = &mut self.endpoint else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -351,7 +351,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Takes a completion and tells what has ended with it, in order.
+    /// Handles a completion and reports what has ended with it, in order.
     pub(crate) fn handle(
         &mut self,
         completion: &WorkCompletion,
@@ -359,8 +359,8 @@ impl Pair {
     ) -> Result<(), CloseReason> {
         if completion.status != WorkStatus::SUCCESS {
             return Err(match completion.status {
-                // What is posted is flushed when the other side has gone, or when the device says
-                // why.
+                // Posted work is flushed when the peer has disconnected, or when the device reports
+                // a fault.
                 WorkStatus::FLUSHED => {
                     self.engine.fault(self.subscription).unwrap_or(CloseReason::PeerClosed)
                 }
@@ -377,7 +377,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What was posted with this number has ended, and what was before it but for READs.
+    /// Ends the work with this number and all earlier work except READs.
     fn end_sends(&mut self, number: u32, mut tell: impl FnMut(Ended)) {
         let Some(front) = self.posted.front() else { return };
         let distance = number.wrapping_sub(front.sequence) & !RECEIVE;
@@ -415,10 +415,10 @@ impl Pair {
         }
     }
 
-    /// Ends the connection and destroys the queue pair. What was posted is the device's no longer.
+    /// Disconnects and destroys the queue pair, after which the device uses none of its memory.
     pub(crate) fn end(mut self) {
         if let Some(mut endpoint) = self.endpoint.take() {
-            // An error says that it had ended already.
+            // An error means that it had ended already.
             let _ = endpoint.disconnect();
         }
     }
@@ -430,7 +430,7 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        // What is in the completion queue for this queue pair finds nobody any more.
+        // Completions of this queue pair are ignored from now on.
         self.endpoint = None;
         self.engine.unsubscribe(self.subscription);
         let mut hold = self.hold.borrow_mut();
@@ -443,9 +443,9 @@ fn may_be_inline(operation: SendOperation, soft_iwarp: bool) -> bool {
     !(soft_iwarp && matches!(operation, SendOperation::SendInvalidate { .. }))
 }
 
-/// Soft-iWARP copies a message of one short piece by its user's address. If its own thread goes on
-/// with the send queue before the system call that posted has returned, it does so without the
-/// user's address space, and the queue pair fails. Of a message in two pieces it maps the pages.
+/// Soft-iWARP copies a message of one short piece from its user address. If its kernel thread does so
+/// before the posting system call returns, it has no user address space, and the queue pair
+/// fails. The pages of a message of two pieces are mapped instead.
 fn without_short_piece(operation: SendOperation, pieces: Pieces) -> Pieces {
     let [first, second] = pieces;
     let is_read = matches!(operation, SendOperation::Read { .. });
@@ -458,7 +458,7 @@ fn without_short_piece(operation: SendOperation, pieces: Pieces) -> Pieces {
 }
 
 fn post_error(failed: PostError) -> io::Error {
-    log::debug!("{} work requests were posted, the next was not", failed.posted);
+    log::debug!("the device took {} work requests and refused the next", failed.posted);
     failed.error
 }
 

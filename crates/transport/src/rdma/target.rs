@@ -1,8 +1,8 @@
-//! The target's side: receives for every capsule that the host may have outstanding, data fetched
-//! by RDMA READ and sent by RDMA WRITE, and a response for each command.
+//! The target side: receives for every capsule that the host may have outstanding, data transferred
+//! by RDMA READ and WRITE, and a response for each command.
 //!
-//! A capsule's receive is posted anew as soon as its command has been taken from it, and before
-//! any answer: however many commands a host has outstanding, as many receives are there.
+//! A capsule's receive is posted again as soon as its command has been copied, and before any
+//! response, so that the host always finds as many receives as it may have commands outstanding.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,13 +33,13 @@ use crate::{CHORE, CloseReason, DEADLINE, EVENTS, KINDS, Slot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The host has been told yes and has not confirmed it.
+    /// Accepted, and not confirmed by the host.
     Accepting,
-    /// Commands may come.
+    /// Commands are received.
     Live,
-    /// What is queued goes out, then it ends.
+    /// Sending what is queued.
     Closing,
-    /// Nothing is left.
+    /// Closed.
     Shut,
 }
 
@@ -48,17 +48,17 @@ struct SlotState {
     in_flight: bool,
     command: Command,
     remote: Option<Remote>,
-    /// Where its data goes.
+    /// The buffer for its data.
     buffer: Option<Buffer>,
-    /// Where it goes first, if hosts can reach what it is read into.
+    /// The leased slot that is read into first, if hosts can access the sink of a READ.
     leased: Option<arena::Slot>,
-    /// READs that are posted for it.
+    /// READs posted for it.
     reads: usize,
-    /// A completion that waits for them.
+    /// A completion to be sent after them.
     late: Option<Completion>,
 }
 
-/// A response, perhaps with data.
+/// A response, with data if the command has some.
 #[derive(Debug)]
 struct Answer {
     slot: u16,
@@ -78,34 +78,34 @@ pub(crate) struct RdmaTargetConnection {
     capsule_bytes: usize,
     initiator_depth: usize,
     can_invalidate: bool,
-    /// Whether the first message may be there without being noticed.
+    /// Whether the first message may not be noticed (on soft-iWARP).
     may_overlook: bool,
     slots: Vec<SlotState>,
     free: Vec<u16>,
-    /// Room for in-capsule data, by receive.
+    /// Slots for in-capsule data, by receive.
     inside: Vec<arena::Slot>,
-    /// Capsules that came and were not looked at, for want of a buffer.
+    /// Capsules received and not processed, for want of a buffer.
     arrived: VecDeque<(u32, u32)>,
     fetches: VecDeque<u16>,
     reads: usize,
     answers: VecDeque<Answer>,
     events: VecDeque<Event>,
     work: Vec<WorkCompletion>,
-    /// Commands of which READs have ended, while that is looked at.
+    /// Commands whose READs have ended, while a completion is handled.
     done: Vec<u16>,
-    /// When work last ended, or was posted while there was none.
+    /// When work last ended, or was posted to an empty send queue.
     moved_at: Duration,
     deadline: Deadline,
     waits_for_memory: bool,
-    /// A buffer for the data of the first of those.
+    /// A buffer for the data of the first of them.
     provided: Option<Buffer>,
-    /// There was no memory for leased slots.
+    /// There was no memory for a leased slot.
     needs_slot: bool,
     limits: Limits,
     local: SocketAddr,
     peer: SocketAddr,
     subscription: Option<(Engine, Subscription)>,
-    /// Why it is being closed, until that has been raised.
+    /// Why it is being closed, until that is reported.
     reason: Option<CloseReason>,
 }
 
@@ -154,7 +154,7 @@ impl RdmaTargetConnection {
         };
         connection.slots.resize_with(entries.into(), SlotState::default);
         if let Err(error) = connection.begin(reactor, incoming) {
-            log::warn!("{peer}: an RDMA queue of {entries} entries cannot be had: {error}");
+            log::warn!("{peer}: an RDMA queue of {entries} entries cannot be created: {error}");
             connection.shut(reactor, CloseReason::from(&error));
         }
         connection.set_deadline(reactor, limits.handshake_timeout);
@@ -193,7 +193,7 @@ impl RdmaTargetConnection {
         accepted
     }
 
-    /// What the queue pair needs.
+    /// The sizes of the queue pair.
     fn sizes(
         &mut self,
         reactor: &mut Reactor,
@@ -205,7 +205,7 @@ impl RdmaTargetConnection {
         let attributes = hold.attributes();
         let entries = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         if entries > attributes.queue_depth_max || attributes.pieces_max < 2 {
-            let what = "the device's queues are shorter";
+            let what = "the queues of the device are too short";
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
         // A host that serves no READs can still send its data in capsules.
@@ -229,7 +229,7 @@ impl RdmaTargetConnection {
     }
 
     fn fill_receives(&mut self, pair: &mut Pair, pool: &Pool) -> io::Result<()> {
-        // A new queue does not wait for memory as commands do: it has its room or is refused.
+        // A new queue does not wait for memory: it gets its slots or is refused.
         let reserve = pool.capacity() / RESERVE_SHARE;
         for index in 0..u32::try_from(self.slots.len()).unwrap_or(0) {
             let buffer = pool.take_leaving(reserve, self.capsule_bytes);
@@ -259,8 +259,8 @@ impl RdmaTargetConnection {
         !self.is_open() || self.subscription.as_ref().is_none_or(gone)
     }
 
-    /// Bytes that it holds for a host for which nothing has moved for so long. The device gives a
-    /// host up that does not answer, but not one that posts no receives for its responses.
+    /// Bytes held for a host that has made no progress for `patience`. The device reports a host
+    /// that does not respond, but not one that posts no receives for its responses.
     pub(crate) fn stalled_bytes(&self, now: Duration, patience: Duration) -> usize {
         let Some(pair) = self.pair.as_ref().filter(|pair| !pair.is_quiet()) else { return 0 };
         if now.saturating_sub(self.moved_at) < patience {
@@ -414,7 +414,7 @@ impl RdmaTargetConnection {
                 if self.in_flight() == 0 {
                     return self.shut(reactor, CloseReason::HandshakeTimeout);
                 }
-                // The owner has Connect, and takes its time.
+                // The owner is executing Connect.
                 self.set_deadline(reactor, self.limits.handshake_timeout);
             }
             _ => {}
@@ -463,7 +463,7 @@ impl RdmaTargetConnection {
         self.shut(reactor, reason);
     }
 
-    /// An idle connection keeps no leased memory.
+    /// Frees the leased memory of an idle connection.
     fn release_idle(&mut self, reactor: &mut Reactor) {
         if let Some(arena) = self.pair.as_mut().and_then(Pair::arena) {
             arena.release_idle();
@@ -472,8 +472,8 @@ impl RdmaTargetConnection {
         }
     }
 
-    /// Where the first message may lie unnoticed, something is to be sent that has an answer. Not
-    /// soon: the host may not know yet that the connection stands.
+    /// Where the first message may not be noticed, schedules a READ or WRITE of no data. Delayed,
+    /// because the host may not know yet that the connection is established.
     fn schedule_wake_up_read(&self, reactor: &mut Reactor) {
         if self.may_overlook && self.stage == Stage::Live && !self.has_queue {
             let at = reactor.now().saturating_add(FIRST_MESSAGE_TIMEOUT);
@@ -512,7 +512,7 @@ impl RdmaTargetConnection {
         }
     }
 
-    /// A READ for this slot is done.
+    /// Ends a READ of this slot.
     fn handle_read(&mut self, pair: &mut Pair, slot: u16) {
         self.reads = self.reads.saturating_sub(1);
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
@@ -534,9 +534,9 @@ impl RdmaTargetConnection {
         }
     }
 
-    /// Takes commands from the capsules that came, as long as there is memory for their data.
+    /// Takes commands from the received capsules, while there is memory for their data.
     fn take_capsules(&mut self, reactor: &mut Reactor) {
-        // A capsule may be here before the word that the connection stands.
+        // A capsule may arrive before the event that the connection is established.
         if self.stage == Stage::Accepting && !self.arrived.is_empty() {
             self.stage = Stage::Live;
         }
@@ -553,7 +553,7 @@ impl RdmaTargetConnection {
         }
     }
 
-    /// Takes a command from its capsule and posts the receive anew. `false`: there is no memory
+    /// Takes a command from its capsule and posts the receive again. `false`: there is no memory
     /// for its data.
     fn take_capsule(&mut self, pool: &Pool, index: u32, bytes: u32) -> Result<bool, CloseReason> {
         let Some(pair) = &mut self.pair else { return Ok(false) };
@@ -600,7 +600,7 @@ impl RdmaTargetConnection {
         Ok(true)
     }
 
-    /// Gathers what there is room for, and posts it.
+    /// Queues as much as the send queue has room for, and posts it.
     fn put(&mut self) -> io::Result<()> {
         let Some(mut pair) = self.pair.take() else { return Ok(()) };
         let result = self.put_on(&mut pair);
@@ -638,7 +638,7 @@ impl RdmaTargetConnection {
         pair.post()
     }
 
-    /// Transfers that come before an answer.
+    /// The number of WRITEs before a response.
     fn parts_of(&self, answer: &Answer) -> usize {
         if answer.data.is_none() {
             return 0;
@@ -648,7 +648,7 @@ impl RdmaTargetConnection {
         remote.map_or(0, |remote| remote.parts(u32::MAX).count())
     }
 
-    /// Gathers an answer, or gives it back if there is no memory to send its data from.
+    /// Queues a response, or returns it if there is no memory to send its data from.
     fn put_answer(&mut self, pair: &mut Pair, answer: Answer) -> io::Result<Option<Answer>> {
         let Some(state) = self.slots.get_mut(usize::from(answer.slot)) else { return Ok(None) };
         let from = match (&answer.data, pair.arena()) {
@@ -684,7 +684,7 @@ impl RdmaTargetConnection {
         Ok(None)
     }
 
-    /// Gathers the READs of a command's data; not if there is no memory to read into.
+    /// Queues the READs of a command's data, unless there is no memory to read into.
     fn put_fetch(&mut self, pair: &mut Pair, slot: u16) -> io::Result<bool> {
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return Ok(true) };
         let (Some(remote), Some(buffer)) = (&state.remote, &state.buffer) else { return Ok(true) };
@@ -706,7 +706,7 @@ impl RdmaTargetConnection {
         Ok(true)
     }
 
-    /// Ends a connection that is being closed, once what was queued has gone out.
+    /// Ends a connection that is being closed, once what was queued has been sent.
     fn finish_close(&mut self, reactor: &mut Reactor) {
         let is_quiet = self.pair.as_ref().is_none_or(Pair::is_quiet);
         if self.stage == Stage::Closing && self.answers.is_empty() && is_quiet {
@@ -714,7 +714,7 @@ impl RdmaTargetConnection {
         }
     }
 
-    /// Ends the connection now. If it was being closed, the reason is that one.
+    /// Ends the connection now. If it was being closed already, the first reason is kept.
     fn shut(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         if self.stage == Stage::Shut {
             return;
@@ -746,7 +746,7 @@ impl Drop for RdmaTargetConnection {
     }
 }
 
-/// What is above a transport knows two ways for data to come: in the capsule, or on request.
+/// Replaces a keyed data pointer by an in-capsule or transport one, which the owner handles.
 fn with_transport(command: Command, length: u32) -> Command {
     command.with_data_pointer(Descriptor::transport(length))
 }
@@ -759,7 +759,7 @@ fn capsule_bytes(queue_id: u16, limits: &Limits) -> usize {
     usize::try_from(bytes).unwrap_or(0)
 }
 
-/// A slot for as many bytes as a buffer has; `None` while the pool has no memory.
+/// A slot for the length of a buffer; `None` while the pool is empty.
 fn leased(arena: &mut Arena, buffer: &Buffer) -> io::Result<Option<arena::Slot>> {
     match arena.take(buffer.len()) {
         Ok(slot) => Ok(Some(slot)),

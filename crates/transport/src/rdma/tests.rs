@@ -1,4 +1,4 @@
-//! A host that is made of raw work requests against the target's side: what no host of ours does.
+//! Tests of the target side with a host of raw work requests, which does what no host here does.
 
 use weft_nvme::sgl::Descriptor;
 use weft_nvme::wire::U16;
@@ -18,10 +18,10 @@ const LISTENER: Owner = Owner(1);
 const TARGET: Owner = Owner(2);
 const WRITE: u8 = 1;
 const READ: u8 = 2;
-/// A command that is refused before any of its data has moved.
+/// A command that is completed with an error before its data is transferred.
 const REFUSE: u8 = 3;
 
-/// Where things lie in the host's memory: the capsule, the response, and the data.
+/// Offsets in the host's memory: the capsule, the response and the data.
 const CAPSULE: usize = 0;
 const RESPONSE: usize = 1;
 const DATA: usize = 2;
@@ -66,8 +66,7 @@ impl Raw {
         Some(raw)
     }
 
-    /// Sends a command, lets the target answer it, and says with what, and which key of ours is
-    /// void now.
+    /// Sends a command and lets the target complete it. Returns the status and the invalidated key.
     fn execute(&mut self, mut command: Command) -> (Status, Option<u32>) {
         self.next_id += 1;
         command.command_id = U16::new(self.next_id);
@@ -130,7 +129,7 @@ impl Raw {
         self.target.flush(&mut self.reactor);
     }
 
-    /// A command whose data is a page of the host's, by a key that is to be invalidated or not.
+    /// A command whose data is a page of the host's, with a key that is to be invalidated or not.
     fn keyed(&self, opcode: u8, invalidate: bool) -> Command {
         let (address, key) = (self.host.piece(DATA, 1).address, self.host.remote_key());
         let mut command = Command::fabrics(FabricsType::CONNECT);
@@ -164,7 +163,7 @@ fn a_key_is_invalidated_with_the_response_if_the_host_asks_for_it() {
             let key = raw.host.remote_key();
             assert_eq!(raw.execute(command), (status, Some(key)));
             assert_eq!(raw.fabric.counts().invalidations, 1, "once");
-            // The data had moved before.
+            // The data was transferred before.
             let moved = if opcode == READ { 0xa5 } else { 0x5a };
             assert!(raw.host.read(DATA, 4096).iter().all(|byte| *byte == moved));
             // A command without data has no key, and the one before is not invalidated again.

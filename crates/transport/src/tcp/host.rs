@@ -1,4 +1,4 @@
-//! The host's side: a session and the buffers of its commands.
+//! The host side: a session and the buffers of its commands.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +23,7 @@ pub(crate) struct TcpHostConnection {
     buffers: Vec<Option<Buffer>>,
     events: VecDeque<HostEvent>,
     options: HostOptions,
-    /// Why the connection ends, once it does; taken when that has been raised.
+    /// Why the connection ends, until that is reported.
     reason: Option<CloseReason>,
 }
 
@@ -165,7 +165,7 @@ impl TcpHostConnection {
         self.raise_closed();
     }
 
-    /// Takes in all that has been received.
+    /// Processes all received input.
     fn process(&mut self, reactor: &mut Reactor) {
         let input = self.link.input.take();
         let mut bytes = input.as_ref().map_or(&[][..], Input::bytes);
@@ -198,7 +198,7 @@ impl TcpHostConnection {
 
     fn handle_completed(&mut self, slot: u16, completion: Completion, received: u32, intact: bool) {
         let place = self.buffers.get_mut(usize::from(slot));
-        // What is still being sent must not be written to: it goes back to the pool by itself.
+        // The reactor is still sending from a shared buffer, which returns to the pool by itself.
         let buffer = place.and_then(Option::take).filter(|buffer| !buffer.is_shared());
         let slot = Slot(slot);
         self.events.push_back(if intact {
@@ -218,7 +218,8 @@ impl TcpHostConnection {
         }
     }
 
-    /// The buffer and range to receive the rest of a PDU's data into, if that pays.
+    /// The buffer and range to receive the rest of a PDU's data into directly, if it is long
+    /// enough.
     fn direct(&mut self) -> Option<Direct> {
         let (slot, offset, remaining) = self.session.direct()?;
         let start = usize::try_from(offset).ok()?;
@@ -231,7 +232,7 @@ impl TcpHostConnection {
         Some(Direct { slot, buffer, range: start..start + len })
     }
 
-    /// H2CData for all that an R2T asks for.
+    /// Queues the H2CData PDUs for an R2T.
     fn put_transfer(&mut self, transfer: &Transfer) {
         let place = self.buffers.get(usize::from(transfer.slot)).and_then(Option::as_ref);
         let Some(buffer) = place else { return };
@@ -240,7 +241,7 @@ impl TcpHostConnection {
         while done < transfer.length {
             let length = (transfer.length - done).min(self.session.h2c_data_bytes());
             self.session.put_data(transfer, done, length, outgoing);
-            // Within the buffer: the session has checked the R2T against its length.
+            // In range: the session has checked the R2T against the buffer's length.
             let start = usize::try_from(transfer.offset + done).unwrap_or(usize::MAX);
             let end = start + usize::try_from(length).unwrap_or(0);
             outgoing.payload(buffer, start, end);
@@ -257,15 +258,14 @@ impl TcpHostConnection {
         }
     }
 
-    /// The controller broke the protocol: it is told so.
+    /// The controller broke the protocol: sends a termination.
     fn fail(&mut self, reactor: &mut Reactor, fault: &FatalError) {
         self.session.terminate(fault, &mut self.link.outgoing);
         self.begin_close(reactor, CloseReason::Protocol(*fault), true);
     }
 
-    /// The connection is gone, or given up with commands in flight. Nobody waits for these any
-    /// more, and some are sent again on another connection: what is still on its way here must
-    /// not come to the controller after that.
+    /// The connection is lost, or closed with commands in flight. Some of these are retried on
+    /// another connection, so nothing unsent here may reach the controller later.
     fn lose(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         if self.link.is_open() {
             self.reason = Some(reason);
@@ -280,7 +280,7 @@ impl TcpHostConnection {
         }
     }
 
-    /// Raises the end once no operation is in flight.
+    /// Reports the end once no operation is in flight.
     fn raise_closed(&mut self) {
         if !self.link.is_finished() {
             return;
@@ -299,7 +299,7 @@ impl TcpHostConnection {
     }
 }
 
-/// A command's data in the session's terms; none if it is longer than any command's.
+/// A command's data for the session; none if it is longer than any command's.
 fn describe(data: &HostData) -> Option<Data> {
     Some(match data {
         HostData::None => Data::None,

@@ -1,4 +1,4 @@
-//! What both sides do with their socket: one receive, one send, and an end in good order.
+//! The common part of both sides: one receive, one send, and the closing of a socket.
 //!
 //! ```text
 //!           begin_close                sent              hung up, or too late
@@ -26,35 +26,35 @@ use crate::limits::{
     COPIED_BYTES_MAX, GATHER_BYTES, IDLE_MESSAGE_BYTES, IDLE_TIME, UNSENT_BYTES_MAX,
 };
 
-/// What a token's low two bits say.
+/// The kind of a token's operation, in its low two bits.
 const RECEIVE: u32 = 0;
 const SEND: u32 = 1;
 const DEADLINE: u32 = 2;
 const CHORE: u32 = 3;
 const KINDS: u32 = 0b11;
 
-/// What a completion means to the connection.
+/// What a completion means for the connection.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
-    /// Nothing that it has to deal with.
+    /// Nothing to do.
     Nothing,
     /// The socket is connected.
     Connected,
-    /// There is input.
+    /// Input was received.
     Input,
-    /// Data has come straight into a command's buffer.
+    /// Data was received directly into a command's buffer.
     Direct(Direct),
-    /// What was sent last has been handed to the kernel.
+    /// The kernel has taken the last send.
     Sent,
     /// The deadline has passed.
     Deadline,
-    /// It is time to look at what had to wait.
+    /// The chore timer has expired.
     Chore,
     /// The connection is lost.
     Lost(CloseReason),
 }
 
-/// Part of a command's buffer, for data that is received straight into it.
+/// Part of a command's buffer, to receive data into directly.
 #[derive(Debug)]
 pub(crate) struct Direct {
     pub(crate) slot: u16,
@@ -67,7 +67,7 @@ enum Receiving {
     Idle,
     Connect,
     Bytes,
-    /// `held` bytes of a command's buffer are with the reactor.
+    /// The reactor has `held` bytes of a command's buffer.
     Direct {
         slot: u16,
         start: usize,
@@ -83,7 +83,7 @@ enum Closing {
     Shut,
 }
 
-/// Input that has been received and not all been taken yet.
+/// Received input that is not all processed.
 #[derive(Debug)]
 pub(crate) struct Input {
     store: Store,
@@ -98,7 +98,7 @@ enum Store {
 }
 
 impl Input {
-    /// Input that waits outside the pool.
+    /// Input in memory outside the pool.
     pub(crate) fn parked(bytes: Vec<u8>) -> Self {
         let end = bytes.len();
         Self { store: Store::Parked(bytes), start: 0, end }
@@ -112,13 +112,13 @@ impl Input {
         all.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// All but the last `left` bytes have been taken.
+    /// Drops all but the last `left` bytes.
     pub(crate) fn keep(&mut self, left: usize) {
         self.start = self.end.saturating_sub(left);
     }
 
-    /// Gives the pool its buffer back: if those who wait for the pool to fill held buffers of it,
-    /// they might wait for each other.
+    /// Copies the input out of the pool's buffer and frees that: connections that wait for the
+    /// pool's memory while they hold some of it could deadlock.
     pub(crate) fn park(self) -> Self {
         match self.store {
             Store::Received(_) => Self::parked(self.bytes().to_vec()),
@@ -127,7 +127,7 @@ impl Input {
     }
 }
 
-/// What is to be sent.
+/// Messages to send.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing(Message);
 
@@ -138,7 +138,7 @@ impl Sink for Outgoing {
 }
 
 impl Outgoing {
-    /// Payload behind its header: copied if it is small, gathered if it is not.
+    /// Adds payload behind its header: copied if it is short, gathered otherwise.
     pub(crate) fn payload(&mut self, buffer: &Buffer, start: usize, end: usize) {
         if end - start < GATHER_BYTES && self.0.copied() < COPIED_BYTES_MAX {
             self.0.bytes(&buffer[start..end]);
@@ -153,28 +153,27 @@ pub(crate) struct Link {
     owner: Owner,
     base: u32,
     socket: Option<SocketId>,
-    /// What is to go out with the next send.
+    /// The messages of the next send.
     pub(crate) outgoing: Outgoing,
     spare: Option<Message>,
     sending: bool,
-    /// Bytes of the send that is under way, how many of them were copied, and when it or the one
-    /// before it got on.
+    /// Bytes of the current send, how many of them were copied, and when a send last made progress.
     sending_bytes: usize,
     sending_copied: usize,
     sent_at: Duration,
-    /// When something came last.
+    /// When input was last received.
     received_at: Duration,
-    /// Bytes that have come, ever.
+    /// The total number of bytes received.
     received: u64,
     receiving: Receiving,
     pub(crate) input: Option<Input>,
-    /// A buffer that came back from a receive that did not end well.
+    /// A buffer returned by a receive that failed.
     pub(crate) returned: Option<(u16, Buffer)>,
     closing: Closing,
-    /// What the kernel still has to send is worth nothing once the socket is closed.
+    /// Closing discards what the kernel has not sent yet.
     abrupt: bool,
     deadline: Deadline,
-    /// Sends ever, as of the last look for idleness, and whether there is to be another.
+    /// The total number of sends at the last idle check, and whether another check is due.
     sends: u32,
     sends_seen: u32,
     watching: bool,
@@ -217,7 +216,7 @@ impl Link {
         self.closing == Closing::Open
     }
 
-    /// Whether the socket is closed and all operations have come back.
+    /// Whether the socket is closed and no operation is in flight.
     pub(crate) fn is_finished(&self) -> bool {
         self.closing == Closing::Shut && !self.sending && self.receiving == Receiving::Idle
     }
@@ -227,33 +226,33 @@ impl Link {
         !self.sending && self.outgoing.0.is_empty()
     }
 
-    /// Bytes that are to be sent, if the peer has not taken what is being sent for so long.
+    /// Bytes queued, if the peer has not taken any for `patience`.
     pub(crate) fn stalled_bytes(&self, now: Duration, patience: Duration) -> usize {
         let is_stuck = self.sending && now.saturating_sub(self.sent_at) >= patience;
         if is_stuck { self.sending_bytes + self.outgoing.0.len() } else { 0 }
     }
 
-    /// Whether the peer does not take what is being sent, and enough waits behind that.
+    /// Whether the peer does not read and [`UNSENT_BYTES_MAX`] is queued.
     pub(crate) fn is_backed_up(&self) -> bool {
         self.sending && self.outgoing.0.len() >= UNSENT_BYTES_MAX
     }
 
-    /// Bytes that were copied to be sent, and are not sent.
+    /// Copied bytes that are not sent.
     pub(crate) fn copied_bytes(&self) -> usize {
         self.sending_copied + self.outgoing.0.copied()
     }
 
-    /// Whether nothing has come for so long.
+    /// Whether nothing was received for `patience`.
     pub(crate) fn is_silent(&self, now: Duration, patience: Duration) -> bool {
         now.saturating_sub(self.received_at) >= patience
     }
 
-    /// Bytes that have come, ever.
+    /// The total number of bytes received.
     pub(crate) fn received(&self) -> u64 {
         self.received
     }
 
-    /// Bytes of a command's buffer that data is being received into.
+    /// Bytes of a command's buffer that the reactor receives into.
     pub(crate) fn lent_bytes(&self) -> usize {
         match self.receiving {
             Receiving::Direct { held, .. } => held,
@@ -270,14 +269,14 @@ impl Link {
         reactor.submit(self.token(RECEIVE), operation);
     }
 
-    /// Receives whatever comes next.
+    /// Starts a receive.
     pub(crate) fn receive(&mut self, reactor: &mut Reactor) {
         let Some(socket) = self.socket else { return };
         self.receiving = Receiving::Bytes;
         reactor.submit(self.token(RECEIVE), Operation::Receive { socket });
     }
 
-    /// Receives as much as comes of part of a command's buffer.
+    /// Starts a receive into part of a command's buffer.
     pub(crate) fn receive_into(&mut self, reactor: &mut Reactor, direct: Direct) {
         let Some(socket) = self.socket else { return };
         let Direct { slot, buffer, range } = direct;
@@ -285,7 +284,7 @@ impl Link {
         reactor.submit(self.token(RECEIVE), Operation::ReceiveInto { socket, buffer, range });
     }
 
-    /// Sends all that is queued, unless a send is under way. Says whether it does.
+    /// Sends what is queued, unless a send is in flight. Returns whether one is.
     pub(crate) fn send(&mut self, reactor: &mut Reactor) -> bool {
         let Some(socket) = self.socket else { return false };
         if self.sending || self.outgoing.0.is_empty() {
@@ -310,7 +309,7 @@ impl Link {
         self.deadline.clear(reactor);
     }
 
-    /// Asks for [`LinkEvent::Chore`] after `delay`, or sooner if it has been asked for already.
+    /// Requests [`LinkEvent::Chore`] after `delay`, or earlier if it was requested earlier.
     pub(crate) fn set_chore(&mut self, reactor: &mut Reactor, delay: Duration) {
         let at = reactor.now().saturating_add(delay);
         if self.chore_at.is_none_or(|earlier| at < earlier) {
@@ -319,7 +318,7 @@ impl Link {
         }
     }
 
-    /// Ends the connection: what is queued goes out first, for as long as `timeout`.
+    /// Closes the connection after sending what is queued, within `timeout`.
     pub(crate) fn begin_close(&mut self, reactor: &mut Reactor, linger: bool, timeout: Duration) {
         if self.closing != Closing::Open {
             return;
@@ -334,13 +333,13 @@ impl Link {
         self.advance_close(reactor);
     }
 
-    /// Closes the socket now, and lets nothing more of what was sent on it reach the peer.
+    /// Closes the socket now and discards what the kernel has not sent.
     pub(crate) fn abort(&mut self, reactor: &mut Reactor) {
         self.abrupt = true;
         self.shut(reactor);
     }
 
-    /// Closes the socket now. Operations in flight come back.
+    /// Closes the socket now. Operations in flight are cancelled.
     pub(crate) fn shut(&mut self, reactor: &mut Reactor) {
         if self.closing == Closing::Shut {
             return;
@@ -358,7 +357,7 @@ impl Link {
         }
     }
 
-    /// The socket, to be moved to another reactor; only while nothing is in flight on it.
+    /// Takes the socket to move it to another reactor; only while no operation is in flight.
     pub(crate) fn take_socket(&mut self, reactor: &mut Reactor) -> Option<SocketId> {
         if !self.is_open() || self.sending || self.is_receiving() {
             return None;
@@ -368,7 +367,7 @@ impl Link {
         self.socket.take()
     }
 
-    /// Takes a completion. While the connection is being closed all of them are dealt with here.
+    /// Handles a completion. While the connection is being closed, nothing is passed on.
     pub(crate) fn handle(
         &mut self,
         reactor: &mut Reactor,
@@ -427,7 +426,7 @@ impl Link {
         }
     }
 
-    /// Input that nobody wants any more: what a peer sends before it reads its termination.
+    /// Drops input while the connection is being closed.
     fn discard(&mut self, reactor: &mut Reactor, outcome: Outcome, receiving: Receiving) {
         let ended = match outcome {
             Outcome::Connected { socket } => {
@@ -452,7 +451,7 @@ impl Link {
         }
     }
 
-    /// Keeps the buffer of a command that data was being received into.
+    /// Keeps the buffer of a command that was being received into.
     fn keep(&mut self, receiving: Receiving, buffer: Option<Buffer>) {
         if let (Receiving::Direct { slot, .. }, Some(buffer)) = (receiving, buffer) {
             self.returned = Some((slot, buffer));
@@ -475,7 +474,7 @@ impl Link {
                 self.watch(reactor);
             }
             message.clear();
-            // What has just been sent is in the cache, its memory's successor is not any more.
+            // The memory of the message just sent is in the cache, so it is reused.
             if self.outgoing.0.is_empty() {
                 std::mem::swap(&mut self.outgoing.0, &mut message);
             }
@@ -506,7 +505,7 @@ impl Link {
         LinkEvent::Nothing
     }
 
-    /// Goes on with the orderly end, if nothing is being sent.
+    /// Continues closing, unless a send is in flight.
     fn advance_close(&mut self, reactor: &mut Reactor) {
         let Closing::Flushing { linger } = self.closing else { return };
         self.send(reactor);
@@ -522,14 +521,14 @@ impl Link {
         }
     }
 
-    /// Looks for idleness in a while. Not while a send is under way: its end calls again.
+    /// Schedules the idle check, unless a send is in flight: its end does so.
     fn watch(&mut self, reactor: &mut Reactor) {
         self.watching = true;
         self.sends_seen = self.sends;
         self.set_chore(reactor, IDLE_TIME);
     }
 
-    /// Gives up memory that a busy time has left, once the connection is quiet.
+    /// Frees the memory of large messages once the connection is quiet.
     fn handle_chore(&mut self, reactor: &mut Reactor) -> LinkEvent {
         self.chore_at = None;
         if !self.is_open() {
@@ -556,7 +555,7 @@ mod tests {
 
     const LISTENER: Owner = Owner(7);
 
-    /// Two links joined by a simulated network.
+    /// Two links connected by a simulated network.
     fn pair() -> (Reactor, Link, Link) {
         let mut reactor = Reactor::simulated(&World::new(1, NetworkConditions::default()));
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -594,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_connection_gives_up_what_a_busy_one_needed() {
+    fn a_quiet_connection_frees_its_large_messages() {
         let (mut reactor, mut near, mut far) = pair();
         far.receive(&mut reactor);
         for kept in [IDLE_MESSAGE_BYTES, IDLE_MESSAGE_BYTES + 1] {
@@ -615,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_was_cleared_means_nothing() {
+    fn a_cleared_deadline_has_no_effect() {
         let (mut reactor, mut near, _far) = pair();
         let token = near.token(DEADLINE);
         let stale = || ReactorCompletion { token, outcome: Outcome::Timer };

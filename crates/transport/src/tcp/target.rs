@@ -1,4 +1,4 @@
-//! The target's side: a session, the buffers of its commands, and how far Connect has come.
+//! The target side: a session, the buffers of its commands, and the progress of Connect.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,19 +17,19 @@ use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH, STALL
 use crate::target::{CapsuleData, Event, Limits};
 use crate::{CloseReason, DataDigestError, Slot};
 
-/// How far the connection has come. Nothing is read in the stages marked with a star: what the
-/// host may send depends on what it has not been told yet.
+/// The progress of a connection. Nothing is received in the stages marked with a star, because what
+/// the host may send depends on what it is sent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// ICReq has not come.
+    /// Waiting for ICReq.
     AwaitingRequest,
-    /// * ICResp is on its way out.
+    /// * Sending ICResp.
     Responding,
-    /// The first command has not come, or not all of its data.
+    /// Waiting for the first command or its data.
     AwaitingConnect,
-    /// * The owner has the first command.
+    /// * The owner is executing the first command.
     Connecting,
-    /// The queue stands.
+    /// The queue is ready.
     Ready,
 }
 
@@ -37,9 +37,9 @@ enum Stage {
 struct SlotState {
     in_flight: bool,
     command: Command,
-    /// Where its data goes.
+    /// The buffer for its data.
     buffer: Option<Buffer>,
-    /// A completion that waits for the rest of the data that was asked for.
+    /// A completion to be sent once the requested data has arrived.
     late: Option<Completion>,
 }
 
@@ -50,7 +50,7 @@ struct WaitingCommand {
     bytes: usize,
 }
 
-/// What a connection held and had received when somebody looked.
+/// The held and received bytes at the last check for a stalled host.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     at: Duration,
@@ -66,17 +66,17 @@ pub(crate) struct TcpTargetConnection {
     shallow: bool,
     slots: Vec<SlotState>,
     starved: Option<WaitingCommand>,
-    /// Commands whose answers wait until the kernel has taken what is being sent.
+    /// Commands whose responses wait until the kernel has taken the current send.
     unsent: usize,
     events: VecDeque<Event>,
     limits: Limits,
-    /// What was found when it was last asked what it holds.
+    /// The result of the last check for a stalled host.
     progress: Option<Progress>,
-    /// Why the connection ends, once it does; taken when that has been raised.
+    /// Why the connection ends, until that is reported.
     reason: Option<CloseReason>,
 }
 
-/// What moves to another reactor.
+/// The state that moves to another reactor.
 #[derive(Debug)]
 pub(crate) struct DetachedConnection {
     stream: Stream,
@@ -159,8 +159,8 @@ impl TcpTargetConnection {
         self.session.in_flight()
     }
 
-    /// Bytes that it holds for a host that has done nothing about them for so long, or too little
-    /// since it was last asked.
+    /// Bytes held for a host that has made no progress for `patience`, or too little since the last
+    /// call.
     pub(crate) fn stalled_bytes(&mut self, now: Duration, patience: Duration) -> usize {
         let buffers = self.slots.iter().filter_map(|state| state.buffer.as_deref());
         let held = match self.is_paused() {
@@ -169,7 +169,7 @@ impl TcpTargetConnection {
         };
         let received = self.link.received();
         let dribbles = self.progress.is_some_and(|progress| {
-            // Of what it held then and holds now: what it was asked for since may take its time.
+            // The share of what was held then and is held now; later requests are too recent.
             let owed = progress.held.min(held) / STALL_SHARE;
             let since = now.saturating_sub(progress.at);
             let moved =
@@ -195,7 +195,7 @@ impl TcpTargetConnection {
         }
     }
 
-    /// What the host has sent waits while it does not take the answers to what it sent before.
+    /// No events while the host does not read its responses.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         if self.is_backed_up() { None } else { self.events.pop_front() }
     }
@@ -209,12 +209,12 @@ impl TcpTargetConnection {
         !self.events.is_empty() && !self.is_backed_up()
     }
 
-    /// Bytes of in-capsule data for which there is no memory; the connection stands still.
+    /// In-capsule data for which there is no memory; nothing is received meanwhile.
     pub(crate) fn wanted(&self) -> Option<usize> {
         self.starved.map(|starved| starved.bytes).filter(|_| self.link.is_open())
     }
 
-    /// Memory for that.
+    /// Passes that memory.
     pub(crate) fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
         self.fill(buffer);
         self.process(reactor);
@@ -334,7 +334,7 @@ impl TcpTargetConnection {
             return;
         }
         if self.link.input.is_some() {
-            // What was left while the connection was paused: events come from `handle` alone.
+            // Input was left while the connection was paused, and is processed in `handle`.
             return self.link.set_chore(reactor, Duration::ZERO);
         }
         match self.direct() {
@@ -372,7 +372,7 @@ impl TcpTargetConnection {
         }
     }
 
-    /// Whether nothing is to be taken in now.
+    /// Whether nothing may be processed now.
     fn is_paused(&self) -> bool {
         matches!(self.stage, Stage::Responding | Stage::Connecting)
             || self.starved.is_some()
@@ -380,14 +380,14 @@ impl TcpTargetConnection {
             || !self.link.is_open()
     }
 
-    /// Whether the host takes no answers. To a host, a command whose answer it has not read is
-    /// still in flight: one that keeps to the depth of its queue has no more of them than that,
-    /// and one that does not cannot fill the memory with answers.
+    /// Whether the host does not read its responses. For the host, the command of an unread
+    /// response is still in flight, so a host that keeps to its queue depth is not delayed by this,
+    /// and another cannot fill the memory with responses.
     fn is_backed_up(&self) -> bool {
         (self.unsent > self.slots.len() || self.link.is_backed_up()) && self.link.is_open()
     }
 
-    /// Takes in what has been received, until it is used up or something must come first.
+    /// Processes received input until it is used up or the connection is paused.
     fn process(&mut self, reactor: &mut Reactor) {
         self.advance(reactor);
         if self.starved.is_some()
@@ -457,15 +457,16 @@ impl TcpTargetConnection {
         self.retry(reactor);
     }
 
-    /// Tries to get the buffer that a command is starved of. If there is none, it waits until the
-    /// owner provides one.
+    /// Tries to take the buffer that a command waits for. If there is none, the connection waits
+    /// until the owner provides one.
     fn retry(&mut self, reactor: &mut Reactor) {
         let Some(WaitingCommand { bytes, .. }) = self.starved else { return };
         if let Some(buffer) = reactor.pool().take(bytes) {
             return self.fill(buffer);
         }
-        // While the connection waits for memory it reads nothing. If it has commands whose data
-        // is to come, they hold memory that somebody else may be waiting for in the same way.
+        // A connection that waits for memory receives nothing, so buffers of its commands whose
+        // data is to come would be held as long. It may use the reserve to avoid a deadlock with
+        // other such connections.
         if self.shallow || self.slots.iter().any(|state| state.buffer.is_some()) {
             match reactor.pool().take_reserved(bytes) {
                 Some(buffer) => self.fill(buffer),
@@ -484,7 +485,7 @@ impl TcpTargetConnection {
     fn store(&mut self, slot: u16, offset: u32, piece: &[u8]) {
         let buffer = self.slots.get_mut(usize::from(slot)).and_then(|state| state.buffer.as_mut());
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        // Without a buffer the command has been completed early, and its data is dropped.
+        // Without a buffer the command was completed early, and its data is dropped.
         if let Some(place) = buffer
             .and_then(|buffer| buffer.bytes_mut().get_mut(start..start.saturating_add(piece.len())))
         {
@@ -515,14 +516,14 @@ impl TcpTargetConnection {
         }
     }
 
-    /// If what has come is the first command or the rest of it, the owner's answer comes next.
+    /// If that was the first command with its data, nothing is received until it is completed.
     fn mark_connect(&mut self) {
         if self.stage == Stage::AwaitingConnect {
             self.stage = Stage::Connecting;
         }
     }
 
-    /// Data has come straight into the buffer of a command.
+    /// Data was received directly into a command's buffer.
     fn handle_direct(&mut self, Direct { slot, buffer, range }: Direct) {
         self.session.handle_direct(buffer.get(range).unwrap_or_default());
         if let Some(state) = self.slots.get_mut(usize::from(slot))
@@ -532,7 +533,8 @@ impl TcpTargetConnection {
         }
     }
 
-    /// The buffer and range to receive the rest of a PDU's data into, if that pays.
+    /// The buffer and range to receive the rest of a PDU's data into directly, if it is long
+    /// enough.
     fn direct(&mut self) -> Option<Direct> {
         let (slot, offset, remaining) = self.session.direct()?;
         let start = usize::try_from(offset).ok()?;
@@ -564,7 +566,7 @@ impl TcpTargetConnection {
         self.session.put_response(completion, &mut self.link.outgoing);
         self.free(slot);
         if self.stage == Stage::Connecting {
-            // It was refused: there may be another.
+            // Connect failed: the host may send another.
             self.stage = Stage::AwaitingConnect;
         }
     }
@@ -572,20 +574,20 @@ impl TcpTargetConnection {
     fn free(&mut self, slot: Slot) {
         self.unsent += 1;
         if let Some(state) = self.slots.get_mut(slot.index()) {
-            debug_assert!(state.in_flight, "a command is answered once");
+            debug_assert!(state.in_flight, "a command is completed once");
             state.in_flight = false;
             state.buffer = None;
             self.session.release(slot.0);
         }
     }
 
-    /// The host broke the protocol: it is told so.
+    /// The host broke the protocol: sends a termination.
     fn fail(&mut self, reactor: &mut Reactor, fault: &FatalError) {
         self.session.terminate(fault, &mut self.link.outgoing);
         self.begin_close(reactor, CloseReason::Protocol(*fault), true);
     }
 
-    /// The connection is gone already.
+    /// The connection is lost.
     fn lose(&mut self, reactor: &mut Reactor, reason: CloseReason) {
         if self.link.is_open() {
             self.reason = Some(reason);
@@ -600,7 +602,7 @@ impl TcpTargetConnection {
         }
     }
 
-    /// Raises the end once no operation is in flight.
+    /// Reports the end once no operation is in flight.
     fn raise_closed(&mut self) {
         if self.link.is_finished()
             && let Some(reason) = self.reason.take()
@@ -613,7 +615,7 @@ impl TcpTargetConnection {
     }
 }
 
-/// In-capsule data, held against what the command's SGL says.
+/// In-capsule data, checked against the command's SGL.
 fn capsule_data(command: &Command, mut buffer: Buffer) -> CapsuleData {
     let Ok(Location::InCapsule { length, .. }) = command.data_pointer.location() else {
         return CapsuleData::Invalid(Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr());

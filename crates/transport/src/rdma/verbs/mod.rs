@@ -1,32 +1,30 @@
 //! The verbs and the connection manager, as far as NVMe over RDMA needs them.
 //!
-//! Two implementations stand behind each type: the libraries of this machine, loaded at run time
-//! (`real`), and a device in memory (`software`, behind a feature that only tests and the simulator
-//! turn on) that obeys the same rules and is stricter about them. What lies above cannot tell which
-//! one it has.
+//! Each type has two implementations: the libraries of this machine, loaded at run time (`real`),
+//! and a device in memory (`software`, behind a feature for tests and the simulator) with the same
+//! rules, checked more strictly. The code above is the same for both.
 //!
-//! # Who owns what
+//! # Ownership
 //!
-//! * A `Manager` belongs to one reactor, as do the endpoints and listeners made from it. Only
-//!   an `Incoming` travels to another thread.
-//! * A `Device` is one reactor's hold on an adapter (its protection domain and completion
-//!   channel). `Region`s, `CompletionQueue`s and endpoints keep what they need of it alive;
-//!   dropping each in any order is sound and gives everything back.
-//! * Memory that a work request names belongs to the device from the post until its completion,
-//!   or until the endpoint is dropped: who posts keeps the buffer for that long. A region with
-//!   rights for the peer may be accessed by it for as long as it is registered, and others through
-//!   a memory window from its binding until it was invalidated, or the endpoint is dropped. Only
-//!   buffers of a reactor's pool are registered: their contents are plain bytes, of which every
-//!   pattern is valid.
+//! * A `Manager` belongs to one reactor, as do its endpoints and listeners. Only an `Incoming` may
+//!   move to another thread.
+//! * A `Device` is one reactor's open device (with protection domain and completion channel).
+//!   `Region`s, `CompletionQueue`s and endpoints keep alive what they need of it, so they may be
+//!   dropped in any order.
+//! * Memory that a work request uses belongs to the device from the post until the completion, or
+//!   until the endpoint is dropped; the caller keeps the buffer for that long. The peer may access
+//!   a region with remote rights while it is registered, and others through a memory window from
+//!   its binding until its invalidation, or until the endpoint is dropped. Only buffers of a
+//!   reactor's pool are registered: their contents are plain bytes, of which every pattern is
+//!   valid.
 //!
 //! # Events
 //!
-//! A look costs no system call: `CompletionQueue::poll`. Before its reactor sleeps, each queue
-//! is armed and polled once more; then the `Device::descriptor` becomes readable with the next
-//! completion, and `Device::take_events` makes it unreadable again. The manager's descriptor is
-//! non-blocking; `Manager::poll` is called until it has nothing more. What a device says by itself
-//! is for whoever holds it: each hold on it hears all of it (`Device::poll_event`). A device
-//! without descriptors calls the reactor's waker instead.
+//! `CompletionQueue::poll` makes no system call. Before the reactor sleeps, each queue is armed and
+//! polled once more; then the `Device::descriptor` becomes readable with the next completion, until
+//! `Device::take_events`. The manager's descriptor is non-blocking; `Manager::poll` is called until
+//! it returns `None`. Each `Device` gets a copy of every asynchronous event (`Device::poll_event`).
+//! A device without descriptors calls the reactor's waker instead.
 
 #![allow(unsafe_code)]
 
@@ -50,7 +48,7 @@ pub(crate) use types::{
 };
 pub use types::{Attributes, DeviceFault, DeviceKind, RemoteAccess, WorkStatus};
 
-/// Does the same with either implementation; what that makes becomes a type of this module.
+/// Calls the same function of either implementation; its result becomes a type of this module.
 macro_rules! either {
     ($this:expr, $inner:ident => $result:expr) => {
         match $this {
@@ -68,7 +66,7 @@ macro_rules! either {
     };
 }
 
-/// Declares types that are one or the other implementation's of the same name.
+/// Declares types that wrap the type of the same name of either implementation.
 macro_rules! either_types {
     ($($(#[$attribute:meta])* $name:ident;)*) => {$(
         $(#[$attribute])*
@@ -82,46 +80,46 @@ macro_rules! either_types {
 }
 
 either_types! {
-    /// One reactor's way to the connection manager.
+    /// One reactor's access to the connection manager.
     Manager;
-    /// An address that is listened on, until it is dropped.
+    /// A listener, until it is dropped.
     Listener;
-    /// Somebody who wants to connect, on the way to the reactor that is to take it. Dropped, it is
-    /// rejected without a word.
+    /// A connection request, on the way to the reactor that accepts it. It is rejected, without
+    /// private data, if it is dropped.
     Incoming;
-    /// One connection: an identifier of the connection manager and, once made, its queue pair.
-    /// Dropped, both are gone, and nothing completes any more.
+    /// A connection: an identifier of the connection manager and, once created, its queue pair.
+    /// Dropping it destroys both, after which nothing completes.
     Endpoint;
-    /// One reactor's hold on an adapter.
+    /// A device as one reactor has opened it.
     Device;
-    /// A protection domain: what is registered in it is reached by its queue pairs only.
+    /// A protection domain: only its queue pairs can access what is registered in it.
     Domain;
     /// Registered memory, until it is dropped.
     Region;
-    /// Where work completes.
+    /// A completion queue.
     CompletionQueue;
 }
 
 /// Where devices come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Provider {
-    /// This machine's, through libibverbs and librdmacm.
+    /// This machine, through libibverbs and librdmacm.
     #[default]
     System,
-    /// Made up in memory.
+    /// A simulated fabric.
     #[cfg(feature = "software")]
     Software(software::Fabric),
 }
 
 impl Provider {
-    /// Whether there is a way to devices at all; if not, the error is a sentence for the user. The
-    /// waker is that of a reactor that is going to use them.
+    /// Whether devices can be used at all; if not, the error is a sentence for the user. The waker
+    /// is that of a reactor that will use them.
     pub fn check(&self, waker: Waker) -> io::Result<()> {
         self.open(waker).map(drop)
     }
 
-    /// A reactor's way to the connection manager. The waker is called where there is no
-    /// descriptor to watch.
+    /// Opens the connection manager for a reactor. The waker is called where there is no descriptor
+    /// to watch.
     #[cfg_attr(not(feature = "software"), expect(unused_variables))]
     pub(crate) fn open(&self, waker: Waker) -> io::Result<Manager> {
         match self {
@@ -133,7 +131,7 @@ impl Provider {
 }
 
 impl Manager {
-    /// What becomes readable when there are events.
+    /// The descriptor that becomes readable with an event.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         either!(self, manager => manager.descriptor())
     }
@@ -143,8 +141,7 @@ impl Manager {
         either!(self, manager => manager.listen(address, backlog), makes Listener)
     }
 
-    /// Begins to look for the way to an address. `AddressResolved` follows, then `RouteResolved`
-    /// (both asked for here), or `Failed`.
+    /// Starts to resolve an address. `AddressResolved` follows, then `RouteResolved`, or `Failed`.
     pub(crate) fn resolve(
         &mut self,
         remote: SocketAddr,
@@ -154,8 +151,8 @@ impl Manager {
         either!(self, manager => manager.resolve(remote, local, timeout), makes Endpoint)
     }
 
-    /// Takes a request over, perhaps from another reactor's manager. From now on its events come
-    /// here.
+    /// Takes a request, perhaps from another reactor's manager. Its events are reported here from
+    /// now on.
     pub(crate) fn adopt(&mut self, incoming: Incoming) -> io::Result<Endpoint> {
         match (self, incoming) {
             (Self::Real(manager), Incoming::Real(incoming)) => {
@@ -170,19 +167,19 @@ impl Manager {
         }
     }
 
-    /// The next event, if there is one. Never blocks.
+    /// The next event, if any. Never blocks.
     pub(crate) fn poll(&mut self) -> io::Result<Option<ManagerEvent>> {
         either!(self, manager => manager.poll())
     }
 }
 
 impl Listener {
-    /// What its events carry.
+    /// The key of its events.
     pub(crate) fn key(&self) -> u64 {
         either!(self, listener => listener.key())
     }
 
-    /// The address, with the port that was chosen.
+    /// The address with the actual port.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         either!(self, listener => listener.local_address())
     }
@@ -194,35 +191,35 @@ impl Incoming {
         either!(self, incoming => incoming.reject(private_data));
     }
 
-    /// The address that the peer came to.
+    /// The address that the peer connected to.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         either!(self, incoming => incoming.local_address())
     }
 
-    /// The address that the peer came from.
+    /// The address of the peer.
     pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
         either!(self, incoming => incoming.peer_address())
     }
 }
 
 impl Endpoint {
-    /// What its events carry.
+    /// The key of its events.
     pub(crate) fn key(&self) -> u64 {
         either!(self, endpoint => endpoint.key())
     }
 
-    /// Which device it is on; the same number for the same adapter. `None` until its address is
+    /// The number of its device, the same for the same adapter. `None` until its address is
     /// resolved.
     pub(crate) fn device_key(&self) -> Option<u64> {
         either!(self, endpoint => endpoint.device_key())
     }
 
-    /// A new hold on the device it is on, for this reactor.
+    /// Opens its device for this reactor.
     pub(crate) fn open_device(&self) -> io::Result<Device> {
         either!(self, endpoint => endpoint.open_device(), makes Device)
     }
 
-    /// Makes the queue pair; once.
+    /// Creates the queue pair, once.
     pub(crate) fn create_queue_pair(
         &mut self,
         domain: &Domain,
@@ -244,8 +241,8 @@ impl Endpoint {
         }
     }
 
-    /// Says what a memory window is to open when it is bound next, by the next chain that is
-    /// posted. The key for the peer is returned: another one each time.
+    /// Sets what the next binding of a memory window, by the next posted chain, gives access to.
+    /// Returns the remote key, a new one each time.
     pub(crate) fn prepare_window(
         &mut self,
         window: u16,
@@ -265,7 +262,7 @@ impl Endpoint {
         }
     }
 
-    /// Asks the peer for the connection. `Established`, `Rejected` or `Failed` follows.
+    /// Sends a connection request. `Established`, `Rejected` or `Failed` follows.
     pub(crate) fn connect(&mut self, parameters: &Parameters) -> io::Result<()> {
         either!(self, endpoint => endpoint.connect(parameters))
     }
@@ -281,7 +278,7 @@ impl Endpoint {
         either!(self, endpoint => endpoint.reject(private_data))
     }
 
-    /// Ends the connection: what is posted completes as flushed, and `Disconnected` follows.
+    /// Disconnects: posted work completes as flushed, and `Disconnected` follows.
     pub(crate) fn disconnect(&mut self) -> io::Result<()> {
         either!(self, endpoint => endpoint.disconnect())
     }
@@ -296,35 +293,35 @@ impl Endpoint {
         either!(self, endpoint => endpoint.post_receive(chain))
     }
 
-    /// The address of this end.
+    /// The local address.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         either!(self, endpoint => endpoint.local_address())
     }
 }
 
 impl Device {
-    /// What the device can do.
+    /// The properties of the device.
     pub(crate) fn attributes(&self) -> &Attributes {
         either!(self, device => device.attributes())
     }
 
-    /// What becomes readable when an armed queue has a completion.
+    /// The descriptor that becomes readable when an armed queue has a completion.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         either!(self, device => device.descriptor())
     }
 
-    /// Takes the completion channel's events, so that the descriptor is no longer readable.
+    /// Takes the completion channel's events, after which the descriptor is not readable.
     pub(crate) fn take_events(&mut self) {
         either!(self, device => device.take_events());
     }
 
-    /// What becomes readable when the device has something to say by itself.
+    /// The descriptor that becomes readable with an asynchronous event.
     pub(crate) fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
         either!(self, device => device.event_descriptor())
     }
 
-    /// The next thing that the device says by itself; of the whole device, or of what was made
-    /// with any hold on it. Never blocks.
+    /// The next asynchronous event of the device, or of any queue pair or completion queue on it.
+    /// Never blocks.
     pub(crate) fn poll_event(&mut self) -> Option<DeviceEvent> {
         either!(self, device => device.poll_event())
     }
@@ -366,12 +363,12 @@ impl Region {
 }
 
 impl CompletionQueue {
-    /// What its failure is told by.
+    /// The key of its failure event.
     pub(crate) fn key(&self) -> u64 {
         either!(self, queue => queue.key())
     }
 
-    /// Appends up to `most` completions. Says how many there were.
+    /// Appends up to `most` completions. Returns how many.
     pub(crate) fn poll(
         &mut self,
         most: usize,
@@ -380,8 +377,8 @@ impl CompletionQueue {
         either!(self, queue => queue.poll(most, into))
     }
 
-    /// The next completion makes the device's descriptor readable (or calls the waker). What is
-    /// there already does not: poll once more after this.
+    /// Makes the next completion signal the device's descriptor (or call the waker). Earlier
+    /// completions do not: poll once more after this.
     pub(crate) fn arm(&mut self) -> io::Result<()> {
         either!(self, queue => queue.arm())
     }
@@ -389,5 +386,5 @@ impl CompletionQueue {
 
 #[cfg(feature = "software")]
 fn of_another_provider() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "it is of another provider")
+    io::Error::new(io::ErrorKind::Unsupported, "the object belongs to another provider")
 }

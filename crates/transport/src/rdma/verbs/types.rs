@@ -1,24 +1,24 @@
-//! Plain types of the verbs, the same over every device.
+//! Plain types of the verbs, independent of the device.
 
 use std::fmt;
 use std::io;
 
-/// Bytes of private data that a message of the connection manager can carry to us, at most.
+/// The maximum length of private data that a message of the connection manager delivers.
 pub(crate) const PRIVATE_DATA_BYTES: usize = 255;
 
-/// Pieces of local memory that one work request can name. A receive has two: the command, and its
-/// in-capsule data on a page of its own.
+/// Scatter/gather elements of a work request. A receive has two: the command, and its in-capsule
+/// data on a page of its own.
 pub(crate) const PIECES: usize = 2;
 
 /// What soft-iWARP copies into the header of a message of one piece (MAX_HDR_INLINE of siw).
 pub(crate) const SOFT_IWARP_SHORT_BYTES: u32 = 32;
 
-/// What a device is and what it can do.
+/// The properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {
-    /// Its name, as the kernel has it.
+    /// Its name in the kernel.
     pub name: String,
-    /// What carries it.
+    /// Its transport.
     pub kind: DeviceKind,
     /// Work requests of a queue (`max_qp_wr`).
     pub queue_depth_max: u32,
@@ -26,31 +26,31 @@ pub struct Attributes {
     pub queue_pairs_max: u32,
     /// Entries of a completion queue (`max_cqe`).
     pub completion_entries_max: u32,
-    /// Pieces of memory of a work request (`max_sge`).
+    /// Scatter/gather elements of a work request (`max_sge`).
     pub pieces_max: u32,
-    /// RDMA READs that a queue pair may have outstanding as their initiator
-    /// (`max_qp_init_rd_atom`).
+    /// Outstanding RDMA READs of a queue pair as initiator (`max_qp_init_rd_atom`).
     pub initiator_depth_max: u8,
-    /// RDMA READs of the peer that a queue pair can serve at a time (`max_qp_rd_atom`).
+    /// Outstanding RDMA READs of the peer that a queue pair can serve (`max_qp_rd_atom`).
     pub responder_resources_max: u8,
-    /// Whether a send can invalidate a key of the peer's (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
+    /// Whether it supports SEND with invalidate (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
     pub send_with_invalidate: bool,
     /// Whether it has memory windows of type 2B (`IBV_DEVICE_MEM_WINDOW_TYPE_2B`).
     pub memory_windows: bool,
     /// Whether it is Linux' soft-RoCE (rxe). Its driver dereferences a null pointer when it
-    /// invalidates a memory window that is not open (`rxe_invalidate_mw` of Linux 6.12), which was
-    /// seen under load. It also tells of an invalidated key by the kernel's own number.
+    /// invalidates a memory window that is not bound (`rxe_invalidate_mw` of Linux 6.12, seen under
+    /// load). It also reports an invalidated key by the kernel's flag.
     pub soft_roce: bool,
-    /// Whether it is Linux' soft-iWARP (siw), which differs from what the verbs promise:
-    /// - what is sent inline cannot invalidate a key;
-    /// - an unsignalled WRITE lends its pages to TCP, which may read them when later work has
-    ///   ended; a signalled one is copied;
-    /// - work is done while a READ posted before it is under way;
-    /// - on the side that accepts a connection, the first message can lie until something follows.
+    /// Whether it is Linux' soft-iWARP (siw), which deviates from the verbs:
+    /// - an inline SEND cannot invalidate a key;
+    /// - an unsignalled WRITE lends its pages to TCP, which may read them after later work has
+    ///   completed; a signalled one is copied;
+    /// - work completes while an earlier READ is outstanding;
+    /// - on the side that accepts a connection, the first message may not be noticed until another
+    ///   arrives.
     pub soft_iwarp: bool,
 }
 
-/// What carries a device's traffic.
+/// The transport of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceKind {
     /// InfiniBand.
@@ -71,10 +71,10 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// What may be done with a region of memory besides reading it locally.
+/// The rights to a memory region, besides local read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Access {
-    /// Receives and RDMA READs of our own may write to it.
+    /// Local writes: by receives and by RDMA READs of this side.
     pub(crate) local_write: bool,
     /// The peer may read it.
     pub(crate) remote_read: bool,
@@ -84,22 +84,22 @@ pub(crate) struct Access {
     pub(crate) bind: bool,
 }
 
-/// How a host opens the memory of a command to its controller.
+/// How a host gives the controller access to a command's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteAccess {
-    /// A memory window of type 2B opens the command's buffer, while the command is in flight, to
-    /// its own queue pair.
+    /// A memory window of type 2B gives its own queue pair access to the command's buffer while the
+    /// command is in flight.
     Window,
     /// Data is copied to and from memory that only this connection uses, in a protection domain of
     /// its own.
     Lease,
-    /// All memory that is registered is open, at any time, to every controller that this reactor
-    /// is connected to over that device.
+    /// All registered memory is accessible, at any time, to every controller that this reactor is
+    /// connected to over that device.
     Wide,
 }
 
 impl RemoteAccess {
-    /// As options and reports name it.
+    /// The name in options and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -109,7 +109,7 @@ impl RemoteAccess {
         }
     }
 
-    /// The one of this name.
+    /// The access of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Window, Self::Lease, Self::Wide].into_iter().find(|one| one.name() == name)
@@ -117,21 +117,22 @@ impl RemoteAccess {
 }
 
 impl Attributes {
-    /// The narrowest that the device has; but no windows where they can take the kernel down.
+    /// The narrowest access that the device supports, except windows where they can crash the
+    /// kernel.
     #[must_use]
     pub const fn narrowest_access(&self) -> RemoteAccess {
         let windows = self.memory_windows && !self.soft_roce;
         if windows { RemoteAccess::Window } else { RemoteAccess::Lease }
     }
 
-    /// Whether the sink of an RDMA READ has to be open to the peer: iWARP's adapters answer READs
-    /// by writing. Soft-iWARP knows which answer is which, and asks only for local rights.
+    /// Whether the sink of an RDMA READ must be remotely writable: iWARP adapters respond to a READ
+    /// by writing. Soft-iWARP distinguishes responses, and needs only local rights.
     pub(crate) fn sink_is_remote(&self) -> bool {
         self.kind == DeviceKind::Iwarp && !self.soft_iwarp
     }
 }
 
-/// Memory that could not be registered with a device.
+/// A failed registration of memory with a device.
 #[derive(Debug)]
 pub(crate) struct NotRegistered {
     pub(crate) device: String,
@@ -158,7 +159,7 @@ impl fmt::Display for NotRegistered {
 
 impl std::error::Error for NotRegistered {}
 
-/// A piece of registered local memory.
+/// A scatter/gather element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Piece {
     pub(crate) address: u64,
@@ -167,39 +168,39 @@ pub(crate) struct Piece {
     pub(crate) key: u32,
 }
 
-/// One or two pieces; an empty one ends the list.
+/// One or two elements; an empty one ends the list.
 pub(crate) type Pieces = [Piece; PIECES];
 
-/// What a work request of the send queue does.
+/// The operation of a send queue work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendOperation {
     /// SEND.
     Send,
-    /// SEND_WITH_INV: the peer's key is void when it gets the message.
+    /// SEND_WITH_INV: invalidates the peer's key when the message arrives.
     SendInvalidate {
         /// The peer's key.
         key: u32,
     },
-    /// RDMA READ: the peer's memory into ours.
+    /// RDMA READ: from the peer's memory to local memory.
     Read {
         /// The peer's address.
         address: u64,
         /// The peer's key.
         key: u32,
     },
-    /// RDMA WRITE: our memory into the peer's.
+    /// RDMA WRITE: from local memory to the peer's.
     Write {
         /// The peer's address.
         address: u64,
         /// The peer's key.
         key: u32,
     },
-    /// Opens a memory window of this queue pair, as its endpoint was told by `prepare_window`.
+    /// Binds a memory window of this queue pair, as set by `prepare_window`.
     Bind {
-        /// Which.
+        /// Its number.
         window: u16,
     },
-    /// Closes a memory window of this queue pair.
+    /// Invalidates a memory window of this queue pair.
     Invalidate {
         /// Its key.
         key: u32,
@@ -209,14 +210,14 @@ pub(crate) enum SendOperation {
 /// A work request of the send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SendWork {
-    /// Comes back with its completion.
+    /// Returned with its completion.
     pub(crate) work: u64,
     pub(crate) operation: SendOperation,
     pub(crate) pieces: Pieces,
-    /// Whether it completes visibly also if it succeeds. A failure is always reported.
+    /// Whether it is signalled. A failure is always reported.
     pub(crate) signalled: bool,
-    /// Whether the bytes are taken at once, so that their memory is free when posting returns
-    /// (at most [`QueuePairLimits::inline_bytes`]).
+    /// Whether the data is copied by the post, after which its memory is free (at most
+    /// [`QueuePairLimits::inline_bytes`]).
     pub(crate) inline: bool,
 }
 
@@ -230,32 +231,32 @@ impl SendWork {
 /// A work request of the receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReceiveWork {
-    /// Comes back with its completion.
+    /// Returned with its completion.
     pub(crate) work: u64,
     pub(crate) pieces: Pieces,
 }
 
-/// Sizes of a queue pair that is to be made. All its work completes in one completion queue.
+/// The sizes of a queue pair to create. All its work completes in one completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueuePairOptions {
     pub(crate) send_depth: u32,
     pub(crate) receive_depth: u32,
-    /// Bytes that should be sendable inline; a device that cannot gives fewer.
+    /// Wanted bytes of inline data; the device may support fewer.
     pub(crate) inline_bytes: u32,
-    /// Memory windows that belong to it.
+    /// Its memory windows.
     pub(crate) windows: u16,
 }
 
-/// What a memory window is to open.
+/// What a memory window gives access to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
     pub(crate) address: u64,
     pub(crate) bytes: u32,
-    /// For the peer to write; otherwise to read.
+    /// Remote write; otherwise remote read.
     pub(crate) written: bool,
 }
 
-/// What a queue pair has come out as.
+/// The actual sizes of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueuePairLimits {
     /// The queue pair's number, as in [`WorkCompletion::queue_pair`].
@@ -263,15 +264,15 @@ pub(crate) struct QueuePairLimits {
     pub(crate) inline_bytes: u32,
 }
 
-/// The end of a work request.
+/// A work completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkCompletion {
     pub(crate) work: u64,
     pub(crate) queue_pair: u32,
     pub(crate) status: WorkStatus,
-    /// Bytes received, for a receive that succeeded.
+    /// Bytes received, for a successful receive.
     pub(crate) bytes: u32,
-    /// The key that the peer has invalidated with its send.
+    /// The key that the peer's SEND has invalidated.
     pub(crate) invalidated: Option<u32>,
 }
 
@@ -280,23 +281,23 @@ pub(crate) struct WorkCompletion {
 pub struct WorkStatus(pub u32);
 
 impl WorkStatus {
-    /// It is done.
+    /// `IBV_WC_SUCCESS`.
     pub const SUCCESS: Self = Self(0);
-    /// A message is longer than its receive has room.
+    /// A message is longer than its receive.
     pub const LOCAL_LENGTH: Self = Self(1);
-    /// The local memory is not what the work request says.
+    /// A scatter/gather element is not within registered memory.
     pub const LOCAL_PROTECTION: Self = Self(4);
-    /// The queue pair had failed already.
+    /// The queue pair had failed before.
     pub const FLUSHED: Self = Self(5);
-    /// The peer says that the request makes no sense to it.
+    /// The peer found the request invalid.
     pub const REMOTE_INVALID_REQUEST: Self = Self(9);
-    /// The peer's memory may not be accessed like that.
+    /// The request has no right to access the peer's memory.
     pub const REMOTE_ACCESS: Self = Self(10);
-    /// The peer failed to carry the request out.
+    /// The peer failed to execute the request.
     pub const REMOTE_OPERATION: Self = Self(11);
-    /// The peer does not answer.
+    /// The peer does not respond.
     pub const RETRIES_EXCEEDED: Self = Self(12);
-    /// The peer had posted no receive, for too long.
+    /// The peer posted no receive within the retries.
     pub const RECEIVER_NOT_READY: Self = Self(13);
 }
 
@@ -310,7 +311,7 @@ impl fmt::Display for WorkStatus {
             Self::REMOTE_INVALID_REQUEST => "remote invalid request",
             Self::REMOTE_ACCESS => "remote access error",
             Self::REMOTE_OPERATION => "remote operation error",
-            Self::RETRIES_EXCEEDED => "the peer does not answer",
+            Self::RETRIES_EXCEEDED => "the peer does not respond",
             Self::RECEIVER_NOT_READY => "the peer's receive queue stayed empty",
             Self(other) => return write!(formatter, "work completion status {other}"),
         };
@@ -318,14 +319,14 @@ impl fmt::Display for WorkStatus {
     }
 }
 
-/// What has failed of a device, as it says by itself and not in answer to any work.
+/// A fault of a device that is reported asynchronously.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceFault {
     /// A queue pair (`IBV_EVENT_QP_FATAL`).
     QueuePair,
-    /// A queue pair, for the peer's request made no sense (`IBV_EVENT_QP_REQ_ERR`).
+    /// A queue pair, after an invalid request of the peer (`IBV_EVENT_QP_REQ_ERR`).
     Request,
-    /// A queue pair, for the peer wanted to access what it may not (`IBV_EVENT_QP_ACCESS_ERR`).
+    /// A queue pair, after an invalid access of the peer (`IBV_EVENT_QP_ACCESS_ERR`).
     Access,
     /// A completion queue, and with it all its queue pairs (`IBV_EVENT_CQ_ERR`).
     CompletionQueue,
@@ -337,24 +338,24 @@ impl fmt::Display for DeviceFault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::QueuePair => "the queue pair has failed",
-            Self::Request => "the peer's request made no sense",
-            Self::Access => "the peer wanted to access memory that it may not",
+            Self::Request => "the peer's request was invalid",
+            Self::Access => "the peer accessed memory without the right to it",
             Self::CompletionQueue => "a completion queue has failed",
             Self::Device => "the device has failed",
         })
     }
 }
 
-/// Something that a device says by itself (`ibv_async_event`).
+/// An asynchronous event of a device (`ibv_async_event`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeviceEvent {
     /// The queue pair of this number has failed.
     QueuePair(u32, DeviceFault),
     /// The completion queue of this key has failed.
     CompletionQueue(u64),
-    /// The device has failed: nothing on it works any more.
+    /// The device has failed as a whole.
     Fatal,
-    /// A port is there, or no longer. Connections over it live or die by their own time-outs.
+    /// A port came up or went down. Its connections may survive within their time-outs.
     Port { port: u8, active: bool },
 }
 
@@ -366,7 +367,7 @@ pub(crate) struct PrivateData {
 }
 
 impl PrivateData {
-    /// The first [`PRIVATE_DATA_BYTES`] of these bytes.
+    /// Copies up to [`PRIVATE_DATA_BYTES`] bytes.
     pub(crate) fn new(from: &[u8]) -> Self {
         let mut this = Self { bytes: [0; PRIVATE_DATA_BYTES], length: 0 };
         for (place, byte) in this.bytes.iter_mut().zip(from) {
@@ -388,17 +389,17 @@ impl fmt::Debug for PrivateData {
     }
 }
 
-/// What the two sides tell each other when they connect (`rdma_conn_param`).
+/// The parameters of a connection request or its reply (`rdma_conn_param`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parameters {
     pub(crate) private_data: PrivateData,
-    /// RDMA READs of the peer that this side can serve at a time.
+    /// Outstanding RDMA READs of the peer that this side can serve.
     pub(crate) responder_resources: u8,
-    /// RDMA READs that this side will have outstanding.
+    /// Outstanding RDMA READs of this side.
     pub(crate) initiator_depth: u8,
 }
 
-/// Something that the connection manager says about one endpoint or listener.
+/// An event of the connection manager for one endpoint or listener.
 #[derive(Debug)]
 pub(crate) struct ManagerEvent {
     /// The key of the endpoint or, for a request, of the listener.
@@ -406,53 +407,53 @@ pub(crate) struct ManagerEvent {
     pub(crate) event: CmEvent,
 }
 
-/// What the connection manager says.
+/// The kind of an event of the connection manager.
 #[derive(Debug)]
 pub(crate) enum CmEvent {
-    /// The peer's address is known, and with it the device.
+    /// The peer's address, and so the device, is resolved.
     AddressResolved,
-    /// The way there is known: the queue pair can be made and `connect` be called.
+    /// The route is resolved: the queue pair can be created and `connect` called.
     RouteResolved,
-    /// Somebody wants to connect to a listener.
+    /// A connection request to a listener.
     Requested {
         /// To be adopted, accepted or rejected.
         incoming: super::Incoming,
-        /// What the peer says, turned round to this side as rdma_cm does it: `initiator_depth`
-        /// READs it can serve for us, `responder_resources` it wants us to serve for it.
+        /// The peer's parameters from this side's view, as rdma_cm reports them: `initiator_depth`
+        /// READs the peer can serve, `responder_resources` it wants served.
         parameters: Parameters,
     },
-    /// The connection stands. On the side that accepted, the parameters are empty.
+    /// The connection is established. On the side that accepted, the parameters are empty.
     Established {
-        /// What the peer says.
+        /// The peer's parameters.
         parameters: Parameters,
     },
-    /// The peer does not want the connection.
+    /// The peer has rejected the connection.
     Rejected {
-        /// The manager's own reason.
+        /// The connection manager's reason.
         reason: i32,
-        /// What the peer says about it.
+        /// The peer's private data.
         private_data: PrivateData,
     },
-    /// The connection cannot be made.
+    /// The connection could not be established.
     Failed {
-        /// Which step failed, in words.
+        /// The step that failed, in words.
         step: &'static str,
         /// The error number, positive.
         error: i32,
     },
-    /// The peer has disconnected, or `disconnect` is done.
+    /// The connection has ended: by the peer, or by `disconnect`.
     Disconnected,
-    /// The device goes away.
+    /// The device is being removed.
     DeviceRemoved,
     /// The local address has moved to another device.
     AddressChanged,
 }
 
-/// Not everything was posted.
+/// A post that failed, perhaps after a part of its chain.
 #[derive(Debug)]
 pub(crate) struct PostError {
-    /// How many of the chain were.
+    /// How many requests were posted.
     pub(crate) posted: usize,
-    /// Why the next one was not.
+    /// The error of the next one.
     pub(crate) error: io::Error,
 }

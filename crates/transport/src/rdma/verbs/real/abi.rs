@@ -1,13 +1,13 @@
 //! Layouts and functions of libibverbs and librdmacm, as far as they are used here.
 //!
 //! The libraries promise these layouts for their version 1. Structures that only they allocate are
-//! given up to the last field that is read. The tests hold sizes and offsets against those that a
-//! C compiler sees.
+//! declared up to the last field that is read. The tests compare sizes and offsets with those of a
+//! C compiler.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// `struct ibv_context`, with the operations that have no function of their own, up to the
-/// descriptor of its asynchronous events. Those of memory windows some providers leave out.
+/// `struct ibv_context`, with the operations that are called through it, up to the descriptor of
+/// its asynchronous events. Some providers do not have those of memory windows.
 #[repr(C)]
 pub(super) struct Context {
     pub(super) device: *mut DeviceHandle,
@@ -26,7 +26,7 @@ pub(super) struct Context {
     pub(super) async_fd: c_int,
 }
 
-/// `struct ibv_async_event`. What it is about is a pointer or, for a port, a number.
+/// `struct ibv_async_event`. Its element is a pointer or, for a port, a number.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct AsyncEvent {
@@ -34,7 +34,7 @@ pub(super) struct AsyncEvent {
     pub(super) kind: u32,
 }
 
-/// What an asynchronous event is about.
+/// The object of an asynchronous event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union AsyncElement {
@@ -164,7 +164,7 @@ pub(super) struct Send {
     pub(super) behind: [u64; 3],
     pub(super) window: *mut Window,
     pub(super) window_key: u32,
-    /// What a window is bound to, a `struct ibv_mw_bind_info`.
+    /// The `struct ibv_mw_bind_info` of a window.
     pub(super) region: *mut MemoryRegion,
     pub(super) address: u64,
     pub(super) length: u64,
@@ -230,7 +230,7 @@ pub(super) type Address = [u64; 16];
 pub(super) struct Identifier {
     pub(super) verbs: *mut Context,
     channel: *mut EventChannel,
-    /// What was given to `rdma_create_id`.
+    /// The context given to `rdma_create_id`.
     pub(super) user: *mut c_void,
     pub(super) pair: *mut Pair,
     pub(super) source: Address,
@@ -266,9 +266,9 @@ pub(super) struct Connection {
 
 /// `IBV_TRANSPORT_IWARP`.
 pub(super) const TRANSPORT_IWARP: c_int = 1;
-/// The vendor that soft-iWARP says it is from.
+/// The vendor ID of soft-iWARP.
 pub(super) const VENDOR_SOFT_IWARP: u32 = 0x62_6d74;
-/// The vendor that soft-RoCE says it is from.
+/// The vendor ID of soft-RoCE.
 pub(super) const VENDOR_SOFT_ROCE: u32 = 0xff_ffff;
 /// `IBV_LINK_LAYER_ETHERNET`.
 pub(super) const LINK_ETHERNET: u8 = 2;
@@ -303,13 +303,13 @@ pub(super) mod opcode {
     pub(in super::super) const SEND_WITH_INVALIDATE: u32 = 9;
 }
 
-/// `enum ibv_send_flags`, and of `enum ibv_wc_flags` the one that says that a key was invalidated.
+/// `enum ibv_send_flags`, and from `enum ibv_wc_flags` the flag for an invalidated key.
 pub(super) mod flag {
     pub(in super::super) const SIGNALED: u32 = 2;
     pub(in super::super) const INLINE: u32 = 8;
     pub(in super::super) const WITH_INVALIDATE: u32 = 8;
-    /// The same as soft-RoCE says it: with the kernel's own number, which here is another flag that
-    /// only datagrams have.
+    /// The flag for an invalidated key that soft-RoCE returns: the kernel's, which in this enum is
+    /// a flag of datagrams only.
     pub(in super::super) const WITH_INVALIDATE_SOFT_ROCE: u32 = 4;
 }
 
@@ -340,17 +340,17 @@ pub(super) mod device_event {
     pub(in super::super) const PORT_ERROR: u32 = 10;
 }
 
-/// Declares the functions of both libraries and how they are found.
+/// Declares the functions of both libraries and how to load them.
 macro_rules! functions {
     ($($library:ident: fn $name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions, found in the libraries.
+        /// The loaded functions.
         #[derive(Debug)]
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
         impl Functions {
-            /// Finds them all, or says which one is missing.
+            /// Loads all functions, or returns the missing one.
             pub(super) fn find(
                 verbs: &libloading::Library,
                 manager: &libloading::Library,
@@ -419,8 +419,7 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// Sizes and offsets as a C compiler gives them for the headers of rdma-core 44, on a machine
-    /// with pointers of 8 bytes.
+    /// Sizes and offsets of the headers of rdma-core 44, on a machine with pointers of 8 bytes.
     #[test]
     fn layouts_are_those_of_the_headers() {
         assert_eq!(size_of::<DeviceLimits>(), 232);

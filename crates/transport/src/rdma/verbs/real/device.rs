@@ -1,5 +1,5 @@
-//! One reactor's hold on an adapter: protection domain, completion channel, completion queues and
-//! registered memory.
+//! A device as one reactor has opened it: protection domain, completion channel, completion queues
+//! and registered memory.
 
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -16,7 +16,7 @@ use super::abi::{self, Functions, access, flag};
 use super::events::EventReader;
 use super::library::{done, explained, made, number};
 
-/// Completions taken from a queue at once.
+/// Completions polled at once.
 const BATCH: usize = 64;
 
 /// A completion channel, which completion queues keep alive.
@@ -48,12 +48,12 @@ impl Drop for Channel {
         // SAFETY: every completion queue on it held an `Rc` of it.
         let result = unsafe { (self.functions.ibv_destroy_comp_channel)(self.raw.as_ptr()) };
         if let Err(error) = number(result) {
-            log::warn!("an RDMA completion channel stays behind: {error}");
+            log::warn!("an RDMA completion channel cannot be destroyed: {error}");
         }
     }
 }
 
-/// What regions, memory windows and queue pairs keep alive.
+/// A protection domain, kept alive by its regions, memory windows and queue pairs.
 #[derive(Debug)]
 pub(super) struct RawDomain {
     functions: &'static Functions,
@@ -62,10 +62,10 @@ pub(super) struct RawDomain {
 
 impl Drop for RawDomain {
     fn drop(&mut self) {
-        // SAFETY: whatever was made with the domain held an `Rc` of this.
+        // SAFETY: everything created in the domain held an `Rc` of it, so nothing is left.
         let result = unsafe { (self.functions.ibv_dealloc_pd)(self.raw.as_ptr()) };
         if let Err(error) = number(result) {
-            log::warn!("an RDMA protection domain stays behind: {error}");
+            log::warn!("an RDMA protection domain cannot be deallocated: {error}");
         }
     }
 }
@@ -86,22 +86,23 @@ impl Domain {
         &self.inner
     }
 
-    /// # Why safe code may hold references to memory that a peer can write
+    /// # Memory that a peer can write
     ///
-    /// It does not. A region that is open to the peer by itself (`remote_write`) is one of two:
+    /// Safe code never holds a reference to it. A region with remote write access is one of two
+    /// kinds:
     ///
-    /// * A leased one, in a domain that only one connection uses. Its bytes are never lent as a
-    ///   slice while it is registered, but copied in and out with copies that stand others writing
-    ///   meanwhile (`weft_reactor::Buffer::load` and `store`).
-    /// * A wide one, of a user who has said that controllers are to be trusted as this process is:
-    ///   then a controller that writes what it was not given is a defect as one in this process.
+    /// * A leased one, in a domain that only one connection uses. While it is registered its bytes
+    ///   are not borrowed as a slice, but copied by functions that allow concurrent writes
+    ///   (`weft_reactor::Buffer::load` and `store`).
+    /// * A wide one, by the choice of a user who trusts the controllers as much as this process: a
+    ///   controller's write outside its buffers is then a defect like one of this process.
     ///
-    /// All others are reached through memory windows. One opens the bytes of one buffer, which the
-    /// command in flight owns (one that is written to has no other handle), from its binding until
-    /// it was invalidated or its queue pair destroyed; only then is the buffer given back.
+    /// All other access is through memory windows. A window covers the bytes of one buffer, which
+    /// the command in flight owns (without other handles if it is written), from its binding until
+    /// it was invalidated or its queue pair destroyed; only then is the buffer returned.
     ///
-    /// What the device writes for work requests of this side lies in buffers that are kept until
-    /// the work has completed, or until the queue pair is gone.
+    /// The device writes for work requests of this side only to buffers that are kept until the
+    /// work has completed, or until the queue pair is destroyed.
     pub(in super::super) fn register(
         &self,
         pool: &Pool,
@@ -122,8 +123,8 @@ impl Domain {
         }
         let address = ptr::with_exposed_provenance_mut::<c_void>(pool.address() + offset);
         let register = self.inner.functions.ibv_reg_mr;
-        // SAFETY: the range lies in the pool's mapping, which the region keeps alive. Who writes
-        // there, and when, is said above.
+        // SAFETY: the range is within the pool's mapping, which the region keeps alive. For writes
+        // see above.
         let raw = made(unsafe { register(self.raw(), address, bytes, flags) });
         let device = || self.name.clone();
         let raw = raw.map_err(|error| NotRegistered { device: device(), bytes, error })?;
@@ -186,8 +187,8 @@ impl Device {
             if result != 0 {
                 return;
             }
-            // SAFETY: a queue whose event was read is not destroyed before this acknowledgement,
-            // for which its destruction waits; and it is destroyed by this thread only.
+            // SAFETY: only this thread destroys queues, and destruction waits for this
+            // acknowledgement.
             unsafe { (functions.ibv_ack_cq_events)(queue, 1) };
         }
     }
@@ -228,7 +229,7 @@ impl Drop for Queue {
         // SAFETY: every queue pair on it held an `Rc` of it.
         let result = unsafe { (self.channel.functions.ibv_destroy_cq)(self.raw.as_ptr()) };
         if let Err(error) = number(result) {
-            log::warn!("an RDMA completion queue stays behind: {error}");
+            log::warn!("an RDMA completion queue cannot be destroyed: {error}");
         }
     }
 }
@@ -236,7 +237,7 @@ impl Drop for Queue {
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     queue: Rc<Queue>,
-    /// What says that a key was invalidated.
+    /// The flags that mark an invalidated key.
     invalidated_flags: u32,
 }
 
@@ -281,12 +282,12 @@ impl CompletionQueue {
     }
 }
 
-/// What memory windows that are bound to it keep alive.
+/// A memory region, kept alive by memory windows bound to it.
 #[derive(Debug)]
 pub(super) struct RawRegion {
     raw: NonNull<abi::MemoryRegion>,
     domain: Rc<RawDomain>,
-    /// The memory stays mapped until the device has let go of it.
+    /// Keeps the memory mapped until the region is deregistered.
     _pool: Pool,
 }
 
@@ -322,12 +323,12 @@ impl Drop for RawRegion {
         // SAFETY: it is registered, and given back once.
         let result = unsafe { (self.domain.functions.ibv_dereg_mr)(self.raw.as_ptr()) };
         if let Err(error) = number(result) {
-            log::warn!("RDMA memory stays registered: {error}");
+            log::warn!("RDMA memory cannot be deregistered: {error}");
         }
     }
 }
 
-/// What a device can do, seen from one of its ports.
+/// The properties of a device, and of one of its ports.
 pub(super) fn attributes(
     functions: &Functions,
     context: NonNull<abi::Context>,
@@ -385,19 +386,19 @@ fn port_state(
 /// A device of this machine, and whether connections can be made over it now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalDevice {
-    /// What it can do.
+    /// Its properties.
     pub attributes: Attributes,
     /// Whether its first port is up.
     pub active: bool,
 }
 
-/// All devices of this machine, each as it is or with the reason why it cannot be opened.
+/// All devices of this machine, each with its properties or the error of opening it.
 pub fn devices() -> io::Result<Vec<(String, io::Result<LocalDevice>)>> {
     let functions = super::library::functions()?;
     let mut count = 0;
     // SAFETY: `count` is written to; the list is given back below.
     let list = made(unsafe { (functions.ibv_get_device_list)(&raw mut count) })
-        .map_err(|error| explained(&error, "the kernel tells nothing of its RDMA devices"))?;
+        .map_err(|error| explained(&error, "the RDMA devices cannot be listed"))?;
     let mut found = Vec::new();
     for index in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the list has `count` devices, each with a name.

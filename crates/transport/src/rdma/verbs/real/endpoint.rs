@@ -17,8 +17,8 @@ use super::library::{done, made, number};
 
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    // Fields are dropped in this order: windows before the queue pair that they are bound to (with
-    // soft-RoCE they hold it), and that before the identifier.
+    // Dropped in this order: windows before the queue pair that they are bound to (with soft-RoCE
+    // they reference it), and that before the identifier.
     windows: Vec<Window>,
     pair: Option<QueuePair>,
     identifier: Identifier,
@@ -130,8 +130,8 @@ impl Endpoint {
         let Some(first) = self.sends.first_mut() else { return Ok(()) };
         let first: *mut abi::Send = first;
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is alive; the chain and its lists lie in vectors that do not
-        // change before this returns. Memory that the pieces name is kept by who posts.
+        // SAFETY: the queue pair is alive; the chain and its lists are in vectors that do not
+        // change before this returns. The caller keeps the memory of the elements.
         let result = unsafe { ((*(*pair).context).post_send)(pair, first, &raw mut bad) };
         for work in chain {
             if let SendOperation::Bind { window } = work.operation
@@ -166,7 +166,7 @@ impl Endpoint {
     }
 }
 
-/// A queue pair. It is destroyed before its identifier, its queue and its domain.
+/// A queue pair, destroyed before its identifier, completion queue and domain.
 #[derive(Debug)]
 struct QueuePair {
     raw: NonNull<abi::Pair>,
@@ -176,12 +176,12 @@ struct QueuePair {
     _domain: Rc<RawDomain>,
 }
 
-/// A memory window of type 2. The region that it was bound to last is kept.
+/// A memory window of type 2, with the region that it was last bound to.
 #[derive(Debug)]
 struct Window {
     raw: NonNull<abi::Window>,
     opened: Option<(Rc<RawRegion>, Opening)>,
-    /// The key that the next binding gives it.
+    /// The key of the next binding.
     key: u32,
     _domain: Rc<RawDomain>,
 }
@@ -200,12 +200,12 @@ impl Window {
 
     fn prepare(&mut self, region: &Region, opening: Opening) -> u32 {
         self.opened = Some((Rc::clone(region.inner()), opening));
-        // The low 8 bits are the user's, and are to be others each time.
+        // The low 8 bits of a key are chosen by the user, and must change each time.
         self.key = self.key & !0xff | self.key.wrapping_add(1) & 0xff;
         self.key
     }
 
-    /// Fills in what the request that binds it needs.
+    /// Sets the window's fields in a bind request.
     fn bind(&self, raw: &mut abi::Send) -> Option<()> {
         let (region, opening) = self.opened.as_ref()?;
         raw.window = self.raw.as_ptr();
@@ -218,7 +218,7 @@ impl Window {
         Some(())
     }
 
-    /// The request that binds it was posted: providers find the key there that it has by then.
+    /// Stores the new key after the post, where providers expect it.
     fn posted(&mut self) {
         // SAFETY: the window is alive, and nobody else has it.
         unsafe { (*self.raw.as_ptr()).key = self.key }
@@ -232,14 +232,14 @@ impl Drop for Window {
         // SAFETY: it is given back once.
         let result = remove.map_or(0, |remove| unsafe { remove(self.raw.as_ptr()) });
         if let Err(error) = number(result) {
-            log::warn!("an RDMA memory window stays behind: {error}");
+            log::warn!("an RDMA memory window cannot be deallocated: {error}");
         }
     }
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: the endpoint drops this before the identifier, which so is alive.
+        // SAFETY: the endpoint drops this before the identifier, which is therefore alive.
         unsafe { (self.destroy)(self.identifier) };
     }
 }
@@ -277,7 +277,7 @@ fn scatter(pieces: &Pieces) -> [Scatter; PIECES] {
     pieces.map(|piece| Scatter { address: piece.address, length: piece.bytes, key: piece.key })
 }
 
-/// How many pieces there are before the empty one.
+/// The number of elements before the empty one.
 fn used(pieces: &Pieces) -> i32 {
     let used = pieces.iter().take_while(|piece| piece.bytes > 0).count();
     i32::try_from(used).unwrap_or(0)
@@ -286,7 +286,7 @@ fn used(pieces: &Pieces) -> i32 {
 fn send(work: &SendWork, pieces: &mut [Scatter; PIECES]) -> abi::Send {
     let (opcode, invalidate, remote_address, remote_key) = match work.operation {
         SendOperation::Send => (opcode::SEND, 0, 0, 0),
-        // The key belongs into its own field; libsiw looks for it where READ and WRITE have theirs.
+        // The key has its own field; libsiw reads it from the field of READ and WRITE.
         SendOperation::SendInvalidate { key } => (opcode::SEND_WITH_INVALIDATE, key, 0, key),
         SendOperation::Read { address, key } => (opcode::READ, 0, address, key),
         SendOperation::Write { address, key } => (opcode::WRITE, 0, address, key),
@@ -315,7 +315,7 @@ fn send(work: &SendWork, pieces: &mut [Scatter; PIECES]) -> abi::Send {
     }
 }
 
-/// Chains each request to the one behind it.
+/// Links each request to the next.
 fn link<T>(works: &mut [T], set: impl Fn(&mut T, *mut T)) {
     let mut next = ptr::null_mut();
     for work in works.iter_mut().rev() {
@@ -324,7 +324,7 @@ fn link<T>(works: &mut [T], set: impl Fn(&mut T, *mut T)) {
     }
 }
 
-/// What posting came to; `bad` is the request that was not taken, if one was not.
+/// The result of a post; `bad` is the first request that was refused, if any.
 fn posted<T>(result: i32, works: &[T], bad: *mut T) -> Result<(), PostError> {
     if result == 0 {
         return Ok(());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_say_what_they_do() {
+    fn work_requests_are_converted() {
         let mut pieces = scatter(&work(SendOperation::Send).pieces);
         assert_eq!((pieces[0].address, pieces[0].length, pieces[0].key), (64, 8, 3));
         let read = send(&work(SendOperation::Read { address: 9, key: 7 }), &mut pieces);

@@ -1,9 +1,9 @@
-//! What devices say by themselves.
+//! Asynchronous events of devices.
 //!
-//! A device has one queue of such events for the whole process, whichever thread made what they
-//! are about, and any thread may read it. So whoever reads copies each event for everybody who
-//! holds the device. All who watch its descriptor are woken by the same edge; as reading is done
-//! under a lock, who comes late finds the copies that it came for.
+//! A device has one event queue for the whole process, whichever thread created the objects
+//! concerned, and any thread may read it. So the reader copies each event for all `Device`s of that
+//! adapter. One edge wakes all threads that watch the descriptor; reading is done under a lock, so
+//! a later thread finds its copies.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,13 +17,13 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::super::{DeviceEvent, DeviceFault};
 use super::abi::{self, Functions, device_event};
 
-/// Everybody who holds a device, and which.
+/// The copies of all open devices, with their contexts.
 static HOLDERS: Mutex<Vec<(usize, Weak<Copies>)>> = Mutex::new(Vec::new());
 
-/// Events that were copied for one holder.
+/// The events copied for one open device.
 type Copies = Mutex<VecDeque<DeviceEvent>>;
 
-/// One holder's way to a device's events.
+/// The asynchronous events of a device, for one reactor.
 #[derive(Debug)]
 pub(super) struct EventReader {
     functions: &'static Functions,
@@ -51,7 +51,7 @@ impl EventReader {
         unsafe { BorrowedFd::borrow_raw((*self.context.as_ptr()).async_fd) }
     }
 
-    /// The next event, whoever read it.
+    /// The next event, read by any thread.
     pub(super) fn poll(&mut self) -> Option<DeviceEvent> {
         self.read_all();
         lock(&self.copies).pop_front()
@@ -85,18 +85,18 @@ impl EventReader {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that is done under these locks leaves anything half done.
+    // The data is consistent even if a thread has panicked with the lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What an event says to us, if it says anything. It is not acknowledged yet.
+/// Converts an event, if it is of interest. It is not acknowledged yet.
 fn read(event: &abi::AsyncEvent) -> Option<DeviceEvent> {
     let pair = |fault| {
         // SAFETY: this event is about a queue pair, which is alive until the acknowledgement.
         let number = unsafe { (*event.element.pair).number };
         Some(DeviceEvent::QueuePair(number, fault))
     };
-    // SAFETY: this event is about a port, of which it has the number.
+    // SAFETY: this event is about a port and contains its number.
     let port = || u8::try_from(unsafe { event.element.port }).unwrap_or(0);
     match event.kind {
         device_event::PAIR_FATAL => pair(DeviceFault::QueuePair),
@@ -110,7 +110,7 @@ fn read(event: &abi::AsyncEvent) -> Option<DeviceEvent> {
         device_event::DEVICE_FATAL => Some(DeviceEvent::Fatal),
         device_event::PORT_ACTIVE => Some(DeviceEvent::Port { port: port(), active: true }),
         device_event::PORT_ERROR => Some(DeviceEvent::Port { port: port(), active: false }),
-        // Paths that moved, tables that changed, and what else may come.
+        // Path migrations, changed tables and others.
         _ => None,
     }
 }

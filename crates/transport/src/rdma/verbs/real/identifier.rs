@@ -15,12 +15,12 @@ use super::super::{Parameters, PrivateData};
 use super::abi::{self, Address, Connection, Functions};
 use super::library::{done, explained, functions, made};
 
-/// How often a request is sent again before the peer counts as gone, and how often for a receiver
-/// that was not ready (7: without end), as the kernel's host and target have it.
+/// Retries of a request, and of one that finds no receive posted (7: unlimited), as in the kernel's
+/// host and target.
 const RETRIES: u8 = 7;
 const RECEIVER_NOT_READY_RETRIES: u8 = 7;
 
-/// An event channel; it goes when the last identifier on it has gone.
+/// An event channel, destroyed with its last identifier.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) functions: &'static Functions,
@@ -66,7 +66,7 @@ impl Drop for Channel {
     }
 }
 
-/// An identifier, without a queue pair as far as this type is concerned.
+/// An identifier; its queue pair is not part of this type.
 #[derive(Debug)]
 pub(super) struct Identifier {
     raw: NonNull<abi::Identifier>,
@@ -77,7 +77,7 @@ pub(super) struct Identifier {
 unsafe impl Send for Identifier {}
 
 impl Identifier {
-    /// A new one on a channel; `user` is what its events can be told by.
+    /// Creates an identifier on a channel; `user` is the key of its events.
     pub(super) fn new(channel: &Arc<Channel>, user: usize) -> io::Result<Self> {
         let mut raw = ptr::null_mut();
         let user = ptr::without_provenance_mut::<c_void>(user);
@@ -87,10 +87,10 @@ impl Identifier {
         Ok(Self { raw: made(raw)?, channel: Arc::clone(channel) })
     }
 
-    /// One that came with a request on this channel.
+    /// Takes the identifier of a connection request on this channel.
     ///
     /// # Safety
-    /// It is a live identifier on this channel and nobody else's.
+    /// The identifier is alive, on this channel, and has no other owner.
     pub(super) unsafe fn received(raw: NonNull<abi::Identifier>, channel: &Arc<Channel>) -> Self {
         Self { raw, channel: Arc::clone(channel) }
     }
@@ -103,7 +103,7 @@ impl Identifier {
         self.raw.as_ptr()
     }
 
-    /// What events of it are told by: no two that live at a time have the same.
+    /// The key of its events, unique among live identifiers.
     pub(super) fn key(&self) -> u64 {
         key(self.raw.as_ptr())
     }
@@ -147,11 +147,11 @@ impl Identifier {
         done(unsafe { resolve(self.raw(), source, remote.as_ptr().cast(), timeout_ms) })
     }
 
-    /// From now on its events come on this channel.
+    /// Moves its events to this channel.
     pub(super) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
         if !Arc::ptr_eq(&self.channel, channel) {
-            // SAFETY: both are alive. It waits for events of the old channel that are not
-            // acknowledged, and each is as soon as it was read.
+            // SAFETY: both are alive. The call waits until events of the old channel are
+            // acknowledged, which is done directly after they are read.
             done(unsafe { (self.functions().rdma_migrate_id)(self.raw(), channel.raw()) })?;
             self.channel = Arc::clone(channel);
         }
@@ -185,8 +185,7 @@ impl Identifier {
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
-        // SAFETY: the identifier is alive, and the manager writes its addresses before it tells
-        // of them.
+        // SAFETY: the identifier is alive, and the manager writes its addresses before their event.
         socket_address(unsafe { (*self.raw.as_ptr()).source })
     }
 
@@ -198,8 +197,8 @@ impl Identifier {
 
 impl Drop for Identifier {
     fn drop(&mut self) {
-        // SAFETY: its queue pair, if it had one, was destroyed by the endpoint that made it; no
-        // event of it is without acknowledgement, for which this would wait.
+        // SAFETY: the endpoint has destroyed its queue pair, if any; and all its events are
+        // acknowledged, for which this would wait.
         let result = unsafe { (self.functions().rdma_destroy_id)(self.raw()) };
         if let Err(error) = done(result) {
             log::warn!("an RDMA identifier cannot be destroyed: {error}");
@@ -207,7 +206,7 @@ impl Drop for Identifier {
     }
 }
 
-/// What events of an identifier are told by.
+/// The key of an identifier's events.
 pub(super) fn key(raw: *mut abi::Identifier) -> u64 {
     raw.addr() as u64
 }

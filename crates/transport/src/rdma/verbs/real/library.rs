@@ -1,4 +1,4 @@
-//! The libraries, loaded once for the process, and what can be wrong with that.
+//! Loads the libraries, once for the process.
 
 use std::io;
 use std::ptr::NonNull;
@@ -27,36 +27,35 @@ fn load() -> Result<Functions, String> {
     let (verbs, manager) = (open(VERBS)?, open(MANAGER)?);
     let functions = Functions::find(&verbs, &manager)
         .map_err(|error| format!("{VERBS} or {MANAGER} is too old: {error}"))?;
-    // Their functions are used for as long as there is a process.
+    // The functions are used until the process ends.
     std::mem::forget((verbs, manager));
     keep_devices_open(&functions);
     Ok(functions)
 }
 
-/// Lets the connection manager open its devices and never close them, so that a context that was
-/// seen once is there for good.
+/// Makes the connection manager open its devices and never close them, so that contexts stay valid.
 fn keep_devices_open(functions: &Functions) {
     let mut count = 0;
     // SAFETY: the list is never given back, and with it no context.
     let _ = unsafe { (functions.rdma_get_devices)(&raw mut count) };
 }
 
-/// What a function returned that answers with a pointer and leaves its reason in `errno`.
+/// Checks the result of a function that returns a pointer, or null and `errno`.
 pub(super) fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
 }
 
-/// What a function returned that answers with 0, or with -1 and its reason in `errno`.
+/// Checks the result of a function that returns 0, or -1 and `errno`.
 pub(super) fn done(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What a function returned that answers with 0 or an error number.
+/// Checks the result of a function that returns 0 or an error number.
 pub(super) fn number(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result.abs())) }
 }
 
-/// The same error with a sentence before it.
+/// The same error with a preceding sentence.
 pub(super) fn explained(error: &io::Error, what: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }

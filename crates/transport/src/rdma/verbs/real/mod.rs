@@ -1,9 +1,9 @@
 //! The devices of this machine, through libibverbs and librdmacm.
 //!
-//! Both libraries are loaded when they are first needed, so that the same binary runs where they
-//! are missing. Each type here owns what its C counterpart must not outlive: a queue pair goes
-//! before its identifier, its completion queue and its protection domain; regions and queues go
-//! before their domain; identifiers before their event channel.
+//! Both libraries are loaded when they are first needed, so that the same binary runs without them.
+//! The types here destroy their C objects in the right order: a queue pair before its identifier,
+//! completion queue and protection domain; regions and queues before their domain; identifiers
+//! before their event channel.
 
 mod abi;
 mod device;
@@ -54,7 +54,7 @@ impl Manager {
         timeout: Duration,
     ) -> io::Result<Endpoint> {
         let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-        // The route is asked for with the same patience, when the address is known.
+        // The route is resolved with the same time-out, after the address.
         let user = usize::try_from(timeout_ms).unwrap_or(0);
         let identifier = Identifier::new(&self.channel, user)?;
         identifier.resolve(remote, local, timeout_ms)?;
@@ -89,7 +89,7 @@ impl Manager {
         }
     }
 
-    /// What an event says to us, if it says anything.
+    /// Converts an event, if it is of interest.
     fn read(&self, event: &abi::Event) -> Option<ManagerEvent> {
         let failed =
             |step| CmEvent::Failed { step, error: event.status.checked_abs().unwrap_or(0) };
@@ -120,8 +120,7 @@ impl Manager {
             event::DISCONNECTED => CmEvent::Disconnected,
             event::DEVICE_REMOVAL => CmEvent::DeviceRemoved,
             event::ADDRESS_CHANGE => CmEvent::AddressChanged,
-            // The end of a connection's time in limbo (by then it is gone), multicast, and what
-            // else may come.
+            // `TIMEWAIT_EXIT` (the connection has ended before), multicast and others.
             _ => return None,
         };
         Some(ManagerEvent { key: identifier::key(event.identifier), event: cm_event })
@@ -129,8 +128,8 @@ impl Manager {
 
     fn ask_for_route(&self, identifier: *mut abi::Identifier) -> CmEvent {
         let resolve = self.channel.functions.rdma_resolve_route;
-        // SAFETY: the identifier is alive as long as an event of it is not acknowledged: its
-        // destruction, which is this thread's, too, waits for that.
+        // SAFETY: the identifier is alive until its events are acknowledged: this thread destroys
+        // it, and the destruction waits for that.
         let result = library::done(unsafe {
             let timeout_ms = i32::try_from((*identifier).user.addr()).unwrap_or(i32::MAX);
             resolve(identifier, timeout_ms)
@@ -177,7 +176,7 @@ impl Listener {
 
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    /// There until it is adopted or rejected.
+    /// `None` once adopted or rejected.
     identifier: Option<Identifier>,
 }
 

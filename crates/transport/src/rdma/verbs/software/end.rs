@@ -1,4 +1,4 @@
-//! One end of a connection: what its queue pair does with the work that is posted.
+//! One end of a connection: its queue pair executes the posted work.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,24 +11,24 @@ use super::{
 };
 use crate::rdma::verbs::{CmEvent, SOFT_IWARP_SHORT_BYTES, SendOperation};
 
-/// What a queue pair without READs fails one with (`IBV_WC_LOC_QP_OP_ERR`).
+/// The error of a queue pair without outstanding READs (`IBV_WC_LOC_QP_OP_ERR`).
 const LOCAL_OPERATION: WorkStatus = WorkStatus(2);
 
-/// What binding a memory window to memory that it may not open fails with (`IBV_WC_MW_BIND_ERR`).
+/// The error of binding a memory window to memory without the right (`IBV_WC_MW_BIND_ERR`).
 const WINDOW_BIND: WorkStatus = WorkStatus(6);
 
-/// How far a connection has come.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The way to the peer is known.
+    /// The route is resolved.
     Resolved,
-    /// The peer has been asked.
+    /// A connection request was sent.
     Requesting,
-    /// The peer asks.
+    /// A connection request was received.
     Requested,
-    /// It stands, as far as this end knows.
+    /// Established, as far as this end knows.
     Connected,
-    /// It is over.
+    /// Ended.
     Ended,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct End {
     pub(super) peer: Option<u64>,
     pub(super) stage: Stage,
     pub(super) queue_pair: Option<QueuePair>,
-    /// Nothing gets through any more, and work fails.
+    /// Messages are lost, and work fails.
     severed: bool,
-    /// Nothing gets through any more, and work does not end.
+    /// Messages are lost, and work does not complete.
     silent: bool,
 }
 
@@ -54,29 +54,29 @@ pub(super) struct QueuePair {
     options: QueuePairOptions,
     inline_bytes: u32,
     receives: VecDeque<ReceiveWork>,
-    /// Work behind a READ that is held, the READ first.
+    /// Work behind a READ that is delayed, the READ first.
     held: VecDeque<SendWork>,
-    /// Entries of the send queue that no polled completion has set free.
+    /// Send queue entries that no polled completion has freed.
     sends: u32,
-    /// Those of them that were done without a completion since the last one.
+    /// How many of them ended unsignalled since the last signalled one.
     silent: u32,
     failed: bool,
-    /// The next message will not be noticed before another comes.
+    /// The next message is not noticed before another arrives (soft-iWARP).
     overlooks: bool,
     /// A message that was not noticed, and the key that it invalidates.
     overlooked: Option<(Vec<u8>, Option<u32>)>,
-    /// It does nothing any more, not even flush.
+    /// Work does not complete, not even as flushed.
     dead: bool,
     initiator_depth: u8,
     responder_resources: u8,
-    /// Memory windows: the key that each has had last, and what it is to open next.
+    /// Memory windows: the last key of each, and what the next binding gives access to.
     pub(super) windows: Vec<(u32, Option<WindowState>)>,
 }
 
-/// A memory window that is open, or is to be.
+/// A memory window that is bound or prepared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WindowState {
-    /// The end that owns it: nobody else's peer gets through it.
+    /// The end that owns it; only its peer has access.
     pub(super) end: u64,
     region: u32,
     opening: Opening,
@@ -126,7 +126,7 @@ impl QueuePair {
         }
     }
 
-    /// What this side has said it will do.
+    /// Stores the agreed numbers of outstanding READs.
     pub(super) fn store_parameters(&mut self, parameters: &Parameters) {
         self.initiator_depth = parameters.initiator_depth;
         self.responder_resources = parameters.responder_resources;
@@ -136,7 +136,7 @@ impl QueuePair {
         self.overlooks = overlooks;
     }
 
-    /// From now on nothing that is posted ends. Says its number.
+    /// Makes posted work never complete. Returns the queue pair number.
     pub(super) fn stop_answering(&mut self) -> u32 {
         self.dead = true;
         self.failed = true;
@@ -207,7 +207,7 @@ impl State {
         Ok(())
     }
 
-    /// Carries work out, or holds it.
+    /// Executes work, or delays it.
     fn begin(&mut self, key: u64, work: &SendWork) {
         if self.pair(key).is_ok_and(|pair| pair.dead) {
             return;
@@ -224,13 +224,13 @@ impl State {
         }
     }
 
-    /// Carries out what was held by the queue pairs of this completion queue.
+    /// Executes the delayed work of this completion queue's queue pairs.
     pub(super) fn release_reads(&mut self, queue: u64) {
         let holding = self.ends.iter().filter(|(_, end)| end.holds(queue));
         let keys: Vec<u64> = holding.map(|(key, _)| *key).collect();
         for key in keys {
             let Ok(pair) = self.pair(key) else { continue };
-            // As many READs at a time as the queue pair may have outstanding.
+            // As many READs at a time as may be outstanding.
             let mut depth = u32::from(pair.initiator_depth.max(1));
             while let Ok(pair) = self.pair(key)
                 && let Some(work) = pair.held.front().copied()
@@ -313,13 +313,13 @@ impl State {
         Ok(())
     }
 
-    /// Closes a window, if it is of this end.
+    /// Invalidates a window, if it belongs to this end.
     fn close_window(&mut self, key: u64, window: u32) -> bool {
         let is_own = self.windows.get(&window).is_some_and(|state| state.end == key);
         is_own && self.windows.remove(&window).is_some()
     }
 
-    /// What soft-iWARP sends only if its own thread does not go on with it: here it never does.
+    /// Whether soft-iWARP may fail to send this from its kernel thread; here it always fails.
     fn is_short_for_soft_iwarp(&self, work: &SendWork) -> bool {
         let is_read = matches!(work.operation, SendOperation::Read { .. });
         let [first, second] = work.pieces;
@@ -362,7 +362,7 @@ impl State {
                 self.notice(key)
             }
             SendOperation::Write { .. } => {
-                // Its memory would be read later, who knows when.
+                // The memory would be read at an unknown later time.
                 if self.conditions.attributes.soft_iwarp && !work.signalled {
                     return Err(LOCAL_OPERATION);
                 }
@@ -385,7 +385,7 @@ impl State {
         }
     }
 
-    /// Puts a message into the peer's next receive.
+    /// Delivers a message to the peer's next receive.
     fn deliver(
         &mut self,
         key: u64,
@@ -397,8 +397,8 @@ impl State {
         for piece in work.pieces {
             if piece.bytes > 0 {
                 let memory = Memory::of(piece.address, piece.bytes);
-                // What is sent inline needs no registration, but there is no way to know here
-                // that it is memory at all: it has to be registered as well.
+                // Inline data needs no registration, but here only registered memory is known to be
+                // valid.
                 let domain = self.pair(key).map_or(0, |pair| pair.domain);
                 self.check_local(domain, piece.key, memory, false)?;
                 memory.read(&mut message);
@@ -413,7 +413,7 @@ impl State {
         self.arrive(peer, &message, invalidated)
     }
 
-    /// A message that was overlooked arrives after all.
+    /// Delivers a message that was not noticed before.
     fn notice(&mut self, key: u64) -> Result<(), WorkStatus> {
         match self.pair(key).ok().and_then(|pair| pair.overlooked.take()) {
             Some((message, invalidated)) => self.arrive(key, &message, invalidated),
@@ -476,7 +476,7 @@ impl State {
         if rest.is_empty() { WorkStatus::SUCCESS } else { WorkStatus::LOCAL_LENGTH }
     }
 
-    /// An RDMA READ (`into` our memory) or WRITE.
+    /// Executes an RDMA READ (`into` local memory) or WRITE.
     fn transfer(&mut self, key: u64, peer: u64, work: &SendWork) -> Result<(), WorkStatus> {
         let (mut address, remote, into) = match work.operation {
             SendOperation::Read { address, key } => (address, key, true),
@@ -490,7 +490,7 @@ impl State {
             }
             let near = Memory::of(piece.address, piece.bytes);
             self.check_local(domain, piece.key, near, into)?;
-            // Where iWARP reads into, the peer's adapter writes.
+            // On iWARP the peer's adapter writes to the sink of a READ.
             if into && self.conditions.attributes.sink_is_remote() {
                 self.check_remote(key, piece.key, near, false)
                     .map_err(|_| WorkStatus::LOCAL_PROTECTION)?;
@@ -523,7 +523,7 @@ impl State {
         if allowed && inside { Ok(()) } else { Err(WorkStatus::LOCAL_PROTECTION) }
     }
 
-    /// Whether the peer of an end may read this memory of the end's, or write to it.
+    /// Checks the right of an end's peer to read or write this memory.
     fn check_remote(
         &self,
         end: u64,
@@ -548,7 +548,7 @@ impl State {
         if allowed && inside { Ok(()) } else { Err(WorkStatus::REMOTE_ACCESS) }
     }
 
-    /// The queue pair goes into its error state: everything posted is flushed.
+    /// Puts the queue pair into the error state and flushes its work.
     fn fail(&mut self, key: u64) {
         if let Ok(pair) = self.pair(key) {
             pair.failed = true;
@@ -556,7 +556,7 @@ impl State {
         }
     }
 
-    /// The device says by itself that a queue pair has failed.
+    /// Reports an asynchronous fault of a queue pair.
     fn raise(&mut self, key: u64, fault: DeviceFault) {
         if let Ok(pair) = self.pair(key) {
             let event = DeviceEvent::QueuePair(pair.number, fault);
@@ -630,7 +630,7 @@ impl State {
             self.push_event(key, CmEvent::DeviceRemoved);
         }
         self.remove_listeners();
-        // As the kernel says it to those who have opened the device.
+        // As the kernel reports it on an open device.
         self.say(DeviceEvent::Fatal);
     }
 
@@ -654,7 +654,7 @@ impl End {
     }
 }
 
-/// Bytes somewhere in this process.
+/// A range of memory of this process.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     address: u64,
@@ -677,7 +677,7 @@ impl Memory {
         (number(self.address), number(self.bytes.into()))
     }
 
-    /// Appends the bytes. They have been found to lie in a region.
+    /// Appends the bytes. The range was checked to be in a region.
     fn read(self, into: &mut Vec<u8>) {
         let (address, length) = self.place();
         into.reserve(length);
@@ -693,7 +693,7 @@ impl Memory {
         }
     }
 
-    /// Puts bytes there, `self.bytes` of them.
+    /// Writes `self.bytes` bytes.
     fn write(self, bytes: &[u8]) {
         let (address, length) = self.place();
         let to = std::ptr::with_exposed_provenance_mut::<u8>(address);

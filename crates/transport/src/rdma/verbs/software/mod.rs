@@ -1,15 +1,14 @@
-//! A device in memory: queue pairs joined within the process, for tests of all that lies above.
+//! A device in memory: queue pairs connected within the process, for tests.
 //!
-//! It obeys the rules that real devices have, and forgives less: a message that finds no receive
-//! is an error at once, a READ beyond what was agreed is refused, keys, bounds and rights are
-//! checked for every access, a send queue is full until completions have been polled, and a
-//! completion queue that overflows fails its queue pairs. Everything happens as it is posted,
-//! unless [`Conditions::hold_reads`] says otherwise. As soft-iWARP it refuses what that does
-//! not do, or does when it is too late, and overlooks the first message to whoever accepts.
+//! It follows the rules of real devices, more strictly: a message without a posted receive fails at
+//! once, a READ beyond the agreed number is refused, keys, bounds and rights are checked for every
+//! access, a send queue is full until completions have been polled, and an overflow of a completion
+//! queue fails its queue pairs. Work is executed when it is posted, unless
+//! [`Conditions::hold_reads`] is set. As soft-iWARP it refuses what that does not support or does
+//! too late, and does not notice the first message to the accepting side.
 //!
-//! All of a [`Fabric`]'s state is behind one lock, so that reactors of several threads can meet
-//! on it. No clock and no thread is involved: in a simulated world the same run has the same
-//! events.
+//! The state of a [`Fabric`] is behind one lock, so that reactors of several threads can use it. It
+//! has no clock and no thread: in a simulation equal runs have equal events.
 
 mod end;
 mod state;
@@ -30,27 +29,27 @@ use super::{
 };
 use state::{RegionState, State};
 
-/// Bytes of private data of a request, as InfiniBand's connection manager leaves its users.
+/// The length of a request's private data that InfiniBand's connection manager leaves to its users.
 const REQUEST_BYTES: usize = 56;
 /// The same for a reply.
 const REPLY_BYTES: usize = 196;
 /// The same for a rejection.
 const REJECT_BYTES: usize = 148;
 
-/// What kind of device it is and how it behaves.
+/// The kind and behaviour of the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conditions {
-    /// What it says of itself.
+    /// Its properties.
     pub attributes: Attributes,
-    /// Bytes that can be sent inline.
+    /// The maximum length of inline data.
     pub inline_bytes: u32,
-    /// An RDMA READ, and what was posted after it (but on soft-iWARP), is done only when its
+    /// Execute an RDMA READ, and work posted after it (except on soft-iWARP), only when its
     /// completion queue is polled.
     pub hold_reads: bool,
 }
 
 impl Default for Conditions {
-    /// A generous RoCE adapter.
+    /// A RoCE adapter with ample limits.
     fn default() -> Self {
         Self {
             attributes: Attributes {
@@ -73,10 +72,10 @@ impl Default for Conditions {
     }
 }
 
-/// What exists on a fabric at a moment, to be counted for leaks.
+/// The objects that exist on a fabric, to detect leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResourceCounts {
-    /// Identifiers of the connection manager that are no listeners.
+    /// Identifiers of the connection manager except listeners.
     pub endpoints: usize,
     /// Listeners.
     pub listeners: usize,
@@ -86,13 +85,13 @@ pub struct ResourceCounts {
     pub domains: usize,
     /// Memory regions.
     pub regions: usize,
-    /// Memory windows that are open.
+    /// Bound memory windows.
     pub windows: usize,
     /// Completion queues.
     pub completion_queues: usize,
 }
 
-/// What has happened on a fabric.
+/// Counts of events on a fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// SENDs delivered, with or without invalidation.
@@ -103,9 +102,9 @@ pub struct Counts {
     pub reads: u64,
     /// RDMA WRITEs done.
     pub writes: u64,
-    /// Times that the send queue's doorbell was rung.
+    /// Doorbells of send queues.
     pub doorbells: u64,
-    /// Completions of sends, READs and WRITEs that their poster asked for or that failed.
+    /// Completions of send queue work that was signalled or failed.
     pub send_completions: u64,
     /// Messages that found no receive.
     pub receiver_not_ready: u64,
@@ -115,20 +114,20 @@ pub struct Counts {
     pub bindings: u64,
 }
 
-/// A region that peers may reach.
+/// A region that peers can access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteRegion {
-    /// Its protection domain: only peers of queue pairs of that get there.
+    /// Its protection domain: peers of its queue pairs have access.
     pub domain: u64,
-    /// The key that they need.
+    /// The remote key.
     pub key: u32,
-    /// Where it begins.
+    /// Its start.
     pub address: u64,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
 }
 
-/// Adapters joined by a network, all in memory. Clones are the same fabric.
+/// Adapters connected by a network, in memory. Clones are the same fabric.
 #[derive(Clone)]
 pub struct Fabric {
     state: Arc<Mutex<State>>,
@@ -150,7 +149,7 @@ impl Default for Fabric {
 }
 
 impl PartialEq for Fabric {
-    /// The same fabric, not one that looks alike.
+    /// Compares identity, not content.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
     }
@@ -159,80 +158,79 @@ impl PartialEq for Fabric {
 impl Eq for Fabric {}
 
 impl Fabric {
-    /// A fabric whose adapters are like this.
+    /// A fabric of adapters with these conditions.
     #[must_use]
     pub fn new(conditions: Conditions) -> Self {
         Self { state: Arc::new(Mutex::new(State::new(conditions))) }
     }
 
-    /// What exists now.
+    /// The current objects.
     #[must_use]
     pub fn resource_counts(&self) -> ResourceCounts {
         self.lock().resource_counts()
     }
 
-    /// What has happened so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.lock().counts
     }
 
-    /// Memory that peers may reach without a window.
+    /// Memory that peers can access without a window.
     #[must_use]
     pub fn reachable(&self) -> Vec<RemoteRegion> {
         self.lock().reachable()
     }
 
-    /// Both ends of every connection lose each other, without a word: work that is posted from
-    /// now on fails as if the peer did not answer. Says how many connections there were.
+    /// Disconnects both ends of every connection without an event: work posted later fails as if
+    /// the peer did not respond. Returns the number of connections.
     pub fn sever(&self) -> usize {
         self.lock().sever()
     }
 
-    /// Both ends of every connection lose each other, and nobody notices: work that is posted from
-    /// now on does not end, as while an adapter still tries. Says how many connections there were.
+    /// Disconnects both ends of every connection without an event: work posted later does not
+    /// complete, as while an adapter retries. Returns the number of connections.
     pub fn lose_connections(&self) -> usize {
         self.lock().lose_connections()
     }
 
-    /// Whoever holds a connection, or listens, hears that its device goes away, and its queue pairs
-    /// fail.
+    /// Reports the removal of the device to connections and listeners, and fails its queue pairs.
     pub fn remove_device(&self) {
         self.lock().remove_device();
     }
 
-    /// Whoever holds a connection hears that its address has moved to another device.
+    /// Reports to all connections that their address has moved to another device.
     pub fn move_address(&self) {
         self.lock().move_address();
     }
 
-    /// From now on (`true`) there is no device: nobody finds a way to an address, or can listen.
+    /// Removes (`true`) or adds the device: without it nothing can be resolved or listened on.
     pub fn set_absent(&self, absent: bool) {
         self.lock().absent = absent;
     }
 
-    /// Something of the device fails by itself: every queue pair, every completion queue or all of
-    /// it. Who holds it hears of that and of nothing else: what was posted does not end.
+    /// Reports a fault of every queue pair, every completion queue or the device, without any other
+    /// event: posted work does not complete.
     pub fn fail(&self, fault: DeviceFault) {
         self.lock().fail_by_itself(fault);
     }
 
-    /// The device says that its port is there, or no longer.
+    /// Reports that the port is up or down.
     pub fn set_port(&self, active: bool) {
         self.lock().say(DeviceEvent::Port { port: 1, active });
     }
 
-    /// The send-queue work that is posted after `skip` others fails with this status.
+    /// Makes the send queue work posted after `skip` others fail with this status.
     pub fn fail_send(&self, skip: u64, status: WorkStatus) {
         self.lock().failing = Some((skip, status));
     }
 
-    /// Registered memory is at most this many bytes from now on, as under RLIMIT_MEMLOCK.
+    /// Limits registered memory to this many bytes, as RLIMIT_MEMLOCK does.
     pub fn set_memory_limit(&self, bytes: u64) {
         self.lock().memory_limit = bytes;
     }
 
-    /// From now on (`true`) connection requests get no answer, as from a machine that is off.
+    /// Makes connection requests time out (`true`), as from a machine that is off.
     pub fn set_unreachable(&self, unreachable: bool) {
         self.lock().unreachable = unreachable;
     }
@@ -243,7 +241,7 @@ impl Fabric {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked did so in a test that fails anyway.
+        // A thread panics only in a test that fails anyway.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -281,7 +279,7 @@ impl Manager {
     }
 
     pub(super) fn poll(&mut self) -> io::Result<Option<ManagerEvent>> {
-        // Events may hold requests, which take the lock when they are dropped.
+        // Dropping a request in an event takes the lock.
         let raw = self.fabric.lock().poll_manager(self.key);
         Ok(raw.map(|raw| raw.into_manager_event(&self.fabric)))
     }
@@ -320,7 +318,7 @@ impl Drop for Listener {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     fabric: Fabric,
-    /// Taken when it is adopted.
+    /// `None` once adopted.
     key: Option<u64>,
     local: SocketAddr,
     peer: SocketAddr,
@@ -364,7 +362,7 @@ impl Endpoint {
     }
 
     pub(super) fn device_key(&self) -> Option<u64> {
-        // One adapter for all: what differs between reactors is their hold on it.
+        // All endpoints are on the same adapter.
         Some(0)
     }
 
@@ -524,7 +522,7 @@ impl Drop for Domain {
 pub(crate) struct Region {
     fabric: Fabric,
     key: u32,
-    /// Keeps the memory mapped for as long as the fabric knows of it.
+    /// Keeps the memory mapped while it is registered.
     _pool: Pool,
 }
 

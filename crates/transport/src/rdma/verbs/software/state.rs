@@ -1,5 +1,5 @@
-//! What a fabric knows: managers, listeners, regions, completion queues; and how connections come
-//! about. What a queue pair does is in [`super::end`].
+//! The state of a fabric: managers, listeners, regions, completion queues; and the connection
+//! set-up. [`super::end`] has the queue pairs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::rdma::verbs::CmEvent;
 
-/// The first port that is given to those who do not ask for one.
+/// The first port chosen when none is given.
 const EPHEMERAL: u16 = 49_152;
 
-/// `ECONNREFUSED`, as the connection manager's reason when nobody listens.
+/// `ECONNREFUSED`: the connection manager's reason without a listener.
 const NOBODY_LISTENS: i32 = 111;
 /// `ETIMEDOUT`.
 const TIMED_OUT: i32 = 110;
@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) ends: BTreeMap<u64, End>,
     pub(super) domains: BTreeSet<u64>,
     pub(super) regions: BTreeMap<u32, RegionState>,
-    /// Memory windows that are open, by their key.
+    /// Bound memory windows, by key.
     pub(super) windows: BTreeMap<u32, WindowState>,
     pub(super) queues: BTreeMap<u64, QueueState>,
     pub(super) failing: Option<(u64, WorkStatus)>,
@@ -51,7 +51,7 @@ pub(super) struct ManagerState {
     events: VecDeque<RawEvent>,
 }
 
-/// One reactor's hold on the device.
+/// A device as one reactor has opened it.
 pub(super) struct ReactorDeviceState {
     waker: Waker,
     events: VecDeque<DeviceEvent>,
@@ -62,7 +62,7 @@ pub(super) struct ListenerState {
     pub(super) key: u64,
     manager: u64,
     backlog: u32,
-    /// Its device has gone: nobody comes any more.
+    /// Its device was removed: it gets no more requests.
     removed: bool,
 }
 
@@ -80,11 +80,11 @@ pub(super) struct QueueState {
     entries: usize,
     waker: Waker,
     armed: bool,
-    /// The completions, and how many entries of its send queue each sets free.
+    /// Completions, each with the number of send queue entries that it frees.
     ready: VecDeque<(WorkCompletion, u64, u32)>,
 }
 
-/// An event before it is told: its request is not owned by anybody yet.
+/// An event that is not reported yet, whose request has no owner.
 pub(super) struct RawEvent {
     key: u64,
     what: Raw,
@@ -178,7 +178,7 @@ impl State {
         Some(self.managers.get(&end.manager)?.waker.clone())
     }
 
-    /// Tells an end something. Ends that are gone hear nothing.
+    /// Queues an event for an end. Events for a removed end are dropped.
     pub(super) fn push_event(&mut self, key: u64, event: CmEvent) {
         let Some(end) = self.ends.get(&key) else { return };
         if let Some(manager) = self.managers.get_mut(&end.manager) {
@@ -267,7 +267,7 @@ impl State {
 
     fn request(&mut self, listener: ListenerState, from: u64, parameters: Parameters) {
         let Some(&End { local, remote, .. }) = self.ends.get(&from) else { return };
-        // Each side hears of it from its own point of view.
+        // Each side gets the parameters from its own view.
         let parameters = Parameters {
             initiator_depth: parameters.responder_resources,
             responder_resources: parameters.initiator_depth,
@@ -296,7 +296,7 @@ impl State {
         }
     }
 
-    /// The private data as it arrives: padded to the message's length.
+    /// The private data as received: padded to the message's length.
     fn checked(&self, parameters: &Parameters, most: usize) -> io::Result<Parameters> {
         let given = parameters.private_data.bytes();
         let attributes = &self.conditions.attributes;
@@ -316,7 +316,7 @@ impl State {
         }
     }
 
-    /// What has been said to an end goes where the end went.
+    /// Moves an end's pending events to its new manager.
     fn move_events(&mut self, key: u64, from: u64, to: u64) {
         if from == to {
             return;
@@ -391,7 +391,7 @@ impl State {
         Ok(key)
     }
 
-    /// A key whose upper 24 bits no other has, as those of windows change in the lower 8.
+    /// A key whose upper 24 bits are unique; the lower 8 change with each binding of a window.
     fn take_region_key(&mut self) -> u32 {
         self.next_region = self.next_region.wrapping_add(0x101);
         self.next_region
@@ -443,7 +443,7 @@ impl State {
         Ok(QueuePairLimits { number, inline_bytes })
     }
 
-    /// Puts a completion into its queue. `false`: it has overflowed.
+    /// Adds a completion. `false`: the queue has overflowed.
     pub(super) fn complete(
         &mut self,
         queue: u64,
@@ -473,7 +473,7 @@ impl State {
         self.devices.get_mut(&domain)?.events.pop_front()
     }
 
-    /// The device says something, which everybody hears who holds it.
+    /// Reports an event to everyone who has opened the device.
     pub(super) fn say(&mut self, event: DeviceEvent) {
         for hold in self.devices.values_mut() {
             hold.events.push_back(event);
@@ -497,7 +497,7 @@ impl State {
         }
     }
 
-    /// Those who listen hear that their device goes away.
+    /// Reports the device's removal to listeners.
     pub(super) fn remove_listeners(&mut self) {
         for listener in self.listeners.values_mut().filter(|listener| !listener.removed) {
             listener.removed = true;
@@ -533,7 +533,7 @@ impl State {
                 pair.free_sends(frees);
             }
         }
-        // What was posted behind a READ is seen before the READ's data is there.
+        // Work posted behind a READ completes before the READ's data is there.
         if self.conditions.hold_reads && overtaken && count == 0 {
             self.release_reads(key);
         }

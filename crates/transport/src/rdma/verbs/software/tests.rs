@@ -1,4 +1,4 @@
-//! The rules of the device in memory, and raw ends for tests of what lies above.
+//! Tests of the rules of the device in memory, and raw endpoints for other tests.
 
 use super::super::{CmEvent, Piece, SendOperation};
 use super::*;
@@ -19,7 +19,7 @@ pub(crate) struct Side {
     region: Region,
     _domain: Domain,
     pool: Pool,
-    /// The first four pages of the pool's memory, which the region is of.
+    /// The first four pages of the pool, which the region covers.
     pages: weft_reactor::Buffer,
     manager: Manager,
 }
@@ -61,7 +61,7 @@ impl Side {
         self.endpoint.post_send(&[send])
     }
 
-    /// One that has found its way to an address.
+    /// A side whose route to an address is resolved.
     pub(crate) fn resolve(fabric: &Fabric, address: SocketAddr) -> Self {
         let mut manager = fabric.open(waker());
         let endpoint = manager.resolve(address, None, Duration::ZERO).unwrap();
@@ -70,14 +70,14 @@ impl Side {
         side
     }
 
-    /// Somebody to whom hosts may come at an address.
+    /// A listener with its manager.
     pub(crate) fn listen(fabric: &Fabric, address: SocketAddr) -> (Manager, Listener) {
         let mut manager = fabric.open(waker());
         let listener = manager.listen(address, 4).unwrap();
         (manager, listener)
     }
 
-    /// One that accepts the host who came there.
+    /// A side that accepts the connection request.
     pub(crate) fn accept(mut manager: Manager, parameters: &Parameters) -> Self {
         let event = manager.poll().unwrap().unwrap().event;
         let CmEvent::Requested { incoming: verbs::Incoming::Software(incoming), .. } = event else {
@@ -93,7 +93,7 @@ impl Side {
         self.endpoint.connect(parameters).unwrap();
     }
 
-    /// The key that the other side reaches its memory by.
+    /// The remote key of its memory.
     pub(crate) fn remote_key(&self) -> u32 {
         self.region.remote_key()
     }
@@ -104,12 +104,12 @@ impl Side {
         all
     }
 
-    /// Puts bytes at the beginning of a page.
+    /// Writes bytes to the start of a page.
     pub(crate) fn write(&mut self, page: usize, bytes: &[u8]) {
         self.pages[page * PAGE..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What lies at the beginning of a page.
+    /// Reads the start of a page.
     pub(crate) fn read(&self, page: usize, length: usize) -> Vec<u8> {
         self.pages[page * PAGE..][..length].to_vec()
     }
@@ -146,7 +146,7 @@ fn parameters(responder_resources: u8, initiator_depth: u8) -> Parameters {
     Parameters { private_data, responder_resources, initiator_depth }
 }
 
-/// Two sides that are connected; the first may read up to `depth` at a time.
+/// Two connected sides; the first may have `depth` READs outstanding.
 fn pair(fabric: &Fabric, access: Access, depth: u8, sends: u32) -> (Side, Side) {
     let mut passive = fabric.open(waker());
     let address = "10.0.0.1:4420".parse().unwrap();
@@ -184,7 +184,7 @@ fn a_message_needs_a_receive_that_has_room() {
     host.send(2, SendOperation::Send, here).unwrap();
     assert_eq!(host.done(), [(2, WorkStatus::RECEIVER_NOT_READY)]);
     assert_eq!(fabric.counts().receiver_not_ready, 1);
-    // The queue pair has failed: nothing gets through any more.
+    // The queue pair has failed.
     target.receive(6, there);
     host.send(3, SendOperation::Send, here).unwrap();
     assert_eq!(host.done(), [(3, WorkStatus::FLUSHED)]);
@@ -200,7 +200,7 @@ fn a_message_needs_a_receive_that_has_room() {
 fn keys_rights_and_bounds_are_checked() {
     let read_only = Access { remote_write: false, ..REMOTE };
     let page = u64::try_from(PAGE).unwrap();
-    // Where, with which key's offset, how many bytes, whether it is read: and what comes of it.
+    // Start, key offset, bytes, READ or WRITE, and the expected status.
     for (start, key, bytes, reads, status) in [
         (0, 0, 4096, true, WorkStatus::SUCCESS),
         (3 * page, 0, 4096, true, WorkStatus::SUCCESS),
@@ -219,7 +219,7 @@ fn keys_rights_and_bounds_are_checked() {
         let piece = target.piece(0, bytes);
         target.send(9, operation, piece).unwrap();
         assert_eq!(target.done(), [(9, status)]);
-        // Who was accessed in vain fails as well.
+        // The queue pair that was accessed fails as well.
         let here = host.piece(0, 1);
         host.send(1, SendOperation::Send, here).unwrap();
         let alive = status == WorkStatus::SUCCESS;
@@ -259,7 +259,7 @@ fn a_send_queue_is_full_until_completions_are_polled() {
 }
 
 #[test]
-fn what_is_held_stays_in_order() {
+fn delayed_work_stays_in_order() {
     let fabric = Fabric::new(Conditions { hold_reads: true, ..Conditions::default() });
     let (mut target, mut host) = pair(&fabric, REMOTE, 1, 8);
     let (address, key) = (host.piece(1, 1).address, host.region.remote_key());
@@ -274,7 +274,7 @@ fn what_is_held_stays_in_order() {
 }
 
 #[test]
-fn an_invalidated_key_is_void() {
+fn an_invalidated_key_gives_no_access() {
     let (mut target, mut host) = pair(&Fabric::default(), REMOTE, 1, 8);
     let (address, key) = (host.piece(1, 1).address, host.region.remote_key());
     let (there, piece) = (host.piece(0, 16), target.piece(0, 16));
@@ -289,14 +289,14 @@ fn an_invalidated_key_is_void() {
 }
 
 #[test]
-fn who_accesses_what_it_may_not_is_told_of_by_the_device() {
+fn an_access_without_right_is_reported_by_the_device() {
     let fabric = Fabric::default();
     let (mut target, mut host) = pair(&fabric, LOCAL, 1, 8);
     let (address, key) = (host.piece(0, 1).address, host.region.remote_key());
     let piece = target.piece(0, 16);
     target.send(1, SendOperation::Write { address, key }, piece).unwrap();
     assert_eq!(target.done(), [(1, WorkStatus::REMOTE_ACCESS)]);
-    // Every hold on the device hears of it, and once.
+    // Every `Device` gets the event once.
     let event = host.device.poll_event().unwrap();
     assert!(matches!(event, DeviceEvent::QueuePair(_, DeviceFault::Access)), "{event:?}");
     assert_eq!(target.device.poll_event(), Some(event));
@@ -304,7 +304,7 @@ fn who_accesses_what_it_may_not_is_told_of_by_the_device() {
 }
 
 #[test]
-fn what_fails_by_itself_says_so_and_nothing_else() {
+fn a_fault_is_reported_once_and_work_does_not_complete() {
     let queues = |event: &DeviceEvent| matches!(event, DeviceEvent::CompletionQueue(_));
     let pairs = |event: &DeviceEvent| matches!(event, DeviceEvent::QueuePair(..));
     for (fault, count, is_it) in [
@@ -325,7 +325,7 @@ fn what_fails_by_itself_says_so_and_nothing_else() {
 }
 
 #[test]
-fn everything_is_counted_and_given_back() {
+fn all_objects_are_counted_and_freed() {
     let fabric = Fabric::default();
     let (target, mut host) = pair(&fabric, REMOTE, 1, 8);
     let there = host.piece(0, 16);
@@ -350,7 +350,7 @@ fn everything_is_counted_and_given_back() {
 }
 
 #[test]
-fn who_is_not_taken_is_rejected() {
+fn refused_connections_are_rejected() {
     let fabric = Fabric::default();
     let mut passive = fabric.open(waker());
     let address = "10.0.0.1:4420".parse().unwrap();
@@ -365,9 +365,9 @@ fn who_is_not_taken_is_rejected() {
 }
 
 #[test]
-fn a_window_opens_what_it_was_bound_to_and_while_it_is_bound() {
+fn a_window_gives_access_to_its_range_while_it_is_bound() {
     let page = u64::try_from(PAGE).unwrap();
-    // From where on, how many bytes, whether they are written, and what comes of it.
+    // Start, bytes, READ or WRITE, and the expected status.
     for (start, bytes, written, status) in [
         (0, 4096, true, WorkStatus::SUCCESS),
         (100, 3996, true, WorkStatus::SUCCESS),
@@ -412,7 +412,7 @@ fn a_window_is_bound_once_at_a_time_with_a_key_of_its_own() {
 }
 
 #[test]
-fn a_window_is_one_connections() {
+fn a_window_belongs_to_one_connection() {
     let fabric = Fabric::default();
     let (_target, mut host) = pair(&fabric, LOCAL, 1, 8);
     let piece = host.piece(1, 16);
