@@ -95,7 +95,9 @@ impl Listener {
     pub fn accept(&mut self) -> Option<Incoming> {
         loop {
             match self.hub.take(self.subscription)? {
-                Message::Request(incoming) if !incoming.is_host_closed() => return Some(incoming),
+                Message::Request(incoming) if !incoming.is_closed_by_host() => {
+                    return Some(incoming);
+                }
                 // A listener gets no other messages.
                 _ => {}
             }
@@ -147,7 +149,7 @@ impl Incoming {
         self.peer
     }
 
-    fn is_host_closed(&self) -> bool {
+    fn is_closed_by_host(&self) -> bool {
         self.request.as_ref().is_none_or(|request| request.host_closed.load(Ordering::Acquire))
     }
 }

@@ -1,4 +1,4 @@
-//! What is the same over every transport: the same tests, by parameter.
+//! Tests that every transport has to pass.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn read(data: Vec<u8>) -> Ending {
     Ending::Completed { status: Status::SUCCESS, received, data: Some(data) }
 }
 
-/// Writes and reads everything once, with all of it in flight.
+/// Writes and reads all keys once, with all commands in flight.
 fn exercise(rig: &mut Rig, host: usize) {
     let slots: Vec<Slot> = (100..)
         .zip(LENGTHS)
@@ -76,7 +76,7 @@ fn a_full_queue_is_full_and_empties() {
             assert_eq!(ids.len(), 31, "{via:?}");
             ids.sort_unstable();
             ids.dedup();
-            assert_eq!(ids.len(), 31, "each has an identifier of its own");
+            assert_eq!(ids.len(), 31, "identifiers are unique");
             let refused = rig.hosts[host].connection.submit(Command::new(0), HostData::None);
             assert!(refused.is_err());
             let endings = rig.finish(host);
@@ -117,9 +117,9 @@ fn a_host_that_gives_up_gets_its_buffers_back() {
     }
 }
 
-/// What a host has sent and then given up is not carried out, unless it had come already.
+/// Commands of a host that closes the connection are not executed, unless they have arrived.
 #[test]
-fn what_a_host_has_given_up_does_not_reach_the_controller() {
+fn commands_that_a_host_gives_up_do_not_reach_the_controller() {
     for via in Via::all() {
         let mut rig = rig(&via);
         let host = rig.connect(via.options());
@@ -132,7 +132,7 @@ fn what_a_host_has_given_up_does_not_reach_the_controller() {
             rig.hosts[host].take_events();
             rig.hosts[host].closed.is_some() && rig.target.connections.is_empty()
         });
-        // Over the others the network is as quick as the host is, here: it may have come.
+        // Over the other transports the command may have arrived.
         if matches!(via, Via::Loopback) {
             assert_eq!(rig.target.commands, before);
             assert!(rig.target.stored.is_empty());
@@ -175,7 +175,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn a_host_that_says_nothing_is_sent_away() {
+fn a_silent_host_times_out() {
     for via in Via::all() {
         let handshake_timeout = Duration::from_secs(3);
         let limits = Limits { handshake_timeout, ..Limits::default() };
@@ -207,7 +207,7 @@ fn a_hundred_connections_come_and_go() {
     }
 }
 
-/// Host and target on a thread each, kept busy; the host vanishes at the end.
+/// Host and target on a thread each, under load; the host closes at the end.
 #[test]
 fn two_threads() {
     for via in Via::all() {
@@ -265,7 +265,7 @@ fn two_threads() {
     }
 }
 
-/// Serves one host from its coming to its end.
+/// Serves one host until its connection is closed.
 fn serve(reactor: &mut Reactor, target: &mut Target) {
     let mut completions = Vec::new();
     while target.closed.is_empty() {

@@ -1,4 +1,4 @@
-//! Target and host connections against each other, against strangers, and in a simulated world.
+//! Tests of target and host connections: with each other, with other peers, and in simulation.
 
 mod every;
 mod rdma;

@@ -1,5 +1,5 @@
-//! Hosts and a target over a device in memory: data moves, rules are kept, accidents end a
-//! connection and leave nothing behind.
+//! Hosts and a target over a device in memory: data transfer, the rules of the verbs, and faults,
+//! after which nothing is leaked.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn read(received: usize, data: Vec<u8>) -> Ending {
 
 const WRITTEN: Ending = Ending::Completed { status: Status::SUCCESS, received: 0, data: None };
 
-/// Writes and reads everything once, with several in flight.
+/// Writes and reads all keys once, with several commands in flight.
 fn exercise(rig: &mut Rig, host: usize) {
     let payloads: Vec<Vec<u8>> = LENGTHS.iter().map(|length| pattern(77, *length)).collect();
     let slots: Vec<Slot> = (100..)
@@ -66,7 +66,7 @@ fn exercise(rig: &mut Rig, host: usize) {
     }
 }
 
-/// Closes everything: nothing may be left on the fabric once the reactor is gone too.
+/// Closes everything: no object may be left on the fabric after the reactor was dropped.
 fn close(fabric: &Fabric, rig: Rig) {
     let mut rig = rig;
     rig.close_hosts();
@@ -91,7 +91,7 @@ fn data_arrives_in_every_length_on_every_driver() {
         exercise(&mut rig, host);
         let counts = fabric.counts();
         assert!(counts.reads > 0 && counts.writes > 0, "{counts:?}");
-        // One window for each command with data out of the capsule, which the target closes.
+        // One window for each command with data outside the capsule, which the target invalidates.
         assert!(counts.bindings > 0 && counts.invalidations == counts.bindings, "{counts:?}");
         close(&fabric, rig);
     }
@@ -127,10 +127,10 @@ fn data_arrives_on_every_kind_of_device() {
     }
 }
 
-/// What a target's own RDMA READs go into is open to hosts only where that cannot be otherwise, and
-/// then each host has memory of its own there, of no more than its commands' sizes.
+/// The sink of a target's RDMA READs is accessible to hosts only on iWARP adapters, and then each
+/// host has memory of its own, as large as its commands.
 #[test]
-fn hosts_reach_nothing_of_a_target_but_what_iwarp_wants() {
+fn hosts_have_access_to_a_targets_memory_only_on_iwarp() {
     for (kind, soft_iwarp) in [
         (DeviceKind::InfiniBand, false),
         (DeviceKind::Roce, false),
@@ -167,7 +167,7 @@ fn soft_iwarp(hold_reads: bool) -> Conditions {
 }
 
 #[test]
-fn a_first_command_that_is_overlooked_is_noticed_after_a_nudge() {
+fn a_first_command_arrives_after_a_wake_up_read() {
     let (fabric, mut by_target) = rig(soft_iwarp(false));
     by_target.connect(options());
     let counts = fabric.counts();
@@ -178,7 +178,7 @@ fn a_first_command_that_is_overlooked_is_noticed_after_a_nudge() {
     let (fabric, mut by_host) = rig(conditions);
     by_host.connect(options());
     let counts = fabric.counts();
-    assert_eq!((counts.reads, counts.writes), (0, 1), "a target without READs is nudged");
+    assert_eq!((counts.reads, counts.writes), (0, 1), "a target without READs gets a WRITE");
     close(&fabric, by_host);
 }
 
@@ -188,7 +188,7 @@ fn a_read_that_is_overtaken_has_not_ended() {
     let host = rig.connect(options());
     for round in 1..20 {
         for key in 0..32 {
-            // An answer follows each READ.
+            // A response follows each READ.
             rig.hosts[host].write(&rig.reactor, key, &pattern(key + 100 * round, 16_384));
             rig.flush(host);
             rig.turn();
@@ -308,7 +308,7 @@ fn nobody_listens() {
     close(&fabric, rig);
 }
 
-/// Tries to connect until that succeeds.
+/// Connects, with retries.
 fn reconnect(rig: &mut Rig) -> usize {
     loop {
         let host = rig.start(options());
@@ -325,7 +325,7 @@ fn reconnect(rig: &mut Rig) -> usize {
     }
 }
 
-/// Lets commands be in flight in every state, then does something to the connection.
+/// Applies a fault to a connection with commands in flight in every state.
 fn accident(conditions: Conditions, what: impl FnOnce(&Fabric)) -> (CloseReason, Vec<CloseReason>) {
     let (fabric, mut rig) = rig(conditions);
     let host = rig.connect(options());
@@ -352,11 +352,11 @@ fn accident(conditions: Conditions, what: impl FnOnce(&Fabric)) -> (CloseReason,
     });
     let (reason, in_flight) = rig.hosts[host].closed.clone().expect("closed");
     assert!(in_flight.len() >= 10, "{in_flight:?}");
-    // The ten that hang have no buffer; all others have theirs back.
+    // The ten pending commands have no buffer; all others got theirs back.
     let without = in_flight.iter().filter(|(_, buffer)| !buffer).count();
     assert_eq!(without, 10, "{in_flight:?}");
     let target = std::mem::take(&mut rig.target.closed);
-    // The same target takes the next connection, at once or as soon as its device is back.
+    // The target accepts the next connection, at once or when its device is back.
     let again = reconnect(&mut rig);
     exercise(&mut rig, again);
     close(&fabric, rig);
@@ -376,7 +376,7 @@ fn a_device_that_goes_away_ends_the_connection() {
 }
 
 #[test]
-fn what_a_device_says_has_failed_ends_its_connections() {
+fn asynchronous_faults_end_the_connections() {
     for fault in [
         DeviceFault::QueuePair,
         DeviceFault::Request,
@@ -394,7 +394,7 @@ fn what_a_device_says_has_failed_ends_its_connections() {
 }
 
 #[test]
-fn a_port_that_comes_and_goes_ends_nothing() {
+fn a_port_going_down_and_up_ends_no_connection() {
     let (fabric, mut rig) = rig(Conditions::default());
     let host = rig.connect(options());
     fabric.set_port(false);
@@ -404,10 +404,10 @@ fn a_port_that_comes_and_goes_ends_nothing() {
     close(&fabric, rig);
 }
 
-/// What was made with a device that goes away is given back while the reactor lives, and those who
-/// listen are there again when it is.
+/// The objects of a removed device are freed while the reactor is running, and listeners listen
+/// again when the device is back.
 #[test]
-fn a_device_that_goes_away_takes_everything_along_and_may_come_back() {
+fn objects_of_a_removed_device_are_freed() {
     let (fabric, mut rig) = rig(Conditions::default());
     let host = rig.connect(options());
     exercise(&mut rig, host);
@@ -416,10 +416,10 @@ fn a_device_that_goes_away_takes_everything_along_and_may_come_back() {
     fabric.set_absent(true);
     fabric.remove_device();
     assert_eq!(fabric.counts().receiver_not_ready, 0);
-    rig.run("all is given back", |_| fabric.resource_counts() == ResourceCounts::default());
+    rig.run("all objects are freed", |_| fabric.resource_counts() == ResourceCounts::default());
     assert_eq!(rig.target.closed, [CloseReason::DeviceRemoved]);
     let lost = rig.start(options());
-    rig.run("nothing leads there", |rig| {
+    rig.run("the address cannot be resolved", |rig| {
         rig.hosts[lost].take_events();
         rig.hosts[lost].closed.is_some()
     });
@@ -427,7 +427,7 @@ fn a_device_that_goes_away_takes_everything_along_and_may_come_back() {
     while rig.reactor.now() < away + Duration::from_secs(60) {
         rig.turn();
     }
-    assert_eq!(fabric.resource_counts(), ResourceCounts::default(), "trying costs nothing");
+    assert_eq!(fabric.resource_counts(), ResourceCounts::default(), "attempts leak nothing");
     fabric.set_absent(false);
     rig.run("listening again", |_| fabric.resource_counts().listeners == 1);
     let again = rig.connect(options());
@@ -456,9 +456,9 @@ fn a_device_that_fails_is_given_back_and_opened_anew() {
     close(&fabric, rig);
 }
 
-/// A host that takes nothing any more holds memory of the target's, which can be had back.
+/// A host that receives nothing holds memory of the target, which an abort frees.
 #[test]
-fn what_a_host_holds_that_does_not_move_is_counted() {
+fn stalled_bytes_are_counted() {
     const BYTES: usize = 65_536;
     let (fabric, mut rig) = rig(Conditions::default());
     let host = rig.connect(options());
@@ -470,7 +470,7 @@ fn what_a_host_holds_that_does_not_move_is_counted() {
         rig.target.connections.values_mut().map(|one| one.stalled_bytes(now, patience)).collect()
     };
     let idle = rig.reactor.now() + Duration::from_secs(3600);
-    assert_eq!(hoards(&mut rig, idle), [0, 0], "who has nothing to move holds nothing");
+    assert_eq!(hoards(&mut rig, idle), [0, 0], "an idle host holds no memory");
     for key in 0..4 {
         rig.hosts[host].read(&rig.reactor, key, BYTES);
     }
@@ -483,13 +483,13 @@ fn what_a_host_holds_that_does_not_move_is_counted() {
         rig.turn();
     }
     let now = rig.reactor.now();
-    assert_eq!(hoards(&mut rig, now), [0, 0], "it may still move");
+    assert_eq!(hoards(&mut rig, now), [0, 0], "its time-out has not passed");
     assert_eq!(hoards(&mut rig, now + patience), [6 * BYTES, 0]);
     let free = rig.reactor.pool().available();
     let (_, stuck) = rig.target.connections.iter_mut().next().expect("it is there");
     stuck.abort(&mut rig.reactor, CloseReason::Requested("it held memory"));
     assert!(rig.reactor.pool().available() >= free + 6 * BYTES);
-    // It does not hear of that: its own patience ends it.
+    // The host gets no event; its own time-out ends the connection.
     for index in [host, other] {
         let own = &mut rig.hosts[index];
         own.connection.close(&mut rig.reactor, CloseReason::Requested("silence"));
@@ -499,8 +499,7 @@ fn what_a_host_holds_that_does_not_move_is_counted() {
     close(&fabric, rig);
 }
 
-/// The pool is registered in pieces, each when something in it is first named. After that nothing
-/// is, however long the load lasts.
+/// The pool is registered in pieces, each when a buffer in it is first used, and never again.
 #[test]
 fn nothing_is_registered_on_the_data_path() {
     let (fabric, mut rig) = rig(Conditions::default());
@@ -527,7 +526,7 @@ fn nothing_is_registered_on_the_data_path() {
     close(&fabric, rig);
 }
 
-/// What has not been posted when the host closes is the host's to send again, or not.
+/// Commands that were not posted when the host closes are returned to their owner.
 #[test]
 fn commands_that_were_given_up_are_not_posted() {
     let (fabric, mut rig) = rig(Conditions::default());
@@ -551,7 +550,7 @@ fn rig_that_closed(mut rig: Rig, commands: usize) -> Rig {
 fn memory_that_cannot_be_registered_is_named() {
     let (fabric, mut rig) = rig(Conditions::default());
     let host = rig.connect(options());
-    // A buffer in memory that nobody has named before.
+    // A buffer in memory that is not registered yet.
     let first = rig.reactor.pool().take(BUFFER_BYTES_MAX).expect("a buffer");
     let buffer = rig.reactor.pool().take(BUFFER_BYTES_MAX).expect("a buffer");
     drop(first);
@@ -613,7 +612,7 @@ fn a_hundred_connections_come_and_go() {
                 })
         });
         let resource_counts = fabric.resource_counts();
-        assert_eq!(*first.get_or_insert(resource_counts), resource_counts, "nothing is added");
+        assert_eq!(*first.get_or_insert(resource_counts), resource_counts, "no object is added");
     }
     close(&fabric, rig);
 }

@@ -1,5 +1,4 @@
-//! A target and hosts on reactors, joined by sockets: a little device that keeps what is written
-//! under a key, and a host that checks what it gets.
+//! A target with a key-value store, and hosts that check the data they read, over any transport.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,14 +13,14 @@ use weft_transport::{CloseReason, DataDigestError, Listener, Slot, Transport, ta
 
 pub const WRITE: u8 = 1;
 pub const READ: u8 = 2;
-/// A command that is never answered.
+/// A command that is never completed.
 pub const HANG: u8 = 0x80;
 
 const LISTENER: Owner = Owner(1);
 const TARGET: Owner = Owner(2);
 pub const HOST: Owner = Owner(3);
 
-/// What is stored under a key until somebody writes: `length` bytes that the key determines.
+/// The initial value of a key: `length` bytes that the key determines.
 pub fn pattern(key: u32, length: usize) -> Vec<u8> {
     let seed = key.wrapping_mul(0x9e37_79b9);
     (0..length)
@@ -64,7 +63,7 @@ pub struct Target {
     pub connections: BTreeMap<u32, TargetConnection>,
     pub closed: Vec<CloseReason>,
     pub stored: BTreeMap<u32, Vec<u8>>,
-    /// Commands whose data is being fetched, or that hang.
+    /// Commands whose data is being fetched, or that are never completed.
     waiting: BTreeMap<(u32, Slot), Command>,
     pub corrupt: usize,
     pub commands: usize,
@@ -73,7 +72,7 @@ pub struct Target {
     next_tag: u32,
 }
 
-/// What joins host and target.
+/// The transport between host and target.
 #[derive(Debug, Clone)]
 pub enum Via {
     Tcp,
@@ -105,7 +104,7 @@ impl Via {
         HostOptions { transport_options, ..HostOptions::default() }
     }
 
-    /// Has a reactor use it.
+    /// Makes a reactor use it.
     pub fn provide(&self, reactor: &mut Reactor) {
         if let Self::Rdma(fabric) = self {
             rdma::set_provider(reactor, rdma::Provider::Software(fabric.clone()));
@@ -151,7 +150,7 @@ impl Target {
         }
     }
 
-    /// Takes a completion if it is the target's.
+    /// Handles a completion if it is the target's.
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         let token = completion.token;
         if token.owner == LISTENER {
@@ -184,7 +183,7 @@ impl Target {
         }
     }
 
-    /// Answers what a connection raises, and puts it back unless it has ended.
+    /// Handles the events of a connection, and returns it unless it has ended.
     fn keep(&mut self, reactor: &mut Reactor, tag: u32, mut connection: TargetConnection) {
         while let Some(event) = connection.poll_event() {
             match event {
@@ -200,7 +199,7 @@ impl Target {
                 Event::Closed { reason } => {
                     self.closed.push(reason);
                     self.waiting.retain(|(other, _), _| *other != tag);
-                    assert!(connection.poll_event().is_none(), "nothing follows the end");
+                    assert!(connection.poll_event().is_none(), "no event follows the end");
                     return;
                 }
             }
@@ -209,7 +208,7 @@ impl Target {
         self.connections.insert(tag, connection);
     }
 
-    /// Gives connections that wait for memory some, if there is any.
+    /// Provides memory to the connections that wait for it, if there is any.
     fn provide(&mut self, reactor: &mut Reactor) {
         let waits = |one: (&u32, &TargetConnection)| one.1.wanted().map(|bytes| (*one.0, bytes));
         let waiting: Vec<_> = self.connections.iter().filter_map(waits).collect();
@@ -296,7 +295,7 @@ impl Target {
     }
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ending {
     Completed { status: Status, received: u32, data: Option<Vec<u8>> },
@@ -309,7 +308,7 @@ pub struct Host {
     pub tag: u32,
     pub connection: HostConnection,
     pub ready: bool,
-    /// It connects and says nothing.
+    /// It connects and sends nothing.
     pub mute: bool,
     pub endings: BTreeMap<Slot, Ending>,
     /// Why it ended, and which commands were in flight, with a buffer or without.
@@ -345,7 +344,7 @@ impl Host {
 
     pub fn take_events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
-            assert!(self.closed.is_none(), "nothing follows the end");
+            assert!(self.closed.is_none(), "no event follows the end");
             match event {
                 HostEvent::Ready { .. } if self.mute => {}
                 HostEvent::Ready { .. } => {
@@ -429,7 +428,7 @@ impl Rig {
         index
     }
 
-    /// Begins to connect a host.
+    /// Starts to connect a host.
     pub fn start(&mut self, options: HostOptions) -> usize {
         let index = self.hosts.len();
         let tag = u32::try_from(index).expect("few hosts");
@@ -444,7 +443,7 @@ impl Rig {
         self.turn_with(WaitLimit::Until(until));
     }
 
-    /// The same, as patient as this.
+    /// The same, with this time-out.
     pub fn turn_with(&mut self, patience: WaitLimit) {
         self.reactor.poll(patience, &mut self.completions);
         for completion in std::mem::take(&mut self.completions) {
@@ -458,7 +457,7 @@ impl Rig {
         self.target.provide(&mut self.reactor);
     }
 
-    /// Turns until `done`.
+    /// Runs turns until `done`.
     pub fn run(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let deadline = self.reactor.now() + Duration::from_secs(60);
         while !done(self) {
@@ -483,7 +482,7 @@ impl Rig {
         self.hosts[index].connection.flush(&mut self.reactor);
     }
 
-    /// Waits for all of a host's commands, and takes what became of them.
+    /// Waits for all of a host's commands, and returns their results.
     pub fn finish(&mut self, index: usize) -> BTreeMap<Slot, Ending> {
         self.flush(index);
         self.run("all commands done", |rig| rig.hosts[index].connection.in_flight() == 0);
@@ -492,11 +491,11 @@ impl Rig {
         std::mem::take(&mut self.hosts[index].endings)
     }
 
-    /// Closes all connections; nothing may be left of them.
+    /// Closes all connections and checks that all memory is freed.
     pub fn close(mut self) {
         self.close_hosts();
         let pool = self.reactor.pool();
-        assert_eq!(pool.available(), pool.capacity(), "every buffer came back");
+        assert_eq!(pool.available(), pool.capacity(), "every buffer was returned");
     }
 
     /// Closes all connections and the listener.

@@ -1,5 +1,5 @@
-//! Hosts and a target in a simulated world, in virtual time and from a seed: what is sent is cut
-//! anywhere, connections are reset or fall silent, attempts are refused.
+//! Hosts and a target in simulation from a seed: segments of any length, resets, connections that
+//! transfer nothing more, refused attempts.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ const HOSTS: usize = 3;
 const LIVES: u32 = 4;
 const COMMANDS: u32 = 40;
 
-/// What a host expects of a command.
+/// The expected result of a command.
 #[derive(Debug, Clone, Copy)]
 struct Expected {
     key: u32,
@@ -29,7 +29,7 @@ struct Expected {
     is_write: bool,
 }
 
-/// A host through its lives.
+/// A host and its successive connections.
 struct Life {
     host: Host,
     life: u32,
@@ -50,7 +50,7 @@ struct Simulation {
     silences: u32,
 }
 
-/// How often what happened, over all hosts.
+/// Counts of events over all hosts.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Tally {
     reads: u32,
@@ -132,12 +132,12 @@ impl Simulation {
         }
         for reactor in [&self.target_reactor, &self.host_reactor] {
             let pool = reactor.pool();
-            assert_eq!(pool.available(), pool.capacity(), "every buffer came back");
+            assert_eq!(pool.available(), pool.capacity(), "every buffer was returned");
         }
         (self.tally, self.world.fingerprint())
     }
 
-    /// Lets both reactors do what they can do now.
+    /// Runs one turn of both reactors.
     fn poll(&mut self) {
         let mut completions = Vec::new();
         loop {
@@ -164,12 +164,12 @@ impl Simulation {
         let found = self.lives.iter_mut().find(|life| life.host.tag == tag);
         match found {
             Some(life) => life.host.handle(&mut self.host_reactor, completion),
-            // Its connection has said that nothing of it is in flight.
+            // Its connection has reported that no operation is in flight.
             None => panic!("completion for {tag} of {born}: {completion:?}"),
         }
     }
 
-    /// Takes what a host's commands came to, and submits more.
+    /// Checks the results of a host's commands, and submits more.
     fn live(&mut self, index: usize) {
         self.check_endings(index);
         if self.lives[index].host.closed.is_some() {
@@ -199,7 +199,7 @@ impl Simulation {
         }
         let done = life.submitted == COMMANDS && life.host.connection.in_flight() == 0;
         if done && life.host.connection.free_slots() > 0 {
-            let reason = CloseReason::Requested("a full life");
+            let reason = CloseReason::Requested("all commands are done");
             life.host.connection.close(&mut self.host_reactor, reason);
             life.host.take_events();
         }
@@ -211,7 +211,7 @@ impl Simulation {
             let Expected { key, length, is_write } =
                 life.expected.remove(&slot).expect("it was submitted");
             let Ending::Completed { status: Status::SUCCESS, received, data } = ending else {
-                panic!("nothing corrupts data here: {ending:?}");
+                panic!("no data is corrupted here: {ending:?}");
             };
             if is_write {
                 assert!(self.target.stored[&key] == pattern(!key, length), "it is written");
@@ -224,11 +224,11 @@ impl Simulation {
         }
     }
 
-    /// Its connection is no more: what was in flight may or may not have been executed.
+    /// Its connection is closed: commands in flight may or may not have been executed.
     fn bury(&mut self, index: usize) {
         let life = &mut self.lives[index];
         let (reason, in_flight) = life.host.closed.as_ref().expect("it is closed");
-        self.tally.lost += u32::from(*reason != CloseReason::Requested("a full life"));
+        self.tally.lost += u32::from(*reason != CloseReason::Requested("all commands are done"));
         for (slot, _) in in_flight {
             if let Some(expected) = life.expected.remove(slot) {
                 self.tally.unknown += 1;
@@ -237,17 +237,17 @@ impl Simulation {
                 }
             }
         }
-        assert!(life.expected.is_empty(), "a command that nobody has ended: {:?}", life.expected);
+        assert!(life.expected.is_empty(), "a command without a result: {:?}", life.expected);
         let next = life.life + 1;
         if next < LIVES {
             self.lives[index] = self.be_born(next);
         }
     }
 
-    /// Nothing is going to happen any more: connections have fallen silent.
+    /// No event is left, because connections transfer nothing more.
     fn give_up(&mut self) {
         self.silences += 1;
-        assert!(self.silences < 100, "giving up does not end anything");
+        assert!(self.silences < 100, "closing connections does not end the test");
         for life in self.lives.iter_mut().filter(|life| life.host.closed.is_none()) {
             let reason = CloseReason::Requested("silence");
             life.host.connection.close(&mut self.host_reactor, reason);
@@ -280,7 +280,7 @@ fn a_calm_network_loses_nothing() {
 }
 
 #[test]
-fn every_cut_is_as_good_as_any() {
+fn every_segmentation_gives_the_same_result() {
     for seed in 0..8 {
         let conditions = NetworkConditions {
             split_probability: 0.9,
@@ -294,7 +294,7 @@ fn every_cut_is_as_good_as_any() {
 }
 
 #[test]
-fn accidents_lose_connections_and_nothing_else() {
+fn faults_lose_connections_but_no_data() {
     let mut all = Tally::default();
     for seed in 0..60 {
         let (tally, _) = Simulation::new(seed, accidents(seed)).run();
@@ -304,7 +304,7 @@ fn accidents_lose_connections_and_nothing_else() {
         all.lost += tally.lost;
     }
     assert!(all.reads > 1000 && all.writes > 1000, "{all:?}");
-    assert!(all.lost > 50 && all.unknown > 50, "the accidents happened: {all:?}");
+    assert!(all.lost > 50 && all.unknown > 50, "faults occurred: {all:?}");
 }
 
 #[test]

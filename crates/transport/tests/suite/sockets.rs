@@ -1,4 +1,4 @@
-//! Target and host over the sockets of every driver of this machine.
+//! Target and host over sockets, with every driver of this machine.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -147,7 +147,7 @@ fn several_hosts_at_once() {
     }
 }
 
-/// When the pool is empty the connection stops reading, and goes on when it is not.
+/// A connection stops receiving when the pool is empty, and continues when it is not.
 #[test]
 fn an_empty_pool_only_delays() {
     for reactor in drivers() {
@@ -167,7 +167,7 @@ fn an_empty_pool_only_delays() {
             rig.turn();
         }
         let stored = rig.target.stored.len();
-        assert!(stored < 64, "there was nothing to put it in");
+        assert!(stored < 64, "there was no memory for it");
         stalled_bytes.clear();
         let endings = rig.finish(index);
         assert_eq!((endings.len(), rig.target.stored.len()), (64, 64));
@@ -208,10 +208,10 @@ fn a_target_that_ends_a_connection_lets_what_is_queued_go_out() {
         let index = rig.connect(HostOptions::default());
         let slot = rig.hosts[index].read(&rig.reactor, 5, 1 << 20);
         rig.flush(index);
-        // The answer is queued, and most of it cannot be in the socket yet.
+        // The response is queued, and the socket cannot hold all of it.
         rig.run("the command has come", |rig| rig.target.commands == 2);
         rig.target.close_all(&mut rig.reactor);
-        rig.run("the host knows", |rig| rig.hosts[index].closed.is_some());
+        rig.run("the host's connection is closed", |rig| rig.hosts[index].closed.is_some());
         let data = Some(pattern(5, 1 << 20));
         let whole = Ending::Completed { status: Status::SUCCESS, received: 1 << 20, data };
         assert!(rig.hosts[index].endings[&slot] == whole);

@@ -1,4 +1,4 @@
-//! A host that speaks NVMe/TCP by hand, and badly if it is to.
+//! A peer that sends raw NVMe/TCP PDUs, valid or not.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -34,11 +34,11 @@ impl Stranger {
         self.0.write_all(bytes).expect("room in the socket");
     }
 
-    /// Reads `length` bytes, or what there is before the end.
+    /// Reads `length` bytes, or up to the end of the stream.
     pub fn receive(&mut self, rig: &mut Rig, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let mut done = 0;
-        rig.run("an answer to the stranger", |_| {
+        rig.run("a response to the stranger", |_| {
             match self.0.read(&mut bytes[done..]) {
                 Ok(0) => return true,
                 Ok(count) => done += count,
@@ -51,7 +51,7 @@ impl Stranger {
         bytes
     }
 
-    /// As far as an accepted Connect.
+    /// Connects, up to an accepted Connect.
     pub fn connected(rig: &mut Rig, digests: DigestOptions) -> (Self, Encoder) {
         let mut stranger = Self::shaken_hands(rig, digests);
         let encoder = Encoder::new(digests.header(), digests.data(), 4);

@@ -1,4 +1,4 @@
-//! Peers that are malformed, silent, slow, or gone.
+//! Peers that send malformed PDUs, are silent or slow, or disconnect.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn a_malformed_pdu_is_answered_and_the_connection_ends() {
         let mut header = CommonHeader::bare(Kind::CapsuleCommand);
         header.header_length = 64;
         stranger.send(header.bytes());
-        // More than it will read, which must not reset the connection before the answer is read.
+        // More than the target reads, which must not reset the connection before its termination.
         stranger.send(&[0x55; 100_000]);
         let answer = stranger.receive(&mut rig, 32);
         let request = TerminateRequest::read(&answer).expect("a termination");
@@ -46,13 +46,13 @@ fn a_malformed_pdu_is_answered_and_the_connection_ends() {
         };
         assert_eq!(fault.status, Fes::INVALID_HEADER_FIELD);
         rig.hosts[bystander].read(&rig.reactor, 1, 4096);
-        assert_eq!(rig.finish(bystander).len(), 1, "others notice nothing");
+        assert_eq!(rig.finish(bystander).len(), 1, "others are not affected");
         rig.close();
     }
 }
 
 #[test]
-fn a_peer_that_does_not_hang_up_is_hung_up_on() {
+fn a_peer_that_does_not_close_is_disconnected() {
     for reactor in drivers() {
         let limits = Limits { close_timeout: Duration::from_millis(30), ..Limits::default() };
         let mut rig = Rig::new(reactor, Behaviour { limits, ..Behaviour::default() });
@@ -79,7 +79,7 @@ fn strangers_have_limited_time() {
         rig.run("all timed out", |rig| rig.target.closed.len() == 3);
         assert_eq!(rig.target.closed, [CloseReason::HandshakeTimeout; 3]);
         rig.hosts[known].read(&rig.reactor, 1, 4096);
-        assert_eq!(rig.finish(known).len(), 1, "whoever is connected may stay");
+        assert_eq!(rig.finish(known).len(), 1, "established connections stay");
         rig.close();
     }
 }
@@ -122,7 +122,7 @@ fn put_digested(bytes: &mut Vec<u8>, payload: &[u8], spoil: u8) {
     bytes.push(last.wrapping_add(spoil));
 }
 
-/// A wrong data digest ends its command, and the connection goes on.
+/// A wrong data digest ends its command, but not the connection.
 #[test]
 fn a_wrong_data_digest_ends_one_command() {
     for reactor in drivers() {
@@ -140,7 +140,7 @@ fn a_wrong_data_digest_ends_one_command() {
                 if spoil > 0 { Status::TRANSIENT_TRANSPORT_ERROR } else { Status::SUCCESS };
             assert_eq!((completion.command_id.get(), completion.status()), (command_id, status));
         }
-        // The same for data that was asked for, long enough to be received straight.
+        // The same for data after an R2T, long enough to be received directly.
         for (command_id, spoil) in [(3, 1), (4, 0)] {
             let mut bytes = Vec::new();
             let command = write_command(command_id, Descriptor::transport(100_000));
@@ -201,9 +201,9 @@ fn in_capsule_data_that_is_not_what_the_sgl_says() {
     }
 }
 
-/// A host that sends all it has at once, byte by byte or not, and reads nothing meanwhile.
+/// A host that sends everything at once, or byte by byte, and reads nothing meanwhile.
 #[test]
-fn a_hasty_host() {
+fn a_host_that_sends_without_waiting() {
     for reactor in drivers() {
         let mut rig = Rig::new(reactor, Behaviour::default());
         let mut stranger = Stranger::new(&rig);
@@ -236,7 +236,7 @@ fn a_hasty_host() {
     }
 }
 
-/// A host that asks for much and takes nothing: it costs its queue's worth and no more.
+/// A host that reads much data but no responses holds no more memory than its queue's commands.
 #[test]
 fn a_host_that_reads_nothing() {
     for reactor in drivers() {
@@ -271,8 +271,8 @@ fn a_host_that_reads_nothing() {
     }
 }
 
-/// A host that goes on sending commands and takes no answers, never more at a time than its queue
-/// has room for: at some time no more are taken, so that it cannot fill the memory with answers.
+/// A host that sends commands within its queue depth but reads no responses: the target stops taking
+/// commands, so that the responses cannot fill its memory.
 #[test]
 fn a_host_that_sends_without_end_and_reads_nothing() {
     const BATCHES: usize = 400;
@@ -292,7 +292,7 @@ fn a_host_that_sends_without_end_and_reads_nothing() {
         let (mut taken, mut stood_still) = (0, 0);
         for batch in 1..=BATCHES {
             stranger.send(&bytes);
-            // Turns enough for all that can happen, in which others are served.
+            // Enough turns for all events; other connections are served.
             for _ in 0..3 {
                 rig.hosts[bystander].read(&rig.reactor, 3, 4096);
                 rig.finish(bystander);
@@ -304,8 +304,8 @@ fn a_host_that_sends_without_end_and_reads_nothing() {
             }
             taken = now;
         }
-        assert!(taken > 0 && stood_still == 10, "it took {taken} and goes on");
-        assert!(taken < BATCHES * usize::from(BATCH), "it took them all");
+        assert!(taken > 0 && stood_still == 10, "the target took {taken} and continues");
+        assert!(taken < BATCHES * usize::from(BATCH), "the target took all");
         assert!(rig.target.closed.is_empty(), "nothing is wrong with it");
         drop(stranger);
         rig.run("gone", |rig| rig.target.closed.len() == 1);
@@ -313,8 +313,8 @@ fn a_host_that_sends_without_end_and_reads_nothing() {
     }
 }
 
-/// What waits for the pool holds nothing of it: a receive buffer, which is far larger than what is
-/// waited for, goes back first.
+/// A connection that waits for the pool holds none of its memory: it returns its receive buffer, far
+/// larger than what it needs.
 #[test]
 fn a_starved_connection_gives_its_receive_buffer_back() {
     for reactor in drivers() {
@@ -325,7 +325,7 @@ fn a_starved_connection_gives_its_receive_buffer_back() {
         while let Some(buffer) = rig.reactor.pool().take(256 << 10) {
             stalled_bytes.push(buffer);
         }
-        // Room for one receive, and nothing beside it.
+        // Memory for one receive and nothing else.
         stalled_bytes.pop();
         assert_eq!(rig.reactor.pool().available(), 256 << 10);
         let mut bytes = Vec::new();
@@ -346,7 +346,7 @@ fn a_starved_connection_gives_its_receive_buffer_back() {
     }
 }
 
-/// A controller by hand: a host is connected to it, as far as an accepted Connect.
+/// A controller of raw PDUs, with a connected host, up to an accepted Connect.
 fn controller(rig: &mut Rig) -> (Stranger, usize) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     rig.target.address = listener.local_addr().expect("address");
@@ -369,9 +369,9 @@ fn controller(rig: &mut Rig) -> (Stranger, usize) {
     (controller, index)
 }
 
-/// What a host gives up must not reach the controller after what it does next.
+/// Commands that a host gives up must not reach the controller later.
 #[test]
-fn a_host_that_gives_up_commands_takes_them_off_the_wire() {
+fn commands_given_up_are_not_sent_later() {
     for (commands, end) in [(0, Ok(0)), (64, Err(ErrorKind::ConnectionReset))] {
         for reactor in drivers() {
             let mut rig = Rig::new(reactor, Behaviour::default());
@@ -403,7 +403,7 @@ fn a_host_that_gives_up_commands_takes_them_off_the_wire() {
     }
 }
 
-/// A controller that answers wrongly is told so, and loses its host.
+/// A controller with an invalid response gets a termination, and its host disconnects.
 #[test]
 fn a_controller_that_breaks_the_protocol() {
     for reactor in drivers() {
@@ -431,8 +431,8 @@ fn a_controller_that_breaks_the_protocol() {
     }
 }
 
-/// A command that was being received straight into its buffer is given back with it, whoever ends
-/// the connection.
+/// A command that is received directly into its buffer is returned with it, whichever side ends the
+/// connection.
 #[test]
 fn a_connection_ends_in_the_middle_of_data() {
     for by_host in [false, true] {

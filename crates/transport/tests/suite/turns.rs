@@ -1,4 +1,4 @@
-//! Connections turn by turn, with the test as their owner: what is allowed when, and what moves to
+//! Connections turn by turn, with the test as their owner: the order of calls, and the move to
 //! another reactor.
 
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ const LISTENER: Owner = Owner(1);
 const TARGET: Owner = Owner(2);
 const HOST: Owner = Owner(3);
 
-/// One connection with both its ends.
+/// Both ends of one connection.
 struct Ends {
     reactor: Reactor,
     target: Option<TargetConnection>,
@@ -56,7 +56,7 @@ impl Ends {
         ends
     }
 
-    /// A turn, without an answer to anything.
+    /// Runs a turn without completing any command.
     fn turn(&mut self) {
         let mut completions = Vec::new();
         let until = self.reactor.now() + Duration::from_millis(10);
@@ -92,7 +92,7 @@ impl Ends {
             }
             self.turn();
         }
-        panic!("the target raised nothing");
+        panic!("the target reported no event");
     }
 
     fn host_event(&mut self) -> HostEvent {
@@ -102,7 +102,7 @@ impl Ends {
             }
             self.turn();
         }
-        panic!("the host raised nothing");
+        panic!("the host reported no event");
     }
 
     fn command(&mut self) -> (Slot, Command) {
@@ -126,7 +126,7 @@ impl Ends {
         self.host.submit(command, data).expect("a slot")
     }
 
-    /// Up to Connect, which has come and is not answered.
+    /// Connects, up to a received Connect that is not completed.
     fn mark_connect(&mut self) -> (Slot, Command) {
         assert!(matches!(self.host_event(), HostEvent::Ready { .. }));
         self.submit(Command::fabrics(FabricsType::CONNECT), HostData::None);
@@ -146,7 +146,7 @@ impl Ends {
         while !matches!(self.host_event(), HostEvent::Closed { .. }) {}
         while !matches!(self.target_event(), Event::Closed { .. }) {}
         let pool = self.reactor.pool();
-        assert_eq!(pool.available(), pool.capacity(), "every buffer came back");
+        assert_eq!(pool.available(), pool.capacity(), "every buffer was returned");
     }
 }
 
@@ -165,7 +165,7 @@ fn a_connection_moves_to_another_reactor_with_connect() {
         let detached = target.detach(&mut ends.reactor).expect("it can move now");
 
         let moved = std::thread::scope(|scope| {
-            // It is Send; the reactor that it goes to would be on a thread of its own.
+            // It is `Send`: the other reactor would be on another thread.
             scope.spawn(|| detached).join().expect("no panic")
         });
         let mut target = TargetConnection::attach(&mut second, TARGET, 7, moved).expect("room");
@@ -173,7 +173,7 @@ fn a_connection_moves_to_another_reactor_with_connect() {
         assert_eq!(target.command(Slot(0)), Some(&connect));
         target.set_queue(1, 32, true);
         target.complete(Slot(0), success(&connect));
-        assert_eq!(target.command(Slot(0)), None, "it is answered");
+        assert_eq!(target.command(Slot(0)), None, "it is completed");
         target.flush(&mut second);
         assert!(matches!(ends.host_event(), HostEvent::Completed { .. }));
 
@@ -197,7 +197,7 @@ fn a_connection_moves_to_another_reactor_with_connect() {
                 let mut buffer = second.pool().take(50_000).expect("a buffer");
                 buffer.copy_from_slice(&pattern(5, 50_000));
                 target.send(slot, buffer, success(&command));
-                assert_eq!(target.command(slot), None, "it is answered");
+                assert_eq!(target.command(slot), None, "it is completed");
             }
             target.flush(&mut second);
         };
@@ -229,7 +229,7 @@ fn a_connection_moves_only_with_connect() {
         ends.target = Some(target);
         ends.accept_connect(32, true);
         let target = ends.target.take().expect("a connection");
-        let target = target.detach(&mut ends.reactor).expect_err("the queue stands");
+        let target = target.detach(&mut ends.reactor).expect_err("the queue is ready");
         ends.target = Some(target);
         ends.close();
     }
@@ -254,7 +254,7 @@ fn connect_may_be_tried_again() {
     }
 }
 
-/// A slow Connect (an old association must end first) does not run into the handshake's time.
+/// A slow Connect (an old association must end first) does not count for the handshake time-out.
 #[test]
 fn the_owner_may_take_its_time_with_connect() {
     for reactor in drivers() {
@@ -274,8 +274,8 @@ fn the_owner_may_take_its_time_with_connect() {
     }
 }
 
-/// A write that is completed while its data is on its way: the data is dropped, and the
-/// completion follows it.
+/// A write that is completed before its data has arrived: the data is dropped, and the completion is
+/// sent after it.
 #[test]
 fn a_completion_waits_for_data_that_was_asked_for() {
     for reactor in drivers() {
@@ -295,9 +295,9 @@ fn a_completion_waits_for_data_that_was_asked_for() {
     }
 }
 
-/// Answers to a connection that has ended go nowhere, and are no mistake.
+/// Completing a command of a closed connection has no effect.
 #[test]
-fn answers_after_the_end() {
+fn completions_after_the_end_have_no_effect() {
     for reactor in drivers() {
         let mut ends = Ends::new(reactor, Limits::default(), HostOptions::default());
         ends.accept_connect(32, false);
@@ -317,18 +317,18 @@ fn answers_after_the_end() {
         let buffer = ends.buffer(&[0; 4096]);
         ends.target().receive(commands[2].0, buffer);
         ends.turn();
-        assert!(ends.target_events.is_empty(), "nothing follows the end");
+        assert!(ends.target_events.is_empty(), "no event follows the end");
         let HostEvent::Closed { in_flight, .. } = ends.host_event() else { panic!() };
         assert_eq!(in_flight.len(), 3);
         assert!(in_flight.iter().all(|(_, buffer)| buffer.is_some()));
         drop(in_flight);
         let pool = ends.reactor.pool();
-        assert_eq!(pool.available(), pool.capacity(), "every buffer came back");
+        assert_eq!(pool.available(), pool.capacity(), "every buffer was returned");
     }
 }
 
-/// A host whose command has been answered before its data has all gone out does not get the
-/// buffer back, since part of it is still being sent; the pool does, in the end.
+/// If a command completes before its data is sent, the buffer is not returned with it but goes back
+/// to the pool after the send.
 #[test]
 fn a_buffer_that_is_being_sent_is_not_handed_out() {
     for reactor in drivers() {
