@@ -443,8 +443,8 @@ fn may_be_inline(operation: SendOperation, soft_iwarp: bool) -> bool {
     !(soft_iwarp && matches!(operation, SendOperation::SendInvalidate { .. }))
 }
 
-/// Soft-iWARP copies a message of one short piece from its user address. If its kernel thread does so
-/// before the posting system call returns, it has no user address space, and the queue pair
+/// Soft-iWARP copies a message of one short piece from its user address. If its kernel thread does
+/// so before the posting system call returns, it has no user address space, and the queue pair
 /// fails. The pages of a message of two pieces are mapped instead.
 fn without_short_piece(operation: SendOperation, pieces: Pieces) -> Pieces {
     let [first, second] = pieces;

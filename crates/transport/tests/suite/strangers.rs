@@ -271,8 +271,8 @@ fn a_host_that_reads_nothing() {
     }
 }
 
-/// A host that sends commands within its queue depth but reads no responses: the target stops taking
-/// commands, so that the responses cannot fill its memory.
+/// A host that sends commands within its queue depth but reads no responses: the target stops
+/// taking commands, so that the responses cannot fill its memory.
 #[test]
 fn a_host_that_sends_without_end_and_reads_nothing() {
     const BATCHES: usize = 400;
@@ -313,8 +313,8 @@ fn a_host_that_sends_without_end_and_reads_nothing() {
     }
 }
 
-/// A connection that waits for the pool holds none of its memory: it returns its receive buffer, far
-/// larger than what it needs.
+/// A connection that waits for the pool holds none of its memory: it returns its receive buffer,
+/// far larger than what it needs.
 #[test]
 fn a_starved_connection_gives_its_receive_buffer_back() {
     for reactor in drivers() {

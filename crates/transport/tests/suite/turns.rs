@@ -274,8 +274,8 @@ fn the_owner_may_take_its_time_with_connect() {
     }
 }
 
-/// A write that is completed before its data has arrived: the data is dropped, and the completion is
-/// sent after it.
+/// A write that is completed before its data has arrived: the data is dropped, and the completion
+/// is sent after it.
 #[test]
 fn a_completion_waits_for_data_that_was_asked_for() {
     for reactor in drivers() {
