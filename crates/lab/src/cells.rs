@@ -47,6 +47,7 @@ pub(crate) struct Cell {
 #[derive(Clone, Debug)]
 pub(crate) struct Repeat {
     pub(crate) number: u32,
+    pub(crate) started_at_ms: u64,
     pub(crate) iops: f64,
     pub(crate) bytes_per_second: f64,
     pub(crate) requests: u64,
@@ -66,6 +67,7 @@ impl Repeat {
         }
         Ok(Self {
             number: record.repeat,
+            started_at_ms: record.started_at_ms,
             iops: record.iops(),
             bytes_per_second: record.bytes_per_second(),
             requests: record.directions().map(|direction| direction.requests).sum(),
@@ -124,6 +126,8 @@ impl Cell {
 #[derive(Clone, Debug)]
 pub(crate) struct Cells {
     pub(crate) cells: Vec<Cell>,
+    /// The cell that came back through the run.
+    pub(crate) reference: Option<Cell>,
     pub(crate) environment: Environment,
 }
 
@@ -160,7 +164,9 @@ impl Cells {
                 .then_with(|| order(&one.configuration, &other.configuration))
                 .then_with(|| one.id.cmp(&other.id))
         });
-        Self { cells, environment: environment.clone() }
+        let place = cells.iter().position(|cell| cell.role == Role::Reference);
+        let reference = place.map(|place| cells.remove(place));
+        Self { cells, reference, environment: environment.clone() }
     }
 
     /// Each repeat by itself.
@@ -172,7 +178,8 @@ impl Cells {
                 let repeats = cell.repeats.iter().filter(|repeat| repeat.number == number);
                 Cell { repeats: repeats.cloned().collect(), ..cell.without_repeats() }
             });
-            Self { cells: cells.collect(), environment: self.environment.clone() }
+            let (reference, environment) = (None, self.environment.clone());
+            Self { cells: cells.collect(), reference, environment }
         };
         numbers.into_iter().map(of).collect()
     }

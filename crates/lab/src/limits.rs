@@ -42,6 +42,15 @@ pub const FULL: f64 = 0.95;
 /// A rate is above a floor, beyond noise, if it is more than this many times it.
 pub const ABOVE_FLOOR: f64 = 1.05;
 
+/// A reference cell comes back after this many steps of a study at least, and at most so often.
+pub const REFERENCE_EVERY: usize = 20;
+/// See [`REFERENCE_EVERY`].
+pub const REFERENCES_MAX: usize = 20;
+
+/// The machine did not stay the same if its reference cell's IOPS vary by more than this
+/// percentage of their mean.
+pub const DRIFT_PERCENT: f64 = 10.0;
+
 /// Windows that are kept: those of a day.
 pub const WINDOWS_MAX: usize = 172_800;
 

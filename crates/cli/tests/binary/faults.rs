@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, process::Stdio};
 
-use weft_lab::results::{self, Record, Role, Status};
+use weft_lab::results::{Record, Role, Status};
 
 use crate::study::{Running, SHORT, lines, plan, records};
 use crate::weft::{Folder, Target, command, text, weft};
@@ -81,11 +81,11 @@ fn a_full_disk_loses_no_measured_repeat() {
     let again = ["study", "run", "--resume", text(&out), "--no-report", "-o", "json"];
     assert_eq!(weft("epoll", again).json()["measured"], 24);
     assert_eq!(lines(&out), 24, "nothing is measured twice, and an incomplete line is removed");
-    let loaded = results::load(&out).expect("results");
-    let cells: BTreeSet<_> = loaded.records.iter().map(|record| &record.cell).collect();
+    let loaded = records(&out);
+    let cells: BTreeSet<_> = loaded.iter().map(|record| &record.cell).collect();
     assert_eq!(cells.len(), 24);
     for record in &kept {
-        let same = loaded.records.iter().find(|other| other.cell == record.cell);
+        let same = loaded.iter().find(|other| other.cell == record.cell);
         assert_eq!(same.map(Record::iops), Some(record.iops()), "earlier records are unchanged");
     }
 }

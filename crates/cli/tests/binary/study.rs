@@ -27,13 +27,15 @@ pub(crate) fn plan(folder: &Folder, body: &str) -> PathBuf {
 /// Times that are too short for meaningful results but let every cell complete requests.
 pub(crate) const SHORT: [&str; 6] = ["--runtime", "60ms", "--ramp-time", "20ms", "--repeats", "1"];
 
+/// The records of a study's own cells.
 pub(crate) fn records(directory: &Path) -> Vec<Record> {
-    results::load(directory).expect("results").records
+    let records = results::load(directory).expect("results").records.into_iter();
+    records.filter(|record| record.role != Role::Reference).collect()
 }
 
 pub(crate) fn lines(directory: &Path) -> usize {
     let text = fs::read_to_string(directory.join(results::file::RECORDS)).unwrap_or_default();
-    text.lines().count()
+    text.lines().filter(|line| !line.contains(r#""role":"reference""#)).count()
 }
 
 /// The target served exactly the requests of the host.
@@ -54,9 +56,9 @@ fn a_first_look_measures_local_and_remote_and_writes_a_report() {
         assert_eq!(said["measured"], 24, "{said}");
         let report = fs::read_to_string(said["report"].as_str().expect("a report"));
         assert!(report.expect("the report").contains("<html"));
-        let loaded = results::load(&out).expect("results");
-        assert_eq!(loaded.records.len(), 24);
-        for record in &loaded.records {
+        let measured = records(&out);
+        assert_eq!(measured.len(), 24);
+        for record in &measured {
             assert_eq!(record.status, Status::Measured, "{}", record.cell);
             assert!(record.has(Mark::NotAwaited) && record.host.is_some());
             assert!(record.command.starts_with("weft study run first-look --"));
@@ -69,7 +71,7 @@ fn a_first_look_measures_local_and_remote_and_writes_a_report() {
                 assert!(!target.machine.cores.is_empty() && !target.served.is_empty());
             }
         }
-        let environment = loaded.environment;
+        let environment = results::load(&out).expect("results").environment;
         assert_eq!(
             (environment.study.as_str(), environment.link.is_empty()),
             ("first-look", false)
@@ -77,7 +79,9 @@ fn a_first_look_measures_local_and_remote_and_writes_a_report() {
         assert!(environment.targets[0].statistics && environment.targets[0].started_here);
         assert!(environment.ended_at_ms >= environment.started_at_ms);
         let table = fs::read_to_string(out.join(results::file::TABLE)).expect("a table");
-        assert_eq!(table.lines().count(), 25);
+        let all = results::load(&out).expect("results").records.len();
+        assert_eq!(table.lines().count(), 1 + all);
+        assert!(all > measured.len(), "a reference cell comes back");
     }
 }
 
@@ -241,10 +245,9 @@ fn a_stopped_study_is_resumed() {
     let said = weft("epoll", again).json();
     assert_eq!((&said["measured"], &said["skipped"]), (&20.into(), &5.into()), "{said}");
     assert_eq!(lines(&out), 25, "nothing is measured twice");
-    let loaded = results::load(&out).expect("results");
-    let cells: BTreeSet<_> = loaded.records.iter().map(|r| (r.cell.clone(), r.repeat)).collect();
+    let cells: BTreeSet<_> = records(&out).iter().map(|r| (r.cell.clone(), r.repeat)).collect();
     assert_eq!(cells.len(), 25);
-    assert!(!loaded.environment.interrupted);
+    assert!(!results::load(&out).expect("results").environment.interrupted);
     let fault = weft("epoll", words).fault();
     assert!(fault.contains("holds results already"), "{fault}");
 }

@@ -119,6 +119,7 @@ pub(crate) fn label(cells: &Cells, cell: &Cell) -> String {
         Role::Background => Some("background"),
         Role::Alone => Some("alone"),
         Role::Saturation => Some("saturation"),
+        Role::Reference => Some("reference"),
     };
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
     words.extend(role);

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{
     draw,
+    drift::drift,
     figure::{Content, Figure, Grid},
     findings,
     paper::{self, PaperComparison},
@@ -70,7 +71,7 @@ impl Section {
         };
         let published = published();
         let theirs = paper::results(published, &plan);
-        let figures: Vec<Figure> = draw::plots(&plan, &cells)
+        let mut figures: Vec<Figure> = draw::plots(&plan, &cells)
             .iter()
             .flat_map(|plot| draw::figures(&cells, plan.kind, plot, &theirs))
             .collect();
@@ -80,11 +81,16 @@ impl Section {
             (one, summary)
         });
         let findings = findings::findings(&cells, &plan);
+        let mut warnings = warnings(&cells, &plan);
+        if let Some(drift) = drift(&cells) {
+            figures.push(drift.figure);
+            warnings.extend(drift.warning);
+        }
         let about_cpu = figures.iter().any(|figure| figure.about_cpu);
         Self {
             answer: answer::of_cells(&plan, &cells),
             extent: extent(&cells, &plan),
-            warnings: warnings(&cells, &plan),
+            warnings,
             findings,
             tradeoffs: tradeoffs(&cells, &plan),
             paper: paper.collect(),
@@ -119,7 +125,7 @@ fn plan_of(results: &Results) -> Plan {
         Some(Role::Foreground | Role::Background | Role::Alone) => Kind::Interference,
         Some(Role::Saturation) => Kind::Saturation,
         Some(Role::Link) => Kind::Link,
-        Some(Role::Plain) | None => Kind::Matrix,
+        Some(Role::Plain | Role::Reference) | None => Kind::Matrix,
     };
     let title = if name.is_empty() { "Results".to_owned() } else { name.replace('-', " ") };
     let plan = json!({

@@ -158,6 +158,8 @@ pub enum Role {
     Alone,
     /// The maximum rate of a processor.
     Saturation,
+    /// A cell that comes back through the whole run, to show whether the machine stays the same.
+    Reference,
     /// The raw link, without storage: request and response of a 4 KiB read at depth 1, or a stream
     /// (`configuration.pattern` is `round-trip` or `stream`).
     Link,

@@ -108,6 +108,26 @@ impl Matrix {
         self.len() == 0
     }
 
+    /// The cell that comes back through a run: the first one over a transport, or else the first
+    /// one, that can run here. It has its own role, since its repeats are not spread over rounds.
+    #[must_use]
+    pub fn reference(&self) -> Option<Step> {
+        let single = |step: &Step| match step {
+            Step::Single(cell) if cell.missing.is_none() && cell.role != Role::Link => {
+                Some(cell.clone())
+            }
+            _ => None,
+        };
+        let is_remote = |cell: &Cell| text(&cell.configuration, key::TRANSPORT) != "local";
+        let mut cells = self.steps().filter_map(single);
+        let first = cells.next()?;
+        let mut cell =
+            Some(first.clone()).into_iter().chain(cells).find(is_remote).unwrap_or(first);
+        cell.role = Role::Reference;
+        cell.id = format!("role=reference {}", cell.id);
+        Some(Step::Single(cell))
+    }
+
     /// The points of one round of repeats, in the order of measurement: points are shuffled, and
     /// so are the steps within each, so that neither side of a comparison always comes first.
     #[must_use]
@@ -357,6 +377,7 @@ pub(crate) const fn role_name(role: Role) -> &'static str {
         Role::Background => "background",
         Role::Alone => "alone",
         Role::Saturation => "saturation",
+        Role::Reference => "reference",
         Role::Link => "link",
     }
 }

@@ -29,7 +29,10 @@ use crate::{
     answer,
     cells::{Estimate, Repeat},
     environment,
-    results::{self, Configuration, Environment, IdleRate, Record, SCHEMA, Status, Store, key},
+    limits::{REFERENCE_EVERY, REFERENCES_MAX},
+    results::{
+        self, Configuration, Environment, IdleRate, Record, Role, SCHEMA, Status, Store, key,
+    },
 };
 
 /// After this many failed cells in a row the run ends: the others would fail, too.
@@ -203,6 +206,17 @@ struct Runner<'a> {
     outcome: Outcome,
 }
 
+/// The cell that shows whether the machine stays the same.
+struct Drift {
+    step: Step,
+    /// How often it was measured.
+    repeat: u32,
+    /// After how many steps it comes back.
+    every: usize,
+    /// The number of steps done at which it comes back.
+    due: usize,
+}
+
 /// What later repeats and cells depend on.
 #[derive(Clone, Copy)]
 struct Measurement {
@@ -220,11 +234,10 @@ impl Runner<'_> {
         for record in records {
             if record.is_measured() {
                 self.remember(&record);
+                self.outcome.measured += usize::from(record.role != Role::Reference);
             }
             self.records.push(record);
         }
-        let known = self.history.values().map(BTreeMap::len).sum();
-        self.outcome.measured = known;
     }
 
     fn remember(&mut self, record: &Record) {
@@ -376,18 +389,48 @@ impl Runner<'_> {
 
     fn measure_all(&mut self) -> Result<(), Stopped> {
         let (matrix, measure) = (self.matrix, &self.settings.plan.measure);
+        let mut drift = self.drift();
         for point in &matrix.first {
             let steps: Vec<&Step> = point.iter().collect();
             for repeat in 1..=measure.repeats_max {
+                self.reference_if_due(&mut drift)?;
                 self.point(&steps, repeat)?;
             }
         }
         for repeat in 1..=measure.repeats_max {
             for steps in matrix.round(self.seed, repeat, measure.shuffle) {
+                self.reference_if_due(&mut drift)?;
                 self.point(&steps, repeat)?;
             }
         }
-        Ok(())
+        // The last time is the end of the run, unless nothing was left to measure.
+        if let Some(drift) = &mut drift {
+            drift.due = if self.done > self.done_before { 0 } else { usize::MAX };
+        }
+        self.reference_if_due(&mut drift)
+    }
+
+    /// The cell that comes back through the run; none in a short run.
+    fn drift(&self) -> Option<Drift> {
+        let step = self.matrix.reference()?;
+        let steps = self.matrix.steps().filter(|step| step.missing().is_none()).count();
+        let all = steps * self.settings.plan.measure.repeats as usize;
+        if all < REFERENCE_EVERY || self.outcome.measured >= all {
+            return None;
+        }
+        let id = &step.cells().next()?.id;
+        let repeats = self.history.get(id).and_then(|repeats| repeats.keys().last().copied());
+        let every = all.div_ceil(REFERENCES_MAX).max(REFERENCE_EVERY);
+        Some(Drift { step, repeat: repeats.unwrap_or(0), every, due: 0 })
+    }
+
+    fn reference_if_due(&mut self, drift: &mut Option<Drift>) -> Result<(), Stopped> {
+        let Some(drift) = drift.as_mut().filter(|drift| self.done >= drift.due) else {
+            return Ok(());
+        };
+        drift.due = self.done + drift.every;
+        drift.repeat += 1;
+        self.point(&[&drift.step], drift.repeat)
     }
 
     /// Whether a step needs this repeat: it has fewer than the minimum, or its confidence interval
@@ -399,7 +442,7 @@ impl Runner<'_> {
         if repeats.is_some_and(|repeats| repeats.contains_key(&repeat)) {
             return false;
         }
-        if repeat <= measure.repeats {
+        if repeat <= measure.repeats || cell.role == Role::Reference {
             return true;
         }
         let values = repeats.into_iter().flat_map(BTreeMap::values).map(|repeat| repeat.judged);

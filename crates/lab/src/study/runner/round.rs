@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use weft_host::Transport;
 
-use super::{FAILURES_MAX, Runner, Stopped};
+use super::{FAILURES_MAX, Position, Runner, Stopped};
 use crate::{
     cells::{Estimate, Repeat},
+    limits::ABOVE_FLOOR,
     report::fio,
     results::{Environment, Mark, Record, Role, Status, TestedTarget, Value, key, number},
     study::{
@@ -20,9 +21,6 @@ use crate::{
 
 /// Fewest repeats that have a confidence interval.
 const INTERVAL_REPEATS: u32 = 3;
-
-/// A bandwidth above this many times that of the raw link is no noise: one of the two is wrong.
-const ABOVE_FLOOR: f64 = 1.05;
 
 impl Runner<'_> {
     /// Measures the steps of a point that need this repeat, directly after one another.
@@ -49,8 +47,7 @@ impl Runner<'_> {
     fn step(&mut self, step: &Step, repeat: u32) -> Result<(), Stopped> {
         let Some(first) = step.cells().next() else { return Ok(()) };
         let what = format!("{} (repeat {repeat})", first.id);
-        let mut position = self.position();
-        position.all = position.all.max(position.done + 1);
+        let position = self.position_of(first);
         self.observer.begins(&position, &what);
         let started_at_ms = (self.settings.wall_ms)();
         let outcome = self.measured(step, repeat, &what);
@@ -82,7 +79,7 @@ impl Runner<'_> {
             self.count(&record);
             written.push(record);
         }
-        self.done += 1;
+        self.done += usize::from(first.role != Role::Reference);
         let position = self.position();
         self.observer.ends(&position, &written);
         if self.failures_in_a_row > 0 {
@@ -102,13 +99,21 @@ impl Runner<'_> {
         Ok(())
     }
 
+    /// The progress during a cell. Reference cells come on top of the steps.
+    fn position_of(&self, cell: &Cell) -> Position {
+        let position = self.position();
+        let with_this = position.done + usize::from(cell.role != Role::Reference);
+        Position { all: position.all.max(with_this), ..position }
+    }
+
     /// Marks a record by what is known of the other repeats and of the link.
     fn mark(&self, record: &mut Record) {
         if !record.is_measured() {
             return;
         }
         let measure = &self.settings.plan.measure;
-        if record.repeat == measure.repeats_max && record.repeat >= INTERVAL_REPEATS {
+        let is_last = record.repeat == measure.repeats_max && record.role != Role::Reference;
+        if is_last && record.repeat >= INTERVAL_REPEATS {
             let earlier = self.history.get(&record.cell).into_iter().flat_map(BTreeMap::values);
             let earlier = earlier.map(|repeat| repeat.judged);
             let last = Repeat::of(record).ok().and_then(|last| last.metric(&self.judged_by));
@@ -124,7 +129,7 @@ impl Runner<'_> {
     fn count(&mut self, record: &Record) {
         match &record.status {
             Status::Measured => {
-                self.outcome.measured += 1;
+                self.outcome.measured += usize::from(record.role != Role::Reference);
                 self.remember(record);
             }
             Status::Void { .. } => self.outcome.void += 1,
@@ -162,8 +167,7 @@ impl Runner<'_> {
             stop: self.stop,
             link: &probes,
         };
-        let mut position = self.position();
-        position.all = position.all.max(position.done + 1);
+        let position = self.position_of(step.cells().next().ok_or("a step without cells")?);
         let observer = &mut *self.observer;
         let mut progress = |seen: &crate::Progress| observer.progress(&position, what, seen);
         let measured = measure(&options, &deployment, &mut self.target_set, &mut progress)?;

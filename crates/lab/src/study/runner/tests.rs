@@ -179,6 +179,32 @@ fn repeats_go_on_until_the_metric_of_the_study_is_known() {
 }
 
 #[test]
+fn a_reference_cell_comes_back_through_the_run() {
+    let bench = Bench::new();
+    let axes = "[axes]\ntransport = [\"local\"]\ndepth = [1, 2, 4, 8, 16, 32, 64, 128]\n";
+    let of_reference = |bench: &Bench| -> Vec<Record> {
+        let records = bench.records().into_iter();
+        records.filter(|record| record.role == results::Role::Reference).collect()
+    };
+    let short = plan("repeats = 1\nrepeats_max = 1", axes);
+    let outcome = bench.run(&short, &mut Notes::default()).expect("an outcome");
+    assert_eq!((outcome.measured, of_reference(&bench).len()), (8, 0), "the run is short");
+    let long = plan("repeats = 5\nrepeats_max = 5", axes);
+    let mut notes = Notes::default();
+    let outcome = bench.run(&long, &mut notes).expect("an outcome");
+    assert_eq!((outcome.measured, outcome.failed, outcome.error), (40, 0, None));
+    let references = of_reference(&bench);
+    let repeats: Vec<u32> = references.iter().map(|record| record.repeat).collect();
+    assert_eq!(repeats, [1, 2, 3], "first, after 20 steps, and last");
+    assert!(references.iter().all(Record::is_measured));
+    let last = bench.records();
+    assert_eq!(last.last().map(|record| record.role), Some(results::Role::Reference));
+    assert!(notes.positions.iter().all(|(done, all)| done <= all && *all == 40));
+    bench.run(&long, &mut Notes::default()).expect("an outcome");
+    assert_eq!(of_reference(&bench).len(), 3, "nothing was left to measure");
+}
+
+#[test]
 fn a_direction_faster_than_the_raw_link_is_marked() {
     let over = |protocol: &str| Some(Connection::over_loopback(protocol));
     let probe =
