@@ -40,7 +40,7 @@
 //!
 //! [`framing`] cuts the stream into PDUs; [`handshake`] is ICReq and ICResp; [`target`] and
 //! [`host`] are the sessions; [`encode`] writes PDUs; [`digest`] is CRC32C; [`limits`] has every
-//! bound; [`fuzzing`] drives all of it from arbitrary bytes.
+//! bound; `fuzzing` drives all of it from arbitrary bytes.
 
 pub mod digest;
 pub mod encode;
