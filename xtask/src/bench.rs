@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: the bars of performance, each beside the raw socket of the same messages.
+//! `cargo xtask bench`: performance requirements, relative to raw sockets with the same messages.
 //!
-//! Absolute figures drift by a third within the hour, so nothing here is held against a number of
-//! another run: what is compared is run alternately, and the median of the rounds' ratios counts.
-//! The target is a process of its own on one processor, the load another one on a second.
+//! Absolute figures drift by a third within an hour, so figures of different runs are not compared:
+//! the two sides of a ratio run alternately, and the result is the median of the rounds' ratios.
+//! Target and load are processes on one processor each.
 
 mod against;
 mod experiment;
@@ -22,7 +22,7 @@ use stage::Stage;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Rounds at most for each that is to count.
+/// Most rounds that are measured for each round that is requested (`--steady`).
 const TRIES: usize = 4;
 
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     /// Only rows whose name contains one of these
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
-    /// Name the rows and what is measured in each, and do nothing
+    /// List the rows and what each measures, and exit
     #[arg(long)]
     list: bool,
     /// How often each measurement is repeated
@@ -39,18 +39,18 @@ pub(crate) struct Options {
     /// How long each measurement counts
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
-    /// Let only rounds count in which the machine was steady: what is measured first is measured
-    /// again at the end, and may differ by this share, like 0.15; other rounds are repeated, but
-    /// four times as many as asked for are the most
+    /// Count only rounds in which the machine was steady: the first measurement is repeated at the
+    /// end of the round and may differ by this share, like 0.15. Other rounds are measured again,
+    /// up to four times as many as requested
     #[arg(long, value_name = "SHARE", value_parser = share)]
     steady: Option<f64>,
-    /// Another target to be measured, like nvme-tcp://127.0.0.1:4420/NQN?nsid=1; what its namespace
-    /// holds is written over
+    /// Another target to measure, like nvme-tcp://127.0.0.1:4420/NQN?nsid=1; the data of its
+    /// namespace is overwritten
     #[arg(long, value_name = "ADDRESS")]
     target: Option<String>,
-    /// The process of that target, which is stopped while the raw socket is measured: one that
-    /// polls without end would take half of the processor from it; if this run is interrupted,
-    /// let it go on with SIGCONT
+    /// The process of that target, stopped while the raw socket is measured, because a target that
+    /// polls all the time would take half of the processor; continue it with SIGCONT if this run
+    /// is interrupted
     #[arg(long, value_name = "PID", requires = "target")]
     target_pid: Option<u32>,
     /// The target's processor and the load's
@@ -59,7 +59,7 @@ pub(crate) struct Options {
     /// Run as root if this is root, instead of as nobody with the usual limit of locked memory
     #[arg(long)]
     as_root: bool,
-    /// Keep the load of the row `growth` up for so many seconds
+    /// Duration of the load of the row `growth` in seconds
     #[arg(long, default_value_t = 30.0, value_parser = seconds)]
     soak: f64,
     /// Another binary than that of this tree
@@ -71,7 +71,7 @@ pub(crate) struct Options {
     against: Option<PathBuf>,
 }
 
-/// Measures; false if a bar was not reached.
+/// Measures; false if a requirement was not met.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<bool> {
     let experiments = chosen(options)?;
     if options.list {

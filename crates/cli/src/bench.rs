@@ -190,8 +190,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         prepared.map_err(|error| Failure::Because(error.to_string()))?;
     }
     let bench = Bench::open(options, &sections)?;
-    // A thousand connections are more descriptors than some are given; what is missing then is told
-    // by the connection that cannot be had.
+    // A thousand connections may exceed the limit of descriptors. If it cannot be raised, the
+    // connection that fails reports it.
     let _ = weft_reactor::raise_descriptor_limit();
     let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
     let Ran { entries, left_out, logged } = bench.run_all(&stop, &firsts, &mut output)?;
@@ -213,7 +213,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     closed
 }
 
-/// Of each job's first copy, the how manieth it is of all, from 1: the number in its logs' names.
+/// The number of each job's first copy among all copies, from 1, for the names of its logs.
 fn firsts(sections: &[Section]) -> Vec<usize> {
     let mut next = 1;
     let first = |section: &Section| {
@@ -224,10 +224,10 @@ fn firsts(sections: &[Section]) -> Vec<usize> {
     sections.iter().map(first).collect()
 }
 
-/// What the jobs came to.
+/// The results of the jobs.
 struct Ran {
     entries: Vec<Entry>,
-    /// How many jobs never began, as somebody stopped the run.
+    /// How many jobs did not start because the run was interrupted.
     left_out: usize,
     /// The first log that could not be written.
     logged: Result<(), Failure>,
@@ -513,7 +513,7 @@ fn place_of(options: &Options, section: &Section) -> Result<Place, Failure> {
                     path.display()
                 )));
             }
-            // fio goes through the page cache unless it is told otherwise.
+            // fio uses the page cache by default.
             let buffered =
                 if files.is_empty() { section.direct } else { section.direct.or(Some(false)) };
             Ok(Place::Local(match buffered {
@@ -548,10 +548,10 @@ fn open(options: &Options, place: Place, jobs: &[&Job]) -> Result<Driven, Failur
 
 fn remote(options: &Options, id: TransportId, jobs: &[&Job]) -> Result<Driven, Failure> {
     let mut host = options.connection.options_for(id)?;
-    // Each copy needs a queue of its own, one the controller may refuse to give.
+    // Each copy needs its own queue; the controller may grant fewer.
     let copies: u32 = jobs.iter().map(|job| job.copies).sum();
     host.nr_io_queues = host.nr_io_queues.max(u16::try_from(copies).unwrap_or(u16::MAX));
-    // A queue that is shorter than the depth would hide the depth that was asked for.
+    // A queue shorter than the job's depth would limit it.
     let depth = jobs.iter().map(|job| job.depth).max().unwrap_or(1);
     let entries = u16::try_from(depth.saturating_add(1)).unwrap_or(u16::MAX);
     host.queue_size = host.queue_size.max(entries.min(weft_host::QUEUE_SIZE_MAX));

@@ -44,14 +44,14 @@ pub(crate) struct Options {
     subsystem: SubsystemFlags,
     #[command(flatten)]
     engine: Engine,
-    /// How to say what is served.
+    /// Format in which the served subsystems are printed.
     #[arg(short, long, value_enum, default_value_t)]
     output_format: Format,
     /// Stop when standard input ends: for programs that start a target.
     #[arg(long)]
     stop_with_stdin: bool,
     /// Answer JSON-RPC 2.0 here (statistics, reload): unix:PATH or tcp://ADDRESS:PORT. Over TCP
-    /// whoever reaches the port may call.
+    /// anyone who can reach the port may call.
     #[arg(long, value_name = "URL", value_parser = control_address)]
     control: Option<weft_rpc::Address>,
 }
@@ -203,7 +203,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     target.stop().map_err(Failure::because)
 }
 
-/// A configuration that cannot be served is told, and the one before stays.
+/// Logs the changes, or the error of a configuration that cannot be served: the old one stays.
 fn reload(target: &mut Target, config: Result<Config, Failure>) -> Result<Vec<String>, String> {
     let outcome = match config {
         Ok(config) => target.reload(config).map_err(|error| error.to_string()),
@@ -229,8 +229,8 @@ fn control_address(text: &str) -> Result<weft_rpc::Address, String> {
     text.parse().map_err(|error: weft_rpc::ParseAddressError| error.to_string())
 }
 
-/// What is to be served, read anew each time. `nqn` is the name of the subsystem that is made of
-/// flags: with another after a reload, another subsystem would take its place.
+/// The configuration, read again at each reload. `nqn` is the name of the subsystem that the flags
+/// define; it must not change at a reload, which would replace the subsystem.
 fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<Config, Failure> {
     let mut config = match &options.config {
         Some(path) => {

@@ -133,7 +133,7 @@ pub(crate) enum Bar {
 }
 
 impl Experiment {
-    /// Whether it says anything about a target that somebody else has started.
+    /// Whether it can measure a target that this run did not start.
     pub(crate) fn suits_any_target(&self) -> bool {
         let ours = |step: &Step| match &step.action {
             Action::Floor(_) => false,

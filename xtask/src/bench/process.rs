@@ -20,10 +20,10 @@ const NOBODY: u32 = 65_534;
 /// How long a process may take for something that takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// As whom the binary runs.
+/// The user that runs the binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
-    /// As whoever called.
+    /// The calling user.
     Caller,
     /// As nobody, with the usual limit of locked memory.
     Nobody,
@@ -136,7 +136,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts one whose output nobody wants.
+    /// Starts a process and discards its output.
     pub(crate) fn start(program: &Program, arguments: &[String]) -> Result<Self> {
         let mut command = program.command(arguments, None);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;

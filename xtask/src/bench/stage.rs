@@ -287,8 +287,8 @@ impl<'a> Stage<'a> {
         let idle = machine::resident_bytes(target.id())?;
         load.kill()?;
         target.wait_for_quiet(sockets)?;
-        // A host that is stopped in the middle of its work keeps its connections and says nothing;
-        // without a keep-alive timeout nobody minds.
+        // A host that is stopped under load keeps its connections and sends nothing; without a
+        // keep-alive timeout the target does not end them.
         work.extend(words(&["--keep-alive-tmo", "0"]));
         let load = Running::start(&self.program, &work)?;
         target.wait_for_connections(sockets + connections)?;

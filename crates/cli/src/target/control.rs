@@ -17,10 +17,10 @@ use weft_target::{GroupStatistics, StatisticsReader};
 
 use crate::{failure::Failure, signals::Wish};
 
-/// Those who asked for a reload, each waiting for what became of it.
+/// The callers of `reload` that wait for its outcome.
 type Waiting = Arc<Mutex<Vec<Sender<Result<Vec<String>, String>>>>>;
 
-/// How long a reload may take until whoever asked for it is told that it takes long.
+/// How long a caller of `reload` waits for its outcome.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A control socket.
@@ -31,7 +31,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Listens at an address, answers with what `watch` reads, and passes reloads on as wishes.
+    /// Listens at an address, answers with what `watch` reads, and sends reloads to `wish`.
     pub(super) fn start(
         address: &Address,
         watch: StatisticsReader,
@@ -60,20 +60,20 @@ impl Control {
         self.server.address()
     }
 
-    /// Tells whoever asked for a reload how it went.
+    /// Sends the outcome of a reload to its callers.
     pub(super) fn reloaded(&self, outcome: &Result<Vec<String>, String>) {
         let waiting = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *waiting)
         };
-        for who in waiting {
-            // Who does not wait any longer need not know.
-            let _ = who.send(outcome.clone());
+        for caller in waiting {
+            // A caller whose wait has timed out has dropped its receiver.
+            let _ = caller.send(outcome.clone());
         }
     }
 }
 
-/// What a target's counters come to in the words of the control connection.
+/// A target's counters as the control connection reports them.
 pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
     let threads = machine::threads("weft-group-");
     let group = |of: GroupStatistics| {
