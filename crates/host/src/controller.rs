@@ -1,5 +1,5 @@
-//! A controller with a thread of its own, for users without a reactor: every call blocks until
-//! its answer is there.
+//! A controller with a thread of its own, for users without a reactor: every call blocks until its
+//! response has arrived.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -37,18 +37,18 @@ pub fn connect(options: &Options) -> Result<Controller, Error> {
 }
 
 /// Connects to a discovery controller: the subsystem that the options name, or else the
-/// well-known one. Keep it to hear of changes ([`Event::DiscoveryChanged`]).
+/// well-known one. Keep it to be notified of changes ([`Event::DiscoveryChanged`]).
 pub fn connect_discovery(options: &Options) -> Result<Controller, Error> {
     Controller::start(options, ControllerKind::Discovery)
 }
 
-/// Asks the discovery controller at this address which subsystems there are, and hangs up.
+/// Reads the Discovery log page of the controller at this address, and disconnects.
 pub fn discover(options: &Options) -> Result<DiscoveryLog, Error> {
     let mut options = options.clone();
     if !options.address.is_discovery() {
         options.address.subnqn = None;
     }
-    // A moment's visit needs no Keep Alive and no second try.
+    // A short connection needs no Keep Alive and no reconnection.
     options.keep_alive_tmo = Duration::ZERO;
     options.ctrl_loss_tmo = Some(Duration::ZERO);
     let controller = connect_discovery(&options)?;
@@ -57,17 +57,17 @@ pub fn discover(options: &Options) -> Result<DiscoveryLog, Error> {
     log
 }
 
-/// What an admin command brought back.
+/// The result of an admin command.
 #[derive(Debug, Clone)]
 pub struct AdminResponse {
-    /// The completion; its status may be an error, which is for the caller to see.
+    /// The completion; its status may be an error.
     pub completion: Completion,
     /// What the controller sent.
     pub data: Vec<u8>,
 }
 
-/// A connected controller. Dropping it disconnects; [`Controller::disconnect`] also tells how
-/// that went. It can be used from several threads at a time.
+/// A connected controller. Dropping it disconnects; [`Controller::disconnect`] also returns
+/// the result. It can be used from several threads at a time.
 #[derive(Debug)]
 pub struct Controller {
     shared: Arc<Shared>,
@@ -93,19 +93,19 @@ impl Controller {
         }
     }
 
-    /// Where the controller stands.
+    /// The state of the controller.
     #[must_use]
     pub fn state(&self) -> ControllerState {
         self.shared.state()
     }
 
-    /// Both ends of the connection, as it was last made.
+    /// Both ends of the last connection.
     #[must_use]
     pub fn ends(&self) -> Option<Ends> {
         self.shared.ends()
     }
 
-    /// What is known of the controller: identifiers, capabilities, limits.
+    /// Identifiers, capabilities and limits of the controller.
     pub fn info(&self) -> Result<Arc<ControllerInfo>, Error> {
         let snapshot = self.shared.snapshot().ok_or(Error::Stopped)?;
         Ok(Arc::clone(&snapshot.controller))
@@ -124,13 +124,14 @@ impl Controller {
         Ok(Namespace::new(Arc::clone(&self.shared), self.calls.clone(), factory))
     }
 
-    /// A namespace as a block device, to be opened on the reactors of the caller: the fast way.
+    /// A namespace as a block device, to be opened on the reactors of the caller: the fastest
+    /// interface.
     pub fn factory(&self, nsid: u32) -> Result<NamespaceFactory, Error> {
         NamespaceFactory::new(&self.shared, nsid)
     }
 
     /// Sends an admin command and waits for its completion, whatever its status. The command's
-    /// identifier and SGL are filled in. While the controller is looked for, the call waits.
+    /// identifier and SGL are filled in. During a reconnection the call waits.
     pub fn admin_command(&self, command: Command, data: AdminData) -> Result<AdminResponse, Error> {
         let length = match &data {
             AdminData::None => 0,
@@ -150,7 +151,7 @@ impl Controller {
         Ok(AdminResponse { completion, data })
     }
 
-    /// As [`Controller::admin_command`], where only success will do.
+    /// As [`Controller::admin_command`]; any status but success is an error.
     pub fn admin_command_checked(
         &self,
         command: Command,
@@ -213,8 +214,8 @@ impl Controller {
         reader.finish().ok_or(Error::Stopped)
     }
 
-    /// The oldest event that was not asked for yet; waits for one at most so long. `None` also
-    /// when the controller is gone for good and everything has been told.
+    /// The oldest event that was not returned yet; waits for one at most this long. `None` also
+    /// when the controller has ended and all events were returned.
     #[must_use]
     pub fn next_event(&self, patience: Duration) -> Option<Event> {
         self.shared.next_event(patience)
@@ -223,19 +224,19 @@ impl Controller {
     /// Resets the controller and returns at once; I/O waits until it is back
     /// ([`Event::Connected`]).
     pub fn reset(&self) {
-        // A controller that is gone needs none.
+        // A controller that has ended needs none.
         let _ = self.calls.post(Call::Reset);
     }
 
-    /// Looks at the namespaces again and returns at once; changes come as events. Controllers
-    /// that send events need no asking.
+    /// Rescans the namespaces and returns at once; changes come as events. Controllers that send
+    /// events need no rescan.
     pub fn rescan(&self) {
-        // A controller that is gone has none.
+        // A controller that has ended has none.
         let _ = self.calls.post(Call::Rescan);
     }
 
-    /// Shuts the controller down and closes all connections. Requests that are still under way,
-    /// on whichever reactor, fail.
+    /// Shuts the controller down and closes all connections. Requests in flight, on any
+    /// reactor, fail.
     pub fn disconnect(mut self) -> Result<(), Error> {
         self.stop();
         match self.shared.state() {
@@ -246,7 +247,7 @@ impl Controller {
 
     fn stop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // A thread that is gone has stopped.
+            // A thread that does not answer has stopped.
             let _ = self.calls.post(Call::Stop);
             if thread.join().is_err() {
                 log::error!("{}: the host's thread panicked", self.shared.options.address);

@@ -1,4 +1,4 @@
-//! A remote namespace as a block device like any other.
+//! A remote namespace as a block device.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::shared::Shared;
 /// A namespace of a connected controller: opens a [`BlockDevice`] on any reactor, each with an
 /// I/O queue of its own (so that at most [`crate::Options::nr_io_queues`] are open at a time).
 ///
-/// A device connects its queue by itself; requests that come before wait. It lives through
-/// outages as the options say, and fails with [`Failure::Gone`] once the namespace is no longer
-/// the one that the factory was made for.
+/// A device connects its queue by itself; requests that come before wait. It reconnects
+/// as the options say, and fails with [`Failure::Gone`] once the namespace is not the one any more
+/// for which the factory was made.
 #[derive(Debug, Clone)]
 pub struct NamespaceFactory {
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ impl NamespaceFactory {
         Ok(Self { shared: Arc::clone(shared), namespace: Arc::clone(namespace) })
     }
 
-    /// What was known of the namespace when the factory was made.
+    /// The namespace when the factory was made.
     #[must_use]
     pub const fn namespace(&self) -> &Arc<NamespaceInfo> {
         &self.namespace
@@ -78,7 +78,7 @@ impl DeviceFactory for NamespaceFactory {
         }
     }
 
-    /// Whether its contents survive is the target's business; its identity tells.
+    /// Whether its contents survive is decided by the target; its identity shows it.
     fn survives_restart(&self) -> bool {
         true
     }
@@ -113,7 +113,7 @@ struct NamespaceDevice {
 }
 
 impl NamespaceDevice {
-    /// Follows the controller's picture of the namespace.
+    /// Takes over the current state of the namespace.
     fn update_namespace(&mut self) {
         let Some(snapshot) = self.queue.snapshot() else { return };
         if Arc::ptr_eq(snapshot, &self.snapshot) {
@@ -166,12 +166,12 @@ impl BlockDevice for NamespaceDevice {
     }
 }
 
-/// What a namespace is like as a block device.
+/// The geometry of a namespace as a block device.
 pub(crate) fn geometry(controller: &ControllerInfo, namespace: &NamespaceInfo) -> Geometry {
     let identify = &*namespace.identify;
     let can = controller.identify.optional_nvm_commands();
-    // Both halves of a pair are on the queue at the same time, which has one entry less than it
-    // seems to have.
+    // Both commands of a fused pair are on the queue at the same time, and one of its entries is
+    // never used.
     let fused =
         controller.identify.fused_operations().compare_and_write() && controller.queue_entries > 2;
     let count = |value_0s_based: u16| u32::from(value_0s_based) + 1;

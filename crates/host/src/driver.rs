@@ -1,9 +1,9 @@
-//! The owner of a controller's admin queue, on a reactor of somebody's choice.
+//! The owner of a controller's admin queue, on a reactor of the caller's choice.
 //!
-//! A [`ControllerDriver`] is a guest on a reactor: whoever runs the reactor's loop hands it the
-//! completions of its owner, calls `flush` at the end of each turn, and takes its events and
-//! answers. The thread behind [`crate::Controller`] does that; so can a program that already has
-//! a loop, or a deterministic simulation in which host and target share one thread.
+//! The loop of the reactor passes the completions of the [`ControllerDriver`]'s owner to it, calls
+//! `flush` at the end of each turn, and takes its events and responses. The thread behind
+//! [`crate::Controller`] does that; so can a program that already has a loop, or a deterministic
+//! simulation in which host and target share one thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -29,10 +29,10 @@ use crate::shared::{
     Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Shared,
 };
 
-/// How an admin command ended: its completion and what the controller sent.
+/// The result of an admin command: its completion and the data from the controller.
 pub type AdminResult = Result<(Completion, Vec<u8>), Problem>;
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct ControllerDriver {
     shared: Arc<Shared>,
@@ -41,17 +41,17 @@ pub struct ControllerDriver {
     mailbox: Mailbox<DriverMessage>,
     queues: BTreeMap<u16, Queue>,
     addresses: Vec<SocketAddr>,
-    /// Which address is being tried, and how many were in this attempt.
+    /// The index of the address that is being tried, and the number of addresses of this attempt.
     address: usize,
     tried: usize,
 
     connection: Option<AdminConnection>,
     connection_tag: u32,
-    /// Connections that are on their way down.
+    /// Connections that are closing.
     closing: Vec<AdminConnection>,
     backlog: VecDeque<AdminCommand>,
     timer_at: Option<Duration>,
-    /// Whether what waits fails, until the controller is back.
+    /// Whether waiting requests fail until the controller is connected again.
     failing_io: bool,
     answers: VecDeque<(u64, AdminResult)>,
 }
@@ -125,7 +125,7 @@ impl ControllerDriver {
         }
     }
 
-    /// The end of a turn: hears from the I/O queues, does what is due, and sends what gathered.
+    /// The end of a turn: handles messages of I/O queues and due timers, and flushes.
     pub fn flush(&mut self, reactor: &mut Reactor) {
         let now = reactor.turn_time();
         while let Some(message) = self.mailbox.take() {
@@ -151,7 +151,7 @@ impl ControllerDriver {
         self.set_timer(reactor);
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.next_event(Duration::ZERO)
     }
@@ -161,13 +161,13 @@ impl ControllerDriver {
         self.answers.pop_front()
     }
 
-    /// Where the controller stands.
+    /// The state of the controller.
     #[must_use]
     pub fn state(&self) -> ControllerState {
         self.shared.state()
     }
 
-    /// What is known of the controller and its namespaces.
+    /// The controller and its namespaces.
     #[must_use]
     pub fn snapshot(&self) -> Option<Arc<weft_nvmf::host::ControllerSnapshot>> {
         self.association.snapshot().cloned()
@@ -178,8 +178,8 @@ impl ControllerDriver {
         NamespaceFactory::new(&self.shared, nsid)
     }
 
-    /// Enters an admin command; it waits while the controller is not there. The end comes with
-    /// [`ControllerDriver::poll_answer`].
+    /// Submits an admin command; it waits while the controller is not connected. The result comes
+    /// with [`ControllerDriver::poll_answer`].
     pub fn submit_admin(&mut self, tag: u64, command: Command, data: AdminData, now: Duration) {
         self.association.submit_user(tag, command, data, now);
     }
@@ -189,12 +189,12 @@ impl ControllerDriver {
         self.association.reset(now);
     }
 
-    /// Looks at the namespaces again.
+    /// Rescans the namespaces.
     pub fn rescan(&mut self, now: Duration) {
         self.association.rescan(now);
     }
 
-    /// Shuts the controller down. It is over when [`ControllerDriver::is_finished`] says so.
+    /// Shuts the controller down, until [`ControllerDriver::is_finished`].
     pub fn shut_down(&mut self, now: Duration) {
         self.association.shut_down(now);
     }
@@ -330,7 +330,9 @@ impl ControllerDriver {
     fn close(&mut self, reactor: &mut Reactor) {
         self.backlog.clear();
         if let Some(mut connection) = self.connection.take() {
-            connection.inner.close(reactor, CloseReason::Requested("the controller is let go"));
+            connection
+                .inner
+                .close(reactor, CloseReason::Requested("the controller is disconnected"));
             self.closing.push(connection);
         }
     }
@@ -371,7 +373,7 @@ impl ControllerDriver {
         }
     }
 
-    /// The connection ended by itself. If it never stood, another of the host's addresses may do.
+    /// The connection ended. If it was never established, the host's next address is tried.
     fn closed(&mut self, reactor: &mut Reactor, reason: &CloseReason, ready: bool) {
         self.backlog.clear();
         let address = self.addresses.get(self.address).copied();
@@ -414,7 +416,7 @@ impl ControllerDriver {
             };
             match connection.inner.submit(next.command, data) {
                 Ok(slot) => connection.put_tag(slot, next.tag),
-                // The connection ends with that: its owner decides when to try again.
+                // The connection ends with this: its owner decides when to try again.
                 Err(NotSubmitted { why: Some(why), .. }) => {
                     return connection.inner.close(reactor, why);
                 }

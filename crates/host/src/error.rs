@@ -1,24 +1,24 @@
-//! What can go wrong, in one sentence, and whose doing it is.
+//! Errors, each in one sentence, and which side caused them.
 
 use std::fmt;
 
 use weft_backend::Failure;
 use weft_nvmf::host::{Problem, Side};
 
-/// Why something could not be done.
+/// An error of this crate.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for makes no sense or cannot be had; says what would.
+    /// An invalid or unsupported request; the text says what is allowed.
     Invalid(String),
-    /// A host name that leads nowhere.
+    /// A host name that cannot be resolved.
     Resolve {
         /// The name.
         name: String,
-        /// The resolver's words.
+        /// The resolver's message.
         reason: String,
     },
-    /// The controller cannot be used, or no longer.
+    /// The controller cannot be used, or not any more.
     Controller {
         /// Which one.
         address: String,
@@ -27,32 +27,32 @@ pub enum Error {
     },
     /// The controller has no such namespace.
     NoNamespace(u32),
-    /// An offset or a length that is no whole number of blocks.
+    /// An offset or a length that is not a multiple of the block size.
     Unaligned {
         /// The offset in bytes.
         offset: u64,
         /// The length in bytes.
         length: u64,
-        /// What both have to be a multiple of.
+        /// The block size.
         block_bytes: u32,
     },
     /// A request to a namespace failed.
     Request {
-        /// What was asked: "read", "flush".
+        /// The operation: "read", "flush".
         doing: &'static str,
-        /// Of which namespace.
+        /// The namespace.
         nsid: u32,
         /// Why.
         failure: Failure,
     },
     /// The reactor could not be set up.
     Reactor(weft_reactor::SetupError),
-    /// The thread of the controller is gone: it was disconnected, or it could not be started.
+    /// The thread of the controller has ended: it was disconnected, or it could not be started.
     Stopped,
 }
 
 impl Error {
-    /// Whose doing it is: this side's, the controller's, or that of what lies between them.
+    /// Which side caused it: this host, the controller, or the network between them.
     #[must_use]
     pub fn side(&self) -> Side {
         match self {
@@ -71,7 +71,7 @@ impl Error {
         }
     }
 
-    /// The failure of a request, for callers that act upon it.
+    /// The failure of a request, for callers that handle it.
     #[must_use]
     pub const fn failure(&self) -> Option<Failure> {
         match self {

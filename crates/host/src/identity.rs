@@ -1,4 +1,4 @@
-//! Who this host is: its NQN and its identifier.
+//! The NQN and the Host Identifier of this host.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use uuid::Uuid;
 use weft_nvme::Nqn;
 
-/// Where nvme-cli keeps the name of this host.
+/// The file in which nvme-cli keeps the NQN of this host.
 const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
-/// Where nvme-cli keeps its identifier.
+/// The file in which nvme-cli keeps its Host Identifier.
 const HOST_ID_FILE: &str = "/etc/nvme/hostid";
 
 /// A host's name and identifier.

@@ -1,21 +1,21 @@
-//! The host's side of NVMe over Fabrics, as a library: connect to a controller, list its
-//! namespaces, read and write them, and go on when the connection is lost.
+//! The host of NVMe over Fabrics as a library: connect to a controller, list its namespaces, read
+//! and write them, and reconnect when the connection is lost.
 //!
 //! # The layer
 //!
 //! `weft_nvmf::host` decides (what to send when, what to replay, when to give up) and
-//! `weft-transport` carries; this crate puts the two on reactors. It must never know a target, a
+//! `weft-transport` transfers; this crate runs both on reactors. It does not depend on a target, a
 //! load generator or a command line, and it decodes no bytes itself.
 //!
 //! # Two ways to use it
 //!
 //! * **Blocking**: [`connect`] starts a thread with a reactor and returns a [`Controller`];
 //!   [`Controller::namespace`] gives a [`Namespace`] with `read`, `write`, `flush` and the rest.
-//!   [`discover`] asks a discovery controller what there is.
+//!   [`discover`] reads the log page of a discovery controller.
 //! * **On your own reactors**: [`Controller::factory`] gives a [`NamespaceFactory`], which opens
-//!   a `BlockDevice` on any reactor, each with an I/O queue of its own. This is the fast way:
-//!   requests gather until `flush` and go out in one send, and nothing allocates or locks on the
-//!   way. A program without threads (a simulation) drives the admin queue, too, with a
+//!   a `BlockDevice` on any reactor, each with an I/O queue of its own. This is the
+//!   fastest interface: requests are gathered until `flush` and sent together, without allocations
+//!   or locks. A program without threads (a simulation) drives the admin queue, too, with a
 //!   [`ControllerDriver`].
 //!
 //! ```no_run
@@ -29,7 +29,7 @@
 //! let disk = controller.namespace(1)?;
 //! disk.write(0, &vec![0x77; disk.block_bytes() as usize])?;
 //! disk.flush()?;
-//! // Should the connection be lost, it is made anew and what was asked goes on; this tells of it.
+//! // A lost connection is made again and requests continue; events report it.
 //! while let Some(event) = controller.next_event(std::time::Duration::ZERO) {
 //!     println!("{event}");
 //! }
@@ -37,7 +37,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `examples/tour.rs` is a whole program, from discovery to reconnection.
+//! `examples/tour.rs` is a complete program, from discovery to reconnection.
 //!
 //! # Parts
 //!
@@ -49,36 +49,36 @@
 //!                         └──────────────────────────┘     └───────────────────────┘
 //! ```
 //!
-//! The driver owns the admin queue and decides for the whole controller: when queues connect,
-//! when they let go, when what waits fails. Queues report lost connections to it. They talk in
-//! words by mailbox; a word carries the number of the association that it is about, so that a
-//! late one does no harm.
+//! The driver owns the admin queue and decides for the whole controller: when queues connect, when
+//! they disconnect, when waiting requests fail. Queues report lost connections to it. They exchange
+//! messages by mailbox; a message has the number of its association, so that a late one has no
+//! effect.
 //!
 //! # Memory
 //!
-//! A `BlockDevice` takes and gives buffers of its reactor's pool, and their bytes go to the socket
-//! or the adapter from where they lie. The blocking calls take any memory: they copy it into the
+//! A `BlockDevice` takes and returns buffers of its reactor's pool, whose bytes are sent without a
+//! copy. The blocking calls take any memory: they copy it into the
 //! pool of their own thread's reactor, or out of it, once for each direction and in pieces of
 //! 1 MiB. Over RDMA it is the pool that is registered with the adapter, once; no call registers
 //! the caller's memory.
 //!
 //! # Outages
 //!
-//! One lost connection, of whichever queue, is a lost controller: all connections are closed and
-//! made anew, after a moment at first and then every [`Options::reconnect_delay`], until
-//! [`Options::ctrl_loss_tmo`] has passed or the controller says Do Not Retry. Meanwhile requests
-//! wait, or begin to fail after [`Options::fast_io_fail_tmo`]. What was on the wire may have been
+//! If the connection of any queue is lost, the controller is lost: all connections are closed and
+//! made again, at once at first and then every [`Options::reconnect_delay`], until
+//! [`Options::ctrl_loss_tmo`] has passed or the controller sets Do Not Retry. Meanwhile requests
+//! wait, or begin to fail after [`Options::fast_io_fail_tmo`]. Commands in flight may have been
 //! executed: reads, writes, flushes and other requests that may be done twice are sent again;
 //! compares, and fused pairs of compare and write, fail with `Failure::PathLost`. A namespace whose
-//! UUID (or NGUID, or EUI64) is another one afterwards is gone (`Failure::Gone`), for what was
-//! written to the old one is not there.
+//! UUID (or NGUID, or EUI64) is different afterwards is gone (`Failure::Gone`), since it does not
+//! have the data that was written to the old one.
 //!
 //! # Invariants
 //!
 //! * Each request ends exactly once, and its buffer comes back with its end (unless part of it is
 //!   still being sent, which happens when a controller answers a write before it has taken all
 //!   of its data).
-//! * Nothing is sent to a namespace that took the place of the one that was meant.
+//! * Nothing is sent to another namespace that has got the same NSID.
 //! * The data path takes no locks and allocates nothing once its tables have grown.
 
 mod controller;

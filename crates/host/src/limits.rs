@@ -1,9 +1,9 @@
-//! The bounds of the host, and where each number comes from.
+//! The limits of the host, and the source of each number.
 
 use std::time::Duration;
 
-/// Connections of one owner are told apart by tags below this; a connection is long gone when its
-/// tag comes again.
+/// Connections of one owner have tags below this; a connection has ended long before its tag is
+/// used again.
 pub(crate) const CONNECTION_TAGS: u32 = 1 << 20;
 
 /// The token of an owner's own timer: above all tokens of its connections (two bits of a token
@@ -17,28 +17,28 @@ pub(crate) const TIMEOUT_PARTS: u32 = 8;
 /// Time until a command that failed for a transient reason is sent again.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Time until a queue tries again whose identifier the controller takes for still in use: it has
-/// not seen the end of the connection that had it before.
+/// Time until a queue tries again whose identifier is still in use for the controller, which has
+/// not noticed the end of the earlier connection.
 pub(crate) const QUEUE_TAKEN_DELAY: Duration = Duration::from_millis(50);
 
-/// Times that it tries: as long as a controller may take to notice (3 s).
+/// Number of tries: for as long as a controller may take to notice (3 s).
 pub(crate) const QUEUE_TAKEN_RETRIES: u8 = 60;
 
-/// Time until a queue that found the buffer pool empty tries again when nothing else happens.
+/// Time until a queue that found the buffer pool empty tries again without other events.
 pub(crate) const POOL_RETRY: Duration = Duration::from_millis(1);
 
-/// Time that a connection has for sending what is left when it is closed. Nothing of it matters:
-/// whatever was in flight is replayed or reported.
+/// Time to send the rest when a connection is closed. Nothing of it matters: requests in flight are
+/// replayed or reported.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Bytes of one request of the blocking calls; longer ones are cut into several.
 pub(crate) const BLOCKING_PIECE_BYTES: usize = 1 << 20;
 
-/// Events that are kept for a user who does not look; the oldest go first.
+/// Events that are kept for a user who does not read them; the oldest are dropped first.
 pub(crate) const EVENTS_MAX: usize = 1024;
 
-/// How long the controller's thread spins after work before it sleeps: what a blocking caller
-/// needs to come back with the next request.
+/// How long the controller's thread spins after work before it sleeps: the time in which a blocking
+/// caller makes its next request.
 pub(crate) const SPIN_GRACE: Duration = Duration::from_micros(50);
 
 /// Times that a queue tries again, after [`POOL_RETRY`] and then twice as long each time, to use
@@ -51,5 +51,5 @@ pub(crate) const ADMIN_DATA_MAX: u32 = 1 << 20;
 /// Error number of a request whose memory could not be registered (`ENOMEM`).
 pub(crate) const ERROR_NO_MEMORY: i32 = 12;
 
-/// Error number of a transfer that came back broken (`EBADMSG`).
+/// Error number of a transfer with a wrong data digest (`EBADMSG`).
 pub(crate) const ERROR_BROKEN: i32 = 74;

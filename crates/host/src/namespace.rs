@@ -1,4 +1,4 @@
-//! A namespace for blocking users: bytes in and out, at offsets that are whole blocks.
+//! A namespace for blocking users: reads and writes bytes at offsets that are multiples of blocks.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -66,7 +66,7 @@ impl Namespace {
         &self.factory
     }
 
-    /// Fills `into` with what lies at `offset`.
+    /// Reads at `offset` into `into`.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         self.check(offset, into.len() as u64)?;
         let mut at = offset;
@@ -82,8 +82,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Writes `from` at `offset`. Without a flush a loss of power may take it back where the
-    /// controller has a volatile write cache.
+    /// Writes `from` at `offset`. Without a flush a loss of power may undo it if the controller
+    /// has a volatile write cache.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         self.write_pieces(offset, from, false)
     }
@@ -104,7 +104,7 @@ impl Namespace {
         self.each(offset, length, IoKind::WriteZeroes { deallocate })
     }
 
-    /// Gives the space of these ranges (offset and length) back, where the controller can.
+    /// Deallocates these ranges (offset and length), where the controller can.
     pub fn deallocate(&self, ranges: &[(u64, u64)]) -> Result<(), Error> {
         let mut lba_ranges = Vec::with_capacity(ranges.len());
         for (offset, length) in ranges {
@@ -138,9 +138,9 @@ impl Namespace {
         Ok(())
     }
 
-    /// Writes `write` at `offset` if the blocks there hold `expected`, as one step in the eyes of
-    /// everyone else. Both are of the same length, and no longer than the controller's atomic
-    /// unit ([`Geometry::compare_and_write_blocks`]).
+    /// Writes `write` at `offset` if the blocks there hold `expected`, atomically for all hosts.
+    /// Both are of the same length, and no longer than the controller's atomic unit
+    /// ([`Geometry::compare_and_write_blocks`]).
     pub fn compare_and_write(
         &self,
         offset: u64,
@@ -167,7 +167,7 @@ impl Namespace {
         self.call(kind, slba, nlb, write.to_vec()).map(drop)
     }
 
-    /// Lets the controller check that the range can be read.
+    /// Has the controller verify that the range can be read.
     pub fn verify(&self, offset: u64, length: u64) -> Result<(), Error> {
         self.check(offset, length)?;
         self.each(offset, length, IoKind::Verify)

@@ -1,4 +1,4 @@
-//! What a host can be asked, under nvme-cli's names and with its defaults where there are any.
+//! The options of a host, with nvme-cli's names and defaults where it has them.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,13 +18,13 @@ pub const QUEUE_SIZE_MAX: u16 = 1024;
 /// Shortest queue: one command in flight.
 pub const QUEUE_SIZE_MIN: u16 = 2;
 
-/// How to reach a controller and how to treat it. Every field has a default, see
-/// [`Options::new`]; set those that matter.
+/// How to connect to a controller. Every field but the address has a default, see
+/// [`Options::new`].
 #[derive(Debug, Clone)]
 pub struct Options {
     /// `--traddr`, `--trsvcid` and `--nqn`: where the subsystem is.
     pub address: TransportId,
-    /// `--hostnqn`: this host's name. Default: what [`Options::default_host_nqn`] says.
+    /// `--hostnqn`: this host's NQN. Default: [`Options::default_host_nqn`].
     pub hostnqn: Nqn,
     /// `--hostid`: this host's identifier. Default: the UUID in the default host NQN.
     pub hostid: [u8; 16],
@@ -35,27 +35,27 @@ pub struct Options {
     pub nr_io_queues: u16,
     /// `--queue-size`: entries of each I/O queue, one more than commands in flight. Default 128.
     pub queue_size: u16,
-    /// `--keep-alive-tmo`: time of silence after which either side takes the other as gone; zero
-    /// for never. Default 5 s.
+    /// `--keep-alive-tmo`: time without traffic after which either side takes the other as lost;
+    /// zero for never. Default 5 s.
     pub keep_alive_tmo: Duration,
-    /// `--reconnect-delay`: time between attempts to find a lost controller again. Default 10 s;
+    /// `--reconnect-delay`: time between attempts to reconnect to a lost controller. Default 10 s;
     /// the first attempt does not wait for it.
     pub reconnect_delay: Duration,
     /// `--ctrl-loss-tmo`: time after which a lost controller is given up; `None` for never.
     /// Default 600 s. Zero: the first loss is final.
     pub ctrl_loss_tmo: Option<Duration>,
-    /// Attempts after which a lost controller is given up. Default `None`: only time counts.
+    /// Attempts after which a lost controller is given up. Default `None`: only the time counts.
     pub reconnect_attempts: Option<u32>,
     /// `--fast-io-fail-tmo`: time after a loss at which I/O that waits begins to fail. Default
-    /// `None`: it waits as long as there is hope. Zero: it never waits.
+    /// `None`: it waits until the controller is given up. Zero: it never waits.
     pub fast_io_fail_tmo: Option<Duration>,
     /// `--hdr-digest`: ask for header digests.
     pub hdr_digest: bool,
     /// `--data-digest`: ask for data digests.
     pub data_digest: bool,
-    /// `--disable-sqflow`: ask for queues without SQ flow control, which spares the controller
+    /// `--disable-sqflow`: ask for queues without SQ flow control, which saves the controller
     /// a response to each read. Default true, unlike nvme-cli's; a controller that does not
-    /// know it may be asked without.
+    /// support it may be asked without.
     pub disable_sqflow: bool,
     /// Time for one connection to be made. Default 10 s.
     pub connect_timeout: Duration,
@@ -67,8 +67,7 @@ pub struct Options {
     /// `--rdma-access`: what the controller can reach over RDMA. Default `None`: the narrowest that
     /// the device has.
     pub rdma_access: Option<RemoteAccess>,
-    /// Where RDMA devices come from, on reactors where it has not been said yet. Default: this
-    /// machine.
+    /// Where RDMA devices come from, on reactors that have no provider yet. Default: this machine.
     pub rdma: Provider,
     /// The reactor of the thread that serves blocking users and the admin queue.
     pub reactor: weft_reactor::Config,
@@ -124,7 +123,7 @@ impl Options {
         self
     }
 
-    /// What the reconnect schedule is made of.
+    /// The parameters of reconnection.
     #[must_use]
     pub const fn reconnect_policy(&self) -> ReconnectPolicy {
         ReconnectPolicy {
@@ -135,7 +134,7 @@ impl Options {
         }
     }
 
-    /// Checks what no controller has to be asked about.
+    /// Checks the options that need no controller.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::Invalid(what));
         if self.address.transport != Transport::Tcp && (self.hdr_digest || self.data_digest) {

@@ -1,5 +1,5 @@
-//! What the parts of one controller share: their messages, and a state behind a lock, which is for
-//! the control plane alone: no request takes the lock.
+//! What the parts of a controller share: their messages, and a state behind a lock that only the
+//! control plane takes, no request.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -24,22 +24,22 @@ pub(crate) struct LiveController {
 /// From the owner of the admin queue to an I/O queue.
 #[derive(Debug, Clone)]
 pub(crate) enum QueueMessage {
-    /// Connect to this controller; I/O goes on.
+    /// Connect to this controller; I/O continues.
     Live(LiveController),
     /// The namespaces changed.
     Changed(Arc<ControllerSnapshot>),
-    /// Let go of the connection; I/O waits.
+    /// Disconnect; I/O waits.
     Suspend,
     /// I/O fails until the next `Live`.
     FailIo,
-    /// It is over.
+    /// The controller has ended.
     Ended,
 }
 
 /// To the owner of the admin queue, from an I/O queue.
 #[derive(Debug)]
 pub(crate) enum DriverMessage {
-    /// An I/O queue was opened and wants to hear.
+    /// An I/O queue was opened and wants messages.
     Opened { queue_id: u16, postbox: MailboxSender<QueueMessage>, activity: Arc<Activity> },
     /// It was closed; its identifier is free again.
     Closed { queue_id: u16 },
@@ -63,7 +63,7 @@ impl Activity {
         }
     }
 
-    /// Counts the polls.
+    /// The number of polls.
     pub(crate) fn polls(&self) -> u32 {
         self.polls.load(Ordering::Relaxed)
     }
@@ -74,24 +74,24 @@ impl Activity {
     }
 }
 
-/// Where a controller stands.
+/// The state of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerState {
-    /// On its way up for the first time.
+    /// Connecting for the first time.
     Connecting,
-    /// In use.
+    /// Connected.
     Live,
-    /// Lost, and looked for.
+    /// Lost, and reconnecting.
     Reconnecting,
-    /// Gone for good: because of a problem, or because the user disconnected.
+    /// Ended: because of a problem, or because the user disconnected.
     Ended(Option<Problem>),
 }
 
-/// Both ends of a connection, as it was made.
+/// Both ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// What carries it.
+    /// Its transport.
     pub transport: Transport,
     /// The host's address.
     pub local: SocketAddr,
@@ -103,16 +103,16 @@ pub struct Ends {
 struct State {
     state: ControllerState,
     snapshot: Option<Arc<ControllerSnapshot>>,
-    /// Of the admin queue; I/O queues use the same transport and go to the same address.
+    /// That of the admin queue; I/O queues use the same transport and address.
     ends: Option<Ends>,
-    /// By queue identifier; the admin queue's place is taken from the start.
+    /// By queue identifier; that of the admin queue is in use from the start.
     queue_ids_in_use: Vec<bool>,
-    /// The identifier that was given out last: the one that was free longest comes next.
+    /// The identifier that was allocated last: the one that was free longest comes next.
     last_queue: usize,
     events: VecDeque<Event>,
 }
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Options,
@@ -163,7 +163,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nobody leaves it half changed.
+        // Its state is valid even if a panic poisoned it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,7 +202,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The oldest event that nobody has seen, waited for at most so long.
+    /// The oldest event that was not returned yet; waits for one at most this long.
     pub(crate) fn next_event(&self, patience: Duration) -> Option<Event> {
         let state = self.lock();
         let nothing = |state: &mut State| {
@@ -213,7 +213,7 @@ impl Shared {
         state.events.pop_front()
     }
 
-    /// Waits until the controller is live for the first time, or is not going to be.
+    /// Waits until the controller is connected for the first time, or has failed.
     pub(crate) fn wait_for_first(&self) -> ControllerState {
         let connecting = |state: &mut State| state.state == ControllerState::Connecting;
         let waited = self.changed.wait_while(self.lock(), connecting);
@@ -225,7 +225,7 @@ impl Shared {
         Error::Controller { address: self.options.address.to_string(), problem }
     }
 
-    /// Takes an I/O queue identifier that nobody has.
+    /// Allocates an I/O queue identifier.
     pub(crate) fn allocate_queue_id(&self) -> Result<u16, String> {
         let mut state = self.lock();
         let granted = state.snapshot.as_ref().map_or(0, |snapshot| snapshot.controller.io_queues);

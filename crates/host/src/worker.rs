@@ -21,10 +21,11 @@ use crate::shared::Shared;
 const DRIVER: Owner = Owner(0);
 const QUEUE: Owner = Owner(1);
 
-/// A blocking request's end: its data, or a failure of the request or (in words) of the queue.
+/// The result of a blocking request: its data, or a failure of the request or (as text) of the
+/// queue.
 pub(crate) type IoResult = Result<Vec<u8>, Result<Failure, String>>;
 
-/// What a blocking request asks for; the operations of a block device, with bytes of its own.
+/// The operation of a blocking request: that of a block device, with its own bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum IoKind {
     Read,
@@ -63,7 +64,7 @@ pub(crate) struct Io {
     pub(crate) reply: Sender<IoResult>,
 }
 
-/// What a user asks of the thread.
+/// A call to the thread.
 #[derive(Debug)]
 pub(crate) enum Call {
     Io(Io),
@@ -75,8 +76,8 @@ pub(crate) enum Call {
 
 pub(crate) type Started = Result<(Arc<Shared>, Calls), Error>;
 
-/// The way to the thread. Once the thread is gone nothing goes in any more: a call that nobody
-/// reads would be waited for forever.
+/// The calls to the thread. Once the thread has ended it accepts none: a call without an answer
+/// would be waited for forever.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
     postbox: MailboxSender<Call>,
@@ -84,7 +85,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Leaves a call for the thread, unless it is gone.
+    /// Sends a call to the thread, unless that has ended.
     pub(crate) fn post(&self, call: Call) -> Result<(), Error> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {
@@ -95,7 +96,7 @@ impl Calls {
     }
 }
 
-/// The thread's body. It first tells how to reach it, or why it cannot be.
+/// The thread's main function. It first reports its mailbox, or why it failed.
 pub(crate) fn run(options: &Options, kind: ControllerKind, started: &Sender<Started>) {
     let mut worker = match Worker::new(options, kind) {
         Ok((worker, calls)) => {
@@ -106,7 +107,7 @@ pub(crate) fn run(options: &Options, kind: ControllerKind, started: &Sender<Star
             worker
         }
         Err(error) => {
-            // Whoever waited for it is gone if this fails.
+            // If this fails the caller has ended.
             let _ = started.send(Err(error));
             return;
         }
@@ -173,7 +174,7 @@ impl Worker {
         }
     }
 
-    /// All but the completions: calls, requests, ends, and everything that is to be sent.
+    /// Everything but completions: calls, requests, results, and sending.
     fn turn(&mut self) {
         while let Some(call) = self.calls.take() {
             self.handle_call(call);
@@ -191,7 +192,7 @@ impl Worker {
         }
         while let Some((tag, result)) = self.driver.poll_answer() {
             if let Some(reply) = self.admin.remove(&tag) {
-                // A caller that no longer waits does not want to know.
+                // The caller may have stopped waiting.
                 let _ = reply.send(result);
             }
         }
@@ -224,7 +225,7 @@ impl Worker {
         while let Some(io) = self.waiting.pop_front() {
             let free = self.reactor.pool().available();
             if !self.io.is_empty() && free < 2 * limits::BLOCKING_PIECE_BYTES {
-                // Something is under way, and gives its buffers back.
+                // Requests in flight will return their buffers.
                 self.waiting.push_front(io);
                 return;
             }
@@ -241,7 +242,7 @@ impl Worker {
             return fail(&reply, Err(words));
         }
         let Some(queue) = &mut self.queue else { return };
-        // What the caller has seen of the controller's state, the queue knows, too.
+        // The queue has at least the state of the controller that the caller has seen.
         queue.listen(&mut self.reactor);
         let snapshot = queue.snapshot().cloned();
         let current = snapshot.as_ref().and_then(|snapshot| {
@@ -279,7 +280,7 @@ impl Worker {
     }
 }
 
-/// The end of the thread, in whichever way: no call stays unread, so that its caller hears.
+/// The end of the thread: all pending calls are answered.
 impl Drop for Worker {
     fn drop(&mut self) {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
@@ -323,6 +324,6 @@ fn operation(
 fn answer(reply: Option<Sender<IoResult>>, completion: RequestCompletion) {
     let Some(reply) = reply else { return };
     let data = completion.buffer.map(|buffer| buffer.to_vec()).unwrap_or_default();
-    // A caller that no longer waits does not want to know.
+    // The caller may have stopped waiting.
     let _ = reply.send(completion.result.map(|()| data).map_err(Ok));
 }

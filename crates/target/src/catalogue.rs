@@ -1,8 +1,8 @@
 //! From a configuration to a snapshot, and from one snapshot to the next when the configuration
 //! changes.
 //!
-//! The catalogue remembers which namespace stands on which device, so that a namespace which is
-//! still configured keeps its device, its contents and its identity.
+//! The catalogue keeps the device of each namespace, so that a namespace that is still configured
+//! keeps its device, its contents and its identity.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,16 +26,16 @@ use crate::snapshot::{DeviceId, Needs, PortView, ServedDevice, Snapshot};
 /// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
 const DESCRIPTORS_RESERVED: u64 = 64;
 
-/// What is served, by the configuration that asked for it.
+/// What is served, with its configuration.
 #[derive(Debug)]
 pub(crate) struct Catalogue {
     entries: Vec<Entry>,
-    /// Devices that the target's owner has made: who is configured to have one of these specs has
-    /// that device.
+    /// Devices that the target's owner has made: a namespace with one of these specs has that
+    /// device.
     given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
     /// The places in the groups' tables.
     slots: Vec<Slot>,
-    /// Who had each number last, and how often a number has changed its owner.
+    /// The last owner of each number, and how often a number has changed its owner.
     owners: BTreeMap<(String, u32), NsidOwner>,
     owner_changes: u64,
     shared: BTreeMap<String, Arc<SubsystemShared>>,
@@ -43,7 +43,7 @@ pub(crate) struct Catalogue {
     /// Generation counter of the discovery log, and what it counted last.
     generation: u64,
     shown: Vec<DiscoveryEntry>,
-    /// The most data in a capsule that a controller may have been told.
+    /// The largest limit of data in a capsule that a controller may have been given.
     in_capsule_bytes: u32,
 }
 
@@ -64,7 +64,7 @@ struct Slot {
     device: Weak<ServedDevice>,
 }
 
-/// What hosts know of the namespace that has a number, or had it last.
+/// The properties that hosts know of the namespace that has a number, or had it last.
 #[derive(Debug, Clone, Copy)]
 struct NsidOwner {
     uuid: [u8; 16],
@@ -72,7 +72,7 @@ struct NsidOwner {
     change: u64,
 }
 
-/// A configuration that can be served: its devices are there, and nothing has changed so far.
+/// A configuration that can be served: its devices exist, and nothing has changed so far.
 #[derive(Debug)]
 pub(crate) struct Plan {
     config: Config,
@@ -109,7 +109,7 @@ impl Catalogue {
         Ok((self.snapshot(&config, &BTreeMap::new())?, config))
     }
 
-    /// What it takes to serve this configuration. If it fails, nothing has changed.
+    /// Prepares to serve this configuration. If it fails, nothing has changed.
     pub(crate) fn plan(&mut self, mut config: Config) -> Result<Plan, TargetError> {
         check_names(&config)?;
         for subsystem in &mut config.subsystems {
@@ -126,8 +126,8 @@ impl Catalogue {
         Ok(Plan { config, entries, resizes })
     }
 
-    /// Carries a plan out: gives devices their sizes and makes the snapshot, with nothing protected
-    /// by hosts. If it fails, nothing has changed. The configuration comes with every number.
+    /// Executes a plan: gives devices their sizes and makes the snapshot, without write protection
+    /// by hosts. If it fails, nothing has changed. The configuration has every number.
     pub(crate) fn apply(
         &mut self,
         plan: Plan,
@@ -167,7 +167,7 @@ impl Catalogue {
         })
     }
 
-    /// Lets what has been written reach every device.
+    /// Flushes every device.
     pub(crate) fn sync(&self) -> Vec<String> {
         let outcome = |entry: &Entry| {
             let factory = &entry.device.factory;
@@ -256,7 +256,7 @@ impl Catalogue {
         Ok(device)
     }
 
-    /// Hosts that know a UUID go on with the block size that they know.
+    /// Hosts that know a UUID keep using the block size that it had.
     fn check_block_size(&self, entry: &Entry) -> Result<(), TargetError> {
         let was = self.entries.iter().find(|old| old.identity.uuid == entry.identity.uuid);
         let is = entry.device.factory.geometry().block_bytes;
@@ -275,7 +275,7 @@ impl Catalogue {
         Err(TargetError::namespace(&entry.subsystem, entry.nsid, &what))
     }
 
-    /// Counts the numbers that have another owner than the last one that they had.
+    /// Counts the numbers whose owner is not their last one.
     fn note_owners(&mut self) {
         for entry in &self.entries {
             let uuid = entry.identity.uuid;
@@ -342,7 +342,7 @@ impl Catalogue {
     ) -> Result<SubsystemView, TargetError> {
         let name = Nqn::DISCOVERY;
         let mut entries = Vec::new();
-        // Whoever can reach a loopback is in this process, and knows.
+        // Hosts of a loopback transport are in this process and know its addresses.
         let shown = |port: &&PortView| port.listen.transport != Transport::Loopback;
         for port in ports.iter().filter(shown) {
             let address =
@@ -413,7 +413,7 @@ fn ports(config: &Config) -> Vec<PortView> {
     config.ports.iter().map(port_view).collect()
 }
 
-/// Two namespaces of a subsystem must not stand on one file or device, whatever paths lead there.
+/// Two namespaces of a subsystem must not use one file or device, whatever its paths.
 fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<(), TargetError> {
     let mut seen = BTreeMap::new();
     for (namespace, device) in subsystem.namespaces.iter().zip(opened) {
@@ -437,7 +437,7 @@ fn transport_type(transport: Transport) -> TransportType {
     }
 }
 
-/// Names that are none are found before anything is done.
+/// Invalid names are found before anything is done.
 fn check_names(config: &Config) -> Result<(), TargetError> {
     for subsystem in &config.subsystems {
         nqn(&subsystem.nqn)?;
@@ -457,8 +457,8 @@ struct Resize {
 }
 
 impl Resize {
-    /// Whether a device is configured to have another size; or else it finds out its size. A file
-    /// grows, but is never cut: what is in it would be lost to a slip of the pen.
+    /// Whether a device is configured to have another size; otherwise it reads its size. A file
+    /// grows but is never cut: a typing error would lose data.
     fn wanted(entry: &Entry, new: &DeviceSpec) -> Result<Option<Self>, TargetError> {
         let told = |error: &dyn std::fmt::Display| {
             TargetError::namespace(&entry.subsystem, entry.nsid, error)
@@ -468,7 +468,7 @@ impl Resize {
         let changed = configured_bytes(new) != configured_bytes(&entry.spec);
         let Some(bytes) = configured_bytes(new).filter(|_| changed) else { return Ok(None) };
         if new.path().is_some() && bytes < found.bytes() {
-            log::warn!("{} is longer than its size says, and stays as it is", factory.identity());
+            log::warn!("{} is longer than its configured size: it is not cut", factory.identity());
             return Ok(None);
         }
         if bytes == 0 || !bytes.is_multiple_of(found.block_bytes.into()) {
@@ -489,9 +489,8 @@ impl Resize {
     }
 }
 
-/// Carries out what is wanted once nothing else can fail. What grows comes first: it can be cut
-/// again if another one cannot have its size, as nobody has been told of it. What was cut off is
-/// gone.
+/// Resizes devices once nothing else can fail. Those that grow come first: they can be cut again
+/// if another one fails, as no host has seen the new size. What was cut off is lost.
 fn resize(mut wanted: Vec<Resize>) -> Result<(), TargetError> {
     wanted.sort_by_key(|resize| !resize.grows());
     for (position, resize) in wanted.iter().enumerate() {
@@ -587,8 +586,8 @@ fn whole_ms(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// What new connections are bounded by. Data in a capsule may be as much as any controller was
-/// told: its own limit is held where the command is checked.
+/// The limits of new connections. Data in a capsule may be as large as the largest limit that any
+/// controller was given: its own limit is enforced where the command is checked.
 fn transport_limits(limits: &Limits, in_capsule_bytes: u32) -> weft_transport::target::Limits {
     let mut transport = weft_transport::target::Limits {
         handshake_timeout: limits.connect_timeout,
@@ -613,7 +612,7 @@ fn nqn(name: &str) -> Result<Nqn, TargetError> {
 mod tests {
     use super::*;
 
-    /// A namespace that comes and goes: its place is used again, its identifier is not.
+    /// A namespace that is added and removed: its place is used again, its identifier is not.
     #[test]
     fn places_of_devices_are_used_again_under_other_identifiers() {
         let mut catalogue = Catalogue::new(Vec::new());

@@ -1,4 +1,4 @@
-//! What a reload has changed, in one line each.
+//! The changes that a reload has made, one line each.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 use crate::config::{Config, Limits};
 use crate::snapshot::{PortView, Snapshot};
 
-/// What is added where only a restart makes a change.
+/// Added to changes that take a restart.
 const RESTART: &str = "only after a restart";
 
-/// What is added where controllers keep what they were told when they connected.
+/// Added to changes that controllers see only with their next Connect.
 const NEXT_CONNECT: &str = "for controllers that connect from now on";
 
-/// A configuration and what it has come to.
+/// A configuration and the snapshot made from it.
 pub(crate) type State<'a> = (&'a Config, &'a Snapshot);
 
 /// The changes from one state to the next.
@@ -134,7 +134,7 @@ fn size(namespace: &NamespaceView) -> String {
     bytes::exact(namespace.blocks.saturating_mul(namespace.block_bytes.into()))
 }
 
-/// Limits, and what only a restart changes.
+/// Limits, and settings that only a restart changes.
 fn process_settings(old: &Config, new: &Config, lines: &mut Vec<String>) {
     for (old, new) in limits(&old.limits).into_iter().zip(limits(&new.limits)) {
         let (name, was, when) = old;
@@ -155,7 +155,7 @@ fn process_settings(old: &Config, new: &Config, lines: &mut Vec<String>) {
     }
 }
 
-/// Each limit: its key, its value, and for whom a change of it counts.
+/// Each limit: its key, its value, and which connections or controllers a change applies to.
 fn limits(of: &Limits) -> [(&'static str, String, &'static str); 14] {
     let size = |bytes: u32| bytes::exact(bytes.into());
     let time = duration::exact;

@@ -1,5 +1,5 @@
-//! What a configuration would be served as, found out without opening a socket, and without
-//! creating or writing anything.
+//! The namespaces that a configuration would serve, without opening a socket and without creating
+//! or writing anything.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,7 +32,7 @@ pub struct CheckedNamespace {
     pub is_created: bool,
 }
 
-/// What is known of a device that is not opened.
+/// The properties of a device that is not opened.
 struct Examined {
     device: identity::Device,
     bytes: u64,
@@ -42,7 +42,7 @@ struct Examined {
 /// The namespaces that a target would serve that starts with this configuration.
 ///
 /// # Errors
-/// One sentence that says what cannot be had.
+/// One sentence that names what is not available.
 pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
     config.validate().map_err(|error| TargetError::new(error.to_string()))?;
     let mut checked = Vec::new();
@@ -126,7 +126,7 @@ fn stored(spec: &DeviceSpec, bytes: u64, is_created: bool) -> Examined {
     Examined { device, bytes, is_created }
 }
 
-/// How long a file or block device is; none: it is not there, but could be created.
+/// The length of a file or block device; none: it does not exist and could be created.
 fn length(path: &Path, is_block: bool) -> Result<Option<u64>, String> {
     let cannot = |doing: &str, error| format!("cannot {doing} {}: {error}", path.display());
     let kind = match path.metadata() {

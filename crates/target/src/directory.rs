@@ -1,7 +1,7 @@
-//! What all poll groups must agree on, behind one lock.
+//! The state that all poll groups share, behind one lock.
 //!
-//! Only connecting, ending and reconfiguring come here; the data path never does. A group that
-//! needs another group's state asks by message; the directory only says whom to ask.
+//! It is used for connecting, ending and reconfiguring, never on the data path. A group that needs
+//! another group's state asks by message; the directory says which group to ask.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use crate::group::ConnectionId;
 use crate::snapshot::Snapshot;
 use crate::statistics::GroupCounters;
 
-/// How the process ends when a group has failed: as after any panic.
+/// The exit code after a group has failed: that of a panic.
 const EXIT_CODE: i32 = 101;
 
-/// A host as one subsystem knows it: by its name, since some hosts make a new Host Identifier for
-/// each Connect.
+/// A host at a subsystem: by its NQN, since some hosts make a new Host Identifier for each
+/// Connect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HostKey {
     subsystem: String,
@@ -61,7 +61,7 @@ struct State {
     /// Changes of write protection that may fail, by subsystem and NSID: what each has set, by the
     /// version of its snapshot. The first one cannot fail any more, or is what was set before.
     protected: BTreeMap<(String, u32), BTreeMap<u64, bool>>,
-    /// Queues of each group: the next one goes where there are fewest.
+    /// Queues of each group: the next one goes to the group with the fewest.
     queues: Vec<usize>,
 }
 
@@ -90,7 +90,7 @@ impl Directory {
         if self.exits_on_failure.load(Ordering::Relaxed) {
             std::process::exit(EXIT_CODE);
         }
-        // The first one is why the others fail.
+        // The first one is the cause of the others.
         drop(self.failure.set(why));
     }
 
@@ -107,7 +107,7 @@ impl Directory {
         }
     }
 
-    /// Connections that there are, over all groups.
+    /// The number of connections of all groups.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -125,12 +125,12 @@ impl Directory {
         &self.words
     }
 
-    /// What one group counts.
+    /// The counters of one group.
     pub(crate) fn counters_of(&self, group: usize) -> Arc<GroupCounters> {
         self.words.get(group).map(Arc::clone).unwrap_or_default()
     }
 
-    /// How many queues each group was given.
+    /// How many queues each group has.
     pub(crate) fn queues(&self) -> Vec<usize> {
         self.lock().queues.clone()
     }
@@ -139,8 +139,8 @@ impl Directory {
         Arc::clone(&self.lock().snapshot)
     }
 
-    /// Makes this the current snapshot, as a later one than any other. What hosts have protected,
-    /// up to this very moment, stays protected.
+    /// Makes this the current snapshot, as a later one than any other. Namespaces that
+    /// hosts have protected until now stay protected.
     pub(crate) fn replace_snapshot(&self, mut snapshot: Snapshot) -> Arc<Snapshot> {
         let mut state = self.lock();
         snapshot.version = state.snapshot.version + 1;
@@ -213,7 +213,7 @@ impl Directory {
         next
     }
 
-    /// The group that is to hold the next queue; it counts as one of that group's from now on.
+    /// The group for the next queue, which counts as one of that group's from now on.
     pub(crate) fn place_queue(&self) -> usize {
         let mut state = self.lock();
         let fewest = state.queues.iter().enumerate().min_by_key(|(_, held)| **held);
@@ -224,7 +224,7 @@ impl Directory {
         group
     }
 
-    /// A queue that [`Self::place_queue`] counted is gone.
+    /// A queue that [`Self::place_queue`] counted has ended.
     pub(crate) fn unplace_queue(&self, group: usize) {
         if let Some(held) = self.lock().queues.get_mut(group) {
             *held = held.saturating_sub(1);
@@ -246,7 +246,7 @@ impl Directory {
         Ok(controller_id)
     }
 
-    /// Gives a controller's identifier up.
+    /// Releases a controller's identifier.
     pub(crate) fn release_controller(&self, subsystem: &Nqn, controller_id: u16) {
         let mut state = self.lock();
         let name = subsystem.as_str().to_owned();
@@ -262,12 +262,12 @@ impl Directory {
         self.lock().controllers.get(&key).copied()
     }
 
-    /// Work of this host is outstanding on a queue that has ended.
+    /// A queue of this host has ended with commands outstanding.
     pub(crate) fn begin_drain(&self, host: &HostKey) {
         self.lock().drains.begin(host);
     }
 
-    /// That work is done. Returns the connections that waited for it.
+    /// These commands have completed. Returns the connections that waited for it.
     pub(crate) fn end_drain(&self, host: &HostKey) -> Vec<ConnectionId> {
         self.lock().drains.end(host)
     }
@@ -277,13 +277,13 @@ impl Directory {
         self.lock().drains.wait(host, connection).is_some()
     }
 
-    /// The connection waits no longer: its host has been answered, or has gone.
+    /// The connection waits no longer: its host was answered, or has disconnected.
     pub(crate) fn cancel_drain_wait(&self, host: &HostKey, connection: ConnectionId) {
         self.lock().drains.cancel(host, &connection);
     }
 
-    /// Every change under the lock is whole when it is let go, so a panic of another thread that
-    /// poisoned it changes nothing.
+    /// Every change is complete when the lock is released, so its state is valid even if a panic of
+    /// another thread poisoned it.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -295,7 +295,7 @@ mod tests {
     use crate::catalogue::Catalogue;
     use crate::config::{Config, Namespace, Subsystem};
 
-    /// A host protects a namespace while a reload that knows nothing of it is under way.
+    /// A host protects a namespace during a reload.
     #[test]
     fn protection_is_not_lost_to_a_reload_at_the_same_time() {
         const NAME: &str = "nqn.2024-01.io.weft:test";

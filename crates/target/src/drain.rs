@@ -5,10 +5,10 @@
 //! each queue that ends counts as draining until its last command has completed, and an admin
 //! Connect of that host waits until none of its queues is draining.
 //!
-//! A group learns that a host has closed a connection when it reads from it, which may be after the
-//! host's next Connect came to another group. So each admin Connect first has every group check for
-//! such stale connections (`Message::StaleCheck`): they end at once, what the host sent on them and
-//! no group has read is never executed, and they count as draining.
+//! A group notices that a host has closed a connection when it reads from it, which may be after
+//! the host's next Connect reached another group. So each admin Connect first has every group check
+//! for such stale connections (`Message::StaleCheck`): they end at once, what the host sent on them
+//! and no group has read is never executed, and they count as draining.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl<K: Ord + Clone, W: PartialEq> HostDrains<K, W> {
             .queues += 1;
     }
 
-    /// One of them has drained. Returns those that need not wait any longer.
+    /// One of them has drained. Returns those that do not wait any longer.
     pub(crate) fn end(&mut self, key: &K) -> Vec<W> {
         let Some(drain) = self.drains.get_mut(key) else { return Vec::new() };
         drain.queues = drain.queues.saturating_sub(1);
@@ -58,7 +58,7 @@ impl<K: Ord + Clone, W: PartialEq> HostDrains<K, W> {
         }
     }
 
-    /// This one does not wait any longer.
+    /// Removes a waiter.
     pub(crate) fn cancel(&mut self, key: &K, waiter: &W) {
         if let Some(drain) = self.drains.get_mut(key) {
             drain.waiting.retain(|other| other != waiter);

@@ -2,34 +2,34 @@
 //!
 //! # The layer
 //!
-//! The protocol's rules are `weft-nvmf`'s, moving bytes is `weft-transport`'s, storing them is
-//! `weft-backend`'s. What is left is this crate's: which connection is whose queue, which group
-//! holds it, which device a command goes to, and what happens when something comes or goes. It
-//! must never know how a PDU looks, how a device works, or what time it is but by its reactor.
+//! `weft-nvmf` has the protocol's rules, `weft-transport` moves bytes, `weft-backend` stores them.
+//! This crate decides which queue a connection is, which group holds it, which device a command
+//! goes to, and what happens when hosts, namespaces or ports are added or removed. It does not
+//! depend on the form of PDUs or the working of devices, and takes the time from its reactor.
 //!
 //! # How it is divided
 //!
-//! * [`config`]: what is to be served, as data, and the forms in which people write it.
-//! * `catalogue` turns that into a `snapshot`: immutable, the same for all groups.
+//! * [`config`]: the configuration as data, and the forms in which people write it.
+//! * `catalogue` makes a `snapshot` from it: immutable, the same for all groups.
 //! * `group`: one thread each; accepting, connecting, admin queues, I/O queues.
-//! * `numbers`: which namespace has which NSID, and what must not change its owner.
-//! * `changes`: what a reload has changed, in words.
-//! * `check`: what a configuration would be served as, without opening anything.
-//! * `directory`: what groups must agree on when a host connects or leaves; behind a lock that
+//! * `nsids`: which namespace has which NSID, and which NSIDs must not change their owner.
+//! * `changes`: the changes of a reload, in words.
+//! * `check`: the namespaces that a configuration would serve, without opening anything.
+//! * `directory`: the state that groups share when a host connects or leaves, behind a lock that
 //!   the data path never takes.
 //! * `drain`: the earlier commands of a host, which its next Connect waits for.
-//! * `statistics`: what each group counts, in words of its own, for whoever wants to know.
-//! * `round`: a change that every group makes, acknowledged by each. A reload has two steps: every
-//!   group opens what it needs; only when all of it is there is it served.
+//! * `statistics`: the counters of each group.
+//! * `round`: a change that every group makes and acknowledges. A reload has two: every group opens
+//!   what it needs; only when all of them have is it served.
 //! * [`Target`]: start, reload, stop. [`LocalTarget`]: the same without threads.
 //!
 //! # Invariants
 //!
 //! * A queue is owned by one group; other groups reach it by message.
-//! * A command that a device has is waited for, even if its connection is gone; until then the
-//!   host's next Connect to that subsystem is not answered. A command that came before that
-//!   Connect and was not begun before it never is.
-//! * What one peer does costs others nothing but their share of the machine.
+//! * Until a device has completed the commands of an ended connection, the host's next Connect to
+//!   that subsystem is not answered. A command of an earlier connection that was not begun before
+//!   that Connect is never begun.
+//! * A peer costs others at most their share of the machine.
 
 mod catalogue;
 mod changes;

@@ -1,4 +1,4 @@
-//! A target without threads: its owner gives it reactors and turns.
+//! A target without threads: its owner gives it reactors and calls its turns.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use crate::group::{Group, Message};
 use crate::round::{Round, Waiter};
 use crate::statistics::StatisticsReader;
 
-/// A target that lives on its caller's thread: for simulations, where time is virtual and order is
-/// a matter of a seed, and for programs that have a loop of their own.
+/// A target that runs on its caller's thread: for simulations with virtual time and an order that
+/// depends on a seed, and for programs with a loop of their own.
 #[derive(Debug)]
 pub struct LocalTarget {
     catalogue: Catalogue,
@@ -29,13 +29,13 @@ impl LocalTarget {
     /// A target of one poll group for each of these reactors.
     ///
     /// # Errors
-    /// One sentence that says what cannot be had.
+    /// One sentence that names what is not available.
     pub fn new(config: &Config, reactors: Vec<Reactor>) -> Result<Self, TargetError> {
         Self::with_devices(config, reactors, Vec::new())
     }
 
     /// The same with devices that the caller has made: a namespace whose spec is one of these has
-    /// that device. For what no configuration can name, such as a file of a simulated world.
+    /// that device. For devices that no configuration can name, such as a simulated file.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -77,7 +77,7 @@ impl LocalTarget {
     /// Serves another configuration from the next turn on.
     ///
     /// # Errors
-    /// One sentence that says what cannot be had; then the target goes on as before.
+    /// One sentence that names what is not available; then the target continues as before.
     pub fn reload(&mut self, config: &Config) -> Result<(), TargetError> {
         let plan = self.catalogue.plan(config.clone())?;
         let needs = plan.needs();
@@ -107,19 +107,19 @@ impl LocalTarget {
         self.directory.listening()
     }
 
-    /// Bytes of buffers that somebody holds at the moment.
+    /// Bytes of buffers in use.
     #[must_use]
     pub fn buffers_in_use(&self) -> usize {
         self.groups.iter().map(Group::buffers_in_use).sum()
     }
 
-    /// What reads the target's counters.
+    /// Reads the target's counters.
     #[must_use]
     pub fn watch(&self) -> StatisticsReader {
         StatisticsReader::new(Arc::clone(&self.directory), Vec::new())
     }
 
-    /// Closes everything; the target is gone when [`Self::turn`] says so.
+    /// Closes everything; the target has stopped when [`Self::turn`] returns `false`.
     pub fn stop(&mut self) {
         for post in &self.posts {
             post.post(Message::Stop);

@@ -1,4 +1,4 @@
-//! Which namespace has which NSID, and what must not change its owner.
+//! Which namespace has which NSID, and which NSIDs must not change their owner.
 //!
 //! A host that has a namespace in use writes to its NSID. So a number belongs to an identity: the
 //! UUID if one is given, else an explicit `nsid` together with its device, else the canonical path,
@@ -24,10 +24,10 @@ pub(crate) struct ServedNamespace<'a> {
     pub(crate) path: Option<&'a str>,
 }
 
-/// Gives each namespace of a subsystem its number: those that are served keep theirs.
+/// Gives each namespace of a subsystem its NSID: those that are served keep theirs.
 ///
 /// # Errors
-/// It is not clear which namespace is which, or a number would get another owner.
+/// Which namespace is which is ambiguous, or an NSID would get another owner.
 pub(crate) fn assign(
     subsystem: &mut Subsystem,
     owners: &[ServedNamespace<'_>],
@@ -70,7 +70,7 @@ pub(crate) fn assign(
 }
 
 impl ServedNamespace<'_> {
-    /// Whether its UUID or its path says that a namespace is this one.
+    /// Whether a namespace has the UUID or the path of this one.
     fn is_named_by(&self, namespace: &Namespace) -> bool {
         match namespace.uuid {
             Some(uuid) if uuid == self.uuid => true,
@@ -78,8 +78,8 @@ impl ServedNamespace<'_> {
         }
     }
 
-    /// Whether a namespace that has the same number is this one. Another size is none of another
-    /// namespace, and what a null device was told it forgets anyway.
+    /// Whether a namespace with the same number is this one. A different size does not make another
+    /// namespace, and a null device has no contents.
     fn is_same(&self, namespace: &Namespace) -> bool {
         match namespace.uuid {
             Some(uuid) => uuid == self.uuid,
@@ -107,7 +107,7 @@ impl ServedNamespace<'_> {
     }
 }
 
-/// What a device is that has no path.
+/// The kind of a device without a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Memory,
@@ -127,7 +127,7 @@ impl Kind {
     }
 }
 
-/// Finds those of a kind that nothing but their order tells apart.
+/// Finds the namespaces of a kind that differ only by their order.
 fn match_by_order(
     namespaces: &[Namespace],
     numbers: &mut [Option<u32>],
@@ -143,7 +143,7 @@ fn match_by_order(
         .collect();
     let mut pairs = before.iter().zip(&after);
     let all_equal = pairs.clone().all(|(owner, (namespace, _))| *owner.spec == namespace.device);
-    // Those of another size are the same ones if no two have changed places.
+    // Those with a different size are the same ones if their order has not changed.
     let resized = before.len() == after.len()
         && pairs.all(|(owner, (namespace, _))| {
             *owner.spec == namespace.device
@@ -168,8 +168,8 @@ fn match_by_order(
     Ok(())
 }
 
-/// Whether a namespace that was configured as `old` can go on with the same device when it is
-/// configured as `new`: all but the size is the same.
+/// Whether a namespace that was configured as `old` can keep its device when it is configured as
+/// `new`: all but the size is equal.
 pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
     use DeviceSpec::{Delay, Fault, File, Memory, Null};
     match (old, new) {
@@ -189,7 +189,7 @@ pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
     }
 }
 
-/// The canonical path of a device; of a file that is not there yet the one that it will have.
+/// The canonical path of a device, also of a file that does not exist yet.
 pub(crate) fn canonical_path(spec: &DeviceSpec) -> Option<String> {
     let path = spec.path()?;
     let canonical = path.canonicalize().or_else(|error| {

@@ -1,4 +1,4 @@
-//! A change for everybody, and who is told when everybody has made it.
+//! A change that all groups make, and the notification when all have made it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,23 +9,24 @@ use weft_reactor::MailboxSender;
 
 use crate::group::{ConnectionId, Message};
 
-/// Counts acknowledgements down and tells whoever waits.
+/// Counts acknowledgements down and notifies the waiter.
 #[derive(Debug)]
 pub(crate) struct Round {
     missing: AtomicUsize,
     waiter: Waiter,
 }
 
-/// Who waits for a round to be over.
+/// The waiter for the end of a round.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// Nobody.
     None,
     /// A thread.
     Thread(Sender<()>),
-    /// A Connect, which may be answered once every group has looked for what the host has left.
+    /// A Connect, which may be answered once every group has checked for the host's stale
+    /// connections.
     Connect { connection: ConnectionId, stale_check: u64 },
-    /// A Set Features command of a controller, and what it has come to so far.
+    /// A Set Features command of a controller, and its status so far.
     Feature { owner: ConnectionId, command_id: u16, status: Status },
 }
 
@@ -51,7 +52,7 @@ impl Round {
         match self.waiter {
             Waiter::None => None,
             Waiter::Thread(ref done) => {
-                // If the receiver is gone, nobody waits.
+                // If the receiver was dropped, there is no waiter.
                 let _ = done.send(());
                 None
             }

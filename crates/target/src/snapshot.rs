@@ -1,4 +1,4 @@
-//! What is served at one time: immutable, replaced as a whole, the same for all groups.
+//! What is served at a time: immutable, replaced as a whole, the same for all groups.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,17 +30,17 @@ pub(crate) struct Snapshot {
 
 /// A device that namespaces may refer to.
 ///
-/// Its place in the groups' tables is used again once nobody has this any more.
+/// Its index in the groups' tables is used again once this has been dropped everywhere.
 #[derive(Debug)]
 pub(crate) struct ServedDevice {
     pub(crate) id: DeviceId,
     pub(crate) factory: Arc<dyn DeviceFactory>,
-    /// Where the groups' counters of it belong.
+    /// Its index in the groups' counters.
     pub(crate) subsystem: Arc<SubsystemShared>,
 }
 
-/// A place in the groups' tables and which of its devices is meant, as namespaces carry it: what
-/// was meant for a device before never reaches the one that has its place now.
+/// An index in the groups' tables and the generation of its device: a request for an earlier device
+/// never reaches the one that has its index now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceId(pub(crate) u32);
 
@@ -49,7 +49,7 @@ impl DeviceId {
     const SLOT_MASK: u32 = (1 << Self::SLOT_BITS) - 1;
     /// How many devices there may be at a time.
     pub(crate) const SLOTS_MAX: usize = 1 << Self::SLOT_BITS;
-    /// A place is given up when it has had so many. The reactor's owners have room for as many.
+    /// An index is not used again after this many generations, which fit into a reactor's owner.
     pub(crate) const GENERATIONS_MAX: u32 = (1 << (32 - Self::SLOT_BITS)) - 1;
 
     /// The device of this generation at a place.
@@ -83,7 +83,7 @@ pub(crate) struct PortView {
 }
 
 impl Snapshot {
-    /// A subsystem by its name as it can be reached through a port.
+    /// The subsystem of this name, if it is served at a port.
     pub(crate) fn view(&self, nqn: &Nqn, port_id: u16) -> Option<Arc<SubsystemView>> {
         let port = self.ports.iter().find(|port| port.id == port_id)?;
         if nqn.is_discovery() || *nqn == self.discovery.nqn {
@@ -93,7 +93,7 @@ impl Snapshot {
         port.served.contains(nqn.as_str()).then(|| Arc::clone(view))
     }
 
-    /// What hosts have protected stays protected: each namespace that is the same one as in `old`.
+    /// Keeps the write protection of each namespace that is the same one as in `old`.
     pub(crate) fn keep_write_protect(&mut self, old: &Self) {
         for (nqn, view) in &mut self.subsystems {
             let Some(old) = old.subsystems.get(nqn) else { continue };

@@ -1,8 +1,8 @@
-//! What the groups count, and reading it from outside.
+//! The counters of the groups, and how other threads read them.
 //!
-//! Every word is written by one group only, with a plain store, and read by whoever wants to know:
-//! counting costs the data path neither a lock nor a locked instruction, and a reader never sees a
-//! word torn. Words of different kinds may be read a moment apart.
+//! Every counter is written by one group only, with a plain store, and read by any thread: counting
+//! costs the data path neither a lock nor a locked instruction, and a reader never sees a torn
+//! value. Different counters may be read a moment apart.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use weft_nvmf::subsystem::IoCounters;
 use crate::directory::Directory;
 use crate::snapshot::DeviceId;
 
-/// A word that one thread writes.
+/// A counter that one thread writes.
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 
@@ -28,14 +28,14 @@ impl Counter {
     }
 }
 
-/// What one group counts.
+/// The counters of one group.
 #[derive(Debug, Default)]
 pub(crate) struct GroupCounters {
     connections: Counter,
     idle_ns: Counter,
-    /// Since when the group waits for something to do, 0 while it does something.
+    /// Since when the group has been idle, 0 while it is busy.
     waits_since_ns: Counter,
-    /// By the place of the device. Only reconfiguration and readers take the lock.
+    /// By the index of the device. Only reconfiguration and readers take the lock.
     devices: Mutex<Vec<Arc<IoCounters>>>,
 }
 
@@ -51,7 +51,7 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A group's own end of its words.
+/// The writing end of a group's counters.
 #[derive(Debug, Default)]
 pub(crate) struct CounterWriter {
     group: Arc<GroupCounters>,
@@ -63,7 +63,7 @@ impl CounterWriter {
         Self { group, devices: Vec::new() }
     }
 
-    /// Counts in these at this place, which has a new device.
+    /// Uses these counters at this index, which has a new device.
     pub(crate) fn begin(&mut self, slot: usize, counters: Arc<IoCounters>) {
         self.devices.resize_with(self.devices.len().max(slot + 1), Arc::default);
         self.devices[slot] = counters;
@@ -87,20 +87,20 @@ impl CounterWriter {
         }
     }
 
-    /// Shows how the group stands at the end of a turn: it waits since `now`.
+    /// Publishes the state at the end of a turn: the group is idle since `now`.
     pub(crate) fn set_idle(&self, connections: usize, now: Duration) {
         self.group.connections.set(connections as u64);
         self.group.waits_since_ns.set(ns(now).max(1));
     }
 
-    /// Shows that the wait is over, and how long all of them were so far.
+    /// Publishes that the group is busy, and its idle time so far.
     pub(crate) fn set_busy(&self, idle: Duration) {
         self.group.idle_ns.set(ns(idle));
         self.group.waits_since_ns.set(0);
     }
 }
 
-/// How a group fares.
+/// The statistics of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupStatistics {
     /// Its number; its thread is named after it.
@@ -111,7 +111,7 @@ pub struct GroupStatistics {
     pub connections: u64,
     /// I/O queues that were given to it.
     pub queues: usize,
-    /// How long it had nothing to do since it started.
+    /// Its idle time since it started.
     pub idle: Duration,
     /// What it served.
     pub served: Vec<NamespaceStatistics>,
@@ -136,7 +136,7 @@ pub struct NamespaceStatistics {
     pub written_bytes: u64,
 }
 
-/// Reads a target's counters, from any thread, for as long as it likes.
+/// Reads a target's counters, from any thread, also after the target has stopped.
 #[derive(Clone, Debug)]
 pub struct StatisticsReader {
     directory: Arc<Directory>,

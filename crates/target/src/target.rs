@@ -1,4 +1,4 @@
-//! A target as its user sees it: started, reconfigured, stopped.
+//! Starts, reconfigures and stops a target.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::statistics::StatisticsReader;
 /// in this time is stuck.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often whoever waits for a group looks whether one has failed.
+/// How often a wait for a group checks whether one has failed.
 const FAILURE_CHECK: Duration = Duration::from_millis(50);
 
 /// How long an address in use is tried again: after a process was killed the kernel takes some tens
@@ -34,11 +34,11 @@ const FAILURE_CHECK: Duration = Duration::from_millis(50);
 const LISTEN_PATIENCE: Duration = Duration::from_secs(2);
 const LISTEN_RETRY: Duration = Duration::from_millis(20);
 
-/// How long commands that are under way may take when the target stops, however long a host's next
-/// Connect would wait for them: whoever stops a service kills it if it does not end.
+/// How long commands in flight may take when the target stops, however long a host's next Connect
+/// would wait for them: supervisors kill a service that does not end.
 const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
-/// A target that runs: its threads, until it is stopped or dropped.
+/// A running target: its threads, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Target {
     config: Config,
@@ -52,7 +52,7 @@ pub struct Target {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetError {
     what: String,
-    /// Somebody else listens where this target should; that may be a process that is just ending.
+    /// An address is in use, perhaps by a process that is just ending.
     is_address_in_use: bool,
 }
 
@@ -83,10 +83,10 @@ impl fmt::Display for TargetError {
 
 impl std::error::Error for TargetError {}
 
-/// What a group's thread says when it is ready to go: its mailbox; or why not.
+/// The result of a group's start: its mailbox, or why it failed.
 type Ready = Result<MailboxSender<Message>, TargetError>;
 
-/// What a group's thread is told then.
+/// What a group's thread gets then.
 struct GroupContext {
     posts: Vec<MailboxSender<Message>>,
     directory: Arc<Directory>,
@@ -97,7 +97,7 @@ impl Target {
     /// tried again for two seconds.
     ///
     /// # Errors
-    /// One sentence that says what cannot be had: a device, an address, a processor.
+    /// One sentence that names what is not available: a device, an address, a processor.
     pub fn start(config: Config) -> Result<Self, TargetError> {
         Self::with_devices(config, Vec::new())
     }
@@ -133,11 +133,11 @@ impl Target {
         }
     }
 
-    /// Serves another configuration. Connections stay as far as what they use is still served.
-    /// Says in one line for each change what is different.
+    /// Serves another configuration. Connections stay if what they use is still served. Returns one
+    /// line for each change.
     ///
     /// # Errors
-    /// One sentence that says what cannot be had. The target goes on as before, in every group.
+    /// One sentence that names what is not available. The target continues as before, in every group.
     pub fn reload(&mut self, config: Config) -> Result<Vec<String>, TargetError> {
         let plan = self.catalogue.plan(config)?;
         let began = monotonic_time();
@@ -181,7 +181,7 @@ impl Target {
         self.directory.listening()
     }
 
-    /// What reads the target's counters.
+    /// Reads the target's counters.
     #[must_use]
     pub fn watch(&self) -> StatisticsReader {
         StatisticsReader::new(Arc::clone(&self.directory), self.config.cpus.clone())
@@ -193,10 +193,10 @@ impl Target {
         &self.config
     }
 
-    /// Stops in good order: commands under way are finished and answered, devices are synced.
+    /// Stops gracefully: commands in flight are completed, devices are flushed.
     ///
     /// # Errors
-    /// One sentence for what did not go well; the target has stopped all the same.
+    /// One sentence for what failed; the target has stopped nevertheless.
     pub fn stop(mut self) -> Result<(), TargetError> {
         self.end()
     }
@@ -211,10 +211,10 @@ impl Target {
             post.post(Message::Stop);
         }
         for thread in self.threads.drain(..) {
-            // Why one failed is known by the directory.
+            // The directory has the reason of a failure.
             drop(thread.join());
         }
-        // What a group that failed had under way is lost: nothing is said to be durable.
+        // The commands of a failed group are lost: nothing is reported as durable.
         if let Some(why) = self.directory.failure() {
             return Err(TargetError::new(why));
         }
@@ -229,7 +229,7 @@ impl Target {
         }
     }
 
-    /// Ends what has been started of a target that cannot start: nobody is served yet.
+    /// Ends the groups of a target that cannot start: no host is served yet.
     fn abort_start(&mut self) {
         for post in &self.posts {
             post.post(Message::Stop);
@@ -294,14 +294,14 @@ impl Target {
         addresses
     }
 
-    /// Takes back what was prepared.
+    /// Undoes the preparation.
     fn rollback(&self) {
         for post in &self.posts {
             post.post(Message::Rollback);
         }
     }
 
-    /// Tells every group, and waits until each has acknowledged.
+    /// Sends a message to every group, and waits until each has acknowledged it.
     fn round(
         &self,
         message: impl Fn(Arc<Round>) -> Message,
@@ -333,7 +333,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            log::error!("the target did not stop well: {error}");
+            log::error!("the target did not stop cleanly: {error}");
         }
     }
 }
@@ -366,10 +366,10 @@ fn run_group(
     set_provider(&mut reactor, rdma);
     let (post, mailbox) = reactor.mailbox();
     drop(ready.send((id, Ok(post))));
-    // Without a word the start has failed elsewhere.
+    // If the channel was closed, the start has failed elsewhere.
     let Ok(GroupContext { posts, directory }) = when.recv() else { return };
     let mut group = Group::new(id, reactor, mailbox, posts.clone(), Arc::clone(&directory));
-    // What is left of a group that panicked is only dropped.
+    // A group that panicked is only dropped.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| group.run())) {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or(panic.downcast_ref::<String>().map(String::as_str));

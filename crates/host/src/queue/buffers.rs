@@ -1,4 +1,4 @@
-//! What the request table does not hold: the buffers of requests, and the commands of their parts.
+//! The buffers of requests and the commands of their parts, beside the request table.
 
 use weft_backend::{Failure, Operation, Request, RequestCompletion};
 use weft_nvme::command::{Flags, Fused};
@@ -11,7 +11,7 @@ use weft_transport::host::HostData;
 
 use crate::limits;
 
-/// The buffers of one request, at the index that its identifier in the request table gives.
+/// The buffers of one request, at the index of its identifier in the request table.
 #[derive(Debug, Default)]
 pub(super) struct RequestBuffers {
     tag: u64,
@@ -21,12 +21,12 @@ pub(super) struct RequestBuffers {
     deallocate: bool,
     /// Read into, written from, or compared with.
     buffer: Option<Buffer>,
-    /// What a compare-and-write compares with.
+    /// The compared data of a compare-and-write.
     compare: Option<Buffer>,
     ranges: Box<[(u64, u32)]>,
 }
 
-/// What the request table needs to know of a request.
+/// A request for the request table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestRange {
     pub(super) kind: Kind,
@@ -35,7 +35,7 @@ pub(super) struct RequestRange {
 }
 
 impl RequestBuffers {
-    /// Takes a request apart.
+    /// Splits a request into its buffers and its entry.
     pub(super) fn new(nsid: u32, block_bytes: u32, request: Request) -> (Self, RequestRange) {
         let mut buffers = Self { tag: request.tag, nsid, block_bytes, ..Self::default() };
         let (kind, slba, nlb) = match request.operation {
@@ -172,7 +172,7 @@ impl RequestBuffers {
         }
     }
 
-    /// The place of the buffer of a part that is all of its request.
+    /// The buffer of a part that is its whole request.
     fn whole(&mut self, part: &Part) -> &mut Option<Buffer> {
         match part.fused {
             FusedPart::First => &mut self.compare,
@@ -180,8 +180,8 @@ impl RequestBuffers {
         }
     }
 
-    /// A command ended: its buffer comes back. Tells whether the part could be sent again; if
-    /// not, part of it is still being sent, and nobody may have it until then.
+    /// A command ended: its buffer comes back. Returns whether the part could be sent again; if
+    /// not, a part of the buffer is still being sent and must not be used until then.
     pub(super) fn return_buffer(
         &mut self,
         part: &Part,
@@ -206,7 +206,7 @@ impl RequestBuffers {
     pub(super) fn return_whole_buffer(&mut self, part: &Part, returned: Option<Buffer>) -> bool {
         match part.kind {
             Kind::Read | Kind::Write | Kind::Compare | Kind::CompareAndWrite if part.whole => {
-                // A read can use any buffer, so only what is to be sent has to be back.
+                // A read can use any buffer, so only data to be sent has to be back.
                 let is_back = returned.is_some() || part.kind == Kind::Read;
                 *self.whole(part) = returned;
                 is_back
@@ -216,7 +216,7 @@ impl RequestBuffers {
     }
 }
 
-/// What an error means to the user of a block device.
+/// An error as the failure of a block device.
 pub(super) fn failure_of(error: RequestError) -> Failure {
     match error {
         RequestError::Status(status) => failure_of_status(status),

@@ -9,9 +9,9 @@
 //!     └───────────────── Closed by the other side (lost) ───────────────┘
 //! ```
 //!
-//! Requests are entered into the request table at any time. While the queue is up they are sent, as
-//! many as it has slots, all of a turn in one send. When a connection ends, its buffers come back
-//! with its last event; only then is the table told of the loss, because a replay needs them.
+//! Requests enter the request table at any time. While the queue is up they are sent, as many as it
+//! has slots, all of a turn in one send. When a connection ends, its buffers come back with
+//! its last event; the table handles the loss only then, because a replay needs them.
 //!
 //! Nothing here allocates for a request once the tables have grown, and nothing takes a lock.
 
@@ -45,13 +45,13 @@ use buffers::{RequestBuffers, failure_of};
 enum State {
     Idle,
     Connecting,
-    /// The transport is there; Connect is on its way in this slot, or waits for a buffer.
+    /// The transport is connected; Connect is in flight in this slot, or waits for a buffer.
     Handshake(Option<Slot>),
     Up,
     Closing,
 }
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     shared: Arc<Shared>,
@@ -66,11 +66,11 @@ pub(crate) struct QueuePair {
     state: State,
     connection: Option<HostConnection>,
     connection_tag: u32,
-    /// The controller to be connected to; `None` while there is none.
+    /// The controller to connect to; `None` while there is none.
     live: Option<LiveController>,
-    /// What is known of the namespaces, from the last controller that there was.
+    /// The namespaces of the last controller.
     snapshot: Option<Arc<ControllerSnapshot>>,
-    /// What requests fail with at once, while they do.
+    /// The failure of new requests, while they fail at once.
     failing: Option<RequestError>,
     closed: bool,
     /// Whether the controller's owner knows that the queue is closed.
@@ -79,13 +79,13 @@ pub(crate) struct QueuePair {
     requests: RequestTable,
     request_buffers: Vec<RequestBuffers>,
     completions: VecDeque<RequestCompletion>,
-    /// Whether the pool had no buffer for what is to go out.
+    /// Whether the pool had no buffer for a command to be sent.
     no_buffer: bool,
     /// How often in a row memory could not be registered with the transport's device.
     registration_failures: u32,
-    /// When to try it again at the earliest.
+    /// The earliest time to try it again.
     retry_at: Duration,
-    /// When to connect at the earliest, and how often it was put off.
+    /// The earliest time to connect, and how often it was postponed.
     connect_at: Duration,
     connect_retries: u8,
     handshake_since: Duration,
@@ -134,12 +134,12 @@ impl QueuePair {
         })
     }
 
-    /// What is known of the namespaces; changes with [`QueuePair::flush`].
+    /// The namespaces; they change with [`QueuePair::flush`].
     pub(crate) const fn snapshot(&self) -> Option<&Arc<ControllerSnapshot>> {
         self.snapshot.as_ref()
     }
 
-    /// Takes a request on. It was checked against the namespace's geometry.
+    /// Accepts a request. It was checked against the namespace's geometry.
     pub(crate) fn submit(&mut self, namespace: &NamespaceInfo, request: Request) {
         if let Some(error) = self.failing {
             self.completions.push_back(request.refuse(failure_of(error)));
@@ -154,7 +154,7 @@ impl QueuePair {
         self.request_buffers[index] = buffers;
     }
 
-    /// Ends a request that was not taken on.
+    /// Fails a request that was not accepted.
     pub(crate) fn refuse(&mut self, request: Request, failure: Failure) {
         self.completions.push_back(request.refuse(failure));
     }
@@ -181,7 +181,7 @@ impl QueuePair {
         }
     }
 
-    /// The end of a turn: hears from the controller's owner, and sends what was gathered.
+    /// The end of a turn: handles messages of the controller's owner, and sends gathered requests.
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         self.listen(reactor);
         if self.state == State::Idle
@@ -204,7 +204,7 @@ impl QueuePair {
         self.set_timer(reactor);
     }
 
-    /// Hears what the controller's owner has said.
+    /// Handles messages of the controller's owner.
     pub(crate) fn listen(&mut self, reactor: &mut Reactor) {
         while let Some(message) = self.mailbox.take() {
             self.handle_message(reactor, message);
@@ -221,13 +221,13 @@ impl QueuePair {
         Some(buffers.complete(result.map_err(failure_of)))
     }
 
-    /// Requests that were taken on and not yet polled as ended.
+    /// Requests that were accepted and not yet polled as ended.
     pub(crate) fn in_flight(&self) -> usize {
         self.requests.unfinished() + self.completions.len()
     }
 
-    /// Takes nothing on any more. What waits fails, what is on the wire ends as it ends, and with
-    /// the last of it the connection.
+    /// Accepts no more requests. Waiting ones fail, those in flight complete, and then the
+    /// connection ends.
     pub(crate) fn close(&mut self, reactor: &mut Reactor) {
         if !self.closed {
             self.closed = true;
@@ -247,8 +247,8 @@ impl QueuePair {
         }
         self.live = None;
         self.disconnect(reactor, "the queue is closed");
-        // Not before the connection is gone: the controller has to see it end before another
-        // queue of the same identifier connects.
+        // Not before the connection has ended: the controller has to notice it before another queue
+        // of the same identifier connects.
         if self.connection.is_none() {
             self.release();
         }
@@ -287,8 +287,7 @@ impl QueuePair {
         }
     }
 
-    /// Requests to namespaces that are no longer what they were must not reach what took their
-    /// place.
+    /// Requests to namespaces that have been replaced must not reach the new ones.
     fn take_snapshot(&mut self, snapshot: Arc<ControllerSnapshot>) {
         if let Some(before) = &self.snapshot {
             let request_buffers = &self.request_buffers;
@@ -381,7 +380,7 @@ impl QueuePair {
         }
     }
 
-    /// Notes a poll of `Activity` since the last call.
+    /// Records a poll of `Activity` since the last call.
     fn note_activity_poll(&mut self) {
         let activity_poll = self.activity.polls();
         if activity_poll != self.activity_poll {
@@ -414,8 +413,8 @@ impl QueuePair {
         }
     }
 
-    /// Whether the controller still has a queue of this identifier, and may soon see that it is
-    /// gone. (Linux and weft answer so.)
+    /// Whether the status says that the controller still has a queue of this identifier, whose end
+    /// it may notice soon. (Linux and weft send this status.)
     fn is_in_use(&self, problem: &Problem) -> bool {
         let sequence = StatusCode::COMMAND_SEQUENCE_ERROR;
         self.connect_retries < limits::QUEUE_TAKEN_RETRIES
@@ -441,7 +440,7 @@ impl QueuePair {
             }
             ending => ending,
         };
-        // The slot was found above, so it is known.
+        // The slot was found above, so it exists.
         let _ = self.requests.completed(slot.0, ending);
     }
 
@@ -460,7 +459,7 @@ impl QueuePair {
         let was_closing = self.state == State::Closing;
         self.state = State::Idle;
         if let Some(error) = self.failing {
-            // Some of it was on the wire: it may have been carried out.
+            // A part of it was sent: it may have been executed.
             let error = if error == RequestError::Gone { RequestError::PathLost } else { error };
             self.requests.fail_waiting(error);
         }
@@ -470,7 +469,7 @@ impl QueuePair {
         }
     }
 
-    /// This side gives the connection up.
+    /// This side closes the connection.
     fn lose(&mut self, reactor: &mut Reactor, problem: Problem) {
         let Some(live) = self.live.take() else { return };
         if problem.is_final() {
@@ -501,7 +500,7 @@ impl QueuePair {
         }
     }
 
-    /// Sends what waits, as far as there are slots and buffers.
+    /// Sends waiting requests, as far as there are slots and buffers.
     fn send_waiting(&mut self, reactor: &mut Reactor) {
         self.note_activity_poll();
         if reactor.turn_time() < self.retry_at {
@@ -522,7 +521,7 @@ impl QueuePair {
                     if sent.is_err() {
                         self.requests.put_back(second.id);
                     } else if self.send(&second, reactor.pool(), epoch).is_err() {
-                        // The first is not on the wire yet, and must not be sent alone.
+                        // The first one was not sent yet, and must not be sent alone.
                         let why = "there is no memory for the second of two fused commands";
                         if let Some(connection) = &mut self.connection {
                             connection.close(reactor, CloseReason::Requested(why));
@@ -563,8 +562,8 @@ impl QueuePair {
         }
     }
 
-    /// What is to be sent waits for memory. If that cannot be registered it waits longer each time,
-    /// and in the end the queue is given up: another connection would meet the same.
+    /// Requests wait for memory. If it cannot be registered they wait longer each time, and finally
+    /// the queue is given up: another connection would have the same problem.
     fn wait(&mut self, reactor: &mut Reactor, why: Option<CloseReason>) {
         self.no_buffer = true;
         let Some(why) = why else { return };
@@ -597,8 +596,8 @@ impl QueuePair {
         }
     }
 
-    /// One timer, set only while there is something to watch, and moved only when it has to come
-    /// sooner.
+    /// Sets the one timer, only while something has a time-out, and moves it only to an earlier
+    /// time.
     fn set_timer(&mut self, reactor: &mut Reactor) {
         let delay = if self.state == State::Idle && self.live.is_some() {
             self.connect_at.saturating_sub(reactor.turn_time())
@@ -635,7 +634,7 @@ fn epoch(now: Duration, timeout: Duration) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// What carries a queue of this controller.
+/// The transport of a queue of this controller.
 pub(crate) fn transport_options(
     shared: &Shared,
     queue_id: u16,
@@ -648,7 +647,7 @@ pub(crate) fn transport_options(
     }
 }
 
-/// What both kinds of queues ask of the transport.
+/// The transport's options for both kinds of queues.
 pub(crate) fn host_options(shared: &Shared) -> HostOptions {
     let options = &shared.options;
     HostOptions {
@@ -662,7 +661,7 @@ pub(crate) fn host_options(shared: &Shared) -> HostOptions {
     }
 }
 
-/// Whose doing it was that a connection ended.
+/// Which side ended a connection.
 pub(crate) const fn side_of(reason: &CloseReason) -> Side {
     match reason {
         CloseReason::Requested(_)

@@ -48,7 +48,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Why a text is no transport address.
+/// Why a text is not a transport address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseListenError {
     text: String,

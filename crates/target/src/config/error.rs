@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why a configuration is not taken.
+/// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     file: Option<PathBuf>,
@@ -22,21 +22,21 @@ impl ConfigError {
         Self { file: None, line: None, key: key.into(), what: what.into(), remedy: String::new() }
     }
 
-    /// With what the user can do about it.
+    /// Adds what the user can do about it.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();
         self
     }
 
-    /// With the file it is in.
+    /// Adds the file it is in.
     #[must_use]
     pub fn in_file(mut self, path: &Path) -> Self {
         self.file = Some(path.to_owned());
         self
     }
 
-    /// With the line it is on, counted from 1.
+    /// Adds the line it is on, counted from 1.
     #[must_use]
     pub fn on_line(mut self, line: Option<usize>) -> Self {
         self.line = line;

@@ -1,5 +1,5 @@
-//! A harness that reads arbitrary bytes as a configuration, and holds what comes of it to what a
-//! target relies on. Fuzz targets and tests share it.
+//! A harness that reads arbitrary bytes as a configuration and checks the result for what a target
+//! relies on. Fuzz targets and tests share it.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub fn config(input: &[u8]) {
         Ok(config) => check_config(&config),
         Err(error) => check_error(text, &error),
     }
-    // What lies at a path is not to decide what an input does.
+    // The result must not depend on files of this machine.
     match nvmetcli::parse_with(text, &|path: &Path| path.starts_with("/dev")) {
         Ok(Loaded { config, notes }) => {
             check_config(&config);
@@ -25,7 +25,7 @@ pub fn config(input: &[u8]) {
     }
 }
 
-/// What was accepted once is accepted again, and is what the catalogue can work with.
+/// An accepted configuration is accepted again, and fulfils what the catalogue relies on.
 fn check_config(config: &Config) {
     assert_eq!(config.validate(), Ok(()));
     for subsystem in &config.subsystems {
@@ -41,7 +41,7 @@ fn check_config(config: &Config) {
     }
 }
 
-/// A device's text is the device, unless its path holds what separates options in the text.
+/// A device's text is read as the same device, unless its path has a separator of options.
 fn check_device(device: &DeviceSpec) {
     let is_plain = |path: &Path| !path.to_string_lossy().contains([',', ':', ';', '\u{fffd}']);
     if device.path().is_none_or(is_plain) {
@@ -50,7 +50,7 @@ fn check_device(device: &DeviceSpec) {
     }
 }
 
-/// An error says something, and if it names a line, that line exists.
+/// An error has a text, and if it names a line, that line exists.
 fn check_error(text: &str, error: &ConfigError) {
     assert!(!error.to_string().is_empty());
     let lines = text.lines().count();

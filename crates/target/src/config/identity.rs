@@ -1,9 +1,9 @@
-//! Identities that stay without a state file.
+//! Identities that stay the same without a state file.
 //!
 //! A host keeps a namespace across a reconnect only if its UUID, NGUID and EUI-64 are the ones it
-//! knows. So a device whose contents survive a restart gets identities derived from what names it
-//! (subsystem and device), and one that forgets (memory) gets new ones at each start, for a host
-//! must not go on with a file system that is gone. What the configuration gives always wins.
+//! knows. So a device whose contents survive a restart gets identities derived from its names
+//! (subsystem and device), and one that loses them (memory) gets new ones at each start, since a
+//! host must not keep using a file system that is lost. The configuration takes precedence.
 
 use std::collections::HashSet;
 
@@ -15,16 +15,16 @@ use super::Subsystem;
 /// what users' identities depend on: it never changes.
 const WEFT: Uuid = Uuid::from_u128(0x5f0c_6b8e_2d1b_4b5e_9c59_4a0f_3f6d_71c2);
 
-/// What is to be known of the device behind a namespace.
+/// What an identity is derived from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// What names it: a canonical path, or kind and size.
+    /// Its name: a canonical path, or kind and size.
     pub identity: String,
-    /// Whether its contents are there after a restart.
+    /// Whether its contents survive a restart.
     pub survives_restart: bool,
 }
 
-/// How a namespace is known to hosts.
+/// The identities of a namespace for hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// UUID.
@@ -36,9 +36,9 @@ pub struct Identity {
 }
 
 /// The identities of a subsystem's namespaces, given their devices in the same order, and the UUIDs
-/// of those that have one already: what was served before keeps it.
+/// of those that have one already: a namespace that was served before keeps it.
 ///
-/// Devices of the same name (two null devices of one size) are told apart by their order.
+/// Devices of the same name (two null devices of one size) are distinguished by their order.
 #[must_use]
 pub fn namespaces(
     subsystem: &Subsystem,
@@ -73,14 +73,14 @@ pub fn serial(nqn: &str) -> String {
     digits.chars().take(20).collect()
 }
 
-/// The NQN of a subsystem that was given none: it stays for the same machine and port.
+/// The NQN of a subsystem without one in the configuration: the same for a machine and port.
 #[must_use]
 pub fn nqn(machine: &str, port: u16) -> String {
     let uuid = Uuid::from_bytes(derived(&["nqn", machine, &port.to_string()]));
     format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}")
 }
 
-/// An NQN that nobody had before.
+/// A new NQN.
 #[must_use]
 pub fn fresh_nqn() -> String {
     format!("nqn.2014-08.org.nvmexpress:uuid:{}", Uuid::new_v4())
@@ -89,7 +89,7 @@ pub fn fresh_nqn() -> String {
 fn derived(parts: &[&str]) -> [u8; 16] {
     let mut name = String::new();
     for part in parts {
-        // A length before each part, so that no two lists of parts give one name.
+        // A length before each part, so that different lists of parts give different names.
         name.push_str(&format!("{}:{part}", part.len()));
     }
     Uuid::new_v5(&WEFT, name.as_bytes()).into_bytes()
@@ -130,8 +130,7 @@ mod tests {
 
     #[test]
     fn the_derivation_is_part_of_the_interface() {
-        // Computed with Python's uuid5 over the same parts: hosts that know these must go on
-        // knowing them.
+        // Computed with Python's uuid5 over the same parts: these values must never change.
         let identity = namespaces(&subsystem("nqn.a", 1), &[device("/var/lib/a", true)])[0];
         let uuid = Uuid::from_bytes(identity.uuid);
         let nguid = Uuid::from_bytes(identity.nguid);
@@ -156,7 +155,7 @@ mod tests {
         assert_ne!(identities[0].nguid, identities[1].nguid);
     }
 
-    /// The second of two is left and gets a new neighbour, which must not get its UUID.
+    /// The second of two stays and gets a new neighbour, which must not get its UUID.
     #[test]
     fn a_served_namespace_keeps_its_uuid() {
         let null = device("null:1GiB", true);

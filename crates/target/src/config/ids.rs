@@ -1,15 +1,15 @@
-//! UUID, NGUID and EUI-64 as people and other tools write them.
+//! UUID, NGUID and EUI-64 in the forms that people and other tools write.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// An identifier of `N` bytes, written as hexadecimal digits with `-`, `:` or `.` between them as
-/// one likes.
+/// An identifier of `N` bytes, written as hexadecimal digits with any `-`, `:` or `.` between
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HexId<const N: usize>(pub [u8; N]);
 
-/// Why a text is no identifier.
+/// Why a text is not an identifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseIdError {
     text: String,

@@ -1,4 +1,4 @@
-//! Bounds, each with its default and where the number comes from.
+//! Limits, each with its default and the source of the number.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use weft_backend::duration::as_text;
 use super::ConfigError;
 use super::toml::size;
 
-/// Bounds on what hosts may ask for and on what the target spends for them.
+/// Limits of what hosts may ask for and of the resources that the target uses for them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Limits {
@@ -47,14 +47,14 @@ pub struct Limits {
     /// for commands as long, but 10 s at most.
     #[serde(deserialize_with = "as_text::deserialize")]
     pub drain_timeout: Duration,
-    /// How long a host may hold memory without moving (it neither sends the data that it was asked
-    /// for, or less than a sixteenth of it in twice this time, nor takes what it is sent) while
-    /// others wait for some, 100 ms to 10 min. Default 10 s: a third of the I/O timeout of the
-    /// Linux host.
+    /// How long a host may hold memory without progress (it neither sends the data that it was
+    /// asked for, or less than a sixteenth of it in twice this time, nor receives what it is sent)
+    /// while others wait for memory, 100 ms to 10 min. Default 10 s: a third of the I/O timeout of
+    /// the Linux host.
     #[serde(deserialize_with = "as_text::deserialize")]
     pub stall_timeout: Duration,
     /// The shortest keep-alive timeout that is honoured; shorter ones are rounded up to it. 100 ms
-    /// to 1 h. Default 1 s: what the granularity (KAS) of the Linux target comes to.
+    /// to 1 h. Default 1 s: the granularity (KAS) of the Linux target.
     #[serde(deserialize_with = "as_text::deserialize")]
     pub keep_alive_min: Duration,
     /// The longest keep-alive timeout; longer ones are refused. Default 1 h.

@@ -1,9 +1,9 @@
-//! What a target is to serve, as plain data, and the forms in which people write it down.
+//! The configuration of a target as plain data, and the forms in which people write it.
 //!
-//! A [`Config`] is what flags, a TOML file ([`toml`]) or the JSON of `nvmetcli save` ([`nvmetcli`])
-//! come to. It is complete: defaults are filled in, every namespace has its NSID, and
-//! [`Config::validate`] has looked for what contradicts itself. It opens nothing and resolves
-//! nothing; that is done by the target when it starts or reloads.
+//! A [`Config`] is made from flags, a TOML file ([`toml`]) or the JSON of `nvmetcli save`
+//! ([`nvmetcli`]). It is complete: defaults are filled in, every namespace has its NSID, and
+//! [`Config::validate`] has checked it for contradictions. It opens nothing and resolves nothing;
+//! the target does that when it starts or reloads.
 
 mod address;
 pub mod cpus;
@@ -29,8 +29,8 @@ use weft_backend::DeviceSpec;
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;
 
-/// How long a poll group spins after its last command before it sleeps, if nothing else is said:
-/// about what a loopback round trip takes, so that a host at queue depth 1 finds the target awake.
+/// How long a poll group spins after its last command before it sleeps, by default: about a
+/// loopback round trip, so that the target is awake for a host at queue depth 1.
 pub const IDLE_POLL_DEFAULT: Duration = Duration::from_micros(50);
 
 /// As [`Config::idle_poll`]: a poll group never sleeps.
@@ -44,10 +44,10 @@ pub use weft_nvmf::subsystem::{ControllerModel, NSID_MAX};
 /// First controller id handed out, as in the Linux target.
 pub const CNTLID_FIRST: u16 = 1;
 
-/// Last controller id handed out: FFF0h and above have meanings of their own.
+/// Last controller id handed out: FFF0h and above are reserved or have special meanings.
 pub const CNTLID_LAST: u16 = 0xffef;
 
-/// Everything a target serves and how.
+/// What a target serves, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Where it listens.
@@ -61,11 +61,11 @@ pub struct Config {
     pub threads: usize,
     /// How long a poll group spins after the last command before it sleeps.
     pub idle_poll: Duration,
-    /// Which of the kernel's interfaces the reactors use.
+    /// The kernel interface that the reactors use.
     pub driver: DriverKind,
-    /// Where RDMA devices come from; no file or flag says it.
+    /// Where RDMA devices come from; not part of files or flags.
     pub rdma: Provider,
-    /// Bounds on what hosts may ask for and on what the target spends.
+    /// Limits of what hosts may ask for and of the resources that the target uses.
     pub limits: Limits,
 }
 
@@ -92,12 +92,12 @@ impl Config {
     }
 }
 
-/// What was read from a file: the configuration, and what in the file this build leaves aside.
+/// A configuration that was read from a file, and what this build ignores in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// One sentence for each thing that was left aside, to be shown to the user.
+    /// One sentence for each thing that is ignored, to be shown to the user.
     pub notes: Vec<String>,
 }
 
@@ -129,14 +129,14 @@ pub struct Port {
     pub id: u16,
     /// Transport and address; port 0 takes a free one.
     pub listen: Listen,
-    /// The address that the discovery log gives instead of the one the host came to, for hosts
-    /// behind NAT and for containers.
+    /// The address that the discovery log gives instead of the one to which the host connected,
+    /// for hosts behind NAT and for containers.
     pub advertise: Option<SocketAddr>,
     /// Whether the discovery subsystem answers here.
     pub discovery: bool,
     /// Which subsystems answer here.
     pub subsystems: PortSubsystems,
-    /// Other discovery services that the log of this port points to.
+    /// Other discovery services that the log of this port refers to.
     pub referrals: Vec<Referral>,
 }
 
@@ -253,9 +253,9 @@ pub struct Namespace {
     /// Whether the id is only its position in the list: when the target reloads, a namespace that
     /// is still there keeps the id that it has.
     pub by_position: bool,
-    /// What holds its data.
+    /// Its device.
     pub device: DeviceSpec,
-    /// UUID; none: derived, or fresh for a device that forgets.
+    /// UUID; none: derived, or new at each start for a device that loses its contents.
     pub uuid: Option<[u8; 16]>,
     /// NGUID; none: derived from the UUID.
     pub nguid: Option<[u8; 16]>,
@@ -266,7 +266,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A namespace with nothing but an id and a device.
+    /// A namespace with an id and a device only.
     #[must_use]
     pub fn new(nsid: u32, device: DeviceSpec) -> Self {
         Self {

@@ -1,9 +1,9 @@
 //! The JSON that `nvmetcli save` writes: the kernel target's configfs tree as text.
 //!
 //! Its attributes are texts (`"allow_any_host": "1"`), its names the kernel's. What this target
-//! serves in another way, or not yet, is noted and left aside, with two exceptions that are
-//! errors: authentication and TLS, because a target that quietly asked for less than the file says
-//! would be open to everyone.
+//! serves in another way, or does not support, is reported and ignored, with two exceptions that
+//! are errors: authentication and TLS, because a target that ignored them would be open to
+//! everyone.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use super::{
     Subsystem, Transport,
 };
 
-/// What is known of a subsystem. Its `version` is the target's own matter.
+/// The attributes of a subsystem. Its `version` is decided by the target.
 const SUBSYSTEM_ATTRIBUTES: &[&str] = &[
     "allow_any_host",
     "cntlid_max",
@@ -38,12 +38,12 @@ const NVMET_NR_QUEUES: u16 = 128;
 /// Reads and checks a configuration.
 ///
 /// # Errors
-/// The text is not of this form, contradicts itself, or asks for what must not be left aside.
+/// The text is not of this form, contradicts itself, or asks for what must not be ignored.
 pub fn parse(text: &str) -> Result<Loaded, ConfigError> {
     parse_with(text, &is_block_device)
 }
 
-/// A path leads to a block device if the file there is one; if there is none, by its place.
+/// A path is a block device if the file there is one; without a file, if it begins with /dev.
 fn is_block_device(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     std::fs::metadata(path)
@@ -227,7 +227,7 @@ impl Reader<'_> {
         Ok(Some(port))
     }
 
-    /// What is not to be reached by this port, or not in the best way, is served all the same.
+    /// ANA states other than optimized are not supported: all is served as optimized.
     fn ana_groups(&mut self, at: &str, groups: &[AnaGroupEntry]) {
         for (index, group) in groups.iter().enumerate() {
             let state = attribute(&group.ana, "state").unwrap_or("optimized");
@@ -256,7 +256,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Attributes that this reader knows nothing of are not left aside without a word.
+    /// Attributes that this reader does not know are reported.
     fn note_unknown(&mut self, at: &str, attributes: &Attributes, known: &[&str]) {
         for (name, value) in attributes {
             if !known.contains(&name.as_str()) && !value.0.is_empty() {
@@ -373,7 +373,7 @@ impl Reader<'_> {
         Ok(Some(namespace))
     }
 
-    /// The key of the checks, which count what is served, as it is in the file.
+    /// The key in the file for a key of the checks, which count only what is served.
     fn key_in_file(&self, key: &str) -> String {
         let mut parts: Vec<String> = Vec::new();
         let mut subsystem = None;

@@ -136,7 +136,7 @@ impl<'de> Deserialize<'de> for TimeSpan {
     }
 }
 
-/// A span, or `forever`.
+/// A duration, or `forever`.
 struct IdlePoll(Duration);
 
 impl<'de> Deserialize<'de> for IdlePoll {
@@ -324,7 +324,7 @@ impl NamespaceKeys {
     }
 }
 
-/// What the TOML reader found, in our form: its line, the key on that line, its message.
+/// An error of the TOML reader as a [`ConfigError`]: its line, the key on that line, its message.
 fn from_toml(text: &str, error: &::toml::de::Error) -> ConfigError {
     let mut message = error.message().trim().replace('\n', ", ");
     if let Some(known) = nearest_field(&message) {
@@ -353,8 +353,8 @@ fn line_at(text: &str, offset: usize) -> usize {
     text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// The line of a key given as a path (`subsystem[0].namespace[1].nsid`), or of the innermost table
-/// around it that is there.
+/// The line of a key given as a path (`subsystem[0].namespace[1].nsid`), or of the innermost
+/// existing table around it.
 fn line_of_key(text: &str, key: &str) -> Option<usize> {
     if key.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! What contradicts itself in a configuration.
+//! Checks a configuration for contradictions.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,14 +22,14 @@ const PORTS_MAX: usize = 256;
 /// Most subsystems.
 const SUBSYSTEMS_MAX: usize = 1024;
 
-/// Longest spin before sleep: beyond that it is no grace but a mistake in the unit.
+/// Longest spin before sleep: a longer one is a mistake in the unit.
 const IDLE_POLL_MAX: Duration = Duration::from_secs(10);
 
 impl Config {
-    /// Checks that nothing contradicts itself.
+    /// Checks for contradictions.
     ///
     /// # Errors
-    /// The first thing that does, with its key and what to do about it.
+    /// The first contradiction, with its key and what to do about it.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.limits.validate()?;
         if self.idle_poll > IDLE_POLL_MAX && self.idle_poll != IDLE_POLL_FOREVER {

@@ -1,4 +1,4 @@
-//! An admin queue: carries out what its controller wants.
+//! An admin queue: executes the actions of its controller.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,15 +27,15 @@ pub(crate) struct Admin {
     port_id: u16,
     host: HostKey,
     queues: BTreeMap<u16, Queue>,
-    /// Commands whose completion comes late, by their identifier.
+    /// Commands that are completed later, by their identifier.
     pending: BTreeMap<u16, Slot>,
-    /// Namespaces that are being protected, by the command that asked for it.
+    /// Namespaces that are being protected, by the identifier of the command.
     protecting: BTreeMap<u16, Protecting>,
-    /// The flushes of these, by the command's slot.
+    /// Their flushes, by the command's slot.
     flushing: BTreeMap<Slot, u16>,
     /// What the timer is set to.
     deadline: Option<Duration>,
-    /// Why the connection is gone, if it is; the I/O queues may not be.
+    /// Why the connection has ended, if it has; I/O queues may still exist.
     closed: Option<CloseReason>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Admin {
 #[derive(Debug, Clone, Copy)]
 struct Protecting {
     nsid: u32,
-    /// Version of the snapshot in which it is.
+    /// The version of its snapshot.
     version: u64,
 }
 
@@ -51,7 +51,7 @@ struct Protecting {
 #[derive(Debug)]
 struct Queue {
     connection: ConnectionId,
-    /// It was told to end, and counts as draining for this controller.
+    /// It was asked to end and counts as draining for this controller.
     ending: bool,
 }
 
@@ -78,7 +78,7 @@ impl Admin {
         }
     }
 
-    /// Takes what came on the connection.
+    /// Handles an event of the connection.
     pub(super) fn handle(
         &mut self,
         event: Event,
@@ -99,7 +99,7 @@ impl Admin {
         self.run_effects(transport, core);
     }
 
-    /// The connection is gone: so is the controller, once its queues are.
+    /// The connection has ended: the controller ends after its queues.
     pub(super) fn handle_closed(
         &mut self,
         reason: CloseReason,
@@ -111,7 +111,7 @@ impl Admin {
         self.run_effects(transport, core);
     }
 
-    /// Whether nothing is left of the controller.
+    /// Whether the controller and its queues have ended.
     pub(super) fn is_finished(&self) -> bool {
         self.is_closed() && self.queues.is_empty() && self.flushing.is_empty()
     }
@@ -126,7 +126,7 @@ impl Admin {
         &self.host
     }
 
-    /// Gives up what the controller held.
+    /// Releases the resources of the controller.
     pub(super) fn release(self, core: &mut Core) {
         core.reactor.clear_timer(timer(CONTROLLERS, self.id));
         for Protecting { nsid, version } in self.protecting.values() {
@@ -176,7 +176,7 @@ impl Admin {
         self.run_effects(transport, core);
     }
 
-    /// Something that the controller waits for has happened elsewhere.
+    /// Passes an event to the controller that it waited for.
     pub(super) fn handle_event(
         &mut self,
         event: ControllerEvent,
@@ -187,9 +187,9 @@ impl Admin {
         self.run_effects(transport, core);
     }
 
-    /// Every group knows whether a namespace may be written. If it may not be, what has been
-    /// written is made durable before the command is answered, as the Linux target does: nobody
-    /// could be sure of it otherwise.
+    /// Every group has applied a change of write protection. A protected namespace is flushed
+    /// before the command is answered, as the Linux target does: its contents would not be sure
+    /// otherwise.
     pub(super) fn handle_protected(
         &mut self,
         command_id: u16,
@@ -214,7 +214,7 @@ impl Admin {
         self.handle_event(event, transport, core);
     }
 
-    /// A namespace that was protected is flushed, or cannot be: then it is as it was.
+    /// The flush of a protected namespace has ended. If it failed, the protection is undone.
     pub(super) fn handle_flushed(
         &mut self,
         slot: Slot,
@@ -251,7 +251,7 @@ impl Admin {
         self.run_effects(transport, core);
     }
 
-    /// Carries out what the controller wants by now, and sets its timer.
+    /// Executes the controller's actions, and sets its timer.
     pub(super) fn run_effects(&mut self, transport: &mut TargetConnection, core: &mut Core) {
         while let Some(effect) = self.controller.poll_effect() {
             self.execute_effect(effect, transport, core);
@@ -304,7 +304,7 @@ impl Admin {
         }
     }
 
-    /// One line for each controller that ends; loud only if its host did not mean it to.
+    /// One line for each controller that ends; a warning only if its host did not intend it.
     fn report(&self, reason: EndReason) {
         use EndReason::{AdminQueueLost, Fatal, KeepAliveExpired, NeverEnabled};
         let (level, why) = match (reason, &self.closed) {
@@ -409,7 +409,7 @@ impl Admin {
             }
             AdminReply::NeedData(bytes) => {
                 let wanted = match transport.transfer(&command) {
-                    // What came in the capsule was not what the command needs.
+                    // The data of the capsule does not fit the command.
                     Ok(_) if data.is_some() => Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
                     Ok(transfer) if transfer.bytes < bytes => {
                         Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr())

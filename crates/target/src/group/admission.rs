@@ -1,16 +1,16 @@
-//! What may begin in a group: one place that knows how much memory is left, who waits for some and
-//! since when, and how much a turn may still begin.
+//! Admission of commands in a group: how much memory is left, which connections wait for memory
+//! and since when, and how much a turn may still begin.
 //!
-//! While nobody waits, a command's buffer and room for the data in its capsule come straight from
-//! the pool. From the moment that a connection waits, [`Pool::take`] yields nothing: all that comes
-//! free goes to the connections that wait, each in its turn, and what comes meanwhile waits behind
-//! them. One that cannot be served yet is passed over, as others may need less; but after
-//! [`PASSED_OVER_MAX`] times all that comes free is kept for it.
+//! While no connection waits, a command's buffer and memory for the data in its capsule come from
+//! the pool. As soon as a connection waits, [`Pool::take`] returns nothing: freed memory goes to
+//! the waiting connections in their order, and new commands wait behind them. A connection that
+//! cannot be served yet is passed over, as others may need less; but after [`PASSED_OVER_MAX`]
+//! times all freed memory is kept for it.
 //!
 //! The last part of the pool is a reserve: for admin and Fabrics commands, for fused pairs (half a
 //! pair must not wait for the other's memory), and for connections that hold memory which cannot
-//! be filled before they go on. Small answers are copied behind their headers and give their
-//! buffer back; until they are sent they count as if they had not.
+//! be filled before they make progress. Small responses are copied behind their headers and release
+//! their buffer; until they are sent they count as if they had not.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,33 +19,33 @@ use weft_reactor::{Buffer, Pool};
 
 use crate::limits::{COMMAND_BYTES, PASSED_OVER_MAX, TRIES_MAX, TURN_BYTES};
 
-/// The reserve's part of the pool, as a fraction: what the protocol itself moves must go on when
-/// bulk transfers have taken the rest, or nobody's would.
+/// The reserve's share of the pool: the protocol itself must make progress when bulk transfers have
+/// taken the rest.
 const RESERVE_SHARE: usize = 16;
 
-/// The reserve need not be more than this: four of the longest transfers.
+/// The largest reserve: four of the longest transfers.
 const RESERVE_BYTES_MAX: usize = 16 << 20;
 
 /// Data of the protocol up to this length may come from the reserve: all but the longest log pages.
 const RESERVED_BYTES: usize = 16 << 10;
 
-/// What may begin in a group.
+/// The admission of commands in a group.
 #[derive(Debug)]
 pub(crate) struct Admission {
     pool: Pool,
     reserve: usize,
-    /// Bytes of answers that were copied and are not sent.
+    /// Bytes of responses that were copied and are not sent.
     copied: usize,
     waiting: VecDeque<Waiter>,
     /// Whether the connection at an index is among them.
     waits: Vec<bool>,
-    /// How often somebody was served before the first, since it has been the first.
+    /// How often another connection was served before the first one, since it has been the first.
     passed_over: u32,
-    /// Who is tried next.
+    /// The next one to be tried.
     position: usize,
     /// What may still begin in this turn, in bytes of data.
     allowance: usize,
-    /// The pool's misses as of the last look.
+    /// The pool's misses when they were last read.
     misses: u64,
 }
 
@@ -56,12 +56,12 @@ struct Waiter {
     since: Duration,
 }
 
-/// What became of another try to get memory.
+/// The outcome of another attempt to get memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A command has a buffer, and others of the connection may still wait.
     Served { has_more: bool },
-    /// There is none for it.
+    /// There is no memory for it.
     Refused,
     /// The connection does not wait any more.
     NotWaiting,
@@ -85,12 +85,12 @@ impl Admission {
         admission
     }
 
-    /// A buffer for a new command, if there is memory and nobody waits for some.
+    /// A buffer for a new command, if there is memory and no connection waits.
     pub(crate) fn take(&self, bytes: usize) -> Option<Buffer> {
         self.pool.take(bytes)
     }
 
-    /// A buffer for one that must not wait.
+    /// A buffer for a command that must not wait.
     pub(crate) fn take_reserved(&self, bytes: usize) -> Option<Buffer> {
         self.pool.take_reserved(bytes)
     }
@@ -113,13 +113,13 @@ impl Admission {
         }
     }
 
-    /// Begins to try those who wait, longest first.
+    /// Begins to try the waiting connections, the longest wait first.
     pub(crate) fn begin_tries(&mut self) {
         self.position = 0;
     }
 
-    /// The connection whose turn it is to ask for a [`grant`](Self::grant), if anybody's; what
-    /// became of it is for [`end_try`](Self::end_try).
+    /// The connection whose turn it is to ask for a [`grant`](Self::grant), if any;
+    /// [`end_try`](Self::end_try) takes the outcome.
     pub(crate) fn next_try(&self) -> Option<usize> {
         let is_first_only = self.passed_over >= PASSED_OVER_MAX;
         let tries = if is_first_only { 1 } else { TRIES_MAX };
@@ -132,8 +132,8 @@ impl Admission {
         self.pool.take_leaving(self.reserve.saturating_add(self.copied), bytes)
     }
 
-    /// What became of the connection whose turn it was. If more of it waits, that waits behind the
-    /// others.
+    /// The outcome for the connection whose turn it was. If more of its commands wait, they wait
+    /// behind the others.
     pub(crate) fn end_try(&mut self, outcome: Outcome, now: Duration) {
         if outcome == Outcome::Refused {
             self.position += 1;
@@ -154,7 +154,7 @@ impl Admission {
         self.set_reserve();
     }
 
-    /// Since when the first has waited, if anybody waits.
+    /// Since when the first one has waited, if any waits.
     pub(crate) fn waits_since(&self) -> Option<Duration> {
         self.waiting.front().map(|waiter| waiter.since)
     }
@@ -164,13 +164,13 @@ impl Admission {
         !self.may_begin() && !self.waiting.is_empty()
     }
 
-    /// Whether there was no memory for somebody since this was last asked.
+    /// Whether memory was short since the last call of this.
     pub(crate) fn was_short(&mut self) -> bool {
         let misses = self.pool.misses();
         std::mem::replace(&mut self.misses, misses) != misses
     }
 
-    /// A connection has copied answers: `before` when this was last said, `now` now.
+    /// A connection has `now` bytes of copied responses; `before` at the last call.
     pub(crate) fn recount_copied(&mut self, before: usize, now: usize) {
         if before != now {
             self.copied = self.copied.saturating_sub(before) + now;
@@ -183,7 +183,7 @@ impl Admission {
         self.allowance = TURN_BYTES;
     }
 
-    /// Notes that a command with so many bytes of data begins.
+    /// Counts a command with this many bytes of data that begins.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.allowance = self.allowance.saturating_sub(bytes.max(COMMAND_BYTES));
     }
@@ -215,7 +215,7 @@ mod tests {
         admission
     }
 
-    /// Tries everybody; those that `outcome` says are served have no more.
+    /// Tries all; those that `outcome` serves do not wait any more.
     fn tries(admission: &mut Admission, mut outcome: impl FnMut(usize) -> Outcome) -> Vec<usize> {
         let mut tried = Vec::new();
         admission.begin_tries();
@@ -311,14 +311,15 @@ mod tests {
     #[derive(Default)]
     struct Asks {
         sizes: VecDeque<usize>,
-        /// Commands that others have had served since this connection began to wait.
+        /// Commands of others that were served since this connection began to wait.
         passed: usize,
-        /// How many there may be.
+        /// Their upper limit.
         bound: usize,
     }
 
     proptest! {
-        /// Connections ask for buffers of every size; what was served ends in any order, but ends.
+        /// Connections ask for buffers of every size; served commands end in any order, but all
+        /// end.
         #[test]
         fn every_waiting_connection_is_served(
             steps in proptest::collection::vec((0..8_usize, 0..11_u32, any::<u16>()), 1..2000)

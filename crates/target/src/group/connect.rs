@@ -1,4 +1,5 @@
-//! From Connect to a queue: who may come in, which group holds the queue, and what it waits for.
+//! From Connect to a queue: which host is allowed, which group gets the queue, and what it waits
+//! for.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::directory::HostKey;
 use crate::round::{Round, Waiter};
 
 impl Connection {
-    /// Takes a Connect whose data did not come with it.
+    /// Handles a Connect without data in its capsule.
     pub(super) fn fetch_connect(
         &mut self,
         slot: Slot,
@@ -52,7 +53,7 @@ impl Connection {
         Placement::Stay
     }
 
-    /// Takes a Connect with its data: checks it and finds the group that is to hold the queue.
+    /// Handles a Connect with its data: checks it and chooses the group for the queue.
     pub(super) fn connect(
         &mut self,
         slot: Slot,
@@ -83,14 +84,14 @@ impl Connection {
         if group != core.id {
             return Placement::Move { group, slot, request: Box::new(request) };
         }
-        // One that could not move was placed when it came, but for a second Connect.
+        // A connection that cannot move was placed when it was accepted; a second Connect was not.
         self.placed |= !placed;
         self.begin_connecting(slot, request);
         self.proceed(core);
         Placement::Stay
     }
 
-    /// Goes on with a Connect that this group is to answer.
+    /// Continues a Connect that this group answers.
     pub(crate) fn proceed(&mut self, core: &mut Core) {
         let Role::Connecting(connecting) = &mut self.role else { return };
         let request = connecting.request.clone();
@@ -116,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// Every group has looked for what the host has left behind.
+    /// Every group has checked for stale connections of the host.
     pub(crate) fn handle_stale_checked(&mut self, stale_check: u64, core: &mut Core) {
         match &mut self.role {
             Role::Connecting(connecting)
@@ -129,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with an admin queue as soon as the host's earlier commands are done.
+    /// Continues an admin queue as soon as the host's earlier commands have completed.
     fn connect_when_drained(&mut self, request: &ConnectRequest, core: &mut Core) {
         let host = HostKey::of(request);
         if core.directory.has_drained(&host, self.id) {
@@ -138,14 +139,14 @@ impl Connection {
         }
     }
 
-    /// Does not wait for the host's earlier commands any more, if it did.
+    /// Stops waiting for the host's earlier commands.
     pub(super) fn cancel_drain_wait(&self, core: &Core) {
         if let Role::Connecting(connecting) = &self.role {
             core.directory.cancel_drain_wait(&HostKey::of(&connecting.request), self.id);
         }
     }
 
-    /// The host's earlier commands are not done in time: it may try again.
+    /// The host's earlier commands did not complete in time: it may try again.
     pub(crate) fn handle_drain_timeout(&mut self, core: &mut Core) {
         if matches!(&self.role, Role::Connecting(connecting) if connecting.request.queue_id == 0) {
             self.cancel_drain_wait(core);
@@ -242,7 +243,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers a Connect that waited and is refused; the connection may send another one.
+    /// Refuses a Connect that waited; the connection may send another one.
     fn answer_if_refused(&mut self, outcome: Result<(), ConnectError>, core: &mut Core) {
         let Err(error) = outcome else { return };
         let Role::Connecting(connecting) = &self.role else { return };
@@ -256,10 +257,10 @@ impl Connection {
     }
 }
 
-/// Asks every group for connections that the host of this Connect has given up.
+/// Has every group check for connections that the host of this Connect has closed.
 ///
-/// That a connection was closed is noticed by the group that holds it when it gets there, while
-/// the Connect that the host sends afterwards may come to a group that has nothing else to do.
+/// A group notices a closed connection when it reads from it; a busy group may do so after the
+/// host's next Connect has reached another group.
 fn begin_stale_check(request: &ConnectRequest, connection: ConnectionId, core: &mut Core) -> u64 {
     core.stale_checks += 1;
     let stale_check = core.stale_checks;
@@ -270,7 +271,7 @@ fn begin_stale_check(request: &ConnectRequest, connection: ConnectionId, core: &
     stale_check
 }
 
-/// A queue that was granted to a connection which is no longer there.
+/// A queue was granted to a connection that has ended.
 pub(super) fn release_grant(
     owner: ConnectionId,
     result: Result<Box<QueueGrant>, ConnectError>,
@@ -281,8 +282,8 @@ pub(super) fn release_grant(
     }
 }
 
-/// Commands that a queue may have in flight: one fewer than its entries are ever used, but hosts
-/// without SQ flow control use them all.
+/// Commands that a queue may have in flight: one fewer than its entries, but all of them without SQ
+/// flow control.
 fn depth(entries: u32) -> u16 {
     u16::try_from(entries).unwrap_or(u16::MAX)
 }

@@ -22,22 +22,22 @@ pub(crate) struct Connection {
     pub(crate) endpoints: Endpoints,
     pub(crate) transport: TargetConnection,
     pub(crate) role: Role,
-    /// It is in this turn's list of connections to look at.
+    /// It is in this turn's list of connections to poll.
     pub(crate) active: bool,
     /// It counts as one of this group's queues.
     pub(crate) placed: bool,
-    /// Bytes of answers that it had copied when they were last counted.
+    /// Bytes of its copied responses when they were last counted.
     pub(crate) copied: usize,
     /// It counts as a draining queue of its host until its end has been handled.
     pub(crate) drain_begun: bool,
 }
 
-/// What a connection is.
+/// The role of a connection.
 #[derive(Debug)]
 pub(crate) enum Role {
     /// No Connect has been accepted: only Connect is handled.
     Unconnected {
-        /// The data of a Connect is on its way.
+        /// The data of a Connect is being transferred.
         fetching: bool,
     },
     /// Its Connect waits for an answer.
@@ -46,7 +46,7 @@ pub(crate) enum Role {
     Admin(Box<Admin>),
     /// An I/O queue.
     Io(Box<Io>),
-    /// Closed, and nothing is left of it.
+    /// Closed, with nothing outstanding.
     Gone,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Connecting {
     pub(crate) stale_check: StaleCheck,
 }
 
-/// How far the check for stale connections of an admin queue's host has come.
+/// The state of the check for stale connections of an admin queue's host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StaleCheck {
     /// Not yet.
@@ -70,7 +70,7 @@ pub(crate) enum StaleCheck {
     Done,
 }
 
-/// What becomes of a connection after it was looked at.
+/// What happens to a connection after it was polled.
 #[derive(Debug)]
 pub(crate) enum Placement {
     /// It stays.
@@ -100,13 +100,13 @@ impl Connection {
         }
     }
 
-    /// From now on its Connect waits for an answer.
+    /// Its Connect waits for an answer from now on.
     pub(crate) fn begin_connecting(&mut self, slot: Slot, request: ConnectRequest) {
         let stale_check = StaleCheck::Needed;
         self.role = Role::Connecting(Box::new(Connecting { slot, request, stale_check }));
     }
 
-    /// Has the device prepare for the command that a completion brings, before it is taken in.
+    /// Has the device prefetch for the command that a completion brings, before it is processed.
     fn prefetch_hint(&self, completion: &weft_reactor::ReactorCompletion, core: &mut Core) {
         if let Role::Io(io) = &self.role
             && let Some(command) = self.transport.peek_command(completion)
@@ -115,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Takes what came for the connection.
+    /// Handles a completion for the connection.
     pub(crate) fn handle(&mut self, completion: weft_reactor::ReactorCompletion, core: &mut Core) {
         self.prefetch_hint(&completion, core);
         self.transport.handle(&mut core.reactor, completion);
@@ -124,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// Tries to get the memory that it has waited for longest.
+    /// Retries the command that has waited longest for memory.
     pub(crate) fn retry(&mut self, core: &mut Core) -> Outcome {
         let of_commands = match &mut self.role {
             Role::Io(io) => io.retry(&mut Context { transport: &mut self.transport, core }),
@@ -143,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// Looks at what came in, as much of it as a turn may take.
+    /// Handles its events, as many as a turn may take.
     pub(crate) fn handle_events(&mut self, core: &mut Core) -> Placement {
         while core.admission.may_begin()
             && let Some(event) = self.transport.poll_event()
@@ -176,7 +176,7 @@ impl Connection {
         Placement::Stay
     }
 
-    /// Closes the connection in good order.
+    /// Closes the connection gracefully.
     pub(crate) fn close(&mut self, reason: CloseReason, core: &mut Core) {
         self.transport.close(&mut core.reactor, reason);
     }
@@ -209,12 +209,12 @@ impl Connection {
         matches!(self.role, Role::Unconnected { .. })
     }
 
-    /// Whether that is so, or will be if its Connect is refused.
+    /// Whether no Connect has been accepted, or none will be if its Connect is refused.
     pub(crate) fn may_be_unconnected(&self) -> bool {
         matches!(self.role, Role::Unconnected { .. } | Role::Connecting(_))
     }
 
-    /// Whether nothing is left of it, so that its place can be given to another.
+    /// Whether it has ended completely, so that its index can be used again.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.role, Role::Gone)
     }
@@ -245,7 +245,7 @@ impl Connection {
         self.reap(core);
     }
 
-    /// Takes note that nothing is left, once that is so.
+    /// Becomes closed once nothing is outstanding.
     pub(crate) fn reap(&mut self, core: &mut Core) {
         let finished = match &self.role {
             Role::Admin(admin) => admin.is_finished(),
@@ -310,7 +310,7 @@ impl Connection {
 }
 
 impl MovedConnection {
-    /// Packs a connection up for its journey; if it cannot go, it comes back.
+    /// Detaches a connection to move it; returns it if it cannot move.
     pub(crate) fn detach(
         connection: Connection,
         request: &ConnectRequest,
@@ -358,7 +358,7 @@ pub(crate) fn end_reason(reason: EndReason) -> &'static str {
     }
 }
 
-/// One line for each connection that ends; loud only if the peer is at fault.
+/// One line for each connection that ends; a warning only if the peer is at fault.
 fn report(endpoints: &Endpoints, role: &Role, reason: &CloseReason) {
     let what = match role {
         Role::Unconnected { .. } | Role::Connecting(_) => "connection",

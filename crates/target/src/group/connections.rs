@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::message::ConnectionId;
 
-/// A table of connections. One that is being looked at is out of the table meanwhile.
+/// A table of connections. A connection that is being handled is taken out of the table meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     places: Vec<Place>,
@@ -38,12 +38,12 @@ impl Connections {
         }
     }
 
-    /// Takes a connection out, to look at it; it must come back by `put` or `free`.
+    /// Takes a connection out to handle it; `put` or `free` must follow.
     pub(crate) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
         self.places.get_mut(index)?.connection.take()
     }
 
-    /// Looks at a connection if it is still the one that is meant.
+    /// The connection of this identifier, if it still exists.
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
         let place = self.places.get(id.index)?;
         if place.serial == id.serial { place.connection.as_deref() } else { None }

@@ -1,4 +1,4 @@
-//! What every connection of a group works with.
+//! What the connections of a group share.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ pub(crate) const CONNECTIONS: Owner = Owner(1);
 pub(crate) const CONTROLLERS: Owner = Owner(2);
 /// Timers of Connects that wait for their host's drain.
 pub(crate) const DRAIN_TIMERS: Owner = Owner(3);
-/// The timer that looks for hosts that hold memory which others wait for.
+/// The timer of the check for hosts that hold memory which others wait for.
 pub(crate) const STALL_TIMER: Owner = Owner(4);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
 
-/// One group's reactor, devices and ways to the other groups.
+/// One group's reactor, devices and mailboxes of the other groups.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) id: usize,
@@ -38,9 +38,9 @@ pub(crate) struct Core {
     pub(crate) devices: Devices,
     /// What may begin.
     pub(crate) admission: Admission,
-    /// Surveys that this group has asked for.
+    /// Checks for stale connections that this group has started.
     pub(crate) stale_checks: u64,
-    /// Take no new command: the target is about to stop.
+    /// No new command is begun: the target is about to stop.
     pub(crate) draining: bool,
 }
 
@@ -63,8 +63,8 @@ impl Core {
         self.devices.submit(device, tag, operation, &mut self.reactor)
     }
 
-    /// Has every group serve this snapshot and finish its writes to the device `drain`, and tells
-    /// who waits for that.
+    /// Has every group serve this snapshot and finish its writes to the device `drain`, then
+    /// notifies the waiter.
     pub(crate) fn publish(&self, snapshot: &Arc<Snapshot>, drain: Option<u32>, waiter: Waiter) {
         Round::begin(&self.posts, waiter, |round| Message::Publish {
             snapshot: Arc::clone(snapshot),
@@ -73,7 +73,7 @@ impl Core {
         });
     }
 
-    /// If a device has lost writes, every host gets to know.
+    /// If a device has lost writes, every controller reports it.
     pub(crate) fn publish_lost_writes(&mut self) {
         if self.devices.take_lost_writes() && self.snapshot.misses_lost_writes() {
             let snapshot = self.directory.update(Snapshot::with_lost_writes);

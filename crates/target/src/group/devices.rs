@@ -12,14 +12,14 @@ use crate::snapshot::{DeviceId, ServedDevice};
 use crate::statistics::CounterWriter;
 use weft_transport::Slot;
 
-/// A device that goes on failing is told of no more often than this.
+/// The shortest time between two log lines of a failing device.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The handles, and which of them have something to be looked at in this turn.
+/// The handles, and which of them are to be polled in this turn.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     handles: Vec<Option<Handle>>,
-    /// Opened for a reload that is not carried out yet.
+    /// Opened for a reload that is not executed yet.
     prepared: Vec<Handle>,
     active: Vec<usize>,
     counters: CounterWriter,
@@ -30,10 +30,10 @@ pub(crate) struct Devices {
 #[derive(Debug)]
 struct Handle {
     id: DeviceId,
-    /// Its place is not given to another one as long as this is here.
+    /// Its index is not used again as long as this exists.
     served: Arc<ServedDevice>,
     device: Box<dyn BlockDevice>,
-    /// Its failures are not told until then.
+    /// Its failures are not logged until then.
     log_after: Duration,
     active: bool,
     /// No namespace uses it any more: once nothing is in flight it is flushed, then closed.
@@ -45,19 +45,19 @@ struct Handle {
 /// The tag of a removed device's last flush, which no command has: connections are fewer.
 const LAST_FLUSH: u64 = u64::MAX;
 
-/// A request's way back: the connection's index in the group, and the command's slot.
+/// The origin of a request: the connection's index in the group, and the command's slot.
 pub(crate) const fn tag(connection: usize, slot: Slot) -> u64 {
     ((connection as u64) << 16) | slot.0 as u64
 }
 
-/// Where a completion with this tag belongs.
+/// The origin of a completion with this tag.
 #[allow(clippy::cast_possible_truncation, reason = "the parts were put together by `tag`")]
 pub(crate) const fn origin(tag: u64) -> (usize, Slot) {
     ((tag >> 16) as usize, Slot(tag as u16))
 }
 
 impl Devices {
-    /// None yet; what goes to them is counted in these words.
+    /// No device yet; `counters` counts their requests.
     pub(crate) fn new(counters: CounterWriter) -> Self {
         Self { counters, ..Self::default() }
     }
@@ -96,14 +96,14 @@ impl Devices {
         Ok(())
     }
 
-    /// Takes back what was prepared.
+    /// Undoes the preparation.
     pub(crate) fn rollback(&mut self, reactor: &mut Reactor) {
         for mut handle in self.prepared.drain(..) {
             handle.device.close(reactor);
         }
     }
 
-    /// Has these, of which what is new was prepared, and lets go of the others.
+    /// Serves these devices, of which new ones were prepared, and releases the others.
     pub(crate) fn serve(&mut self, devices: &[Arc<ServedDevice>], reactor: &mut Reactor) {
         let mut ids: Vec<_> = devices.iter().map(|device| device.id.0).collect();
         ids.sort_unstable();
@@ -123,13 +123,13 @@ impl Devices {
         self.close_removed(reactor);
     }
 
-    /// The device of this identifier, and no other one at its place.
+    /// The device of this identifier.
     fn find(&mut self, id: DeviceId) -> Option<&mut Handle> {
         let handle = self.handles.get_mut(id.slot())?.as_mut()?;
         (handle.id == id).then_some(handle)
     }
 
-    /// Hands a request to a device. `false`: there is no such device, and nothing will come.
+    /// Submits a request to a device. `false`: there is no such device, and no completion follows.
     pub(crate) fn submit(
         &mut self,
         device: u32,
@@ -148,7 +148,7 @@ impl Devices {
         true
     }
 
-    /// Tells a device of a read or write that is likely to come next.
+    /// Hints a device at a read or write that is likely to come next.
     pub(crate) fn prefetch_hint(&mut self, device: u32, block: u64, blocks: u32) {
         if let Some(handle) = self.find(DeviceId(device)) {
             handle.device.prefetch_hint(block, blocks);
@@ -170,7 +170,7 @@ impl Devices {
         }
     }
 
-    /// The next request that is done.
+    /// The next completed request.
     pub(crate) fn poll_completion(&mut self, now: Duration) -> Option<RequestCompletion> {
         for index in &self.active {
             let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };
@@ -198,7 +198,7 @@ impl Devices {
         std::mem::take(&mut self.lost_writes)
     }
 
-    /// What was gathered goes to the devices. Ask for completions afterwards.
+    /// Flushes gathered requests to the devices. Poll for completions afterwards.
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
         for index in &self.active {
             if let Some(Some(handle)) = self.handles.get_mut(*index) {
@@ -214,7 +214,7 @@ impl Devices {
         open.any(|handle| handle.device.in_flight() > 0)
     }
 
-    /// Ends a turn: there is nothing to be looked at until something happens.
+    /// Ends a turn: no device is polled until it has events.
     pub(crate) fn end_turn(&mut self, reactor: &mut Reactor) {
         let mut removed = false;
         for index in self.active.drain(..) {
@@ -228,7 +228,7 @@ impl Devices {
         }
     }
 
-    /// Ends what waits in a device without being worked on.
+    /// Fails requests that wait in a device without being executed.
     pub(crate) fn end(&mut self, reactor: &mut Reactor) {
         for (index, handle) in self.handles.iter_mut().enumerate() {
             if let Some(handle) = handle {
@@ -254,8 +254,8 @@ impl Devices {
         self.active.clear();
     }
 
-    /// Closes what has been removed and is idle, after a flush: nobody will ask for one any more,
-    /// and the device may still have in its cache what hosts have written.
+    /// Closes removed devices that are idle, after a flush: no host can flush them any more, and
+    /// written data may still be in the device's cache.
     fn close_removed(&mut self, reactor: &mut Reactor) {
         for (index, place) in self.handles.iter_mut().enumerate() {
             let idle = |open: &Handle| open.removed && !open.active && open.device.in_flight() == 0;
@@ -281,7 +281,7 @@ impl Devices {
 }
 
 impl Handle {
-    /// Tells who runs the target that a device is in trouble; its host knows by the status.
+    /// Logs that a device has failed; its host gets the status.
     fn log_failure(&mut self, failure: Failure, now: Duration) {
         if now < self.log_after || self.removed {
             return;
@@ -299,14 +299,14 @@ impl Handle {
         }
     }
 
-    /// The last flush of a device has failed. No host waits for it.
+    /// The last flush of a removed device has failed. No host waits for it.
     fn log_failed_last_flush(&self, failure: Failure) {
         let name = self.served.factory.identity();
-        log::error!("{name}: what was written last may not be durable: {failure}");
+        log::error!("{name}: the last writes may not be durable: {failure}");
     }
 }
 
-/// A failure that is the device's trouble and not a host's mistake, in words.
+/// The text of a failure of the device; none for a host's mistake.
 fn failure_text(failure: Failure) -> Option<String> {
     let words = match failure {
         Failure::NoSpace => "there is no space left",
@@ -314,7 +314,7 @@ fn failure_text(failure: Failure) -> Option<String> {
         Failure::MediaWrite => "the medium could not be written",
         Failure::OutOfRange => "the device is shorter than it was",
         Failure::Gone => "the device is gone",
-        Failure::PathLost => "the way to the device is lost",
+        Failure::PathLost => "the path to the device is lost",
         Failure::Device(number) => return Some(io::Error::from_raw_os_error(number).to_string()),
         Failure::ReadOnly
         | Failure::Mismatch
@@ -350,7 +350,7 @@ mod tests {
 
     type Log = Arc<Mutex<Vec<&'static str>>>;
 
-    /// A device that ends its requests when it is told to, and writes down what it is asked.
+    /// A device that completes its requests on demand and records its operations.
     #[derive(Debug, Clone)]
     struct Recorder {
         geometry: Geometry,
@@ -399,7 +399,7 @@ mod tests {
         }
     }
 
-    /// What a device is asked that has a zeroing under way when its namespace is removed.
+    /// A device with a Write Zeroes in flight when its namespace is removed.
     fn operations_of_removed(capabilities: Capabilities) -> Vec<&'static str> {
         let mut reactor = Reactor::simulated(&World::new(1, NetworkConditions::default()));
         let recorder = Recorder {
@@ -420,7 +420,7 @@ mod tests {
         assert!(devices.are_busy(), "what is still in flight after a flush may need another");
         devices.serve(&[], &mut reactor);
         devices.end_turn(&mut reactor);
-        assert_eq!(*recorder.log.lock().unwrap(), ["write-zeroes"], "it is still under way");
+        assert_eq!(*recorder.log.lock().unwrap(), ["write-zeroes"], "it is still in flight");
         recorder.may_end.store(true, Relaxed);
         let handle = devices.handles[0].as_mut().unwrap();
         Devices::activate(&mut devices.active, handle, 0);

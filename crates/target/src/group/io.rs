@@ -1,9 +1,8 @@
-//! An I/O queue: the way of a command between the transport and a block device.
+//! An I/O queue: commands between the transport and a block device.
 //!
-//! A command takes one of few ways. A read takes a buffer and goes to its device. A write comes
-//! with its data or fetches it first. A fused pair meets when both have their data. A flush of
-//! all namespaces counts its devices down. Where there is no buffer for a command, it waits its
-//! turn ([`Work::Starved`]).
+//! A read takes a buffer and goes to its device. A write comes with its data or fetches it first. A
+//! fused pair goes to the device when both commands have their data. A flush of all namespaces
+//! waits for all its devices. A command without a buffer waits for its turn ([`Work::Starved`]).
 
 use std::collections::VecDeque;
 
@@ -32,7 +31,7 @@ pub(crate) struct Io {
     port_id: u16,
     owner: ConnectionId,
     host: HostKey,
-    /// What is under way, by slot.
+    /// Commands in flight, by slot.
     work: Vec<Work>,
     /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
     starved: VecDeque<Slot>,
@@ -43,15 +42,15 @@ pub(crate) struct Io {
     closed: bool,
 }
 
-/// How far the command in a slot has come. This changes with every command, and is kept small.
+/// The state of the command in a slot. It changes with every command, and is kept small.
 #[derive(Debug, Default)]
 enum Work {
-    /// No command, or one that is answered.
+    /// No command, or a completed one.
     #[default]
     Idle,
     /// There was no buffer for its data yet.
     Starved(DeviceCommand),
-    /// Its data is on its way from the host.
+    /// Its data is being transferred from the host.
     Fetching(DeviceCommand),
     /// A device has it.
     AtDevice(DeviceCommand),
@@ -91,10 +90,10 @@ impl Io {
         }
     }
 
-    /// Takes what came on the connection.
+    /// Handles an event of the connection.
     pub(super) fn handle(&mut self, event: Event, context: &mut Context<'_>) {
         match event {
-            // What was not begun before the target began to stop is left for the next one.
+            // Commands that arrive while the target stops are left to the next target.
             Event::Command { .. } if context.core.draining => {}
             Event::Command { slot, data } => {
                 self.handle_command(slot, data, context);
@@ -113,7 +112,7 @@ impl Io {
         }
     }
 
-    /// A device has done a request of this queue.
+    /// A device has completed a request of this queue.
     pub(super) fn handle_done(
         &mut self,
         slot: Slot,
@@ -157,7 +156,7 @@ impl Io {
         }
     }
 
-    /// The connection is closed. The queue is draining until devices have nothing of it.
+    /// The connection is closed. The queue is draining until its requests have completed.
     pub(super) fn handle_closed(&mut self, core: &mut Core) {
         if !std::mem::replace(&mut self.closed, true) {
             core.directory.begin_drain(&self.host);
@@ -167,7 +166,7 @@ impl Io {
         }
     }
 
-    /// Whether the connection is gone and devices have nothing of it any more.
+    /// Whether the connection has ended and its requests have completed.
     pub(super) fn is_finished(&self) -> bool {
         self.closed && self.at_devices == 0
     }
@@ -182,17 +181,17 @@ impl Io {
         &self.host
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.busy == 0 && self.at_devices == 0
     }
 
-    /// Whether something that was begun writes to a device, for all that is known.
+    /// Whether a command in flight may write to a device.
     pub(super) fn writes_to(&self, device: u32) -> bool {
         if self.closed {
             return self.at_devices > 0;
         }
-        // What is there beside these are fused pairs.
+        // The rest are fused pairs.
         let mut single = 0;
         let mut writes = false;
         let mut pairs = false;
@@ -210,7 +209,7 @@ impl Io {
         writes || (pairs && self.at_devices > single)
     }
 
-    /// Gives up what the queue held, and tells its controller.
+    /// Releases the queue's resources and notifies its controller.
     pub(super) fn release(self, core: &mut Core) {
         core.end_drain(&self.host);
         let message = Message::QueueEnded { owner: self.owner, queue_id: self.queue.queue_id() };
@@ -297,7 +296,7 @@ impl Io {
         }
     }
 
-    /// Answers a first half that the queue has given up.
+    /// Completes a first fused command that the queue has given up.
     fn answer_late(&mut self, transport: &mut TargetConnection) {
         while let Some(completion) = self.queue.poll_completion() {
             self.complete_held(completion, transport);
@@ -313,7 +312,7 @@ impl Io {
         }
     }
 
-    /// Starts a command: finds room for its data, gets the data, or goes to the device at once.
+    /// Begins a command: takes a buffer, fetches its data, or submits it at once.
     fn begin(
         &mut self,
         slot: Slot,
@@ -339,7 +338,7 @@ impl Io {
         }
     }
 
-    /// Goes on with a command that has a buffer: to the device, or to the host for its data.
+    /// Continues a command that has a buffer: submits it, or fetches its data from the host.
     fn begin_with(
         &mut self,
         slot: Slot,
@@ -391,7 +390,7 @@ impl Io {
         }
     }
 
-    /// Hands a command with all its data to the device.
+    /// Submits a command with all its data to the device.
     fn submit(
         &mut self,
         slot: Slot,
@@ -419,7 +418,7 @@ impl Io {
         }
     }
 
-    /// What the device is to do; `Err` is a command that is done without it.
+    /// The device's operation; `Err` is the status of a command that completes without it.
     fn operation(&self, device: &DeviceCommand, data: Option<Buffer>) -> Result<Operation, Status> {
         Ok(match (device.operation, data) {
             (DeviceOperation::Read { slba, nlb }, Some(into)) => {
@@ -466,7 +465,8 @@ impl Io {
         }
     }
 
-    /// The second half of a fused pair has come: both get their data, then go as one.
+    /// The second command of a fused pair has arrived: both get their data and are submitted as
+    /// one.
     fn pair(
         &mut self,
         second: Slot,
@@ -596,7 +596,7 @@ fn bytes_of(transfer: Transfer) -> usize {
     }
 }
 
-/// A device's failure in the protocol's words.
+/// A device's failure as the protocol has it.
 pub(super) fn failure(failure: Failure) -> DeviceFailure {
     match failure {
         Failure::OutOfRange => DeviceFailure::OutOfRange,

@@ -18,7 +18,7 @@ use crate::snapshot::PortView;
 /// How long accepting pauses when there is no descriptor left and no connection to evict.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long nothing more is said of a lack of room, however many do not get in.
+/// The shortest time between two log lines about refused connections.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The list of connections without a Connect is pruned only when it is longer than this.
@@ -28,11 +28,11 @@ const UNCONNECTED_MIN: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     entries: Vec<Option<Listening>>,
-    /// Listeners that there were so far: a completion that comes late is for none of those now.
+    /// Number of listeners so far, so that a late completion is not taken for another listener's.
     begun: u32,
-    /// Strangers in the order in which they came; some may have gone on.
+    /// Connections without Connect in the order of their arrival; some may have completed it since.
     unconnected: VecDeque<ConnectionId>,
-    /// When it was last said that there is no room.
+    /// When a lack of room was last logged.
     refused_logged_at: Option<Duration>,
 }
 
@@ -41,28 +41,28 @@ struct Listening {
     listener: Listener,
     token: Token,
     configured: Listen,
-    /// The port that it is served as; none as long as a reload is not carried out.
+    /// Its port; none until the reload is executed.
     port_id: Option<u16>,
-    /// The port that it is when the reload is carried out.
+    /// Its port once the reload is executed.
     next: Option<u16>,
 }
 
-/// What a completion of a listener comes to.
+/// The meaning of a listener's completion.
 #[derive(Debug)]
 pub(crate) enum ListenerEvent {
     /// A new connection.
     Accepted { socket: SocketId, peer: SocketAddr, port_id: u16 },
     /// Hosts that ask for a queue: [`Listeners::next_incoming`].
     Incoming { index: usize },
-    /// There is no descriptor for the next one; this listener accepts none until it is told to.
+    /// There is no descriptor for the next one; this listener accepts none until it is resumed.
     NoDescriptor { index: usize, error: std::io::Error },
     /// Nothing.
     Nothing,
 }
 
 impl Listeners {
-    /// Listens wherever these ports say that nobody listens yet, and finds out the addresses, with
-    /// the port numbers that the kernel chose. No host is served there before [`Self::serve`].
+    /// Opens the listeners of these ports that do not exist yet, and finds their addresses with the
+    /// port numbers that the kernel chose. No host is served there before [`Self::serve`].
     pub(crate) fn prepare(
         &mut self,
         ports: &[PortView],
@@ -92,7 +92,7 @@ impl Listeners {
         Ok(open.filter_map(|open| Some((open.next?, address(open)?))).collect())
     }
 
-    /// Serves the ports that were prepared, and no others.
+    /// Serves the prepared ports and no others.
     pub(crate) fn serve(&mut self, core: &mut Core) {
         for open in self.entries.iter_mut().flatten() {
             open.port_id = open.next.take();
@@ -100,7 +100,7 @@ impl Listeners {
         self.close_unserved(core);
     }
 
-    /// Takes back what was prepared.
+    /// Undoes the preparation.
     pub(crate) fn rollback(&mut self, core: &mut Core) {
         self.entries.iter_mut().flatten().for_each(|open| open.next = None);
         self.close_unserved(core);
@@ -171,14 +171,14 @@ impl Listeners {
         }
     }
 
-    /// Accepts on: there is room again.
+    /// Resumes accepting: there is room again.
     pub(crate) fn retry(&mut self, index: usize, core: &mut Core) {
         if let Some(Some(open)) = self.entries.get_mut(index) {
             open.listener.retry(&mut core.reactor, open.token);
         }
     }
 
-    /// Accepts on after a while: there is no room.
+    /// Resumes accepting after a pause: there is no room.
     pub(crate) fn pause(&mut self, index: usize, core: &mut Core) {
         if let Some(Some(open)) = self.entries.get(index) {
             let at = core.reactor.now().saturating_add(ACCEPT_PAUSE);
@@ -186,7 +186,7 @@ impl Listeners {
         }
     }
 
-    /// Says that somebody does not get in, unless that has been said lately.
+    /// Logs that a connection is refused, at most once in a while.
     pub(crate) fn log_refused(&mut self, what: &dyn std::fmt::Display, core: &Core) {
         let now = core.reactor.turn_time();
         if self.refused_logged_at.is_none_or(|last| now.saturating_sub(last) >= LOG_INTERVAL) {
@@ -212,7 +212,7 @@ impl Listeners {
         }
     }
 
-    /// Listens no longer.
+    /// Closes the listeners.
     pub(crate) fn close(&mut self, core: &mut Core) {
         for open in self.entries.drain(..).flatten() {
             open.listener.close(&mut core.reactor);

@@ -1,4 +1,4 @@
-//! What poll groups say to each other.
+//! Messages between poll groups.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::directory::HostKey;
 use crate::round::Round;
 use crate::snapshot::{Needs, Snapshot};
 
-/// A connection of one group. The serial number tells it from an earlier one at its place.
+/// A connection of one group. The serial number distinguishes it from earlier ones at its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId {
     pub(crate) group: usize,
@@ -25,18 +25,17 @@ pub(crate) struct ConnectionId {
     pub(crate) serial: u64,
 }
 
-/// What is known of a connection from its beginning.
+/// The endpoints of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Endpoints {
     pub(crate) peer: SocketAddr,
-    /// The address that the host came to.
+    /// The local address.
     pub(crate) local: SocketAddr,
-    /// Identifier of the port that it came to.
+    /// Identifier of the port that accepted it.
     pub(crate) port_id: u16,
 }
 
-/// A connection on its way to the group that is to hold its queue: Connect has been read and is
-/// to be answered there.
+/// A connection that moves to the group of its queue: Connect has been read and is answered there.
 #[derive(Debug)]
 pub(crate) struct MovedConnection {
     pub(crate) detached: Detached,
@@ -44,13 +43,13 @@ pub(crate) struct MovedConnection {
     pub(crate) endpoints: Endpoints,
 }
 
-/// From one group to another. Who gets a message for a connection that is gone answers as if it
-/// had just gone.
+/// From one group to another. A message for a connection that has ended is answered as if it had
+/// just ended.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Take over this connection.
     TakeOver(Box<MovedConnection>),
-    /// Accept this host's queue over RDMA, which came to this port and was placed here.
+    /// Accept this host's queue over RDMA at this port, which was placed here.
     Incoming { incoming: Box<Incoming>, port_id: u16 },
     /// To the owner of a controller: may this I/O queue be attached?
     Attach { owner: ConnectionId, queue: ConnectionId, request: Box<ConnectRequest> },
@@ -62,9 +61,9 @@ pub(crate) enum Message {
     },
     /// To the holder of an I/O queue: end it.
     EndQueue { queue: ConnectionId, reason: EndReason },
-    /// To the owner: the last command of this I/O queue is done.
+    /// To the owner: the last command of this I/O queue has completed.
     QueueEnded { owner: ConnectionId, queue_id: u16 },
-    /// This host connects anew: end what it has left behind, which may not have been noticed yet,
+    /// This host connects again: end its stale connections, which may not have been noticed yet,
     /// and acknowledge it.
     StaleCheck { host: Arc<HostKey>, round: Arc<Round> },
     /// Every group has done so.
@@ -77,9 +76,9 @@ pub(crate) enum Message {
     AbortDone { owner: ConnectionId, abort_id: u16, aborted: bool },
     /// Open what a reload needs, without serving it, and say where the target would listen.
     Prepare { needs: Arc<Needs>, done: Sender<Prepared> },
-    /// Close what was opened for the reload: it is not carried out.
+    /// Close what was opened for the reload, which is not executed.
     Rollback,
-    /// The same for a reload that is carried out: serve this from now on, and acknowledge it.
+    /// Execute the reload: serve this from now on, and acknowledge it.
     Reload { snapshot: Arc<Snapshot>, round: Arc<Round> },
     /// Serve this from now on. Acknowledge it once no write to this device is in flight that was
     /// begun before.
@@ -88,9 +87,9 @@ pub(crate) enum Message {
     Protected { owner: ConnectionId, command_id: u16, status: Status },
     /// Take no new command, finish those under way, and acknowledge it.
     Drain { round: Arc<Round> },
-    /// Close everything and end.
+    /// Close everything and stop.
     Stop,
-    /// A group has failed: end without another answer.
+    /// A group has failed: stop without further responses.
     Fail,
 }
 

@@ -1,9 +1,8 @@
 //! A poll group: one thread's share of the target.
 //!
-//! A turn takes what the reactor brought, lets each connection that has something handle it, lets
-//! the devices finish what is finished, and sends everything that was answered, once for each
-//! connection. A group shares nothing with another but messages, the directory (not on the data
-//! path) and the devices' own shared state.
+//! A turn takes the reactor's completions, has each connection handle its events, polls the devices
+//! for completed requests, and flushes the responses once for each connection. Groups share only
+//! messages, the directory (not on the data path) and the devices' own shared state.
 
 mod admin;
 mod admission;
@@ -52,15 +51,15 @@ pub(crate) struct Group {
     listeners: Listeners,
     mailbox: Mailbox<Message>,
     completions: Vec<ReactorCompletion>,
-    /// Connections to look at, in this order, and how many of them have been in this turn.
+    /// Connections to poll, in this order, and how many of them were polled in this turn.
     active: Vec<usize>,
     seen: usize,
-    /// Those that had more than the last turn could take: they go behind what comes meanwhile, but
+    /// Connections with more events than the last turn could take: they go behind new ones, but
     /// only once.
     postponed: Vec<usize>,
-    /// Who waits for commands to be done.
+    /// Waiters for commands to complete.
     draining: Vec<PendingDrain>,
-    /// Memory was short, and in a while somebody looks for who holds it.
+    /// Memory was short, and a check for the hosts that hold it is scheduled.
     stall_timer_set: bool,
     stopping: bool,
     failed: bool,
@@ -111,7 +110,7 @@ impl Group {
         }
     }
 
-    /// Opens what a reload needs. If something cannot be had, nothing is open that was not before.
+    /// Opens what a reload needs. If it fails, nothing stays open.
     pub(crate) fn prepare(&mut self, needs: &Needs) -> Prepared {
         let core = &mut self.core;
         let devices = core.devices.prepare(&needs.devices, &mut core.reactor);
@@ -126,7 +125,7 @@ impl Group {
         })
     }
 
-    /// Closes what was opened for a reload that is not carried out.
+    /// Closes what was opened for a reload that is not executed.
     pub(crate) fn rollback(&mut self) {
         self.core.devices.rollback(&mut self.core.reactor);
         self.listeners.rollback(&mut self.core);
@@ -141,9 +140,9 @@ impl Group {
         }
     }
 
-    /// One turn. `false`: the target has stopped and nothing is left.
+    /// One turn. `false`: the target has stopped.
     pub(crate) fn turn(&mut self, patience: WaitLimit) -> bool {
-        // What was left over from the last turn does not wait for anything.
+        // Work that is left from the last turn does not wait.
         let idle =
             self.active.is_empty() && self.postponed.is_empty() && !self.core.admission.has_more();
         let patience = if idle { patience } else { WaitLimit::NoWait };
@@ -166,7 +165,7 @@ impl Group {
             self.poll_connections();
             self.serve_waiting();
             self.core.devices.flush(&mut self.core.reactor);
-            // What a flush has finished at once would else wait for the device's next event.
+            // Requests that a flush has completed at once would wait for the device's next event.
             if !self.finish_requests() || !self.has_more() {
                 break;
             }
@@ -180,7 +179,7 @@ impl Group {
         !(self.stopping && self.connections.len() == 0 && !self.core.devices.is_flushing_removed())
     }
 
-    /// Bytes of buffers that somebody holds.
+    /// Bytes of buffers in use.
     pub(crate) fn buffers_in_use(&self) -> usize {
         let pool = self.core.reactor.pool();
         pool.capacity() - pool.available()
@@ -273,7 +272,7 @@ impl Group {
         }
     }
 
-    /// Hands finished requests to their queues. Says whether there were any.
+    /// Passes completed requests to their queues. Returns whether there were any.
     fn finish_requests(&mut self) -> bool {
         let mut any = false;
         let now = self.core.reactor.turn_time();
@@ -294,14 +293,14 @@ impl Group {
         any
     }
 
-    /// Whether the requests that were finished last have left something to be done in this turn.
+    /// Whether the requests that completed last have left work for this turn.
     fn has_more(&self) -> bool {
         self.seen < self.active.len()
             || self.core.admission.waits_since().is_some()
             || self.core.devices.are_busy()
     }
 
-    /// Gives memory that has come free to those who wait for it.
+    /// Gives freed memory to the waiting connections.
     fn serve_waiting(&mut self) {
         self.core.admission.begin_tries();
         while let Some(index) = self.core.admission.next_try() {
@@ -317,8 +316,8 @@ impl Group {
         }
     }
 
-    /// Sends what was answered, and clears away what is gone. Connections that were not looked at
-    /// stay in the list: going through all of a thousand in each turn would cost more than a turn.
+    /// Flushes responses and removes connections that have ended. Connections that were not polled
+    /// stay in the list: visiting all of a thousand in each turn would cost more than the turn.
     fn finish_turn(&mut self) {
         for index in self.active.drain(..std::mem::take(&mut self.seen)) {
             let Some(mut connection) = self.connections.take(index) else { continue };
@@ -340,7 +339,7 @@ impl Group {
         }
     }
 
-    /// If memory was short in this turn, looks in a while for who holds it.
+    /// If memory was short in this turn, schedules a check for the hosts that hold it.
     fn set_stall_timer(&mut self) {
         if self.stall_timer_set || !self.core.admission.was_short() {
             return;
@@ -351,11 +350,11 @@ impl Group {
         self.core.reactor.set_timer(Token { owner: STALL_TIMER, tag: 0 }, at);
     }
 
-    /// If memory is still short, the host that holds most of it without moving is sent away: all
-    /// that the others wait for is that it moves.
+    /// If memory is still short, disconnects the host that holds most of it without progress: the
+    /// others wait for this memory.
     fn end_stalled_connection(&mut self) {
         self.stall_timer_set = false;
-        // The others try again in this turn, and if they miss there is another look.
+        // The others try again in this turn; if they fail there is another check.
         let waits_since = self.core.admission.waits_since();
         if !self.core.admission.was_short() && waits_since.is_none() {
             return;
@@ -388,7 +387,8 @@ impl Group {
         let id = connection.id;
         let post = match self.core.posts.get(group) {
             Some(post) if slot == Slot(0) => post.clone(),
-            // Not the connection's first command: it cannot move and is answered here.
+            // Not the connection's first command: the connection cannot move, so it is answered
+            // here.
             _ => return self.answer_here(connection, slot, request, group),
         };
         let copied = connection.copied;
@@ -402,7 +402,7 @@ impl Group {
         }
     }
 
-    /// Answers a Connect here that was to be answered elsewhere.
+    /// Answers a Connect here that another group would have answered.
     fn answer_here(
         &mut self,
         mut connection: Box<Connection>,
@@ -413,7 +413,7 @@ impl Group {
         self.core.directory.unplace_queue(group);
         connection.begin_connecting(slot, request);
         connection.proceed(&mut self.core);
-        // Its other events are to be looked at, too.
+        // Its other events are to be handled, too.
         self.active.push(connection.id.index);
         self.connections.put(connection);
     }
@@ -539,7 +539,7 @@ impl Group {
         }
     }
 
-    /// A host connects anew: its stale connections in this group end now and count as draining.
+    /// A host connects again: its stale connections in this group end now and count as draining.
     fn stale_check(&mut self, host: &HostKey, round: &Round) {
         for index in self.connections.indices() {
             self.with_if_changed(index, |connection, core| connection.end_if_stale(host, core));
@@ -594,8 +594,8 @@ impl Group {
                 connection.close(CloseReason::Requested("the target stops"), core);
             });
         }
-        // Whoever wanted to wait for commands has done so: those that wait in a device do so no
-        // longer, those that it works on are finished.
+        // The wait for commands is over: requests that wait in a device fail, those that it
+        // executes are finished.
         self.core.devices.end(&mut self.core.reactor);
     }
 
@@ -633,7 +633,7 @@ impl Group {
             return self.core.reactor.close(socket);
         };
         let id = self.connections.reserve(self.core.id);
-        // To a listener on [::] a host of IPv4 comes with an address that is not its own.
+        // At a listener on [::] a host of IPv4 has a mapped address.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let endpoints = Endpoints { peer, local, port_id };
         let (tag, limits) = (transport_tag(id), self.core.snapshot.transport);
@@ -648,7 +648,7 @@ impl Group {
         });
     }
 
-    /// Chooses the group that is to hold a queue: once it is made it cannot move.
+    /// Chooses the group of a queue, which cannot move after it was made.
     fn place(&mut self, incoming: Incoming, port_id: u16) {
         if !self.has_room(incoming.peer_address()) {
             return incoming.refuse();
@@ -663,7 +663,7 @@ impl Group {
         }
     }
 
-    /// Takes in a queue that was asked for; it counts as one of this group's already.
+    /// Accepts a queue that a host asks for; it counts as one of this group's already.
     fn accept_incoming(&mut self, incoming: Incoming, port_id: u16) {
         let id = self.connections.reserve(self.core.id);
         let (peer, local) = (incoming.peer_address(), incoming.local_address());
