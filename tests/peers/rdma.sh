@@ -212,7 +212,8 @@ study() {
             fail "nothing was measured over $transport"
     done
     grep -q 'is software' /share/study/environment.json
-    grep -q 'IOPS over rdma are' /share/study/report.html
+    grep -q 'over rdma' /share/study/answer.json
+    grep -q 'over rdma' /share/study/report.html
 }
 
 end_load() {

@@ -208,7 +208,7 @@ fn studied(bench: &mut Bench) -> Result<()> {
         ensure!(outcome[nothing] == 0, "{nothing}: {}", outcome[nothing]);
     }
     let lines = fs::read_to_string(results.join("results.jsonl"))?;
-    let (mut local, mut remote) = (0, 0);
+    let (mut local, mut remote) = (0usize, 0);
     for line in lines.lines() {
         let record: serde_json::Value = serde_json::from_str(line)?;
         let cell = &record["cell"];
@@ -218,7 +218,7 @@ fn studied(bench: &mut Bench) -> Result<()> {
             local += 1;
             ensure!(!unknown, "{cell} has no target");
         } else {
-            remote += 1;
+            remote += usize::from(record["role"] != "reference");
             ensure!(unknown && record["target"].is_null(), "{cell}: statistics without a source");
         }
     }
