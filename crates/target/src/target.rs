@@ -137,7 +137,8 @@ impl Target {
     /// line for each change.
     ///
     /// # Errors
-    /// One sentence that names what is not available. The target continues as before, in every group.
+    /// One sentence that names what is not available. The target continues as before, in every
+    /// group.
     pub fn reload(&mut self, config: Config) -> Result<Vec<String>, TargetError> {
         let plan = self.catalogue.plan(config)?;
         let began = monotonic_time();
