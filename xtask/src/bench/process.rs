@@ -60,13 +60,19 @@ pub(crate) struct Program {
     user: User,
     /// Where the copy is that everybody may run.
     folder: Option<PathBuf>,
+    /// Whether its loads take `--time_based` and `--norandommap`. Those of older builds always run
+    /// for a time and without a random map.
+    has_random_map: bool,
 }
 
 impl Program {
     /// Puts the binary where the user may run it, into a folder with `name` in its own.
     pub(crate) fn install(binary: &Path, user: User, name: &str) -> Result<Self> {
+        let help = Command::new(binary).args(["bench", "--help"]).output();
+        let help = help.with_context(|| format!("cannot run {}", binary.display()))?;
+        let has_random_map = String::from_utf8_lossy(&help.stdout).contains("--norandommap");
         if user == User::Caller {
-            return Ok(Self { path: binary.to_owned(), user, folder: None });
+            return Ok(Self { path: binary.to_owned(), user, folder: None, has_random_map });
         }
         let folder = std::env::temp_dir().join(format!("weft-bench-{}-{name}", std::process::id()));
         fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -75,7 +81,11 @@ impl Program {
         fs::set_permissions(&folder, everybody.clone())?;
         fs::copy(binary, &path)?;
         fs::set_permissions(&path, everybody)?;
-        Ok(Self { path, user, folder: Some(folder) })
+        Ok(Self { path, user, folder: Some(folder), has_random_map })
+    }
+
+    pub(crate) fn has_random_map(&self) -> bool {
+        self.has_random_map
     }
 
     pub(crate) fn user(&self) -> User {

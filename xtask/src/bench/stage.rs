@@ -237,7 +237,9 @@ impl<'a> Stage<'a> {
         push("--numjobs", load.copies.to_string());
         push("--size", REGION_BYTES.to_string());
         push("--cpus", self.options.cpus.1.to_string());
-        arguments.extend(words(&["--time_based", "--norandommap"]));
+        if self.program.has_random_map() {
+            arguments.extend(words(&["--time_based", "--norandommap"]));
+        }
         arguments.push(format!("--disable-sqflow={}", !load.flow_control));
         arguments.extend(words(load.arguments));
         arguments
