@@ -27,9 +27,6 @@ pub(crate) enum Extent {
     All,
 }
 
-/// The packages whose tests open sockets and files and so depend on the reactor's driver.
-const DRIVEN: &[&str] = &["backend", "transport", "target", "host", "lab", "cli"];
-
 /// With this the lab's tests beside fio fail where it is missing.
 const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 
@@ -58,15 +55,10 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     report.announce("tests of the crates");
     let fio = extent != Extent::Quick && report.check("fio and its examples", need_fio);
     let fio: &[_] = if fio { &[FIO_REQUIRED] } else { &[] };
-    cargo_test(root, &mut report, &["--workspace"], fio)?;
+    cargo_test(root, &mut report, fio)?;
     report.announce("the same over the epoll driver");
-    let driven: Vec<String> = DRIVEN
-        .iter()
-        .filter(|name| root.join("crates").join(name).exists())
-        .flat_map(|name| ["-p".to_owned(), format!("weft-{name}")])
-        .collect();
-    let driven: Vec<&str> = driven.iter().map(String::as_str).collect();
-    cargo_test(root, &mut report, &driven, &[&[("WEFT_DRIVER", "epoll")], fio].concat())?;
+    // All packages again: a part of them would have other features, and be built anew.
+    cargo_test(root, &mut report, &[&[("WEFT_DRIVER", "epoll")], fio].concat())?;
 
     instructions::test(root, &mut report);
 
@@ -138,11 +130,10 @@ fn cargo_command(root: &Path) -> Command {
 fn cargo_test(
     root: &Path,
     report: &mut Report,
-    arguments: &[&str],
     variables: &[(&str, &str)],
 ) -> Result<()> {
     let mut command = cargo_command(root);
-    command.args(["test", "--no-fail-fast"]).args(arguments);
+    command.args(["test", "--workspace", "--no-fail-fast"]);
     command.envs(variables.iter().copied());
     let driver = variables.iter().find(|(name, _)| *name == "WEFT_DRIVER");
     let name =

@@ -149,8 +149,9 @@ fn a_bench_ends_with_its_target() {
         let url = target.url(1);
         let mut words = vec!["bench", &url, "--runtime", "2", "--iodepth", depth, "--quiet"];
         words.extend(more);
-        let child = command("epoll").args(&words).stderr(Stdio::piped()).spawn();
-        let child = child.expect("the binary");
+        let mut child = command("epoll");
+        child.args(&words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = child.spawn().expect("the binary");
         let reads =
             || target.weft("log", 1, &["smart", "-o", "json"]).json()["host_read_commands"].clone();
         while reads() == 0 {}
