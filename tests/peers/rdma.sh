@@ -329,14 +329,14 @@ link_goes() {
     verified "$device" --size=256k --bs=4k --name=before
     link down
     port() { grep -q "RDMA device ${KIND}0: port 1 is $1" /share/target.log; }
-    [ $KIND != rxe ] || within 10 port 'not there any more'
+    [ $KIND != rxe ] || within 10 port down
     expired() { grep -q 'left controller.*keep-alive' /share/target.log; }
     within 30 expired
     cat /share/target.log
     kill -0 "$(cat /tmp/target.pid)" || fail "the target is gone"
     link up
     if [ $KIND = rxe ]; then
-        within 10 port there
+        within 10 port up
     else
         reconnected() { dmesg | grep -q 'Successfully reconnected' && is_live "$controller"; }
         within 60 reconnected
