@@ -127,11 +127,7 @@ fn cargo_command(root: &Path) -> Command {
 }
 
 /// Runs `cargo test`, prints all but the tests that pass, and adds up the harness' counts.
-fn cargo_test(
-    root: &Path,
-    report: &mut Report,
-    variables: &[(&str, &str)],
-) -> Result<()> {
+fn cargo_test(root: &Path, report: &mut Report, variables: &[(&str, &str)]) -> Result<()> {
     let mut command = cargo_command(root);
     command.args(["test", "--workspace", "--no-fail-fast"]);
     command.envs(variables.iter().copied());

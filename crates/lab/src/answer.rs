@@ -71,12 +71,15 @@ pub struct Interval {
     pub kind: &'static str,
 }
 
+/// The kind of an interval that is a range: two repeats have no confidence interval of use.
+const BOTH: &str = "both repeats";
+
 impl Number {
     fn of(label: impl Into<String>, unit: Unit, estimate: &Estimate) -> Self {
         let interval = estimate.bar().map(|(down, up)| Interval {
             low: estimate.mean - down,
             high: estimate.mean + up,
-            kind: if estimate.half_width.is_some() { "95 % confidence" } else { "both repeats" },
+            kind: if estimate.half_width.is_some() { "95 % confidence" } else { BOTH },
         });
         let interval_text = match &interval {
             Some(Interval { low, high, .. }) => {
@@ -99,7 +102,9 @@ impl Number {
 
     /// The value with its interval, for the sentence.
     fn told(&self) -> String {
-        format!("{} ({})", self.text, self.interval_text)
+        let both = self.interval.as_ref().is_some_and(|interval| interval.kind == BOTH);
+        let kind = if both { ", both repeats" } else { "" };
+        format!("{} ({}{kind})", self.text, self.interval_text)
     }
 }
 

@@ -9,7 +9,7 @@ use weft_lab::{
     study::{
         builtin::BUILTINS,
         matrix::{Matrix, Step, expand},
-        plan::{Measure, Plan},
+        plan::Plan,
     },
 };
 
@@ -37,7 +37,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
         quick.quicken();
         let expanded = |plan: &Plan| expand(plan, &capabilities, &Configuration::new());
         let (matrix, quick_matrix) = (expanded(&plan), expanded(&quick));
-        let (whole, short) = (time(&plan.measure, &matrix), time(&quick.measure, &quick_matrix));
+        let (whole, short) = (time(&plan, &matrix), time(&quick, &quick_matrix));
         let here = runnable(&matrix);
         table.row(vec![
             plan.name.clone(),
@@ -77,17 +77,21 @@ pub(super) fn runnable(matrix: &Matrix) -> usize {
 }
 
 /// The duration of a study with the least number of repeats.
-pub(super) fn time(measure: &Measure, matrix: &Matrix) -> Duration {
+pub(super) fn time(plan: &Plan, matrix: &Matrix) -> Duration {
     /// Time to connect and disconnect for each cell.
     const BETWEEN: Duration = Duration::from_millis(100);
     /// Time of the link probe and the report.
     const AROUND: Duration = Duration::from_secs(4);
     /// Time until IOPS are known to be steady, if they are.
     const SETTLE: Duration = Duration::from_secs(6);
-    let steps = matrix.steps().filter(|step: &&Step| step.missing().is_none()).count();
-    let steps = u32::try_from(steps).unwrap_or(u32::MAX);
-    let each = (measure.runtime + measure.ramp + BETWEEN) * measure.repeats;
-    let cells = (each + measure.settle.min(SETTLE)).saturating_mul(steps);
+    let measure = &plan.measure;
+    let each = measure.runtime + measure.ramp + BETWEEN;
+    let of = |step: &Step| {
+        let cell = step.cells().next();
+        let repeats = cell.map_or(0, |cell| plan.repeats_of(&cell.configuration));
+        (each * repeats).saturating_add(measure.settle.min(SETTLE))
+    };
+    let cells: Duration = matrix.steps().filter(|step| step.missing().is_none()).map(of).sum();
     if cells.is_zero() { cells } else { cells + AROUND }
 }
 

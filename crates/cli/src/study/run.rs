@@ -197,15 +197,15 @@ impl How {
         if self.quick {
             plan.quicken();
         }
+        if let Some(repeats) = self.repeats {
+            plan.set_repeats(repeats);
+        }
         let measure = &mut plan.measure;
         if let Some(runtime) = self.runtime {
             measure.runtime = runtime;
         }
         if let Some(ramp) = self.ramp_time {
             measure.ramp = ramp;
-        }
-        if let Some(repeats) = self.repeats {
-            (measure.repeats, measure.repeats_max) = (repeats, repeats);
         }
         if measure.runtime.is_zero() {
             return Err(Failure::because("--runtime must be greater than 0"));

@@ -83,7 +83,7 @@ fn described(plan: &Plan, matrix: &Matrix) -> String {
         text,
         "Cells     {}, of which {here} run here; about {}",
         matrix.len(),
-        about(time(measure, matrix))
+        about(time(plan, matrix))
     );
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for step in matrix.steps() {

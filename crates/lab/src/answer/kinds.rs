@@ -51,8 +51,10 @@ fn extra_latency(asked: &Asked<'_>) -> Said {
         return Said::open(&why);
     }
     let delta = difference(asked, remote, &mean, &with, &without);
-    let extra = Number::of(format!("more for a {request} over {transport}"), Unit::Time, &delta);
-    let (ssd, of_what) = ssd(asked, local, &without);
+    let (verb, sign) = if delta.mean < 0.0 { ("less", -1.0) } else { ("more", 1.0) };
+    let delta = delta.scaled(sign);
+    let extra = Number::of(format!("{verb} for a {request} over {transport}"), Unit::Time, &delta);
+    let (ssd, of_what) = ssd(asked, &without);
     let share = delta.scaled(1.0 / ssd);
     let mut share = Number::of("of a real SSD's latency", Unit::Share, &share);
     share.note = of_what;
@@ -63,7 +65,6 @@ fn extra_latency(asked: &Asked<'_>) -> Said {
         _ => "from the local device",
     };
     let what = if mean.name == "mean" { String::new() } else { format!(" at {}", mean.name) };
-    let verb = if delta.mean < 0.0 { "less" } else { "more" };
     let mut sentence = format!(
         "A {request} over {transport} takes {}{what} {verb} than {from}: {} of the latency of \
          {}",
@@ -103,23 +104,28 @@ fn difference(
 }
 
 /// The latency that stands for a real SSD, and its name.
-fn ssd(asked: &Asked<'_>, local: &Cell, without: &Estimate) -> (f64, String) {
+fn ssd(asked: &Asked<'_>, without: &Estimate) -> (f64, String) {
     let device = asked.cells.environment.local.as_str();
     let is_made = ["memory", "null"].iter().any(|name| device.starts_with(name));
-    if device.is_empty() || is_made || local.text(key::DEVICE) == "memory" && device.is_empty() {
+    if device.is_empty() || is_made {
         return (SSD_NS, "an SSD of 80 µs (assumed: none was measured)".to_owned());
     }
     let own = units::show(Unit::Time, without.mean);
     (without.mean, format!("the local device {device} ({own})"))
 }
 
-/// CPU time of one request, with both sides in its note.
+/// CPU time of one request, with both sides in its note; none if the gate forbids it.
 fn cpu(asked: &Asked<'_>, cell: &Cell) -> Option<Number> {
-    let read = |name: &str| asked.estimate(&named(name), cell);
-    let mut both = Number::of("CPU time of a request", Unit::Time, &read("cpu-per-io")?);
-    let side = |name: &str| Some(units::show(Unit::Time, read(name)?.mean));
-    if let (Some(host), Some(target)) = (side("host-cpu-per-io"), side("target-cpu-per-io")) {
-        both.note = format!("host {host}, target {target}");
+    let read = |name: &str, label: &str| {
+        let metric = named(name);
+        let allowed = gate(Sentence::Value, &metric, &[cell]).refusal().is_none();
+        let estimate = asked.estimate(&metric, cell).filter(|_| allowed)?;
+        Some(Number::of(label, Unit::Time, &estimate))
+    };
+    let mut both = read("cpu-per-io", "CPU time of a request")?;
+    let sides = (read("host-cpu-per-io", "host"), read("target-cpu-per-io", "target"));
+    if let (Some(host), Some(target)) = sides {
+        both.note = format!("host {}, target {}", host.told(), target.told());
     }
     Some(both)
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
-    results::{Mark, number},
+    results::{Mark, Side, Thread, number},
+    study::matrix::{self, Capabilities, Step, expand},
     testing::{record, repeated},
 };
 
@@ -120,6 +121,51 @@ fn each_kind_answers_in_a_sentence_with_three_numbers_at_most() {
     }
 }
 
+/// Results of every cell of a plan that a large machine can run. They differ from cell to cell, and
+/// repeats hardly do.
+fn results_of(plan: &Plan) -> Vec<Record> {
+    let capabilities = Capabilities {
+        cpus: (0..64).collect(),
+        own_target: true,
+        rdma: true,
+        ..Capabilities::default()
+    };
+    let matrix = expand(plan, &capabilities, &Configuration::new());
+    let cells = matrix.steps().filter(|step| step.missing().is_none()).flat_map(Step::cells);
+    let made_up = |(number, cell): (usize, &matrix::Cell)| {
+        let settings: Vec<(&str, Value)> =
+            cell.configuration.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        let way =
+            if cell.configuration.get(key::TRANSPORT) == Some(&"local".into()) { 1 } else { 7 };
+        let number = u32::try_from(number).expect("few");
+        let iops = 1e6 / f64::from(way) * (1.0 + f64::from(number) / 10.0);
+        let mut record = record(cell.role, &settings, iops, u64::from(way * (10 + number)));
+        record.cell.clone_from(&cell.id);
+        let busy = Side {
+            seconds: 1.0,
+            threads: vec![Thread { user_s: 0.5, ..Thread::default() }],
+            ..Side::default()
+        };
+        record.host = Some(busy.clone());
+        record.target = Some(busy);
+        record.values.insert(number::OFFERED_IOPS.to_owned(), iops);
+        record
+    };
+    cells.enumerate().map(made_up).collect()
+}
+
+#[test]
+fn every_study_answers_its_question() {
+    for study in builtin::BUILTINS {
+        let plan = study.plan().expect(study.name);
+        let answer = answered(study.name, &results_of(&plan));
+        assert!(answer.question.ends_with('?'), "{}: {}", study.name, answer.question);
+        assert!(answer.is_answered, "{}: {}", study.name, answer.sentence);
+        assert!((1..=3).contains(&answer.numbers.len()), "{answer:?}");
+        assert!(answer.numbers.iter().all(|number| number.value.is_finite()), "{answer:?}");
+    }
+}
+
 #[test]
 fn marks_that_forbid_a_sentence_forbid_the_answer() {
     for (study, records) in each_kind() {
@@ -176,6 +222,36 @@ fn what_is_not_distinguishable_is_said_with_the_repeats_that_it_takes() {
     let close = of_records(&plan, &repeats, &Environment::default()).expect("an answer");
     assert!(!close.is_answered && close.numbers.len() == 2);
     assert!(close.sentence.contains("not distinguishable here: about"), "{}", close.sentence);
+}
+
+#[test]
+fn what_is_faster_over_the_network_takes_less() {
+    let mut records = first_look();
+    let [local, remote] = &mut records[..] else { panic!("two records") };
+    std::mem::swap(&mut local.read, &mut remote.read);
+    let answer = answered("first-look", &records);
+    assert!(answer.sentence.contains(" tcp takes 12.00 µs (12.00 µs to 12.00 µs) less than from"));
+    assert_eq!(answer.numbers[0].label, "less for a 4 KiB random read over tcp");
+    assert_eq!(answer.numbers[0].text, "12.00 µs");
+}
+
+#[test]
+fn two_repeats_give_a_range_and_say_so() {
+    let records: Vec<Record> =
+        repeated(&idle_poll()).into_iter().filter(|record| record.repeat < 3).collect();
+    let answer = of_records(&plan("target-idle-poll"), &records, &Environment::default());
+    let answer = answer.expect("an answer");
+    assert!(answer.sentence.contains(", both repeats)"), "{}", answer.sentence);
+}
+
+#[test]
+fn the_processor_time_of_a_cell_passes_the_gate_like_its_latency() {
+    let records = results_of(&plan("first-look"));
+    let answer = answered("first-look", &records);
+    let [.., cpu] = &answer.numbers[..] else { panic!("{answer:?}") };
+    let sides = "host 1.30 µs (1.26 µs to 1.33 µs), target 1.30 µs (1.26 µs to 1.33 µs)";
+    assert_eq!(cpu.note, sides);
+    assert!(answer.sentence.contains(sides), "{}", answer.sentence);
 }
 
 #[test]

@@ -133,14 +133,18 @@ impl Estimate {
         }
     }
 
-    /// The same in another unit.
+    /// The same in another unit, or with another sign.
     pub(crate) fn scaled(&self, factor: f64) -> Self {
+        let part = |part: Option<f64>| part.map(|part| part * factor.abs());
+        let (up, down) = (part(self.half_width), part(self.down));
+        let (one, other) = (self.least * factor, self.most * factor);
+        let is_turned = factor < 0.0 && down.is_some();
         Self {
             mean: self.mean * factor,
-            least: self.least * factor,
-            most: self.most * factor,
-            half_width: self.half_width.map(|half| half * factor),
-            down: self.down.map(|down| down * factor),
+            least: one.min(other),
+            most: one.max(other),
+            half_width: if is_turned { down } else { up },
+            down: if is_turned { up } else { down },
             ..*self
         }
     }

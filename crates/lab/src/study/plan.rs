@@ -222,6 +222,9 @@ pub struct AnswerPlan {
     /// Only cells with these values.
     #[serde(default, skip_serializing_if = "Configuration::is_empty")]
     pub at: Configuration,
+    /// Repeats of the cells in `at`, if more than others have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<u32>,
     /// Of [`AnswerKind::Values`]: the numbers, three at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub number: Vec<AnswerNumber>,
@@ -412,6 +415,32 @@ impl Plan {
         self.measure.repeats = self.quick.repeats;
         self.measure.repeats_max = self.quick.repeats;
         self.measure.settle = Duration::ZERO;
+    }
+
+    /// Sets the number of repeats of every cell.
+    pub fn set_repeats(&mut self, repeats: u32) {
+        (self.measure.repeats, self.measure.repeats_max) = (repeats, repeats);
+        if let Some(answer) = &mut self.answer {
+            answer.repeats = None;
+        }
+    }
+
+    /// The fewest repeats of a cell with these settings: those that the answer is made from may
+    /// have more than others.
+    #[must_use]
+    pub fn repeats_of(&self, configuration: &Configuration) -> u32 {
+        let answering = self.answer.as_ref().filter(|answer| {
+            answer.at.iter().all(|(key, value)| configuration.get(key) == Some(value))
+        });
+        let more = answering.and_then(|answer| answer.repeats).unwrap_or(0);
+        self.measure.repeats.max(more)
+    }
+
+    /// The most repeats of any cell.
+    #[must_use]
+    pub fn repeats_max(&self) -> u32 {
+        let more = self.answer.as_ref().and_then(|answer| answer.repeats).unwrap_or(0);
+        self.measure.repeats_max.max(more)
     }
 
     /// Applies the changes for a machine with an RDMA device.

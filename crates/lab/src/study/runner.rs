@@ -392,12 +392,12 @@ impl Runner<'_> {
         let mut drift = self.drift();
         for point in &matrix.first {
             let steps: Vec<&Step> = point.iter().collect();
-            for repeat in 1..=measure.repeats_max {
+            for repeat in 1..=self.settings.plan.repeats_max() {
                 self.reference_if_due(&mut drift)?;
                 self.point(&steps, repeat)?;
             }
         }
-        for repeat in 1..=measure.repeats_max {
+        for repeat in 1..=self.settings.plan.repeats_max() {
             for steps in matrix.round(self.seed, repeat, measure.shuffle) {
                 self.reference_if_due(&mut drift)?;
                 self.point(&steps, repeat)?;
@@ -413,8 +413,7 @@ impl Runner<'_> {
     /// The cell that comes back through the run; none in a short run.
     fn drift(&self) -> Option<Drift> {
         let step = self.matrix.reference()?;
-        let steps = self.matrix.steps().filter(|step| step.missing().is_none()).count();
-        let all = steps * self.settings.plan.measure.repeats as usize;
+        let all = self.planned();
         if all < REFERENCE_EVERY || self.outcome.measured >= all {
             return None;
         }
@@ -442,11 +441,26 @@ impl Runner<'_> {
         if repeats.is_some_and(|repeats| repeats.contains_key(&repeat)) {
             return false;
         }
-        if repeat <= measure.repeats || cell.role == Role::Reference {
+        if repeat <= self.repeats_of(step) || cell.role == Role::Reference {
             return true;
+        }
+        if repeat > measure.repeats_max {
+            return false;
         }
         let values = repeats.into_iter().flat_map(BTreeMap::values).map(|repeat| repeat.judged);
         !self.is_narrow(values)
+    }
+
+    /// The fewest repeats of a step.
+    fn repeats_of(&self, step: &Step) -> u32 {
+        let cell = step.cells().next();
+        cell.map_or(0, |cell| self.settings.plan.repeats_of(&cell.configuration))
+    }
+
+    /// How many steps with their fewest repeats run.
+    fn planned(&self) -> usize {
+        let steps = self.matrix.steps().filter(|step| step.missing().is_none());
+        steps.map(|step| self.repeats_of(step) as usize).sum()
     }
 
     /// Whether the confidence interval of the metric by which the study is judged is within the
@@ -461,9 +475,7 @@ impl Runner<'_> {
 
     /// The progress. Repeats beyond the minimum are added to the total as they are needed.
     fn position(&self) -> Position {
-        let steps = self.matrix.steps().filter(|step| step.missing().is_none()).count();
-        let repeats = self.settings.plan.measure.repeats as usize;
-        let all = (steps * repeats).max(self.done);
+        let all = self.planned().max(self.done);
         let new = self.done - self.done_before;
         let each = if new == 0 {
             let measure = &self.settings.plan.measure;

@@ -78,9 +78,7 @@ impl BlockDevice for Device {
                 });
             }
             // A panic that prints nothing: it is no failure of the test.
-            operation => {
-                resume_unwind(Box::new(format!("the device does not know {operation:?}")))
-            }
+            operation => resume_unwind(Box::new(format!("the device does not know {operation:?}"))),
         }
     }
     fn handle(&mut self, _: &mut Reactor, _: weft_reactor::ReactorCompletion) {}

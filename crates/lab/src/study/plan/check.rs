@@ -167,6 +167,9 @@ impl Plan {
         if let Some(name) = metrics.into_iter().find(|name| Metric::named(name).is_none()) {
             return fault(format!("answer: {name} is not a metric"));
         }
+        if answer.repeats.is_some_and(|repeats| repeats < self.measure.repeats) {
+            return fault("answer: repeats must be at least those of [measure]");
+        }
         let counted = answer.kind == AnswerKind::Values;
         if counted != (1..=3).contains(&answer.number.len()) {
             return fault("answer: one to three [[answer.number]] belong to kind = \"values\"");

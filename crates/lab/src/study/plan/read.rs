@@ -63,6 +63,8 @@ pub fn with_repeats(text: &str, repeats: u32) -> Result<String, PlanError> {
             measure.insert(key.to_owned(), i64::from(repeats).into());
         }
     }
+    let answer = table.get_mut("answer").and_then(toml::Value::as_table_mut);
+    answer.map(|answer| answer.remove("repeats"));
     toml::to_string(&table).map_err(|error| PlanError(error.to_string()))
 }
 

@@ -35,7 +35,7 @@ impl Runner<'_> {
             }
             if self.needs(step, repeat) {
                 self.step(step, repeat)?;
-            } else if repeat <= self.settings.plan.measure.repeats {
+            } else if repeat <= self.repeats_of(step) {
                 // An earlier run has measured it.
                 self.done += 1;
                 self.done_before += 1;
@@ -111,8 +111,9 @@ impl Runner<'_> {
         if !record.is_measured() {
             return;
         }
-        let measure = &self.settings.plan.measure;
-        let is_last = record.repeat == measure.repeats_max && record.role != Role::Reference;
+        let plan = &self.settings.plan;
+        let most = plan.measure.repeats_max.max(plan.repeats_of(&record.configuration));
+        let is_last = record.repeat == most && record.role != Role::Reference;
         if is_last && record.repeat >= INTERVAL_REPEATS {
             let earlier = self.history.get(&record.cell).into_iter().flat_map(BTreeMap::values);
             let earlier = earlier.map(|repeat| repeat.judged);

@@ -179,6 +179,30 @@ fn repeats_go_on_until_the_metric_of_the_study_is_known() {
 }
 
 #[test]
+fn cells_that_the_answer_is_made_from_have_more_repeats() {
+    let bench = Bench::new();
+    let rest = "[axes]\ntransport = [\"local\"]\ndepth = [1, 2]\n\
+                [answer]\nkind = \"ratio\"\nrepeats = 4\nat = { depth = 2 }";
+    let mut plan = plan("repeats = 1\nrepeats_max = 2\nconfidence_percent = 1e9", rest);
+    let mut notes = Notes::default();
+    bench.run(&plan, &mut notes).expect("an outcome");
+    let repeats = || {
+        bench.records().iter().fold([0, 0], |[one, two], record| {
+            match record.configuration[key::DEPTH].as_integer() {
+                Some(1) => [one + 1, two],
+                _ => [one, two + 1],
+            }
+        })
+    };
+    // One repeat has no interval, so that the other cell has the most that it may.
+    assert_eq!(repeats(), [2, 4]);
+    assert_eq!(notes.positions[0], (0, 5), "the total is known from the start");
+    plan.set_repeats(3);
+    bench.run(&plan, &mut Notes::default()).expect("an outcome");
+    assert_eq!(repeats(), [3, 4], "with a number given, all have it");
+}
+
+#[test]
 fn a_reference_cell_comes_back_through_the_run() {
     let bench = Bench::new();
     let axes = "[axes]\ntransport = [\"local\"]\ndepth = [1, 2, 4, 8, 16, 32, 64, 128]\n";
