@@ -1,6 +1,7 @@
 //! Log messages on standard error.
 
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use clap::ValueEnum;
 use env_logger::fmt::Formatter;
@@ -37,6 +38,16 @@ pub(crate) fn start(verbose: u8, target: bool, format: Option<LogFormat>) {
     }
     // An error means that a logger is set already, which does not happen.
     let _ = builder.try_init();
+    // Also only set once.
+    let _ = MOST.set(log::max_level());
+}
+
+/// The level that logging was started with.
+static MOST: OnceLock<LevelFilter> = OnceLock::new();
+
+/// What can be logged at most.
+pub(crate) fn most() -> LevelFilter {
+    MOST.get().copied().unwrap_or(LevelFilter::Off)
 }
 
 fn write_line(

@@ -3,6 +3,7 @@
 mod announce;
 mod control;
 mod flags;
+mod operate;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,8 +13,8 @@ use weft_target::{
     config::{Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, Transport},
 };
 
-use self::control::Control;
 pub(crate) use self::control::statistics;
+use self::{control::Control, operate::Operator};
 use crate::{
     bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
     failure::Failure,
@@ -50,8 +51,9 @@ pub(crate) struct Options {
     /// Stop when standard input ends: for programs that start a target.
     #[arg(long)]
     stop_with_stdin: bool,
-    /// Answer JSON-RPC 2.0 here (statistics, reload): unix:PATH or tcp://ADDRESS:PORT. Over TCP
-    /// anyone who can reach the port may call.
+    /// Answer JSON-RPC 2.0 here: unix:PATH or tcp://ADDRESS:PORT. SPDK's tools change the target
+    /// through it (docs/control.md); one without namespaces starts and waits. Over TCP anyone who
+    /// can reach the port may call.
     #[arg(long, value_name = "URL", value_parser = control_address)]
     control: Option<weft_rpc::Address>,
 }
@@ -183,30 +185,34 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     if options.stop_with_stdin {
         signals::stop_with_stdin(wish.clone()).map_err(fault)?;
     }
-    let mut target = Target::start(config).map_err(Failure::because)?;
+    let target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
+    let operator = Operator::new(target);
     let control = match &options.control {
-        Some(address) => Some(Control::start(address, target.watch(), wish)?),
+        Some(address) => Some(Control::start(address, &operator, wish)?),
         None => None,
     };
-    announce::announce(&target, control.as_ref().map(Control::address), options.output_format)?;
+    let address = control.as_ref().map(Control::address);
+    let announced =
+        operator.with(|target| announce::announce(target, address, options.output_format));
+    announced.map_err(Failure::because)??;
     while let Ok(wish) = wishes.recv() {
         match wish {
             Wish::Stop => break,
             Wish::Reload => {
-                let outcome = reload(&mut target, configuration());
+                let outcome = reload(&operator, configuration());
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }
         }
     }
     log::info!("stopping");
-    target.stop().map_err(Failure::because)
+    operator.stop()
 }
 
 /// Logs the changes, or the error of a configuration that cannot be served: the old one stays.
-fn reload(target: &mut Target, config: Result<Config, Failure>) -> Result<Vec<String>, String> {
+fn reload(operator: &Operator, config: Result<Config, Failure>) -> Result<Vec<String>, String> {
     let outcome = match config {
-        Ok(config) => target.reload(config).map_err(|error| error.to_string()),
+        Ok(config) => operator.reload(config),
         Err(Failure::Because(what)) => Err(what),
         Err(Failure::Told | Failure::Exit(_) | Failure::ReaderGone) => {
             Err("it cannot be read".to_owned())
@@ -249,7 +255,12 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
              and studies have such targets within their own",
         ));
     }
-    config.validate().map_err(|error| match Engine::flag(error.key()) {
+    // What there is nothing of yet can be made while it runs.
+    let check = match options.control.is_some() && !options.check {
+        true => Config::check_consistent,
+        false => Config::validate,
+    };
+    check(&config).map_err(|error| match Engine::flag(error.key()) {
         Some(flag) if options.config.is_none() => Failure::because(error.at_flag(flag)),
         _ => Failure::because(error),
     })?;

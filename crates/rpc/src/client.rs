@@ -89,17 +89,25 @@ impl Client {
     /// There is no reply, or it is an error. After any error but [`CallError::Error`] the
     /// connection cannot be used again: a late reply would be taken for the next one.
     pub fn call<M: Method>(&mut self, params: &M::Params) -> Result<M::Answer, CallError> {
+        let params =
+            serde_json::to_value(params).map_err(|error| CallError::Io(io::Error::other(error)))?;
+        let answer = self.call_named(M::NAME, params)?;
+        serde_json::from_value(answer)
+            .map_err(|error| CallError::Peer(format!("is malformed: {error}")))
+    }
+
+    /// Calls a method by its name.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn call_named(&mut self, name: &str, params: Value) -> Result<Value, CallError> {
         if self.broken {
             return Err(CallError::Io(io::ErrorKind::NotConnected.into()));
         }
-        let params =
-            serde_json::to_value(params).map_err(|error| CallError::Io(io::Error::other(error)))?;
         self.broken = true;
-        let outcome = self.exchange(M::NAME, params)?;
+        let outcome = self.exchange(name, params)?;
         self.broken = false;
-        let answer = outcome.map_err(CallError::Error)?;
-        serde_json::from_value(answer)
-            .map_err(|error| CallError::Peer(format!("is malformed: {error}")))
+        outcome.map_err(CallError::Error)
     }
 
     fn exchange(

@@ -55,14 +55,30 @@ impl Methods {
         self
     }
 
+    /// Adds a method whose parameters and errors are its own matter, such as one that follows
+    /// another program's definition.
+    #[must_use]
+    pub fn with_named(
+        mut self,
+        name: &'static str,
+        handler: impl Fn(Value) -> Result<Value, ErrorObject> + Send + Sync + 'static,
+    ) -> Self {
+        self.handlers.insert(name, Box::new(handler));
+        self
+    }
+
+    /// The names of the methods.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.handlers.keys().copied()
+    }
+
     /// Calls a method by its name.
     ///
     /// # Errors
     /// The method does not exist, has other parameters, or fails.
     pub fn call(&self, name: &str, params: Value) -> Result<Value, ErrorObject> {
         let Some(handler) = self.handlers.get(name) else {
-            let known: Vec<&str> = self.handlers.keys().copied().collect();
-            let what = format!("method {name:?} does not exist; there are {}", known.join(", "));
+            let what = format!("Method not found: {name:?} (rpc_get_methods lists what there is)");
             return Err(ErrorObject::new(Code::METHOD_NOT_FOUND, what));
         };
         // No parameters may be given as nothing, `[]` or `{}`.

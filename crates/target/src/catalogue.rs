@@ -29,7 +29,12 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 /// What is served, with its configuration.
 #[derive(Debug)]
 pub(crate) struct Catalogue {
-    entries: Vec<Entry>,
+    /// By subsystem and NSID.
+    entries: BTreeMap<String, Entries>,
+    /// Block devices with names.
+    bdevs: BTreeMap<String, NamedDevice>,
+    /// The views of the subsystems as the configuration describes them.
+    views: BTreeMap<String, Arc<SubsystemView>>,
     /// Devices that the target's owner has made: a namespace with one of these specs has that
     /// device.
     given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
@@ -47,12 +52,17 @@ pub(crate) struct Catalogue {
     in_capsule_bytes: u32,
 }
 
+/// The namespaces of a subsystem by NSID.
+type Entries = BTreeMap<u32, Entry>;
+
 /// A namespace and its device.
 #[derive(Debug, Clone)]
 struct Entry {
     subsystem: String,
     nsid: u32,
     spec: DeviceSpec,
+    /// The name of its block device, if that has one.
+    bdev: Option<String>,
     device: Arc<ServedDevice>,
     identity: identity::Identity,
 }
@@ -72,11 +82,48 @@ struct NsidOwner {
     change: u64,
 }
 
+/// A block device with a name.
+#[derive(Debug, Clone)]
+struct NamedDevice {
+    spec: DeviceSpec,
+    factory: Arc<dyn DeviceFactory>,
+}
+
+/// What a change may concern; the rest stays as it is and is not looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everything; the sizes of files and devices are read again.
+    All,
+    /// These subsystems, by NQN, and the block device whose size is read again.
+    Only { subsystems: Vec<String>, refresh: Option<String> },
+}
+
+impl Scope {
+    pub(crate) fn contains(&self, nqn: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only { subsystems, .. } => subsystems.iter().any(|one| one == nqn),
+        }
+    }
+
+    /// Whether the size of a block device is read again.
+    fn refreshes(&self, bdev: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only { refresh, .. } => refresh.as_deref() == Some(bdev),
+        }
+    }
+}
+
 /// A configuration that can be served: its devices exist, and nothing has changed so far.
 #[derive(Debug)]
 pub(crate) struct Plan {
     config: Config,
-    entries: Vec<Entry>,
+    scope: Scope,
+    /// The namespaces of the subsystems in its scope.
+    entries: BTreeMap<String, Entries>,
+    /// Block devices that are new, or have another size.
+    bdevs: BTreeMap<String, NamedDevice>,
     resizes: Vec<Resize>,
 }
 
@@ -85,12 +132,24 @@ impl Plan {
     pub(crate) fn needs(&self) -> Arc<Needs> {
         Arc::new(Needs { devices: devices(&self.entries), ports: ports(&self.config) })
     }
+
+    /// Whether the size of a namespace's device is read again.
+    fn looks_at(&self, entry: &Entry, namespace: &Namespace) -> bool {
+        self.scope == Scope::All || entry.spec != namespace.device
+    }
+
+    /// What it may change.
+    pub(crate) fn scope(&self) -> Scope {
+        self.scope.clone()
+    }
 }
 
 impl Catalogue {
     pub(crate) fn new(given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>) -> Self {
         Self {
-            entries: Vec::new(),
+            entries: BTreeMap::new(),
+            bdevs: BTreeMap::new(),
+            views: BTreeMap::new(),
             given,
             slots: Vec::new(),
             owners: BTreeMap::new(),
@@ -105,25 +164,67 @@ impl Catalogue {
 
     /// The snapshot of a target that serves nothing yet, and its configuration.
     pub(crate) fn empty(&mut self, config: &Config) -> Result<(Snapshot, Config), TargetError> {
-        let config = Config { ports: Vec::new(), subsystems: Vec::new(), ..config.clone() };
-        Ok((self.snapshot(&config, &BTreeMap::new())?, config))
+        let config = Config {
+            ports: Vec::new(),
+            subsystems: Vec::new(),
+            operated: config::Operated::default(),
+            ..config.clone()
+        };
+        Ok((self.snapshot(&config, &Scope::All, &BTreeMap::new())?, config))
     }
 
-    /// Prepares to serve this configuration. If it fails, nothing has changed.
-    pub(crate) fn plan(&mut self, mut config: Config) -> Result<Plan, TargetError> {
-        check_names(&config)?;
+    /// Prepares to serve this configuration, which differs from the last one only within a scope.
+    /// If it fails, nothing has changed.
+    pub(crate) fn plan(&mut self, mut config: Config, scope: Scope) -> Result<Plan, TargetError> {
+        let mut plan = Plan {
+            config: Config::default(),
+            scope,
+            entries: BTreeMap::new(),
+            bdevs: BTreeMap::new(),
+            resizes: Vec::new(),
+        };
+        self.plan_bdevs(&config, &mut plan)?;
         for subsystem in &mut config.subsystems {
+            if !plan.scope.contains(&subsystem.nqn) {
+                continue;
+            }
+            check_names(subsystem)?;
             let paths: Vec<_> = self.entries_of(&subsystem.nqn).map(Entry::path).collect();
             let entries = self.entries_of(&subsystem.nqn).zip(&paths);
             let owners: Vec<_> =
                 entries.map(|(entry, path)| entry.owner(path.as_deref())).collect();
             nsids::assign(subsystem, &owners)?;
+            self.open_namespaces(subsystem, &mut plan)?;
         }
-        let (mut entries, mut resizes) = (Vec::new(), Vec::new());
-        for subsystem in &config.subsystems {
-            self.open_namespaces(subsystem, &mut entries, &mut resizes)?;
+        plan.config = config;
+        Ok(plan)
+    }
+
+    /// Opens the block devices that are new, and finds those whose size changes.
+    fn plan_bdevs(&self, config: &Config, plan: &mut Plan) -> Result<(), TargetError> {
+        for bdev in &config.operated.bdevs {
+            let told = |error: &dyn std::fmt::Display| {
+                TargetError::new(format!("block device {}: {error}", bdev.name))
+            };
+            let Some(known) = self.bdevs.get(&bdev.name) else {
+                let factory = bdev.device.build().map_err(|error| told(&error))?;
+                let named = NamedDevice { spec: bdev.device.clone(), factory };
+                plan.bdevs.insert(bdev.name.clone(), named);
+                continue;
+            };
+            if known.spec == bdev.device && !plan.scope.refreshes(&bdev.name) {
+                continue;
+            }
+            if !same_device(&known.spec, &bdev.device) {
+                return Err(told(&"it is another device; delete it first"));
+            }
+            let change = (&known.spec, &bdev.device);
+            plan.resizes.extend(Resize::wanted(&known.factory, change, &told)?);
+            let factory = Arc::clone(&known.factory);
+            plan.bdevs
+                .insert(bdev.name.clone(), NamedDevice { spec: bdev.device.clone(), factory });
         }
-        Ok(Plan { config, entries, resizes })
+        Ok(())
     }
 
     /// Executes a plan: gives devices their sizes and makes the snapshot, without write protection
@@ -133,23 +234,34 @@ impl Catalogue {
         plan: Plan,
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<(Snapshot, Config), TargetError> {
-        let Plan { config, entries, resizes } = plan;
+        let Plan { config, scope, entries, mut bdevs, resizes } = plan;
         resize(resizes)?;
-        self.entries = entries;
-        self.note_owners();
-        Ok((self.snapshot(&config, addresses)?, config))
+        self.bdevs.append(&mut bdevs);
+        self.bdevs.retain(|name, _| config.bdev(name).is_some());
+        let has = |nqn: &str| config.subsystems.iter().any(|subsystem| subsystem.nqn == nqn);
+        self.entries.retain(|nqn, _| !scope.contains(nqn) || has(nqn));
+        for (nqn, entries) in entries {
+            self.note_owners(&entries);
+            self.entries.insert(nqn, entries);
+        }
+        Ok((self.snapshot(&config, &scope, addresses)?, config))
     }
 
     fn snapshot(
         &mut self,
         config: &Config,
+        scope: &Scope,
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<Snapshot, TargetError> {
         let mut subsystems = BTreeMap::new();
         for subsystem in &config.subsystems {
-            let view = self.view(subsystem, &config.limits)?;
-            subsystems.insert(subsystem.nqn.clone(), Arc::new(view));
+            let view = match self.views.get(&subsystem.nqn) {
+                Some(view) if !scope.contains(&subsystem.nqn) => Arc::clone(view),
+                _ => Arc::new(self.view(subsystem, &config.limits)?),
+            };
+            subsystems.insert(subsystem.nqn.clone(), view);
         }
+        self.views.clone_from(&subsystems);
         self.shared.retain(|nqn, _| subsystems.contains_key(nqn));
         let ports = ports(config);
         let discovery = self.discovery(&ports, &subsystems, addresses, &config.limits)?;
@@ -167,35 +279,52 @@ impl Catalogue {
         })
     }
 
+    /// Block size and blocks of a block device that has a name.
+    pub(crate) fn bdev_size(&self, name: &str) -> Option<(u32, u64)> {
+        let geometry = self.bdevs.get(name)?.factory.geometry();
+        Some((geometry.block_bytes, geometry.blocks))
+    }
+
     /// Flushes every device.
     pub(crate) fn sync(&self) -> Vec<String> {
-        let outcome = |entry: &Entry| {
-            let factory = &entry.device.factory;
+        let outcome = |factory: &Arc<dyn DeviceFactory>| {
             let error = factory.sync().err()?;
             Some(format!("{} could not be synced: {error}", factory.identity()))
         };
-        self.entries.iter().filter_map(outcome).collect()
+        let entries = self.entries.values().flat_map(BTreeMap::values);
+        let own = entries.filter(|entry| entry.bdev.is_none()).map(|entry| &entry.device.factory);
+        own.chain(self.bdevs.values().map(|bdev| &bdev.factory)).filter_map(outcome).collect()
     }
 
     fn entries_of(&self, nqn: &str) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(move |entry| entry.subsystem == nqn)
+        self.entries.get(nqn).into_iter().flat_map(BTreeMap::values)
+    }
+
+    fn entry(&self, nqn: &str, nsid: u32) -> Option<&Entry> {
+        self.entries.get(nqn)?.get(&nsid)
     }
 
     /// Finds or opens the device of each namespace, and gives the namespaces their identities.
     fn open_namespaces(
         &mut self,
         subsystem: &Subsystem,
-        entries: &mut Vec<Entry>,
-        resizes: &mut Vec<Resize>,
+        plan: &mut Plan,
     ) -> Result<(), TargetError> {
         let (mut opened, mut known) = (Vec::new(), Vec::new());
         for namespace in &subsystem.namespaces {
-            let entry = self.entries_of(&subsystem.nqn).find(|entry| entry.nsid == namespace.nsid);
+            let entry = self.entry(&subsystem.nqn, namespace.nsid);
             known.push(entry.map(|entry| entry.identity.uuid));
-            let kept = entry.filter(|entry| same_device(&entry.spec, &namespace.device));
+            let kept = entry.filter(|entry| entry.keeps_device(namespace));
             opened.push(match kept {
                 Some(entry) => {
-                    resizes.extend(Resize::wanted(entry, &namespace.device)?);
+                    if entry.bdev.is_none() && plan.looks_at(entry, namespace) {
+                        let change = (&entry.spec, &namespace.device);
+                        let told = |error: &dyn std::fmt::Display| {
+                            TargetError::namespace(&entry.subsystem, entry.nsid, error)
+                        };
+                        let wanted = Resize::wanted(&entry.device.factory, change, &told)?;
+                        plan.resizes.extend(wanted);
+                    }
                     Arc::clone(&entry.device)
                 }
                 None if entry.is_some_and(|entry| entry.device.factory.has_lost_writes()) => {
@@ -203,7 +332,7 @@ impl Catalogue {
                                 with one reload and add it again with the next";
                     return Err(TargetError::namespace(&subsystem.nqn, namespace.nsid, &what));
                 }
-                None => self.open(&subsystem.nqn, namespace)?,
+                None => self.open(&subsystem.nqn, namespace, plan)?,
             });
         }
         check_aliases(subsystem, &opened)?;
@@ -212,6 +341,7 @@ impl Catalogue {
             survives_restart: device.factory.survives_restart(),
         });
         let identities = identity::namespaces(subsystem, &named.collect::<Vec<_>>(), &known);
+        let mut entries = Entries::new();
         for ((namespace, device), identity) in
             subsystem.namespaces.iter().zip(opened).zip(identities)
         {
@@ -219,24 +349,26 @@ impl Catalogue {
                 subsystem: subsystem.nqn.clone(),
                 nsid: namespace.nsid,
                 spec: namespace.device.clone(),
+                bdev: namespace.bdev.clone(),
                 device,
                 identity,
             };
             self.check_block_size(&entry)?;
-            entries.push(entry);
+            entries.insert(entry.nsid, entry);
         }
+        plan.entries.insert(subsystem.nqn.clone(), entries);
         Ok(())
     }
 
-    fn open(&mut self, nqn: &str, namespace: &Namespace) -> Result<Arc<ServedDevice>, TargetError> {
-        let given = self.given.iter().find(|(spec, _)| *spec == namespace.device);
-        let factory = match given {
-            Some((_, factory)) => Arc::clone(factory),
-            None => namespace
-                .device
-                .build()
-                .map_err(|error| TargetError::namespace(nqn, namespace.nsid, &error))?,
-        };
+    fn open(
+        &mut self,
+        nqn: &str,
+        namespace: &Namespace,
+        plan: &Plan,
+    ) -> Result<Arc<ServedDevice>, TargetError> {
+        let factory = self.factory(namespace, plan);
+        let factory =
+            factory.map_err(|error| TargetError::namespace(nqn, namespace.nsid, &error))?;
         let is_free = |slot: &Slot| {
             slot.device.strong_count() == 0 && slot.generations < DeviceId::GENERATIONS_MAX
         };
@@ -256,9 +388,32 @@ impl Catalogue {
         Ok(device)
     }
 
+    /// The device of a namespace that is new: a block device with a name, one that the target's
+    /// owner has made, or a new one.
+    fn factory(
+        &self,
+        namespace: &Namespace,
+        plan: &Plan,
+    ) -> Result<Arc<dyn DeviceFactory>, String> {
+        if let Some(name) = &namespace.bdev {
+            let bdev = plan.bdevs.get(name).or_else(|| self.bdevs.get(name));
+            let factory = bdev.map(|bdev| Arc::clone(&bdev.factory));
+            return factory.ok_or_else(|| format!("there is no block device {name:?}"));
+        }
+        match self.given.iter().find(|(spec, _)| *spec == namespace.device) {
+            Some((_, factory)) => Ok(Arc::clone(factory)),
+            None => namespace.device.build().map_err(|error| error.to_string()),
+        }
+    }
+
     /// Hosts that know a UUID keep using the block size that it had.
     fn check_block_size(&self, entry: &Entry) -> Result<(), TargetError> {
-        let was = self.entries.iter().find(|old| old.identity.uuid == entry.identity.uuid);
+        let before = self.entry(&entry.subsystem, entry.nsid);
+        if before.is_some_and(|before| Arc::ptr_eq(&before.device, &entry.device)) {
+            return Ok(());
+        }
+        let mut all = self.entries.values().flat_map(BTreeMap::values);
+        let was = all.find(|old| old.identity.uuid == entry.identity.uuid);
         let is = entry.device.factory.geometry().block_bytes;
         let Some(was) = was.map(|old| old.device.factory.geometry().block_bytes) else {
             return Ok(());
@@ -276,8 +431,8 @@ impl Catalogue {
     }
 
     /// Counts the numbers whose owner is not their last one.
-    fn note_owners(&mut self) {
-        for entry in &self.entries {
+    fn note_owners(&mut self, entries: &Entries) {
+        for entry in entries.values() {
             let uuid = entry.identity.uuid;
             let block_bytes = entry.device.factory.geometry().block_bytes;
             let key = (entry.subsystem.clone(), entry.nsid);
@@ -302,8 +457,7 @@ impl Catalogue {
         limits: &Limits,
     ) -> Result<SubsystemView, TargetError> {
         let namespaces = subsystem.namespaces.iter().filter_map(|namespace| {
-            let entry =
-                self.entries_of(&subsystem.nqn).find(|entry| entry.nsid == namespace.nsid)?;
+            let entry = self.entry(&subsystem.nqn, namespace.nsid)?;
             let owner = self.owners.get(&(entry.subsystem.clone(), entry.nsid));
             let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
             view.capabilities.read_only |= namespace.read_only;
@@ -327,6 +481,7 @@ impl Catalogue {
             controller_model: subsystem.controller_ids.model,
             limits: SubsystemLimits {
                 controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
+                max_namespaces: subsystem.namespaces_max.unwrap_or(limits.namespaces),
                 ..subsystem_limits(limits)
             },
             shared: Arc::clone(shared),
@@ -400,13 +555,25 @@ impl Entry {
         self.spec.path().map(|_| self.device.factory.identity())
     }
 
+    /// Whether a namespace of the same number has the same device, perhaps of another size.
+    fn keeps_device(&self, namespace: &Namespace) -> bool {
+        self.bdev == namespace.bdev && same_device(&self.spec, &namespace.device)
+    }
+
     fn owner<'a>(&'a self, path: Option<&'a str>) -> nsids::ServedNamespace<'a> {
-        nsids::ServedNamespace { nsid: self.nsid, uuid: self.identity.uuid, spec: &self.spec, path }
+        nsids::ServedNamespace {
+            nsid: self.nsid,
+            uuid: self.identity.uuid,
+            spec: &self.spec,
+            path,
+            bdev: self.bdev.as_deref(),
+        }
     }
 }
 
-fn devices(entries: &[Entry]) -> Vec<Arc<ServedDevice>> {
-    entries.iter().map(|entry| Arc::clone(&entry.device)).collect()
+fn devices(entries: &BTreeMap<String, Entries>) -> Vec<Arc<ServedDevice>> {
+    let entries = entries.values().flat_map(BTreeMap::values);
+    entries.map(|entry| Arc::clone(&entry.device)).collect()
 }
 
 fn ports(config: &Config) -> Vec<PortView> {
@@ -438,12 +605,11 @@ fn transport_type(transport: Transport) -> TransportType {
 }
 
 /// Invalid names are found before anything is done.
-fn check_names(config: &Config) -> Result<(), TargetError> {
-    for subsystem in &config.subsystems {
-        nqn(&subsystem.nqn)?;
-        for host in subsystem.allowed_hosts.iter().flatten() {
-            nqn(host)?;
-        }
+fn check_names(subsystem: &Subsystem) -> Result<(), TargetError> {
+    nqn(&subsystem.nqn)?;
+    let hosts = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
+    for host in hosts {
+        nqn(host)?;
     }
     Ok(())
 }
@@ -451,7 +617,7 @@ fn check_names(config: &Config) -> Result<(), TargetError> {
 /// A device that stays and is to have another size.
 #[derive(Debug)]
 struct Resize {
-    entry: Entry,
+    factory: Arc<dyn DeviceFactory>,
     before: u64,
     bytes: u64,
 }
@@ -459,13 +625,13 @@ struct Resize {
 impl Resize {
     /// Whether a device is configured to have another size; otherwise it reads its size. A file
     /// grows but is never cut: a typing error would lose data.
-    fn wanted(entry: &Entry, new: &DeviceSpec) -> Result<Option<Self>, TargetError> {
-        let told = |error: &dyn std::fmt::Display| {
-            TargetError::namespace(&entry.subsystem, entry.nsid, error)
-        };
-        let factory = &entry.device.factory;
+    fn wanted(
+        factory: &Arc<dyn DeviceFactory>,
+        (old, new): (&DeviceSpec, &DeviceSpec),
+        told: &dyn Fn(&dyn std::fmt::Display) -> TargetError,
+    ) -> Result<Option<Self>, TargetError> {
         let found = factory.refresh().map_err(|error| told(&error))?;
-        let changed = configured_bytes(new) != configured_bytes(&entry.spec);
+        let changed = configured_bytes(new) != configured_bytes(old);
         let Some(bytes) = configured_bytes(new).filter(|_| changed) else { return Ok(None) };
         if new.path().is_some() && bytes < found.bytes() {
             log::warn!("{} is longer than its configured size: it is not cut", factory.identity());
@@ -475,7 +641,7 @@ impl Resize {
             let (block_bytes, error) = (found.block_bytes, "not a whole number of blocks of");
             return Err(told(&format_args!("{bytes} bytes are {error} {block_bytes} bytes")));
         }
-        Ok(Some(Self { entry: entry.clone(), before: found.bytes(), bytes }))
+        Ok(Some(Self { factory: Arc::clone(factory), before: found.bytes(), bytes }))
     }
 
     fn grows(&self) -> bool {
@@ -483,9 +649,8 @@ impl Resize {
     }
 
     fn apply(&self, bytes: u64) -> Result<(), TargetError> {
-        let entry = &self.entry;
-        let resized = entry.device.factory.resize(bytes);
-        resized.map_err(|error| TargetError::namespace(&entry.subsystem, entry.nsid, &error))
+        let resized = self.factory.resize(bytes);
+        resized.map_err(|error| TargetError::new(format!("{}: {error}", self.factory.identity())))
     }
 }
 
@@ -622,13 +787,13 @@ mod tests {
         for _ in 0..2 * DeviceId::GENERATIONS_MAX {
             config.subsystems[0].namespaces =
                 vec![Namespace::new(1, DeviceSpec::Null { bytes: 1 << 20, block_bytes: 4096 })];
-            let plan = catalogue.plan(config.clone()).expect("a plan");
+            let plan = catalogue.plan(config.clone(), Scope::All).expect("a plan");
             let (snapshot, _) = catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot");
             assert!(ids.insert(snapshot.devices[0].id.0), "no identifier is used twice");
             // A group may have a device for a while after it was removed.
             held = Some(snapshot);
             config.subsystems[0].namespaces.clear();
-            let plan = catalogue.plan(config.clone()).expect("a plan");
+            let plan = catalogue.plan(config.clone(), Scope::All).expect("a plan");
             catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot");
         }
         drop(held);

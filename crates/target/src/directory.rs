@@ -12,6 +12,7 @@ use weft_nvme::Nqn;
 use weft_nvmf::connect::{ConnectError, ConnectRequest, ControllerIds};
 use weft_nvmf::subsystem::SubsystemView;
 
+use crate::catalogue::Scope;
 use crate::drain::HostDrains;
 use crate::group::ConnectionId;
 use crate::snapshot::Snapshot;
@@ -29,12 +30,55 @@ pub(crate) struct HostKey {
 }
 
 impl HostKey {
+    /// The subsystem's name.
+    pub(crate) fn subsystem(&self) -> &str {
+        &self.subsystem
+    }
+
     pub(crate) fn of(request: &ConnectRequest) -> Self {
         Self {
             subsystem: request.subsystem.as_str().to_owned(),
             host: request.host.as_str().to_owned(),
         }
     }
+}
+
+/// A queue that a host has connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectedQueue {
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// Its controller.
+    pub controller_id: u16,
+    /// 0 for the admin queue.
+    pub queue_id: u16,
+    /// The host's name.
+    pub host: String,
+    /// The host's identifier.
+    pub host_id: [u8; 16],
+    /// The poll group that has it.
+    pub group: usize,
+    /// The port it came to.
+    pub port_id: u16,
+    /// This end of its connection.
+    pub local: SocketAddr,
+    /// The host's end.
+    pub peer: SocketAddr,
+}
+
+/// A controller that a host has connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectedController {
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// Its identifier.
+    pub controller_id: u16,
+    /// The host's name.
+    pub host: String,
+    /// The host's identifier.
+    pub host_id: [u8; 16],
+    /// Its I/O queues.
+    pub io_queues: usize,
 }
 
 /// One directory for all groups of a target.
@@ -61,6 +105,10 @@ struct State {
     /// Changes of write protection that may fail, by subsystem and NSID: what each has set, by the
     /// version of its snapshot. The first one cannot fail any more, or is what was set before.
     protected: BTreeMap<(String, u32), BTreeMap<u64, bool>>,
+    /// The queues that hosts have connected.
+    connected: BTreeMap<ConnectionId, ConnectedQueue>,
+    /// Admin and I/O queues that were connected since the start, by group.
+    came: Vec<(u64, u64)>,
     /// Queues of each group: the next one goes to the group with the fewest.
     queues: Vec<usize>,
 }
@@ -75,6 +123,8 @@ impl Directory {
                 controllers: BTreeMap::new(),
                 drains: HostDrains::new(),
                 protected: BTreeMap::new(),
+                connected: BTreeMap::new(),
+                came: vec![(0, 0); groups.max(1)],
                 queues: vec![0; groups.max(1)],
             }),
             connections: AtomicUsize::new(0),
@@ -140,11 +190,12 @@ impl Directory {
     }
 
     /// Makes this the current snapshot, as a later one than any other. Namespaces that
-    /// hosts have protected until now stay protected.
-    pub(crate) fn replace_snapshot(&self, mut snapshot: Snapshot) -> Arc<Snapshot> {
+    /// hosts have protected until now stay protected, and the views that are not in the scope of
+    /// the change stay the same ones.
+    pub(crate) fn replace_snapshot(&self, mut snapshot: Snapshot, scope: &Scope) -> Arc<Snapshot> {
         let mut state = self.lock();
         snapshot.version = state.snapshot.version + 1;
-        snapshot.keep_write_protect(&state.snapshot);
+        snapshot.keep_write_protect(&state.snapshot, scope);
         state.snapshot = Arc::new(snapshot);
         Arc::clone(&state.snapshot)
     }
@@ -231,6 +282,53 @@ impl Directory {
         }
     }
 
+    /// A host's queue is connected from now on.
+    pub(crate) fn queue_connected(&self, id: ConnectionId, queue: ConnectedQueue) {
+        let mut state = self.lock();
+        if let Some((admin, io)) = state.came.get_mut(queue.group) {
+            *(if queue.queue_id == 0 { admin } else { io }) += 1;
+        }
+        state.connected.insert(id, queue);
+    }
+
+    /// Admin and I/O queues that were connected since the start, by group.
+    pub(crate) fn queues_that_came(&self) -> Vec<(u64, u64)> {
+        self.lock().came.clone()
+    }
+
+    /// A connection has ended, perhaps without a queue.
+    pub(crate) fn queue_gone(&self, id: ConnectionId) {
+        self.lock().connected.remove(&id);
+    }
+
+    /// The queues that hosts have connected, of all subsystems or of one.
+    pub(crate) fn connected_queues(&self, nqn: Option<&str>) -> Vec<ConnectedQueue> {
+        let state = self.lock();
+        let of = |queue: &&ConnectedQueue| nqn.is_none_or(|nqn| queue.subsystem == nqn);
+        let mut queues: Vec<_> = state.connected.values().filter(of).cloned().collect();
+        queues.sort_by_key(|queue| (queue.subsystem.clone(), queue.controller_id, queue.queue_id));
+        queues
+    }
+
+    /// The controllers of all subsystems, or of one.
+    pub(crate) fn connected_controllers(&self, nqn: Option<&str>) -> Vec<ConnectedController> {
+        let queues = self.connected_queues(nqn);
+        let admin = queues.iter().filter(|queue| queue.queue_id == 0);
+        let controller = |admin: &ConnectedQueue| {
+            let same = |queue: &&ConnectedQueue| {
+                (&queue.subsystem, queue.controller_id) == (&admin.subsystem, admin.controller_id)
+            };
+            ConnectedController {
+                subsystem: admin.subsystem.clone(),
+                controller_id: admin.controller_id,
+                host: admin.host.clone(),
+                host_id: admin.host_id,
+                io_queues: queues.iter().filter(same).count() - 1,
+            }
+        };
+        admin.map(controller).collect()
+    }
+
     /// Takes a controller identifier for the admin queue on `connection`.
     pub(crate) fn register_controller(
         &self,
@@ -309,7 +407,7 @@ mod tests {
         };
         let mut catalogue = Catalogue::new(Vec::new());
         let mut next = || {
-            let plan = catalogue.plan(config.clone()).expect("a plan");
+            let plan = catalogue.plan(config.clone(), Scope::All).expect("a plan");
             catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot").0
         };
         let directory = Directory::new(Arc::new(next()), 1);
@@ -317,7 +415,7 @@ mod tests {
         let name: Nqn = NAME.parse().expect("a name");
         let version = directory.set_write_protect(&name, 1, true).version;
         directory.end_write_protect(&name, 1, version, true);
-        let served = directory.replace_snapshot(reload);
+        let served = directory.replace_snapshot(reload, &Scope::All);
         let is_protected = |snapshot: &Snapshot| {
             snapshot.subsystems[NAME].namespaces.get(1).expect("there").write_protected
         };

@@ -19,6 +19,7 @@
 //!   the data path never takes.
 //! * `drain`: the earlier commands of a host, which its next Connect waits for.
 //! * `statistics`: the counters of each group.
+//! * [`steps`]: the changes of single objects at run time.
 //! * `round`: a change that every group makes and acknowledges. A reload has two: every group opens
 //!   what it needs; only when all of them have is it served.
 //! * [`Target`]: start, reload, stop. [`LocalTarget`]: the same without threads.
@@ -44,9 +45,11 @@ mod nsids;
 mod round;
 mod snapshot;
 mod statistics;
+pub mod steps;
 mod target;
 
 pub use check::{CheckedNamespace, check};
+pub use directory::{ConnectedController, ConnectedQueue};
 pub use local::LocalTarget;
 pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};
-pub use target::{Target, TargetError};
+pub use target::{ServedNamespace, Target, TargetError};

@@ -8,7 +8,7 @@ use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_reactor::{Reactor, WaitLimit};
 
 use crate::TargetError;
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Scope};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::group::{Group, Message};
@@ -79,7 +79,7 @@ impl LocalTarget {
     /// # Errors
     /// One sentence that names what is not available; then the target continues as before.
     pub fn reload(&mut self, config: &Config) -> Result<(), TargetError> {
-        let plan = self.catalogue.plan(config.clone())?;
+        let plan = self.catalogue.plan(config.clone(), Scope::All)?;
         let needs = plan.needs();
         let prepared = self.groups.iter_mut().map(|group| group.prepare(&needs));
         let prepared = prepared.collect::<Result<Vec<_>, _>>().and_then(|addresses| {
@@ -95,7 +95,7 @@ impl LocalTarget {
             }
         };
         self.directory.set_listening(addresses);
-        let snapshot = self.directory.replace_snapshot(snapshot);
+        let snapshot = self.directory.replace_snapshot(snapshot, &Scope::All);
         let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), round };
         Round::begin(&self.posts, Waiter::None, message);
         Ok(())

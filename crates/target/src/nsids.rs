@@ -22,6 +22,8 @@ pub(crate) struct ServedNamespace<'a> {
     pub(crate) spec: &'a DeviceSpec,
     /// Canonical path of its device, if it has one.
     pub(crate) path: Option<&'a str>,
+    /// The name of its block device, if that has one.
+    pub(crate) bdev: Option<&'a str>,
 }
 
 /// Gives each namespace of a subsystem its NSID: those that are served keep theirs.
@@ -45,6 +47,7 @@ pub(crate) fn assign(
     }
     let mut used: BTreeSet<u32> = owners.iter().map(|owner| owner.nsid).collect();
     used.extend(numbers.iter().flatten());
+    let by_nsid: BTreeMap<_, _> = owners.iter().map(|owner| (owner.nsid, owner)).collect();
     let mut places = BTreeMap::new();
     let mut last = 0;
     for (namespace, number) in subsystem.namespaces.iter_mut().zip(numbers) {
@@ -61,7 +64,7 @@ pub(crate) fn assign(
                 namespace.device
             ));
         }
-        let owner = owners.iter().find(|owner| owner.nsid == last);
+        let owner = by_nsid.get(&last);
         if let Some(owner) = owner.filter(|owner| !owner.is_same(namespace)) {
             return error(&owner.refusal(namespace));
         }
@@ -81,6 +84,9 @@ impl ServedNamespace<'_> {
     /// Whether a namespace with the same number is this one. A different size does not make another
     /// namespace, and a null device has no contents.
     fn is_same(&self, namespace: &Namespace) -> bool {
+        if namespace.bdev.is_some() || self.bdev.is_some() {
+            return namespace.bdev.as_deref() == self.bdev;
+        }
         match namespace.uuid {
             Some(uuid) => uuid == self.uuid,
             None if self.path.is_some() => {
@@ -134,7 +140,8 @@ fn match_by_order(
     owners: &[ServedNamespace<'_>],
     kind: Kind,
 ) -> Result<(), String> {
-    let left = owners.iter().filter(|owner| Kind::of(owner.spec) == kind);
+    let own = owners.iter().filter(|owner| owner.bdev.is_none());
+    let left = own.filter(|owner| Kind::of(owner.spec) == kind);
     let before: Vec<_> = left.filter(|owner| !numbers.contains(&Some(owner.nsid))).collect();
     let after: Vec<_> = namespaces
         .iter()
@@ -246,6 +253,7 @@ mod tests {
                 uuid: uuid_of(*nsid),
                 spec,
                 path: path.as_deref(),
+                bdev: None,
             })
             .collect();
         let mut next = subsystem(after);
@@ -297,7 +305,13 @@ mod tests {
         let mut one = subsystem(&[M, M]);
         one.namespaces[0].uuid = Some(uuid_of(2));
         let memory = spec(M);
-        let owner = |nsid| ServedNamespace { nsid, uuid: uuid_of(nsid), spec: &memory, path: None };
+        let owner = |nsid| ServedNamespace {
+            nsid,
+            uuid: uuid_of(nsid),
+            spec: &memory,
+            path: None,
+            bdev: None,
+        };
         assign(&mut one, &[owner(1), owner(2)]).expect("the other is what is left");
         assert_eq!(one.namespaces.iter().map(|n| n.nsid).collect::<Vec<_>>(), [2, 1]);
         let mut other = subsystem(&["1=memory:1MiB"]);

@@ -9,6 +9,7 @@ use weft_backend::DeviceFactory;
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 
+use crate::catalogue::Scope;
 use crate::config::{Limits, Listen, PortSubsystems, Referral};
 
 /// One state of the whole target.
@@ -85,18 +86,35 @@ pub(crate) struct PortView {
 impl Snapshot {
     /// The subsystem of this name, if it is served at a port.
     pub(crate) fn view(&self, nqn: &Nqn, port_id: u16) -> Option<Arc<SubsystemView>> {
-        let port = self.ports.iter().find(|port| port.id == port_id)?;
-        if nqn.is_discovery() || *nqn == self.discovery.nqn {
-            return port.discovery.then(|| Arc::clone(&self.discovery));
-        }
-        let view = self.subsystems.get(nqn.as_str())?;
-        port.served.contains(nqn.as_str()).then(|| Arc::clone(view))
+        self.view_by_name(nqn.as_str(), port_id).map(Arc::clone)
     }
 
-    /// Keeps the write protection of each namespace that is the same one as in `old`.
-    pub(crate) fn keep_write_protect(&mut self, old: &Self) {
+    fn view_by_name(&self, nqn: &str, port_id: u16) -> Option<&Arc<SubsystemView>> {
+        let port = self.ports.iter().find(|port| port.id == port_id)?;
+        if nqn == self.discovery.nqn.as_str() {
+            return port.discovery.then_some(&self.discovery);
+        }
+        let view = self.subsystems.get(nqn)?;
+        port.served.contains(nqn).then_some(view)
+    }
+
+    /// Whether a queue of this subsystem that came to this port has another view than in `old`.
+    pub(crate) fn differs(&self, old: &Self, nqn: &str, port_id: u16) -> bool {
+        match (old.view_by_name(nqn, port_id), self.view_by_name(nqn, port_id)) {
+            (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+            _ => true,
+        }
+    }
+
+    /// Keeps the write protection of each namespace that is the same one as in `old`, and the
+    /// views of `old` that are not in a scope.
+    pub(crate) fn keep_write_protect(&mut self, old: &Self, scope: &Scope) {
         for (nqn, view) in &mut self.subsystems {
             let Some(old) = old.subsystems.get(nqn) else { continue };
+            if !scope.contains(nqn) {
+                *view = Arc::clone(old);
+                continue;
+            }
             for namespace in Arc::make_mut(view).namespaces.iter_mut() {
                 let before = old.namespaces.get(namespace.nsid);
                 namespace.write_protected =

@@ -13,14 +13,15 @@ use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_reactor::{MailboxSender, Reactor, monotonic_time};
 use weft_transport::rdma::{Provider, set_provider};
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Scope};
 use crate::changes;
 use crate::config::{Config, Listen};
-use crate::directory::Directory;
+use crate::directory::{ConnectedController, ConnectedQueue, Directory};
 use crate::group::{Group, Message};
 use crate::round::{Round, Waiter};
 use crate::snapshot::Needs;
 use crate::statistics::StatisticsReader;
+use crate::steps::{Made, Step, StepError};
 
 /// How long a reconfiguration may take until every group serves it. A group that does not answer
 /// in this time is stuck.
@@ -46,6 +47,19 @@ pub struct Target {
     directory: Arc<Directory>,
     posts: Vec<MailboxSender<Message>>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// A namespace as hosts see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServedNamespace {
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// NGUID.
+    pub nguid: [u8; 16],
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Blocks.
+    pub blocks: u64,
 }
 
 /// Why a target cannot start, or cannot be reconfigured.
@@ -140,7 +154,27 @@ impl Target {
     /// One sentence that names what is not available. The target continues as before, in every
     /// group.
     pub fn reload(&mut self, config: Config) -> Result<Vec<String>, TargetError> {
-        let plan = self.catalogue.plan(config)?;
+        let (old, before) = (self.config.clone(), self.directory.snapshot());
+        self.execute(config, Scope::All)?;
+        let snapshot = self.directory.snapshot();
+        Ok(changes::between((&old, &before), (&self.config, &snapshot)))
+    }
+
+    /// Makes one change: it is checked as a whole, and made by every group or by none.
+    ///
+    /// # Errors
+    /// The change is not possible; the target continues as before.
+    pub fn step(&mut self, step: &Step) -> Result<Made, StepError> {
+        let mut config = self.config.clone();
+        let (made, scope) = step.apply(&mut config)?;
+        config.check_consistent().map_err(|error| StepError::invalid(error.to_string()))?;
+        self.execute(config, scope).map_err(|error| StepError::failed(error.to_string()))?;
+        Ok(made)
+    }
+
+    /// Serves another configuration, which differs from the present one within a scope.
+    fn execute(&mut self, config: Config, scope: Scope) -> Result<(), TargetError> {
+        let plan = self.catalogue.plan(config, scope)?;
         let began = monotonic_time();
         let addresses = loop {
             match self.prepare(plan.needs()) {
@@ -152,6 +186,7 @@ impl Target {
                 outcome => break outcome?,
             }
         };
+        let scope = plan.scope();
         let (snapshot, config) = match self.catalogue.apply(plan, &addresses) {
             Ok(done) => done,
             Err(error) => {
@@ -159,15 +194,11 @@ impl Target {
                 return Err(error);
             }
         };
-        let before = self.directory.snapshot();
         self.directory.set_listening(addresses);
-        let snapshot = self.directory.replace_snapshot(snapshot);
-        let changes = changes::between((&self.config, &before), (&config, &snapshot));
+        let snapshot = self.directory.replace_snapshot(snapshot, &scope);
         self.config = config;
-        drop(before);
         let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), round };
-        self.round(message, ROUND_TIMEOUT)?;
-        Ok(changes)
+        self.round(message, ROUND_TIMEOUT)
     }
 
     /// The process ends at once, with an exit code, when a poll group fails. Without this the other
@@ -180,6 +211,43 @@ impl Target {
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<u16, SocketAddr> {
         self.directory.listening()
+    }
+
+    /// The controllers of all subsystems, or of one.
+    #[must_use]
+    pub fn controllers(&self, nqn: Option<&str>) -> Vec<ConnectedController> {
+        self.directory.connected_controllers(nqn)
+    }
+
+    /// The queues that hosts have connected, of all subsystems or of one.
+    #[must_use]
+    pub fn queues(&self, nqn: Option<&str>) -> Vec<ConnectedQueue> {
+        self.directory.connected_queues(nqn)
+    }
+
+    /// The admin and the I/O queues that hosts have connected since the start, by group.
+    #[must_use]
+    pub fn queues_that_came(&self) -> Vec<(u64, u64)> {
+        self.directory.queues_that_came()
+    }
+
+    /// The UUID, NGUID and size of a namespace as hosts see it.
+    #[must_use]
+    pub fn namespace(&self, nqn: &str, nsid: u32) -> Option<ServedNamespace> {
+        let snapshot = self.directory.snapshot();
+        let namespace = snapshot.subsystems.get(nqn)?.namespaces.get(nsid)?;
+        Some(ServedNamespace {
+            uuid: namespace.uuid,
+            nguid: namespace.nguid,
+            block_bytes: namespace.block_bytes,
+            blocks: namespace.blocks,
+        })
+    }
+
+    /// Block size and blocks of a block device that has a name.
+    #[must_use]
+    pub fn bdev_size(&self, name: &str) -> Option<(u32, u64)> {
+        self.catalogue.bdev_size(name)
     }
 
     /// Reads the target's counters.

@@ -1,4 +1,4 @@
-//! The target's control socket: its statistics, and reloading.
+//! The target's control socket: its statistics, reloading, and SPDK's methods.
 
 use std::{
     sync::{
@@ -15,6 +15,7 @@ use weft_rpc::{
 };
 use weft_target::{GroupStatistics, StatisticsReader};
 
+use super::operate::{self, Operator};
 use crate::{failure::Failure, signals::Wish};
 
 /// The callers of `reload` that wait for its outcome.
@@ -31,14 +32,15 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Listens at an address, answers with what `watch` reads, and sends reloads to `wish`.
+    /// Listens at an address, answers for the target, and sends reloads to `wish`.
     pub(super) fn start(
         address: &Address,
-        watch: StatisticsReader,
+        operator: &Arc<Operator>,
         wish: Sender<Wish>,
     ) -> Result<Self, Failure> {
         let waiting: Waiting = Arc::default();
         let asked = Arc::clone(&waiting);
+        let watch = operator.watch().clone();
         let methods = Methods::new()
             .with::<GetStatistics>(move |()| Ok(statistics(&watch)))
             .with::<Reload>(move |()| {
@@ -50,7 +52,7 @@ impl Control {
                 let outcome = answered.recv_timeout(RELOAD_TIMEOUT);
                 outcome.unwrap_or_else(|_| Err("it takes long, or the target stops".to_owned()))
             });
-        let server = Server::start(address, methods)
+        let server = Server::start(address, operate::methods(methods, operator))
             .map_err(|error| Failure::io("listen for control on", address, &error))?;
         Ok(Self { server, waiting })
     }

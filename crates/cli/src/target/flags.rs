@@ -26,11 +26,15 @@ pub(super) fn configuration(
     matches: &ArgMatches,
     nqn: &str,
 ) -> Result<Config, Failure> {
-    let ports = ports(options)?;
     let devices = in_order(matches)?;
+    if devices.is_empty() && options.control.is_some() && options.is_bare() {
+        return Ok(Config::default());
+    }
+    let ports = ports(options)?;
     if devices.is_empty() {
         return Err(Failure::because(
-            "nothing to serve: give --memory 1GiB, --file PATH, --block PATH or --null 1TiB",
+            "nothing to serve: give --memory 1GiB, --file PATH, --block PATH or --null 1TiB, or \
+             only --control unix:PATH to have it made while the target runs",
         ));
     }
     let flags = &options.subsystem;
@@ -94,6 +98,19 @@ fn in_order(matches: &ArgMatches) -> Result<Vec<DeviceSpec>, Failure> {
     }
     found.sort_by_key(|(index, _)| *index);
     Ok(found.into_iter().map(|(_, device)| device).collect())
+}
+
+impl Options {
+    /// Whether nothing is said of what is served and where.
+    fn is_bare(&self) -> bool {
+        let Self { listening, subsystem, .. } = self;
+        let ports = (&listening.listen, &listening.discovery);
+        let of = (&subsystem.nqn, &subsystem.serial, &subsystem.model);
+        ports.0.is_empty()
+            && ports.1.is_empty()
+            && of == (&None, &None, &None)
+            && subsystem.allow_host.is_empty()
+    }
 }
 
 impl Devices {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use weft_rpc::{
     Address, CallError, Client,
     statistics::{GetStatistics, Reload},
 };
 
-use crate::weft::{DRIVERS, Folder, NQN, Target, weft};
+use crate::weft::{DRIVERS, Folder, NQN, Target, command, weft};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -79,4 +80,114 @@ fn an_unusable_address_is_reported() {
         let fault = weft("epoll", words).fault();
         assert!(fault.contains("control on") && fault.contains(bad), "{fault}");
     }
+}
+
+/// Calls a method by its name.
+fn call(client: &mut Client, method: &str, params: Value) -> Result<Value, (i64, String)> {
+    match client.call_named(method, params) {
+        Ok(answer) => Ok(answer),
+        Err(CallError::Error(error)) => Err((error.code.0, error.message)),
+        Err(error) => panic!("{method}: {error}"),
+    }
+}
+
+/// A target that serves nothing, and its control connection.
+fn waiting(folder: &Folder, more: &[&str]) -> (Target, Client) {
+    let control = format!("unix:{}", folder.path("control").display());
+    let mut command = command(DRIVERS[0]);
+    command.args(["target", "--stop-with-stdin", "-o", "json", "--control", &control]).args(more);
+    let target = Target::spawn(DRIVERS[0], command);
+    let client = client(&target);
+    (target, client)
+}
+
+#[test]
+fn a_target_with_nothing_to_serve_waits_for_what_it_is_given() {
+    let folder = Folder::new("waits");
+    let (target, mut client) = waiting(&folder, &[]);
+    assert_eq!(target.said["subsystems"], json!([]));
+    let mut call = |method, params| call(&mut client, method, params).expect(method);
+    assert_eq!(
+        call("bdev_malloc_create", json!({"num_blocks": 2048, "block_size": 512})),
+        "Malloc0"
+    );
+    call("nvmf_create_transport", json!({"trtype": "tcp"}));
+    call("nvmf_create_subsystem", json!({"nqn": NQN, "allow_any_host": true}));
+    let of = json!({"bdev_name": "Malloc0", "nsid": 3});
+    assert_eq!(call("nvmf_subsystem_add_ns", json!({"nqn": NQN, "namespace": of})), 3);
+    let at = json!({"trtype": "TCP", "traddr": "127.0.0.1", "trsvcid": "0", "adrfam": "ipv4"});
+    call("nvmf_subsystem_add_listener", json!({"nqn": NQN, "listen_address": at}));
+    let listeners = call("nvmf_subsystem_get_listeners", json!({"nqn": NQN}));
+    let port = listeners[0]["address"]["trsvcid"].as_str().expect("a port").to_owned();
+    let listed =
+        weft(DRIVERS[0], ["list", &format!("nvme-tcp://127.0.0.1:{port}"), "-o", "json"]).text();
+    assert!(listed.contains("nsid=3"), "{listed}");
+    assert_eq!(call("notify_get_notifications", json!({}))[0]["type"], "bdev_register");
+    target.stop();
+}
+
+#[test]
+fn what_is_not_there_is_an_error_and_never_ignored() {
+    let folder = Folder::new("refused");
+    let (target, mut client) =
+        waiting(&folder, &["--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"]);
+    let nqn = target.said["subsystems"][0]["nqn"].clone();
+    let host = |more: Value| {
+        let mut params = json!({"nqn": nqn, "host": "nqn.2014-08.org.example:h"});
+        params.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
+        params
+    };
+    let at = json!({"trtype": "TCP", "traddr": "127.0.0.1", "trsvcid": "0"});
+    let secure = json!({"nqn": nqn, "listen_address": at, "secure_channel": true});
+    for (method, params, code, part) in [
+        ("nvmf_subsystem_add_host", host(json!({"psk": "key0"})), -32602, "psk"),
+        ("nvmf_subsystem_add_host", host(json!({"dhchap_key": "key0"})), -32602, "dhchap_key"),
+        ("nvmf_subsystem_add_listener", secure, -32602, "secure_channel"),
+        ("bdev_set_qos_limit", json!({"name": "x"}), -32601, "Method not found"),
+        ("bdev_malloc_delete", json!({"name": "x"}), -19, "No such device"),
+        ("bdev_malloc_create", json!({"num_blocks": 1, "block_size": 7}), -32603, "block"),
+        (
+            "bdev_malloc_create",
+            json!({"num_blocks": 8, "block_size": 512, "md_size": 8}),
+            -32603,
+            "md_size",
+        ),
+        (
+            "bdev_null_create",
+            json!({"name": "n", "num_blocks": 8, "block_size": 512, "speed": 1}),
+            -32603,
+            "speed",
+        ),
+        ("bdev_aio_create", json!({"name": "a", "filename": "/nonexistent"}), -2, "/nonexistent"),
+        ("bdev_get_bdevs", json!({"name": "x"}), -19, "No such device"),
+        (
+            "nvmf_delete_subsystem",
+            json!({"nqn": "nqn.x"}),
+            -32602,
+            "Subsystem with NQN 'nqn.x' not found",
+        ),
+        ("nvmf_create_subsystem", json!({"nqn": nqn}), -32603, "Unable to create subsystem"),
+        (
+            "nvmf_create_subsystem",
+            json!({"nqn": "nqn.y", "ana_reporting": true}),
+            -32602,
+            "ana_reporting",
+        ),
+        ("nvmf_subsystem_remove_ns", json!({"nqn": nqn, "nsid": 77}), -32602, "Invalid parameters"),
+        ("nvmf_get_subsystems", json!({"nqn": "nqn.x"}), -19, "nqn.x"),
+        ("framework_get_config", json!({"name": "iscsi"}), -32602, "iscsi"),
+        ("log_set_level", json!({"level": "DEBUG"}), -32602, "-vv"),
+        ("spdk_get_version", json!({"x": 1}), -32602, "x is unknown"),
+    ] {
+        let (found, what) = call(&mut client, method, params).expect_err(method);
+        assert!(found == code && what.contains(part), "{method}: {found} {what}");
+    }
+    // A namespace of the flags has a block device as well; it goes with it.
+    let bdevs = call(&mut client, "bdev_get_bdevs", json!({})).expect("a list");
+    let name = bdevs[0]["name"].clone();
+    assert_eq!(name, format!("{}:1", nqn.as_str().expect("a name")));
+    call(&mut client, "bdev_malloc_delete", json!({"name": name})).expect("it is deleted");
+    let shown = call(&mut client, "nvmf_get_subsystems", json!({"nqn": nqn})).expect("shown");
+    assert_eq!(shown[0]["namespaces"], json!([]));
+    target.stop();
 }

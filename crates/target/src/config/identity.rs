@@ -86,6 +86,12 @@ pub fn fresh_nqn() -> String {
     format!("nqn.2014-08.org.nvmexpress:uuid:{}", Uuid::new_v4())
 }
 
+/// The UUID of a block device on a file or device of this canonical path.
+#[must_use]
+pub fn bdev(path: &str) -> [u8; 16] {
+    derived(&["bdev", path])
+}
+
 fn derived(parts: &[&str]) -> [u8; 16] {
     let mut name = String::new();
     for part in parts {

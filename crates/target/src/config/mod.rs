@@ -14,6 +14,7 @@ pub mod identity;
 mod ids;
 mod limits;
 pub mod nvmetcli;
+mod operated;
 pub mod toml;
 mod validate;
 
@@ -21,6 +22,7 @@ pub use address::{Listen, ParseListenError, Transport};
 pub use error::ConfigError;
 pub use ids::{HexId, ParseIdError};
 pub use limits::Limits;
+pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -67,6 +69,8 @@ pub struct Config {
     pub rdma: Provider,
     /// Limits of what hosts may ask for and of the resources that the target uses.
     pub limits: Limits,
+    /// What was made at run time; not part of files that people write, nor of flags.
+    pub operated: Operated,
 }
 
 impl Default for Config {
@@ -80,6 +84,7 @@ impl Default for Config {
             driver: DriverKind::Auto,
             rdma: Provider::System,
             limits: Limits::default(),
+            operated: Operated::default(),
         }
     }
 }
@@ -103,7 +108,7 @@ pub struct Loaded {
 
 impl Config {
     /// Reads and checks a file: JSON as `nvmetcli save` writes it if it starts with a brace, else
-    /// TOML.
+    /// TOML, which may have nothing to serve.
     ///
     /// # Errors
     /// The file cannot be read, is not of its form, or contradicts itself.
@@ -116,7 +121,7 @@ impl Config {
         let loaded = if text.trim_start().starts_with('{') {
             nvmetcli::parse(&text)
         } else {
-            toml::parse(&text).map(|config| Loaded { config, notes: Vec::new() })
+            toml::read(&text).map(|config| Loaded { config, notes: Vec::new() })
         };
         loaded.map_err(|error| error.in_file(path))
     }
@@ -138,6 +143,8 @@ pub struct Port {
     pub subsystems: PortSubsystems,
     /// Other discovery services that the log of this port refers to.
     pub referrals: Vec<Referral>,
+    /// It was made at run time, and goes with the last subsystem that uses it.
+    pub made_at_run_time: bool,
 }
 
 impl Port {
@@ -151,6 +158,7 @@ impl Port {
             discovery: true,
             subsystems: PortSubsystems::All,
             referrals: Vec::new(),
+            made_at_run_time: false,
         }
     }
 }
@@ -199,6 +207,10 @@ pub struct Subsystem {
     pub firmware: String,
     /// The hosts that may connect, by NQN; none: every host.
     pub allowed_hosts: Option<Vec<String>>,
+    /// Hosts that are listed while every host is allowed; they count once that ends.
+    pub listed_hosts: Vec<String>,
+    /// Most namespaces, and the largest NSID; none: [`Limits::namespaces`].
+    pub namespaces_max: Option<u32>,
     /// How controllers get their ids.
     pub controller_ids: ControllerIds,
     /// Its namespaces in the order of their NSIDs.
@@ -215,6 +227,8 @@ impl Subsystem {
             model: "weft".to_owned(),
             firmware: env!("CARGO_PKG_VERSION").chars().take(8).collect(),
             allowed_hosts: None,
+            listed_hosts: Vec::new(),
+            namespaces_max: None,
             controller_ids: ControllerIds::default(),
             namespaces: Vec::new(),
         }
@@ -255,6 +269,8 @@ pub struct Namespace {
     pub by_position: bool,
     /// Its device.
     pub device: DeviceSpec,
+    /// The block device that it uses, if that has a name of its own.
+    pub bdev: Option<String>,
     /// UUID; none: derived, or new at each start for a device that loses its contents.
     pub uuid: Option<[u8; 16]>,
     /// NGUID; none: derived from the UUID.
@@ -273,6 +289,7 @@ impl Namespace {
             nsid,
             by_position: false,
             device,
+            bdev: None,
             uuid: None,
             nguid: None,
             eui64: None,

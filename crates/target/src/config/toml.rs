@@ -20,13 +20,23 @@ const BLOCK_BYTES_DEFAULT: u32 = 4096;
 /// # Errors
 /// The text is not TOML, has unknown keys or bad values, or contradicts itself.
 pub fn parse(text: &str) -> Result<Config, ConfigError> {
+    let config = read(text)?;
+    config.check_serves()?;
+    Ok(config)
+}
+
+/// The same for a target that waits for what it will serve.
+///
+/// # Errors
+/// The text is not TOML, has unknown keys or bad values, or contradicts itself.
+pub fn read(text: &str) -> Result<Config, ConfigError> {
     let file: File = ::toml::from_str(text).map_err(|error| from_toml(text, &error))?;
     let on_its_line = |error: ConfigError| {
         let line = line_of_key(text, error.key());
         error.on_line(line)
     };
     let config = file.into_config().map_err(on_its_line)?;
-    config.validate().map_err(on_its_line)?;
+    config.check_consistent().map_err(on_its_line)?;
     Ok(config)
 }
 
@@ -64,6 +74,9 @@ struct PortKeys {
     subsystems: Option<Vec<String>>,
     #[serde(default)]
     referral: Vec<Referral>,
+    /// In state files.
+    #[serde(default)]
+    made_at_run_time: bool,
 }
 
 #[derive(Deserialize)]
@@ -110,6 +123,8 @@ struct NamespaceKeys {
     read_only: bool,
     #[serde(default)]
     shared: bool,
+    /// In state files.
+    bdev: Option<String>,
 }
 
 struct Size<T>(T);
@@ -212,6 +227,7 @@ impl PortKeys {
             discovery: self.discovery.unwrap_or(true),
             subsystems: self.subsystems.map_or(PortSubsystems::All, PortSubsystems::Only),
             referrals: self.referral,
+            made_at_run_time: self.made_at_run_time,
         })
     }
 }
@@ -250,6 +266,7 @@ impl NamespaceKeys {
             nsid: self.nsid.unwrap_or(next_nsid),
             by_position: self.nsid.is_none(),
             device: self.delayed(device),
+            bdev: self.bdev,
             uuid: self.uuid.map(|id| id.0),
             nguid: self.nguid.map(|id| id.0),
             eui64: self.eui64.map(|id| id.0),

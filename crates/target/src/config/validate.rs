@@ -26,11 +26,35 @@ const SUBSYSTEMS_MAX: usize = 1024;
 const IDLE_POLL_MAX: Duration = Duration::from_secs(10);
 
 impl Config {
-    /// Checks for contradictions.
+    /// Checks for contradictions, and that there is something to serve.
     ///
     /// # Errors
     /// The first contradiction, with its key and what to do about it.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        self.check_consistent()?;
+        self.check_serves()
+    }
+
+    /// Whether there is something to serve.
+    pub(super) fn check_serves(&self) -> Result<(), ConfigError> {
+        if self.ports.is_empty() {
+            return Err(ConfigError::new("", "no port to listen on")
+                .remedy("add one, like `listen = \"tcp://127.0.0.1:4420\"`"));
+        }
+        let refers = self.ports.iter().any(|port| !port.referrals.is_empty());
+        if self.subsystems.is_empty() && !refers {
+            return Err(ConfigError::new("", "no subsystem to serve")
+                .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
+        }
+        Ok(())
+    }
+
+    /// Checks for contradictions: a target that is controlled at run time may have nothing to serve
+    /// yet.
+    ///
+    /// # Errors
+    /// The first contradiction, with its key and what to do about it.
+    pub fn check_consistent(&self) -> Result<(), ConfigError> {
         self.limits.validate()?;
         if self.idle_poll > IDLE_POLL_MAX && self.idle_poll != IDLE_POLL_FOREVER {
             return Err(ConfigError::new("idle-poll", "it is longer than 10s")
@@ -53,10 +77,6 @@ impl Config {
     }
 
     fn check_ports(&self) -> Result<(), ConfigError> {
-        if self.ports.is_empty() {
-            return Err(ConfigError::new("", "no port to listen on")
-                .remedy("add one, like `listen = \"tcp://127.0.0.1:4420\"`"));
-        }
         at_most("port", self.ports.len(), PORTS_MAX)?;
         let (mut addresses, mut ids) = (HashMap::new(), HashMap::new());
         for (index, port) in self.ports.iter().enumerate() {
@@ -109,11 +129,6 @@ impl Config {
     }
 
     fn check_subsystems(&self) -> Result<(), ConfigError> {
-        let refers = self.ports.iter().any(|port| !port.referrals.is_empty());
-        if self.subsystems.is_empty() && !refers {
-            return Err(ConfigError::new("", "no subsystem to serve")
-                .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
-        }
         at_most("subsystem", self.subsystems.len(), SUBSYSTEMS_MAX)?;
         let mut nqns = HashMap::new();
         for (index, subsystem) in self.subsystems.iter().enumerate() {
@@ -124,6 +139,7 @@ impl Config {
                 return Err(ConfigError::new(format!("{at}.nqn"), what)
                     .remedy("give each subsystem an NQN of its own"));
             }
+            check_most_namespaces(&at, subsystem)?;
             if subsystem.namespaces.len() as u64 > u64::from(self.limits.namespaces) {
                 let what = format!("{} namespaces are too many", subsystem.namespaces.len());
                 return Err(ConfigError::new(format!("{at}.namespace"), what)
@@ -174,7 +190,8 @@ fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
     check_text(&format!("{at}.model"), &subsystem.model, 40)?;
     check_text(&format!("{at}.firmware"), &subsystem.firmware, 8)?;
     let mut hosts = HashSet::new();
-    for (index, host) in subsystem.allowed_hosts.iter().flatten().enumerate() {
+    let listed = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
+    for (index, host) in listed.enumerate() {
         let key = format!("{at}.allowed-hosts[{index}]");
         check_nqn(&key, host)?;
         if !hosts.insert(host) {
@@ -185,6 +202,24 @@ fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
     }
     check_controller_ids(at, subsystem.controller_ids)?;
     check_namespaces(at, &subsystem.namespaces)
+}
+
+/// The limit that a subsystem has for itself.
+fn check_most_namespaces(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
+    let Some(most) = subsystem.namespaces_max else { return Ok(()) };
+    if most == 0 || most > NSID_MAX {
+        let what = format!("{most} is out of range");
+        return Err(ConfigError::new(format!("{at}.namespaces-max"), what)
+            .remedy(format!("give 1 to {NSID_MAX}")));
+    }
+    match subsystem.namespaces.iter().find(|namespace| namespace.nsid > most) {
+        None => Ok(()),
+        Some(Namespace { nsid, .. }) => {
+            let what = format!("NSID {nsid} is above the largest one of this subsystem, {most}");
+            Err(ConfigError::new(format!("{at}.namespace"), what)
+                .remedy("give a smaller one, or make the subsystem with more namespaces"))
+        }
+    }
 }
 
 fn check_controller_ids(at: &str, ids: ControllerIds) -> Result<(), ConfigError> {

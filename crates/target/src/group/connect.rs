@@ -14,7 +14,7 @@ use super::connection::{Connection, Placement, Role, StaleCheck, timer};
 use super::core::{Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Message};
-use crate::directory::HostKey;
+use crate::directory::{ConnectedQueue, HostKey};
 use crate::round::{Round, Waiter};
 
 impl Connection {
@@ -177,6 +177,7 @@ impl Connection {
                 );
                 self.transport.complete(slot, grant.completion());
                 let host = HostKey::of(&request);
+                self.register(&request, request.controller_id, core);
                 self.role = Role::Io(Box::new(Io::new(self, *grant, &view, owner, host)));
             }
             (Ok(grant), None) => {
@@ -236,11 +237,28 @@ impl Connection {
             request.host,
             view.nqn,
         );
+        self.register(&request, controller_id, core);
         let subsystem = view.nqn;
         let mut admin = Admin::new(self.id, controller, subsystem, self.endpoints.port_id, host);
         admin.run_effects(&mut self.transport, core);
         self.role = Role::Admin(Box::new(admin));
         Ok(())
+    }
+
+    /// Enters the queue of an accepted Connect into the directory.
+    fn register(&self, request: &ConnectRequest, controller_id: u16, core: &Core) {
+        let queue = ConnectedQueue {
+            subsystem: request.subsystem.as_str().to_owned(),
+            controller_id,
+            queue_id: request.queue_id,
+            host: request.host.as_str().to_owned(),
+            host_id: request.host_id,
+            group: core.id,
+            port_id: self.endpoints.port_id,
+            local: self.endpoints.local,
+            peer: self.endpoints.peer,
+        };
+        core.directory.queue_connected(self.id, queue);
     }
 
     /// Refuses a Connect that waited; the connection may send another one.

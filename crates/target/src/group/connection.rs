@@ -256,6 +256,7 @@ impl Connection {
         if !finished {
             return;
         }
+        core.directory.queue_gone(self.id);
         match std::mem::replace(&mut self.role, Role::Gone) {
             Role::Admin(admin) => admin.release(core),
             Role::Io(io) => io.release(core),

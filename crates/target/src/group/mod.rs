@@ -554,12 +554,23 @@ impl Group {
             return;
         }
         self.core.devices.serve(&snapshot.devices, &mut self.core.reactor);
-        self.core.snapshot = snapshot;
+        let old = std::mem::replace(&mut self.core.snapshot, snapshot);
         for index in self.connections.indices() {
-            self.with(index, |connection, core| match &mut connection.role {
-                Role::Admin(admin) => admin.replace_view(&mut connection.transport, core),
-                Role::Io(io) => io.replace_view(core),
-                _ => {}
+            self.with_if_changed(index, |connection, core| {
+                let port_id = connection.endpoints.port_id;
+                let differs =
+                    |host: &HostKey| core.snapshot.differs(&old, host.subsystem(), port_id);
+                match &mut connection.role {
+                    Role::Admin(admin) if differs(admin.host()) => {
+                        admin.replace_view(&mut connection.transport, core);
+                        true
+                    }
+                    Role::Io(io) if differs(io.host()) => {
+                        io.replace_view(core);
+                        true
+                    }
+                    _ => false,
+                }
             });
         }
     }

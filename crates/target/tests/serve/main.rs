@@ -15,6 +15,7 @@ mod nsids;
 mod pool;
 mod reload;
 mod statistics;
+mod steps;
 mod stopping;
 mod support;
 mod turns;

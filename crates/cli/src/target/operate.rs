@@ -1,0 +1,242 @@
+//! A target that is changed while it runs: by SPDK's methods, by ours, and by reloads.
+
+mod bdev;
+mod config;
+mod framework;
+mod nvmf;
+mod parameters;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use weft_rpc::{Code, ErrorObject, Methods};
+use weft_target::{
+    StatisticsReader, Target,
+    config::{BdevKind, Config},
+    steps::{Made, Step, StepError, StepErrorKind},
+};
+
+use crate::failure::Failure;
+
+/// Notifications that are kept for those who ask.
+const NOTIFICATIONS_MAX: usize = 1024;
+
+/// A target and what its operators know of it.
+#[derive(Debug)]
+pub(super) struct Operator {
+    state: Mutex<State>,
+    watch: StatisticsReader,
+}
+
+#[derive(Debug)]
+struct State {
+    /// None once it stops.
+    target: Option<Target>,
+    notifications: Vec<Notification>,
+    notified: u64,
+}
+
+#[derive(Debug)]
+struct Notification {
+    kind: &'static str,
+    context: String,
+    id: u64,
+}
+
+/// A block device, whether it has a name of its own or is a namespace's of the configuration.
+struct Found {
+    name: String,
+    kind: BdevKind,
+    device: weft_backend::DeviceSpec,
+    uuid: [u8; 16],
+    block_bytes: u32,
+    blocks: u64,
+    user: Option<(String, u32)>,
+}
+
+impl Operator {
+    /// The operator of a target.
+    pub(super) fn new(target: Target) -> Arc<Self> {
+        let watch = target.watch();
+        let state = State { target: Some(target), notifications: Vec::new(), notified: 0 };
+        Arc::new(Self { state: Mutex::new(state), watch })
+    }
+
+    /// Reads the target's counters.
+    pub(super) const fn watch(&self) -> &StatisticsReader {
+        &self.watch
+    }
+
+    /// Does something with the target.
+    pub(super) fn with<T>(&self, action: impl FnOnce(&mut Target) -> T) -> Result<T, ErrorObject> {
+        let mut state = self.lock();
+        let target = state.target.as_mut();
+        target.map(action).ok_or_else(|| ErrorObject::new(Code(-1), "the target stops"))
+    }
+
+    /// Serves another configuration.
+    pub(super) fn reload(&self, config: Config) -> Result<Vec<String>, String> {
+        let mut state = self.lock();
+        let before = bdev_sizes(&mut state);
+        let target = state.target.as_mut().ok_or("the target stops")?;
+        let lines = target.reload(config).map_err(|error| error.to_string())?;
+        notify(&mut state, &before);
+        Ok(lines)
+    }
+
+    /// Stops the target.
+    pub(super) fn stop(&self) -> Result<(), Failure> {
+        let target = self.lock().target.take();
+        target.map_or(Ok(()), |target| target.stop().map_err(Failure::because))
+    }
+
+    /// Makes one change.
+    fn step(&self, step: &Step) -> Result<Result<Made, StepError>, ErrorObject> {
+        let mut state = self.lock();
+        let before = bdev_sizes(&mut state);
+        let target = state.target.as_mut();
+        let target = target.ok_or_else(|| ErrorObject::new(Code(-1), "the target stops"))?;
+        let made = match target.step(step) {
+            Ok(made) => made,
+            Err(error) => return Ok(Err(error)),
+        };
+        notify(&mut state, &before);
+        Ok(Ok(made))
+    }
+
+    /// Makes one change to subsystems, with SPDK's errors.
+    fn nvmf_step(&self, step: &Step) -> Result<Made, ErrorObject> {
+        self.step(step)?.map_err(|error| match error.kind {
+            StepErrorKind::Failed => ErrorObject::new(Code::INTERNAL_ERROR, error),
+            _ => invalid(error),
+        })
+    }
+
+    /// Makes one change to block devices, with SPDK's errors.
+    fn bdev_step(&self, step: &Step) -> Result<Made, ErrorObject> {
+        self.step(step)?.map_err(|error| match error.kind {
+            StepErrorKind::NotFound => no_device(error),
+            StepErrorKind::Exists => ErrorObject::new(Code(-17), format!("File exists: {error}")),
+            StepErrorKind::Invalid => {
+                ErrorObject::new(Code(-22), format!("Invalid argument: {error}"))
+            }
+            StepErrorKind::Failed => ErrorObject::new(Code::INTERNAL_ERROR, error),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A change is made as a whole before the lock is released.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An error in the parameters of a method.
+fn invalid(what: impl std::fmt::Display) -> ErrorObject {
+    ErrorObject::new(Code::INVALID_PARAMS, format!("Invalid parameters: {what}"))
+}
+
+fn no_device(what: impl std::fmt::Display) -> ErrorObject {
+    ErrorObject::new(Code(-19), format!("No such device: {what}"))
+}
+
+/// Every block device.
+fn bdevs(target: &Target) -> Vec<Found> {
+    let config = target.config();
+    let named = config.operated.bdevs.iter().map(|bdev| {
+        let user = config.user_of(&bdev.name).and_then(|(index, place)| {
+            let subsystem = config.subsystems.get(index)?;
+            Some((subsystem.nqn.clone(), subsystem.namespaces.get(place)?.nsid))
+        });
+        let (block_bytes, blocks) = target.bdev_size(&bdev.name).unwrap_or_default();
+        Found {
+            name: bdev.name.clone(),
+            kind: bdev.kind,
+            device: bdev.device.clone(),
+            uuid: bdev.uuid,
+            block_bytes,
+            blocks,
+            user,
+        }
+    });
+    let implied = config.subsystems.iter().flat_map(|subsystem| {
+        let own = subsystem.namespaces.iter().filter(|namespace| namespace.bdev.is_none());
+        own.filter_map(|namespace| {
+            let served = target.namespace(&subsystem.nqn, namespace.nsid)?;
+            Some(Found {
+                name: weft_target::config::implied_bdev_name(&subsystem.nqn, namespace.nsid),
+                kind: BdevKind::of(&namespace.device),
+                device: namespace.device.clone(),
+                uuid: served.uuid,
+                block_bytes: served.block_bytes,
+                blocks: served.blocks,
+                user: Some((subsystem.nqn.clone(), namespace.nsid)),
+            })
+        })
+    });
+    named.chain(implied).collect()
+}
+
+/// The block devices and their sizes, to see what a change has made of them.
+fn bdev_sizes(state: &mut State) -> Vec<(String, u64)> {
+    let found = state.target.as_ref().map(bdevs).unwrap_or_default();
+    found.into_iter().map(|bdev| (bdev.name, bdev.blocks)).collect()
+}
+
+/// Notes which block devices came, went or have another size.
+fn notify(state: &mut State, before: &[(String, u64)]) {
+    let before: std::collections::BTreeMap<_, _> = before.iter().cloned().collect();
+    let after: std::collections::BTreeMap<_, _> = bdev_sizes(state).into_iter().collect();
+    let gone = before.keys().filter(|name| !after.contains_key(*name));
+    let mut changes: Vec<_> = gone.map(|name| ("bdev_unregister", name.clone())).collect();
+    changes.extend(after.iter().filter_map(|(name, blocks)| match before.get(name) {
+        None => Some(("bdev_register", name.clone())),
+        Some(old) if old != blocks => Some(("bdev_resize", name.clone())),
+        Some(_) => None,
+    }));
+    for (kind, context) in changes {
+        let id = state.notified;
+        state.notified += 1;
+        state.notifications.push(Notification { kind, context, id });
+    }
+    let more = state.notifications.len().saturating_sub(NOTIFICATIONS_MAX);
+    state.notifications.drain(..more);
+}
+
+/// SPDK's methods, and those of ours beside them.
+pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
+    let methods = nvmf::methods(bdev::methods(methods, operator), operator);
+    let methods = framework::methods(methods, operator);
+    framework::with_names(methods)
+}
+
+/// A method that works on the target.
+fn method(
+    methods: Methods,
+    operator: &Arc<Operator>,
+    name: &'static str,
+    handler: fn(&Operator, Value) -> Result<Value, ErrorObject>,
+) -> Methods {
+    let operator = Arc::clone(operator);
+    // What only reads is named so.
+    let changes = !name.contains("_get_") && !name.contains("_wait_");
+    methods.with_named(name, move |params| {
+        let told = if changes { params.to_string() } else { String::new() };
+        let outcome = handler(&operator, params);
+        match &outcome {
+            Ok(_) if changes => log::info!("control: {name} {told}"),
+            Err(error) if changes => log::warn!("control: {name} {told}: {error}"),
+            _ => {}
+        }
+        outcome
+    })
+}
+
+/// A transport address as SPDK shows it.
+fn address_json(transport: weft_target::config::Transport, at: std::net::SocketAddr) -> Value {
+    json!({
+        "trtype": transport.to_string().to_uppercase(),
+        "adrfam": if at.is_ipv4() { "IPv4" } else { "IPv6" },
+        "traddr": at.ip().to_string(),
+        "trsvcid": at.port().to_string(),
+    })
+}

@@ -1,0 +1,294 @@
+//! SPDK's methods for block devices.
+
+use std::{os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+use weft_backend::DeviceSpec;
+use weft_rpc::{Code, ErrorObject, Methods};
+use weft_target::{
+    NamespaceStatistics,
+    config::{Bdev, BdevKind, HexId, identity},
+    steps::Step,
+};
+
+use super::{Found, Operator, bdevs, invalid, method, no_device, parameters::Params};
+
+/// Ticks of time, as SPDK calls them: here they are ns.
+const TICK_RATE: u64 = 1_000_000_000;
+
+type Answer = Result<Value, ErrorObject>;
+
+pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
+    type Handler = fn(&Operator, Value) -> Answer;
+    let all: [(&'static str, Handler); 17] = [
+        ("bdev_malloc_create", |operator, params| create_sized(operator, params, BdevKind::Malloc)),
+        ("bdev_malloc_delete", |operator, params| delete(operator, params, BdevKind::Malloc)),
+        ("bdev_null_create", |operator, params| create_sized(operator, params, BdevKind::Null)),
+        ("bdev_null_delete", |operator, params| delete(operator, params, BdevKind::Null)),
+        ("bdev_null_resize", resize_null),
+        ("bdev_aio_create", |operator, params| create_stored(operator, params, BdevKind::Aio)),
+        ("bdev_aio_delete", |operator, params| delete(operator, params, BdevKind::Aio)),
+        ("bdev_aio_rescan", rescan),
+        ("bdev_uring_create", |operator, params| create_stored(operator, params, BdevKind::Uring)),
+        ("bdev_uring_delete", |operator, params| delete(operator, params, BdevKind::Uring)),
+        ("bdev_uring_rescan", rescan),
+        ("bdev_device_create", create_device),
+        ("bdev_device_delete", |operator, params| delete(operator, params, BdevKind::Device)),
+        ("bdev_resize", resize),
+        ("bdev_get_bdevs", get_bdevs),
+        ("bdev_get_iostat", get_iostat),
+        ("bdev_wait_for_examine", |_, params| {
+            Params::of(params)?.end()?;
+            // Nothing is created on its own account.
+            Ok(true.into())
+        }),
+    ];
+    all.into_iter()
+        .fold(methods, |methods, (name, handler)| method(methods, operator, name, handler))
+}
+
+/// Creates a block device with the name and UUID that are asked for.
+fn create(
+    operator: &Operator,
+    (kind, name): (BdevKind, Option<String>),
+    device: DeviceSpec,
+    uuid: Option<HexId<16>>,
+) -> Answer {
+    let name = match name {
+        Some(name) => name,
+        None => unused_name(operator, kind)?,
+    };
+    let uuid = match (uuid, device.path()) {
+        (Some(uuid), _) => uuid.0,
+        (None, Some(path)) => {
+            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            identity::bdev(&path.display().to_string())
+        }
+        (None, None) => Uuid::new_v4().into_bytes(),
+    };
+    operator.bdev_step(&Step::CreateBdev(Bdev { name: name.clone(), kind, device, uuid }))?;
+    Ok(name.into())
+}
+
+/// `Malloc0`, `Malloc1` and so on, as SPDK names devices without a name.
+fn unused_name(operator: &Operator, kind: BdevKind) -> Result<String, ErrorObject> {
+    let stem = if kind == BdevKind::Malloc { "Malloc" } else { "Null" };
+    operator.with(|target| {
+        let config = target.config();
+        let mut names = (0..).map(|number| format!("{stem}{number}"));
+        names.find(|name| config.bdev(name).is_none()).unwrap_or_default()
+    })
+}
+
+fn create_sized(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let (blocks, block_bytes): (u64, u32) =
+        (params.need("num_blocks")?, params.need("block_size")?);
+    let name = match kind {
+        BdevKind::Malloc => params.take("name")?,
+        _ => Some(params.need("name")?),
+    };
+    let uuid = params.parse("uuid")?;
+    // Hints to applications on the same machine.
+    params.ignore(&["physical_block_size", "optimal_io_boundary", "numa_id"]);
+    params.ignore(&["preferred_write_granularity", "preferred_write_alignment"]);
+    params.ignore(&["preferred_unmap_granularity", "preferred_unmap_alignment"]);
+    params.ignore(&["optimal_write_size"]);
+    params.refuse(&["md_size", "md_interleave", "dif_type", "dif_pi_format"])?;
+    params.refuse(&["dif_is_head_of_md"])?;
+    let bytes = blocks.checked_mul(block_bytes.into()).filter(|bytes| *bytes > 0);
+    let bytes = bytes.ok_or_else(|| params.error("num_blocks: no such size is possible"))?;
+    params.end()?;
+    let device = match kind {
+        BdevKind::Malloc => DeviceSpec::Memory { bytes, block_bytes },
+        _ => DeviceSpec::Null { bytes, block_bytes },
+    };
+    create(operator, (kind, name), device, uuid)
+}
+
+fn create_stored(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let (name, path): (String, PathBuf) = (params.need("name")?, params.need("filename")?);
+    let block_bytes: Option<u32> = params.take("block_size")?.filter(|bytes| *bytes > 0);
+    let read_only = params.take("readonly")?.unwrap_or(false);
+    let uuid = params.parse("uuid")?;
+    params.refuse(&["fallocate"])?;
+    params.end()?;
+    let found = path.metadata().map_err(|error| {
+        let code = Code(-i64::from(error.raw_os_error().unwrap_or(5)));
+        ErrorObject::new(code, format!("{}: {error}", path.display()))
+    })?;
+    let device = if found.file_type().is_block_device() {
+        DeviceSpec::Block { path, read_only, shared: false }
+    } else {
+        let (create_bytes, direct, shared) = (None, None, false);
+        DeviceSpec::File { path, create_bytes, block_bytes, direct, read_only, shared }
+    };
+    create(operator, (kind, Some(name)), device, uuid)
+}
+
+/// Any device that the command line can write, which SPDK does not have.
+fn create_device(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let name: String = params.need("name")?;
+    let device: Option<DeviceSpec> = params.parse("device")?;
+    let device = device.ok_or_else(|| params.error("device is missing, like memory:1GiB"))?;
+    let uuid = params.parse("uuid")?;
+    params.end()?;
+    create(operator, (BdevKind::Device, Some(name)), device, uuid)
+}
+
+fn delete(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let name = params.need("name")?;
+    params.end()?;
+    operator.bdev_step(&Step::DeleteBdev { name, kind: Some(kind) })?;
+    Ok(true.into())
+}
+
+fn resize_null(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let (name, mebibytes): (String, u64) = (params.need("name")?, params.need("new_size")?);
+    params.end()?;
+    let bytes = mebibytes.checked_mul(1 << 20).ok_or_else(|| invalid("new_size is too large"))?;
+    operator.bdev_step(&Step::ResizeBdev { name, kind: Some(BdevKind::Null), bytes })?;
+    Ok(true.into())
+}
+
+/// A size in bytes for a device of any kind, which SPDK does not have.
+fn resize(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let (name, bytes) = (params.need("name")?, params.need("size")?);
+    params.end()?;
+    operator.bdev_step(&Step::ResizeBdev { name, kind: None, bytes })?;
+    Ok(true.into())
+}
+
+fn rescan(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let name = params.need("name")?;
+    params.end()?;
+    operator.bdev_step(&Step::RescanBdev { name })?;
+    Ok(true.into())
+}
+
+fn get_bdevs(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let name: Option<String> = params.take("name")?;
+    // How long to wait for a device that is not there yet: nothing here makes one by itself.
+    params.ignore(&["timeout"]);
+    params.end()?;
+    let all = operator.with(|target| bdevs(target))?;
+    let wanted: Vec<&Found> =
+        all.iter().filter(|bdev| name.as_ref().is_none_or(|name| bdev.is_called(name))).collect();
+    match name {
+        Some(name) if wanted.is_empty() => Err(no_device(format_args!("there is no {name}"))),
+        _ => Ok(wanted.into_iter().map(as_json).collect()),
+    }
+}
+
+impl Found {
+    /// Whether this is its name, or its UUID, which is an alias.
+    fn is_called(&self, name: &str) -> bool {
+        self.name == name || Uuid::from_bytes(self.uuid).to_string() == name
+    }
+}
+
+fn as_json(bdev: &Found) -> Value {
+    let uuid = Uuid::from_bytes(bdev.uuid).to_string();
+    let product = match bdev.kind {
+        BdevKind::Malloc => "Malloc disk",
+        BdevKind::Null => "Null disk",
+        BdevKind::Aio => "AIO disk",
+        BdevKind::Uring => "URING bdev",
+        BdevKind::Device => "weft device",
+    };
+    let path = bdev.device.path().map(|path| path.display().to_string());
+    let (writable, specific) = match &bdev.device {
+        DeviceSpec::File { read_only, .. } | DeviceSpec::Block { read_only, .. } => {
+            let word = bdev.kind.word();
+            (!read_only, json!({ word: { "filename": path, "readonly": read_only } }))
+        }
+        _ => (true, json!({})),
+    };
+    let mut json = json!({
+        "name": bdev.name,
+        "aliases": [uuid],
+        "product_name": product,
+        "block_size": bdev.block_bytes,
+        "num_blocks": bdev.blocks,
+        "uuid": uuid,
+        "assigned_rate_limits": {
+            "rw_ios_per_sec": 0,
+            "rw_mbytes_per_sec": 0,
+            "r_mbytes_per_sec": 0,
+            "w_mbytes_per_sec": 0,
+        },
+        "claimed": bdev.user.is_some(),
+        "zoned": false,
+        "supported_io_types": {
+            "read": true,
+            "write": writable,
+            "unmap": writable,
+            "flush": true,
+            "write_zeroes": writable,
+            "compare": true,
+            "compare_and_write": writable,
+        },
+        "driver_specific": specific,
+    });
+    if bdev.user.is_some() {
+        json["claim_type"] = "exclusive_write".into();
+    }
+    json
+}
+
+fn get_iostat(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let mut names: Vec<String> = params.take("names")?.unwrap_or_default();
+    names.extend(params.take::<String>("name")?);
+    params.refuse(&["per_channel"])?;
+    let mode: Option<String> = params.take("reset_mode")?;
+    if mode.is_some_and(|mode| mode != "none") {
+        return Err(
+            params.error("reset_mode: counters count from the start, only none is possible")
+        );
+    }
+    params.end()?;
+    let all = operator.with(|target| bdevs(target))?;
+    let missing = names.iter().find(|name| !all.iter().any(|bdev| bdev.is_called(name)));
+    if let Some(name) = missing {
+        return Err(no_device(format_args!("there is no {name}")));
+    }
+    let now = weft_reactor::monotonic_time();
+    let groups = operator.watch().read(now);
+    let served: Vec<NamespaceStatistics> =
+        groups.into_iter().flat_map(|group| group.served).collect();
+    let wanted = all
+        .iter()
+        .filter(|bdev| names.is_empty() || names.iter().any(|name| bdev.is_called(name)))
+        .map(|bdev| iostat(bdev, &served));
+    let ticks = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    Ok(json!({
+        "tick_rate": TICK_RATE,
+        "ticks": ticks,
+        "bdevs": wanted.collect::<Vec<Value>>(),
+    }))
+}
+
+/// The counters of a device: those of the namespace that uses it now.
+fn iostat(bdev: &Found, served: &[NamespaceStatistics]) -> Value {
+    let uses = |one: &&NamespaceStatistics| {
+        bdev.user.as_ref().is_some_and(|(nqn, nsid)| (&one.subsystem, one.nsid) == (nqn, *nsid))
+    };
+    let sum = |of: fn(&NamespaceStatistics) -> u64| served.iter().filter(uses).map(of).sum::<u64>();
+    json!({
+        "name": bdev.name,
+        "bytes_read": sum(|one| one.read_bytes),
+        "num_read_ops": sum(|one| one.reads),
+        "bytes_written": sum(|one| one.written_bytes),
+        "num_write_ops": sum(|one| one.writes),
+        "num_other_ops": sum(|one| one.others),
+    })
+}

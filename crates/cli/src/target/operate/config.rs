@@ -1,0 +1,142 @@
+//! The configuration as the calls that make it, which is how SPDK saves one.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+use weft_backend::DeviceSpec;
+use weft_rpc::{ErrorObject, Methods};
+use weft_target::{
+    Target,
+    config::{BdevKind, Subsystem, implied_bdev_name},
+    steps::DISCOVERY_NQN,
+};
+
+use super::{Found, Operator, address_json, bdevs, method, nvmf, parameters::Params};
+
+pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
+    let methods = method(methods, operator, "framework_get_subsystems", |_, params| {
+        Params::of(params)?.end()?;
+        Ok(json!([
+            { "subsystem": "bdev", "depends_on": [] },
+            { "subsystem": "nvmf", "depends_on": ["bdev"] },
+        ]))
+    });
+    method(methods, operator, "framework_get_config", |operator, params| {
+        let mut params = Params::of(params)?;
+        let name: String = params.need("name")?;
+        // Batches save SPDK round trips; a list without them makes the same.
+        params.ignore(&["with_batches"]);
+        params.end()?;
+        match name.as_str() {
+            "bdev" => operator.with(|target| bdevs(target).iter().map(bdev_call).collect()),
+            "nvmf" => operator.with(|target| nvmf_calls(target).into()),
+            _ => Err(no_subsystem(&name)),
+        }
+    })
+}
+
+fn no_subsystem(name: &str) -> ErrorObject {
+    super::invalid(format_args!(
+        "there is no {name:?}; framework_get_subsystems lists what there is"
+    ))
+}
+
+fn call(method: &str, params: Value) -> Value {
+    json!({ "method": method, "params": params })
+}
+
+/// The call that makes a block device.
+fn bdev_call(bdev: &Found) -> Value {
+    let uuid = Uuid::from_bytes(bdev.uuid).to_string();
+    let name = &bdev.name;
+    let sized = json!({
+        "name": name,
+        "num_blocks": bdev.blocks,
+        "block_size": bdev.block_bytes,
+        "uuid": uuid,
+    });
+    match (bdev.kind, &bdev.device) {
+        (BdevKind::Malloc, _) => call("bdev_malloc_create", sized),
+        (BdevKind::Null, _) => call("bdev_null_create", sized),
+        (kind @ (BdevKind::Aio | BdevKind::Uring), device) => {
+            let (block_bytes, read_only) = match device {
+                DeviceSpec::File { block_bytes, read_only, .. } => (*block_bytes, *read_only),
+                DeviceSpec::Block { read_only, .. } => (None, *read_only),
+                _ => (None, false),
+            };
+            let filename = device.path().map(|path| path.display().to_string());
+            let mut params = json!({ "name": name, "filename": filename, "uuid": uuid });
+            if let Some(bytes) = block_bytes {
+                params["block_size"] = bytes.into();
+            }
+            if read_only {
+                params["readonly"] = true.into();
+            }
+            call(&format!("bdev_{}_create", kind.word()), params)
+        }
+        (BdevKind::Device, device) => {
+            let params = json!({ "name": name, "device": device.to_string(), "uuid": uuid });
+            call("bdev_device_create", params)
+        }
+    }
+}
+
+fn nvmf_calls(target: &Target) -> Vec<Value> {
+    let config = target.config();
+    let mut calls: Vec<Value> = nvmf::transports(config)
+        .map(|one| call("nvmf_create_transport", nvmf::transport_json(one, config)))
+        .collect();
+    if config.operated.without_discovery {
+        calls.push(call("nvmf_delete_subsystem", json!({ "nqn": DISCOVERY_NQN })));
+    }
+    for subsystem in &config.subsystems {
+        subsystem_calls(target, subsystem, &mut calls);
+    }
+    let names = config.subsystems.iter().map(|subsystem| subsystem.nqn.as_str());
+    for nqn in std::iter::once(DISCOVERY_NQN).chain(names) {
+        for (transport, at) in nvmf::listeners(target, nqn) {
+            let address = address_json(transport, at);
+            let params = json!({ "nqn": nqn, "listen_address": address, "secure_channel": false });
+            calls.push(call("nvmf_subsystem_add_listener", params));
+        }
+    }
+    calls
+}
+
+/// The calls that make a subsystem, without its listeners.
+fn subsystem_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value>) {
+    let nqn = &subsystem.nqn;
+    let mut params = json!({
+        "nqn": nqn,
+        "allow_any_host": subsystem.allowed_hosts.is_none(),
+        "serial_number": subsystem.serial(),
+        "model_number": subsystem.model,
+        "min_cntlid": subsystem.controller_ids.first,
+        "max_cntlid": subsystem.controller_ids.last,
+    });
+    if let Some(most) = subsystem.namespaces_max {
+        params["max_namespaces"] = most.into();
+    }
+    calls.push(call("nvmf_create_subsystem", params));
+    for host in subsystem.allowed_hosts.as_ref().unwrap_or(&subsystem.listed_hosts) {
+        calls.push(call("nvmf_subsystem_add_host", json!({ "nqn": nqn, "host": host })));
+    }
+    for namespace in &subsystem.namespaces {
+        let Some(served) = target.namespace(nqn, namespace.nsid) else { continue };
+        let bdev = namespace.bdev.clone();
+        let mut of = json!({
+            "nsid": namespace.nsid,
+            "bdev_name": bdev.unwrap_or_else(|| implied_bdev_name(nqn, namespace.nsid)),
+            "nguid": nvmf::hex(&served.nguid),
+            "uuid": Uuid::from_bytes(served.uuid).to_string(),
+        });
+        if let Some(eui64) = namespace.eui64 {
+            of["eui64"] = nvmf::hex(&eui64).into();
+        }
+        if namespace.read_only {
+            of["read_only"] = true.into();
+        }
+        calls.push(call("nvmf_subsystem_add_ns", json!({ "nqn": nqn, "namespace": of })));
+    }
+}

@@ -1,0 +1,117 @@
+//! SPDK's methods for the process: its version and methods, its start, notifications and log.
+
+use std::sync::Arc;
+
+use log::LevelFilter;
+use serde_json::{Value, json};
+use weft_rpc::{ErrorObject, Methods};
+
+use super::{Operator, config, invalid, method, parameters::Params};
+
+type Answer = Result<Value, ErrorObject>;
+
+/// The levels of SPDK's log, and ours.
+const LEVELS: [(&str, LevelFilter); 6] = [
+    ("DISABLED", LevelFilter::Off),
+    ("ERROR", LevelFilter::Error),
+    ("WARNING", LevelFilter::Warn),
+    ("NOTICE", LevelFilter::Info),
+    ("INFO", LevelFilter::Debug),
+    ("DEBUG", LevelFilter::Trace),
+];
+
+pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
+    type Handler = fn(&Operator, Value) -> Answer;
+    let all: [(&'static str, Handler); 10] = [
+        ("spdk_get_version", |_, params| {
+            Params::of(params)?.end()?;
+            Ok(version())
+        }),
+        ("framework_start_init", |_, params| started(params)),
+        ("framework_wait_init", |_, params| started(params)),
+        ("notify_get_types", |_, params| {
+            Params::of(params)?.end()?;
+            Ok(json!(["bdev_register", "bdev_unregister", "bdev_resize"]))
+        }),
+        ("notify_get_notifications", notifications),
+        ("log_get_level", |_, params| level(params)),
+        ("log_get_print_level", |_, params| level(params)),
+        ("log_set_level", |_, params| set_level(params)),
+        ("log_set_print_level", |_, params| set_level(params)),
+        ("log_get_flags", |_, params| {
+            Params::of(params)?.end()?;
+            // The log has levels alone.
+            Ok(json!({}))
+        }),
+    ];
+    let methods = all
+        .into_iter()
+        .fold(methods, |methods, (name, handler)| method(methods, operator, name, handler));
+    config::methods(methods, operator)
+}
+
+/// Adds the method that lists them all.
+pub(super) fn with_names(methods: Methods) -> Methods {
+    let mut names: Vec<&str> = methods.names().chain(["rpc_get_methods"]).collect();
+    names.sort_unstable();
+    methods.with_named("rpc_get_methods", move |params| {
+        let mut params = Params::of(params)?;
+        let current = params.take("current")?.unwrap_or(false);
+        params.ignore(&["include_aliases"]);
+        params.end()?;
+        // It has started, and is not to be asked to.
+        let now = |name: &&&str| !current || **name != "framework_start_init";
+        Ok(names.iter().filter(now).copied().collect())
+    })
+}
+
+fn version() -> Value {
+    let text = env!("CARGO_PKG_VERSION");
+    let mut numbers = text.split(['.', '-']).map(|part| part.parse().unwrap_or(0u64));
+    let mut next = || numbers.next().unwrap_or(0);
+    json!({
+        "version": format!("weft {text}"),
+        "fields": { "major": next(), "minor": next(), "patch": next(), "suffix": "" },
+    })
+}
+
+/// The target has started before it listens for control.
+fn started(params: Value) -> Answer {
+    Params::of(params)?.end()?;
+    Ok(true.into())
+}
+
+fn notifications(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of(params)?;
+    let first: u64 = params.take("id")?.unwrap_or(0);
+    let most = params.take("max")?.unwrap_or(usize::MAX);
+    params.end()?;
+    let state = operator.lock();
+    let since = state.notifications.iter().filter(|one| one.id >= first).take(most);
+    Ok(since.map(|one| json!({ "type": one.kind, "ctx": one.context, "id": one.id })).collect())
+}
+
+fn level(params: Value) -> Answer {
+    Params::of(params)?.end()?;
+    let is = log::max_level();
+    let word = LEVELS.iter().find(|(_, level)| *level == is).map_or("DISABLED", |(word, _)| *word);
+    Ok(word.into())
+}
+
+/// Less than at the start: what the log left out then it leaves out for good.
+fn set_level(params: Value) -> Answer {
+    let mut params = Params::of(params)?;
+    let word: String = params.need("level")?;
+    params.end()?;
+    let known = LEVELS.iter().find(|(name, _)| name.eq_ignore_ascii_case(&word));
+    let Some((_, level)) = known else {
+        return Err(invalid(format_args!("level {word:?} is none; give ERROR to DEBUG")));
+    };
+    let most = crate::logging::most();
+    if *level > most {
+        let what = "the log was started with less; start with -v or -vv for more";
+        return Err(invalid(what));
+    }
+    log::set_max_level(*level);
+    Ok(true.into())
+}

@@ -1,0 +1,489 @@
+//! SPDK's methods for subsystems, namespaces, listeners, hosts and connections.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+use weft_rpc::{Code, ErrorObject, Methods};
+use weft_target::{
+    ConnectedQueue, Target,
+    config::{Config, ControllerIds, HexId, Listen, Port, Subsystem, Transport, implied_bdev_name},
+    steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind},
+};
+
+use super::{Operator, address_json, invalid, method, parameters::Params};
+
+type Answer = Result<Value, ErrorObject>;
+
+pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
+    type Handler = fn(&Operator, Value) -> Answer;
+    let all: [(&'static str, Handler); 17] = [
+        ("nvmf_create_transport", create_transport),
+        ("nvmf_get_transports", get_transports),
+        ("nvmf_create_subsystem", create_subsystem),
+        ("nvmf_delete_subsystem", delete_subsystem),
+        ("nvmf_get_subsystems", get_subsystems),
+        ("nvmf_subsystem_add_ns", add_namespace),
+        ("nvmf_subsystem_remove_ns", remove_namespace),
+        ("nvmf_subsystem_add_listener", add_listener),
+        ("nvmf_subsystem_remove_listener", remove_listener),
+        ("nvmf_subsystem_get_listeners", get_listeners),
+        ("nvmf_subsystem_add_host", add_host),
+        ("nvmf_subsystem_remove_host", remove_host),
+        ("nvmf_subsystem_allow_any_host", allow_any_host),
+        ("nvmf_subsystem_get_controllers", get_controllers),
+        ("nvmf_subsystem_get_qpairs", get_qpairs),
+        ("nvmf_discovery_get_referrals", get_referrals),
+        ("nvmf_get_stats", get_stats),
+    ];
+    all.into_iter()
+        .fold(methods, |methods, (name, handler)| method(methods, operator, name, handler))
+}
+
+/// The parameters of a method; there is one target, whatever its name.
+fn parameters(params: Value) -> Result<Params, ErrorObject> {
+    let mut params = Params::of(params)?;
+    params.ignore(&["tgt_name"]);
+    Ok(params)
+}
+
+fn transport_of(word: &str) -> Option<Transport> {
+    [Transport::Tcp, Transport::Rdma]
+        .into_iter()
+        .find(|transport| transport.to_string().eq_ignore_ascii_case(word))
+}
+
+fn transport(params: &mut Params) -> Result<Transport, ErrorObject> {
+    let word: String = params.need("trtype")?;
+    transport_of(&word).ok_or_else(|| {
+        params.error(format_args!("trtype {word:?} is not served; give TCP or RDMA"))
+    })
+}
+
+fn create_transport(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let transport = transport(&mut params)?;
+    params.refuse(&["zcopy", "dif_insert_or_strip", "sock_priority"])?;
+    if params.take("c2h_success")? == Some(false) {
+        return Err(params.error("c2h_success: false is not supported; leave it out"));
+    }
+    let mut limits = operator.with(|target| target.config().limits.clone())?;
+    fn set<T>(place: &mut T, value: Option<T>) {
+        if let Some(value) = value {
+            *place = value;
+        }
+    }
+    set(&mut limits.queue_entries, params.take("max_queue_depth")?);
+    set(&mut limits.io_queues, params.take("max_io_qpairs_per_ctrlr")?);
+    set(&mut limits.in_capsule_bytes, params.take("in_capsule_data_size")?);
+    set(&mut limits.transfer_bytes, params.take("max_io_size")?);
+    // As in SPDK, other parameters are not looked at: they divide memory that is divided otherwise.
+    let made = operator.step(&Step::CreateTransport(transport, Box::new(limits)))?;
+    made.map_err(|error| match error.kind {
+        StepErrorKind::Exists => {
+            let word = transport.to_string().to_uppercase();
+            let what = format!("Transport type '{word}' already exists");
+            ErrorObject::new(Code::INTERNAL_ERROR, what)
+        }
+        _ => invalid(error),
+    })?;
+    Ok(true.into())
+}
+
+/// A transport with the parameters that it was or could be created with.
+pub(super) fn transport_json(transport: Transport, config: &Config) -> Value {
+    let limits = &config.limits;
+    json!({
+        "trtype": transport.to_string().to_uppercase(),
+        "max_queue_depth": limits.queue_entries,
+        "max_io_qpairs_per_ctrlr": limits.io_queues,
+        "in_capsule_data_size": limits.in_capsule_bytes,
+        "max_io_size": limits.transfer_bytes,
+        "zcopy": false,
+        "c2h_success": true,
+        "sock_priority": 0,
+    })
+}
+
+/// The transports that there are.
+pub(super) fn transports(config: &Config) -> impl Iterator<Item = Transport> {
+    [Transport::Tcp, Transport::Rdma].into_iter().filter(|one| config.has_transport(*one))
+}
+
+fn get_transports(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let wanted: Option<String> = params.take("trtype")?;
+    params.end()?;
+    operator.with(|target| {
+        let config = target.config();
+        let all = transports(config)
+            .filter(|one| wanted.as_ref().is_none_or(|wanted| transport_of(wanted) == Some(*one)));
+        let all: Vec<Value> = all.map(|one| transport_json(one, config)).collect();
+        match wanted {
+            Some(word) if all.is_empty() => Err(ErrorObject::new(
+                Code(-19),
+                format!("No such device: transport {word:?} was not created"),
+            )),
+            _ => Ok(all.into()),
+        }
+    })?
+}
+
+fn create_subsystem(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let mut subsystem = Subsystem::new(params.need::<String>("nqn")?);
+    subsystem.serial = params.take("serial_number")?;
+    if let Some(model) = params.take("model_number")? {
+        subsystem.model = model;
+    }
+    let allow_any_host = params.take("allow_any_host")?.unwrap_or(false);
+    subsystem.allowed_hosts = (!allow_any_host).then(Vec::new);
+    subsystem.namespaces_max = params.take("max_namespaces")?.filter(|most| *most > 0);
+    let ids = ControllerIds::default();
+    subsystem.controller_ids = ControllerIds {
+        first: params.take("min_cntlid")?.unwrap_or(ids.first),
+        last: params.take("max_cntlid")?.unwrap_or(ids.last),
+        ..ids
+    };
+    params.refuse(&["ana_reporting", "passthrough", "enable_nssr"])?;
+    // Limits of Deallocate and Write Zeroes, which have their own here.
+    params.ignore(&["dmrsl", "wzsl"]);
+    params.end()?;
+    let nqn = subsystem.nqn.clone();
+    operator.step(&Step::CreateSubsystem(Box::new(subsystem)))?.map_err(|error| {
+        match error.kind {
+            StepErrorKind::Exists => {
+                let what = format!("Unable to create subsystem {nqn}: it exists");
+                ErrorObject::new(Code::INTERNAL_ERROR, what)
+            }
+            _ => invalid(error),
+        }
+    })?;
+    Ok(true.into())
+}
+
+fn delete_subsystem(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let nqn: String = params.need("nqn")?;
+    params.end()?;
+    operator.step(&Step::DeleteSubsystem { nqn: nqn.clone() })?.map_err(|error| {
+        match error.kind {
+            StepErrorKind::NotFound => {
+                let what = format!("Subsystem with NQN '{nqn}' not found");
+                ErrorObject::new(Code::INVALID_PARAMS, what)
+            }
+            _ => ErrorObject::new(Code::INTERNAL_ERROR, error),
+        }
+    })?;
+    Ok(true.into())
+}
+
+/// The addresses of a subsystem.
+pub(super) fn listeners(target: &Target, nqn: &str) -> Vec<(Transport, SocketAddr)> {
+    let config = target.config();
+    let addresses = target.addresses();
+    let shows = |port: &&Port| match nqn {
+        DISCOVERY_NQN => {
+            port.discovery
+                && (!port.made_at_run_time || config.operated.discovery.contains(&port.listen))
+        }
+        _ => port.subsystems.contains(nqn),
+    };
+    let address = |port: &Port| addresses.get(&port.id).copied().unwrap_or(port.listen.address);
+    let ports = config.ports.iter().filter(shows);
+    ports.map(|port| (port.listen.transport, address(port))).collect()
+}
+
+fn get_subsystems(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let wanted: Option<String> = params.take("nqn")?;
+    params.end()?;
+    operator.with(|target| {
+        let config = target.config();
+        let is_wanted = |nqn: &str| wanted.as_ref().is_none_or(|wanted| wanted == nqn);
+        let mut all = Vec::new();
+        if is_wanted(DISCOVERY_NQN) && !config.operated.without_discovery {
+            all.push(json!({
+                "nqn": DISCOVERY_NQN,
+                "subtype": "Discovery",
+                "listen_addresses": addresses_json(target, DISCOVERY_NQN),
+                "allow_any_host": true,
+                "hosts": [],
+            }));
+        }
+        let named = config.subsystems.iter().filter(|subsystem| is_wanted(&subsystem.nqn));
+        all.extend(named.map(|subsystem| subsystem_json(target, subsystem)));
+        match wanted {
+            Some(nqn) if all.is_empty() => {
+                Err(ErrorObject::new(Code(-19), format!("No such device: there is no {nqn}")))
+            }
+            _ => Ok(all.into()),
+        }
+    })?
+}
+
+fn addresses_json(target: &Target, nqn: &str) -> Vec<Value> {
+    listeners(target, nqn).into_iter().map(|(kind, at)| address_json(kind, at)).collect()
+}
+
+fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
+    let nqn = &subsystem.nqn;
+    let hosts = subsystem.allowed_hosts.as_ref().unwrap_or(&subsystem.listed_hosts);
+    let hosts: Vec<Value> = hosts.iter().map(|host| json!({ "nqn": host })).collect();
+    let namespaces = subsystem.namespaces.iter().filter_map(|namespace| {
+        let served = target.namespace(nqn, namespace.nsid)?;
+        let bdev = namespace.bdev.clone();
+        let bdev = bdev.unwrap_or_else(|| implied_bdev_name(nqn, namespace.nsid));
+        let mut json = json!({
+            "nsid": namespace.nsid,
+            "bdev_name": bdev,
+            "name": bdev,
+            "nguid": hex(&served.nguid),
+            "uuid": Uuid::from_bytes(served.uuid).to_string(),
+        });
+        if let Some(eui64) = namespace.eui64 {
+            json["eui64"] = hex(&eui64).into();
+        }
+        Some(json)
+    });
+    let namespaces: Vec<Value> = namespaces.collect();
+    let most = subsystem.namespaces_max.unwrap_or(target.config().limits.namespaces);
+    json!({
+        "nqn": nqn,
+        "subtype": "NVMe",
+        "listen_addresses": addresses_json(target, nqn),
+        "allow_any_host": subsystem.allowed_hosts.is_none(),
+        "hosts": hosts,
+        "serial_number": subsystem.serial(),
+        "model_number": subsystem.model,
+        "max_namespaces": most,
+        "min_cntlid": subsystem.controller_ids.first,
+        "max_cntlid": subsystem.controller_ids.last,
+        "namespaces": namespaces,
+    })
+}
+
+/// An identifier as SPDK writes it.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+fn add_namespace(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let nqn = params.need("nqn")?;
+    let mut namespace = params.object("namespace")?;
+    params.end()?;
+    namespace.refuse(&["ptpl_file", "anagrpid", "no_auto_visible", "hide_metadata"])?;
+    let add = AddNamespace {
+        nqn,
+        bdev: namespace.need("bdev_name")?,
+        nsid: namespace.take("nsid")?.filter(|nsid| *nsid > 0),
+        uuid: namespace.parse::<HexId<16>>("uuid")?.map(|id| id.0),
+        nguid: namespace.parse::<HexId<16>>("nguid")?.map(|id| id.0),
+        eui64: namespace.parse::<HexId<8>>("eui64")?.map(|id| id.0),
+        read_only: namespace.take("read_only")?.unwrap_or(false),
+    };
+    namespace.end()?;
+    match operator.nvmf_step(&Step::AddNamespace(add))? {
+        Made::Nsid(nsid) => Ok(nsid.into()),
+        Made::Done => Ok(true.into()),
+    }
+}
+
+fn remove_namespace(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let (nqn, nsid) = (params.need("nqn")?, params.need("nsid")?);
+    params.end()?;
+    operator.nvmf_step(&Step::RemoveNamespace { nqn, nsid })?;
+    Ok(true.into())
+}
+
+/// The address of a listener.
+fn listen(params: &mut Params) -> Result<Listen, ErrorObject> {
+    let mut address = params.object("listen_address")?;
+    let transport = transport(&mut address)?;
+    let ip: Option<std::net::IpAddr> = address.parse("traddr")?;
+    let ip = ip.ok_or_else(|| address.error("traddr is missing"))?;
+    let port: Option<u16> = address.parse("trsvcid")?;
+    let family: Option<String> = address.take("adrfam")?;
+    let fits = match family.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None => true,
+        Some("ipv4") => ip.is_ipv4(),
+        Some("ipv6") => ip.is_ipv6(),
+        Some(_) => false,
+    };
+    if !fits {
+        return Err(address.error("adrfam is not that of traddr; give ipv4 or ipv6"));
+    }
+    address.end()?;
+    let address = SocketAddr::new(ip, port.unwrap_or(4420));
+    Ok(Listen { transport, address })
+}
+
+/// Parameters of a listener that need what there is not.
+fn refuse_security(params: &mut Params) -> Result<(), ErrorObject> {
+    params.refuse(&["secure_channel", "psk", "dhchap_key", "dhchap_ctrlr_key"])
+}
+
+fn add_listener(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let (nqn, listen) = (params.need("nqn")?, listen(&mut params)?);
+    refuse_security(&mut params)?;
+    let ana: Option<String> = params.take("ana_state")?;
+    if ana.is_some_and(|state| state != "optimized") {
+        return Err(params.error("ana_state: only optimized is supported"));
+    }
+    params.end()?;
+    operator.nvmf_step(&Step::AddListener { nqn, listen })?;
+    Ok(true.into())
+}
+
+fn remove_listener(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let (nqn, mut listen) = (params.need("nqn")?, listen(&mut params)?);
+    params.ignore(&["secure_channel"]);
+    params.end()?;
+    // A port whose number the kernel chose is known by the number that it has.
+    operator.with(|target| {
+        let addresses = target.addresses();
+        let has_it = |port: &&Port| {
+            port.listen.transport == listen.transport
+                && addresses.get(&port.id) == Some(&listen.address)
+        };
+        if let Some(port) = target.config().ports.iter().find(has_it) {
+            listen = port.listen;
+        }
+    })?;
+    operator.nvmf_step(&Step::RemoveListener { nqn, listen })?;
+    Ok(true.into())
+}
+
+/// The name of a subsystem that exists.
+fn existing(operator: &Operator, params: &mut Params) -> Result<String, ErrorObject> {
+    let nqn: String = params.need("nqn")?;
+    let exists = operator.with(|target| {
+        nqn == DISCOVERY_NQN || target.config().subsystems.iter().any(|one| one.nqn == nqn)
+    })?;
+    match exists {
+        true => Ok(nqn),
+        false => Err(params.error(format_args!("there is no subsystem {nqn}"))),
+    }
+}
+
+fn get_listeners(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let nqn = existing(operator, &mut params)?;
+    params.end()?;
+    let listeners = operator.with(|target| addresses_json(target, &nqn))?;
+    Ok(listeners.into_iter().map(|address| json!({ "address": address })).collect())
+}
+
+fn add_host(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let (nqn, host) = (params.need("nqn")?, params.need("host")?);
+    refuse_security(&mut params)?;
+    // As in SPDK, other parameters are not looked at.
+    operator.nvmf_step(&Step::AddHost { nqn, host })?;
+    Ok(true.into())
+}
+
+fn remove_host(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let (nqn, host) = (params.need("nqn")?, params.need("host")?);
+    params.end()?;
+    operator.nvmf_step(&Step::RemoveHost { nqn, host })?;
+    Ok(true.into())
+}
+
+fn allow_any_host(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let (nqn, allow) = (params.need("nqn")?, params.need("allow_any_host")?);
+    params.end()?;
+    operator.nvmf_step(&Step::AllowAnyHost { nqn, allow })?;
+    Ok(true.into())
+}
+
+fn get_controllers(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let nqn = existing(operator, &mut params)?;
+    params.end()?;
+    let kind = if nqn == DISCOVERY_NQN { "discovery" } else { "io" };
+    let controllers = operator.with(|target| target.controllers(Some(&nqn)))?;
+    let controllers = controllers.into_iter().map(|controller| {
+        json!({
+            "cntlid": controller.controller_id,
+            "cntrltype": kind,
+            "hostnqn": controller.host,
+            "hostid": Uuid::from_bytes(controller.host_id).to_string(),
+            "num_io_qpairs": controller.io_queues,
+        })
+    });
+    Ok(controllers.collect())
+}
+
+fn get_qpairs(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let nqn = existing(operator, &mut params)?;
+    params.end()?;
+    operator.with(|target| {
+        let ports = &target.config().ports;
+        let queue = |queue: ConnectedQueue| {
+            let port = ports.iter().find(|port| port.id == queue.port_id);
+            let transport = port.map_or(Transport::Tcp, |port| port.listen.transport);
+            json!({
+                "cntlid": queue.controller_id,
+                "qid": queue.queue_id,
+                "state": "enabled",
+                "thread": format!("weft-group-{}", queue.group),
+                "hostnqn": queue.host,
+                "listen_address": address_json(transport, queue.local),
+                "peer_address": address_json(transport, queue.peer),
+            })
+        };
+        target.queues(Some(&nqn)).into_iter().map(queue).collect()
+    })
+}
+
+/// Referrals come from the configuration's file.
+fn get_referrals(operator: &Operator, params: Value) -> Answer {
+    parameters(params)?.end()?;
+    operator.with(|target| {
+        let referrals = target.config().ports.iter().flat_map(|port| &port.referrals);
+        let json = referrals.map(|referral| {
+            let Listen { transport, address } = referral.address;
+            json!({
+                "address": address_json(transport, address),
+                "secure_channel": false,
+                "subnqn": DISCOVERY_NQN,
+            })
+        });
+        json.collect()
+    })
+}
+
+fn get_stats(operator: &Operator, params: Value) -> Answer {
+    parameters(params)?.end()?;
+    let groups = operator.watch().read(weft_reactor::monotonic_time());
+    operator.with(|target| {
+        let (queues, came) = (target.queues(None), target.queues_that_came());
+        let transports: Vec<Value> = transports(target.config())
+            .map(|one| json!({ "trtype": one.to_string().to_uppercase() }))
+            .collect();
+        let groups = groups.into_iter().map(|group| {
+            let here = queues.iter().filter(|queue| queue.group == group.group);
+            let (admin, io): (Vec<_>, Vec<_>) = here.partition(|queue| queue.queue_id == 0);
+            let (admin_came, io_came) = came.get(group.group).copied().unwrap_or_default();
+            let completed = group.served.iter().map(|one| one.reads + one.writes + one.others);
+            json!({
+                "name": format!("weft-group-{}", group.group),
+                "admin_qpairs": admin_came,
+                "io_qpairs": io_came,
+                "current_admin_qpairs": admin.len(),
+                "current_io_qpairs": io.len(),
+                "completed_nvme_io": completed.sum::<u64>(),
+                "transports": transports,
+            })
+        });
+        json!({ "tick_rate": 1_000_000_000u64, "poll_groups": groups.collect::<Vec<Value>>() })
+    })
+}

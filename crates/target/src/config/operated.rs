@@ -1,0 +1,123 @@
+//! What exists only since an operator made it at run time: block devices by name, transports, and
+//! the listeners of the discovery subsystem.
+
+use weft_backend::DeviceSpec;
+
+use super::{Config, Listen, PortSubsystems, Transport};
+
+/// The kind of a block device, as SPDK names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BdevKind {
+    /// Memory of this process.
+    Malloc,
+    /// A device that forgets what is written.
+    Null,
+    /// A file or block device that was made with SPDK's `bdev_aio_create`.
+    Aio,
+    /// One that was made with `bdev_uring_create`.
+    Uring,
+    /// Any other device, as the command line writes it.
+    Device,
+}
+
+impl BdevKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::Malloc, Self::Null, Self::Aio, Self::Uring, Self::Device];
+
+    /// The word for it in SPDK's methods and in state files.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Malloc => "malloc",
+            Self::Null => "null",
+            Self::Aio => "aio",
+            Self::Uring => "uring",
+            Self::Device => "device",
+        }
+    }
+
+    /// The kind of a device that a configuration describes.
+    #[must_use]
+    pub fn of(device: &DeviceSpec) -> Self {
+        match device {
+            DeviceSpec::Memory { .. } => Self::Malloc,
+            DeviceSpec::Null { .. } => Self::Null,
+            _ => Self::Device,
+        }
+    }
+}
+
+/// A block device with a name: it exists, and keeps its contents, whether a namespace uses it or
+/// not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bdev {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: BdevKind,
+    /// The device.
+    pub device: DeviceSpec,
+    /// Its UUID, which a namespace on it has as well.
+    pub uuid: [u8; 16],
+}
+
+/// What was made at run time, beside subsystems and ports.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Operated {
+    /// Block devices.
+    pub bdevs: Vec<Bdev>,
+    /// Transports that were created.
+    pub transports: Vec<Transport>,
+    /// Listeners that the discovery subsystem was given. It answers at every listener that was made
+    /// at run time; these stay when no other subsystem uses them.
+    pub discovery: Vec<Listen>,
+    /// The discovery subsystem was deleted: new listeners are without it.
+    pub without_discovery: bool,
+}
+
+/// A namespace of a configuration without a block device of its own name: it has this name where
+/// one is needed.
+#[must_use]
+pub fn implied_bdev_name(nqn: &str, nsid: u32) -> String {
+    format!("{nqn}:{nsid}")
+}
+
+impl Config {
+    /// The block device of this name.
+    #[must_use]
+    pub fn bdev(&self, name: &str) -> Option<&Bdev> {
+        self.operated.bdevs.iter().find(|bdev| bdev.name == name)
+    }
+
+    /// The namespace that uses a block device, by the place of its subsystem and its own place.
+    #[must_use]
+    pub fn user_of(&self, bdev: &str) -> Option<(usize, usize)> {
+        self.subsystems.iter().enumerate().find_map(|(index, subsystem)| {
+            let uses = |namespace: &super::Namespace| match &namespace.bdev {
+                Some(name) => name == bdev,
+                None => bdev
+                    .strip_prefix(subsystem.nqn.as_str())
+                    .and_then(|rest| rest.strip_prefix(':'))
+                    .is_some_and(|nsid| nsid == namespace.nsid.to_string()),
+            };
+            Some((index, subsystem.namespaces.iter().position(uses)?))
+        })
+    }
+
+    /// Whether a transport was created, or is used by a port.
+    #[must_use]
+    pub fn has_transport(&self, transport: Transport) -> bool {
+        self.operated.transports.contains(&transport)
+            || self.ports.iter().any(|port| port.listen.transport == transport)
+    }
+
+    /// Removes ports that serve nothing any more.
+    pub(crate) fn prune_ports(&mut self) {
+        let discovery = &self.operated.discovery;
+        self.ports.retain(|port| {
+            port.subsystems != PortSubsystems::Only(Vec::new())
+                || !port.made_at_run_time
+                || discovery.contains(&port.listen)
+        });
+    }
+}

@@ -1,0 +1,491 @@
+//! Changes at run time: each is one step on one object, checked as a whole, and made by every poll
+//! group or by none ([`Target::step`](crate::Target::step)).
+//!
+//! A step changes the configuration and names what it touches; what is not touched is neither
+//! planned again nor visited by the groups. A reload is the same with everything touched.
+
+use std::fmt;
+
+use weft_backend::DeviceSpec;
+
+use crate::catalogue::Scope;
+use crate::config::{
+    Bdev, BdevKind, Config, Limits, Listen, NSID_MAX, Namespace, Port, PortSubsystems, Subsystem,
+    Transport,
+};
+
+/// The name of the discovery subsystem.
+pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+
+/// One change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Creates a transport and sets the limits of what hosts may ask for.
+    CreateTransport(Transport, Box<Limits>),
+    /// Creates a block device.
+    CreateBdev(Bdev),
+    /// Deletes a block device and the namespace that uses it.
+    DeleteBdev {
+        /// Its name.
+        name: String,
+        /// Its kind, if it must have this one.
+        kind: Option<BdevKind>,
+    },
+    /// Gives a block device another size.
+    ResizeBdev {
+        /// Its name.
+        name: String,
+        /// Its kind, if it must have this one.
+        kind: Option<BdevKind>,
+        /// The size.
+        bytes: u64,
+    },
+    /// Reads the size of a block device again.
+    RescanBdev {
+        /// Its name.
+        name: String,
+    },
+    /// Creates a subsystem.
+    CreateSubsystem(Box<Subsystem>),
+    /// Deletes a subsystem, or discovery at all listeners that were made at run time.
+    DeleteSubsystem {
+        /// Its name.
+        nqn: String,
+    },
+    /// Adds a namespace.
+    AddNamespace(AddNamespace),
+    /// Removes a namespace.
+    RemoveNamespace {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+    },
+    /// Has a subsystem served at an address.
+    AddListener {
+        /// The subsystem.
+        nqn: String,
+        /// Where.
+        listen: Listen,
+    },
+    /// No longer has it served there: its controllers end.
+    RemoveListener {
+        /// The subsystem.
+        nqn: String,
+        /// Where.
+        listen: Listen,
+    },
+    /// Allows a host.
+    AddHost {
+        /// The subsystem.
+        nqn: String,
+        /// The host.
+        host: String,
+    },
+    /// No longer allows it: its controllers end.
+    RemoveHost {
+        /// The subsystem.
+        nqn: String,
+        /// The host.
+        host: String,
+    },
+    /// Allows every host, or only those that are listed.
+    AllowAnyHost {
+        /// The subsystem.
+        nqn: String,
+        /// Which of the two.
+        allow: bool,
+    },
+}
+
+/// A namespace that is added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddNamespace {
+    /// The subsystem.
+    pub nqn: String,
+    /// The block device.
+    pub bdev: String,
+    /// Its number; none: the first that is free.
+    pub nsid: Option<u32>,
+    /// UUID; none: that of the block device.
+    pub uuid: Option<[u8; 16]>,
+    /// NGUID; none: the UUID.
+    pub nguid: Option<[u8; 16]>,
+    /// EUI-64.
+    pub eui64: Option<[u8; 8]>,
+    /// Whether hosts may only read.
+    pub read_only: bool,
+}
+
+/// The result of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// It was made.
+    Done,
+    /// The NSID of the namespace that was added.
+    Nsid(u32),
+}
+
+/// Why a step is not possible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepError {
+    /// The kind.
+    pub kind: StepErrorKind,
+    what: String,
+}
+
+/// The kinds of errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepErrorKind {
+    /// The object does not exist.
+    NotFound,
+    /// It exists already.
+    Exists,
+    /// It has other properties than the step needs.
+    Invalid,
+    /// Something outside of the configuration failed: a device, an address.
+    Failed,
+}
+
+impl StepError {
+    fn new(kind: StepErrorKind, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into() }
+    }
+
+    fn not_found(what: impl Into<String>) -> Self {
+        Self::new(StepErrorKind::NotFound, what)
+    }
+
+    fn exists(what: impl Into<String>) -> Self {
+        Self::new(StepErrorKind::Exists, what)
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        Self::new(StepErrorKind::Invalid, what)
+    }
+
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
+        Self::new(StepErrorKind::Failed, what)
+    }
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for StepError {}
+
+type Outcome = Result<(Made, Scope), StepError>;
+
+/// What a step has done that touches these subsystems.
+fn done(subsystems: impl IntoIterator<Item = String>) -> Outcome {
+    let subsystems = subsystems.into_iter().collect();
+    Ok((Made::Done, Scope::Only { subsystems, refresh: None }))
+}
+
+impl Step {
+    /// Makes the change in a configuration, and says what it touches.
+    pub(crate) fn apply(&self, config: &mut Config) -> Outcome {
+        match self {
+            Self::CreateTransport(transport, limits) => {
+                if config.operated.transports.contains(transport) {
+                    return Err(StepError::exists(format!("transport {transport} exists")));
+                }
+                config.operated.transports.push(*transport);
+                let same = config.limits == **limits;
+                config.limits.clone_from(limits);
+                if same { done([]) } else { Ok((Made::Done, Scope::All)) }
+            }
+            Self::CreateBdev(bdev) => create_bdev(config, bdev),
+            Self::DeleteBdev { name, kind } => delete_bdev(config, name, *kind),
+            Self::ResizeBdev { name, kind, bytes } => resize_bdev(config, name, *kind, *bytes),
+            Self::RescanBdev { name } => {
+                let users = users_of(config, name, None)?;
+                let subsystems = users.into_iter().map(|(nqn, _)| nqn).collect();
+                Ok((Made::Done, Scope::Only { subsystems, refresh: Some(name.clone()) }))
+            }
+            Self::CreateSubsystem(subsystem) => {
+                let nqn = &subsystem.nqn;
+                if nqn == DISCOVERY_NQN {
+                    config.operated.without_discovery = false;
+                    return done([]);
+                }
+                if config.subsystems.iter().any(|other| other.nqn == *nqn) {
+                    return Err(StepError::exists(format!("subsystem {nqn} exists")));
+                }
+                config.subsystems.push(subsystem.as_ref().clone());
+                done([nqn.clone()])
+            }
+            Self::DeleteSubsystem { nqn } => delete_subsystem(config, nqn),
+            Self::AddNamespace(add) => add_namespace(config, add),
+            Self::RemoveNamespace { nqn, nsid } => remove_namespace(config, nqn, *nsid),
+            Self::AddListener { nqn, listen } => add_listener(config, nqn, *listen),
+            Self::RemoveListener { nqn, listen } => remove_listener(config, nqn, *listen),
+            Self::AddHost { nqn, host } => {
+                let subsystem = subsystem(config, nqn)?;
+                let hosts = hosts(subsystem);
+                if hosts.contains(host) {
+                    return Err(StepError::exists(format!("{host} is listed at {nqn} already")));
+                }
+                hosts.push(host.clone());
+                done([nqn.clone()])
+            }
+            Self::RemoveHost { nqn, host } => {
+                let subsystem = subsystem(config, nqn)?;
+                let hosts = hosts(subsystem);
+                let place = hosts.iter().position(|one| one == host);
+                let place = place.ok_or_else(|| {
+                    StepError::not_found(format!("{host} is not listed at {nqn}"))
+                })?;
+                hosts.remove(place);
+                done([nqn.clone()])
+            }
+            Self::AllowAnyHost { nqn, allow } => {
+                let subsystem = subsystem(config, nqn)?;
+                if *allow {
+                    subsystem
+                        .listed_hosts
+                        .extend(subsystem.allowed_hosts.take().unwrap_or_default());
+                } else if subsystem.allowed_hosts.is_none() {
+                    subsystem.allowed_hosts = Some(std::mem::take(&mut subsystem.listed_hosts));
+                }
+                done([nqn.clone()])
+            }
+        }
+    }
+}
+
+/// The hosts that a subsystem lists.
+fn hosts(subsystem: &mut Subsystem) -> &mut Vec<String> {
+    subsystem.allowed_hosts.as_mut().unwrap_or(&mut subsystem.listed_hosts)
+}
+
+fn subsystem<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut Subsystem, StepError> {
+    let found = config.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn);
+    found.ok_or_else(|| StepError::not_found(format!("there is no subsystem {nqn}")))
+}
+
+fn create_bdev(config: &mut Config, bdev: &Bdev) -> Outcome {
+    let name = &bdev.name;
+    if name.is_empty() {
+        return Err(StepError::invalid("a block device needs a name"));
+    }
+    if config.bdev(name).is_some() || config.user_of(name).is_some() {
+        return Err(StepError::exists(format!("block device {name} exists")));
+    }
+    let path = bdev.device.path();
+    let same = |other: &&Bdev| path.is_some() && other.device.path() == path;
+    if let Some(other) = config.operated.bdevs.iter().find(same) {
+        let what = format!("block device {} is on the same file", other.name);
+        return Err(StepError::exists(what));
+    }
+    config.operated.bdevs.push(bdev.clone());
+    done([])
+}
+
+/// The namespace that uses a block device of this name and kind, if there is one.
+fn users_of(
+    config: &Config,
+    name: &str,
+    kind: Option<BdevKind>,
+) -> Result<Option<(String, u32)>, StepError> {
+    let user = config.user_of(name).and_then(|(index, place)| {
+        let subsystem = config.subsystems.get(index)?;
+        Some((subsystem, subsystem.namespaces.get(place)?))
+    });
+    let found = match (config.bdev(name), user) {
+        (Some(bdev), _) => Some(bdev.kind),
+        (None, Some((_, namespace))) => Some(BdevKind::of(&namespace.device)),
+        (None, None) => None,
+    };
+    let Some(found) = found else {
+        return Err(StepError::not_found(format!("there is no block device {name}")));
+    };
+    if let Some(kind) = kind.filter(|kind| *kind != found) {
+        let what = format!("{name} is of kind {}, not {}", found.word(), kind.word());
+        return Err(StepError::invalid(what));
+    }
+    Ok(user.map(|(subsystem, namespace)| (subsystem.nqn.clone(), namespace.nsid)))
+}
+
+fn delete_bdev(config: &mut Config, name: &str, kind: Option<BdevKind>) -> Outcome {
+    let user = users_of(config, name, kind)?;
+    config.operated.bdevs.retain(|bdev| bdev.name != name);
+    if let Some((nqn, nsid)) = &user {
+        subsystem(config, nqn)?.namespaces.retain(|namespace| namespace.nsid != *nsid);
+    }
+    done(user.map(|(nqn, _)| nqn))
+}
+
+fn resize_bdev(config: &mut Config, name: &str, kind: Option<BdevKind>, bytes: u64) -> Outcome {
+    let user = users_of(config, name, kind)?;
+    let mut devices = Vec::new();
+    let bdevs = config.operated.bdevs.iter_mut().filter(|bdev| bdev.name == name);
+    devices.extend(bdevs.map(|bdev| &mut bdev.device));
+    if let Some((nqn, nsid)) = &user {
+        let subsystem = config.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn);
+        let namespaces = subsystem.into_iter().flat_map(|subsystem| &mut subsystem.namespaces);
+        let used = namespaces.filter(|namespace| namespace.nsid == *nsid);
+        devices.extend(used.map(|namespace| &mut namespace.device));
+    }
+    for device in devices {
+        match device {
+            DeviceSpec::Memory { bytes: size, .. } | DeviceSpec::Null { bytes: size, .. } => {
+                *size = bytes;
+            }
+            DeviceSpec::File { create_bytes, .. } => *create_bytes = Some(bytes),
+            _ => return Err(StepError::invalid(format!("{name} cannot be resized"))),
+        }
+    }
+    done(user.map(|(nqn, _)| nqn))
+}
+
+fn delete_subsystem(config: &mut Config, nqn: &str) -> Outcome {
+    if nqn == DISCOVERY_NQN {
+        config.operated.without_discovery = true;
+        config.operated.discovery.clear();
+        let made = config.ports.iter_mut().filter(|port| port.made_at_run_time);
+        made.for_each(|port| port.discovery = false);
+        config.prune_ports();
+        return done([]);
+    }
+    subsystem(config, nqn)?;
+    config.subsystems.retain(|subsystem| subsystem.nqn != nqn);
+    for port in &mut config.ports {
+        if let PortSubsystems::Only(nqns) = &mut port.subsystems {
+            nqns.retain(|served| served != nqn);
+        }
+    }
+    config.prune_ports();
+    done([nqn.to_owned()])
+}
+
+fn add_namespace(config: &mut Config, add: &AddNamespace) -> Outcome {
+    let AddNamespace { nqn, bdev, nsid, uuid, nguid, eui64, read_only } = add;
+    if let Some((index, place)) = config.user_of(bdev) {
+        let user = config.subsystems.get(index);
+        let namespace = user.and_then(|user| Some((user, user.namespaces.get(place)?)));
+        let what = namespace.map(|(user, namespace)| {
+            format!("block device {bdev} is used by namespace {} of {}", namespace.nsid, user.nqn)
+        });
+        return Err(StepError::exists(what.unwrap_or_default()));
+    }
+    let found = config.bdev(bdev).cloned();
+    let found =
+        found.ok_or_else(|| StepError::not_found(format!("there is no block device {bdev}")))?;
+    let most = config.limits.namespaces;
+    let subsystem = subsystem(config, nqn)?;
+    let most = subsystem.namespaces_max.unwrap_or(most).min(NSID_MAX);
+    let is_free = |nsid: &u32| subsystem.namespaces.iter().all(|other| other.nsid != *nsid);
+    let nsid = match nsid {
+        Some(nsid) if !is_free(nsid) => {
+            return Err(StepError::exists(format!("{nqn} has a namespace {nsid}")));
+        }
+        Some(nsid) => *nsid,
+        None => first_free(subsystem, most)
+            .ok_or_else(|| StepError::invalid(format!("{nqn} has {most} namespaces, its most")))?,
+    };
+    let uuid = uuid.unwrap_or(found.uuid);
+    subsystem.namespaces.push(Namespace {
+        bdev: Some(found.name),
+        uuid: Some(uuid),
+        nguid: Some(nguid.unwrap_or(uuid)),
+        eui64: *eui64,
+        read_only: *read_only,
+        ..Namespace::new(nsid, found.device)
+    });
+    subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
+    let scope = Scope::Only { subsystems: vec![nqn.clone()], refresh: None };
+    Ok((Made::Nsid(nsid), scope))
+}
+
+fn remove_namespace(config: &mut Config, nqn: &str, nsid: u32) -> Outcome {
+    let subsystem = subsystem(config, nqn)?;
+    let place = subsystem.namespaces.iter().position(|one| one.nsid == nsid);
+    let place =
+        place.ok_or_else(|| StepError::not_found(format!("{nqn} has no namespace {nsid}")))?;
+    subsystem.namespaces.remove(place);
+    done([nqn.to_owned()])
+}
+
+fn first_free(subsystem: &Subsystem, most: u32) -> Option<u32> {
+    let used: std::collections::BTreeSet<u32> =
+        subsystem.namespaces.iter().map(|namespace| namespace.nsid).collect();
+    (1..=most).find(|nsid| !used.contains(nsid))
+}
+
+fn add_listener(config: &mut Config, nqn: &str, listen: Listen) -> Outcome {
+    let is_discovery = nqn == DISCOVERY_NQN;
+    if !is_discovery {
+        subsystem(config, nqn)?;
+    }
+    if !config.has_transport(listen.transport) {
+        let transport = listen.transport;
+        let what = format!("transport {transport} was not created (nvmf_create_transport)");
+        return Err(StepError::invalid(what));
+    }
+    let exists = || StepError::exists(format!("{nqn} is served at {listen} already"));
+    if is_discovery {
+        if config.operated.without_discovery {
+            return Err(StepError::not_found("the discovery subsystem was deleted"));
+        }
+        if config.operated.discovery.contains(&listen) {
+            return Err(exists());
+        }
+        config.operated.discovery.push(listen);
+    }
+    let discovery = !config.operated.without_discovery;
+    let port = match config.ports.iter().position(|port| port.listen == listen) {
+        Some(place) => place,
+        None => {
+            let highest = config.ports.iter().map(|port| port.id).max().unwrap_or(0);
+            let id = highest.checked_add(1).ok_or_else(|| StepError::invalid("too many ports"))?;
+            let subsystems = PortSubsystems::Only(Vec::new());
+            let made_at_run_time = true;
+            let port = Port { subsystems, discovery, made_at_run_time, ..Port::new(id, listen) };
+            config.ports.push(port);
+            config.ports.len() - 1
+        }
+    };
+    let Some(port) = config.ports.get_mut(port) else { return Err(exists()) };
+    if is_discovery {
+        port.discovery = true;
+        return done([]);
+    }
+    match &mut port.subsystems {
+        PortSubsystems::Only(nqns) if !nqns.iter().any(|served| served == nqn) => {
+            nqns.push(nqn.to_owned());
+        }
+        _ => return Err(exists()),
+    }
+    done([nqn.to_owned()])
+}
+
+fn remove_listener(config: &mut Config, nqn: &str, listen: Listen) -> Outcome {
+    let missing = || StepError::not_found(format!("{nqn} is not served at {listen}"));
+    if nqn == DISCOVERY_NQN {
+        let discovery = &mut config.operated.discovery;
+        let place = discovery.iter().position(|one| *one == listen).ok_or_else(missing)?;
+        discovery.remove(place);
+        config.prune_ports();
+        return done([]);
+    }
+    subsystem(config, nqn)?;
+    let port = config.ports.iter_mut().find(|port| port.listen == listen).ok_or_else(missing)?;
+    let all = config.subsystems.iter().map(|subsystem| subsystem.nqn.clone());
+    match &mut port.subsystems {
+        // The others are still served there.
+        all_of_them @ PortSubsystems::All => {
+            let others = all.filter(|other| other != nqn).collect();
+            *all_of_them = PortSubsystems::Only(others);
+        }
+        PortSubsystems::Only(nqns) => {
+            let place = nqns.iter().position(|served| served == nqn).ok_or_else(missing)?;
+            nqns.remove(place);
+        }
+    }
+    config.prune_ports();
+    done([nqn.to_owned()])
+}

@@ -1,0 +1,201 @@
+//! Objects that are changed one at a time while the target runs.
+
+use weft_nvme::Status;
+use weft_target::Target;
+use weft_target::config::{Bdev, BdevKind, Config, Listen, Subsystem, Transport};
+use weft_target::steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind};
+
+use crate::support::peer::{ConnectFields, Peer};
+use crate::support::{
+    HOST, OTHER_HOST, address, config_of_two_groups, pattern, start, subsystem, wait_until,
+};
+
+const BLOCK: usize = 4096;
+const NQN: &str = "nqn.2024-01.io.weft:made";
+
+fn bdev(name: &str, device: &str) -> Step {
+    let device = device.parse().expect("a device");
+    let mut uuid = [1; 16];
+    uuid[..name.len()].copy_from_slice(name.as_bytes());
+    Step::CreateBdev(Bdev { name: name.to_owned(), kind: BdevKind::of(&device), device, uuid })
+}
+
+fn add(nqn: &str, bdev: &str, nsid: Option<u32>) -> Step {
+    let (nqn, bdev) = (nqn.to_owned(), bdev.to_owned());
+    Step::AddNamespace(AddNamespace { nqn, bdev, nsid, ..AddNamespace::default() })
+}
+
+fn listen(address: &str) -> Listen {
+    Listen::tcp(address.parse().expect("an address"))
+}
+
+fn make(target: &mut Target, step: Step) -> Made {
+    let told = format!("{step:?}");
+    target.step(&step).unwrap_or_else(|error| panic!("{told}: {error}"))
+}
+
+/// The kind and the sentence of a refusal, which has changed nothing.
+fn refused(target: &mut Target, step: &Step) -> (StepErrorKind, String) {
+    let before = target.config().clone();
+    let Err(error) = target.step(step) else { panic!("{step:?} is made") };
+    assert_eq!(*target.config(), before, "a refused step changes nothing");
+    (error.kind, error.to_string())
+}
+
+/// A target without anything gets a transport, a subsystem and a listener.
+fn from_nothing() -> Target {
+    let mut target =
+        start(Config { ports: Vec::new(), subsystems: Vec::new(), ..config_of_two_groups(&[]) });
+    assert!(target.addresses().is_empty());
+    make(&mut target, Step::CreateTransport(Transport::Tcp, Box::default()));
+    make(&mut target, Step::CreateSubsystem(Box::new(Subsystem::new(NQN))));
+    let listener = Step::AddListener { nqn: NQN.to_owned(), listen: listen("127.0.0.1:0") };
+    make(&mut target, listener);
+    target
+}
+
+/// An admin and an I/O queue of a host at a subsystem.
+fn host(target: &Target, nqn: &str) -> (Peer, Peer) {
+    let admin = ConnectFields { subsystem: nqn.to_owned(), ..ConnectFields::admin() };
+    let (admin, controller) = Peer::admin_as(address(target), &admin);
+    let io = ConnectFields { subsystem: nqn.to_owned(), ..ConnectFields::io(controller, 1) };
+    (admin, Peer::io_as(address(target), &io, weft_transport::host::HostOptions::default()))
+}
+
+#[test]
+fn a_target_is_made_from_nothing_and_unmade() {
+    let mut target = from_nothing();
+    make(&mut target, bdev("m", "memory:4MiB"));
+    assert_eq!(make(&mut target, add(NQN, "m", None)), Made::Nsid(1));
+    let (_admin, mut io) = host(&target, NQN);
+    let bytes = pattern(BLOCK, 7);
+    io.write(1, 3, 1, &bytes).succeeded();
+    // A block device keeps its contents while no namespace uses it.
+    make(&mut target, Step::RemoveNamespace { nqn: NQN.to_owned(), nsid: 1 });
+    assert_eq!(io.read(1, 3, 1, BLOCK).status(), Status::INVALID_NAMESPACE.with_dnr());
+    assert_eq!(make(&mut target, add(NQN, "m", Some(5))), Made::Nsid(5));
+    assert!(io.read(5, 3, 1, BLOCK).bytes() == bytes);
+    let resize = Step::ResizeBdev { name: "m".to_owned(), kind: None, bytes: 8 << 20 };
+    make(&mut target, resize);
+    io.write(5, 1500, 1, &bytes).succeeded();
+    let served = target.namespace(NQN, 5).expect("served");
+    assert_eq!((served.blocks, served.uuid[0], served.uuid == served.nguid), (2048, b'm', true));
+    make(&mut target, Step::DeleteBdev { name: "m".to_owned(), kind: None });
+    assert_eq!(io.read(5, 3, 1, BLOCK).status(), Status::INVALID_NAMESPACE.with_dnr());
+    make(&mut target, Step::DeleteSubsystem { nqn: NQN.to_owned() });
+    assert!(target.addresses().is_empty(), "the listener went with its last subsystem");
+    io.until_closed();
+    wait_until("its queues are gone", || target.queues(None).is_empty());
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_step_is_refused_as_a_whole() {
+    use StepErrorKind::{Exists, Failed, Invalid, NotFound};
+    let mut target = from_nothing();
+    make(&mut target, bdev("m", "memory:4MiB"));
+    make(&mut target, add(NQN, "m", None));
+    let nqn = || NQN.to_owned();
+    let used = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let used = Listen::tcp(used.local_addr().expect("an address"));
+    let rdma = Listen::rdma("127.0.0.1:4420".parse().expect("an address"));
+    let resize = |kind, bytes| Step::ResizeBdev { name: "m".to_owned(), kind: Some(kind), bytes };
+    let unknown = || "nqn.2024-01.io.weft:none".to_owned();
+    let same = listen("127.0.0.1:0");
+    for (step, kind, part) in [
+        (Step::CreateTransport(Transport::Tcp, Box::default()), Exists, "exists"),
+        (bdev("m", "null:1MiB"), Exists, "exists"),
+        (bdev("f", "file:/nonexistent/a"), Failed, "/nonexistent/a"),
+        (add(NQN, "m", None), Exists, "used by namespace 1"),
+        (add(NQN, "x", None), NotFound, "no block device x"),
+        (add(&unknown(), "x", None), NotFound, "no block device x"),
+        (Step::CreateSubsystem(Box::new(Subsystem::new(NQN))), Exists, "exists"),
+        (Step::CreateSubsystem(Box::new(Subsystem::new("a b"))), Invalid, "space"),
+        (Step::DeleteSubsystem { nqn: unknown() }, NotFound, "no subsystem"),
+        (Step::RemoveNamespace { nqn: nqn(), nsid: 9 }, NotFound, "no namespace 9"),
+        (Step::AddListener { nqn: nqn(), listen: same }, Exists, "already"),
+        (Step::AddListener { nqn: nqn(), listen: used }, Failed, "cannot listen"),
+        (Step::AddListener { nqn: nqn(), listen: rdma }, Invalid, "was not created"),
+        (Step::RemoveListener { nqn: nqn(), listen: used }, NotFound, "not served"),
+        (Step::RemoveHost { nqn: nqn(), host: HOST.to_owned() }, NotFound, "not listed"),
+        (Step::AddHost { nqn: nqn(), host: "a b".to_owned() }, Invalid, "space"),
+        (resize(BdevKind::Null, 1 << 20), Invalid, "is of kind malloc"),
+        (resize(BdevKind::Malloc, 1000), Failed, "whole number of blocks"),
+    ] {
+        let (found, what) = refused(&mut target, &step);
+        assert_eq!(found, kind, "{step:?}: {what}");
+        assert!(what.contains(part), "{step:?}: {what}");
+    }
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn hosts_come_and_go_with_the_list() {
+    let mut target = from_nothing();
+    let allow = |allow| Step::AllowAnyHost { nqn: NQN.to_owned(), allow };
+    let nqn = || NQN.to_owned();
+    make(&mut target, Step::AddHost { nqn: nqn(), host: OTHER_HOST.to_owned() });
+    let (mut admin, _io) = host(&target, NQN);
+    let controllers = target.controllers(Some(NQN));
+    assert_eq!((controllers.len(), controllers[0].io_queues), (1, 1));
+    assert_eq!(controllers[0].host, HOST);
+    assert!(target.controllers(Some("nqn.other")).is_empty());
+    let queues = target.queues(Some(NQN));
+    assert_eq!(queues.iter().map(|queue| queue.queue_id).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(queues[1].local, address(&target));
+    // The list holds once not everyone is allowed.
+    make(&mut target, allow(false));
+    admin.until_closed();
+    let fields = ConnectFields { subsystem: NQN.to_owned(), ..ConnectFields::admin() };
+    let options = fields.options(address(&target), weft_transport::host::HostOptions::default());
+    let status = Peer::open(address(&target), options).connect(&fields).status();
+    assert_eq!(status, Status::CONNECT_INVALID_HOST.with_dnr());
+    make(&mut target, Step::AddHost { nqn: nqn(), host: HOST.to_owned() });
+    let (mut admin, _io) = host(&target, NQN);
+    make(&mut target, Step::RemoveHost { nqn: nqn(), host: HOST.to_owned() });
+    admin.until_closed();
+    make(&mut target, allow(true));
+    host(&target, NQN);
+    assert_eq!(target.config().subsystems[0].listed_hosts, [OTHER_HOST]);
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_step_leaves_other_subsystems_alone() {
+    let mut target = start(config_of_two_groups(&["memory:4MiB"]));
+    let (mut admin, mut io) = {
+        let (admin, controller) = Peer::admin(address(&target));
+        (admin, Peer::io(address(&target), controller, 1))
+    };
+    let event = admin.begin_event_request();
+    make(&mut target, Step::CreateSubsystem(Box::new(subsystem(NQN, &["null:1MiB"]))));
+    for number in 0..50 {
+        let name = format!("n{number}");
+        make(&mut target, bdev(&name, "null:1MiB"));
+        assert_eq!(make(&mut target, add(NQN, &name, None)), Made::Nsid(number + 2));
+        io.read(1, 0, 1, BLOCK).succeeded();
+    }
+    assert!(!admin.is_answered(event, std::time::Duration::ZERO), "it hears of nothing");
+    // A reload of what is served drops nothing that was made.
+    let config = target.config().clone();
+    assert_eq!(target.reload(config).expect("a reload"), Vec::<String>::new());
+    assert!(target.namespace(NQN, 51).is_some());
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn discovery_is_a_subsystem_that_can_be_deleted() {
+    let mut target = from_nothing();
+    let discovery = || DISCOVERY_NQN.to_owned();
+    assert!(target.config().ports[0].discovery, "as at a port of a file");
+    let also = listen("127.0.0.2:0");
+    make(&mut target, Step::AddListener { nqn: discovery(), listen: also });
+    assert_eq!(target.addresses().len(), 2);
+    make(&mut target, Step::RemoveListener { nqn: discovery(), listen: also });
+    assert_eq!(target.addresses().len(), 1);
+    make(&mut target, Step::DeleteSubsystem { nqn: discovery() });
+    assert!(!target.config().ports[0].discovery);
+    let step = Step::AddListener { nqn: discovery(), listen: also };
+    assert_eq!(refused(&mut target, &step).0, StepErrorKind::NotFound);
+    target.stop().expect("a clean stop");
+}
