@@ -10,6 +10,7 @@ mod packages;
 mod peers;
 mod report;
 mod report_page;
+mod spdk;
 mod test;
 mod tidy;
 
@@ -59,6 +60,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run only the tests with SPDK's own clients, which come from PyPI
+    Spdk,
     /// Build a Debian package, and serve from it in a root of its own
     Package {
         /// This binary instead of one built for release
@@ -183,6 +186,11 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Page { arguments } => {
             let mut report = report::Report::new();
             report_page::run(root, &mut report, &arguments);
+            Ok(code(report.finish()))
+        }
+        Task::Spdk => {
+            let mut report = report::Report::new();
+            spdk::run(root, &mut report);
             Ok(code(report.finish()))
         }
         Task::Package { binary } => {

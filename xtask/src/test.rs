@@ -10,6 +10,7 @@ use crate::packages;
 use crate::peers::{self, Driver};
 use crate::report::Report;
 use crate::report_page;
+use crate::spdk;
 use crate::tidy;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -74,6 +75,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
             let package = package::build(root, Some(&build_binary(root)?))?;
             package::check(root, &package)
         });
+        report.announce("SPDK's own clients");
+        spdk::run(root, &mut report);
         report.announce("the report page in a browser");
         report_page::run(root, &mut report, &[]);
         report.announce("real peers");
