@@ -265,9 +265,6 @@ fn value(result: &PublishedResult, cells: &Cells, candidates: &[&Cell]) -> Optio
         "p99_improvement_min" | "p99_improvement_max" | "best_idle_poll" => {
             idle_poll(metric, cells, candidates)
         }
-        "throughput_gain_from_interrupt_moderation" | "p95_reduction_from_interrupt_moderation" => {
-            moderation(metric, cells, candidates)
-        }
         _ => {
             let percentile = metric.strip_prefix("lat_")?;
             first(percentile)
@@ -386,22 +383,4 @@ fn idle_poll(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
     let gains = points.iter().filter(|(idle, _)| *idle > 0.0);
     let gains = gains.map(|(_, p99)| 100.0 * (1.0 - p99 / base));
     if metric.ends_with("_min") { gains.reduce(f64::min) } else { gains.reduce(f64::max) }
-}
-
-/// The effect of completion moderation at the deepest queue, in percent.
-fn moderation(metric: &str, cells: &Cells, candidates: &[&Cell]) -> Option<f64> {
-    let gain = metric.starts_with("throughput");
-    let name = if gain { "iops" } else { "p95" };
-    let metric = Metric::named(name)?;
-    let deepest =
-        candidates.iter().filter_map(|cell| cell.value(key::DEPTH)?.as_integer()).max()?;
-    let of = |setting: &str| {
-        candidates
-            .iter()
-            .filter(|cell| cell.text(key::MODERATION) == setting)
-            .filter(|cell| cell.value(key::DEPTH) == Some(&Value::from(deepest)))
-            .find_map(|cell| metric.read(cells, cell).mean())
-    };
-    let (on, off) = (of("on")?, of("off")?);
-    Some(if gain { 100.0 * (on / off - 1.0) } else { 100.0 * (1.0 - on / off) })
 }
