@@ -126,8 +126,8 @@ fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
     if let Some(path) = &options.binary {
         return Ok(path.canonicalize()?);
     }
-    cargo(root, &["build", "--release", "--package", "weft-cli"])?;
-    Ok(target_folder(root).join("release/weft"))
+    cargo(root, &["build", "--profile", "dist", "--package", "weft-cli"])?;
+    Ok(target_folder(root).join("dist/weft"))
 }
 
 /// The file, written from end to end, since the disk does not read holes.

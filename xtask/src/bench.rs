@@ -184,8 +184,8 @@ fn binary(root: &Path, options: &Options) -> Result<PathBuf> {
     if let Some(path) = &options.binary {
         return path.canonicalize().with_context(|| path.display().to_string());
     }
-    cargo(root, &["build", "--release", "--package", "weft-cli"])?;
-    let path = target_folder(root).join("release/weft");
+    cargo(root, &["build", "--profile", "dist", "--package", "weft-cli"])?;
+    let path = target_folder(root).join("dist/weft");
     if path.exists() { Ok(path) } else { bail!("cargo has built no {}", path.display()) }
 }
 

@@ -108,8 +108,8 @@ fn unlike(counts: &Counts) -> Option<String> {
 
 fn count(root: &Path) -> Result<Counts> {
     packages::need("callgrind counts the protocol's instructions", &[("valgrind", "valgrind")])?;
-    cargo(root, &["build", "--release", "--package", "instructions"])?;
-    let program = target_folder(root).join("release/instructions");
+    cargo(root, &["build", "--profile", "dist", "--package", "instructions"])?;
+    let program = target_folder(root).join("dist/instructions");
     let names = Command::new(&program).output().context("cannot run the scripts")?;
     let names = String::from_utf8(names.stdout)?;
     let mut counts = Counts::new();

@@ -18,8 +18,8 @@ pub(crate) fn build(root: &Path, built: Option<&Path>) -> Result<PathBuf> {
     let binary = match built {
         Some(binary) => binary.to_owned(),
         None => {
-            cargo(root, &["build", "--release", "--package", "weft-cli"])?;
-            target_folder(root).join("release/weft")
+            cargo(root, &["build", "--profile", "dist", "--package", "weft-cli"])?;
+            target_folder(root).join("dist/weft")
         }
     };
     let folder = target_folder(root).join("package");
