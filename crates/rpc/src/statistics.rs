@@ -41,8 +41,32 @@ pub struct Statistics {
     pub time_ns: u64,
     /// The poll groups.
     pub groups: Vec<Group>,
+    /// What rate limits have held up.
+    pub rate_limits: Vec<RateLimit>,
     /// The machine that it runs on.
     pub machine: Machine,
+}
+
+/// One of the two rates of a limit, and what waited for it since it was configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RateLimit {
+    /// The host that it is for; none: all together.
+    pub host: Option<String>,
+    /// The subsystem that it is for; none: all together.
+    pub subsystem: Option<String>,
+    /// The namespace that it is for; none: all together.
+    pub nsid: Option<u32>,
+    /// The commands that it is for: `read`, `write` or `rw`.
+    pub rw: String,
+    /// Whether it counts bytes; else commands.
+    pub counts_bytes: bool,
+    /// The rate in a second.
+    pub rate: u64,
+    /// Commands that were the first of their queue to the namespace to wait for this rate.
+    pub throttled: u64,
+    /// How long queues have waited for this rate rather than for another one, all together.
+    pub throttled_ns: u64,
 }
 
 /// A poll group's counters.
@@ -112,10 +136,29 @@ impl Statistics {
                 None => group.clone(),
             }
         });
+        let rate_limits = self.rate_limits.iter().map(|limit| limit.since(&earlier.rate_limits));
         Self {
             time_ns: self.time_ns.saturating_sub(earlier.time_ns),
             groups: groups.collect(),
+            rate_limits: rate_limits.collect(),
             machine: self.machine.since(&earlier.machine),
+            ..self.clone()
+        }
+    }
+}
+
+impl RateLimit {
+    /// The difference to an earlier reading, of the same commands.
+    fn since(&self, earlier: &[Self]) -> Self {
+        let key = |of: &Self| {
+            let scope = (of.host.clone(), of.subsystem.clone(), of.nsid);
+            (scope, of.rw.clone(), of.counts_bytes)
+        };
+        let before = earlier.iter().find(|before| key(before) == key(self));
+        let before = before.cloned().unwrap_or_default();
+        Self {
+            throttled: self.throttled.saturating_sub(before.throttled),
+            throttled_ns: self.throttled_ns.saturating_sub(before.throttled_ns),
             ..self.clone()
         }
     }
@@ -161,6 +204,22 @@ mod tests {
         let mut other = statistics(4, 100);
         other.groups[0].served[0].nsid = 2;
         assert_eq!(statistics(10, 500).since(&other).groups[0].served[0].reads, 10);
+    }
+
+    #[test]
+    fn what_waited_is_the_difference_of_the_same_limit() {
+        let limit = |rw: &str, throttled, rate| RateLimit {
+            rw: rw.to_owned(),
+            throttled,
+            throttled_ns: throttled * 1000,
+            rate,
+            ..RateLimit::default()
+        };
+        let of = |rate_limits| Statistics { rate_limits, ..Statistics::default() };
+        let before = of(vec![limit("read", 3, 100), limit("write", 5, 100)]);
+        // The limit of writes was changed, that of reads removed.
+        let between = of(vec![limit("write", 9, 200)]).since(&before);
+        assert_eq!(between.rate_limits, [limit("write", 4, 200)]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use weft_backend::{BlockDevice, DeviceFactory, DeviceSpec};
 use weft_host::{ControllerDriver, ControllerKind, ControllerState, Options};
 use weft_reactor::simulation::{NetworkConditions, World};
 use weft_reactor::{Owner, Reactor, WaitLimit};
-use weft_target::LocalTarget;
-use weft_target::config::{Config, Listen, Namespace, Port, Subsystem};
+use weft_target::config::{Config, Listen, Namespace, Port, RateLimit, Subsystem};
+use weft_target::{LocalTarget, StatisticsReader};
 use weft_transport::rdma::Provider;
 use weft_transport::rdma::software::{Fabric, ResourceCounts};
 
@@ -174,6 +174,24 @@ impl Testbed {
         self.target.reload(&self.config).expect("a valid configuration");
     }
 
+    /// Reloads the target with these rate limits.
+    pub fn set_rate_limits(&mut self, limits: Vec<RateLimit>) {
+        self.config.rate_limits = limits;
+        self.target.reload(&self.config).expect("a valid configuration");
+    }
+
+    /// Reads the target's counters.
+    #[must_use]
+    pub fn statistics(&self) -> StatisticsReader {
+        self.target.watch()
+    }
+
+    /// The host NQN of a host.
+    #[must_use]
+    pub fn host_name(number: usize) -> String {
+        format!("nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-{number:012}")
+    }
+
     /// Runs everything that is possible without time passing, then advances to the next event.
     ///
     /// # Panics
@@ -323,7 +341,7 @@ fn config(device: &str, link: &Link) -> Config {
 
 /// Options that keep outages short.
 fn host_options(url: &str, number: usize) -> Options {
-    let name = format!("nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-{number:012}");
+    let name = Testbed::host_name(number);
     let mut options = Options::new(url.parse().expect("a good address"))
         .with_host_nqn(name.parse().expect("a good name"));
     options.reconnect_delay = Duration::from_millis(200);

@@ -184,6 +184,9 @@ impl Catalogue {
             resizes: Vec::new(),
         };
         self.plan_bdevs(&config, &mut plan)?;
+        for host in config.rate_limits.iter().filter_map(|limit| limit.host.as_ref()) {
+            nqn(host)?;
+        }
         for subsystem in &mut config.subsystems {
             if !plan.scope.contains(&subsystem.nqn) {
                 continue;
@@ -274,6 +277,7 @@ impl Catalogue {
             devices: devices(&self.entries),
             transport: transport_limits(&config.limits, self.in_capsule_bytes),
             limits: config.limits.clone(),
+            rate_limits: Arc::default(),
             idle_poll: config.idle_poll,
             connections_max: connections_max(&config.limits),
         })

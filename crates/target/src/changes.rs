@@ -7,7 +7,7 @@ use weft_backend::{bytes, duration};
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
 
-use crate::config::{Config, Limits};
+use crate::config::{Config, Limits, RateLimit};
 use crate::snapshot::{PortView, Snapshot};
 
 /// Added to changes that take a restart.
@@ -34,8 +34,28 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
         }
         namespaces(old.0, before.map(AsRef::as_ref), (new.0, view), &mut lines);
     }
+    rate_limits(&old.0.rate_limits, &new.0.rate_limits, &mut lines);
     process_settings(old.0, new.0, &mut lines);
     lines
+}
+
+fn rate_limits(old: &[RateLimit], new: &[RateLimit], lines: &mut Vec<String>) {
+    let find = |all: &[RateLimit], limit: &RateLimit| {
+        all.iter().find(|other| other.has_scope_of(limit)).map(RateLimit::rates)
+    };
+    for limit in old.iter().filter(|limit| find(new, limit).is_none()) {
+        lines.push(format!("{limit}: no longer limited to {}", limit.rates()));
+    }
+    for limit in new {
+        let rates = limit.rates();
+        match find(old, limit) {
+            None => lines.push(format!("{limit}: limited to {rates}")),
+            Some(before) if before != rates => {
+                lines.push(format!("{limit}: limited to {rates}, not {before}"));
+            }
+            Some(_) => {}
+        }
+    }
 }
 
 fn ports(old: &Snapshot, new: &Snapshot, lines: &mut Vec<String>) {

@@ -35,6 +35,11 @@ impl HostKey {
         &self.subsystem
     }
 
+    /// The host's and the subsystem's NQN.
+    pub(crate) fn names(&self) -> (&str, &str) {
+        (&self.host, &self.subsystem)
+    }
+
     pub(crate) fn of(request: &ConnectRequest) -> Self {
         Self {
             subsystem: request.subsystem.as_str().to_owned(),

@@ -20,6 +20,7 @@
 //! * `drain`: the earlier commands of a host, which its next Connect waits for.
 //! * `statistics`: the counters of each group.
 //! * [`steps`]: the changes of single objects at run time.
+//! * `rate_limits` and `bucket`: limits of rates, which all groups share.
 //! * `round`: a change that every group makes and acknowledges. A reload has two: every group opens
 //!   what it needs; only when all of them have is it served.
 //! * [`Target`]: start, reload, stop. [`LocalTarget`]: the same without threads.
@@ -32,6 +33,7 @@
 //!   that Connect is never begun.
 //! * A peer costs others at most their share of the machine.
 
+mod bucket;
 mod catalogue;
 mod changes;
 mod check;
@@ -42,6 +44,7 @@ mod group;
 mod limits;
 mod local;
 mod nsids;
+mod rate_limits;
 mod round;
 mod snapshot;
 mod statistics;
@@ -51,5 +54,6 @@ mod target;
 pub use check::{CheckedNamespace, check};
 pub use directory::{ConnectedController, ConnectedQueue};
 pub use local::LocalTarget;
+pub use rate_limits::RateLimitStatistics;
 pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};
 pub use target::{ServedNamespace, Target, TargetError};

@@ -12,6 +12,7 @@ use crate::catalogue::{Catalogue, Scope};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::group::{Group, Message};
+use crate::rate_limits::RateLimits;
 use crate::round::{Round, Waiter};
 use crate::statistics::StatisticsReader;
 
@@ -87,13 +88,17 @@ impl LocalTarget {
             let (snapshot, _) = self.catalogue.apply(plan, &addresses)?;
             Ok((snapshot, addresses))
         });
-        let (snapshot, addresses) = match prepared {
+        let (mut snapshot, addresses) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 self.groups.iter_mut().for_each(Group::rollback);
                 return Err(error);
             }
         };
+        let (before, limits) = (self.directory.snapshot(), &config.rate_limits);
+        let now = self.groups.first().map(Group::now).unwrap_or_default();
+        snapshot.rate_limits =
+            RateLimits::replace(&before.rate_limits, limits, self.groups.len(), now);
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &Scope::All);
         let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), round };

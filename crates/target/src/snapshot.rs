@@ -11,6 +11,7 @@ use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 
 use crate::catalogue::Scope;
 use crate::config::{Limits, Listen, PortSubsystems, Referral};
+use crate::rate_limits::RateLimits;
 
 /// One state of the whole target.
 #[derive(Debug, Clone)]
@@ -24,6 +25,7 @@ pub(crate) struct Snapshot {
     pub(crate) devices: Vec<Arc<ServedDevice>>,
     pub(crate) transport: weft_transport::target::Limits,
     pub(crate) limits: Limits,
+    pub(crate) rate_limits: Arc<RateLimits>,
     pub(crate) idle_poll: Duration,
     /// Connections of all groups at a time.
     pub(crate) connections_max: usize,

@@ -12,6 +12,7 @@ use weft_backend::Operation;
 use weft_nvmf::subsystem::IoCounters;
 
 use crate::directory::Directory;
+use crate::rate_limits::RateLimitStatistics;
 use crate::snapshot::DeviceId;
 
 /// A counter that one thread writes.
@@ -146,6 +147,12 @@ pub struct StatisticsReader {
 impl StatisticsReader {
     pub(crate) fn new(directory: Arc<Directory>, cpus: Vec<usize>) -> Self {
         Self { directory, cpus }
+    }
+
+    /// What rate limits have held up, by bucket.
+    #[must_use]
+    pub fn rate_limits(&self) -> Vec<RateLimitStatistics> {
+        self.directory.snapshot().rate_limits.statistics()
     }
 
     /// The counters of every group, of the namespaces that are served now. `now` is the time of

@@ -18,6 +18,7 @@ use crate::changes;
 use crate::config::{Config, Listen};
 use crate::directory::{ConnectedController, ConnectedQueue, Directory};
 use crate::group::{Group, Message};
+use crate::rate_limits::RateLimits;
 use crate::round::{Round, Waiter};
 use crate::snapshot::Needs;
 use crate::statistics::StatisticsReader;
@@ -187,13 +188,18 @@ impl Target {
             }
         };
         let scope = plan.scope();
-        let (snapshot, config) = match self.catalogue.apply(plan, &addresses) {
+        let (mut snapshot, config) = match self.catalogue.apply(plan, &addresses) {
             Ok(done) => done,
             Err(error) => {
                 self.rollback();
                 return Err(error);
             }
         };
+        let before = self.directory.snapshot();
+        let (limits, now) = (&config.rate_limits, monotonic_time());
+        snapshot.rate_limits =
+            RateLimits::replace(&before.rate_limits, limits, self.posts.len(), now);
+        drop(before);
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &scope);
         self.config = config;

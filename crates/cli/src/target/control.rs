@@ -11,9 +11,10 @@ use std::{
 use weft_rpc::{
     Address, Methods, Server,
     machine::{self, Machine},
-    statistics::{GetStatistics, Group, Reload, Served, Statistics},
+    statistics::{GetStatistics, Group, RateLimit, Reload, Served, Statistics},
 };
-use weft_target::{GroupStatistics, StatisticsReader};
+use weft_target::config::RateLimitedCommands;
+use weft_target::{GroupStatistics, RateLimitStatistics, StatisticsReader};
 
 use super::operate::{self, Operator};
 use crate::{failure::Failure, signals::Wish};
@@ -99,7 +100,26 @@ pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
         process_id: std::process::id(),
         time_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
         groups: watch.read(now).into_iter().map(group).collect(),
+        rate_limits: watch.rate_limits().into_iter().map(rate_limit).collect(),
         machine: Machine::read(),
+    }
+}
+
+fn rate_limit(of: RateLimitStatistics) -> RateLimit {
+    let rw = match of.limit.rw {
+        RateLimitedCommands::Read => "read",
+        RateLimitedCommands::Write => "write",
+        RateLimitedCommands::Rw => "rw",
+    };
+    RateLimit {
+        host: of.limit.host,
+        subsystem: of.limit.subsystem,
+        nsid: of.limit.nsid,
+        rw: rw.to_owned(),
+        counts_bytes: of.counts_bytes,
+        rate: of.rate,
+        throttled: of.throttled,
+        throttled_ns: u64::try_from(of.throttled_time.as_nanos()).unwrap_or(u64::MAX),
     }
 }
 

@@ -15,6 +15,7 @@ mod ids;
 mod limits;
 pub mod nvmetcli;
 mod operated;
+mod rate_limit;
 pub mod toml;
 mod validate;
 
@@ -23,6 +24,7 @@ pub use error::ConfigError;
 pub use ids::{HexId, ParseIdError};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
+pub use rate_limit::{RateLimit, RateLimitedCommands};
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -71,6 +73,8 @@ pub struct Config {
     pub limits: Limits,
     /// What was made at run time; not part of files that people write, nor of flags.
     pub operated: Operated,
+    /// Limits of rates.
+    pub rate_limits: Vec<RateLimit>,
 }
 
 impl Default for Config {
@@ -85,6 +89,7 @@ impl Default for Config {
             rdma: Provider::System,
             limits: Limits::default(),
             operated: Operated::default(),
+            rate_limits: Vec::new(),
         }
     }
 }

@@ -9,7 +9,7 @@ use weft_reactor::DriverKind;
 
 use super::{
     Config, ConfigError, ControllerIds, ControllerModel, HexId, Limits, Listen, Namespace, Port,
-    PortSubsystems, Referral, Subsystem, cpus,
+    PortSubsystems, RateLimit, Referral, Subsystem, cpus,
 };
 
 /// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
@@ -54,6 +54,8 @@ struct File {
     port: Vec<PortKeys>,
     #[serde(default)]
     subsystem: Vec<SubsystemKeys>,
+    #[serde(default)]
+    rate_limit: Vec<RateLimit>,
 }
 
 #[derive(Deserialize)]
@@ -197,6 +199,7 @@ impl File {
     fn into_config(self) -> Result<Config, ConfigError> {
         let mut config = Config { limits: self.limits, driver: self.driver, ..Config::default() };
         config.threads = self.threads.unwrap_or(config.threads);
+        config.rate_limits = self.rate_limit;
         if let Some(Cpus(cpus)) = self.cpus {
             config.cpus = cpus;
         }

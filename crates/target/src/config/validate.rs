@@ -46,7 +46,7 @@ impl Config {
             return Err(ConfigError::new("", "no subsystem to serve")
                 .remedy("add one with a namespace, like `memory = \"1GiB\"`"));
         }
-        Ok(())
+        super::rate_limit::check_serves(self)
     }
 
     /// Checks for contradictions: a target that is controlled at run time may have nothing to serve
@@ -73,7 +73,8 @@ impl Config {
         }
         self.check_ports()?;
         self.check_subsystems()?;
-        self.check_identities()
+        self.check_identities()?;
+        super::rate_limit::validate(self)
     }
 
     fn check_ports(&self) -> Result<(), ConfigError> {

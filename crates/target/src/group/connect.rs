@@ -178,7 +178,7 @@ impl Connection {
                 self.transport.complete(slot, grant.completion());
                 let host = HostKey::of(&request);
                 self.register(&request, request.controller_id, core);
-                self.role = Role::Io(Box::new(Io::new(self, *grant, &view, owner, host)));
+                self.role = Role::Io(Box::new(Io::new(self, *grant, &view, (owner, host), core)));
             }
             (Ok(grant), None) => {
                 release_grant(owner, Ok(grant), core);

@@ -13,6 +13,7 @@ use super::admission::Outcome;
 use super::core::{Context, Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
+use super::throttle::{LaneKey, Turn};
 use crate::directory::HostKey;
 
 /// One connection.
@@ -140,6 +141,16 @@ impl Connection {
                 Outcome::Served { has_more: self.transport.wanted().is_some() }
             }
             (outcome, _) => outcome,
+        }
+    }
+
+    /// The first command of a lane that has waited for a rate limit asks again.
+    pub(crate) fn retry_throttled(&mut self, lane: LaneKey, core: &mut Core) -> Turn {
+        match &mut self.role {
+            Role::Io(io) => {
+                io.retry_throttled(lane, &mut Context { transport: &mut self.transport, core })
+            }
+            _ => Turn::Empty,
         }
     }
 

@@ -10,6 +10,7 @@ use weft_transport::target::TargetConnection;
 use super::admission::Admission;
 use super::devices::{self, Devices};
 use super::message::{ConnectionId, Message};
+use super::throttle::Throttle;
 use crate::directory::{Directory, HostKey};
 use crate::round::{Round, Waiter};
 use crate::snapshot::Snapshot;
@@ -24,6 +25,8 @@ pub(crate) const CONTROLLERS: Owner = Owner(2);
 pub(crate) const DRAIN_TIMERS: Owner = Owner(3);
 /// The timer of the check for hosts that hold memory which others wait for.
 pub(crate) const STALL_TIMER: Owner = Owner(4);
+/// The timer of commands that wait for a rate limit.
+pub(crate) const RATE_TIMER: Owner = Owner(5);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
 
@@ -38,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) devices: Devices,
     /// What may begin.
     pub(crate) admission: Admission,
+    /// What waits for a rate limit.
+    pub(crate) throttle: Throttle,
     /// Checks for stale connections that this group has started.
     pub(crate) stale_checks: u64,
     /// No new command is begun: the target is about to stop.

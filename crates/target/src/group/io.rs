@@ -20,6 +20,7 @@ use super::admission::Outcome;
 use super::connection::Connection;
 use super::core::{Context, Core};
 use super::message::{ConnectionId, Message};
+use super::throttle::{LaneKey, Lanes, Turn};
 use crate::directory::HostKey;
 
 /// An I/O queue.
@@ -35,6 +36,8 @@ pub(crate) struct Io {
     work: Vec<Work>,
     /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
     starved: VecDeque<Slot>,
+    /// What waits for a rate limit, if any applies.
+    lanes: Option<Box<Lanes>>,
     /// Requests that devices have.
     at_devices: usize,
     /// Slots that hold work, whether or not a device has it.
@@ -48,6 +51,8 @@ enum Work {
     /// No command, or a completed one.
     #[default]
     Idle,
+    /// It waits for a rate limit, perhaps with the data of its capsule.
+    Throttled(DeviceCommand, Option<Buffer>),
     /// There was no buffer for its data yet.
     Starved(DeviceCommand),
     /// Its data is being transferred from the host.
@@ -69,8 +74,8 @@ impl Io {
         connection: &Connection,
         grant: QueueGrant,
         view: &SubsystemView,
-        owner: ConnectionId,
-        host: HostKey,
+        (owner, host): (ConnectionId, HostKey),
+        core: &Core,
     ) -> Self {
         let mut work = Vec::new();
         work.resize_with(grant.entries as usize, Work::default);
@@ -81,6 +86,7 @@ impl Io {
             subsystem: view.nqn,
             port_id: connection.endpoints.port_id,
             owner,
+            lanes: Lanes::new(connection.id, &host, core),
             host,
             work,
             starved: VecDeque::new(),
@@ -162,6 +168,7 @@ impl Io {
             core.directory.begin_drain(&self.host);
             self.work.clear();
             self.starved.clear();
+            self.lanes = None;
             self.busy = 0;
         }
     }
@@ -221,6 +228,11 @@ impl Io {
         if let Some(view) = core.snapshot.view(&self.subsystem, self.port_id) {
             self.queue.replace_view(&view);
         }
+        let lanes = self.lanes.take().or_else(|| Lanes::new(self.id, &self.host, core));
+        self.lanes = lanes.map(|mut lanes| {
+            lanes.refresh(core);
+            lanes
+        });
     }
 
     /// Aborts a command if no device has it. Says whether that was so.
@@ -233,6 +245,11 @@ impl Io {
             Some(Work::Held { .. }) => self.queue.abort_held(command_id),
             Some(Work::Starved(device) | Work::Fetching(device)) => {
                 let device = *device;
+                Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
+            }
+            Some(Work::Throttled(device, _)) => {
+                let device = *device;
+                self.lanes.iter_mut().for_each(|lanes| lanes.remove(slot, &device));
                 Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
             }
             _ => None,
@@ -261,6 +278,26 @@ impl Io {
         Outcome::NotWaiting
     }
 
+    /// The first command of a lane that has waited for a rate limit asks again.
+    pub(super) fn retry_throttled(&mut self, lane: LaneKey, context: &mut Context<'_>) -> Turn {
+        let Some(lanes) = &mut self.lanes else { return Turn::Empty };
+        let device = match lanes.first(lane).and_then(|slot| self.work.get(slot.index())) {
+            Some(Work::Throttled(device, _)) => Some(*device),
+            _ => None,
+        };
+        let turn = lanes.retry(device.as_ref(), lane, context.core);
+        if let Turn::Begin(slot) = turn
+            && let Work::Throttled(device, data) = self.take(slot)
+        {
+            // The namespace may have changed meanwhile.
+            match self.queue.recheck(&device) {
+                Ok(()) => self.begin(slot, device, data, context),
+                Err(status) => context.transport.complete(slot, self.queue.fail(&device, status)),
+            }
+        }
+        turn
+    }
+
     /// A command waits until there is a buffer for it.
     fn starve(&mut self, slot: Slot, device: DeviceCommand, core: &mut Core) {
         self.put(slot, Work::Starved(device));
@@ -282,7 +319,14 @@ impl Io {
         self.answer_late(context.transport);
         match action {
             IoAction::Complete(completion) => context.transport.complete(slot, completion),
-            IoAction::Device(device) => self.begin(slot, device, data, context),
+            IoAction::Device(device) => {
+                if let Some(lanes) = &mut self.lanes
+                    && !lanes.admit(slot, &device, context.core)
+                {
+                    return self.put(slot, Work::Throttled(device, data));
+                }
+                self.begin(slot, device, data, context);
+            }
             IoAction::FlushAll { command_id } => self.flush_all(slot, command_id, context),
             IoAction::Held { command_id } => self.put(slot, Work::Held { command_id, data }),
             IoAction::Fused { compare, write } => {
@@ -481,6 +525,9 @@ impl Io {
             Work::Held { data, .. } => data,
             _ => None,
         };
+        if let Some(lanes) = &mut self.lanes {
+            [compare, write].iter().for_each(|half| lanes.admit_at_once(half, context.core));
+        }
         let fetch_first = compare_data.is_none();
         let fetch_second = write_data.is_none();
         self.put(first, Work::First { compare, second, data: compare_data });
@@ -578,9 +625,10 @@ impl Work {
     fn command_id(&self) -> Option<u16> {
         match self {
             Self::Idle => None,
-            Self::Starved(device) | Self::Fetching(device) | Self::AtDevice(device) => {
-                Some(device.command_id)
-            }
+            Self::Throttled(device, _)
+            | Self::Starved(device)
+            | Self::Fetching(device)
+            | Self::AtDevice(device) => Some(device.command_id),
             Self::Flushing { command_id, .. } | Self::Held { command_id, .. } => Some(*command_id),
             Self::First { compare, .. } => Some(compare.command_id),
             Self::Second { write, .. } => Some(write.command_id),
@@ -589,7 +637,7 @@ impl Work {
 }
 
 /// How much data a command moves.
-fn bytes_of(transfer: Transfer) -> usize {
+pub(super) fn bytes_of(transfer: Transfer) -> usize {
     match transfer {
         Transfer::None => 0,
         Transfer::ToHost(bytes) | Transfer::FromHost(bytes) => bytes as usize,

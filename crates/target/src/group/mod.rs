@@ -14,10 +14,12 @@ mod devices;
 mod io;
 mod listen;
 mod message;
+mod throttle;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::controller::ControllerEvent;
@@ -33,10 +35,13 @@ use self::admin::Admin;
 use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
-use self::core::{CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, LISTENERS, STALL_TIMER};
+use self::core::{
+    CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, LISTENERS, RATE_TIMER, STALL_TIMER,
+};
 use self::devices::Devices;
 use self::listen::{ListenerEvent, Listeners};
 use self::message::{Endpoints, MovedConnection};
+use self::throttle::{Throttle, Turn};
 use crate::TargetError;
 use crate::directory::{Directory, HostKey};
 use crate::round::Round;
@@ -93,6 +98,7 @@ impl Group {
                 snapshot,
                 devices: Devices::new(CounterWriter::new(group_counters)),
                 admission,
+                throttle: Throttle::default(),
                 stale_checks: 0,
                 draining: false,
             },
@@ -161,6 +167,7 @@ impl Group {
         }
         self.active.append(&mut self.postponed);
         self.core.admission.begin_turn();
+        self.serve_throttled();
         loop {
             self.poll_connections();
             self.serve_waiting();
@@ -173,10 +180,16 @@ impl Group {
         self.core.devices.end_turn(&mut self.core.reactor);
         self.finish_turn();
         self.set_stall_timer();
+        self.core.throttle.set_timer(&mut self.core.reactor);
         let (counters, now) = (self.core.devices.counters(), self.core.reactor.turn_time());
         counters.set_idle(self.connections.len(), now);
         self.check_drained();
         !(self.stopping && self.connections.len() == 0 && !self.core.devices.is_flushing_removed())
+    }
+
+    /// The time of its reactor.
+    pub(crate) fn now(&self) -> Duration {
+        self.core.reactor.now()
     }
 
     /// Bytes of buffers in use.
@@ -197,6 +210,7 @@ impl Group {
             }
             LISTENERS => self.handle_listener(completion),
             STALL_TIMER => self.end_stalled_connection(),
+            RATE_TIMER => self.core.throttle.timer_arrived(),
             CONTROLLERS => self.with(token.tag as usize, |connection, core| {
                 if let Role::Admin(admin) = &mut connection.role {
                     admin.handle_timer(&mut connection.transport, core);
@@ -312,6 +326,30 @@ impl Group {
             self.core.admission.end_try(outcome, self.core.reactor.turn_time());
             if let Outcome::Served { .. } = outcome {
                 self.poll_connections();
+            }
+        }
+    }
+
+    /// Begins commands that have waited for a rate limit: one of each lane in turn.
+    fn serve_throttled(&mut self) {
+        let now = self.core.reactor.turn_time();
+        let mut due = self.core.throttle.take_due(now, self.core.draining);
+        while let Some(lane) = due.pop_front() {
+            if !self.core.admission.may_begin() {
+                self.core.throttle.wait_until(now, lane);
+                continue;
+            }
+            let mut turn = Turn::Empty;
+            if self.connections.get(lane.connection).is_some() {
+                self.with_if_changed(lane.connection.index, |connection, core| {
+                    turn = connection.retry_throttled(lane.lane, core);
+                    matches!(turn, Turn::Begin(_))
+                });
+            }
+            match turn {
+                Turn::Begin(_) => due.push_back(self.core.throttle.served(lane)),
+                Turn::Wait(at) => self.core.throttle.wait_until(at, lane),
+                Turn::Empty => {}
             }
         }
     }
@@ -554,7 +592,9 @@ impl Group {
             return;
         }
         self.core.devices.serve(&snapshot.devices, &mut self.core.reactor);
+        self.core.throttle.replace(&snapshot.rate_limits);
         let old = std::mem::replace(&mut self.core.snapshot, snapshot);
+        let other_limits = !Arc::ptr_eq(&old.rate_limits, &self.core.snapshot.rate_limits);
         for index in self.connections.indices() {
             self.with_if_changed(index, |connection, core| {
                 let port_id = connection.endpoints.port_id;
@@ -565,7 +605,7 @@ impl Group {
                         admin.replace_view(&mut connection.transport, core);
                         true
                     }
-                    Role::Io(io) if differs(io.host()) => {
+                    Role::Io(io) if other_limits || differs(io.host()) => {
                         io.replace_view(core);
                         true
                     }

@@ -92,6 +92,13 @@ fn every_key_of_the_form_is_in_the_example() {
         "eui64",
         "read-only",
         "shared",
+        "host",
+        "subsystem",
+        "rw",
+        "rate-iops",
+        "rate",
+        "burst",
+        "force",
     ] {
         let shown = EXAMPLE.lines().any(|line| {
             let line = line.trim_start_matches(['#', ' ']);

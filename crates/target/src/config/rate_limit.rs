@@ -1,0 +1,243 @@
+//! Limits of rates: which commands each is for, and whether hosts can live with it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use weft_backend::bytes;
+use weft_backend::duration;
+
+use super::{Config, ConfigError};
+
+/// Most rate limits: each connection of a host looks for its own among all.
+const RATE_LIMITS_MAX: usize = 4096;
+
+/// The longest burst.
+const BURST_MAX: Duration = Duration::from_secs(60);
+
+/// What a host sends at once: the usual depth of a Linux host's queue.
+const DEPTH: u64 = 128;
+
+/// How long a full queue may wait: half the I/O timeout of the Linux host.
+const WAIT_MAX: u64 = 15;
+
+/// A limit of a rate, of all commands that it applies to together. A command may be under several
+/// limits: it begins when all of them admit it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct RateLimit {
+    /// The host, by NQN; none: all hosts together.
+    pub host: Option<String>,
+    /// The subsystem, by NQN; none: all subsystems together.
+    pub subsystem: Option<String>,
+    /// The namespace of the subsystem; none: all of them together.
+    pub nsid: Option<u32>,
+    /// Which commands count.
+    pub rw: RateLimitedCommands,
+    /// Commands in a second.
+    pub rate_iops: Option<u64>,
+    /// Bytes in a second.
+    #[serde(deserialize_with = "rate")]
+    pub rate: Option<u64>,
+    /// What may be done at once after a pause: the rate of this time.
+    #[serde(deserialize_with = "duration::as_text::deserialize")]
+    pub burst: Duration,
+    /// Accept a rate at which a host's commands may reach their timeout.
+    pub force: bool,
+}
+
+/// Which commands a rate limit is for. Flush and fused commands never wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RateLimitedCommands {
+    /// Read, Compare, Verify.
+    Read,
+    /// Write, Write Zeroes, Dataset Management, Write Uncorrectable.
+    Write,
+    /// All of them.
+    #[default]
+    Rw,
+}
+
+impl RateLimitedCommands {
+    /// Whether a command that writes, or one that does not, is among them.
+    #[must_use]
+    pub const fn includes(self, is_write: bool) -> bool {
+        match self {
+            Self::Read => !is_write,
+            Self::Write => is_write,
+            Self::Rw => true,
+        }
+    }
+}
+
+fn rate<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    bytes::as_text::deserialize(deserializer).map(Some)
+}
+
+impl RateLimit {
+    /// Whether it applies to a host's commands in a subsystem, in some of its namespaces.
+    #[must_use]
+    pub fn applies_to(&self, host: &str, subsystem: &str) -> bool {
+        let is = |wanted: &Option<String>, name| wanted.as_deref().is_none_or(|nqn| nqn == name);
+        is(&self.host, host) && is(&self.subsystem, subsystem)
+    }
+
+    /// Whether it is for the same commands as another one.
+    #[must_use]
+    pub fn has_scope_of(&self, other: &Self) -> bool {
+        let scope = |of: &Self| (of.host.clone(), of.subsystem.clone(), of.nsid, of.rw);
+        scope(self) == scope(other)
+    }
+
+    /// Its rates in words.
+    #[must_use]
+    pub fn rates(&self) -> String {
+        let iops = self.rate_iops.map(|rate| format!("{rate} IOPS"));
+        let bytes = self.rate.map(|rate| format!("{}/s", bytes::exact(rate)));
+        let mut words: Vec<_> = iops.into_iter().chain(bytes).collect();
+        if !self.burst.is_zero() {
+            words.push(format!("a burst of {}", duration::exact(self.burst)));
+        }
+        words.join(", ")
+    }
+
+    fn validate(&self, at: &str, config: &Config) -> Result<(), ConfigError> {
+        let error = |key: &str, what: String| ConfigError::new(format!("{at}.{key}"), what);
+        if self.rate_iops.is_none() && self.rate.is_none() {
+            return Err(error("rate", "it limits nothing".to_owned())
+                .remedy("give `rate-iops = 10000`, `rate = \"100MiB\"` or both"));
+        }
+        if self.rate_iops == Some(0) || self.rate == Some(0) {
+            let key = if self.rate == Some(0) { "rate" } else { "rate-iops" };
+            return Err(error(key, "no command could ever begin".to_owned())
+                .remedy("give 1 or more; `allowed-hosts` keeps hosts away"));
+        }
+        if self.burst > BURST_MAX {
+            return Err(error("burst", "it is longer than 60s".to_owned())
+                .remedy("give the time whose rate may be used at once, like 100ms"));
+        }
+        if self.subsystem.is_none() && self.nsid.is_some() {
+            return Err(error("nsid", "a namespace belongs to a subsystem".to_owned())
+                .remedy("name the subsystem, too"));
+        }
+        if self.force { Ok(()) } else { self.check_wait(at, config) }
+    }
+
+    /// Whether a full queue of a Linux host ends in time.
+    fn check_wait(&self, at: &str, config: &Config) -> Result<(), ConfigError> {
+        let longest = u64::from(config.limits.transfer_bytes);
+        let size = bytes::exact(longest);
+        for (key, rate, cost, what) in [
+            ("rate-iops", self.rate_iops, 1, format!("{DEPTH} commands")),
+            ("rate", self.rate, longest, format!("{DEPTH} commands of {size}")),
+        ] {
+            let Some(rate) = rate.filter(|rate| DEPTH * cost > WAIT_MAX.saturating_mul(*rate))
+            else {
+                continue;
+            };
+            let least = (DEPTH * cost).div_ceil(WAIT_MAX);
+            let least = if cost == 1 { least.to_string() } else { bytes::exact(least) };
+            let took = format!("{what} take {} s, and hosts give up", DEPTH * cost / rate);
+            let error = ConfigError::new(format!("{at}.{key}"), format!("{took} after 30 s"));
+            return Err(error.remedy(format!("give {least} or more, or `force = true`")));
+        }
+        Ok(())
+    }
+}
+
+/// Checks all rate limits of a configuration.
+pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
+    let all = &config.rate_limits;
+    if all.len() > RATE_LIMITS_MAX {
+        let what = format!("{} are too many", all.len());
+        return Err(
+            ConfigError::new("rate-limit", what).remedy(format!("give at most {RATE_LIMITS_MAX}"))
+        );
+    }
+    for (index, limit) in all.iter().enumerate() {
+        let at = format!("rate-limit[{index}]");
+        limit.validate(&at, config)?;
+        if let Some(first) = all.iter().take(index).position(|one| one.has_scope_of(limit)) {
+            let what = format!("it is for the same commands as rate-limit[{first}]");
+            return Err(ConfigError::new(at, what).remedy("give both rates in one of them"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the subsystems that are named are served. A target that is controlled at run time may get
+/// them later.
+pub(super) fn check_serves(config: &Config) -> Result<(), ConfigError> {
+    for (index, limit) in config.rate_limits.iter().enumerate() {
+        let Some(nqn) = &limit.subsystem else { continue };
+        if config.subsystems.iter().all(|served| served.nqn != *nqn) {
+            let key = format!("rate-limit[{index}].subsystem");
+            return Err(ConfigError::new(key, format!("there is no subsystem {nqn:?}"))
+                .remedy("name one that is configured, or leave the key out for all"));
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for RateLimit {
+    /// Which commands it is for.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.rw {
+            RateLimitedCommands::Read => "reads",
+            RateLimitedCommands::Write => "writes",
+            RateLimitedCommands::Rw => "commands",
+        })?;
+        if let Some(host) = &self.host {
+            write!(f, " of host {host}")?;
+        }
+        match (&self.subsystem, self.nsid) {
+            (Some(nqn), Some(nsid)) => write!(f, " to namespace {nsid} of {nqn}"),
+            (Some(nqn), None) => write!(f, " to {nqn}"),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::toml::parse;
+
+    /// The one sentence about a rate limit with these keys.
+    fn refusal(keys: &str) -> String {
+        let text = format!(
+            "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystem]]\nnqn = \"nqn.2024-01.a:b\"\n\
+             [[subsystem.namespace]]\nnull = \"1GiB\"\n[[rate-limit]]\n{keys}\n"
+        );
+        parse(&text).map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn a_rate_that_stalls_hosts_needs_force() {
+        let slow = refusal("rate = \"1MiB\"");
+        for part in ["rate-limit[0].rate", "128 commands of 1MiB take 128 s", "force = true"] {
+            assert!(slow.contains(part), "{slow}");
+        }
+        assert_eq!(refusal("rate = \"1MiB\"\nforce = true"), "");
+        assert!(refusal("rate-iops = 8").contains("128 commands take 16 s"));
+        assert_eq!(refusal("rate-iops = 9\nrate = \"9MiB\""), "");
+    }
+
+    #[test]
+    fn bad_rate_limits_are_refused_with_a_sentence() {
+        for (keys, part) in [
+            ("", "it limits nothing"),
+            ("rate-iops = 0", "no command could ever begin"),
+            ("rate-iops = 100\nburst = \"61s\"", "longer than 60s"),
+            ("rate-iops = 100\nnsid = 1", "name the subsystem"),
+            ("rate-iops = 100\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),
+            ("rate-iops = 100\nrw = \"trim\"", "trim"),
+            ("rate-iops = 100\n[[rate-limit]]\nrate = \"1GiB\"", "same commands"),
+        ] {
+            let text = refusal(keys);
+            assert!(text.contains(part), "{keys}: {text}");
+        }
+        let two = "rate-iops = 100\n[[rate-limit]]\nrate = \"1GiB\"\nrw = \"read\"";
+        assert_eq!(refusal(two), "");
+    }
+}
