@@ -158,7 +158,7 @@ impl LimitBucket {
         self.add(group, |counters| &counters.commands, 1);
     }
 
-    /// Counts how long a group's lane has waited for this bucket.
+    /// Counts how long a group's flow has waited for this bucket.
     pub(crate) fn count_time(&self, group: usize, waited: Duration) {
         let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         self.add(group, |counters| &counters.waited_ns, waited_ns);

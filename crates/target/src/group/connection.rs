@@ -13,7 +13,7 @@ use super::admission::Outcome;
 use super::core::{Context, Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
-use super::throttle::{LaneKey, Turn};
+use super::throttle::{FlowKey, Turn};
 use crate::directory::HostKey;
 
 /// One connection.
@@ -144,11 +144,11 @@ impl Connection {
         }
     }
 
-    /// The first command of a lane that has waited for a rate limit asks again.
-    pub(crate) fn retry_throttled(&mut self, lane: LaneKey, core: &mut Core) -> Turn {
+    /// The first command of a flow that has waited for a rate limit asks again.
+    pub(crate) fn retry_throttled(&mut self, flow: FlowKey, core: &mut Core) -> Turn {
         match &mut self.role {
             Role::Io(io) => {
-                io.retry_throttled(lane, &mut Context { transport: &mut self.transport, core })
+                io.retry_throttled(flow, &mut Context { transport: &mut self.transport, core })
             }
             _ => Turn::Empty,
         }

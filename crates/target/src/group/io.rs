@@ -20,7 +20,7 @@ use super::admission::Outcome;
 use super::connection::Connection;
 use super::core::{Context, Core};
 use super::message::{ConnectionId, Message};
-use super::throttle::{LaneKey, Lanes, Turn};
+use super::throttle::{FlowKey, Flows, Turn};
 use crate::directory::HostKey;
 
 /// An I/O queue.
@@ -37,7 +37,7 @@ pub(crate) struct Io {
     /// Commands that wait for a buffer, oldest first. One that was aborted may still be here.
     starved: VecDeque<Slot>,
     /// What waits for a rate limit, if any applies.
-    lanes: Option<Box<Lanes>>,
+    flows: Option<Box<Flows>>,
     /// Requests that devices have.
     at_devices: usize,
     /// Slots that hold work, whether or not a device has it.
@@ -86,7 +86,7 @@ impl Io {
             subsystem: view.nqn,
             port_id: connection.endpoints.port_id,
             owner,
-            lanes: Lanes::new(connection.id, &host, core),
+            flows: Flows::new(connection.id, &host, core),
             host,
             work,
             starved: VecDeque::new(),
@@ -168,7 +168,7 @@ impl Io {
             core.directory.begin_drain(&self.host);
             self.work.clear();
             self.starved.clear();
-            self.lanes = None;
+            self.flows = None;
             self.busy = 0;
         }
     }
@@ -228,10 +228,10 @@ impl Io {
         if let Some(view) = core.snapshot.view(&self.subsystem, self.port_id) {
             self.queue.replace_view(&view);
         }
-        let lanes = self.lanes.take().or_else(|| Lanes::new(self.id, &self.host, core));
-        self.lanes = lanes.map(|mut lanes| {
-            lanes.refresh(core);
-            lanes
+        let flows = self.flows.take().or_else(|| Flows::new(self.id, &self.host, core));
+        self.flows = flows.map(|mut flows| {
+            flows.refresh(core);
+            flows
         });
     }
 
@@ -249,7 +249,7 @@ impl Io {
             }
             Some(Work::Throttled(device, _)) => {
                 let device = *device;
-                self.lanes.iter_mut().for_each(|lanes| lanes.remove(slot, &device));
+                self.flows.iter_mut().for_each(|flows| flows.remove(slot, &device));
                 Some(self.queue.fail(&device, Status::ABORT_REQUESTED))
             }
             _ => None,
@@ -278,14 +278,14 @@ impl Io {
         Outcome::NotWaiting
     }
 
-    /// The first command of a lane that has waited for a rate limit asks again.
-    pub(super) fn retry_throttled(&mut self, lane: LaneKey, context: &mut Context<'_>) -> Turn {
-        let Some(lanes) = &mut self.lanes else { return Turn::Empty };
-        let device = match lanes.first(lane).and_then(|slot| self.work.get(slot.index())) {
+    /// The first command of a flow that has waited for a rate limit asks again.
+    pub(super) fn retry_throttled(&mut self, flow: FlowKey, context: &mut Context<'_>) -> Turn {
+        let Some(flows) = &mut self.flows else { return Turn::Empty };
+        let device = match flows.first(flow).and_then(|slot| self.work.get(slot.index())) {
             Some(Work::Throttled(device, _)) => Some(*device),
             _ => None,
         };
-        let turn = lanes.retry(device.as_ref(), lane, context.core);
+        let turn = flows.retry(device.as_ref(), flow, context.core);
         if let Turn::Begin(slot) = turn
             && let Work::Throttled(device, data) = self.take(slot)
         {
@@ -320,8 +320,8 @@ impl Io {
         match action {
             IoAction::Complete(completion) => context.transport.complete(slot, completion),
             IoAction::Device(device) => {
-                if let Some(lanes) = &mut self.lanes
-                    && !lanes.admit(slot, &device, context.core)
+                if let Some(flows) = &mut self.flows
+                    && !flows.admit(slot, &device, context.core)
                 {
                     return self.put(slot, Work::Throttled(device, data));
                 }
@@ -525,8 +525,8 @@ impl Io {
             Work::Held { data, .. } => data,
             _ => None,
         };
-        if let Some(lanes) = &mut self.lanes {
-            [compare, write].iter().for_each(|half| lanes.admit_at_once(half, context.core));
+        if let Some(flows) = &mut self.flows {
+            [compare, write].iter().for_each(|half| flows.admit_at_once(half, context.core));
         }
         let fetch_first = compare_data.is_none();
         let fetch_second = write_data.is_none();

@@ -330,25 +330,25 @@ impl Group {
         }
     }
 
-    /// Begins commands that have waited for a rate limit: one of each lane in turn.
+    /// Begins commands that have waited for a rate limit: one of each flow in turn.
     fn serve_throttled(&mut self) {
         let now = self.core.reactor.turn_time();
         let mut due = self.core.throttle.take_due(now, self.core.draining);
-        while let Some(lane) = due.pop_front() {
+        while let Some(flow) = due.pop_front() {
             if !self.core.admission.may_begin() {
-                self.core.throttle.wait_until(now, lane);
+                self.core.throttle.wait_until(now, flow);
                 continue;
             }
             let mut turn = Turn::Empty;
-            if self.connections.get(lane.connection).is_some() {
-                self.with_if_changed(lane.connection.index, |connection, core| {
-                    turn = connection.retry_throttled(lane.lane, core);
+            if self.connections.get(flow.connection).is_some() {
+                self.with_if_changed(flow.connection.index, |connection, core| {
+                    turn = connection.retry_throttled(flow.flow, core);
                     matches!(turn, Turn::Begin(_))
                 });
             }
             match turn {
-                Turn::Begin(_) => due.push_back(self.core.throttle.served(lane)),
-                Turn::Wait(at) => self.core.throttle.wait_until(at, lane),
+                Turn::Begin(_) => due.push_back(self.core.throttle.served(flow)),
+                Turn::Wait(at) => self.core.throttle.wait_until(at, flow),
                 Turn::Empty => {}
             }
         }

@@ -1,8 +1,8 @@
 //! Commands that wait for a rate limit.
 //!
-//! A queue under limits has a lane for each namespace and direction, so that a limit of one does not
-//! hold up the others. A command that its buckets do not admit waits in its lane, before it takes a
-//! buffer, and later ones wait behind it. The group knows for each waiting lane when its first
+//! A flow is the commands of one queue to one namespace that write, or that do not. Each waits for
+//! itself, so that a limit of one does not hold up the others. A command that its buckets do not admit waits in its flow, before it takes a
+//! buffer, and later ones wait behind it. The group knows for each waiting flow when its first
 //! command is to ask again; one timer wakes it for all of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,22 +23,22 @@ use crate::rate_limits::{LimitBucket, RateLimits};
 /// The timer is not set for less: what accrues meanwhile is in every bucket's tolerance.
 const WAKE_INTERVAL: Duration = Duration::from_micros(50);
 
-/// A lane asks again after this time at the latest: another group may have given back what made a
+/// A flow asks again after this time at the latest: another group may have given back what made a
 /// bucket refuse it.
 const WAIT_MAX: Duration = Duration::from_millis(10);
 
 /// The namespace of a command, and whether it writes.
-pub(crate) type LaneKey = (u32, bool);
+pub(crate) type FlowKey = (u32, bool);
 
-/// A lane of a queue whose first command waits.
+/// A flow of a queue whose first command waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WaitingLane {
+pub(crate) struct WaitingFlow {
     /// When it is to ask again.
     at: Duration,
-    /// Lanes that were served longer ago come first.
+    /// Flows that were served longer ago come first.
     turn: u64,
     pub(crate) connection: ConnectionId,
-    pub(crate) lane: LaneKey,
+    pub(crate) flow: FlowKey,
 }
 
 /// A group's part of the rate limits.
@@ -47,7 +47,7 @@ pub(crate) struct Throttle {
     limits: Arc<RateLimits>,
     /// By bucket.
     leases: Vec<Lease>,
-    waiting: BTreeSet<WaitingLane>,
+    waiting: BTreeSet<WaitingFlow>,
     turn: u64,
     timer: Option<Duration>,
 }
@@ -60,7 +60,7 @@ struct Refused {
 }
 
 impl Throttle {
-    /// Other limits are in force: every lane that waits asks again.
+    /// Other limits are in force: every flow that waits asks again.
     pub(crate) fn replace(&mut self, limits: &Arc<RateLimits>) {
         if Arc::ptr_eq(&self.limits, limits) {
             return;
@@ -76,40 +76,40 @@ impl Throttle {
             })
             .collect();
         let waiting = std::mem::take(&mut self.waiting);
-        let now = |lane| WaitingLane { at: Duration::ZERO, ..lane };
+        let now = |flow| WaitingFlow { at: Duration::ZERO, ..flow };
         self.waiting = waiting.into_iter().map(now).collect();
     }
 
-    /// The lanes that are to ask now, in their order; `all`: those that wait longer, too.
-    pub(crate) fn take_due(&mut self, now: Duration, all: bool) -> VecDeque<WaitingLane> {
-        let is_due = |lane: &WaitingLane| all || lane.at <= now;
+    /// The flows that are to ask now, in their order; `all`: those that wait longer, too.
+    pub(crate) fn take_due(&mut self, now: Duration, all: bool) -> VecDeque<WaitingFlow> {
+        let is_due = |flow: &WaitingFlow| all || flow.at <= now;
         if !self.waiting.first().is_some_and(is_due) {
             return VecDeque::new();
         }
         let mut due = Vec::new();
-        while let Some(lane) = self.waiting.pop_first() {
-            if !is_due(&lane) {
-                self.waiting.insert(lane);
+        while let Some(flow) = self.waiting.pop_first() {
+            if !is_due(&flow) {
+                self.waiting.insert(flow);
                 break;
             }
-            due.push(lane);
+            due.push(flow);
         }
-        due.sort_unstable_by_key(|lane| lane.turn);
+        due.sort_unstable_by_key(|flow| flow.turn);
         due.into()
     }
 
-    /// A lane waits until then.
-    pub(crate) fn wait_until(&mut self, at: Duration, lane: WaitingLane) {
-        self.waiting.insert(WaitingLane { at, ..lane });
+    /// A flow waits until then.
+    pub(crate) fn wait_until(&mut self, at: Duration, flow: WaitingFlow) {
+        self.waiting.insert(WaitingFlow { at, ..flow });
     }
 
-    /// A lane that was served: the others come first.
-    pub(crate) fn served(&mut self, lane: WaitingLane) -> WaitingLane {
+    /// A flow that was served: the others come first.
+    pub(crate) fn served(&mut self, flow: WaitingFlow) -> WaitingFlow {
         self.turn += 1;
-        WaitingLane { turn: self.turn, ..lane }
+        WaitingFlow { turn: self.turn, ..flow }
     }
 
-    /// Sets the timer for the first lane, if any waits.
+    /// Sets the timer for the first flow, if any waits.
     pub(crate) fn set_timer(&mut self, reactor: &mut Reactor) {
         let Some(first) = self.waiting.first() else { return };
         let at = first.at.max(reactor.turn_time() + WAKE_INTERVAL);
@@ -164,14 +164,14 @@ impl Throttle {
 
 /// The commands of a queue that is under limits.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct Flows {
     connection: ConnectionId,
     host: HostKey,
-    lanes: BTreeMap<LaneKey, Lane>,
+    flows: BTreeMap<FlowKey, Flow>,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct Flow {
     buckets: Vec<usize>,
     /// What waits, oldest first.
     waiting: VecDeque<Slot>,
@@ -181,7 +181,7 @@ struct Lane {
     is_known: bool,
 }
 
-/// Whether the first command of a lane may begin now.
+/// Whether the first command of a flow may begin now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It begins, and perhaps there are more.
@@ -192,21 +192,21 @@ pub(crate) enum Turn {
     Empty,
 }
 
-impl Lanes {
-    /// The lanes of a queue, if limits apply to it.
+impl Flows {
+    /// The flows of a queue, if limits apply to it.
     pub(crate) fn new(connection: ConnectionId, host: &HostKey, core: &Core) -> Option<Box<Self>> {
         let (name, subsystem) = host.names();
         let applies = core.throttle.limits.apply_to(name, subsystem);
-        let lanes = BTreeMap::new();
-        applies.then(|| Box::new(Self { connection, host: host.clone(), lanes }))
+        let flows = BTreeMap::new();
+        applies.then(|| Box::new(Self { connection, host: host.clone(), flows }))
     }
 
     /// Other limits are in force.
     pub(crate) fn refresh(&mut self, core: &Core) {
-        self.lanes.retain(|_, lane| lane.is_known || !lane.waiting.is_empty());
-        for (key, lane) in &mut self.lanes {
-            lane.buckets = core.throttle.limits.of(self.host.names(), key.0, key.1);
-            lane.binding = None;
+        self.flows.retain(|_, flow| flow.is_known || !flow.waiting.is_empty());
+        for (key, flow) in &mut self.flows {
+            flow.buckets = core.throttle.limits.of(self.host.names(), key.0, key.1);
+            flow.binding = None;
         }
     }
 
@@ -217,76 +217,76 @@ impl Lanes {
             return true;
         }
         let (key, connection) = (key_of(command), self.connection);
-        let lane = self.lane(key, core);
-        if lane.buckets.is_empty() && lane.waiting.is_empty() {
+        let flow = self.flow(key, core);
+        if flow.buckets.is_empty() && flow.waiting.is_empty() {
             return true;
         }
-        if lane.waiting.is_empty() {
+        if flow.waiting.is_empty() {
             let (bytes, now) = (bytes_of(command.transfer), core.reactor.turn_time());
-            let Err(refused) = core.throttle.take(&lane.buckets, bytes, now) else { return true };
-            lane.count(Some(refused.bucket), core);
-            if !std::mem::replace(&mut lane.is_known, true) {
+            let Err(refused) = core.throttle.take(&flow.buckets, bytes, now) else { return true };
+            flow.count(Some(refused.bucket), core);
+            if !std::mem::replace(&mut flow.is_known, true) {
                 let (at, turn) = (refused.at, core.throttle.turn);
-                core.throttle.waiting.insert(WaitingLane { at, turn, connection, lane: key });
+                core.throttle.waiting.insert(WaitingFlow { at, turn, connection, flow: key });
             }
         }
-        lane.waiting.push_back(slot);
+        flow.waiting.push_back(slot);
         false
     }
 
     /// Counts a command that cannot wait.
     pub(crate) fn admit_at_once(&mut self, command: &DeviceCommand, core: &mut Core) {
-        let lane = self.lane(key_of(command), core);
+        let flow = self.flow(key_of(command), core);
         let (bytes, now) = (bytes_of(command.transfer), core.reactor.turn_time());
-        core.throttle.take_at_once(&lane.buckets, bytes, now);
+        core.throttle.take_at_once(&flow.buckets, bytes, now);
     }
 
-    /// The slot of the first command of a lane.
-    pub(crate) fn first(&self, key: LaneKey) -> Option<Slot> {
-        self.lanes.get(&key)?.waiting.front().copied()
+    /// The slot of the first command of a flow.
+    pub(crate) fn first(&self, key: FlowKey) -> Option<Slot> {
+        self.flows.get(&key)?.waiting.front().copied()
     }
 
-    /// The first command of a lane, which this is, asks again. While the target drains it begins.
+    /// The first command of a flow, which this is, asks again. While the target drains it begins.
     pub(crate) fn retry(
         &mut self,
         command: Option<&DeviceCommand>,
-        key: LaneKey,
+        key: FlowKey,
         core: &mut Core,
     ) -> Turn {
-        let Some(lane) = self.lanes.get_mut(&key) else { return Turn::Empty };
-        let (Some(command), Some(slot)) = (command, lane.waiting.front().copied()) else {
-            lane.count(None, core);
-            lane.is_known = false;
+        let Some(flow) = self.flows.get_mut(&key) else { return Turn::Empty };
+        let (Some(command), Some(slot)) = (command, flow.waiting.front().copied()) else {
+            flow.count(None, core);
+            flow.is_known = false;
             return Turn::Empty;
         };
         let now = core.reactor.turn_time();
-        let taken = core.throttle.take(&lane.buckets, bytes_of(command.transfer), now);
+        let taken = core.throttle.take(&flow.buckets, bytes_of(command.transfer), now);
         if let (Err(refused), false) = (taken, core.draining) {
-            lane.count(Some(refused.bucket), core);
+            flow.count(Some(refused.bucket), core);
             return Turn::Wait(refused.at);
         }
-        lane.count(None, core);
-        lane.waiting.pop_front();
+        flow.count(None, core);
+        flow.waiting.pop_front();
         Turn::Begin(slot)
     }
 
     /// A command was aborted.
     pub(crate) fn remove(&mut self, slot: Slot, command: &DeviceCommand) {
-        if let Some(lane) = self.lanes.get_mut(&key_of(command)) {
-            lane.waiting.retain(|waiting| *waiting != slot);
+        if let Some(flow) = self.flows.get_mut(&key_of(command)) {
+            flow.waiting.retain(|waiting| *waiting != slot);
         }
     }
 
-    fn lane(&mut self, key: LaneKey, core: &Core) -> &mut Lane {
+    fn flow(&mut self, key: FlowKey, core: &Core) -> &mut Flow {
         let host = &self.host;
-        self.lanes.entry(key).or_insert_with(|| {
+        self.flows.entry(key).or_insert_with(|| {
             let buckets = core.throttle.limits.of(host.names(), key.0, key.1);
-            Lane { buckets, ..Lane::default() }
+            Flow { buckets, ..Flow::default() }
         })
     }
 }
 
-impl Lane {
+impl Flow {
     /// The first command is refused by this bucket, or not any more: counts the time since then.
     fn count(&mut self, refusing: Option<usize>, core: &Core) {
         let now = core.reactor.turn_time();
@@ -303,6 +303,6 @@ impl Lane {
     }
 }
 
-fn key_of(command: &DeviceCommand) -> LaneKey {
+fn key_of(command: &DeviceCommand) -> FlowKey {
     (command.nsid, command.operation.modifies())
 }

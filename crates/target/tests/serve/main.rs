@@ -13,6 +13,7 @@ mod groups;
 mod lifecycle;
 mod nsids;
 mod pool;
+mod rate_limits;
 mod reload;
 mod statistics;
 mod steps;
