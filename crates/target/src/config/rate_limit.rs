@@ -166,8 +166,8 @@ pub(super) fn validate(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Whether the subsystems that are named are served. A target that is controlled at run time may get
-/// them later.
+/// Whether the subsystems that are named are served. A target that is controlled at run time may
+/// get them later.
 pub(super) fn check_serves(config: &Config) -> Result<(), ConfigError> {
     for (index, limit) in config.rate_limits.iter().enumerate() {
         let Some(nqn) = &limit.subsystem else { continue };
