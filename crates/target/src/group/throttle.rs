@@ -2,8 +2,9 @@
 //!
 //! A flow is the commands of one queue to one namespace that write, or that do not. Each waits for
 //! itself, so that a limit of one does not hold up the others. A command that its buckets do not
-//! admit waits in its flow, before it takes a buffer, and later ones wait behind it. The group knows
-//! for each waiting flow when its first command is to ask again; one timer wakes it for all of them.
+//! admit waits in its flow, before it takes a buffer, and later ones wait behind it. The group
+//! knows for each waiting flow when its first command is to ask again; one timer wakes it for all
+//! of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
