@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::browser::Browser;
 
-/// Common widths of windows: a phone, a tablet, a desktop.
-pub(crate) const WIDTHS: [u32; 3] = [390, 820, 1280];
+/// Common widths of windows: a phone, a tablet, two desktops.
+pub(crate) const WIDTHS: [u32; 4] = [390, 820, 1280, 1920];
 
 /// The console has no errors or warnings, and nothing was loaded.
 pub(crate) async fn console(browser: &Browser) -> Result<()> {
@@ -249,7 +249,115 @@ pub(crate) async fn print(browser: &Browser) -> Result<()> {
     let script = r#"window.dispatchEvent(new Event("afterprint"));"#;
     browser.script(script, Vec::new()).await?;
     browser.wait("document.documentElement.hasAttribute('data-dark')").await?;
+    let script = r#"window.dispatchEvent(new Event("beforeprint"));"#;
+    browser.script(script, Vec::new()).await?;
+    let fits = "[...document.querySelectorAll('[data-chart]')].every((place) => \
+                place.querySelector('.main-svg').getBoundingClientRect().width \
+                <= place.clientWidth + 1 && place.clientWidth < 700)";
+    browser.wait(fits).await.context("charts as wide as paper")?;
+    browser.script(r#"window.dispatchEvent(new Event("afterprint"));"#, Vec::new()).await?;
     let pdf = browser.cdp("Page.printToPDF", json!({ "printBackground": true })).await?;
     ensure!(pdf["data"].as_str().is_some_and(|data| data.len() > 20_000), "nothing was printed");
+    Ok(())
+}
+
+/// A page fits this many sheets of paper (ISO A4, in inches).
+pub(crate) async fn sheets(browser: &Browser, most: u32) -> Result<()> {
+    draw_all(browser).await?;
+    let sheet = |number: u32| json!({ "paperWidth": 8.27, "paperHeight": 11.69, "pageRanges": number.to_string() });
+    browser.cdp("Page.printToPDF", sheet(1)).await?;
+    // The browser refuses a page that there is not.
+    let more = browser.cdp("Page.printToPDF", sheet(most + 1)).await;
+    ensure!(more.is_err(), "the page takes more than {most} sheets of paper");
+    Ok(())
+}
+
+/// What a button gives to be saved.
+async fn saved(browser: &Browser, button: &str) -> Result<Value> {
+    let keep = r#"if (!window.kept) {
+            window.kept = [];
+            const make = URL.createObjectURL.bind(URL);
+            URL.createObjectURL = (blob) => { window.kept.push(blob); return make(blob); };
+        }
+        window.kept.length = 0;
+        document.querySelector(arguments[0]).click();"#;
+    browser.script(keep, vec![json!(button)]).await?;
+    browser.wait("window.kept.length > 0").await?;
+    browser
+        .script("window.kept[0].text().then((text) => { window.text = text; });", vec![])
+        .await?;
+    browser.wait("window.text !== undefined").await?;
+    let saved = "{ const saved = { type: window.kept.at(-1).type, size: window.kept.at(-1).size, \
+                 text: window.text }; delete window.text; return saved; }";
+    browser.script(saved, Vec::new()).await
+}
+
+/// A chart's data is saved as CSV, with the numbers that are drawn, and the chart as a picture.
+pub(crate) async fn saving(browser: &Browser) -> Result<()> {
+    draw_all(browser).await?;
+    let csv = saved(browser, "figure:has([data-chart]) .tools button:nth-child(1)").await?;
+    ensure!(csv["type"] == "text/csv", "CSV is {}", csv["type"]);
+    let text = csv["text"].as_str().context("a text")?;
+    let drawn = browser
+        .script(
+            r#"const chart = JSON.parse(document.getElementById("charts").textContent)[0];
+            return chart.traces.flatMap((trace) => trace.x.map((x, index) => [x, trace.y[index]]));"#,
+            Vec::new(),
+        )
+        .await?;
+    let drawn = drawn.as_array().context("points")?;
+    let lines: Vec<&str> = text.lines().collect();
+    ensure!(lines[0].starts_with("series,"), "the first line is {:?}", lines[0]);
+    ensure!(lines.len() == drawn.len() + 1, "{} lines of {} points", lines.len(), drawn.len());
+    for (line, point) in lines[1..].iter().zip(drawn) {
+        let told = line.rsplit(',').nth(2).and_then(|y| y.parse::<f64>().ok());
+        let drawn = point[1].as_f64().context("a number")?;
+        let is_same = told.is_some_and(|told| (told - drawn).abs() <= 1e-9 * drawn.abs());
+        ensure!(is_same, "{line:?} is not {point}");
+    }
+    saved(browser, "figure:has([data-chart]) .tools button:nth-child(2)").await?;
+    let is_picture = "window.kept.some((blob) => blob.type === 'image/png' && blob.size > 5000)";
+    browser.wait(is_picture).await.context("a picture")
+}
+
+/// A table is sorted by the column whose head is activated, and the other way round by the next.
+pub(crate) async fn sorting(browser: &Browser) -> Result<()> {
+    let table = "[...document.querySelectorAll('figure table.grid')].at(-1)";
+    let column = format!(
+        "[...{table}.tBodies[0].rows].map((row) => row.cells[row.cells.length - 1].textContent.trim())"
+    );
+    let head = format!("{table}.tHead.rows[0].cells[{table}.tHead.rows[0].cells.length - 1]");
+    browser.script(&format!("{table}.scrollIntoView();"), Vec::new()).await?;
+    let mut seen = Vec::new();
+    for wanted in ["ascending", "descending"] {
+        // The keyboard's way: what has the focus is activated.
+        let act = format!(
+            "const button = {head}.querySelector('button'); button.focus(); button.click();"
+        );
+        browser.script(&act, Vec::new()).await?;
+        let is = browser.value(&format!("{head}.getAttribute('aria-sort')")).await?;
+        ensure!(is == wanted, "the column is {is}, not {wanted}");
+        seen.push(browser.value(&column).await?);
+    }
+    let numbers = |of: &Value| -> Vec<f64> {
+        let texts = of.as_array().into_iter().flatten().filter_map(Value::as_str);
+        texts.filter_map(|text| text.split(' ').next()?.parse().ok()).collect()
+    };
+    let (up, down) = (numbers(&seen[0]), numbers(&seen[1]));
+    ensure!(up.len() > 1 && up.is_sorted(), "ascending: {}", seen[0]);
+    ensure!(down.iter().rev().is_sorted(), "descending: {}", seen[1]);
+    Ok(())
+}
+
+/// Each link within the page leads to a part of it, and each figure has one.
+pub(crate) async fn links(browser: &Browser) -> Result<()> {
+    let lost = "[...document.querySelectorAll('a[href^=\"#\"]')].filter((link) => \
+                document.querySelectorAll(`[id=\"${link.getAttribute('href').slice(1)}\"]`).length !== 1)\
+                .map((link) => link.outerHTML)";
+    let lost = browser.value(lost).await?;
+    ensure!(lost == json!([]), "these links lead nowhere, or to several places: {lost}");
+    let figures = "[...document.querySelectorAll('figure')].every((figure) => \
+                   figure.id !== '' && document.querySelector(`nav a[href=\"#${figure.id}\"]`))";
+    ensure!(browser.value(figures).await? == true, "a figure has no link in the contents");
     Ok(())
 }

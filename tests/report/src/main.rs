@@ -113,7 +113,13 @@ async fn look_at(browser: &Browser, name: &str, page: &Path, tally: &mut Tally) 
         tally.check(&named("hover shows the cell"), checks::hover(browser)).await;
         tally.check(&named("light and dark"), checks::theme(browser)).await;
         tally.check(&named("paper"), checks::print(browser)).await;
+        tally.check(&named("a chart is saved"), checks::saving(browser)).await;
+        tally.check(&named("a table is sorted"), checks::sorting(browser)).await;
     }
+    if name == "first-look" {
+        tally.check(&named("six sheets of paper"), checks::sheets(browser, 6)).await;
+    }
+    tally.check(&named("links"), checks::links(browser)).await;
     tally.check(&named("fits every width"), checks::widths(browser)).await;
     // A phone that opens it, not a desktop that becomes one.
     tally.check(&named("opens on a phone"), browser.open(page, 390)).await;

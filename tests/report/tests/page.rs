@@ -67,7 +67,7 @@ fn the_same_results_give_the_same_page() {
 fn a_first_look_says_what_it_is() {
     let text = text_of(&page(&["first-look"]));
     for part in [
-        "two repeats (n = 2), short cells (1.20 s), measured without waiting",
+        "repeats (n = 2), short cells (450.0 ms), measured without waiting",
         "measured without waiting for steady state",
         "weft study run first-look --seed 7",
         "target on the same machine",

@@ -8,10 +8,10 @@
     light: ["#5b6670", "#0072b2", "#c24e00", "#00795c", "#a8437f", "#8a6d00", "#3b4cc0", "#000000"],
     dark: ["#aab4be", "#56b4e9", "#ff9445", "#2fc89d", "#e78ac3", "#e6c229", "#97a5ff", "#ffffff"],
   };
-  // usr, sys, softirq, iowait, steal, idle
+  // usr, sys, softirq, iowait, steal, idle: none is the colour of a series.
   const PARTS = {
-    light: ["#0072b2", "#c24e00", "#8a6d00", "#a8437f", "#3b4cc0", "#d8dde2"],
-    dark: ["#56b4e9", "#ff9445", "#e6c229", "#e78ac3", "#97a5ff", "#39424d"],
+    light: ["#5c2e0e", "#b9855a", "#7fa8a8", "#c9b2d9", "#e6a0a0", "#d8dde2"],
+    dark: ["#c9986b", "#8a6248", "#5f8a8a", "#8d76a3", "#a86b6b", "#39424d"],
   };
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
   const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "cross", "hexagon"];
@@ -69,7 +69,8 @@
     return { ...axis, tickvals: axis.tickvals.filter(kept), ticktext: axis.ticktext.filter(kept) };
   }
 
-  function layout(chart, width) {
+  function layout(chart, place) {
+    const { clientWidth: width, clientHeight: height } = place;
     const narrow = width < NARROW;
     const lines = {
       gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--soft"),
@@ -79,10 +80,12 @@
     const words = chart.layout.xaxis.type === "category";
     const room = { all: Math.max(100, width - 70), each: 7 * Math.min(longest, 8) + 8 };
     const x = words ? chart.layout.xaxis : thinned(chart.layout.xaxis, room);
-    const font = { family: "inherit", size: narrow ? 11 : 12, color: colour("--text") };
+    const font = { family: "inherit", size: printing ? 9 : narrow ? 11 : 12, color: colour("--text") };
     const title = (axis) => ({ ...axis.title, font: { size: font.size }, standoff: 8 });
     return {
       ...chart.layout,
+      width,
+      height,
       xaxis: { ...lines, ...x, title: title(x), showgrid: !words },
       yaxis: { ...lines, ...chart.layout.yaxis, title: title(chart.layout.yaxis) },
       font,
@@ -98,7 +101,7 @@
     };
   }
 
-  const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
+  const CONFIG = { displaylogo: false, displayModeBar: false };
 
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const places = [...document.querySelectorAll("[data-chart]")];
@@ -113,13 +116,15 @@
         traces[index].visible = trace.visible;
       }
     });
-    return Plotly.react(place, traces, layout(chart, place.clientWidth), CONFIG);
+    return Plotly.react(place, traces, layout(chart, place), CONFIG);
   }
 
   const isDrawn = (place) => place.dataset.drawn === "true";
 
   function paint() {
     root.toggleAttribute("data-dark", dark());
+    // Paper has its own layout, in which charts are drawn before it is printed.
+    root.toggleAttribute("data-printing", printing);
     root.style.colorScheme = dark() ? "dark" : "light";
     document.querySelectorAll("[data-set-theme]").forEach((button) => {
       button.setAttribute("aria-pressed", String(button.dataset.setTheme === wish));
@@ -160,6 +165,108 @@
     });
   }
 
+  // A line of CSV as RFC 4180 has it.
+  const line = (values) => values.map((value) => {
+    const text = String(value ?? "");
+    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  }).join(",");
+
+  const plain = (html) => new DOMParser().parseFromString(html, "text/html").body.textContent;
+
+  // The points of a chart as it draws them, in the units of its axes.
+  function points(chart) {
+    const { xaxis, yaxis } = chart.layout;
+    const head = ["series", plain(xaxis.title.text), plain(yaxis.title.text), "minus", "plus"];
+    const rows = chart.traces.flatMap((trace) => (trace.x || []).map((x, index) => {
+      const plus = trace.error_y?.array?.[index];
+      return [plain(trace.name), x, trace.y[index], trace.error_y?.arrayminus?.[index] ?? plus, plus];
+    }));
+    return [head, ...rows];
+  }
+
+  const words = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim()));
+
+  function save(name, lines) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([lines.map(line).join("\r\n") + "\r\n"], { type: "text/csv" }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  function button(text, label, act) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = text;
+    made.setAttribute("aria-label", label);
+    made.addEventListener("click", act);
+    return made;
+  }
+
+  // Each figure's data as CSV, and each chart as a picture.
+  function offer(figure) {
+    const place = figure.querySelector("[data-chart]");
+    const title = figure.querySelector("h4").dataset.title;
+    const name = title.toLowerCase().replace(/[^a-z0-9.]+/g, "-").replace(/^-|-$/g, "");
+    const tools = document.createElement("div");
+    tools.className = "tools";
+    tools.append(button("CSV", `${title} as CSV`, () => {
+      save(`${name}.csv`, place ? points(charts[Number(place.dataset.chart)]) : words(figure.querySelector("table")));
+    }));
+    if (place) {
+      tools.append(button("PNG", `${title} as a picture`, async () => {
+        await draw(place);
+        const { clientWidth: width, clientHeight: height } = place;
+        await Plotly.downloadImage(place, { format: "png", scale: 2, width, height, filename: name });
+      }));
+    }
+    figure.prepend(tools);
+  }
+
+  const SCALES = {
+    ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3,
+    K: 1e3, M: 1e6, G: 1e9,
+  };
+
+  // What a cell of a table is sorted by: its number in the smallest unit, or its text.
+  function weight(text) {
+    const found = /^([−-]?[\d,]*\.?\d+)\s*([A-Za-zµ]*)/.exec(text);
+    if (!found) {
+      return { number: NaN, text };
+    }
+    const number = Number(found[1].replaceAll(",", "").replace("−", "-"));
+    return { number: number * (SCALES[found[2]] ?? 1), text };
+  }
+
+  // Numbers go before words, in both directions.
+  function compare(one, other, turn) {
+    if (Number.isNaN(one.number) || Number.isNaN(other.number)) {
+      const both = Number.isNaN(one.number) && Number.isNaN(other.number);
+      return both ? turn * one.text.localeCompare(other.text) : Number.isNaN(one.number) - Number.isNaN(other.number);
+    }
+    return turn * (one.number - other.number);
+  }
+
+  function sort(head, index) {
+    const turn = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+    [...head.parentElement.cells].forEach((cell) => cell.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", turn > 0 ? "ascending" : "descending");
+    const body = head.closest("table").tBodies[0];
+    const rows = [...body.rows].map((row) => ({ row, weight: weight(row.cells[index].textContent.trim()) }));
+    rows.sort((one, other) => compare(one.weight, other.weight, turn));
+    body.append(...rows.map(({ row }) => row));
+  }
+
+  function sortable(table) {
+    [...table.tHead.rows[0].cells].forEach((head, index) => {
+      const act = document.createElement("button");
+      act.type = "button";
+      act.append(...head.childNodes);
+      act.addEventListener("click", () => sort(head, index));
+      head.append(act);
+    });
+  }
+
   const drawAll = () => Promise.all(places.filter((place) => !isDrawn(place)).map(draw));
 
   document.querySelectorAll("[data-set-theme]").forEach((button) => {
@@ -180,9 +287,11 @@
     printing = false;
     paint();
   });
+  document.querySelectorAll("table.grid").forEach(sortable);
   paint();
   library().then(() => {
     watch();
+    document.querySelectorAll("figure").forEach(offer);
     window.weftReport = { drawAll, charts: charts.length };
   }).catch((error) => {
     const fault = document.getElementById("library-fault");

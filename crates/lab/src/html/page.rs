@@ -135,25 +135,73 @@ fn study(
             }
             // The note of a quick look is in its warning.
             @if !plan.note.is_empty() && plan.name != "first-look" { p .note { (plan.note) } }
-            h3 { "Findings" }
+            (contents(index, section))
+            (heading(index, FINDINGS))
             p .found { (section.findings.join(" ")) }
             @if section.about_cpu { p .caveat { (CPU_CAVEAT) } }
             div .figures {
-                @for figure in &section.figures {
-                    (picture(figure, chart, &section.environment))
+                @for (number, figure) in section.figures.iter().enumerate() {
+                    (picture(&place(index, &number.to_string()), figure, chart, section))
                 }
             }
-            @if let Some(tradeoffs) = &section.tradeoffs { (tradeoff_table(tradeoffs)) }
+            @if let Some(tradeoffs) = &section.tradeoffs {
+                (heading(index, TRADEOFFS))
+                (tradeoff_table(tradeoffs))
+            }
             @if !section.paper.is_empty() {
-                h3 { "Comparison with the paper" }
+                (heading(index, PAPER))
                 @for (paper, summary) in &section.paper {
                     (paper_comparison(paper, summary, &section.here))
                 }
             }
-            (not_measured(section))
-            (link(section))
+            (not_measured(index, section))
+            (link(index, section))
             (details(section))
         }
+    }
+}
+
+const FINDINGS: &str = "Findings";
+const TRADEOFFS: &str = "Tradeoffs";
+const PAPER: &str = "Comparison with the paper";
+const MISSING: &str = "Cells without a result";
+const REMARKS: &str = "Remarks on cells";
+const RAW_LINK: &str = "The raw link";
+
+/// The place of a part of a study, to which a link leads.
+fn place(study: usize, part: &str) -> String {
+    let part = part.to_lowercase().replace(' ', "-");
+    format!("study-{study}-{part}")
+}
+
+/// A heading with a link to itself.
+fn heading(study: usize, title: &str) -> Markup {
+    let place = place(study, title);
+    html! { h3 id=(place) { (title) (anchor(&place, title)) } }
+}
+
+fn anchor(place: &str, title: &str) -> Markup {
+    html! { a .anchor href={ "#" (place) } aria-label={ "Link to " (title) } { "#" } }
+}
+
+/// Links to the parts of a study.
+fn contents(index: usize, section: &Section) -> Markup {
+    let parts = [
+        (TRADEOFFS, section.tradeoffs.is_some()),
+        (PAPER, !section.paper.is_empty()),
+        (MISSING, !section.missing.is_empty()),
+        (REMARKS, !section.marks.is_empty()),
+        (RAW_LINK, section.link.is_some()),
+    ];
+    html! {
+        nav aria-label={ "Parts of " (section.plan.title) } { ul {
+            @for (number, figure) in section.figures.iter().enumerate() {
+                li { a href={ "#" (place(index, &number.to_string())) } { (figure.title) } }
+            }
+            @for (title, _) in parts.iter().filter(|(_, is_there)| *is_there) {
+                li { a href={ "#" (place(index, title)) } { (title) } }
+            }
+        } }
     }
 }
 
@@ -175,18 +223,21 @@ fn answered(answer: &Answer) -> Markup {
 }
 
 fn picture(
+    place: &str,
     figure: &Figure,
     chart: &mut std::ops::Range<usize>,
-    environment: &Environment,
+    section: &Section,
 ) -> Markup {
+    let environment = &section.environment;
     let wide = matches!(figure.content, Content::Table(_));
     html! {
-        figure .wide[wide] {
-            h4 {
+        figure .wide[wide] id=(place) {
+            h4 data-title=(figure.title) {
                 (figure.title)
                 @if !figure.stands_for.is_empty() {
                     " " span .stands-for { "after " (figure.stands_for) }
                 }
+                (anchor(place, &figure.title))
             }
             @match &figure.content {
                 Content::Chart { numbers, .. } => {
@@ -223,7 +274,7 @@ fn command_line(words: &[String]) -> String {
 
 fn grid(grid: &Grid) -> Markup {
     html! {
-        div .scroll tabindex="0" { table {
+        div .scroll tabindex="0" { table .grid {
             thead { tr { @for head in &grid.head { th scope="col" { (head) } } } }
             tbody {
                 @for row in &grid.rows { tr {
@@ -240,7 +291,6 @@ fn grid(grid: &Grid) -> Markup {
 
 fn tradeoff_table(tradeoffs: &TradeoffTable) -> Markup {
     html! {
-        h3 { "Tradeoffs" }
         div .scroll tabindex="0" { table .tradeoffs {
             thead { tr {
                 th scope="col" { "criterion" }
@@ -388,10 +438,10 @@ fn names(names: &[String]) -> String {
     }
 }
 
-fn not_measured(section: &Section) -> Markup {
+fn not_measured(index: usize, section: &Section) -> Markup {
     html! {
         @if !section.missing.is_empty() {
-            h3 { "Cells without a result" }
+            (heading(index, MISSING))
             ul .reasons { @for (what, reason, cells) in &section.missing {
                 li {
                     span class={ "status " (what) } { (what) } " " (reason) ": " (names(cells)) "."
@@ -399,7 +449,7 @@ fn not_measured(section: &Section) -> Markup {
             } }
         }
         @if !section.marks.is_empty() {
-            h3 { "Remarks on cells" }
+            (heading(index, REMARKS))
             ul .reasons { @for (mark, cells) in &section.marks {
                 li { (mark_text(*mark)) ": "
                     @if cells.len() > NAMED_MAX { (cells.len()) " cells." }
@@ -414,10 +464,10 @@ fn mark_text(mark: Mark) -> Markup {
     html! { span .status .mark { (mark.explained()) } }
 }
 
-fn link(section: &Section) -> Markup {
+fn link(index: usize, section: &Section) -> Markup {
     html! {
         @if let Some(link) = &section.link {
-            h3 { "The raw link" }
+            (heading(index, RAW_LINK))
             p .note {
                 "Plain TCP without storage between the ends that the table names: messages of the \
                  sizes of a 4 KiB read, and a stream. Only cells over the same protocol between \
