@@ -264,7 +264,10 @@ pub(crate) async fn print(browser: &Browser) -> Result<()> {
 /// A page fits this many sheets of paper (ISO A4, in inches).
 pub(crate) async fn sheets(browser: &Browser, most: u32) -> Result<()> {
     draw_all(browser).await?;
-    let sheet = |number: u32| json!({ "paperWidth": 8.27, "paperHeight": 11.69, "pageRanges": number.to_string() });
+    let sheet = |number: u32| {
+        let range = number.to_string();
+        json!({ "paperWidth": 8.27, "paperHeight": 11.69, "pageRanges": range })
+    };
     browser.cdp("Page.printToPDF", sheet(1)).await?;
     // The browser refuses a page that there is not.
     let more = browser.cdp("Page.printToPDF", sheet(most + 1)).await;
@@ -301,7 +304,8 @@ pub(crate) async fn saving(browser: &Browser) -> Result<()> {
     let drawn = browser
         .script(
             r#"const chart = JSON.parse(document.getElementById("charts").textContent)[0];
-            return chart.traces.flatMap((trace) => trace.x.map((x, index) => [x, trace.y[index]]));"#,
+            const points = (trace) => trace.x.map((x, index) => [x, trace.y[index]]);
+            return chart.traces.flatMap(points);"#,
             Vec::new(),
         )
         .await?;
@@ -324,7 +328,7 @@ pub(crate) async fn saving(browser: &Browser) -> Result<()> {
 pub(crate) async fn sorting(browser: &Browser) -> Result<()> {
     let table = "[...document.querySelectorAll('figure table.grid')].at(-1)";
     let column = format!(
-        "[...{table}.tBodies[0].rows].map((row) => row.cells[row.cells.length - 1].textContent.trim())"
+        "[...{table}.tBodies[0].rows].map((row) => [...row.cells].at(-1).textContent.trim())"
     );
     let head = format!("{table}.tHead.rows[0].cells[{table}.tHead.rows[0].cells.length - 1]");
     browser.script(&format!("{table}.scrollIntoView();"), Vec::new()).await?;
@@ -352,7 +356,7 @@ pub(crate) async fn sorting(browser: &Browser) -> Result<()> {
 /// Each link within the page leads to a part of it, and each figure has one.
 pub(crate) async fn links(browser: &Browser) -> Result<()> {
     let lost = "[...document.querySelectorAll('a[href^=\"#\"]')].filter((link) => \
-                document.querySelectorAll(`[id=\"${link.getAttribute('href').slice(1)}\"]`).length !== 1)\
+                document.querySelectorAll(`[id=\"${link.hash.slice(1)}\"]`).length !== 1)\
                 .map((link) => link.outerHTML)";
     let lost = browser.value(lost).await?;
     ensure!(lost == json!([]), "these links lead nowhere, or to several places: {lost}");
