@@ -281,6 +281,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_given_back_is_there_for_every_group() {
+        let now = Duration::from_secs(1);
+        let bucket = Bucket::new(1 << 10, Duration::ZERO, 2);
+        let (mut one, mut other) = (Lease::default(), Lease::default());
+        bucket.take(&mut one, 1 << 20, now).expect("the first one");
+        assert!(bucket.take(&mut other, 1, now).is_err());
+        bucket.give_back(&mut one, 1 << 20);
+        assert_eq!(bucket.take(&mut other, 1, now), Ok(()));
+    }
+
+    #[test]
     fn a_command_that_cannot_wait_makes_later_ones_wait() {
         let now = Duration::from_secs(1);
         let bucket = Bucket::new(1000, Duration::ZERO, 1);

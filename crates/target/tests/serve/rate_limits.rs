@@ -150,3 +150,24 @@ fn a_limit_that_comes_holds_for_queues_that_are_there() {
         }
     }
 }
+
+#[test]
+fn a_change_of_what_is_limited_is_in_force_at_once() {
+    let only = |rw| RateLimit { rw, ..stalling() };
+    limited(only(RateLimitedCommands::Write), |target, config| {
+        let (_admin, controller) = Peer::admin(address(target));
+        let mut io = Peer::io(address(target), controller, 1);
+        let bytes = pattern(BLOCK, 5);
+        io.write(1, 0, 1, &bytes).succeeded();
+        let write = io.begin_write(1, 0, 1, &bytes);
+        (0..3).for_each(|_| drop(io.read(1, 0, 1, BLOCK).succeeded()));
+        assert!(!io.is_answered(write, SHORT), "it waits");
+        let rate_limits = vec![only(RateLimitedCommands::Read)];
+        target.reload(Config { rate_limits, ..config.clone() }).expect("a reload");
+        io.wait_for(write).succeeded();
+        io.write(1, 0, 1, &bytes).succeeded();
+        io.read(1, 0, 1, BLOCK).succeeded();
+        let read = io.begin_read(1, 0, 1, BLOCK);
+        assert!(!io.is_answered(read, SHORT), "it waits");
+    });
+}
