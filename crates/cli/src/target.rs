@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgMatches, Args};
 use weft_target::{
     Target,
-    config::{Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, Transport},
+    config::{Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport},
 };
 
 pub(crate) use self::control::statistics;
@@ -51,6 +51,10 @@ pub(crate) struct Options {
     /// Stop when standard input ends: for programs that start a target.
     #[arg(long)]
     stop_with_stdin: bool,
+    /// Keep what is served in this file, after each change, and serve it at the next start:
+    /// --config and flags then only say how, and what is served only where there is no such file.
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Answer JSON-RPC 2.0 here: unix:PATH or tcp://ADDRESS:PORT. SPDK's tools change the target
     /// through it (docs/control.md); one without namespaces starts and waits. Over TCP anyone who
     /// can reach the port may call.
@@ -185,9 +189,15 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     if options.stop_with_stdin {
         signals::stop_with_stdin(wish.clone()).map_err(fault)?;
     }
+    let (config, applied) = match options.saved(&config)? {
+        Some(State { config, applied }) => (config, Some(applied)),
+        None => (config, None),
+    };
     let target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
-    let operator = Operator::new(target);
+    let applied = applied.unwrap_or_else(|| target.config().clone());
+    let operator = Operator::new(target, applied, options.state.clone());
+    let operator = operator.map_err(Failure::because)?;
     let control = match &options.control {
         Some(address) => Some(Control::start(address, &operator, wish)?),
         None => None,
@@ -256,7 +266,8 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
         ));
     }
     // What there is nothing of yet can be made while it runs.
-    let check = match options.control.is_some() && !options.check {
+    let may_wait = options.control.is_some() || options.state.is_some();
+    let check = match may_wait && !options.check {
         true => Config::check_consistent,
         false => Config::validate,
     };
@@ -265,6 +276,20 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
         _ => Failure::because(error),
     })?;
     Ok(config)
+}
+
+impl Options {
+    /// What an earlier process has kept.
+    fn saved(&self, settings: &Config) -> Result<Option<State>, Failure> {
+        let Some(path) = &self.state else { return Ok(None) };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Failure::io("read", &path.display(), &error)),
+        };
+        let parsed = State::parse(&text, settings);
+        parsed.map(Some).map_err(|error| Failure::because(error.in_file(path)))
+    }
 }
 
 impl Engine {

@@ -283,6 +283,12 @@ impl Catalogue {
         })
     }
 
+    /// The UUID of a namespace whose contents outlive this process.
+    pub(crate) fn lasting_uuid(&self, nqn: &str, nsid: u32) -> Option<[u8; 16]> {
+        let entry = self.entry(nqn, nsid)?;
+        entry.device.factory.survives_restart().then_some(entry.identity.uuid)
+    }
+
     /// Block size and blocks of a block device that has a name.
     pub(crate) fn bdev_size(&self, name: &str) -> Option<(u32, u64)> {
         let geometry = self.bdevs.get(name)?.factory.geometry();

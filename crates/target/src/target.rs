@@ -167,6 +167,9 @@ impl Target {
     /// The change is not possible; the target continues as before.
     pub fn step(&mut self, step: &Step) -> Result<Made, StepError> {
         let mut config = self.config.clone();
+        // Which namespace is meant is known: nothing is told from its position any more.
+        let namespaces = config.subsystems.iter_mut().flat_map(|one| &mut one.namespaces);
+        namespaces.for_each(|namespace| namespace.by_position = false);
         let (made, scope) = step.apply(&mut config)?;
         config.check_consistent().map_err(|error| StepError::invalid(error.to_string()))?;
         self.execute(config, scope).map_err(|error| StepError::failed(error.to_string()))?;
@@ -266,6 +269,20 @@ impl Target {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The configuration with the UUID of every namespace whose contents outlive this process, so
+    /// that it keeps them whatever becomes of its size or path.
+    #[must_use]
+    pub fn config_with_uuids(&self) -> Config {
+        let mut config = self.config.clone();
+        for subsystem in &mut config.subsystems {
+            for namespace in &mut subsystem.namespaces {
+                let lasting = || self.catalogue.lasting_uuid(&subsystem.nqn, namespace.nsid);
+                namespace.uuid = namespace.uuid.or_else(lasting);
+            }
+        }
+        config
     }
 
     /// Stops gracefully: commands in flight are completed, devices are flushed.

@@ -27,7 +27,8 @@ pub(super) fn configuration(
     nqn: &str,
 ) -> Result<Config, Failure> {
     let devices = in_order(matches)?;
-    if devices.is_empty() && options.control.is_some() && options.is_bare() {
+    let may_wait = options.control.is_some() || options.state.is_some();
+    if devices.is_empty() && may_wait && options.is_bare() {
         return Ok(Config::default());
     }
     let ports = ports(options)?;

@@ -6,13 +6,18 @@ mod framework;
 mod nvmf;
 mod parameters;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use serde_json::{Value, json};
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     StatisticsReader, Target,
-    config::{BdevKind, Config},
+    config::{self as served, BdevKind, Config},
     steps::{Made, Step, StepError, StepErrorKind},
 };
 
@@ -26,6 +31,8 @@ const NOTIFICATIONS_MAX: usize = 1024;
 pub(super) struct Operator {
     state: Mutex<State>,
     watch: StatisticsReader,
+    /// Where every change is kept.
+    kept_in: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -34,6 +41,8 @@ struct State {
     target: Option<Target>,
     notifications: Vec<Notification>,
     notified: u64,
+    /// The file, or the flags, that were applied last.
+    applied: Config,
 }
 
 #[derive(Debug)]
@@ -55,11 +64,22 @@ struct Found {
 }
 
 impl Operator {
-    /// The operator of a target.
-    pub(super) fn new(target: Target) -> Arc<Self> {
+    /// The operator of a target, which keeps every change in a file if one is given.
+    pub(super) fn new(
+        target: Target,
+        applied: Config,
+        kept_in: Option<PathBuf>,
+    ) -> Result<Arc<Self>, String> {
         let watch = target.watch();
-        let state = State { target: Some(target), notifications: Vec::new(), notified: 0 };
-        Arc::new(Self { state: Mutex::new(state), watch })
+        let (notifications, notified) = (Vec::new(), 0);
+        let mut state = State { target: Some(target), notifications, notified, applied };
+        let operator = |state| Arc::new(Self { state: Mutex::new(state), watch, kept_in });
+        let text = state.text();
+        let operator = operator(state);
+        match &operator.kept_in {
+            Some(path) => keep(path, text).map(|()| operator),
+            None => Ok(operator),
+        }
     }
 
     /// Reads the target's counters.
@@ -74,14 +94,25 @@ impl Operator {
         target.map(action).ok_or_else(|| ErrorObject::new(Code(-1), "the target stops"))
     }
 
-    /// Serves another configuration.
-    pub(super) fn reload(&self, config: Config) -> Result<Vec<String>, String> {
+    /// Serves what a file, or the flags, have changed since they were applied last.
+    pub(super) fn reload(&self, mut config: Config) -> Result<Vec<String>, String> {
         let mut state = self.lock();
         let before = bdev_sizes(&mut state);
+        let applied = state.applied.clone();
         let target = state.target.as_mut().ok_or("the target stops")?;
-        let lines = target.reload(config).map_err(|error| error.to_string())?;
+        let merged = target.config().merged(&applied, &config).map_err(|e| e.to_string())?;
+        merged.check_consistent().map_err(|error| error.to_string())?;
+        let lines = target.reload(merged).map_err(|error| error.to_string())?;
+        config.number_as(&applied, target.config());
+        state.applied = config;
         notify(&mut state, &before);
+        self.keep(&mut state)?;
         Ok(lines)
+    }
+
+    fn keep(&self, state: &mut State) -> Result<(), String> {
+        let Some(path) = &self.kept_in else { return Ok(()) };
+        keep(path, state.text()).inspect_err(|error| log::error!("{error}"))
     }
 
     /// Stops the target.
@@ -101,6 +132,7 @@ impl Operator {
             Err(error) => return Ok(Err(error)),
         };
         notify(&mut state, &before);
+        self.keep(&mut state).map_err(|error| ErrorObject::new(Code::INTERNAL_ERROR, error))?;
         Ok(Ok(made))
     }
 
@@ -128,6 +160,34 @@ impl Operator {
         // A change is made as a whole before the lock is released.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl State {
+    /// The text of its state file.
+    fn text(&mut self) -> Result<String, String> {
+        let config = self.target.as_ref().map(Target::config_with_uuids);
+        let config = config.unwrap_or_default();
+        served::State { config, applied: self.applied.clone() }.to_text()
+    }
+}
+
+/// Replaces a state file as a whole: after a crash it has what it had before or all of this.
+fn keep(path: &Path, text: Result<String, String>) -> Result<(), String> {
+    let write = |text: String| -> io::Result<()> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let new = path.with_file_name(name);
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    let written = text.and_then(|text| write(text).map_err(|error| error.to_string()));
+    written.map_err(|error| {
+        format!("the change is made, but {} cannot be written: {error}", path.display())
+    })
 }
 
 /// An error in the parameters of a method.

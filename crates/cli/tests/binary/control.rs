@@ -191,3 +191,66 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
     assert_eq!(shown[0]["namespaces"], json!([]));
     target.stop();
 }
+
+/// What a target serves, without the port numbers that the kernel chose.
+fn shown(client: &mut Client) -> Value {
+    let mut all = call(client, "nvmf_get_subsystems", json!({})).expect("subsystems");
+    for subsystem in all.as_array_mut().expect("a list") {
+        subsystem["listen_addresses"] = Value::Null;
+    }
+    all
+}
+
+#[test]
+fn a_state_file_outlives_the_process() {
+    let folder = Folder::new("state");
+    let config = folder.path("config.toml");
+    let text = |serial: &str| {
+        format!(
+            "[[port]]\nlisten = 'tcp://127.0.0.1:0'\n[[subsystem]]\nnqn = '{NQN}'\n\
+             serial = '{serial}'\n\
+             [[subsystem.namespace]]\nnull = '1MiB'\n"
+        )
+    };
+    std::fs::write(&config, text("S1")).expect("a file");
+    let state = folder.path("state.json");
+    let words =
+        ["--config", config.to_str().expect("text"), "--state", state.to_str().expect("text")];
+    let (target, mut client) = waiting(&folder, &words);
+    let mut made = |method, params| call(&mut client, method, params).expect(method);
+    made("bdev_null_create", json!({"name": "N0", "num_blocks": 2048, "block_size": 512}));
+    let of = json!({"bdev_name": "N0", "nsid": 9});
+    made("nvmf_subsystem_add_ns", json!({"nqn": NQN, "namespace": of}));
+    made("nvmf_create_subsystem", json!({"nqn": "nqn.made", "allow_any_host": true}));
+    made("nvmf_subsystem_add_host", json!({"nqn": "nqn.made", "host": "nqn.h"}));
+    made("bdev_null_resize", json!({"name": format!("{NQN}:1"), "new_size": 2}));
+    let before = shown(&mut client);
+    assert_eq!(before[1]["namespaces"][1]["nsid"], 9);
+    // A process that is killed has kept it as well.
+    target.signal(rustix::process::Signal::KILL);
+    drop(target);
+    // The file only seeds a state that is absent.
+    std::fs::write(&config, text("S2")).expect("a file");
+    let (target, mut client) = waiting(&folder, &words);
+    assert_eq!(shown(&mut client), before, "NSIDs, UUIDs, serial numbers");
+    let bdevs = call(&mut client, "bdev_get_bdevs", json!({})).expect("a list");
+    let sizes: Vec<_> =
+        bdevs.as_array().expect("a list").iter().map(|one| &one["num_blocks"]).collect();
+    assert_eq!(sizes, [2048, 512]);
+    // A reload applies what the file changed since it was applied, and leaves the rest.
+    let changes = client.call::<Reload>(&()).expect("a reload");
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    let mut expected = before.clone();
+    expected[1]["serial_number"] = "S2".into();
+    assert_eq!(shown(&mut client), expected);
+    assert_eq!(client.call::<Reload>(&()).expect("a reload"), Vec::<String>::new());
+    target.stop();
+    let (target, mut client) = waiting(&folder, &words);
+    assert_eq!(shown(&mut client), expected);
+    assert_eq!(client.call::<Reload>(&()).expect("a reload"), Vec::<String>::new());
+    target.stop();
+    std::fs::write(&state, "{").expect("a file");
+    let words = [&["target", "--control", "unix:/nonexistent/c"], &words[..]].concat();
+    let fault = weft(DRIVERS[0], words).fault();
+    assert!(fault.contains("state.json") && fault.contains("move it away"), "{fault}");
+}

@@ -13,9 +13,11 @@ pub mod fuzzing;
 pub mod identity;
 mod ids;
 mod limits;
+mod merge;
 pub mod nvmetcli;
 mod operated;
 mod rate_limit;
+mod state;
 pub mod toml;
 mod validate;
 
@@ -25,6 +27,7 @@ pub use ids::{HexId, ParseIdError};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
 pub use rate_limit::{RateLimit, RateLimitedCommands};
+pub use state::State;
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 

@@ -76,9 +76,6 @@ struct PortKeys {
     subsystems: Option<Vec<String>>,
     #[serde(default)]
     referral: Vec<Referral>,
-    /// In state files.
-    #[serde(default)]
-    made_at_run_time: bool,
 }
 
 #[derive(Deserialize)]
@@ -125,8 +122,6 @@ struct NamespaceKeys {
     read_only: bool,
     #[serde(default)]
     shared: bool,
-    /// In state files.
-    bdev: Option<String>,
 }
 
 struct Size<T>(T);
@@ -230,7 +225,7 @@ impl PortKeys {
             discovery: self.discovery.unwrap_or(true),
             subsystems: self.subsystems.map_or(PortSubsystems::All, PortSubsystems::Only),
             referrals: self.referral,
-            made_at_run_time: self.made_at_run_time,
+            made_at_run_time: false,
         })
     }
 }
@@ -269,7 +264,7 @@ impl NamespaceKeys {
             nsid: self.nsid.unwrap_or(next_nsid),
             by_position: self.nsid.is_none(),
             device: self.delayed(device),
-            bdev: self.bdev,
+            bdev: None,
             uuid: self.uuid.map(|id| id.0),
             nguid: self.nguid.map(|id| id.0),
             eui64: self.eui64.map(|id| id.0),

@@ -1,0 +1,427 @@
+//! The objects of a configuration as a state file keeps them, with every NSID and UUID, so that a
+//! target that starts again serves the same.
+//!
+//! Settings of the process (processors, driver, limits) are not part of it: they come from the
+//! configuration's file or from flags each time, but for the limits that a transport was created
+//! with.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use weft_backend::DeviceSpec;
+
+use super::{
+    Bdev, BdevKind, Config, ConfigError, ControllerIds, ControllerModel, HexId, Listen, Namespace,
+    Operated, Port, PortSubsystems, Referral, Subsystem, Transport,
+};
+
+/// The version of the form.
+const VERSION: u32 = 1;
+
+/// What a state file has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// What is served.
+    pub config: Config,
+    /// The file, or the flags, that were applied last: a reload is compared with it.
+    pub applied: Config,
+}
+
+impl State {
+    /// Its text.
+    ///
+    /// # Errors
+    /// A path in it is not Unicode.
+    pub fn to_text(&self) -> Result<String, String> {
+        let limits = &self.config.limits;
+        let file = File {
+            weft_state: VERSION,
+            transports: transports(&self.config),
+            transport_limits: Some(TransportLimits {
+                queue_entries: limits.queue_entries,
+                io_queues: limits.io_queues,
+                in_capsule_bytes: limits.in_capsule_bytes,
+                transfer_bytes: limits.transfer_bytes,
+            })
+            .filter(|_| !self.config.operated.transports.is_empty()),
+            discovery: texts(&self.config.operated.discovery),
+            without_discovery: self.config.operated.without_discovery,
+            bdevs: self.config.operated.bdevs.iter().map(BdevKeys::of).collect(),
+            objects: Objects::of(&self.config),
+            applied: Objects::of(&self.applied),
+        };
+        serde_json::to_string_pretty(&file).map(|text| text + "\n").map_err(|e| e.to_string())
+    }
+
+    /// Reads it; what is not part of a state is as in `settings`.
+    ///
+    /// # Errors
+    /// The text is not a state file of this version.
+    pub fn parse(text: &str, settings: &Config) -> Result<Self, ConfigError> {
+        let file: File = serde_json::from_str(text).map_err(|error| {
+            ConfigError::new("", error.to_string())
+                .remedy("it is not a state file of this version; move it away to begin anew")
+        })?;
+        if file.weft_state != VERSION {
+            let what = format!("version {} is unknown", file.weft_state);
+            return Err(ConfigError::new("weft-state", what).remedy("use a newer weft"));
+        }
+        let mut config = Config { operated: file.operated()?, ..settings.clone() };
+        if let Some(limits) = &file.transport_limits {
+            config.limits.queue_entries = limits.queue_entries;
+            config.limits.io_queues = limits.io_queues;
+            config.limits.in_capsule_bytes = limits.in_capsule_bytes;
+            config.limits.transfer_bytes = limits.transfer_bytes;
+        }
+        file.objects.put_into(&mut config)?;
+        let mut applied = Config { operated: Operated::default(), ..settings.clone() };
+        file.applied.put_into(&mut applied)?;
+        config.check_consistent()?;
+        Ok(Self { config, applied })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    weft_state: u32,
+    transports: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    transport_limits: Option<TransportLimits>,
+    discovery: Vec<String>,
+    without_discovery: bool,
+    bdevs: Vec<BdevKeys>,
+    #[serde(rename = "served")]
+    objects: Objects,
+    applied: Objects,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct TransportLimits {
+    queue_entries: u16,
+    io_queues: u16,
+    in_capsule_bytes: u32,
+    transfer_bytes: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct BdevKeys {
+    name: String,
+    kind: String,
+    device: String,
+    uuid: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Objects {
+    ports: Vec<PortKeys>,
+    subsystems: Vec<SubsystemKeys>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct PortKeys {
+    id: u16,
+    listen: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    advertise: Option<std::net::SocketAddr>,
+    discovery: bool,
+    /// None: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subsystems: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    referrals: Vec<(String, u16)>,
+    made_at_run_time: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct SubsystemKeys {
+    nqn: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    serial: Option<String>,
+    model: String,
+    firmware: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allowed_hosts: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    listed_hosts: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespaces_max: Option<u32>,
+    static_controllers: bool,
+    cntlid_min: u16,
+    cntlid_max: u16,
+    namespaces: Vec<NamespaceKeys>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct NamespaceKeys {
+    nsid: u32,
+    by_position: bool,
+    device: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bdev: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nguid: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    eui64: Option<String>,
+    read_only: bool,
+}
+
+fn texts(values: &[impl ToString]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+fn transports(config: &Config) -> Vec<String> {
+    texts(&config.operated.transports)
+}
+
+/// A value that is written as text.
+fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
+    key: &str,
+    text: &str,
+) -> Result<T, ConfigError> {
+    text.parse().map_err(|error: T::Err| ConfigError::new(key, error.to_string()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn id<const N: usize>(key: &str, text: Option<&String>) -> Result<Option<[u8; N]>, ConfigError> {
+    text.map(|text| parsed::<HexId<N>>(key, text).map(|id| id.0)).transpose()
+}
+
+impl File {
+    fn operated(&self) -> Result<Operated, ConfigError> {
+        let transport = |text: &String| {
+            let all = [Transport::Tcp, Transport::Rdma, Transport::Loopback];
+            let found = all.into_iter().find(|one| one.to_string() == *text);
+            found.ok_or_else(|| ConfigError::new("transports", format!("{text:?} is unknown")))
+        };
+        let listen = |text: &String| parsed::<Listen>("discovery", text);
+        Ok(Operated {
+            bdevs: self.bdevs.iter().map(BdevKeys::read).collect::<Result<_, _>>()?,
+            transports: self.transports.iter().map(transport).collect::<Result<_, _>>()?,
+            discovery: self.discovery.iter().map(listen).collect::<Result<_, _>>()?,
+            without_discovery: self.without_discovery,
+        })
+    }
+}
+
+impl BdevKeys {
+    fn of(bdev: &Bdev) -> Self {
+        Self {
+            name: bdev.name.clone(),
+            kind: bdev.kind.word().to_owned(),
+            device: bdev.device.to_string(),
+            uuid: Uuid::from_bytes(bdev.uuid).to_string(),
+        }
+    }
+
+    fn read(&self) -> Result<Bdev, ConfigError> {
+        let kind = BdevKind::ALL.into_iter().find(|kind| kind.word() == self.kind);
+        Ok(Bdev {
+            name: self.name.clone(),
+            kind: kind.ok_or_else(|| ConfigError::new("bdevs.kind", "it is unknown"))?,
+            device: parsed("bdevs.device", &self.device)?,
+            uuid: parsed::<HexId<16>>("bdevs.uuid", &self.uuid)?.0,
+        })
+    }
+}
+
+impl Objects {
+    fn of(config: &Config) -> Self {
+        Self {
+            ports: config.ports.iter().map(PortKeys::of).collect(),
+            subsystems: config.subsystems.iter().map(SubsystemKeys::of).collect(),
+        }
+    }
+
+    fn put_into(&self, config: &mut Config) -> Result<(), ConfigError> {
+        config.ports = self.ports.iter().map(PortKeys::read).collect::<Result<_, _>>()?;
+        let subsystems = self.subsystems.iter().map(SubsystemKeys::read);
+        config.subsystems = subsystems.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+}
+
+impl PortKeys {
+    fn of(port: &Port) -> Self {
+        let referral = |one: &Referral| (one.address.to_string(), one.port_id);
+        Self {
+            id: port.id,
+            listen: port.listen.to_string(),
+            advertise: port.advertise,
+            discovery: port.discovery,
+            subsystems: match &port.subsystems {
+                PortSubsystems::All => None,
+                PortSubsystems::Only(nqns) => Some(nqns.clone()),
+            },
+            referrals: port.referrals.iter().map(referral).collect(),
+            made_at_run_time: port.made_at_run_time,
+        }
+    }
+
+    fn read(&self) -> Result<Port, ConfigError> {
+        let referral = |(address, port_id): &(String, u16)| {
+            Ok(Referral { address: parsed("ports.referrals", address)?, port_id: *port_id })
+        };
+        Ok(Port {
+            id: self.id,
+            listen: parsed("ports.listen", &self.listen)?,
+            advertise: self.advertise,
+            discovery: self.discovery,
+            subsystems: self.subsystems.clone().map_or(PortSubsystems::All, PortSubsystems::Only),
+            referrals: self.referrals.iter().map(referral).collect::<Result<_, ConfigError>>()?,
+            made_at_run_time: self.made_at_run_time,
+        })
+    }
+}
+
+impl SubsystemKeys {
+    fn of(subsystem: &Subsystem) -> Self {
+        let ControllerIds { model, first, last } = subsystem.controller_ids;
+        Self {
+            nqn: subsystem.nqn.clone(),
+            serial: subsystem.serial.clone(),
+            model: subsystem.model.clone(),
+            firmware: subsystem.firmware.clone(),
+            allowed_hosts: subsystem.allowed_hosts.clone(),
+            listed_hosts: subsystem.listed_hosts.clone(),
+            namespaces_max: subsystem.namespaces_max,
+            static_controllers: model == ControllerModel::Static,
+            cntlid_min: first,
+            cntlid_max: last,
+            namespaces: subsystem.namespaces.iter().map(NamespaceKeys::of).collect(),
+        }
+    }
+
+    fn read(&self) -> Result<Subsystem, ConfigError> {
+        let model = match self.static_controllers {
+            true => ControllerModel::Static,
+            false => ControllerModel::Dynamic,
+        };
+        let namespaces = self.namespaces.iter().map(NamespaceKeys::read);
+        Ok(Subsystem {
+            serial: self.serial.clone(),
+            model: self.model.clone(),
+            firmware: self.firmware.clone(),
+            allowed_hosts: self.allowed_hosts.clone(),
+            listed_hosts: self.listed_hosts.clone(),
+            namespaces_max: self.namespaces_max,
+            controller_ids: ControllerIds { model, first: self.cntlid_min, last: self.cntlid_max },
+            namespaces: namespaces.collect::<Result<_, _>>()?,
+            ..Subsystem::new(&self.nqn)
+        })
+    }
+}
+
+impl NamespaceKeys {
+    fn of(namespace: &Namespace) -> Self {
+        Self {
+            nsid: namespace.nsid,
+            by_position: namespace.by_position,
+            device: namespace.device.to_string(),
+            bdev: namespace.bdev.clone(),
+            uuid: namespace.uuid.map(|id| Uuid::from_bytes(id).to_string()),
+            nguid: namespace.nguid.map(|id| hex(&id)),
+            eui64: namespace.eui64.map(|id| hex(&id)),
+            read_only: namespace.read_only,
+        }
+    }
+
+    fn read(&self) -> Result<Namespace, ConfigError> {
+        let device: DeviceSpec = parsed("namespaces.device", &self.device)?;
+        Ok(Namespace {
+            by_position: self.by_position,
+            bdev: self.bdev.clone(),
+            uuid: id("namespaces.uuid", self.uuid.as_ref())?,
+            nguid: id("namespaces.nguid", self.nguid.as_ref())?,
+            eui64: id("namespaces.eui64", self.eui64.as_ref())?,
+            read_only: self.read_only,
+            ..Namespace::new(self.nsid, device)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(text: &str) -> DeviceSpec {
+        text.parse().expect("a device")
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let listen: Listen = "tcp://127.0.0.1:4420".parse().expect("an address");
+        let mut subsystem = Subsystem::new("nqn.a");
+        subsystem.allowed_hosts = Some(vec!["nqn.h".to_owned()]);
+        subsystem.namespaces_max = Some(8);
+        let named = Namespace {
+            bdev: Some("m".to_owned()),
+            uuid: Some([7; 16]),
+            nguid: Some([8; 16]),
+            eui64: Some([9; 8]),
+            read_only: true,
+            ..Namespace::new(5, device("memory:1MiB,block=512"))
+        };
+        let file = device("file:/a,,b,size=1MiB,read-only");
+        let own = Namespace { by_position: true, ..Namespace::new(1, file) };
+        subsystem.namespaces = vec![own, named];
+        let mut any = Subsystem::new("nqn.b");
+        any.listed_hosts = vec!["nqn.h".to_owned()];
+        any.controller_ids.model = ControllerModel::Static;
+        let mut port = Port::new(3, listen);
+        port.advertise = Some("192.0.2.1:4420".parse().expect("an address"));
+        let referral = "tcp://192.0.2.2:8009".parse().expect("an address");
+        port.referrals = vec![Referral { address: referral, port_id: 4 }];
+        let made = Port {
+            subsystems: PortSubsystems::Only(vec!["nqn.a".to_owned()]),
+            made_at_run_time: true,
+            ..Port::new(4, "rdma://127.0.0.1:4421".parse().expect("an address"))
+        };
+        let mut config = Config {
+            ports: vec![port, made],
+            subsystems: vec![subsystem, any],
+            ..Config::default()
+        };
+        config.limits.queue_entries = 64;
+        config.operated = Operated {
+            bdevs: vec![Bdev {
+                name: "m".to_owned(),
+                kind: BdevKind::Malloc,
+                device: device("memory:1MiB,block=512"),
+                uuid: [7; 16],
+            }],
+            transports: vec![Transport::Tcp],
+            discovery: vec![listen],
+            without_discovery: false,
+        };
+        let applied = Config { subsystems: vec![Subsystem::new("nqn.b")], ..Config::default() };
+        let state = State { config, applied };
+        let text = state.to_text().expect("a text");
+        assert_eq!(State::parse(&text, &Config::default()).expect("a state"), state, "{text}");
+    }
+
+    #[test]
+    fn another_file_is_refused() {
+        for (text, part) in
+            [("", "move it away"), ("{}", "move it away"), ("{\"weft-state\": 1", "move it away")]
+        {
+            let error = State::parse(text, &Config::default()).expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        let state = State { config: Config::default(), applied: Config::default() };
+        let text =
+            state.to_text().expect("a text").replace("\"weft-state\": 1", "\"weft-state\": 9");
+        let error = State::parse(&text, &Config::default()).expect_err("newer").to_string();
+        assert!(error.contains("version 9"), "{error}");
+    }
+}
