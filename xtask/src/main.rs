@@ -2,12 +2,14 @@
 
 mod agreement;
 mod bench;
+mod fio_plot;
 mod fuzz;
 mod guest;
 mod instructions;
 mod package;
 mod packages;
 mod peers;
+mod python;
 mod report;
 mod report_page;
 mod spdk;
@@ -62,6 +64,8 @@ enum Task {
     },
     /// Run only the tests with SPDK's own clients, which come from PyPI
     Spdk,
+    /// Run only the tests with fio-plot, which comes from PyPI
+    FioPlot,
     /// Build a Debian package, and serve from it in a root of its own
     Package {
         /// This binary instead of one built for release
@@ -191,6 +195,11 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Spdk => {
             let mut report = report::Report::new();
             spdk::run(root, &mut report);
+            Ok(code(report.finish()))
+        }
+        Task::FioPlot => {
+            let mut report = report::Report::new();
+            fio_plot::run(root, &mut report);
             Ok(code(report.finish()))
         }
         Task::Package { binary } => {

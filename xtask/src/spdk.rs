@@ -1,9 +1,8 @@
 //! SPDK's own clients operate the target: `spdk-rpc` and `spdk-cli`, from PyPI.
 //!
-//! They are installed into a virtual environment below `target/`, of one version, once. Without
-//! them, or without a network for the first run, the stage fails: it is never skipped.
+//! Without them, or without a network for the first run, the stage fails: it is never skipped.
 
-use crate::packages;
+use crate::python::{self, succeeded};
 use crate::report::Report;
 use crate::test;
 use anyhow::{Context, Result, bail, ensure};
@@ -24,7 +23,7 @@ const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:0f01fb42-9f7f-4856-b0b3-51e6
 pub(crate) fn run(root: &Path, report: &mut Report) {
     let mut client = None;
     report.check("SPDK's clients from PyPI", || {
-        client = Some(install(root)?);
+        client = Some(python::install(root, PACKAGE, "spdk-cli")?);
         Ok(())
     });
     let Some(client) = client else { return };
@@ -37,38 +36,6 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
     };
     life("spdk-rpc builds, shows, changes, saves and loads a target", rpc);
     life("spdk-cli builds and shows a target", cli);
-}
-
-/// The folder of the clients' programs.
-fn install(root: &Path) -> Result<PathBuf> {
-    let folder = test::target_folder(root).join("spdk-26.9");
-    let programs = folder.join("bin");
-    if !programs.join("spdk-cli").exists() {
-        make_environment(&folder)?;
-        succeeded(Command::new(programs.join("pip")).args(["install", "--quiet", PACKAGE]))?;
-    }
-    Ok(programs)
-}
-
-/// Makes a virtual environment, for which Debian's Python alone lacks a part.
-fn make_environment(folder: &Path) -> Result<()> {
-    if succeeded(Command::new("python3").args(["-c", "import venv, ensurepip"])).is_ok() {
-        let arguments = ["-m", "venv", "--clear"];
-        return succeeded(Command::new("python3").args(arguments).arg(folder)).map(drop);
-    }
-    packages::need("SPDK's clients are written in Python", &[("virtualenv", "virtualenv")])?;
-    succeeded(Command::new("virtualenv").arg("--clear").arg(folder)).map(drop)
-}
-
-/// The output of a command that must succeed.
-fn succeeded(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        let error = String::from_utf8_lossy(&output.stderr);
-        bail!("{command:?}: {}: {text}{error}", output.status);
-    }
-    Ok(text)
 }
 
 /// A target that started with nothing to serve.

@@ -3,6 +3,7 @@
 //! A stage that fails does not prevent the next, except that nothing runs a binary that does not
 //! build.
 
+use crate::fio_plot;
 use crate::fuzz;
 use crate::instructions;
 use crate::package;
@@ -77,6 +78,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         });
         report.announce("SPDK's own clients");
         spdk::run(root, &mut report);
+        report.announce("fio-plot");
+        fio_plot::run(root, &mut report);
         report.announce("the report page in a browser");
         report_page::run(root, &mut report, &[]);
         report.announce("real peers");
