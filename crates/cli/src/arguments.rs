@@ -24,6 +24,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Verb {
     /// Serve namespaces to hosts.
     Target(Box<crate::target::Options>),
+    /// Change and show a target that runs (weft target --control).
+    Ctl(Box<crate::ctl::Options>),
     /// Show the subsystems that a discovery controller reports.
     Discover(crate::discover::Options),
     /// Show the Identify data of a controller or a namespace.

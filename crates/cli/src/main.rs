@@ -19,6 +19,7 @@ mod arguments;
 mod bench;
 mod compare;
 mod connection;
+mod ctl;
 mod destroy;
 mod discover;
 mod failure;
@@ -78,6 +79,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
             Some((_, matches)) => target::run(options, matches),
             None => Err(Failure::because("no options")),
         },
+        Verb::Ctl(options) => ctl::run(options),
         Verb::Discover(options) => discover::run(options),
         Verb::Identify(options) => identify::run(options),
         Verb::List(options) => list::run(options),

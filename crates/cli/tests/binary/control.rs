@@ -254,3 +254,31 @@ fn a_state_file_outlives_the_process() {
     let fault = weft(DRIVERS[0], words).fault();
     assert!(fault.contains("state.json") && fault.contains("move it away"), "{fault}");
 }
+
+#[test]
+fn a_person_makes_and_shows_objects_with_ctl() {
+    let folder = Folder::new("ctl");
+    let (target, _client) = waiting(&folder, &[]);
+    let control = target.said["control"].as_str().expect("said").to_owned();
+    let ctl = |words: &str| {
+        weft(DRIVERS[0], ["ctl", "--control", &control].into_iter().chain(words.split(' ')))
+    };
+    for words in ["create", "create"].iter().zip([Some(0), Some(1)]) {
+        let ran = ctl(&format!("subsystem {} {NQN} --serial S1", words.0));
+        assert_eq!(ran.code, words.1, "{}", ran.stderr);
+    }
+    assert_eq!(ctl(&format!("namespace add {NQN} --null 1MiB --nsid 4")).text(), "namespace 4\n");
+    assert!(ctl(&format!("namespace add {NQN} --null 1MiB --nsid 4")).fault().contains("4"));
+    ctl(&format!("namespace resize {NQN} 4 2MiB")).text();
+    ctl(&format!("host allow {NQN} nqn.2014-08.org.example:h")).text();
+    ctl(&format!("listener add {NQN} tcp://127.0.0.1:0")).text();
+    let namespaces = ctl("namespace list --json").json();
+    assert_eq!(namespaces.as_array().map(Vec::len), Some(1), "the refused one left no device");
+    assert_eq!((&namespaces[0]["nsid"], &namespaces[0]["num_blocks"]), (&json!(4), &json!(512)));
+    let listed = ctl("subsystem list").text();
+    assert!(listed.contains("nqn.2014-08.org.example:h  tcp://127.0.0.1:"), "{listed}");
+    assert_eq!(ctl("bdev list --json").json().as_array().map(Vec::len), Some(1));
+    ctl(&format!("subsystem delete {NQN}")).text();
+    assert_eq!(ctl("subsystem list --json").json(), json!([]));
+    target.stop();
+}

@@ -21,7 +21,7 @@ type Answer = Result<Value, ErrorObject>;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 17] = [
+    let all: [(&'static str, Handler); 18] = [
         ("bdev_malloc_create", |operator, params| create_sized(operator, params, BdevKind::Malloc)),
         ("bdev_malloc_delete", |operator, params| delete(operator, params, BdevKind::Malloc)),
         ("bdev_null_create", |operator, params| create_sized(operator, params, BdevKind::Null)),
@@ -35,6 +35,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         ("bdev_uring_rescan", rescan),
         ("bdev_device_create", create_device),
         ("bdev_device_delete", |operator, params| delete(operator, params, BdevKind::Device)),
+        ("bdev_delete", |operator, params| delete(operator, params, None)),
         ("bdev_resize", resize),
         ("bdev_get_bdevs", get_bdevs),
         ("bdev_get_iostat", get_iostat),
@@ -139,11 +140,11 @@ fn create_device(operator: &Operator, params: Value) -> Answer {
     create(operator, (BdevKind::Device, Some(name)), device, uuid)
 }
 
-fn delete(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
+fn delete(operator: &Operator, params: Value, kind: impl Into<Option<BdevKind>>) -> Answer {
     let mut params = Params::of_bdev(params)?;
     let name = params.need("name")?;
     params.end()?;
-    operator.bdev_step(&Step::DeleteBdev { name, kind: Some(kind) })?;
+    operator.bdev_step(&Step::DeleteBdev { name, kind: kind.into() })?;
     Ok(true.into())
 }
 

@@ -1,0 +1,580 @@
+//! `weft ctl`: changes and shows a target that runs, over its control socket.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+use weft_backend::{DeviceSpec, ParseSpecError, bytes};
+use weft_rpc::{Address, CallError, Client};
+use weft_target::config::Listen;
+
+use crate::{bench::size, failure::Failure, output, table::Table};
+
+/// The environment variable with the address of the control socket.
+const VARIABLE: &str = "WEFT_CONTROL";
+
+/// How long an answer may take: a change waits for every poll group.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Options of `weft ctl`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The control socket of the target: unix:PATH or tcp://ADDRESS:PORT; by default that of the
+    /// variable WEFT_CONTROL.
+    #[arg(long, global = true, value_name = "URL")]
+    control: Option<String>,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+#[derive(Debug, Subcommand)]
+enum Noun {
+    /// Subsystems.
+    #[command(subcommand)]
+    Subsystem(SubsystemVerb),
+    /// Namespaces of a subsystem.
+    #[command(subcommand)]
+    Namespace(NamespaceVerb),
+    /// Addresses at which a subsystem is served.
+    #[command(subcommand)]
+    Listener(ListenerVerb),
+    /// Hosts that may connect to a subsystem.
+    #[command(subcommand)]
+    Host(HostVerb),
+    /// Block devices by name, which keep their contents while no namespace uses them.
+    #[command(subcommand)]
+    Bdev(BdevVerb),
+    /// Controllers that hosts have connected.
+    #[command(subcommand)]
+    Controller(ControllerVerb),
+    /// Read the configuration's file again, as SIGHUP does.
+    Reload,
+    /// Call a method of docs/control.md and print its result.
+    Call {
+        /// Its name.
+        method: String,
+        /// Its parameters, a JSON object.
+        params: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum SubsystemVerb {
+    /// Create a subsystem, to which no host may connect until one is allowed.
+    Create {
+        /// Its name.
+        nqn: String,
+        /// Its serial number.
+        #[arg(long)]
+        serial: Option<String>,
+        /// Its model number.
+        #[arg(long)]
+        model: Option<String>,
+        /// Every host may connect.
+        #[arg(long)]
+        allow_any_host: bool,
+        /// Most namespaces, and the largest NSID.
+        #[arg(long, value_name = "NUMBER")]
+        max_namespaces: Option<u32>,
+    },
+    /// Delete a subsystem.
+    Delete {
+        /// Its name.
+        nqn: String,
+    },
+    /// List the subsystems.
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+enum NamespaceVerb {
+    /// Add a namespace.
+    Add {
+        /// The subsystem.
+        nqn: String,
+        #[command(flatten)]
+        device: Box<Device>,
+        /// Its number; by default the first that is free.
+        #[arg(long)]
+        nsid: Option<u32>,
+        /// Its UUID.
+        #[arg(long)]
+        uuid: Option<Uuid>,
+    },
+    /// Remove a namespace; a block device with a name stays.
+    Remove {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+    },
+    /// Give a namespace another size.
+    Resize {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// The size, like 2GiB.
+        #[arg(value_parser = size)]
+        size: u64,
+    },
+    /// List the namespaces.
+    List {
+        /// Of this subsystem only.
+        nqn: Option<String>,
+    },
+}
+
+/// What a namespace stands on.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Device {
+    /// A file: PATH[,size=SIZE][,block=512][,direct=on|off][,read-only][,shared].
+    #[arg(long, value_name = "PATH")]
+    file: Option<String>,
+    /// A block device: PATH[,read-only][,shared].
+    #[arg(long, value_name = "PATH")]
+    block: Option<String>,
+    /// Memory: SIZE[,block=512].
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// A device that forgets what is written: SIZE[,block=512].
+    #[arg(long, value_name = "SIZE")]
+    null: Option<String>,
+    /// A block device that exists.
+    #[arg(long, value_name = "NAME")]
+    bdev: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum ListenerVerb {
+    /// Serve a subsystem at an address.
+    Add {
+        /// The subsystem.
+        nqn: String,
+        /// The address, like tcp://127.0.0.1:4420.
+        url: Listen,
+    },
+    /// No longer serve it there.
+    Remove {
+        /// The subsystem.
+        nqn: String,
+        /// The address.
+        url: Listen,
+    },
+    /// List the addresses.
+    List {
+        /// Of this subsystem only.
+        nqn: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum HostVerb {
+    /// Allow a host, or with `any` every host.
+    Allow {
+        /// The subsystem.
+        nqn: String,
+        /// The host's NQN, or any.
+        host: String,
+    },
+    /// No longer allow it.
+    Remove {
+        /// The subsystem.
+        nqn: String,
+        /// The host's NQN, or any.
+        host: String,
+    },
+    /// List the hosts that may connect.
+    List {
+        /// To this subsystem only.
+        nqn: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum BdevVerb {
+    /// Create a block device.
+    Create {
+        /// Its name.
+        name: String,
+        /// The device, like memory:1GiB, file:PATH, block:PATH or null:1TiB.
+        device: DeviceSpec,
+    },
+    /// Delete it, and the namespace that uses it.
+    Delete {
+        /// Its name.
+        name: String,
+    },
+    /// List the block devices.
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+enum ControllerVerb {
+    /// List the controllers.
+    List {
+        /// Of this subsystem only.
+        nqn: Option<String>,
+    },
+}
+
+/// A target, and how its answers are printed.
+struct Session {
+    client: Client,
+    json: bool,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let address = match (&options.control, std::env::var(VARIABLE)) {
+        (Some(text), _) => text.clone(),
+        (None, Ok(text)) => text,
+        (None, Err(_)) => {
+            let what = "no target is named: give --control unix:PATH or set WEFT_CONTROL";
+            return Err(Failure::because(what));
+        }
+    };
+    let address: Address = address.parse().map_err(Failure::because)?;
+    let client = Client::connect(&address, TIMEOUT)
+        .map_err(|error| Failure::io("reach the target at", &address, &error))?;
+    let mut session = Session { client, json: options.json };
+    match &options.noun {
+        Noun::Subsystem(verb) => session.subsystem(verb),
+        Noun::Namespace(verb) => session.namespace(verb),
+        Noun::Listener(verb) => session.listener(verb),
+        Noun::Host(verb) => session.host(verb),
+        Noun::Bdev(verb) => session.bdev(verb),
+        Noun::Controller(ControllerVerb::List { nqn }) => session.controllers(nqn.as_deref()),
+        Noun::Reload => {
+            let lines = session.call("reload", Value::Null)?;
+            let text =
+                strings(&lines).into_iter().fold(String::new(), |text, line| text + line + "\n");
+            session.show(&lines, &text)
+        }
+        Noun::Call { method, params } => {
+            let params = params.as_deref().map(serde_json::from_str).transpose();
+            let params = params.map_err(|error| Failure::because(format!("{error} in PARAMS")))?;
+            let answer = session.call(method, params.unwrap_or(Value::Null))?;
+            output::print_json(&answer)
+        }
+    }
+}
+
+impl Session {
+    fn call(&mut self, method: &str, params: Value) -> Result<Value, Failure> {
+        self.client.call_named(method, params).map_err(|error| match error {
+            CallError::Error(error) => Failure::because(error.message),
+            error => Failure::because(error),
+        })
+    }
+
+    /// Prints a list.
+    fn show(&self, value: &Value, text: &str) -> Result<(), Failure> {
+        if self.json { output::print_json(value) } else { output::print(text) }
+    }
+
+    /// Prints what was made, for programs alone.
+    fn made(&self, value: &Value) -> Result<(), Failure> {
+        if self.json { output::print_json(value) } else { Ok(()) }
+    }
+
+    /// Makes a change that has no result.
+    fn change(&mut self, method: &str, params: Value) -> Result<(), Failure> {
+        let answer = self.call(method, params)?;
+        self.made(&answer)
+    }
+
+    /// The subsystems with namespaces, or one of them.
+    fn subsystems(&mut self, nqn: Option<&str>) -> Result<Vec<Value>, Failure> {
+        let params = nqn.map_or(Value::Null, |nqn| json!({ "nqn": nqn }));
+        let all = self.call("nvmf_get_subsystems", params)?;
+        let is_nvm = |subsystem: &&Value| subsystem["subtype"] == "NVMe";
+        Ok(list(&all).iter().filter(is_nvm).cloned().collect())
+    }
+
+    fn subsystem(&mut self, verb: &SubsystemVerb) -> Result<(), Failure> {
+        match verb {
+            SubsystemVerb::Create { nqn, serial, model, allow_any_host, max_namespaces } => {
+                let params = given([
+                    ("nqn", json!(nqn)),
+                    ("serial_number", json!(serial)),
+                    ("model_number", json!(model)),
+                    ("allow_any_host", json!(allow_any_host)),
+                    ("max_namespaces", json!(max_namespaces)),
+                ]);
+                self.change("nvmf_create_subsystem", params)
+            }
+            SubsystemVerb::Delete { nqn } => {
+                self.change("nvmf_delete_subsystem", json!({ "nqn": nqn }))
+            }
+            SubsystemVerb::List => {
+                let all = self.subsystems(None)?;
+                let mut table =
+                    Table::new(&["nqn", "sn", "model", ">namespaces", "hosts", "addresses"]);
+                for one in &all {
+                    table.row(vec![
+                        text(&one["nqn"]),
+                        text(&one["serial_number"]),
+                        text(&one["model_number"]),
+                        list(&one["namespaces"]).len().to_string(),
+                        hosts(one).join(" "),
+                        addresses(one).join(" "),
+                    ]);
+                }
+                self.show(&all.into(), &table.text())
+            }
+        }
+    }
+
+    fn namespace(&mut self, verb: &NamespaceVerb) -> Result<(), Failure> {
+        match verb {
+            NamespaceVerb::Add { nqn, device, nsid, uuid } => {
+                self.add_namespace(nqn, device, *nsid, *uuid)
+            }
+            NamespaceVerb::Remove { nqn, nsid } => {
+                self.change("nvmf_subsystem_remove_ns", json!({ "nqn": nqn, "nsid": nsid }))
+            }
+            NamespaceVerb::Resize { nqn, nsid, size } => {
+                let subsystem = self.subsystems(Some(nqn))?;
+                let namespaces = subsystem.iter().flat_map(|one| list(&one["namespaces"]));
+                let mut found = namespaces.filter(|one| one["nsid"] == *nsid);
+                let bdev = found.next().map(|one| one["bdev_name"].clone());
+                let bdev =
+                    bdev.ok_or_else(|| Failure::Because(format!("{nqn} has no namespace {nsid}")))?;
+                self.change("bdev_resize", json!({ "name": bdev, "size": size }))
+            }
+            NamespaceVerb::List { nqn } => self.namespaces(nqn.as_deref()),
+        }
+    }
+
+    fn add_namespace(
+        &mut self,
+        nqn: &str,
+        device: &Device,
+        nsid: Option<u32>,
+        uuid: Option<Uuid>,
+    ) -> Result<(), Failure> {
+        let (name, made) = match device.spec()? {
+            None => (device.bdev.clone().unwrap_or_default(), false),
+            Some(spec) => {
+                let name = match spec.path() {
+                    Some(path) => path.display().to_string(),
+                    None => Uuid::new_v4().to_string(),
+                };
+                let params = json!({ "name": name, "device": spec.to_string() });
+                self.call("bdev_device_create", params)?;
+                (name, true)
+            }
+        };
+        let uuid = uuid.map(|uuid| uuid.to_string());
+        let of = [("bdev_name", json!(name)), ("nsid", json!(nsid)), ("uuid", json!(uuid))];
+        let params = json!({ "nqn": nqn, "namespace": given(of) });
+        match self.call("nvmf_subsystem_add_ns", params) {
+            Ok(nsid) if self.json => output::print_json(&nsid),
+            Ok(nsid) => output::print(&format!("namespace {nsid}\n")),
+            Err(error) => {
+                if made {
+                    self.call("bdev_delete", json!({ "name": name }))?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn namespaces(&mut self, nqn: Option<&str>) -> Result<(), Failure> {
+        let (subsystems, bdevs) =
+            (self.subsystems(nqn)?, self.call("bdev_get_bdevs", Value::Null)?);
+        let mut table = Table::new(&["subsystem", ">nsid", ">size", ">block", "uuid", "device"]);
+        let mut all = Vec::new();
+        for subsystem in &subsystems {
+            for namespace in list(&subsystem["namespaces"]) {
+                let bdev = list(&bdevs).iter().find(|one| one["name"] == namespace["bdev_name"]);
+                let number = |key: &str| bdev.and_then(|one| one[key].as_u64()).unwrap_or(0);
+                let (block, blocks) = (number("block_size"), number("num_blocks"));
+                table.row(vec![
+                    text(&subsystem["nqn"]),
+                    text(&namespace["nsid"]),
+                    bytes::exact(block.saturating_mul(blocks)),
+                    block.to_string(),
+                    text(&namespace["uuid"]),
+                    text(&namespace["bdev_name"]),
+                ]);
+                let mut one = namespace.clone();
+                one["subsystem"] = subsystem["nqn"].clone();
+                one["block_size"] = block.into();
+                one["num_blocks"] = blocks.into();
+                all.push(one);
+            }
+        }
+        self.show(&all.into(), &table.text())
+    }
+
+    fn listener(&mut self, verb: &ListenerVerb) -> Result<(), Failure> {
+        let params = |nqn: &str, url: &Listen| {
+            let at = url.address;
+            let address = json!({
+                "trtype": url.transport.to_string().to_uppercase(),
+                "adrfam": if at.is_ipv4() { "ipv4" } else { "ipv6" },
+                "traddr": at.ip().to_string(),
+                "trsvcid": at.port().to_string(),
+            });
+            json!({ "nqn": nqn, "listen_address": address })
+        };
+        match verb {
+            ListenerVerb::Add { nqn, url } => {
+                let word = url.transport.to_string().to_uppercase();
+                let transports = self.call("nvmf_get_transports", Value::Null)?;
+                if !list(&transports).iter().any(|one| one["trtype"] == word.as_str()) {
+                    self.call("nvmf_create_transport", json!({ "trtype": word }))?;
+                }
+                self.change("nvmf_subsystem_add_listener", params(nqn, url))
+            }
+            ListenerVerb::Remove { nqn, url } => {
+                self.change("nvmf_subsystem_remove_listener", params(nqn, url))
+            }
+            ListenerVerb::List { nqn } => self.show_each(nqn.as_deref(), ("address", addresses)),
+        }
+    }
+
+    fn host(&mut self, verb: &HostVerb) -> Result<(), Failure> {
+        let any = |nqn: &str, allow: bool| json!({ "nqn": nqn, "allow_any_host": allow });
+        let one = |nqn: &str, host: &str| json!({ "nqn": nqn, "host": host });
+        match verb {
+            HostVerb::Allow { nqn, host } if host == "any" => {
+                self.change("nvmf_subsystem_allow_any_host", any(nqn, true))
+            }
+            HostVerb::Allow { nqn, host } => self.change("nvmf_subsystem_add_host", one(nqn, host)),
+            HostVerb::Remove { nqn, host } if host == "any" => {
+                self.change("nvmf_subsystem_allow_any_host", any(nqn, false))
+            }
+            HostVerb::Remove { nqn, host } => {
+                self.change("nvmf_subsystem_remove_host", one(nqn, host))
+            }
+            HostVerb::List { nqn } => self.show_each(nqn.as_deref(), ("host", hosts)),
+        }
+    }
+
+    /// Prints something that a subsystem has several of.
+    fn show_each(
+        &mut self,
+        nqn: Option<&str>,
+        (name, of): (&str, fn(&Value) -> Vec<String>),
+    ) -> Result<(), Failure> {
+        let (mut table, mut all) = (Table::new(&["subsystem", name]), Vec::new());
+        for subsystem in self.subsystems(nqn)? {
+            for value in of(&subsystem) {
+                all.push(json!({ "subsystem": subsystem["nqn"], name: value }));
+                table.row(vec![text(&subsystem["nqn"]), value]);
+            }
+        }
+        self.show(&all.into(), &table.text())
+    }
+
+    fn bdev(&mut self, verb: &BdevVerb) -> Result<(), Failure> {
+        match verb {
+            BdevVerb::Create { name, device } => {
+                let params = json!({ "name": name, "device": device.to_string() });
+                self.change("bdev_device_create", params)
+            }
+            BdevVerb::Delete { name } => self.change("bdev_delete", json!({ "name": name })),
+            BdevVerb::List => {
+                let all = self.call("bdev_get_bdevs", Value::Null)?;
+                let mut table = Table::new(&["name", "kind", ">size", ">block", "used", "uuid"]);
+                for one in list(&all) {
+                    let number = |key: &str| one[key].as_u64().unwrap_or(0);
+                    let (block, blocks) = (number("block_size"), number("num_blocks"));
+                    table.row(vec![
+                        text(&one["name"]),
+                        text(&one["product_name"]),
+                        bytes::exact(block.saturating_mul(blocks)),
+                        block.to_string(),
+                        if one["claimed"] == true { "yes" } else { "no" }.to_owned(),
+                        text(&one["uuid"]),
+                    ]);
+                }
+                self.show(&all, &table.text())
+            }
+        }
+    }
+
+    fn controllers(&mut self, nqn: Option<&str>) -> Result<(), Failure> {
+        let mut table = Table::new(&["subsystem", ">controller", "host", ">queues"]);
+        let mut all = Vec::new();
+        for subsystem in self.subsystems(nqn)? {
+            let params = json!({ "nqn": subsystem["nqn"] });
+            let controllers = self.call("nvmf_subsystem_get_controllers", params)?;
+            for one in list(&controllers) {
+                table.row(vec![
+                    text(&subsystem["nqn"]),
+                    text(&one["cntlid"]),
+                    text(&one["hostnqn"]),
+                    text(&one["num_io_qpairs"]),
+                ]);
+                let mut one = one.clone();
+                one["subsystem"] = subsystem["nqn"].clone();
+                all.push(one);
+            }
+        }
+        self.show(&all.into(), &table.text())
+    }
+}
+
+impl Device {
+    /// The device that is to be made; none: it exists.
+    fn spec(&self) -> Result<Option<DeviceSpec>, Failure> {
+        type Parse = fn(&str) -> Result<DeviceSpec, ParseSpecError>;
+        let kinds: [(&Option<String>, Parse); 4] = [
+            (&self.file, DeviceSpec::file),
+            (&self.block, DeviceSpec::block),
+            (&self.memory, DeviceSpec::memory),
+            (&self.null, DeviceSpec::null),
+        ];
+        let found = kinds.into_iter().find_map(|(text, parse)| text.as_deref().map(parse));
+        found.transpose().map_err(Failure::because)
+    }
+}
+
+/// The parameters that have a value.
+fn given<const N: usize>(params: [(&str, Value); N]) -> Value {
+    let given = params.into_iter().filter(|(_, value)| !value.is_null());
+    given.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn strings(value: &Value) -> Vec<&str> {
+    list(value).iter().filter_map(Value::as_str).collect()
+}
+
+/// A text or number as it is shown.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The hosts that may connect to a subsystem.
+fn hosts(subsystem: &Value) -> Vec<String> {
+    match subsystem["allow_any_host"] == true {
+        true => vec!["any".to_owned()],
+        false => list(&subsystem["hosts"]).iter().map(|host| text(&host["nqn"])).collect(),
+    }
+}
+
+/// The addresses of a subsystem, as other commands take them.
+fn addresses(subsystem: &Value) -> Vec<String> {
+    let address = |one: &Value| {
+        let transport = text(&one["trtype"]).to_lowercase();
+        let (ip, port) = (text(&one["traddr"]), text(&one["trsvcid"]));
+        if one["adrfam"] == "IPv6" {
+            format!("{transport}://[{ip}]:{port}")
+        } else {
+            format!("{transport}://{ip}:{port}")
+        }
+    };
+    list(&subsystem["listen_addresses"]).iter().map(address).collect()
+}
