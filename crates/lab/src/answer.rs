@@ -3,12 +3,13 @@
 //! A sentence has three numbers at most, each with its interval. It passes the same gate as every
 //! other sentence of a report: what may not be said is replaced by the reason.
 
+mod curves;
 mod kinds;
 
 use serde::Serialize;
 
 use crate::{
-    cells::{Cell, Cells, Estimate, Metric, Unit, gate::Gate},
+    cells::{Cell, Cells, Estimate, Metric, Unit, gate::Gate, value_order},
     html::units,
     results::{Configuration, Environment, Record, Results, Role, Value, key},
     study::{
@@ -129,6 +130,14 @@ struct Asked<'a> {
     role: Role,
 }
 
+/// The best cell with a value of a setting.
+#[derive(Clone, Debug)]
+struct Point<'a> {
+    value: &'a Value,
+    cell: &'a Cell,
+    estimate: Estimate,
+}
+
 /// The sentence and its numbers.
 #[derive(Clone, Debug, Default)]
 struct Said {
@@ -216,6 +225,32 @@ impl<'a> Asked<'a> {
         )
     }
 
+    /// The best cell for each value of a setting, in the order of the values.
+    fn curve(
+        &self,
+        metric: &Metric,
+        over: &str,
+        cells: impl Iterator<Item = &'a Cell>,
+    ) -> Vec<Point<'a>> {
+        let mut found: Vec<Point<'a>> = Vec::new();
+        for cell in cells {
+            let (Some(value), Some(estimate)) = (cell.value(over), self.estimate(metric, cell))
+            else {
+                continue;
+            };
+            let point = Point { value, cell, estimate };
+            match found.iter_mut().find(|known| known.value == value) {
+                Some(known) if metric.is_better(point.estimate.mean, known.estimate.mean) => {
+                    *known = point;
+                }
+                Some(_) => {}
+                None => found.push(point),
+            }
+        }
+        found.sort_by(|one, other| value_order(over, one.value, other.value));
+        found
+    }
+
     /// The remote transport that the answer is about: the one that reaches furthest.
     fn remote(&self, at: &'a Configuration) -> Option<&'a str> {
         const ORDER: [&str; 4] = ["tcp-link", "rdma", "tcp", "loopback"];
@@ -225,16 +260,19 @@ impl<'a> Asked<'a> {
 
     /// Why there is no cell for the answer.
     fn missing(&self, at: &Configuration) -> Said {
+        Said::open(&self.why_missing(at))
+    }
+
+    fn why_missing(&self, at: &Configuration) -> String {
         let fits = |cell: &&Cell| {
             cell.role == self.role
                 && cell.text(key::TRANSPORT) != "local"
                 && at.iter().all(|(key, value)| cell.value(key).is_none_or(|own| own == value))
         };
         let mut unmeasured = self.cells.cells.iter().filter(fits);
-        let reason = unmeasured
+        unmeasured
             .find_map(|cell| cell.missing.first()?.reason().map(str::to_owned))
-            .unwrap_or_else(|| "the cells that it needs were not measured".to_owned());
-        Said::open(&reason)
+            .unwrap_or_else(|| "the cells that it needs were not measured".to_owned())
     }
 
     /// What distinguishes a cell from the others, but for its transport and `apart`.

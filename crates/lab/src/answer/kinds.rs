@@ -1,15 +1,15 @@
 //! The kinds of answers.
 
-use super::{Asked, Number, Said, quotient, refused, request};
+use super::{Asked, Number, Point, Said, curves, quotient, refused, request};
 use crate::{
     cells::{
         Cell, Estimate, Knee, Metric, Unit,
         gate::{Gate, Sentence, compare, gate},
-        knee, value_order,
+        knee,
     },
     html::units,
     results::{Role, Value, key},
-    study::plan::AnswerKind,
+    study::plan::{AnswerKind, AnswerNumber},
 };
 
 /// Latency of a read from a real SSD, where there is none: 4 KiB from NAND flash.
@@ -23,6 +23,9 @@ pub(super) fn said(asked: &Asked<'_>) -> Said {
         AnswerKind::Knee => knee_of_load(asked),
         AnswerKind::Slowdown => slowdown(asked),
         AnswerKind::Values => values(asked),
+        AnswerKind::Reach => curves::reach(asked),
+        AnswerKind::Parity => curves::parity(asked),
+        AnswerKind::Beats => curves::beats(asked),
     }
 }
 
@@ -173,45 +176,33 @@ fn ratio(asked: &Asked<'_>) -> Said {
 fn best(asked: &Asked<'_>) -> Said {
     let metric = asked.metric("p99");
     let over = asked.answer.over.as_str();
-    let mut found: Vec<(&Value, &Cell, Estimate)> = Vec::new();
-    for cell in asked.at(&asked.answer.at) {
-        let (Some(value), Some(estimate)) = (cell.value(over), asked.estimate(&metric, cell))
-        else {
-            continue;
-        };
-        match found.iter_mut().find(|(known, ..)| *known == value) {
-            Some(known) if metric.is_better(estimate.mean, known.2.mean) => {
-                *known = (value, cell, estimate);
-            }
-            Some(_) => {}
-            None => found.push((value, cell, estimate)),
-        }
-    }
-    found.sort_by(|(one, ..), (other, ..)| value_order(over, one, other));
-    found.sort_by(|(.., one), (.., other)| match metric.is_rate() {
-        true => other.mean.total_cmp(&one.mean),
-        false => one.mean.total_cmp(&other.mean),
+    let mut found = asked.curve(&metric, over, asked.at(&asked.answer.at));
+    found.sort_by(|one, other| match metric.is_rate() {
+        true => other.estimate.mean.total_cmp(&one.estimate.mean),
+        false => one.estimate.mean.total_cmp(&other.estimate.mean),
     });
     let [first, second, ..] = &found[..] else { return asked.missing(&asked.answer.at) };
     let name = |value: &Value| units::setting(over, value);
-    let number = |(value, _, estimate): &(&Value, &Cell, Estimate)| {
-        Number::of(format!("{} ({})", metric.label, name(value)), metric.unit, estimate)
+    let number = |point: &Point<'_>| {
+        let label = format!("{} ({})", metric.label, name(point.value));
+        Number::of(label, metric.unit, &point.estimate)
     };
     let numbers: Vec<Number> = found.iter().take(2).map(number).collect();
     let [one, other] = &numbers[..] else { return asked.missing(&asked.answer.at) };
-    let gate = compare(Sentence::Comparison, &metric, &[first.1, second.1], &first.2, &second.2);
-    let place = asked.place(first.1, &[over]);
+    let cells = [first.cell, second.cell];
+    let gate = compare(Sentence::Comparison, &metric, &cells, &first.estimate, &second.estimate);
+    let place = asked.place(first.cell, &[over]);
     let told = format!(
         "{} {} with {}, {} with {}{place}",
         metric.label,
         one.told(),
-        name(first.0),
+        name(first.value),
         other.told(),
-        name(second.0)
+        name(second.value)
     );
     match &gate {
         Gate::Allowed { .. } => {
-            let sentence = format!("Best is {}: {told}{}.", name(first.0), gate.named());
+            let sentence = format!("Best is {}: {told}{}.", name(first.value), gate.named());
             Said::answered(sentence, numbers)
         }
         Gate::NotDistinguishable { .. } => {
@@ -319,38 +310,45 @@ fn slowdown(asked: &Asked<'_>) -> Said {
 fn values(asked: &Asked<'_>) -> Said {
     let mut parts = Vec::new();
     let mut numbers = Vec::new();
-    let mut answered = true;
     for wanted in &asked.answer.number {
-        let metric = named(&wanted.metric);
-        let transport = asked.remote(&wanted.at);
-        let has_transport = wanted.at.contains_key(key::TRANSPORT);
-        let cells = asked.at(&wanted.at).filter(|cell| {
-            has_transport || transport.is_none_or(|name| cell.text(key::TRANSPORT) == name)
-        });
-        let Some((cell, estimate)) = asked.best(&metric, cells) else {
-            let why = asked.missing(&wanted.at).sentence;
-            let why = why.split_once(": ").map_or("not measured", |(_, why)| why);
-            parts.push(format!("{}: {}", wanted.label, why.trim_end_matches('.')));
-            answered = false;
-            continue;
+        let told = match asked.answer.over.as_str() {
+            "" => value(asked, wanted),
+            over => curves::winner(asked, wanted, over),
         };
-        let kind = if metric.is_rate() { Sentence::Capacity } else { Sentence::Value };
-        let gate = gate(kind, &metric, &[cell]);
-        if let Some(why) = gate.refusal() {
-            parts.push(format!("{}: {why}", wanted.label));
-            answered = false;
-            continue;
-        }
-        let number = Number::of(wanted.label.clone(), metric.unit, &estimate);
-        let keys: Vec<&str> = wanted.at.keys().map(String::as_str).collect();
-        let place = asked.place(cell, &keys);
-        parts.push(format!("{}: {}{place}{}", wanted.label, number.told(), gate.named()));
-        numbers.push(number);
+        parts.push(match told {
+            Ok((number, place)) => {
+                let part = format!("{}: {}{place}", wanted.label, number.told());
+                numbers.push(number);
+                part
+            }
+            Err(why) => format!("{}: {}", wanted.label, why.trim_end_matches('.')),
+        });
     }
     if parts.is_empty() {
         return asked.missing(&asked.answer.at);
     }
     let sentence = format!("{}.", crate::html::capital(&parts.join("; ")));
-    let is_answered = answered && !numbers.is_empty();
+    let is_answered = numbers.len() == parts.len();
     Said { sentence, numbers, is_answered }
+}
+
+/// A number, and what follows it: where it was measured, and the marks; or why there is none.
+fn value(asked: &Asked<'_>, wanted: &AnswerNumber) -> Result<(Number, String), String> {
+    let metric = named(&wanted.metric);
+    let transport = asked.remote(&wanted.at);
+    let has_transport = wanted.at.contains_key(key::TRANSPORT);
+    let cells = asked.at(&wanted.at).filter(|cell| {
+        has_transport || transport.is_none_or(|name| cell.text(key::TRANSPORT) == name)
+    });
+    let Some((cell, estimate)) = asked.best(&metric, cells) else {
+        return Err(asked.why_missing(&wanted.at));
+    };
+    let kind = if metric.is_rate() { Sentence::Capacity } else { Sentence::Value };
+    let gate = gate(kind, &metric, &[cell]);
+    if let Some(why) = gate.refusal() {
+        return Err(why);
+    }
+    let keys: Vec<&str> = wanted.at.keys().map(String::as_str).collect();
+    let place = format!("{}{}", asked.place(cell, &keys), gate.named());
+    Ok((Number::of(wanted.label.clone(), metric.unit, &estimate), place))
 }

@@ -93,7 +93,7 @@ fn sizes() -> Vec<Record> {
 fn each_kind() -> [(&'static str, Vec<Record>); 6] {
     [
         ("first-look", first_look()),
-        ("size-sweep", sizes()),
+        ("request-size", sizes()),
         ("target-idle-poll", idle_poll()),
         ("latency-vs-load", knee_study()),
         ("target-interference", tenants()),
@@ -135,8 +135,11 @@ fn results_of(plan: &Plan) -> Vec<Record> {
     let made_up = |(number, cell): (usize, &matrix::Cell)| {
         let settings: Vec<(&str, Value)> =
             cell.configuration.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
-        let way =
-            if cell.configuration.get(key::TRANSPORT) == Some(&"local".into()) { 1 } else { 7 };
+        let way = match cell.configuration.get(key::TRANSPORT).and_then(Value::as_text) {
+            Some("local") => 1,
+            Some("rdma") => 4,
+            _ => 7,
+        };
         let number = u32::try_from(number).expect("few");
         let iops = 1e6 / f64::from(way) * (1.0 + f64::from(number) / 10.0);
         let mut record = record(cell.role, &settings, iops, u64::from(way * (10 + number)));
@@ -222,6 +225,86 @@ fn what_is_not_distinguishable_is_said_with_the_repeats_that_it_takes() {
     let close = of_records(&plan, &repeats, &Environment::default()).expect("an answer");
     assert!(!close.is_answered && close.numbers.len() == 2);
     assert!(close.sentence.contains("not distinguishable here: about"), "{}", close.sentence);
+}
+
+/// Results along a setting: transport, value, IOPS.
+fn along(setting: &str, cells: &[(&str, u64, f64)]) -> Vec<Record> {
+    let of = |(transport, value, iops): &(&str, u64, f64)| {
+        let settings = [(key::TRANSPORT, Value::from(*transport)), (setting, (*value).into())];
+        point(Role::Plain, &settings, *iops, 100)
+    };
+    cells.iter().map(of).collect()
+}
+
+#[test]
+fn a_sweep_answers_from_which_value_on() {
+    let mut cells = vec![
+        ("tcp", 4 << 10, 1e5),
+        ("tcp", 8 << 10, 2e5),
+        ("tcp", 16 << 10, 3.8e5),
+        ("tcp", 32 << 10, 4e5),
+        ("local", 16 << 10, 1e6),
+    ];
+    let of = |cells: &[_]| answered("size-sweep", &along(key::BLOCK_BYTES, cells));
+    let answer = of(&cells);
+    assert!(answer.sentence.contains("from 16 KiB on: "), "{}", answer.sentence);
+    assert!(answer.sentence.contains(", 38.0 % ("), "{}", answer.sentence);
+    assert_eq!(answer.numbers.len(), 3);
+    cells[3].2 = 8e5;
+    let answer = of(&cells);
+    let grows = "still grows at 32 KiB, the last that was measured";
+    assert!(answer.is_answered && answer.sentence.contains(grows), "{}", answer.sentence);
+    let one = of(&cells[..1]);
+    assert!(one.sentence.contains("with 4 KiB, the only one here"), "{}", one.sentence);
+}
+
+#[test]
+fn parity_is_reached_at_a_size_or_nowhere() {
+    let of = |cells: &[_]| answered("overhead-b-app", &along(key::BLOCK_BYTES, cells));
+    let local = [("local", 4 << 10, 4e5), ("local", 8 << 10, 4e5)];
+    let near = of(&[&local[..], &[("tcp", 4 << 10, 1e5), ("tcp", 8 << 10, 3.9e5)]].concat());
+    assert!(near.sentence.contains("reaches that of local from 8 KiB on: "), "{}", near.sentence);
+    let far = of(&[&local[..], &[("tcp", 4 << 10, 1e5), ("tcp", 8 << 10, 2e5)]].concat());
+    assert!(far.sentence.contains("nowhere; it is nearest with 8 KiB: "), "{}", far.sentence);
+    assert!(far.is_answered && far.numbers[0].text == "50.0 %", "{far:?}");
+}
+
+#[test]
+fn one_way_beats_another_at_some_depths() {
+    let of = |(polling, depth, us): &(&str, u64, u64)| {
+        let settings = [
+            (key::TRANSPORT, Value::from("tcp")),
+            (key::HOST_POLLING, (*polling).into()),
+            (key::DEPTH, (*depth).into()),
+        ];
+        point(Role::Plain, &settings, 50_000.0, *us)
+    };
+    let cells = [
+        ("spin", 1, 10),
+        ("sleep", 1, 20),
+        ("spin", 16, 30),
+        ("sleep", 16, 30),
+        ("spin", 64, 90),
+        ("sleep", 64, 60),
+    ];
+    let records: Vec<Record> = cells.iter().map(of).collect();
+    let answer = answered("pollable-queues", &records);
+    let parts = "host polls against host sleeps: lower at depth 1; higher at depth 64; \
+                 not distinguishable here at depth 16; 0.50 × (";
+    assert!(answer.sentence.contains(parts), "{}", answer.sentence);
+    assert_eq!(answer.numbers.len(), 2);
+}
+
+#[test]
+fn the_best_transport_is_named_for_each_criterion() {
+    let cells = [("tcp", 128, 4e5), ("rdma", 128, 8e5), ("local", 128, 9e5)];
+    let answer = answered("tradeoffs", &along(key::DEPTH, &cells));
+    assert!(answer.sentence.contains("most IOPS: 800 K IOPS ("), "{}", answer.sentence);
+    assert!(answer.sentence.contains(") with rdma"), "{}", answer.sentence);
+    assert!(!answer.is_answered, "nothing is known of the CPU: {}", answer.sentence);
+    let alike = [("tcp", 128, 7.99e5), cells[1], cells[2]];
+    let answer = answered("tradeoffs", &along(key::DEPTH, &alike));
+    assert!(answer.sentence.contains("rdma and tcp are not distin"), "{}", answer.sentence);
 }
 
 #[test]

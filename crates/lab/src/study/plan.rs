@@ -216,9 +216,12 @@ pub struct AnswerPlan {
     /// The metric that it is about, where the kind leaves it open.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub metric: String,
-    /// Of [`AnswerKind::Best`]: the setting whose best value is sought.
+    /// The setting that [`AnswerKind::Best`], `Reach`, `Parity` and `Beats` are about.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub over: String,
+    /// Of [`AnswerKind::Beats`]: the setting along which the values of `over` are compared.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub along: String,
     /// Only cells with these values.
     #[serde(default, skip_serializing_if = "Configuration::is_empty")]
     pub at: Configuration,
@@ -260,6 +263,12 @@ pub enum AnswerKind {
     Slowdown,
     /// Numbers that the plan names.
     Values,
+    /// From which value of a setting on a rate is near its highest.
+    Reach,
+    /// From which value of a setting on a rate reaches the local one.
+    Parity,
+    /// At which values of one setting the first value of another is better than the second.
+    Beats,
 }
 
 /// The side of a processor that is shared or saturated.

@@ -174,8 +174,16 @@ impl Plan {
         if counted != (1..=3).contains(&answer.number.len()) {
             return fault("answer: one to three [[answer.number]] belong to kind = \"values\"");
         }
-        if answer.kind == AnswerKind::Best && !self.axes.contains_key(&answer.over) {
-            return fault(format!("answer: over {:?} is not an axis", answer.over));
+        let over = match answer.kind {
+            AnswerKind::Beats => vec![("over", &answer.over), ("along", &answer.along)],
+            AnswerKind::Best | AnswerKind::Reach | AnswerKind::Parity => {
+                vec![("over", &answer.over)]
+            }
+            AnswerKind::Values if !answer.over.is_empty() => vec![("over", &answer.over)],
+            _ => Vec::new(),
+        };
+        if let Some((word, key)) = over.iter().find(|(_, key)| !self.axes.contains_key(*key)) {
+            return fault(format!("answer: {word} {key:?} is not an axis"));
         }
         let all = answer.number.iter().map(|number| &number.at).chain(Some(&answer.at));
         all.into_iter().try_for_each(check_values)

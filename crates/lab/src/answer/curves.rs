@@ -1,0 +1,227 @@
+//! Answers about a setting that is swept: from which value on something holds.
+
+use super::{Asked, Number, Point, Said, quotient, refused};
+use crate::{
+    cells::{
+        Cell, Metric, Unit,
+        gate::{Gate, Sentence, compare, gate},
+    },
+    html::units,
+    results::{Value, key},
+    study::plan::AnswerNumber,
+};
+
+/// A rate that is this share of its highest is near it.
+const NEAR: f64 = 0.9;
+
+/// A rate that is this share of the local one reaches it.
+const PARITY: f64 = 0.95;
+
+/// From which value on a rate is near its highest, and how much of local that is.
+pub(super) fn reach(asked: &Asked<'_>) -> Said {
+    let at = &asked.answer.at;
+    let over = asked.answer.over.as_str();
+    let metric = asked.metric("iops");
+    let Some(transport) = asked.remote(at) else { return asked.missing(at) };
+    let curve = of_transport(asked, &metric, transport);
+    let Some(highest) = best(&metric, &curve) else { return asked.missing(at) };
+    let peak_gate = gate(Sentence::Capacity, &metric, &[highest.cell]);
+    if let Some(why) = peak_gate.refusal() {
+        return Said::open(&format!("the {} over {transport}: {why}", metric.label));
+    }
+    let near = |point: &&Point<'_>| point.estimate.mean >= NEAR * highest.estimate.mean;
+    let Some(found) = curve.iter().find(near) else { return asked.missing(at) };
+    let setting = units::setting(over, found.value);
+    let there =
+        Number::of(format!("{} with {setting}", metric.label), metric.unit, &found.estimate);
+    let most = Number::of(format!("highest {}", metric.label), metric.unit, &highest.estimate);
+    let mut numbers = vec![there.clone()];
+    let mut sentence = match curve.last().is_some_and(|last| last.value == found.value) {
+        true if curve.len() == 1 => {
+            format!(
+                "Over {transport} the {} is {} with {setting}, the only one here",
+                metric.label,
+                there.told()
+            )
+        }
+        true => format!(
+            "Over {transport} the {} still grows at {setting}, the last that was measured: {}",
+            metric.label,
+            there.told()
+        ),
+        false => {
+            numbers.push(most.clone());
+            format!(
+                "Over {transport} the {} is near its highest, {}, from {setting} on: {} there",
+                metric.label,
+                most.told(),
+                there.told()
+            )
+        }
+    };
+    let local = of_transport(asked, &metric, "local");
+    if let Some(local) = local.iter().find(|point| point.value == found.value) {
+        let cells = [found.cell, local.cell];
+        let (one, other) = (&found.estimate, &local.estimate);
+        let of_local = compare(Sentence::Comparison, &metric, &cells, one, other);
+        if matches!(of_local, Gate::Allowed { .. }) {
+            let share = Number::of("of local there", Unit::Share, &quotient(one, other));
+            sentence += &format!(", {} of local{}", share.told(), of_local.named());
+            numbers.push(share);
+            return Said::answered(format!("{sentence}."), numbers);
+        }
+        sentence += &format!("; beside local: {}", refused(&of_local));
+    }
+    Said::answered(format!("{sentence}{}.", peak_gate.named()), numbers)
+}
+
+/// From which value on a rate reaches the local one.
+pub(super) fn parity(asked: &Asked<'_>) -> Said {
+    let at = &asked.answer.at;
+    let over = asked.answer.over.as_str();
+    let metric = asked.metric("bandwidth");
+    let Some(transport) = asked.remote(at) else { return asked.missing(at) };
+    let local = of_transport(asked, &metric, "local");
+    let pairs: Vec<(Point<'_>, &Point<'_>)> = of_transport(asked, &metric, transport)
+        .into_iter()
+        .filter_map(|point| Some((point.clone(), local.iter().find(|of| of.value == point.value)?)))
+        .collect();
+    let share = |(one, other): &(Point<'_>, &Point<'_>)| one.estimate.mean / other.estimate.mean;
+    let found = pairs.iter().find(|pair| share(pair) >= PARITY);
+    let nearest = pairs.iter().max_by(|one, other| share(one).total_cmp(&share(other)));
+    let Some((one, other)) = found.or(nearest) else { return asked.missing(at) };
+    let cells = [one.cell, other.cell];
+    let told = match found {
+        Some(_) => gate(Sentence::Capacity, &metric, &cells),
+        None => compare(Sentence::Comparison, &metric, &cells, &one.estimate, &other.estimate),
+    };
+    let setting = units::setting(over, one.value);
+    if told.refusal().is_some() {
+        return Said::open(&format!("{setting} over {transport} beside local: {}", refused(&told)));
+    }
+    let of_local = Number::of("of local", Unit::Share, &quotient(&one.estimate, &other.estimate));
+    let label = format!("{} with {setting}", metric.label);
+    let there = Number::of(label, metric.unit, &one.estimate);
+    let start = match found {
+        Some(_) => {
+            format!("Over {transport} the {} reaches that of local from {setting} on", metric.label)
+        }
+        None => format!(
+            "Over {transport} the {} reaches that of local nowhere; it is nearest with {setting}",
+            metric.label
+        ),
+    };
+    let place = asked.place(one.cell, &[over]);
+    let sentence =
+        format!("{start}: {}, {} of it{place}{}.", there.told(), of_local.told(), told.named());
+    Said::answered(sentence, vec![of_local, there])
+}
+
+/// At which values of one setting the first value of another is better than the second.
+pub(super) fn beats(asked: &Asked<'_>) -> Said {
+    let at = &asked.answer.at;
+    let (over, along) = (asked.answer.over.as_str(), asked.answer.along.as_str());
+    let metric = asked.metric("p99");
+    let Some([first, second, ..]) = asked.plan.axes.get(over).map(Vec::as_slice) else {
+        return asked.missing(at);
+    };
+    let of = |wanted: &Value| {
+        let cells = asked.at(at).filter(|cell| cell.value(over) == Some(wanted));
+        asked.curve(&metric, along, cells)
+    };
+    let (ones, others) = (of(first), of(second));
+    let (mut better, mut worse, mut open) = (Vec::new(), Vec::new(), Vec::new());
+    let mut numbers = Vec::new();
+    let mut named = String::new();
+    for one in &ones {
+        let Some(other) = others.iter().find(|other| other.value == one.value) else { continue };
+        let cells = [one.cell, other.cell];
+        let told = compare(Sentence::Comparison, &metric, &cells, &one.estimate, &other.estimate);
+        let setting = units::setting(along, one.value);
+        if !matches!(told, Gate::Allowed { .. }) {
+            open.push(setting);
+            continue;
+        }
+        named = told.named();
+        let ratio = quotient(&one.estimate, &other.estimate);
+        numbers.push(Number::of(format!("at {setting}"), Unit::Times, &ratio));
+        match metric.is_better(one.estimate.mean, other.estimate.mean) {
+            true => better.push(setting),
+            false => worse.push(setting),
+        }
+    }
+    if numbers.is_empty() && open.is_empty() {
+        return asked.missing(at);
+    }
+    let (lower, higher) = if metric.is_rate() { (worse, better) } else { (better, worse) };
+    let list = |what: &str, places: &[String]| {
+        (!places.is_empty()).then(|| format!("{what} at {}", places.join(", ")))
+    };
+    let parts =
+        [list("lower", &lower), list("higher", &higher), list("not distinguishable here", &open)];
+    // The first and the last place say how far it goes.
+    if let [first, .., last] = &numbers[..] {
+        numbers = vec![first.clone(), last.clone()];
+    }
+    let ends = numbers.iter().map(|number| format!("{} {}", number.told(), number.label));
+    let parts: Vec<String> = parts.into_iter().flatten().chain(ends).collect();
+    let name = |value: &Value| units::setting(over, value);
+    let sentence = format!(
+        "{}, {} against {}: {}{named}.",
+        crate::html::capital(&metric.label),
+        name(first),
+        name(second),
+        parts.join("; ")
+    );
+    Said { sentence, is_answered: !numbers.is_empty(), numbers }
+}
+
+/// The best value of a setting by a number's metric, with the place of the number; an error says
+/// why there is none.
+pub(super) fn winner(
+    asked: &Asked<'_>,
+    wanted: &AnswerNumber,
+    over: &str,
+) -> Result<(Number, String), String> {
+    let metric = Metric::named(&wanted.metric).ok_or("not a metric")?;
+    let remote = asked.at(&wanted.at).filter(|cell| cell.text(key::TRANSPORT) != "local");
+    let mut points = asked.curve(&metric, over, remote);
+    let Some(first) = best(&metric, &points).cloned() else {
+        return Err(asked.why_missing(&wanted.at));
+    };
+    points.retain(|point| point.value != first.value);
+    let told = match best(&metric, &points) {
+        Some(other) => {
+            let cells = [first.cell, other.cell];
+            compare(Sentence::Comparison, &metric, &cells, &first.estimate, &other.estimate)
+        }
+        None => gate(Sentence::Value, &metric, &[first.cell]),
+    };
+    let name = |point: &Point<'_>| units::setting(over, point.value);
+    match (&told, best(&metric, &points)) {
+        (Gate::Allowed { .. }, _) => {}
+        (_, Some(other)) => {
+            return Err(format!("{} and {} are {}", name(&first), name(other), refused(&told)));
+        }
+        (_, None) => return Err(refused(&told)),
+    }
+    let label = format!("{} ({})", wanted.label, name(&first));
+    let place = format!(" with {}{}", name(&first), told.named());
+    Ok((Number::of(label, metric.unit, &first.estimate), place))
+}
+
+fn of_transport<'a>(asked: &Asked<'a>, metric: &Metric, transport: &str) -> Vec<Point<'a>> {
+    let cells = asked.at(&asked.answer.at).filter(|cell| cell.text(key::TRANSPORT) == transport);
+    // What the generator limited is no capacity; it counts if all cells are so.
+    let cells: Vec<&Cell> = cells.collect();
+    let allowed = |cell: &&Cell| gate(Sentence::Capacity, metric, &[*cell]).refusal().is_none();
+    let good: Vec<&Cell> = cells.iter().copied().filter(allowed).collect();
+    let cells = if good.is_empty() { cells } else { good };
+    asked.curve(metric, &asked.answer.over, cells.into_iter())
+}
+
+fn best<'p, 'a>(metric: &Metric, points: &'p [Point<'a>]) -> Option<&'p Point<'a>> {
+    points.iter().reduce(|best, other| {
+        if metric.is_better(other.estimate.mean, best.estimate.mean) { other } else { best }
+    })
+}
