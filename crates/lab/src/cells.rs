@@ -238,7 +238,8 @@ impl Cells {
     /// The background that was measured together with a foreground.
     pub(crate) fn background<'a>(&'a self, cell: &'a Cell) -> Option<&'a Cell> {
         let apart = [key::DEPTH, key::BLOCK_BYTES, key::JOBS, key::PATTERN, key::RATE_IOPS];
-        let apart = [&apart[..], &[key::RATE_PROCESS, key::READ_PERCENT]].concat();
+        let more = [key::RATE_PROCESS, key::READ_PERCENT, key::HOST_CORES];
+        let apart = [&apart[..], &more].concat();
         self.measured(Role::Background)
             .find(|other| agree(&cell.configuration, &other.configuration, &apart))
     }

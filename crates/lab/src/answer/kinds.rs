@@ -302,7 +302,11 @@ fn slowdown(asked: &Asked<'_>) -> Said {
     }
     let shared = asked.plan.interference.as_ref().map(|section| section.shared.to_string());
     let whose = shared.map_or(String::new(), |side| format!(" on the same {side} core"));
-    let sentence = format!("Beside a neighbour{whose} {}.", parts.join("; "));
+    // Settings that the study varies: the sentence holds for these values only.
+    let at = asked.answer.at.iter().filter(|(key, _)| asked.plan.axes.contains_key(*key));
+    let at: Vec<String> = at.map(|(key, value)| units::setting(key, value)).collect();
+    let at = if at.is_empty() { String::new() } else { format!(" ({})", at.join(", ")) };
+    let sentence = format!("Beside a neighbour{whose}{at} {}.", parts.join("; "));
     Said { sentence, numbers, is_answered: answered }
 }
 

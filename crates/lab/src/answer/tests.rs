@@ -108,7 +108,8 @@ fn each_kind_answers_in_a_sentence_with_three_numbers_at_most() {
         "25.0 % (",
         "Best is idle poll 20 µs: p99 latency 15.",
         "up to 80.0 K IOPS",
-        "3.00 × (3.00 × to 3.00 ×) its p99 alone",
+        "on the same target core (host sleeps) a tenant with one request in flight has 3.00 × \
+         (3.00 × to 3.00 ×) its p99 alone",
         "One host core: 500 K IOPS (",
     ];
     for ((study, records), part) in each_kind().into_iter().zip(parts) {

@@ -381,67 +381,129 @@ fn cpu(tradeoff: &Tradeoff<'_>) -> Vec<String> {
     sentences
 }
 
+/// A tenant of hosts that poll or of hosts that sleep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tenant<'a> {
+    name: &'a str,
+    /// How its host waits, if the study varies that.
+    polling: Option<&'a Value>,
+}
+
+impl<'a> Tenant<'a> {
+    /// Those of a study, in the order of its cells.
+    fn all(cells: &'a Cells) -> Vec<Self> {
+        let varied = cells.varied(Role::Foreground).iter().any(|key| key == key::HOST_POLLING);
+        let mut tenants: Vec<Self> = Vec::new();
+        for cell in cells.measured(Role::Foreground) {
+            let polling = cell.value(key::HOST_POLLING).filter(|_| varied);
+            let tenant = Self { name: cell.text(key::FOREGROUND), polling };
+            if !tenants.contains(&tenant) {
+                tenants.push(tenant);
+            }
+        }
+        tenants
+    }
+
+    fn has(&self, cell: &Cell) -> bool {
+        cell.text(key::FOREGROUND) == self.name && self.waits_as(cell)
+    }
+
+    fn waits_as(&self, cell: &Cell) -> bool {
+        self.polling.is_none_or(|polling| cell.value(key::HOST_POLLING) == Some(polling))
+    }
+
+    /// How its host waits, in brackets.
+    fn waiting(&self) -> String {
+        let polling = self.polling.map(|polling| units::setting(key::HOST_POLLING, polling));
+        polling.map_or(String::new(), |polling| format!(" ({polling})"))
+    }
+}
+
 fn interference(cells: &Cells) -> Vec<String> {
-    let mut tenants: Vec<&str> = Vec::new();
-    for cell in cells.measured(Role::Foreground) {
-        let tenant = cell.text(key::FOREGROUND);
-        if !tenants.contains(&tenant) {
-            tenants.push(tenant);
+    let tenants = Tenant::all(cells);
+    let mut sentences = Vec::new();
+    sentences.extend(shared_cores(cells));
+    let mut hosts: Vec<&Tenant<'_>> = Vec::new();
+    for tenant in &tenants {
+        if hosts.iter().all(|known| known.polling != tenant.polling) {
+            hosts.push(tenant);
         }
     }
-    let mut sentences = Vec::new();
-    let shares = |cell: &Cell| cell.marks.contains(&Mark::SharedCores);
-    if let Some(cell) = cells.measured(Role::Foreground).find(|cell| shares(cell)) {
-        let (one, other) = match cell.text(key::SHARED) {
-            "host" => ("the host's core", "targets"),
-            _ => ("the target's core", "loads"),
-        };
-        sentences.push(format!(
-            "This machine has too few processors to separate the tenants: their {other} shared one \
-             as well, so the results show the interference on both, not on {one} alone."
-        ));
-    }
-    let reference = |cell: &Cell| {
-        cell.repeats.iter().find_map(|repeat| repeat.values.get(number::REFERENCE_IOPS)).copied()
-    };
-    if let Some(iops) = cells.measured(Role::Foreground).find_map(reference) {
-        let points: Vec<&Cell> = cells.measured(Role::Saturation).collect();
-        let gate = gate(Sentence::Value, &named("saturation"), &points);
-        let iops = units::show(Unit::Iops, iops);
-        sentences.push(match gate.refusal() {
-            None => format!("A background load of 100 % is {iops} IOPS{}.", gate.named()),
-            Some(why) => format!("What a background load of 100 % is: {why}."),
-        });
-    }
+    sentences.extend(hosts.into_iter().filter_map(|tenant| full_load(cells, tenant)));
     sentences.extend(tenants.iter().flat_map(|tenant| of_tenant(cells, tenant)));
     sentences.extend(tenants.iter().filter_map(|tenant| short_beside(cells, tenant)));
     sentences
 }
 
+/// What shares a processor although it should have its own.
+fn shared_cores(cells: &Cells) -> Option<String> {
+    let shares = |cell: &&Cell| cell.marks.contains(&Mark::SharedCores);
+    let cell = cells.measured(Role::Foreground).find(shares)?;
+    let cpus = |cell: &Cell| -> Option<Vec<usize>> {
+        Some(cell.repeats.iter().find_map(|repeat| repeat.host.as_ref())?.cpus.clone())
+    };
+    let beside = cells.background(cell).and_then(cpus).zip(cpus(cell));
+    let apart = beside.is_some_and(|(background, own)| {
+        !own.is_empty() && !background.is_empty() && background.iter().all(|cpu| !own.contains(cpu))
+    });
+    let (one, other) = match cell.text(key::SHARED) {
+        "host" => ("the host's core", "targets"),
+        _ if apart => {
+            return Some(
+                "This machine has too few processors for the background: its loads shared one, \
+                 and may not reach the rate that several would."
+                    .to_owned(),
+            );
+        }
+        _ => ("the target's core", "loads"),
+    };
+    Some(format!(
+        "This machine has too few processors to separate the tenants: their {other} shared one as \
+         well, so the results show the interference on both, not on {one} alone."
+    ))
+}
+
+/// What a background load of 100 % is on hosts that wait as a tenant's does.
+fn full_load(cells: &Cells, tenant: &Tenant<'_>) -> Option<String> {
+    let reference = |cell: &Cell| {
+        cell.repeats.iter().find_map(|repeat| repeat.values.get(number::REFERENCE_IOPS)).copied()
+    };
+    let of = |role| cells.measured(role).filter(|cell| tenant.waits_as(cell));
+    let iops = units::show(Unit::Iops, of(Role::Foreground).find_map(reference)?);
+    let points: Vec<&Cell> = of(Role::Saturation).collect();
+    let gate = gate(Sentence::Value, &named("saturation"), &points);
+    let waiting = tenant.waiting();
+    Some(match gate.refusal() {
+        None => format!("A background load of 100 %{waiting} is {iops} IOPS{}.", gate.named()),
+        Some(why) => format!("What a background load of 100 %{waiting} is: {why}."),
+    })
+}
+
 /// From which load on the background did not reach its rate.
-fn short_beside(cells: &Cells, tenant: &str) -> Option<String> {
+fn short_beside(cells: &Cells, tenant: &Tenant<'_>) -> Option<String> {
     let short = cells
         .measured(Role::Background)
-        .filter(|cell| cell.text(key::FOREGROUND) == tenant)
+        .filter(|cell| tenant.has(cell))
         .filter(|cell| cell.marks.contains(&Mark::BackgroundShort))
         .filter_map(|cell| cell.number(key::LOAD_PERCENT))
         .fold(f64::INFINITY, f64::min);
     short.is_finite().then(|| {
         format!(
-            "With the {} in the foreground the background did not reach its requested rate from \
+            "With the {} in the foreground{} the background did not reach its requested rate from \
              {short:.0} % on: interference is underestimated there.",
-            capital(tenant)
+            capital(tenant.name),
+            tenant.waiting()
         )
     })
 }
 
 /// What a tenant's p99, or its IOPS, are beside its value alone.
-fn of_tenant(cells: &Cells, tenant: &str) -> Vec<String> {
-    let latency = tenant.starts_with('l');
+fn of_tenant(cells: &Cells, tenant: &Tenant<'_>) -> Vec<String> {
+    let latency = tenant.name.starts_with('l');
     let metric = named(if latency { "latency-interference" } else { "throughput-sustained" });
     let mut points: Vec<(f64, Estimate, [&Cell; 2])> = cells
         .measured(Role::Foreground)
-        .filter(|cell| cell.text(key::FOREGROUND) == tenant)
+        .filter(|cell| tenant.has(cell))
         .filter_map(|cell| {
             let load = cell.number(key::LOAD_PERCENT)?;
             let estimate = metric.read(cells, cell).estimate()?;
@@ -456,7 +518,7 @@ fn of_tenant(cells: &Cells, tenant: &str) -> Vec<String> {
     let differing =
         Sifted::of(points.iter().map(|point| (told(point, 1.0), (point.0, point.1.mean))));
     let what = if latency { "p99" } else { "IOPS" };
-    let name = capital(tenant);
+    let name = capital(tenant.name) + &tenant.waiting();
     let mut sentences = Vec::new();
     if let Some(values) = values_beside(latency, &differing.allowed) {
         let named = differing.named();

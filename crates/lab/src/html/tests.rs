@@ -57,6 +57,59 @@ fn interference_is_reported_with_its_onset_and_its_maximum() {
 }
 
 #[test]
+fn a_background_with_fewer_processors_than_loads_is_told_from_tenants_that_share() {
+    let said = |background: usize| {
+        let of = |role, cpu: usize| {
+            let mut record = tenant(role, "l-app", 90, 1_000.0, 100);
+            record.host = Some(Side { seconds: 1.0, cpus: vec![cpu], ..Side::default() });
+            record.mark(Mark::SharedCores);
+            record
+        };
+        found("target-interference", &[of(Role::Foreground, 1), of(Role::Background, background)])
+    };
+    assert!(said(1).contains("too few processors to separate the tenants"), "{}", said(1));
+    assert!(said(2).contains("too few processors for the background"), "{}", said(2));
+    assert!(!said(2).contains("separate the tenants"), "{}", said(2));
+}
+
+#[test]
+fn tenants_of_hosts_that_poll_and_of_hosts_that_sleep_are_told_apart() {
+    let of = |role, polling: &str, reference: f64, us| {
+        let mut settings = vec![
+            (key::FOREGROUND, Value::from("l-app")),
+            (key::SHARED, "target".into()),
+            (key::HOST_POLLING, polling.into()),
+        ];
+        if role != Role::Alone {
+            settings.push((key::LOAD_PERCENT, 10u64.into()));
+        }
+        let mut record = record(role, &settings, 10_000.0, us);
+        record.values.insert(number::REFERENCE_IOPS.to_owned(), reference);
+        record
+    };
+    let mut records = vec![
+        of(Role::Alone, "sleep", 800_000.0, 100),
+        of(Role::Foreground, "sleep", 800_000.0, 200),
+        of(Role::Alone, "spin", 400_000.0, 100),
+        of(Role::Foreground, "spin", 400_000.0, 2_000),
+    ];
+    let mut short = of(Role::Background, "spin", 400_000.0, 900);
+    short.mark(Mark::BackgroundShort);
+    records.push(short);
+    let said = found("target-interference", &repeated(&records));
+    for part in [
+        "A background load of 100 % (host sleeps) is 800 K IOPS.",
+        "A background load of 100 % (host polls) is 400 K IOPS.",
+        "L-app (host sleeps): p99 is 2.00 times its value alone at",
+        "L-app (host polls): p99 is 20.0 times its value alone at",
+        "With the L-app in the foreground (host polls) the background did not reach",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("foreground (host sleeps)"), "{said}");
+}
+
+#[test]
 fn harm_by_the_lowest_load_is_reported() {
     let records = [
         tenant(Role::Alone, "l-app", 0, 10_000.0, 100),

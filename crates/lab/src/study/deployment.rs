@@ -8,7 +8,7 @@ use weft_reactor::DriverKind;
 use super::{
     given::{given_targets, protocol},
     launch::TargetSpec,
-    matrix::{Capabilities, Cell, Step, integer, text},
+    matrix::{self, Capabilities, Cell, Step, integer, text},
     plan::{Plan, Shared},
     roles::{self, Roles},
 };
@@ -205,7 +205,8 @@ impl Planner<'_> {
         let mut roles = match (cell.role, self.shared(cell)) {
             (Role::Saturation, Some(shared)) => roles::saturation(cpus, shared),
             (Role::Alone | Role::Foreground | Role::Background, Some(shared)) => {
-                roles::interference(cpus, shared)
+                let loads = matrix::background_cores(self.plan, self.capabilities);
+                roles::interference(cpus, shared, loads)
             }
             _ if text(&cell.configuration, key::PLACEMENT) == "same-core" => roles::same_core(cpus),
             _ => {
@@ -324,10 +325,7 @@ impl Planner<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        results::Configuration,
-        study::{builtin, matrix},
-    };
+    use crate::{results::Configuration, study::builtin};
 
     fn deployments(name: &str, cpus: usize) -> Vec<(Cell, Deployment)> {
         let plan = builtin::find(name).expect(name).plan().expect(name);
@@ -400,6 +398,26 @@ mod tests {
             let namespaces = if cell.role == Role::Saturation { 1 } else { 2 };
             assert_eq!(deployment.targets[0].devices.len(), namespaces, "{}", cell.id);
             assert!(deployment.shared, "two processors are too few: {}", cell.id);
+        }
+    }
+
+    #[test]
+    fn a_background_loads_the_target_from_the_processors_that_saturated_it() {
+        for (cpus, host, shared) in [(8, vec![2, 3], false), (3, vec![2], true), (2, vec![1], true)]
+        {
+            for (cell, deployment) in deployments("target-interference", cpus) {
+                let of_the_load = &deployment.loads[deployment.loads.len() - 1];
+                let said = integer(&of_the_load.cell.configuration, key::HOST_CORES);
+                if cell.role != Role::Alone {
+                    let job = &of_the_load.job;
+                    assert_eq!(job.copies, 2, "{}", cell.id);
+                    assert_eq!(said, u64::try_from(job.cpus.len()).ok(), "{}", cell.id);
+                }
+                if cell.role == Role::Foreground {
+                    assert_eq!((&of_the_load.job.cpus, deployment.shared), (&host, shared));
+                    assert_eq!(of_the_load.job.rate.expect("a rate").iops, 500.0, "of each copy");
+                }
+            }
         }
     }
 

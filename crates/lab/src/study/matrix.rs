@@ -359,6 +359,28 @@ fn interference(
     matrix.points = alone.into_values().map(|step| vec![step]).chain(pairs).collect();
 }
 
+/// The host's processors that a plan wants for its background.
+pub(super) fn background_cores(plan: &Plan, capabilities: &Capabilities) -> usize {
+    let background = plan.interference.as_ref().map(|section| &section.background);
+    let wanted = background.and_then(|load| load.get(key::HOST_CORES));
+    let wanted =
+        wanted.and_then(|count| resolve(key::HOST_CORES, count, capabilities).as_integer());
+    wanted.and_then(|count| usize::try_from(count).ok()).unwrap_or(1)
+}
+
+/// The host's processors that the background, or the load that finds its saturation, has here.
+fn applied_cores(plan: &Plan, role: Role, capabilities: &Capabilities) -> Option<u64> {
+    let shared = plan.interference.as_ref()?.shared;
+    let cpus = &capabilities.cpus;
+    let wanted = background_cores(plan, capabilities);
+    let has = match role {
+        Role::Background => roles::interference(cpus, shared, wanted).background.len(),
+        Role::Saturation => roles::saturation(cpus, shared).host.len(),
+        _ => return None,
+    };
+    u64::try_from(has.max(1)).ok()
+}
+
 /// A cell's identifier: the varied settings, and its role unless that is plain.
 fn name(role: Role, combination: &Configuration) -> String {
     let mut words: Vec<String> =
@@ -416,6 +438,9 @@ fn cell(
     }
     for (key, number) in DEFAULT_NUMBERS {
         configuration.entry(key.to_owned()).or_insert(Value::Integer(number));
+    }
+    if let Some(cores) = applied_cores(plan, role, capabilities) {
+        configuration.insert(key::HOST_CORES.to_owned(), cores.into());
     }
     configuration.entry(key::HOST_POLLING.to_owned()).or_insert_with(|| Value::from("adaptive"));
     if configuration.get(key::JOBS).and_then(Value::as_text) == Some("per-core") {

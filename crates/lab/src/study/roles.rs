@@ -66,18 +66,22 @@ pub fn saturation(cpus: &[usize], full: Shared) -> Roles {
 }
 
 /// The processors of an interference cell: two tenants share a processor of one side. On the other
-/// side each has its own or, if there are too few, both share the second one.
+/// side each has its own or, if there are too few, both share the second one. The background has
+/// `loads` processors of a host of its own; if there are fewer, its loads share them.
 #[must_use]
-pub fn interference(cpus: &[usize], which: Shared) -> Roles {
+pub fn interference(cpus: &[usize], which: Shared, loads: usize) -> Roles {
     let one = taken(cpus, 0, 1);
     let first = taken(cpus, 1, 1);
-    let second = if cpus.len() < 3 { first.clone() } else { taken(cpus, 2, 1) };
-    let shared = cpus.len() < 3;
+    let others = |count| if cpus.len() < 3 { first.clone() } else { taken(cpus, 2, count) };
     match which {
         Shared::Host => {
-            Roles { host: one.clone(), background: one, targets: vec![first, second], shared }
+            let targets = vec![first.clone(), others(1)];
+            Roles { host: one.clone(), background: one, targets, shared: cpus.len() < 3 }
         }
-        Shared::Target => Roles { host: first, background: second, targets: vec![one], shared },
+        Shared::Target => {
+            let (background, shared) = (others(loads), cpus.len() < 2 + loads);
+            Roles { host: first, background, targets: vec![one], shared }
+        }
     }
 }
 
@@ -123,22 +127,33 @@ mod tests {
 
     #[test]
     fn tenants_share_one_side_only() {
-        let host = interference(EIGHT, Shared::Host);
+        let host = interference(EIGHT, Shared::Host, 1);
         assert_eq!((host.host, host.background), (vec![0], vec![0]));
         assert_eq!((host.targets, host.shared), (vec![vec![1], vec![2]], false));
-        let target = interference(EIGHT, Shared::Target);
+        let target = interference(EIGHT, Shared::Target, 1);
         assert_eq!((target.host, target.background), (vec![1], vec![2]));
         assert_eq!(target.targets, [vec![0]]);
     }
 
     #[test]
     fn with_two_processors_the_other_side_shares_the_second() {
-        let host = interference(TWO, Shared::Host);
+        let host = interference(TWO, Shared::Host, 1);
         assert_eq!((host.host, host.background), (vec![0], vec![0]));
         assert_eq!((host.targets, host.shared), (vec![vec![1], vec![1]], true));
-        let target = interference(TWO, Shared::Target);
+        let target = interference(TWO, Shared::Target, 1);
         assert_eq!((target.host, target.background), (vec![1], vec![1]));
         assert_eq!((target.targets, target.shared), (vec![vec![0]], true));
+    }
+
+    #[test]
+    fn a_background_has_as_many_processors_as_saturated_the_target() {
+        let enough = interference(EIGHT, Shared::Target, 2);
+        assert_eq!((enough.host, enough.background, enough.shared), (vec![1], vec![2, 3], false));
+        assert_eq!(enough.targets, [vec![0]]);
+        let three = interference(&[0, 1, 2], Shared::Target, 2);
+        assert_eq!((three.host, three.background, three.shared), (vec![1], vec![2], true));
+        let two = interference(TWO, Shared::Target, 2);
+        assert_eq!((two.host, two.background, two.shared), (vec![1], vec![1], true));
     }
 
     #[test]

@@ -126,6 +126,32 @@ fn interference_is_matched_by_tenant_and_load() {
 }
 
 #[test]
+fn published_interference_is_that_of_hosts_that_poll() {
+    let tenant = |role: Role, polling: &str, us: u64| {
+        let mut settings = vec![
+            (key::FOREGROUND, Value::from("l-app")),
+            (key::HOST_POLLING, polling.into()),
+            (key::DEPTH, 1u64.into()),
+        ];
+        if role == Role::Foreground {
+            settings.push((key::LOAD_PERCENT, 20u64.into()));
+        }
+        record(role, &settings, 10_000.0, us)
+    };
+    let of =
+        |polling, us| [tenant(Role::Alone, polling, 100), tenant(Role::Foreground, polling, us)];
+    let theirs = "qd = 1\nmetric = \"latency_interference\"\nvalue = 1.8\nunit = \"x\"\n\
+                  note = \"background load 20 % of target-core saturation\"";
+    let both = [of("sleep", 900), of("spin", 200)].concat();
+    let found = rows("target-interference", &[theirs], &both);
+    assert_eq!(found[0].verdict, Verdict::Alike, "{:?}", found[0]);
+    assert!(!found[0].differences.contains("hosts that sleep"), "{:?}", found[0]);
+    let found = rows("target-interference", &[theirs], &of("sleep", 200));
+    assert_eq!(found[0].verdict, Verdict::Alike, "{:?}", found[0]);
+    assert!(found[0].differences.contains("hosts that sleep measured"), "{:?}", found[0]);
+}
+
+#[test]
 fn the_summary_counts_the_rows() {
     let records =
         [point("local", "randread", 1, 1_000_000.0), point("tcp", "randread", 1, 500_000.0)];

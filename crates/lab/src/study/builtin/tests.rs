@@ -89,9 +89,10 @@ const EXPECTED: &[(&str, usize, usize)] = &[
     ("overhead-t-app", 3 * 11, 2 * 11),
     ("overhead-b-app", 3 * 7 * 11, 2 * 7 * 11),
     ("saturation", 2, 2),
-    // One reference, two tenants alone, and a foreground and a background of each pair.
-    ("host-interference", 1 + 2 + 2 * 2 * 10, 1 + 2 + 2 * 2 * 10),
-    ("target-interference", 1 + 2 + 2 * 2 * 9, 1 + 2 + 2 * 2 * 9),
+    // For hosts that poll and for those that sleep: one reference, two tenants alone, and a
+    // foreground and a background of each pair.
+    ("host-interference", 2 * (1 + 2 + 2 * 2 * 10), 2 * (1 + 2 + 2 * 2 * 10)),
+    ("target-interference", 2 * (1 + 2 + 2 * 2 * 9), 2 * (1 + 2 + 2 * 2 * 9)),
     ("depth-by-size", 4 * 4 * 4 * 4, 2 * 4 * 4 * 4),
 ];
 
@@ -119,6 +120,9 @@ fn the_axes_are_those_of_the_publications() {
     assert_eq!(axis("parallelism", key::JOBS), ["1", "2", "4", "8", "16"]);
     assert_eq!(axis("host-interference", key::LOAD_PERCENT).len(), 10);
     assert_eq!(axis("target-interference", key::LOAD_PERCENT).len(), 9);
+    for study in ["pollable-queues", "host-interference", "target-interference"] {
+        assert_eq!(axis(study, key::HOST_POLLING), ["spin", "sleep"], "{study}");
+    }
     for study in ["size-sweep", "core-sweep", "pattern-sweep", "latency-at-peak", "latency-cdf"] {
         assert_eq!(integer(&plan(study).fixed, key::DEPTH), Some(128), "{study}");
     }
