@@ -17,3 +17,7 @@ pub(crate) const PASSED_OVER_MAX: u32 = 128;
 
 /// How many of the connections that wait for memory are tried at a time.
 pub(crate) const TRIES_MAX: usize = 64;
+
+/// One part in this many of the pool stays free of data that came in the capsules of commands under
+/// a rate limit, but for one command of each queue.
+pub(crate) const THROTTLED_SHARE: usize = 2;

@@ -37,6 +37,7 @@ macro_rules! each {
     };
 }
 
+mod capsules;
 mod deadline;
 pub mod host;
 pub mod limits;

@@ -252,6 +252,13 @@ impl TargetConnection {
         each!(&self.inner, connection => connection.wanted())
     }
 
+    /// Bounds the memory for in-capsule data of commands that may wait for long: a connection with
+    /// such commands in flight takes more only while it leaves this much of the pool free. Else it
+    /// receives nothing, and others need not wait for it. `None`: no such bound.
+    pub fn bound_capsules(&mut self, leave: Option<usize>) {
+        each!(&mut self.inner, connection => connection.bound_capsules(leave));
+    }
+
     /// Passes the buffer requested by [`TargetConnection::wanted`]. Poll events afterwards.
     pub fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
         each!(&mut self.inner, connection => connection.provide(reactor, buffer))

@@ -179,6 +179,7 @@ impl Connection {
                 let host = HostKey::of(&request);
                 self.register(&request, request.controller_id, core);
                 self.role = Role::Io(Box::new(Io::new(self, *grant, &view, (owner, host), core)));
+                self.bound_capsules(core);
             }
             (Ok(grant), None) => {
                 release_grant(owner, Ok(grant), core);

@@ -15,6 +15,7 @@ use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
 use super::throttle::{FlowKey, Turn};
 use crate::directory::HostKey;
+use crate::limits::THROTTLED_SHARE;
 
 /// One connection.
 #[derive(Debug)]
@@ -142,6 +143,14 @@ impl Connection {
             }
             (outcome, _) => outcome,
         }
+    }
+
+    /// Other rate limits may apply to its queue: writes that wait for one keep the data that came
+    /// in their capsules, and must not take all memory.
+    pub(crate) fn bound_capsules(&mut self, core: &Core) {
+        let Role::Io(io) = &self.role else { return };
+        let leave = core.reactor.pool().capacity() / THROTTLED_SHARE;
+        self.transport.bound_capsules(io.is_limited(core).then_some(leave));
     }
 
     /// The first command of a flow that has waited for a rate limit asks again.

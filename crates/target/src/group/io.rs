@@ -188,6 +188,12 @@ impl Io {
         &self.host
     }
 
+    /// Whether rate limits apply to it.
+    pub(super) fn is_limited(&self, core: &Core) -> bool {
+        let (host, subsystem) = self.host.names();
+        self.flows.is_some() && core.throttle.apply_to(host, subsystem)
+    }
+
     /// Whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.busy == 0 && self.at_devices == 0

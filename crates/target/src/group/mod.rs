@@ -607,6 +607,7 @@ impl Group {
                     }
                     Role::Io(io) if other_limits || differs(io.host()) => {
                         io.replace_view(core);
+                        connection.bound_capsules(core);
                         true
                     }
                     _ => false,

@@ -81,6 +81,11 @@ impl Throttle {
         self.waiting = waiting.into_iter().map(now).collect();
     }
 
+    /// Whether any limit applies to a host's commands in a subsystem.
+    pub(crate) fn apply_to(&self, host: &str, subsystem: &str) -> bool {
+        self.limits.apply_to(host, subsystem)
+    }
+
     /// The flows that are to ask now, in their order; `all`: those that wait longer, too.
     pub(crate) fn take_due(&mut self, now: Duration, all: bool) -> VecDeque<WaitingFlow> {
         let is_due = |flow: &WaitingFlow| all || flow.at <= now;
@@ -197,7 +202,7 @@ impl Flows {
     /// The flows of a queue, if limits apply to it.
     pub(crate) fn new(connection: ConnectionId, host: &HostKey, core: &Core) -> Option<Box<Self>> {
         let (name, subsystem) = host.names();
-        let applies = core.throttle.limits.apply_to(name, subsystem);
+        let applies = core.throttle.apply_to(name, subsystem);
         let flows = BTreeMap::new();
         applies.then(|| Box::new(Self { connection, host: host.clone(), flows }))
     }

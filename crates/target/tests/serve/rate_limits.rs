@@ -1,14 +1,17 @@
 //! Commands that wait for a rate limit: what ends them, and what does not wait with them.
 
-use std::time::Duration;
+use std::io::{ErrorKind, Write};
+use std::time::{Duration, Instant};
 
 use weft_nvme::abort::Abort;
+use weft_nvme::tcp::DigestOptions;
 use weft_nvme::{Command, NvmOpcode, Status};
 use weft_target::Target;
 use weft_target::config::{Config, RateLimit, RateLimitedCommands};
-use weft_transport::host::HostData;
+use weft_transport::host::{HostData, HostOptions};
 
-use crate::support::peer::Peer;
+use crate::support::peer::{ConnectFields, Peer, read_write};
+use crate::support::raw::Raw;
 use crate::support::{
     HOST, SUBSYSTEM, address, config, config_of_two_groups, drivers, pattern, start, wait_until,
 };
@@ -148,6 +151,87 @@ fn a_limit_that_comes_holds_for_queues_that_are_there() {
         for (io, slot) in queues.iter_mut().zip(waiting) {
             io.wait_for(slot).succeeded();
         }
+    }
+}
+
+/// A queue under a limit that nobody serves, filled with writes whose data comes in their capsules,
+/// as far as the target takes them.
+struct Filled {
+    raw: Raw,
+    /// What is not sent yet.
+    rest: Vec<u8>,
+}
+
+const WRITES: u16 = 120;
+
+impl Filled {
+    fn new(target: &Target, controller: u16, queue_id: u16) -> Self {
+        let fields = ConnectFields::io(controller, queue_id);
+        let raw = Raw::io(address(target), &fields, DigestOptions(0));
+        let data = pattern(64 << 10, 1);
+        let write = |id| read_write(NvmOpcode::WRITE, 1, 0, 16).with_command_id(id);
+        let rest = (0..WRITES).flat_map(|id| raw.capsule(write(id), &data)).collect();
+        Self { raw, rest }
+    }
+
+    /// Sends until the target has taken nothing for a while.
+    fn fill(&mut self) {
+        let mut stream = self.raw.stream();
+        stream.set_nonblocking(true).expect("a mode");
+        let mut last = Instant::now();
+        while !self.rest.is_empty() && last.elapsed() < SHORT {
+            match stream.write(&self.rest) {
+                Ok(sent) => {
+                    self.rest.drain(..sent);
+                    last = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        stream.set_nonblocking(false).expect("a mode");
+    }
+
+    /// Every write ends in success.
+    fn finish(mut self) {
+        let rest = std::mem::take(&mut self.rest);
+        self.raw.send(&rest);
+        for _ in 0..WRITES {
+            assert!(self.raw.receive().completion().status().is_success());
+        }
+    }
+}
+
+/// The data in the capsules of commands that wait for a limit does not take the memory of others.
+#[test]
+fn writes_that_wait_leave_memory_to_others() {
+    for driver in drivers() {
+        let limit = RateLimit { host: Some(HOST.to_owned()), ..stalling() };
+        let rate_limits = vec![limit];
+        let mut config = Config { driver: *driver, rate_limits, ..config(&["memory:4MiB"]) };
+        config.limits.pool_bytes = 16 << 20;
+        config.limits.in_capsule_bytes = 64 << 10;
+        // Nobody is sent away.
+        config.limits.stall_timeout = Duration::from_secs(600);
+        let mut target = start(config.clone());
+        let (_admin, controller) = Peer::admin(address(&target));
+        let mut filled: Vec<_> = (1..=4).map(|id| Filled::new(&target, controller, id)).collect();
+        filled.iter_mut().for_each(Filled::fill);
+        let fields = ConnectFields::admin().of_other_host();
+        let (_other_admin, other) = Peer::admin_as(address(&target), &fields);
+        let fields = ConnectFields::io(other, 1).of_other_host();
+        let mut io = Peer::io_as(address(&target), &fields, HostOptions::default());
+        let data = pattern(1 << 20, 2);
+        for _ in 0..4 {
+            io.write(1, 256, 256, &data).succeeded();
+            assert!(io.read(1, 256, 256, data.len()).succeeded().bytes() == data);
+        }
+        assert!(filled.iter().any(|queue| !queue.rest.is_empty()), "the target takes a part");
+        unlimited(&mut target, &config);
+        filled.into_iter().for_each(Filled::finish);
+        target.stop().expect("a clean stop");
     }
 }
 

@@ -131,6 +131,8 @@ impl LoopbackTargetConnection {
         None
     }
 
+    pub(crate) const fn bound_capsules(&mut self, _: Option<usize>) {}
+
     pub(crate) fn provide(&mut self, _: &mut Reactor, _: Buffer) {}
 
     pub(crate) fn set_queue(&mut self, _: u16, _: u16, _: bool) {

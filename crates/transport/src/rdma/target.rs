@@ -22,6 +22,7 @@ use super::pair::{Ended, Pair, Sizes};
 use super::verbs::{
     Access, CmEvent, Endpoint, Parameters, PrivateData, SendOperation, WorkCompletion,
 };
+use crate::capsules::Capsules;
 use crate::deadline::Deadline;
 use crate::limits::{
     FIRST_MESSAGE_TIMEOUT, IDLE_TIME, POOL_RETRY, RDMA_ADMIN_CAPSULE_BYTES, RESERVE_SHARE,
@@ -56,6 +57,8 @@ struct SlotState {
     reads: usize,
     /// A completion to be sent after them.
     late: Option<Completion>,
+    /// Its data came in the capsule.
+    in_capsule: bool,
 }
 
 /// A response, with data if the command has some.
@@ -86,6 +89,7 @@ pub(crate) struct RdmaTargetConnection {
     inside: Vec<arena::Slot>,
     /// Capsules received and not processed, for want of a buffer.
     arrived: VecDeque<(u32, u32)>,
+    capsules: Capsules,
     fetches: VecDeque<u16>,
     reads: usize,
     answers: VecDeque<Answer>,
@@ -135,6 +139,7 @@ impl RdmaTargetConnection {
             free: (0..entries).rev().collect(),
             inside: Vec::new(),
             arrived: VecDeque::with_capacity(entries.into()),
+            capsules: Capsules::default(),
             fetches: VecDeque::with_capacity(entries.into()),
             reads: 0,
             answers: VecDeque::with_capacity(entries.into()),
@@ -285,7 +290,12 @@ impl RdmaTargetConnection {
     }
 
     pub(crate) fn wanted(&self) -> Option<usize> {
-        (self.stage == Stage::Live && !self.arrived.is_empty()).then_some(self.capsule_bytes)
+        let waits = self.stage == Stage::Live && !self.arrived.is_empty();
+        (waits && !self.capsules.are_bound()).then_some(self.capsule_bytes)
+    }
+
+    pub(crate) const fn bound_capsules(&mut self, leave: Option<usize>) {
+        self.capsules.leave = leave;
     }
 
     pub(crate) fn provide(&mut self, reactor: &mut Reactor, buffer: Buffer) {
@@ -363,7 +373,8 @@ impl RdmaTargetConnection {
         if let Err(error) = self.put() {
             self.shut(reactor, CloseReason::from(&error));
         }
-        let waits = self.shallow && !self.arrived.is_empty() || self.needs_slot;
+        let tries_again = self.shallow || self.capsules.leave.is_some();
+        let waits = tries_again && !self.arrived.is_empty() || self.needs_slot;
         if waits && !std::mem::replace(&mut self.waits_for_memory, true) {
             let at = reactor.now().saturating_add(POOL_RETRY);
             reactor.set_timer(self.token(CHORE), at);
@@ -577,9 +588,10 @@ impl RdmaTargetConnection {
             Ok(Data::InCapsule { length }) => {
                 let room = self.capsule_bytes;
                 let taken = self.provided.take();
-                let taken = taken.or_else(|| match self.shallow {
+                let taken = taken.or_else(|| match self.shallow && !self.capsules.are_bound() {
                     true => pool.take_reserved(room),
-                    false => pool.take(room),
+                    false if self.capsules.may_add(pool) => pool.take(room),
+                    false => None,
                 });
                 let Some(fresh) = taken else { return Ok(false) };
                 let mut buffer = place.exchange(fresh);
@@ -593,8 +605,13 @@ impl RdmaTargetConnection {
             return Err(CloseReason::from(&error));
         }
         self.free.pop();
+        let in_capsule = matches!(capsule, CapsuleData::Inline(_));
+        if in_capsule {
+            self.capsules.add();
+        }
         if let Some(state) = self.slots.get_mut(usize::from(slot)) {
-            *state = SlotState { in_flight: true, command, remote, ..SlotState::default() };
+            let default = SlotState::default();
+            *state = SlotState { in_flight: true, command, remote, in_capsule, ..default };
         }
         self.events.push_back(Event::Command { slot: Slot(slot), data: capsule });
         Ok(true)
@@ -677,6 +694,9 @@ impl RdmaTargetConnection {
         pair.push_message(operation, completion.bytes(), None, None)?;
         if let Some(data) = data {
             pair.keep(data);
+        }
+        if std::mem::take(&mut state.in_capsule) {
+            self.capsules.remove();
         }
         if std::mem::take(&mut state.in_flight) {
             self.free.push(slot);

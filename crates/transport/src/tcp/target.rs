@@ -13,6 +13,7 @@ use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
 
 use super::link::{Direct, Input, Link, LinkEvent};
+use crate::capsules::Capsules;
 use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH, STALL_SHARE};
 use crate::target::{CapsuleData, Event, Limits};
 use crate::{CloseReason, DataDigestError, Slot};
@@ -41,6 +42,8 @@ struct SlotState {
     buffer: Option<Buffer>,
     /// A completion to be sent once the requested data has arrived.
     late: Option<Completion>,
+    /// Its data came in the capsule.
+    in_capsule: bool,
 }
 
 /// A command that waits for a buffer for its in-capsule data.
@@ -66,6 +69,7 @@ pub(crate) struct TcpTargetConnection {
     shallow: bool,
     slots: Vec<SlotState>,
     starved: Option<WaitingCommand>,
+    capsules: Capsules,
     /// Commands whose responses wait until the kernel has taken the current send.
     unsent: usize,
     events: VecDeque<Event>,
@@ -163,7 +167,9 @@ impl TcpTargetConnection {
     /// call.
     pub(crate) fn stalled_bytes(&mut self, now: Duration, patience: Duration) -> usize {
         let buffers = self.slots.iter().filter_map(|state| state.buffer.as_deref());
-        let held = match self.is_paused() {
+        // The host cannot move while it is not received from; but what it holds beside the data in
+        // capsules, which has a bound of its own, others wait for.
+        let held = match self.is_paused() && !self.is_bound() {
             true => 0,
             false => buffers.map(<[u8]>::len).sum::<usize>() + self.link.lent_bytes(),
         };
@@ -211,7 +217,12 @@ impl TcpTargetConnection {
 
     /// In-capsule data for which there is no memory; nothing is received meanwhile.
     pub(crate) fn wanted(&self) -> Option<usize> {
-        self.starved.map(|starved| starved.bytes).filter(|_| self.link.is_open())
+        let waits = self.link.is_open() && !self.capsules.are_bound();
+        self.starved.map(|starved| starved.bytes).filter(|_| waits)
+    }
+
+    pub(crate) const fn bound_capsules(&mut self, leave: Option<usize>) {
+        self.capsules.leave = leave;
     }
 
     /// Passes that memory.
@@ -364,6 +375,7 @@ impl TcpTargetConnection {
             shallow: true,
             slots: vec![SlotState::default()],
             starved: None,
+            capsules: Capsules::default(),
             unsent: 0,
             events: VecDeque::new(),
             limits,
@@ -378,6 +390,11 @@ impl TcpTargetConnection {
             || self.starved.is_some()
             || self.is_backed_up()
             || !self.link.is_open()
+    }
+
+    /// Whether it waits for room for in-capsule data beside what it has in flight.
+    const fn is_bound(&self) -> bool {
+        self.starved.is_some() && self.capsules.are_bound()
     }
 
     /// Whether the host does not read its responses. For the host, the command of an unread
@@ -461,8 +478,16 @@ impl TcpTargetConnection {
     /// until the owner provides one.
     fn retry(&mut self, reactor: &mut Reactor) {
         let Some(WaitingCommand { bytes, .. }) = self.starved else { return };
-        if let Some(buffer) = reactor.pool().take(bytes) {
+        if self.capsules.may_add(reactor.pool())
+            && let Some(buffer) = reactor.pool().take(bytes)
+        {
             return self.fill(buffer);
+        }
+        if self.capsules.leave.is_some() {
+            self.link.set_chore(reactor, POOL_RETRY);
+        }
+        if self.capsules.are_bound() {
+            return;
         }
         // A connection that waits for memory receives nothing, so buffers of its commands whose
         // data is to come would be held as long. It may use the reserve to avoid a deadlock with
@@ -495,7 +520,12 @@ impl TcpTargetConnection {
 
     fn handle_capsule_end(&mut self, slot: u16, intact: bool) {
         let Some(state) = self.slots.get_mut(usize::from(slot)) else { return };
-        let data = match state.buffer.take() {
+        let buffer = state.buffer.take();
+        state.in_capsule = buffer.is_some();
+        if state.in_capsule {
+            self.capsules.add();
+        }
+        let data = match buffer {
             Some(buffer) if intact => capsule_data(&state.command, buffer),
             _ => CapsuleData::Corrupt,
         };
@@ -577,6 +607,9 @@ impl TcpTargetConnection {
             debug_assert!(state.in_flight, "a command is completed once");
             state.in_flight = false;
             state.buffer = None;
+            if std::mem::take(&mut state.in_capsule) {
+                self.capsules.remove();
+            }
             self.session.release(slot.0);
         }
     }
