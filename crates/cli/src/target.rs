@@ -3,18 +3,19 @@
 mod announce;
 mod control;
 mod flags;
+mod metrics;
 mod operate;
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgMatches, Args};
 use weft_target::{
-    Target,
+    IoMetricsConfig, Target,
     config::{Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport},
 };
 
 pub(crate) use self::control::statistics;
-use self::{control::Control, operate::Operator};
+use self::{announce::Reached, control::Control, operate::Operator};
 use crate::{
     bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
     failure::Failure,
@@ -60,6 +61,27 @@ pub(crate) struct Options {
     /// can reach the port may call.
     #[arg(long, value_name = "URL", value_parser = control_address)]
     control: Option<weft_rpc::Address>,
+    #[command(flatten)]
+    metrics: Metrics,
+}
+
+/// What Prometheus scrapes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Metrics")]
+struct Metrics {
+    /// Serve metrics by HTTP at /metrics, of each host's commands by latency as well. A port
+    /// without an address is on 127.0.0.1. Anyone who can reach the port may read.
+    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
+    /// Upper bounds of the buckets of latency, ascending, like 50us,200us,1ms; at most 20.
+    #[arg(long, value_name = "TIMES", value_parser = span, value_delimiter = ',')]
+    #[arg(requires = "metrics")]
+    metrics_buckets: Vec<Duration>,
+    /// Pairs of a host and a namespace that have series of their own: the first ones that have
+    /// I/O. All others are counted together, as host "overflow".
+    #[arg(long, value_name = "PAIRS", default_value_t = IoMetricsConfig::default().pairs)]
+    #[arg(requires = "metrics")]
+    metrics_pairs: usize,
 }
 
 /// What is served.
@@ -193,6 +215,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         Some(State { config, applied }) => (config, Some(applied)),
         None => (config, None),
     };
+    let config = Config { io_metrics: options.metrics.config()?, ..config };
     let target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
     let applied = applied.unwrap_or_else(|| target.config().clone());
@@ -202,9 +225,15 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         Some(address) => Some(Control::start(address, &operator, wish)?),
         None => None,
     };
-    let address = control.as_ref().map(Control::address);
-    let announced =
-        operator.with(|target| announce::announce(target, address, options.output_format));
+    let watch = || operator.watch().clone();
+    let at = Reached {
+        control: control.as_ref().map(Control::address),
+        metrics: match options.metrics.metrics {
+            Some(address) => Some(metrics::start(address, watch())?),
+            None => None,
+        },
+    };
+    let announced = operator.with(|target| announce::announce(target, at, options.output_format));
     announced.map_err(Failure::because)??;
     while let Ok(wish) = wishes.recv() {
         match wish {
@@ -289,6 +318,27 @@ impl Options {
         };
         let parsed = State::parse(&text, settings);
         parsed.map(Some).map_err(|error| Failure::because(error.in_file(path)))
+    }
+}
+
+impl Metrics {
+    /// What is measured for them.
+    fn config(&self) -> Result<Option<IoMetricsConfig>, Failure> {
+        let (bounds, most) = (&self.metrics_buckets, IoMetricsConfig::BOUNDS_MAX);
+        let ascend = bounds.first().is_none_or(|first| !first.is_zero())
+            && bounds.is_sorted_by(|one, two| one < two);
+        if !ascend || bounds.len() > most {
+            return Err(Failure::Because(format!(
+                "--metrics-buckets takes at most {most} times above 0 that ascend, like \
+                 50us,200us,1ms"
+            )));
+        }
+        let default = IoMetricsConfig { pairs: self.metrics_pairs, ..IoMetricsConfig::default() };
+        let config = match bounds.is_empty() {
+            true => default,
+            false => IoMetricsConfig { bounds: bounds.clone(), ..default },
+        };
+        Ok(self.metrics.map(|_| config))
     }
 }
 

@@ -15,6 +15,7 @@ use weft_nvmf::subsystem::SubsystemView;
 use crate::catalogue::Scope;
 use crate::drain::HostDrains;
 use crate::group::ConnectionId;
+use crate::io_metrics::{IoMetrics, IoMetricsConfig};
 use crate::snapshot::Snapshot;
 use crate::statistics::GroupCounters;
 
@@ -41,10 +42,11 @@ impl HostKey {
     }
 
     pub(crate) fn of(request: &ConnectRequest) -> Self {
-        Self {
-            subsystem: request.subsystem.as_str().to_owned(),
-            host: request.host.as_str().to_owned(),
-        }
+        Self::new(request.subsystem.as_str(), request.host.as_str())
+    }
+
+    pub(crate) fn new(subsystem: &str, host: &str) -> Self {
+        Self { subsystem: subsystem.to_owned(), host: host.to_owned() }
     }
 }
 
@@ -94,6 +96,8 @@ pub(crate) struct Directory {
     connections: AtomicUsize,
     /// What each group counts.
     words: Vec<Arc<GroupCounters>>,
+    /// What is measured of hosts' commands, if it is.
+    io_metrics: Option<Arc<IoMetrics>>,
     /// Which group has failed, and why.
     failure: OnceLock<String>,
     exits_on_failure: AtomicBool,
@@ -119,7 +123,11 @@ struct State {
 }
 
 impl Directory {
-    pub(crate) fn new(snapshot: Arc<Snapshot>, groups: usize) -> Arc<Self> {
+    pub(crate) fn new(
+        snapshot: Arc<Snapshot>,
+        groups: usize,
+        io_metrics: Option<IoMetricsConfig>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 snapshot,
@@ -134,6 +142,7 @@ impl Directory {
             }),
             connections: AtomicUsize::new(0),
             words: (0..groups.max(1)).map(|_| Arc::default()).collect(),
+            io_metrics: io_metrics.map(|config| Arc::new(IoMetrics::new(config, groups.max(1)))),
             failure: OnceLock::new(),
             exits_on_failure: AtomicBool::new(false),
         })
@@ -173,6 +182,11 @@ impl Directory {
 
     pub(crate) fn connection_gone(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// What is measured of hosts' commands.
+    pub(crate) const fn io_metrics(&self) -> Option<&Arc<IoMetrics>> {
+        self.io_metrics.as_ref()
     }
 
     /// What each group counts.
@@ -415,7 +429,7 @@ mod tests {
             let plan = catalogue.plan(config.clone(), Scope::All).expect("a plan");
             catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot").0
         };
-        let directory = Directory::new(Arc::new(next()), 1);
+        let directory = Directory::new(Arc::new(next()), 1, None);
         let reload = next();
         let name: Nqn = NAME.parse().expect("a name");
         let version = directory.set_write_protect(&name, 1, true).version;

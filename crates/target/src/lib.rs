@@ -18,7 +18,7 @@
 //! * `directory`: the state that groups share when a host connects or leaves, behind a lock that
 //!   the data path never takes.
 //! * `drain`: the earlier commands of a host, which its next Connect waits for.
-//! * `statistics`: the counters of each group.
+//! * `statistics`: the counters of each group; `io_metrics`: how long hosts' commands take.
 //! * [`steps`]: the changes of single objects at run time.
 //! * `rate_limits` and `bucket`: limits of rates, which all groups share.
 //! * `round`: a change that every group makes and acknowledges. A reload has two: every group opens
@@ -41,6 +41,7 @@ pub mod config;
 mod directory;
 mod drain;
 mod group;
+mod io_metrics;
 mod limits;
 mod local;
 mod nsids;
@@ -53,6 +54,7 @@ mod target;
 
 pub use check::{CheckedNamespace, check};
 pub use directory::{ConnectedController, ConnectedQueue};
+pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading};
 pub use local::LocalTarget;
 pub use rate_limits::RateLimitStatistics;
 pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};

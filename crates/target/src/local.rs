@@ -47,7 +47,8 @@ impl LocalTarget {
     ) -> Result<Self, TargetError> {
         let mut catalogue = Catalogue::new(devices);
         let (snapshot, _) = catalogue.empty(config)?;
-        let directory = Directory::new(Arc::new(snapshot), reactors.len());
+        let directory =
+            Directory::new(Arc::new(snapshot), reactors.len(), config.io_metrics.clone());
         let mut posts = Vec::new();
         let mut parts = Vec::new();
         for mut reactor in reactors {

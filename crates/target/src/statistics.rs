@@ -11,21 +11,27 @@ use std::time::Duration;
 use weft_backend::Operation;
 use weft_nvmf::subsystem::IoCounters;
 
-use crate::directory::Directory;
+use crate::directory::{ConnectedController, Directory};
+use crate::io_metrics::IoMetricsReading;
 use crate::rate_limits::RateLimitStatistics;
 use crate::snapshot::DeviceId;
 
 /// A counter that one thread writes.
 #[derive(Debug, Default)]
-struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    fn set(&self, value: u64) {
+    pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds to it, for the one thread that writes it.
+    pub(crate) fn add(&self, value: u64) {
+        self.set(self.get().wrapping_add(value));
     }
 }
 
@@ -48,7 +54,7 @@ impl GroupCounters {
     }
 }
 
-fn ns(time: Duration) -> u64 {
+pub(crate) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -147,6 +153,24 @@ pub struct StatisticsReader {
 impl StatisticsReader {
     pub(crate) fn new(directory: Arc<Directory>, cpus: Vec<usize>) -> Self {
         Self { directory, cpus }
+    }
+
+    /// How long the commands of each host took, if that is measured.
+    #[must_use]
+    pub fn io_metrics(&self) -> Option<IoMetricsReading> {
+        self.directory.io_metrics().map(|metrics| metrics.read())
+    }
+
+    /// The controllers of all subsystems.
+    #[must_use]
+    pub fn controllers(&self) -> Vec<ConnectedController> {
+        self.directory.connected_controllers(None)
+    }
+
+    /// The admin and the I/O queues that hosts have connected since the start, by group.
+    #[must_use]
+    pub fn queues_that_came(&self) -> Vec<(u64, u64)> {
+        self.directory.queues_that_came()
     }
 
     /// What rate limits have held up, by bucket.

@@ -134,7 +134,7 @@ impl Target {
         let groups = config.groups();
         let mut target = Self {
             catalogue,
-            directory: Directory::new(Arc::new(snapshot), groups),
+            directory: Directory::new(Arc::new(snapshot), groups, config.io_metrics.clone()),
             posts: Vec::new(),
             threads: Vec::new(),
             config: empty,

@@ -15,25 +15,34 @@ use crate::{
     output::{self, Format},
 };
 
+/// Where it is reached by those that are no hosts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reached<'a> {
+    pub(super) control: Option<&'a weft_rpc::Address>,
+    pub(super) metrics: Option<SocketAddr>,
+}
+
 /// Says it on standard output.
-pub(super) fn announce(
-    target: &Target,
-    control: Option<&weft_rpc::Address>,
-    format: Format,
-) -> Result<(), Failure> {
+pub(super) fn announce(target: &Target, at: Reached<'_>, format: Format) -> Result<(), Failure> {
     let config = target.config();
     let address_of =
         |port: &Port| target.addresses().get(&port.id).copied().unwrap_or(port.listen.address);
     match format {
         Format::Human => {
-            let control = control.map(|address| format!("control on {address}\n"));
-            let text = human(config, &address_of) + &control.unwrap_or_default();
+            let control = at.control.map(|address| format!("control on {address}\n"));
+            let metrics = at.metrics.map(|at| format!("metrics on http://{at}/metrics\n"));
+            let text = human(config, &address_of)
+                + &control.unwrap_or_default()
+                + &metrics.unwrap_or_default();
             output::print(&text)
         }
         // One line, so that a program that reads it knows where it ends.
         Format::Json => {
             let mut said = as_json(config, &address_of);
-            if let Some(control) = control {
+            if let Some(metrics) = at.metrics {
+                said["metrics"] = format!("http://{metrics}/metrics").into();
+            }
+            if let Some(control) = at.control {
                 said["control"] = control.to_string().into();
             }
             output::print(&format!("{said}\n"))

@@ -105,7 +105,7 @@ pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
     }
 }
 
-fn rate_limit(of: RateLimitStatistics) -> RateLimit {
+pub(super) fn rate_limit(of: RateLimitStatistics) -> RateLimit {
     let rw = match of.limit.rw {
         RateLimitedCommands::Read => "read",
         RateLimitedCommands::Write => "write",

@@ -3,6 +3,7 @@
 mod control;
 mod faults;
 mod look;
+mod metrics;
 mod reports;
 mod safety;
 mod serve;

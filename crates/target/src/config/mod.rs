@@ -36,6 +36,8 @@ use weft_backend::DeviceSpec;
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;
 
+use crate::io_metrics::IoMetricsConfig;
+
 /// How long a poll group spins after its last command before it sleeps, by default: about a
 /// loopback round trip, so that the target is awake for a host at queue depth 1.
 pub const IDLE_POLL_DEFAULT: Duration = Duration::from_micros(50);
@@ -78,6 +80,8 @@ pub struct Config {
     pub operated: Operated,
     /// Limits of rates.
     pub rate_limits: Vec<RateLimit>,
+    /// What is measured of hosts' commands, from the start on; not part of files.
+    pub io_metrics: Option<IoMetricsConfig>,
 }
 
 impl Default for Config {
@@ -93,6 +97,7 @@ impl Default for Config {
             limits: Limits::default(),
             operated: Operated::default(),
             rate_limits: Vec::new(),
+            io_metrics: None,
         }
     }
 }

@@ -163,6 +163,16 @@ impl Connection {
         }
     }
 
+    /// Aborts a command of its I/O queue if no device has it. Says whether that was so.
+    pub(crate) fn abort_command(&mut self, command_id: u16, core: &mut Core) -> bool {
+        match &mut self.role {
+            Role::Io(io) => {
+                io.abort(command_id, &mut Context { transport: &mut self.transport, core })
+            }
+            _ => false,
+        }
+    }
+
     /// Handles its events, as many as a turn may take.
     pub(crate) fn handle_events(&mut self, core: &mut Core) -> Placement {
         while core.admission.may_begin()

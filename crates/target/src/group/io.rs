@@ -5,6 +5,7 @@
 //! waits for all its devices. A command without a buffer waits for its turn ([`Work::Starved`]).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use weft_backend::{Failure, Operation, RequestCompletion};
 use weft_nvme::{Command, Completion, Nqn, Status};
@@ -20,6 +21,7 @@ use super::admission::Outcome;
 use super::connection::Connection;
 use super::core::{Context, Core};
 use super::message::{ConnectionId, Message};
+use super::meter::Meter;
 use super::throttle::{FlowKey, Flows, Turn};
 use crate::directory::HostKey;
 
@@ -38,6 +40,8 @@ pub(crate) struct Io {
     starved: VecDeque<Slot>,
     /// What waits for a rate limit, if any applies.
     flows: Option<Box<Flows>>,
+    /// How long its commands take, if that is measured.
+    meter: Option<Box<Meter>>,
     /// Requests that devices have.
     at_devices: usize,
     /// Slots that hold work, whether or not a device has it.
@@ -87,6 +91,7 @@ impl Io {
             port_id: connection.endpoints.port_id,
             owner,
             flows: Flows::new(connection.id, &host, core),
+            meter: Meter::new(core),
             host,
             work,
             starved: VecDeque::new(),
@@ -123,6 +128,7 @@ impl Io {
         &mut self,
         slot: Slot,
         done: RequestCompletion,
+        now: Duration,
         transport: &mut TargetConnection,
     ) {
         self.at_devices = self.at_devices.saturating_sub(1);
@@ -133,6 +139,7 @@ impl Io {
         match self.take(slot) {
             Work::AtDevice(device) => {
                 let completion = self.queue.complete_device(&device, result);
+                self.measure(slot, completion.status(), now);
                 match (device.transfer, done.buffer) {
                     (Transfer::ToHost(_), Some(buffer)) if result.is_ok() => {
                         transport.send(slot, buffer, completion);
@@ -148,14 +155,17 @@ impl Io {
                     let missing = missing - 1;
                     self.put(slot, Work::Flushing { command_id, missing, status });
                 } else {
+                    self.measure(slot, status, now);
                     transport.complete(slot, self.queue.complete(command_id, status));
                 }
             }
             Work::Second { write, first, .. } => {
                 if let Work::First { compare, .. } = self.take(first) {
                     let [one, two] = self.queue.complete_fused(&compare, &write, result);
-                    transport.complete(first, one);
-                    transport.complete(slot, two);
+                    for (slot, completion) in [(first, one), (slot, two)] {
+                        self.measure(slot, completion.status(), now);
+                        transport.complete(slot, completion);
+                    }
                 }
             }
             other => self.put(slot, other),
@@ -169,6 +179,7 @@ impl Io {
             self.work.clear();
             self.starved.clear();
             self.flows = None;
+            self.meter = None;
             self.busy = 0;
         }
     }
@@ -242,7 +253,7 @@ impl Io {
     }
 
     /// Aborts a command if no device has it. Says whether that was so.
-    pub(super) fn abort(&mut self, command_id: u16, transport: &mut TargetConnection) -> bool {
+    pub(super) fn abort(&mut self, command_id: u16, context: &mut Context<'_>) -> bool {
         let slot = self.work.iter().position(|work| work.command_id() == Some(command_id));
         let Some(slot) = slot.and_then(|slot| u16::try_from(slot).ok()).map(Slot) else {
             return false;
@@ -262,7 +273,7 @@ impl Io {
         };
         let Some(completion) = completion else { return false };
         self.take(slot);
-        transport.complete(slot, completion);
+        self.complete(slot, completion, context);
         true
     }
 
@@ -298,7 +309,7 @@ impl Io {
             // The namespace may have changed meanwhile.
             match self.queue.recheck(&device) {
                 Ok(()) => self.begin(slot, device, data, context),
-                Err(status) => context.transport.complete(slot, self.queue.fail(&device, status)),
+                Err(status) => self.fail(slot, &device, status, context),
             }
         }
         turn
@@ -313,18 +324,22 @@ impl Io {
 
     fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
         let Some(command) = context.transport.command(slot) else { return };
+        if let Some(meter) = &mut self.meter {
+            let now = context.core.reactor.turn_time();
+            meter.begin(slot, command, (&self.host, self.queue.namespaces()), now);
+        }
         let data = match data.into_result() {
             Ok(data) => data,
             Err(status) => {
                 let completion = self.queue.reject(command, status);
-                self.answer_late(context.transport);
-                return context.transport.complete(slot, completion);
+                self.answer_late(context);
+                return self.complete(slot, completion, context);
             }
         };
         let action = self.queue.handle_command(command);
-        self.answer_late(context.transport);
+        self.answer_late(context);
         match action {
-            IoAction::Complete(completion) => context.transport.complete(slot, completion),
+            IoAction::Complete(completion) => self.complete(slot, completion, context),
             IoAction::Device(device) => {
                 if let Some(flows) = &mut self.flows
                     && !flows.admit(slot, &device, context.core)
@@ -339,7 +354,7 @@ impl Io {
                 self.pair(slot, [compare, write], data, context);
             }
             IoAction::Disconnect(completion) => {
-                context.transport.complete(slot, completion);
+                self.complete(slot, completion, context);
                 let reason = CloseReason::Requested("the host disconnected the queue");
                 context.transport.close(&mut context.core.reactor, reason);
             }
@@ -347,18 +362,45 @@ impl Io {
     }
 
     /// Completes a first fused command that the queue has given up.
-    fn answer_late(&mut self, transport: &mut TargetConnection) {
+    fn answer_late(&mut self, context: &mut Context<'_>) {
         while let Some(completion) = self.queue.poll_completion() {
-            self.complete_held(completion, transport);
+            self.complete_held(completion, context);
         }
     }
 
-    fn complete_held(&mut self, completion: Completion, transport: &mut TargetConnection) {
+    fn complete_held(&mut self, completion: Completion, context: &mut Context<'_>) {
         let command_id = completion.command_id.get();
         let slot = self.work.iter().position(|work| work.command_id() == Some(command_id));
         if let Some(slot) = slot.and_then(|slot| u16::try_from(slot).ok()).map(Slot) {
             self.take(slot);
-            transport.complete(slot, completion);
+            self.complete(slot, completion, context);
+        }
+    }
+
+    /// Completes a command that no device had.
+    fn complete(&mut self, slot: Slot, completion: Completion, context: &mut Context<'_>) {
+        if self.meter.is_some() {
+            self.measure(slot, completion.status(), context.core.reactor.now());
+        }
+        context.transport.complete(slot, completion);
+    }
+
+    /// Completes a command that no device had, with an error.
+    fn fail(
+        &mut self,
+        slot: Slot,
+        device: &DeviceCommand,
+        status: Status,
+        context: &mut Context<'_>,
+    ) {
+        let completion = self.queue.fail(device, status);
+        self.complete(slot, completion, context);
+    }
+
+    /// A command completes now.
+    fn measure(&mut self, slot: Slot, status: Status, now: Duration) {
+        if let Some(meter) = &mut self.meter {
+            meter.end(slot, status, now);
         }
     }
 
@@ -376,8 +418,7 @@ impl Io {
                 self.submit(slot, device, Some(data), context);
             }
             (Transfer::ToHost(_), Some(_)) => {
-                let status = Status::INVALID_FIELD.with_dnr();
-                context.transport.complete(slot, self.queue.fail(&device, status));
+                self.fail(slot, &device, Status::INVALID_FIELD.with_dnr(), context);
             }
             (Transfer::ToHost(_) | Transfer::FromHost(_), None) => {
                 match context.core.admission.take(bytes_of(device.transfer)) {
@@ -414,11 +455,10 @@ impl Io {
         match (self.take(slot), result) {
             (Work::Fetching(device), Ok(())) => match self.queue.recheck(&device) {
                 Ok(()) => self.submit(slot, device, Some(buffer), context),
-                Err(status) => context.transport.complete(slot, self.queue.fail(&device, status)),
+                Err(status) => self.fail(slot, &device, status, context),
             },
             (Work::Fetching(device), Err(DataDigestError)) => {
-                let status = Status::TRANSIENT_TRANSPORT_ERROR;
-                context.transport.complete(slot, self.queue.fail(&device, status));
+                self.fail(slot, &device, TRANSIENT, context);
             }
             (Work::First { compare, second, .. }, Ok(())) => {
                 self.put(slot, Work::First { compare, second, data: Some(buffer) });
@@ -430,11 +470,11 @@ impl Io {
             }
             (work @ Work::First { second, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
-                self.fail_pair(slot, second, DeviceFailure::Remote(TRANSIENT), context.transport);
+                self.fail_pair(slot, second, DeviceFailure::Remote(TRANSIENT), context);
             }
             (work @ Work::Second { first, .. }, Err(DataDigestError)) => {
                 self.put(slot, work);
-                self.fail_pair(first, slot, DeviceFailure::Remote(TRANSIENT), context.transport);
+                self.fail_pair(first, slot, DeviceFailure::Remote(TRANSIENT), context);
             }
             (other, _) => self.put(slot, other),
         }
@@ -455,7 +495,7 @@ impl Io {
                     true => self.queue.complete(device.command_id, status),
                     false => self.queue.fail(&device, status),
                 };
-                return context.transport.complete(slot, completion);
+                return self.complete(slot, completion, context);
             }
         };
         context.core.admission.spend(bytes_of(device.transfer));
@@ -464,7 +504,7 @@ impl Io {
             self.put(slot, Work::AtDevice(device));
         } else {
             let completion = self.queue.complete_device(&device, Err(DeviceFailure::Gone));
-            context.transport.complete(slot, completion);
+            self.complete(slot, completion, context);
         }
     }
 
@@ -509,7 +549,8 @@ impl Io {
         }
         self.at_devices += missing;
         if missing == 0 {
-            context.transport.complete(slot, self.queue.complete(command_id, status));
+            let completion = self.queue.complete(command_id, status);
+            self.complete(slot, completion, context);
         } else {
             self.put(slot, Work::Flushing { command_id, missing, status });
         }
@@ -547,7 +588,7 @@ impl Io {
                 Some(buffer) => context.transport.receive(slot, buffer),
                 None => {
                     let failure = DeviceFailure::Internal;
-                    return self.fail_pair(first, second, failure, context.transport);
+                    return self.fail_pair(first, second, failure, context);
                 }
             }
         }
@@ -565,7 +606,7 @@ impl Io {
                 self.put(second, Work::Second { write, first, data: None });
                 if let Err(status) = self.queue.recheck(&write) {
                     let failure = DeviceFailure::Remote(status);
-                    return self.fail_pair(first, second, failure, context.transport);
+                    return self.fail_pair(first, second, failure, context);
                 }
                 let DeviceOperation::Write { slba, nlb, durable } = write.operation else {
                     return;
@@ -580,7 +621,7 @@ impl Io {
                 if context.core.submit(write.device, self.id, second, operation) {
                     self.at_devices += 1;
                 } else {
-                    self.fail_pair(first, second, DeviceFailure::Gone, context.transport);
+                    self.fail_pair(first, second, DeviceFailure::Gone, context);
                 }
             }
             (one, two) => {
@@ -595,14 +636,14 @@ impl Io {
         first: Slot,
         second: Slot,
         failure: DeviceFailure,
-        transport: &mut TargetConnection,
+        context: &mut Context<'_>,
     ) {
         if let (Work::First { compare, .. }, Work::Second { write, .. }) =
             (self.take(first), self.take(second))
         {
             let [one, two] = self.queue.complete_fused(&compare, &write, Err(failure));
-            transport.complete(first, one);
-            transport.complete(second, two);
+            self.complete(first, one, context);
+            self.complete(second, two, context);
         }
     }
 

@@ -14,6 +14,7 @@ mod devices;
 mod io;
 mod listen;
 mod message;
+mod meter;
 mod throttle;
 
 use std::collections::BTreeMap;
@@ -289,14 +290,17 @@ impl Group {
     /// Passes completed requests to their queues. Returns whether there were any.
     fn finish_requests(&mut self) -> bool {
         let mut any = false;
-        let now = self.core.reactor.turn_time();
-        while let Some(done) = self.core.devices.poll_completion(now) {
+        let turn = self.core.reactor.turn_time();
+        // Latencies end here, not when the turn began; one reading of the clock serves all.
+        let is_measured = self.core.directory.io_metrics().is_some();
+        let now = if is_measured { self.core.reactor.now() } else { turn };
+        while let Some(done) = self.core.devices.poll_completion(turn) {
             any = true;
             let (index, slot) = devices::origin(done.tag);
             self.with(index, |connection, core| {
                 let transport = &mut connection.transport;
                 match &mut connection.role {
-                    Role::Io(io) => io.handle_done(slot, done, transport),
+                    Role::Io(io) => io.handle_done(slot, done, now, transport),
                     Role::Admin(admin) => admin.handle_flushed(slot, done.result, transport, core),
                     _ => {}
                 }
@@ -491,10 +495,8 @@ impl Group {
             }
             Message::Abort { queue, owner, abort_id, command_id } => {
                 let mut aborted = false;
-                self.with_id(queue, |connection, _| {
-                    if let Role::Io(io) = &mut connection.role {
-                        aborted = io.abort(command_id, &mut connection.transport);
-                    }
+                self.with_id(queue, |connection, core| {
+                    aborted = connection.abort_command(command_id, core);
                 });
                 self.core.post(owner, Message::AbortDone { owner, abort_id, aborted });
             }

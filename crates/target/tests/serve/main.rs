@@ -10,6 +10,7 @@ mod drain;
 mod failure;
 mod flood;
 mod groups;
+mod io_metrics;
 mod lifecycle;
 mod nsids;
 mod pool;

@@ -1,0 +1,148 @@
+//! `weft target --metrics`: what Prometheus scrapes.
+//!
+//! It reads counters only, on threads of its own; the data path does not know of it.
+
+mod exposition;
+mod families;
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use weft_target::StatisticsReader;
+
+use self::exposition::Format;
+use crate::failure::Failure;
+
+/// Requests that are answered at a time; more are closed.
+const REQUESTS_MAX: usize = 8;
+/// Time from accept to the last byte of the answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_BYTES_MAX: usize = 16 << 10;
+const HEADERS_MAX: usize = 64;
+const PIECE_BYTES: usize = 64 << 10;
+/// After an error of accept, which may come at once again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves a target's metrics by HTTP until the process ends. Returns where it listens.
+pub(super) fn start(address: SocketAddr, watch: StatisticsReader) -> Result<SocketAddr, Failure> {
+    let fault = |error| Failure::io("listen for --metrics on", &address, &error);
+    let listener = TcpListener::bind(address).map_err(fault)?;
+    let address = listener.local_addr().map_err(fault)?;
+    let serve = move || serve(&listener, &watch);
+    let thread = std::thread::Builder::new().name("weft-metrics".to_owned());
+    thread.spawn(serve).map_err(fault)?;
+    Ok(address)
+}
+
+/// `PORT` on the loopback address, or `ADDRESS:PORT`.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.parse().map(|port: u16| SocketAddr::from(([127, 0, 0, 1], port)));
+    let address = port.or_else(|_| text.parse());
+    address.map_err(|_| "write a PORT, for 127.0.0.1, or ADDRESS:PORT".to_owned())
+}
+
+fn serve(listener: &TcpListener, watch: &StatisticsReader) {
+    let answering = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            std::thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        if answering.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
+            answering.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let (watch, count) = (watch.clone(), Arc::clone(&answering));
+        let answer = move || {
+            if let Err(error) = answer(stream, &watch) {
+                log::debug!("metrics: {error}");
+            }
+            count.fetch_sub(1, Ordering::Relaxed);
+        };
+        let thread = std::thread::Builder::new().name("weft-metrics".to_owned());
+        if let Err(error) = thread.spawn(answer) {
+            log::warn!("metrics: a request cannot be answered: {error}");
+            answering.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Answers one request.
+fn answer(mut stream: TcpStream, watch: &StatisticsReader) -> io::Result<()> {
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    let request = read_request(&mut stream, deadline)?;
+    let (status, content_type, body) = match request {
+        None => ("400 Bad Request", "text/plain", "this is no HTTP request\n".to_owned()),
+        Some(Request { ref method, .. }) if !matches!(&**method, "GET" | "HEAD") => {
+            ("405 Method Not Allowed", "text/plain", "use GET\n".to_owned())
+        }
+        Some(Request { ref path, format, .. }) if path == "/metrics" => {
+            ("200 OK", format.content_type(), families::text(watch, format))
+        }
+        Some(_) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    let mut pieces = vec![head.as_bytes()];
+    if request.is_none_or(|request| request.method != "HEAD") {
+        pieces.extend(body.as_bytes().chunks(PIECE_BYTES));
+    }
+    for piece in pieces {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        stream.write_all(piece)?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Request {
+    method: String,
+    path: String,
+    format: Format,
+}
+
+/// Reads a request; `None` if it is none.
+fn read_request(stream: &mut TcpStream, deadline: Instant) -> io::Result<Option<Request>> {
+    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+    while bytes.len() < REQUEST_BYTES_MAX {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        let count = stream.read(&mut piece)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&piece[..count]);
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&bytes) {
+            Ok(httparse::Status::Complete(_)) => {
+                let accept = request.headers.iter().filter(|header| {
+                    header.name.eq_ignore_ascii_case("accept")
+                        && Format::is_open_metrics(&String::from_utf8_lossy(header.value))
+                });
+                let format = if accept.count() > 0 { Format::OpenMetrics } else { Format::Text };
+                let path = request.path.unwrap_or_default();
+                let path = path.split('?').next().unwrap_or_default().to_owned();
+                let method = request.method.unwrap_or_default().to_owned();
+                return Ok(Some(Request { method, path, format }));
+            }
+            Ok(httparse::Status::Partial) => {}
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}

@@ -1,0 +1,178 @@
+//! The metrics of a target.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use weft_rpc::machine;
+use weft_target::{HostIo, IoKind, NamespaceStatistics, StatisticsReader};
+
+use super::exposition::{Exposition, Format, Kind};
+
+/// Its host where no counters of their own are kept for a host and a namespace.
+const OVERFLOW: &str = "overflow";
+
+/// All of them, as they are now.
+pub(super) fn text(watch: &StatisticsReader, format: Format) -> String {
+    let mut text = Exposition::new(format);
+    text.family("weft_build_info", Kind::Gauge, "The version that runs.");
+    text.sample("weft_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    hosts(&mut text, watch);
+    connected(&mut text, watch);
+    let groups = watch.read(weft_reactor::monotonic_time());
+    namespaces(&mut text, groups.iter().flat_map(|group| &group.served));
+    let mut gauge = |name: &str, help: &str, of: fn(&weft_target::GroupStatistics) -> u64| {
+        text.family(name, Kind::Gauge, help);
+        for group in &groups {
+            text.sample(name, &[("group", &group.group.to_string())], of(group));
+        }
+    };
+    let connections = "Connections that a poll group holds.";
+    gauge("weft_group_connections", connections, |group| group.connections);
+    gauge("weft_group_queues", "Queues that a poll group serves.", |group| group.queues as u64);
+    let name = "weft_group_idle_seconds_total";
+    text.family(name, Kind::Counter, "Time that a poll group found nothing to do.");
+    for group in &groups {
+        text.sample(name, &[("group", &group.group.to_string())], group.idle.as_secs_f64());
+    }
+    processor_time(&mut text);
+    rate_limits(&mut text, watch);
+    text.finish()
+}
+
+/// What each host meets at each namespace.
+fn hosts(text: &mut Exposition, watch: &StatisticsReader) {
+    let Some(measured) = watch.io_metrics() else { return };
+    let bounds: Vec<f64> = measured.bounds.iter().map(Duration::as_secs_f64).collect();
+    let name = "weft_host_command_duration_seconds";
+    text.family(
+        name,
+        Kind::Histogram,
+        "Time from a command's capsule to its completion, within the target.",
+    );
+    each_kind(&measured.pairs, |labels, one, kind| {
+        let of = &one.kinds[kind as usize];
+        text.histogram(name, labels, (&bounds, &of.buckets), of.total.as_secs_f64());
+    });
+    let name = "weft_host_bytes_total";
+    text.family(name, Kind::Counter, "Bytes of the Read and Write commands that succeeded.");
+    each_kind(&measured.pairs, |labels, one, kind| {
+        if kind != IoKind::Other {
+            text.sample(name, labels, one.kinds[kind as usize].bytes);
+        }
+    });
+    let name = "weft_host_errors_total";
+    text.family(name, Kind::Counter, "Commands that completed with an error.");
+    each_kind(&measured.pairs, |labels, one, kind| {
+        text.sample(name, labels, one.kinds[kind as usize].errors);
+    });
+}
+
+/// Each kind of command that a host had at a namespace, with its labels.
+fn each_kind(pairs: &[HostIo], mut action: impl FnMut(&[(&str, &str)], &HostIo, IoKind)) {
+    for one in pairs {
+        let host = one.host.as_deref().unwrap_or(OVERFLOW);
+        let nsid = one.host.as_ref().map(|_| one.nsid.to_string());
+        let nsid = nsid.as_deref().unwrap_or(OVERFLOW);
+        let subsystem = if one.host.is_some() { &one.subsystem } else { OVERFLOW };
+        for (kind, command) in IoKind::ALL.into_iter().zip(["read", "write", "other"]) {
+            if one.kinds[kind as usize].commands() > 0 {
+                let of = [("host", host), ("subsystem", subsystem), ("nsid", nsid)];
+                action(&[&of[..], &[("command", command)]].concat(), one, kind);
+            }
+        }
+    }
+}
+
+/// Who is connected.
+fn connected(text: &mut Exposition, watch: &StatisticsReader) {
+    let mut controllers = BTreeMap::<(String, String), usize>::new();
+    for controller in watch.controllers() {
+        *controllers.entry((controller.host, controller.subsystem)).or_default() += 1;
+    }
+    text.family("weft_host_controllers", Kind::Gauge, "Controllers that a host has connected.");
+    for ((host, subsystem), count) in &controllers {
+        let labels = [("host", &**host), ("subsystem", subsystem)];
+        text.sample("weft_host_controllers", &labels, count);
+    }
+    let name = "weft_queues_connected_total";
+    text.family(name, Kind::Counter, "Queues that hosts have connected since the start.");
+    for (group, (admin, io)) in watch.queues_that_came().into_iter().enumerate() {
+        for (queue, count) in [("admin", admin), ("io", io)] {
+            text.sample(name, &[("group", &group.to_string()), ("queue", queue)], count);
+        }
+    }
+}
+
+/// What devices did.
+fn namespaces<'a>(text: &mut Exposition, served: impl Iterator<Item = &'a NamespaceStatistics>) {
+    let mut sums = BTreeMap::<(&str, u32), NamespaceStatistics>::new();
+    for one in served {
+        let sum = sums.entry((&one.subsystem, one.nsid)).or_default();
+        sum.reads += one.reads;
+        sum.writes += one.writes;
+        sum.others += one.others;
+        sum.read_bytes += one.read_bytes;
+        sum.written_bytes += one.written_bytes;
+    }
+    let mut family = |name: &str, help: &str, of: fn(&NamespaceStatistics) -> [u64; 3]| {
+        text.family(name, Kind::Counter, help);
+        for ((subsystem, nsid), sum) in &sums {
+            let nsid = nsid.to_string();
+            for (command, count) in ["read", "write", "other"].into_iter().zip(of(sum)) {
+                let labels = [("subsystem", *subsystem), ("nsid", &nsid), ("command", command)];
+                text.sample(name, &labels, count);
+            }
+        }
+    };
+    family(
+        "weft_namespace_commands_total",
+        "Commands that went to a namespace's device; Compare counts as read.",
+        |sum| [sum.reads, sum.writes, sum.others],
+    );
+    family("weft_namespace_bytes_total", "Bytes of these commands.", |sum| {
+        [sum.read_bytes, sum.written_bytes, 0]
+    });
+}
+
+/// The processor time of the poll groups' threads.
+fn processor_time(text: &mut Exposition) {
+    let name = "weft_group_cpu_seconds_total";
+    text.family(name, Kind::Counter, "Processor time of a poll group's thread.");
+    for thread in machine::threads("weft-group-") {
+        let group = thread.name.trim_start_matches("weft-group-");
+        for (mode, ns) in [("user", thread.user_ns), ("system", thread.system_ns)] {
+            let seconds = Duration::from_nanos(ns).as_secs_f64();
+            text.sample(name, &[("group", group), ("mode", mode)], seconds);
+        }
+    }
+}
+
+/// What waited for rate limits.
+fn rate_limits(text: &mut Exposition, watch: &StatisticsReader) {
+    let limits: Vec<_> =
+        watch.rate_limits().into_iter().map(super::super::control::rate_limit).collect();
+    let mut family =
+        |name: &str, help: &str, of: &dyn Fn(&weft_rpc::statistics::RateLimit) -> f64| {
+            text.family(name, Kind::Counter, help);
+            for limit in &limits {
+                let nsid = limit.nsid.map(|nsid| nsid.to_string()).unwrap_or_default();
+                let labels = [
+                    ("host", limit.host.as_deref().unwrap_or_default()),
+                    ("subsystem", limit.subsystem.as_deref().unwrap_or_default()),
+                    ("nsid", &nsid),
+                    ("command", &limit.rw),
+                    ("unit", if limit.counts_bytes { "bytes" } else { "commands" }),
+                ];
+                text.sample(name, &labels, of(limit));
+            }
+        };
+    family(
+        "weft_rate_limit_throttled_commands_total",
+        "Commands that were the first of their queue to the namespace to wait for a rate limit.",
+        &|limit| limit.throttled as f64,
+    );
+    family(
+        "weft_rate_limit_throttled_seconds_total",
+        "How long queues have waited for a rate limit rather than for another one.",
+        &|limit| Duration::from_nanos(limit.throttled_ns).as_secs_f64(),
+    );
+}

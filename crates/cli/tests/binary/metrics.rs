@@ -1,0 +1,95 @@
+//! `weft target --metrics`, as Prometheus meets it.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use crate::weft::{Target, weft};
+
+/// Sends these bytes; returns the whole answer.
+fn ask(target: &Target, request: &str) -> String {
+    let url = target.said["metrics"].as_str().expect("an address");
+    let address = url.trim_start_matches("http://").trim_end_matches("/metrics");
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(request.as_bytes()).expect("it is taken");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+fn get(target: &Target, path: &str, accept: &str) -> (String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n");
+    let answer = ask(target, &request);
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.to_owned(), body.to_owned())
+}
+
+/// The value of the only series of this name whose labels have all of these.
+fn value(text: &str, name: &str, labels: &[&str]) -> f64 {
+    let found: Vec<&str> = text
+        .lines()
+        .filter(|line| line.split(['{', ' ']).next() == Some(name))
+        .filter(|line| labels.iter().all(|label| line.contains(label)))
+        .collect();
+    assert_eq!(found.len(), 1, "{name} {labels:?}: {found:#?}");
+    found[0].rsplit_once(' ').expect("a value").1.parse().expect("a number")
+}
+
+#[test]
+fn what_is_scraped_is_what_the_load_did() {
+    let words = ["--memory", "8MiB", "--metrics", "0", "--metrics-buckets", "100us,10ms,30s"];
+    let target = Target::start("uring", &words);
+    let url = target.url(1);
+    let load = ["bench", "--rw=randrw", "--bs=4k", "--iodepth=8", "--number_ios=3000", &url];
+    let report = weft(target.driver, [&load[..], &["--output-format=json"]].concat()).json();
+    let job = &report["jobs"][0];
+    let (_, text) = get(&target, "/metrics", "*/*");
+    // A load begins with one read of the first block that it does not count.
+    for (command, more) in [("read", 1.0), ("write", 0.0)] {
+        let label = format!("command=\"{command}\"");
+        let labels = ["nsid=\"1\"", &label];
+        let ios = job[command]["total_ios"].as_f64().expect("a number");
+        assert!(ios > 500.0, "{job}");
+        let ios = ios + more;
+        let name = "weft_host_command_duration_seconds";
+        assert_eq!(value(&text, &format!("{name}_count"), &labels), ios);
+        let all = [&labels[..], &["le=\"+Inf\""]].concat();
+        assert_eq!(value(&text, &format!("{name}_bucket"), &all), ios);
+        let beyond = [&labels[..], &["le=\"30\""]].concat();
+        assert_eq!(value(&text, &format!("{name}_bucket"), &beyond), ios);
+        assert!(value(&text, &format!("{name}_sum"), &labels) > 0.0);
+        assert_eq!(value(&text, "weft_host_bytes_total", &labels), ios * 4096.0);
+        assert_eq!(value(&text, "weft_host_errors_total", &labels), 0.0);
+        assert_eq!(value(&text, "weft_namespace_commands_total", &labels), ios);
+    }
+    assert!(text.contains("weft_queues_connected_total{group=\"0\",queue=\"io\"} "), "{text}");
+    let (head, open) = get(&target, "/metrics", "application/openmetrics-text;version=1.0.0");
+    assert!(head.contains("application/openmetrics-text"), "{head}");
+    assert!(open.ends_with("# EOF\n"), "{open}");
+    target.stop();
+}
+
+#[test]
+fn what_is_no_scrape_is_answered_with_an_error() {
+    let target = Target::start("uring", &["--memory", "8MiB", "--metrics", "127.0.0.1:0"]);
+    assert!(get(&target, "/", "*/*").0.starts_with("HTTP/1.1 404 "));
+    let post = ask(&target, "POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+    assert!(post.starts_with("HTTP/1.1 405 "), "{post}");
+    assert!(ask(&target, "\u{1}\u{2}\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    let head = ask(&target, "HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+    assert_eq!(target.weft("flush", 1, &[]).code, Some(0), "it serves as before");
+    target.stop();
+}
+
+#[test]
+fn wrong_options_are_told_in_a_sentence() {
+    let start = |words: &[&str]| weft("uring", [&["target", "--null", "1GiB"], words].concat());
+    let buckets = start(&["--metrics", "0", "--metrics-buckets", "2ms,1ms"]).fault();
+    assert!(buckets.contains("that ascend"), "{buckets}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let in_use = start(&["--listen", "tcp://127.0.0.1:0", "--metrics", &port]).fault();
+    assert!(in_use.contains("cannot listen for --metrics on 127.0.0.1:"), "{in_use}");
+}

@@ -1,0 +1,282 @@
+//! What hosts meet: how long their commands take, by host, namespace and kind of command.
+//!
+//! A command counts from the turn in which the target has its capsule until its completion is given
+//! to the transport: with its wait for memory, for rate limits and for its data, without the
+//! network. Each group has counters of its own, which it alone writes: a command costs neither a
+//! lock nor a locked instruction.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use weft_nvme::{Command, NvmOpcode};
+
+use crate::directory::HostKey;
+use crate::statistics::{Counter, ns};
+
+/// What is measured of each host's commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IoMetricsConfig {
+    /// Upper bounds of the buckets that latencies are counted in, ascending.
+    pub bounds: Vec<Duration>,
+    /// Pairs of a host and a namespace that have counters of their own: the first ones that have
+    /// I/O. All others are counted together.
+    pub pairs: usize,
+}
+
+impl IoMetricsConfig {
+    /// Buckets at most.
+    pub const BOUNDS_MAX: usize = 20;
+}
+
+impl Default for IoMetricsConfig {
+    fn default() -> Self {
+        let decade = |us: u64| [1, 2, 5].map(|step| Duration::from_micros(us * step));
+        let decades = [10, 100, 1_000, 10_000, 100_000, 1_000_000].into_iter().flat_map(decade);
+        let bounds = std::iter::once(Duration::from_micros(5)).chain(decades);
+        Self { bounds: bounds.chain([Duration::from_secs(10)]).collect(), pairs: 1_000 }
+    }
+}
+
+/// A kind of command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IoKind {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Any other I/O command.
+    Other,
+}
+
+impl IoKind {
+    /// All of them, in order.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
+
+    pub(crate) fn of(command: &Command) -> Self {
+        match command.nvm_opcode() {
+            NvmOpcode::READ => Self::Read,
+            NvmOpcode::WRITE => Self::Write,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What was measured of a kind of command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IoMeasured {
+    /// Commands by latency: one number for each bound, then those beyond the last one.
+    pub buckets: Vec<u64>,
+    /// The sum of all latencies.
+    pub total: Duration,
+    /// Bytes of the Read and Write commands that succeeded.
+    pub bytes: u64,
+    /// Commands that completed with an error.
+    pub errors: u64,
+}
+
+impl IoMeasured {
+    /// Commands that completed.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    fn add(&mut self, counters: &KindCounters) {
+        self.buckets.resize(counters.buckets.len(), 0);
+        for (sum, counter) in self.buckets.iter_mut().zip(&counters.buckets) {
+            *sum += counter.get();
+        }
+        self.total += Duration::from_nanos(counters.total_ns.get());
+        self.bytes += counters.bytes.get();
+        self.errors += counters.errors.get();
+    }
+}
+
+/// What was measured of a host's commands to a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostIo {
+    /// The host's name; `None`: all hosts and namespaces that have no counters of their own.
+    pub host: Option<String>,
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// By kind, in the order of [`IoKind::ALL`].
+    pub kinds: [IoMeasured; 3],
+}
+
+/// What all groups have measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IoMetricsReading {
+    /// The bounds of the buckets.
+    pub bounds: Vec<Duration>,
+    /// Each host and namespace that had I/O.
+    pub pairs: Vec<HostIo>,
+}
+
+/// The counters of all groups.
+#[derive(Debug)]
+pub(crate) struct IoMetrics {
+    config: IoMetricsConfig,
+    groups: usize,
+    /// The first I/O command of a queue to a namespace, and readers, take the lock.
+    pairs: Mutex<BTreeMap<(HostKey, u32), Arc<PairCounters>>>,
+    overflow: Arc<PairCounters>,
+    bounds_ns: Vec<u64>,
+}
+
+/// The counters of a host and a namespace, by group.
+#[derive(Debug)]
+pub(crate) struct PairCounters(Vec<[KindCounters; 3]>);
+
+/// The counters of a kind of command in one group.
+#[derive(Debug)]
+#[repr(align(64))]
+struct KindCounters {
+    buckets: Box<[Counter]>,
+    total_ns: Counter,
+    bytes: Counter,
+    errors: Counter,
+}
+
+/// A command that has completed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completed {
+    pub(crate) kind: IoKind,
+    pub(crate) latency: Duration,
+    pub(crate) bytes: u64,
+    pub(crate) is_success: bool,
+}
+
+impl IoMetrics {
+    pub(crate) fn new(config: IoMetricsConfig, groups: usize) -> Self {
+        let bounds_ns: Vec<u64> = config.bounds.iter().copied().map(ns).collect();
+        let overflow = Arc::new(PairCounters::new(groups, bounds_ns.len()));
+        Self { config, groups, pairs: Mutex::default(), overflow, bounds_ns }
+    }
+
+    /// The counters of a host and a namespace.
+    pub(crate) fn pair(&self, host: &HostKey, nsid: u32) -> Arc<PairCounters> {
+        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (host.clone(), nsid);
+        if pairs.len() >= self.config.pairs && !pairs.contains_key(&key) {
+            return Arc::clone(&self.overflow);
+        }
+        let new = || Arc::new(PairCounters::new(self.groups, self.bounds_ns.len()));
+        Arc::clone(pairs.entry(key).or_insert_with(new))
+    }
+
+    /// Counts a command that a group has completed.
+    pub(crate) fn count(&self, pair: &PairCounters, group: usize, done: Completed) {
+        let Some(counters) = pair.0.get(group).and_then(|kinds| kinds.get(done.kind as usize))
+        else {
+            return;
+        };
+        let latency_ns = ns(done.latency);
+        let bucket = self.bounds_ns.partition_point(|bound_ns| *bound_ns < latency_ns);
+        if let Some(counter) = counters.buckets.get(bucket) {
+            counter.add(1);
+        }
+        counters.total_ns.add(latency_ns);
+        match done.is_success {
+            true => counters.bytes.add(done.bytes),
+            false => counters.errors.add(1),
+        }
+    }
+
+    /// What was measured until now.
+    pub(crate) fn read(&self) -> IoMetricsReading {
+        let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut reading =
+            IoMetricsReading { bounds: self.config.bounds.clone(), pairs: Vec::new() };
+        for ((host, nsid), pair) in pairs {
+            let (host, subsystem) = host.names();
+            let (host, subsystem) = (Some(host.to_owned()), subsystem.to_owned());
+            reading.pairs.push(HostIo { host, subsystem, nsid, kinds: pair.read() });
+        }
+        let kinds = self.overflow.read();
+        if kinds.iter().any(|kind| kind.commands() > 0) {
+            reading.pairs.push(HostIo { kinds, ..HostIo::default() });
+        }
+        reading
+    }
+}
+
+impl PairCounters {
+    fn new(groups: usize, bounds: usize) -> Self {
+        let counters = |_| KindCounters {
+            buckets: (0..=bounds).map(|_| Counter::default()).collect(),
+            total_ns: Counter::default(),
+            bytes: Counter::default(),
+            errors: Counter::default(),
+        };
+        Self((0..groups).map(|_| IoKind::ALL.map(counters)).collect())
+    }
+
+    fn read(&self) -> [IoMeasured; 3] {
+        let mut sums = <[IoMeasured; 3]>::default();
+        for kinds in &self.0 {
+            for (sum, counters) in sums.iter_mut().zip(kinds) {
+                sum.add(counters);
+            }
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: Completed = Completed {
+        kind: IoKind::Read,
+        latency: Duration::from_micros(20),
+        bytes: 4096,
+        is_success: true,
+    };
+
+    fn metrics(pairs: usize) -> IoMetrics {
+        let bounds = [10, 20, 50].map(Duration::from_micros).to_vec();
+        IoMetrics::new(IoMetricsConfig { bounds, pairs }, 2)
+    }
+
+    #[test]
+    fn a_latency_counts_up_to_its_bound() {
+        let metrics = metrics(1);
+        let pair = metrics.pair(&HostKey::new("subsystem", "host"), 1);
+        for (group, us) in [(0, 0), (1, 10), (0, 11), (1, 20), (0, 50), (1, 51)] {
+            let latency = Duration::from_micros(us);
+            metrics.count(&pair, group, Completed { latency, ..READ });
+        }
+        metrics.count(&pair, 0, Completed { is_success: false, ..READ });
+        let [read, write, _] = &metrics.read().pairs[0].kinds;
+        assert_eq!(read.buckets, [2, 3, 1, 1]);
+        assert_eq!((read.commands(), read.errors, read.bytes), (7, 1, 6 * 4096));
+        assert_eq!(read.total, Duration::from_micros(162));
+        assert_eq!(write.commands(), 0);
+    }
+
+    #[test]
+    fn pairs_beyond_the_limit_are_counted_together() {
+        let metrics = metrics(2);
+        for nsid in 1..=4 {
+            let pair = metrics.pair(&HostKey::new("subsystem", "host"), nsid);
+            metrics.count(&pair, 0, READ);
+        }
+        let again = metrics.pair(&HostKey::new("subsystem", "host"), 2);
+        metrics.count(&again, 1, READ);
+        let reading = metrics.read();
+        let commands = |one: &HostIo| (one.host.clone(), one.nsid, one.kinds[0].commands());
+        let host = Some("host".to_owned());
+        let counted: Vec<_> = reading.pairs.iter().map(commands).collect();
+        assert_eq!(counted, [(host.clone(), 1, 1), (host, 2, 2), (None, 0, 2)]);
+    }
+
+    #[test]
+    fn the_default_has_as_many_buckets_as_are_possible_and_they_ascend() {
+        let bounds = IoMetricsConfig::default().bounds;
+        assert_eq!(bounds.len(), IoMetricsConfig::BOUNDS_MAX);
+        assert!(bounds.is_sorted_by(|one, two| one < two));
+    }
+}

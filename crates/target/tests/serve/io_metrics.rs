@@ -1,0 +1,114 @@
+//! How long hosts' commands take: what is counted of which host and namespace.
+
+use std::time::Duration;
+
+use weft_nvme::{NvmOpcode, Status};
+use weft_target::config::{Config, RateLimit, RateLimitedCommands};
+use weft_target::{HostIo, IoMetricsConfig, Target};
+use weft_transport::host::HostOptions;
+
+use crate::support::peer::{ConnectFields, Peer, read_write};
+use crate::support::{
+    HOST, SUBSYSTEM, address, config, config_of_two_groups, on_each_transport, pattern, start,
+};
+
+const BLOCK: usize = 4096;
+
+fn measured(config: Config, pairs: usize) -> Config {
+    Config { io_metrics: Some(IoMetricsConfig { pairs, ..IoMetricsConfig::default() }), ..config }
+}
+
+fn pairs(target: &Target) -> Vec<HostIo> {
+    target.watch().io_metrics().expect("it is measured").pairs
+}
+
+/// Commands of each kind.
+fn commands(pair: &HostIo) -> [u64; 3] {
+    pair.kinds.each_ref().map(|kind| kind.commands())
+}
+
+#[test]
+fn commands_count_by_host_namespace_and_kind() {
+    let config = measured(config(&["memory:1MiB", "memory:1MiB"]), 10);
+    on_each_transport(&config, |target| {
+        let (_admin, controller) = Peer::admin(address(target));
+        let mut io = Peer::io(address(target), controller, 1);
+        let bytes = pattern(4 * BLOCK, 1);
+        io.write(1, 0, 4, &bytes).succeeded();
+        for _ in 0..3 {
+            io.read(1, 0, 4, bytes.len()).succeeded();
+        }
+        io.run_with(read_write(NvmOpcode::COMPARE, 2, 0, 1), &[0; BLOCK]).succeeded();
+        let beyond = io.read(2, 1 << 20, 1, BLOCK);
+        assert_eq!(beyond.status(), Status::LBA_OUT_OF_RANGE.with_dnr());
+        let unknown = io.read(7, 0, 1, BLOCK);
+        assert_eq!(unknown.status(), Status::INVALID_NAMESPACE.with_dnr());
+        let pairs = pairs(target);
+        let names: Vec<_> =
+            pairs.iter().map(|pair| (pair.host.as_deref(), &*pair.subsystem, pair.nsid)).collect();
+        let of = |nsid| (Some(HOST), SUBSYSTEM, nsid);
+        assert_eq!(names, [of(1), of(2)], "a namespace that there is not has no counters");
+        assert_eq!(commands(&pairs[0]), [3, 1, 0]);
+        assert_eq!(pairs[0].kinds.each_ref().map(|kind| kind.bytes), [3 * 16_384, 16_384, 0]);
+        assert_eq!(commands(&pairs[1]), [1, 0, 1]);
+        assert_eq!((pairs[1].kinds[0].errors, pairs[1].kinds[0].bytes), (1, 0));
+    });
+}
+
+#[test]
+fn a_latency_has_the_time_of_the_device_and_the_wait_for_a_limit() {
+    let ms = Duration::from_millis;
+    let limit = RateLimit {
+        host: Some(HOST.to_owned()),
+        nsid: Some(2),
+        rw: RateLimitedCommands::Rw,
+        rate_iops: Some(100),
+        burst: ms(1),
+        ..RateLimit::default()
+    };
+    let config = config(&["delay:read=20ms:memory:1MiB", "memory:1MiB"]);
+    let target = start(measured(Config { rate_limits: vec![limit], ..config }, 10));
+    let (_admin, controller) = Peer::admin(address(&target));
+    let mut io = Peer::io(address(&target), controller, 1);
+    io.read(1, 0, 1, BLOCK).succeeded();
+    let slots: Vec<_> = (0..8).map(|block| io.begin_read(2, block, 1, BLOCK)).collect();
+    for slot in slots {
+        io.wait_for(slot).succeeded();
+    }
+    let pairs = pairs(&target);
+    let delayed = &pairs[0].kinds[0];
+    assert!(delayed.total >= ms(20), "{:?}", delayed.total);
+    let first = delayed.buckets.iter().position(|count| *count > 0).expect("one read");
+    let bounds = IoMetricsConfig::default().bounds;
+    assert!(bounds.get(first).is_none_or(|bound| *bound >= ms(20)), "{:?}", delayed.buckets);
+    // The eighth began at least 60 ms after the first.
+    let throttled = &pairs[1].kinds[0];
+    assert_eq!(throttled.commands(), 8);
+    assert!(throttled.total >= ms(60), "{:?}", throttled.total);
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn groups_add_up_and_pairs_beyond_the_limit_are_one() {
+    let config = config_of_two_groups(&["memory:1MiB", "memory:1MiB"]);
+    let target = start(measured(config, 1));
+    let (_admin, controller) = Peer::admin(address(&target));
+    for queue_id in 1..=2 {
+        let fields = ConnectFields::io(controller, queue_id);
+        let mut io = Peer::io_as(address(&target), &fields, HostOptions::default());
+        io.read(1, 0, 1, BLOCK).succeeded();
+        io.read(2, 0, 1, BLOCK).succeeded();
+        io.read(2, 0, 1, BLOCK).succeeded();
+    }
+    let counted: Vec<_> =
+        pairs(&target).iter().map(|pair| (pair.host.is_some(), commands(pair)[0])).collect();
+    assert_eq!(counted, [(true, 2), (false, 4)]);
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn nothing_is_measured_unless_it_is_asked_for() {
+    let target = start(config(&["memory:1MiB"]));
+    assert_eq!(target.watch().io_metrics(), None);
+    target.stop().expect("a clean stop");
+}
