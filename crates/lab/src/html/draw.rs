@@ -158,6 +158,7 @@ impl<'a> Group<'a> {
                 || *key == self.plot.x
                 || self.plot.series.contains(key)
                 || self.plot.split.contains(key)
+                || *key == self.plot.best_over
         };
         let role = self.group.first().map_or(Role::Plain, |cell| cell.role);
         let varied = self.cells.varied(role).into_iter().filter(|key| !named(key));
@@ -204,10 +205,11 @@ impl<'a> Group<'a> {
     fn chart(&self, metric: &Metric) -> Option<Figure> {
         let mut keys = self.plot.series.clone();
         let left_over = self.left_over();
-        let best_of = if metric.is_rate() { left_over } else { Vec::new() };
+        let mut best_of = if metric.is_rate() { left_over } else { Vec::new() };
         if best_of.is_empty() {
             keys.extend(self.left_over());
         }
+        best_of.extend(Some(self.plot.best_over.clone()).filter(|key| !key.is_empty()));
         let x = self.axis_x();
         let mut series: Vec<Series> = self
             .series(&keys)
@@ -222,7 +224,7 @@ impl<'a> Group<'a> {
         if series.is_empty() {
             return None;
         }
-        let numbers = grid(&series, &x, metric);
+        let numbers = grid(&series, &x, metric, &self.plot.best_over);
         let y = AxisY { label: metric.label.clone(), unit: metric.unit, log: self.plot.log_y };
         let mut note = self.note(&series, &best_of);
         series.extend(self.overlay(metric));
@@ -296,7 +298,8 @@ impl<'a> Group<'a> {
             let text =
                 format!("{name}, {}<br>{}", result.figure, units::show(metric.unit, result.value));
             let Some(value) = Estimate::of(&[result.value]) else { continue };
-            let point = Point { x: Place::Number(x as f64), value, text };
+            let x = Place::Number(x as f64);
+            let point = Point { x, value, text, chosen: None };
             match series.iter_mut().find(|series| series.name == name) {
                 Some(series) => series.points.push(point),
                 None => {
@@ -348,7 +351,9 @@ impl<'a> Group<'a> {
                 _ => Place::Word(units::short(&self.plot.x, &value)),
             };
             let text = hover(self.cells, cell, Some((metric, &reading)));
-            let point = Point { x: place, value: estimate, text };
+            let chosen = cell.value(&self.plot.best_over);
+            let chosen = chosen.map(|value| units::short(&self.plot.best_over, value));
+            let point = Point { x: place, value: estimate, text, chosen };
             match points.iter_mut().find(|(known, _)| *known == value) {
                 Some((_, best)) if metric.is_better(estimate.mean, best.value.mean) => {
                     *best = point;
@@ -382,6 +387,10 @@ impl<'a> Group<'a> {
         if !best_of.is_empty() {
             let names: Vec<String> = best_of.iter().map(|key| units::axis(key)).collect();
             note += &format!(" Each point is the best over {}.", names.join(" and "));
+            if !self.plot.best_over.is_empty() {
+                let name = units::axis(&self.plot.best_over);
+                note += &format!(" The number at a point is its {name}.");
+            }
         }
         if series.iter().flat_map(|series| &series.points).any(|point| point.value.pooled) {
             note +=
@@ -559,7 +568,7 @@ impl Styles {
     }
 }
 
-fn grid(series: &[Series], x: &AxisX, metric: &Metric) -> Grid {
+fn grid(series: &[Series], x: &AxisX, metric: &Metric, best_over: &str) -> Grid {
     let mut head = vec![x.title.clone()];
     head.extend(series.iter().map(|series| series.name.clone()));
     let rows = x.ticks.iter().map(|(place, text)| {
@@ -568,7 +577,10 @@ fn grid(series: &[Series], x: &AxisX, metric: &Metric) -> Grid {
             let point = series.points.iter().find(|point| point.x.json() == *place);
             point.map_or("–".to_owned(), |point| {
                 let value = units::show_estimate(metric.unit, &point.value);
-                format!("{value}, n = {}", point.value.count)
+                let chosen = point.chosen.as_ref().map_or(String::new(), |chosen| {
+                    format!(", {} {chosen}", units::axis(best_over))
+                });
+                format!("{value}, n = {}{chosen}", point.value.count)
             })
         }));
         row
@@ -707,6 +719,7 @@ fn default_plots(varied: &[String]) -> Vec<Plot> {
         y: y.iter().map(|y| (*y).to_owned()).collect(),
         series: series.to_vec(),
         split: split.to_vec(),
+        best_over: String::new(),
         only: crate::results::Configuration::new(),
         log_x: true,
         log_y: false,

@@ -40,6 +40,7 @@ pub(super) fn drift(cells: &Cells) -> Option<Drift> {
             x: Place::Number(minutes(repeat)),
             value: Estimate::exact(repeat.iops),
             text: format!("{at}<br>{shown} IOPS"),
+            chosen: None,
         });
         rows.push(vec![at, shown, p99.unwrap_or_else(|| "unresolved".to_owned())]);
     }

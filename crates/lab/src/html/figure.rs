@@ -53,6 +53,8 @@ pub(super) struct Point {
     pub(super) value: Estimate,
     /// Its hover text.
     pub(super) text: String,
+    /// The value of the setting over which it is the best.
+    pub(super) chosen: Option<String>,
 }
 
 /// A position on the x axis.
@@ -210,6 +212,13 @@ fn chart(series: &[Series], x: &AxisX, y: &AxisY, form: impl Fn(&Series) -> Json
             trace["y"] =
                 series.points.iter().map(|point| json!(point.value.mean / scale.divisor)).collect();
             trace["hovertext"] = series.points.iter().map(|point| json!(point.text)).collect();
+            if series.points.iter().any(|point| point.chosen.is_some()) {
+                trace["text"] = series.points.iter().map(|point| json!(point.chosen)).collect();
+                if trace["type"] == "scatter" {
+                    trace["mode"] = json!("lines+markers+text");
+                    trace["textposition"] = json!("top center");
+                }
+            }
             trace["error_y"] = json!({
                 "type": "data", "symmetric": false,
                 "array": bar(|(_, up)| up), "arrayminus": bar(|(down, _)| down),
@@ -318,7 +327,7 @@ mod tests {
 
     fn point(x: f64, values: &[f64]) -> Point {
         let value = Estimate::of(values).expect("values");
-        Point { x: Place::Number(x), value, text: format!("at {x}") }
+        Point { x: Place::Number(x), value, text: format!("at {x}"), chosen: None }
     }
 
     fn series() -> Series {

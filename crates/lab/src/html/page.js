@@ -176,10 +176,13 @@
   // The points of a chart as it draws them, in the units of its axes.
   function points(chart) {
     const { xaxis, yaxis } = chart.layout;
+    const labelled = chart.traces.some((trace) => trace.text);
     const head = ["series", plain(xaxis.title.text), plain(yaxis.title.text), "minus", "plus"];
+    if (labelled) head.push("best at");
     const rows = chart.traces.flatMap((trace) => (trace.x || []).map((x, index) => {
       const plus = trace.error_y?.array?.[index];
-      return [plain(trace.name), x, trace.y[index], trace.error_y?.arrayminus?.[index] ?? plus, plus];
+      const row = [plain(trace.name), x, trace.y[index], trace.error_y?.arrayminus?.[index] ?? plus, plus];
+      return labelled ? [...row, trace.text?.[index]] : row;
     }));
     return [head, ...rows];
   }

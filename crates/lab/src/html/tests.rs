@@ -284,6 +284,54 @@ fn published_numbers_are_in_the_figure_of_their_tenant() {
 }
 
 #[test]
+fn the_best_depth_of_each_size_and_transport_is_drawn_and_named() {
+    let of = |transport: &str, bytes: u64, depth: u64, iops: f64, us: u64| {
+        let settings = [
+            (key::TRANSPORT, Value::from(transport)),
+            (key::BLOCK_BYTES, bytes.into()),
+            (key::DEPTH, depth.into()),
+        ];
+        record(Role::Plain, &settings, iops, us)
+    };
+    let records = [
+        of("local", 4096, 1, 300_000.0, 3),
+        of("local", 4096, 64, 200_000.0, 90),
+        of("tcp", 4096, 1, 20_000.0, 50),
+        of("tcp", 4096, 8, 50_000.0, 40),
+        of("tcp", 4096, 64, 40_000.0, 900),
+        of("tcp", 65536, 1, 10_000.0, 60),
+        of("tcp", 65536, 64, 30_000.0, 70),
+    ];
+    let text = plan("overhead-b-app").to_text().expect("a plan");
+    // Of latency the least is the best.
+    let text = text.replacen("y = [\"bandwidth\"]", "y = [\"bandwidth\", \"p99\"]", 1);
+    let section = Section::of(&Results {
+        directory: "made-up".into(),
+        records: repeated(&records),
+        environment: Environment::default(),
+        plan: text,
+    });
+    let charts: Vec<&serde_json::Value> = section.charts().collect();
+    let trace = |chart: usize, name: &str| {
+        let traces = charts[chart]["traces"].as_array().expect("traces");
+        traces.iter().find(|trace| trace["name"] == name).expect(name)
+    };
+    assert_eq!(charts[0]["traces"].as_array().map(Vec::len), Some(2), "one line a transport");
+    assert_eq!(trace(0, "local")["text"], serde_json::json!(["1"]));
+    assert_eq!(trace(0, "tcp")["text"], serde_json::json!(["8", "64"]));
+    assert_eq!(trace(1, "tcp")["text"], serde_json::json!(["8", "1"]), "of p99");
+    let mbps = trace(0, "tcp")["y"][0].as_f64().expect("a bandwidth");
+    assert!((mbps / trace(0, "local")["y"][0].as_f64().expect("one") - 1.0 / 6.0).abs() < 0.001);
+    assert!(charts[2]["traces"][0].get("text").is_none(), "{}", charts[2]);
+    let shown = format!("{:?}", section.figures[0]);
+    assert!(
+        shown.contains("n = 3, queue depth 8") && shown.contains("n = 3, queue depth 64"),
+        "{shown}"
+    );
+    assert!(shown.contains("Each point is the best over queue depth."), "{shown}");
+}
+
+#[test]
 fn a_study_without_results_says_so() {
     assert_eq!(found("first-look", &[]), "No cell has a result.");
 }

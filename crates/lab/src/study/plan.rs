@@ -313,6 +313,9 @@ pub struct Plot {
     /// One chart for each combination of these settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub split: Vec<String>,
+    /// The setting of which each point has the best value, which its label names.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub best_over: String,
     /// Only cells with these values.
     #[serde(default, skip_serializing_if = "Configuration::is_empty")]
     pub only: Configuration,

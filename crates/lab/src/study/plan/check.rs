@@ -1,6 +1,6 @@
 //! Checks a plan.
 
-use super::{AnswerKind, Kind, METRICS, Plan, PlanError, PlotKind};
+use super::{AnswerKind, Kind, METRICS, Plan, PlanError, Plot, PlotKind};
 use crate::{
     cells::Metric,
     pattern::Pattern,
@@ -201,6 +201,7 @@ impl Plan {
             if let Some(key) = named.into_iter().find(|key| !known(key) && !given(key)) {
                 return fault(format!("plot {title:?}: {key} is neither an axis nor fixed"));
             }
+            self.check_best_over(plot)?;
             if let Some(y) = plot.y.iter().find(|y| !METRICS.iter().any(|(metric, _)| metric == y))
             {
                 return fault(format!("plot {title:?}: {y} is not a metric"));
@@ -212,6 +213,33 @@ impl Plan {
             if plot.kind != PlotKind::Cdf && plot.y.is_empty() {
                 return fault(format!("plot {title:?} needs y"));
             }
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn check_best_over(&self, plot: &Plot) -> Result<(), PlanError> {
+        let (title, key) = (&plot.title, &plot.best_over);
+        if key.is_empty() {
+            return Ok(());
+        }
+        if !self.axes.contains_key(key) {
+            let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
+            return fault(format!(
+                "plot {title:?}: best_over {key:?} is not an axis; there are {}",
+                axes.join(", ")
+            ));
+        }
+        let shown = plot.series.iter().chain(&plot.split).chain(plot.only.keys());
+        if shown.chain([&plot.x]).any(|shown| shown == key) {
+            return fault(format!(
+                "plot {title:?}: {key} is shown, so no best value of it can be: take it out of \
+                 best_over, or out of x, series, split and only"
+            ));
+        }
+        if !matches!(plot.kind, PlotKind::Line | PlotKind::Bar) {
+            return fault(format!("plot {title:?}: best_over belongs to kind line or bar"));
         }
         Ok(())
     }
@@ -339,6 +367,23 @@ mod tests {
             ("y = [\"iops\", \"p99\"]", "y = [\"speed\"]", "speed is not a metric"),
             ("x = \"block_bytes\"", "x = \"jobs\"", "neither an axis nor fixed"),
             ("x = \"block_bytes\"", "", "needs x"),
+            (
+                "series = [\"transport\"]",
+                "best_over = \"depht\"",
+                "best_over \"depht\" is not an axis; there are block_bytes, transport",
+            ),
+            ("series = [\"transport\"]", "best_over = \"block_bytes\"", "block_bytes is shown"),
+            (
+                "kind = \"line\"",
+                "kind = \"table\"\nbest_over = \"transport\"",
+                "transport is shown",
+            ),
+            (
+                "series = [\"transport\"]",
+                "best_over = \"transport\"\n[[plot]]\ntitle = \"All\"\nkind = \"table\"\n\
+                 x = \"block_bytes\"\ny = [\"iops\"]\nbest_over = \"transport\"",
+                "belongs to kind line or bar",
+            ),
             (
                 "[fixed]",
                 "[interference]\nshared = \"host\"\nbackground = {}\nforeground = {}\n[fixed]",
