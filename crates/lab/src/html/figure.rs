@@ -216,7 +216,9 @@ fn chart(series: &[Series], x: &AxisX, y: &AxisY, form: impl Fn(&Series) -> Json
                 trace["text"] = series.points.iter().map(|point| json!(point.chosen)).collect();
                 if trace["type"] == "scatter" {
                     trace["mode"] = json!("lines+markers+text");
-                    trace["textposition"] = json!("top center");
+                    // Beside the error bar, and not cut off at the edge.
+                    trace["textposition"] = json!("top left");
+                    trace["cliponaxis"] = json!(false);
                 }
             }
             trace["error_y"] = json!({

@@ -129,6 +129,32 @@ fn the_axes_are_those_of_the_publications() {
 }
 
 #[test]
+fn the_published_gain_of_idle_polling_is_that_of_hosts_that_poll() {
+    let published = crate::published::published();
+    let find = |study: &str, metric: &str, note: &str| {
+        let mut all = published.results.iter();
+        let same = |note_of: &str| note_of.starts_with(note);
+        all.find(|result| {
+            result.study == study
+                && result.metric == metric
+                && same(result.note.as_deref().unwrap_or_default())
+        })
+        .expect(metric)
+    };
+    let p99 = |note| find("pollable-queues", "lat_p99", note).value;
+    // The note of a gain begins with it in µs.
+    let base = |metric: &str| {
+        let gain = find("target-idle-poll", metric, "");
+        let note = gain.note.as_deref().expect("a note");
+        let us: f64 = note.split(' ').next().expect("a word").parse().expect("a number");
+        us / (gain.value / 100.0)
+    };
+    let polls = |base: f64| (base - p99("pollable")).abs() < (base - p99("default")).abs() / 4.0;
+    assert!(polls(base("p99_improvement_min")) && polls(base("p99_improvement_max")));
+    assert_eq!(text(&plan("target-idle-poll").fixed, key::HOST_POLLING), "spin");
+}
+
+#[test]
 fn the_first_look_is_short() {
     for rdma in [false, true] {
         let mut plan = plan("first-look");
