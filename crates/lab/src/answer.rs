@@ -59,6 +59,9 @@ pub struct Number {
     /// A remark that belongs to it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// The cells that it is made from.
+    #[serde(skip)]
+    pub cells: Vec<String>,
 }
 
 /// An interval.
@@ -98,7 +101,14 @@ impl Number {
             text: units::quantity(unit, estimate.mean),
             interval_text,
             note: String::new(),
+            cells: Vec::new(),
         }
+    }
+
+    /// Names the cells that it is made from.
+    fn made_from(mut self, cells: &[&Cell]) -> Self {
+        self.cells = cells.iter().map(|cell| cell.id.clone()).collect();
+        self
     }
 
     /// The value with its interval, for the sentence.

@@ -15,7 +15,7 @@ use crate::{
     histogram::Latency,
     results::{
         Configuration, Connection, Environment, LinkProbe, Mark, Record, Role, Side, Status, Value,
-        key,
+        Window, key,
     },
 };
 
@@ -57,6 +57,8 @@ pub(crate) struct Repeat {
     pub(crate) host: Option<Side>,
     pub(crate) target: Option<Side>,
     pub(crate) values: BTreeMap<String, f64>,
+    /// The run over time; of results of an earlier version IOPS of the measured time only.
+    pub(crate) windows: Vec<Window>,
 }
 
 impl Repeat {
@@ -76,6 +78,7 @@ impl Repeat {
             host: record.host.clone(),
             target: record.target.clone(),
             values: record.values.clone(),
+            windows: record.over_time(),
         })
     }
 }

@@ -10,6 +10,7 @@ mod draw;
 mod drift;
 mod figure;
 mod findings;
+mod over_time;
 mod page;
 mod paper;
 mod section;

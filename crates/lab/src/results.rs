@@ -26,7 +26,9 @@ mod value;
 pub use connection::Connection;
 pub use environment::{Environment, IdleRate, Interface, LinkProbe, Processor, TestedTarget};
 pub use latency::{LatencyRecord, LatencyRecordError};
-pub use record::{Core, Direction, Mark, Record, Role, Served, Side, SideMachine, Status, Thread};
+pub use record::{
+    Core, Direction, Mark, Record, Role, Served, Side, SideMachine, Status, Thread, Window,
+};
 pub use store::{LoadError, Results, Store, load};
 pub use value::{Configuration, Value};
 

@@ -11,7 +11,7 @@ use weft_lab::{
     results::{
         Configuration, Connection, Core, Direction, Environment, IdleRate, Interface,
         LatencyRecord, LinkProbe, Mark, Processor, Record, Role, Side, SideMachine, Status, Store,
-        TestedTarget, Thread, Value, key, number,
+        TestedTarget, Thread, Value, Window, key, number,
     },
     study::{
         builtin,
@@ -265,6 +265,7 @@ fn measured(cell: &Cell, repeat: u32, study: &str, seconds: f64, machine: &Machi
     } else {
         record.read = Some(direction);
     }
+    record.windows = windows(&load, seconds, machine, &mut chance);
     let local = text(&cell.configuration, key::TRANSPORT) == "local";
     let full = (load.iops / if local { 2_400_000.0 } else { 250_000.0 }).max(0.25);
     let sleeps = text(&cell.configuration, key::HOST_POLLING) == "sleep";
@@ -285,6 +286,18 @@ fn measured(cell: &Cell, repeat: u32, study: &str, seconds: f64, machine: &Machi
         }
     }
     record
+}
+
+/// The windows of a ramp of two seconds and of the measured time.
+fn windows(load: &Load, seconds: f64, machine: &Machine, chance: &mut Chance) -> Vec<Window> {
+    let of = |number: u64| {
+        let ramp = number < 4;
+        let share = if ramp { 0.6 + 0.1 * number as f64 } else { 1.0 };
+        let noise = chance.about_one(machine.noise * 2.0);
+        let p99_ns = Some(count(load.latency_us * 1e3 * 1.8 / share));
+        Window { at_s: 0.5 * (number + 1) as f64, iops: load.iops * share * noise, p99_ns, ramp }
+    };
+    (0..4 + count(seconds * 2.0)).map(of).collect()
 }
 
 fn record(cell: &Cell, repeat: u32, study: &str) -> Record {

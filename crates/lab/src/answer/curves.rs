@@ -33,8 +33,10 @@ pub(super) fn reach(asked: &Asked<'_>) -> Said {
     let Some(found) = curve.iter().find(near) else { return asked.missing(at) };
     let setting = units::setting(over, found.value);
     let there =
-        Number::of(format!("{} with {setting}", metric.label), metric.unit, &found.estimate);
-    let most = Number::of(format!("highest {}", metric.label), metric.unit, &highest.estimate);
+        Number::of(format!("{} with {setting}", metric.label), metric.unit, &found.estimate)
+            .made_from(&[found.cell]);
+    let most = Number::of(format!("highest {}", metric.label), metric.unit, &highest.estimate)
+        .made_from(&[highest.cell]);
     let mut numbers = vec![there.clone()];
     let mut sentence = match curve.last().is_some_and(|last| last.value == found.value) {
         true if curve.len() == 1 => {
@@ -65,7 +67,8 @@ pub(super) fn reach(asked: &Asked<'_>) -> Said {
         let (one, other) = (&found.estimate, &local.estimate);
         let of_local = compare(Sentence::Comparison, &metric, &cells, one, other);
         if matches!(of_local, Gate::Allowed { .. }) {
-            let share = Number::of("of local there", Unit::Share, &quotient(one, other));
+            let share =
+                Number::of("of local there", Unit::Share, &quotient(one, other)).made_from(&cells);
             sentence += &format!(", {} of local{}", share.told(), of_local.named());
             numbers.push(share);
             return Said::answered(format!("{sentence}."), numbers);
@@ -101,7 +104,7 @@ pub(super) fn parity(asked: &Asked<'_>) -> Said {
     }
     let of_local = Number::of("of local", Unit::Share, &quotient(&one.estimate, &other.estimate));
     let label = format!("{} with {setting}", metric.label);
-    let there = Number::of(label, metric.unit, &one.estimate);
+    let there = Number::of(label, metric.unit, &one.estimate).made_from(&cells);
     let start = match found {
         Some(_) => {
             format!("Over {transport} the {} reaches that of local from {setting} on", metric.label)
@@ -144,7 +147,8 @@ pub(super) fn beats(asked: &Asked<'_>) -> Said {
         }
         named = told.named();
         let ratio = quotient(&one.estimate, &other.estimate);
-        numbers.push(Number::of(format!("at {setting}"), Unit::Times, &ratio));
+        let number = Number::of(format!("at {setting}"), Unit::Times, &ratio);
+        numbers.push(number.made_from(&cells));
         match metric.is_better(one.estimate.mean, other.estimate.mean) {
             true => better.push(setting),
             false => worse.push(setting),
@@ -207,7 +211,8 @@ pub(super) fn winner(
     }
     let label = format!("{} ({})", wanted.label, name(&first));
     let place = format!(" with {}{}", name(&first), told.named());
-    Ok((Number::of(label, metric.unit, &first.estimate), place))
+    let number = Number::of(label, metric.unit, &first.estimate).made_from(&[first.cell]);
+    Ok((number, place))
 }
 
 fn of_transport<'a>(asked: &Asked<'a>, metric: &Metric, transport: &str) -> Vec<Point<'a>> {

@@ -56,7 +56,8 @@ fn extra_latency(asked: &Asked<'_>) -> Said {
     let delta = difference(asked, remote, &mean, &with, &without);
     let (verb, sign) = if delta.mean < 0.0 { ("less", -1.0) } else { ("more", 1.0) };
     let delta = delta.scaled(sign);
-    let extra = Number::of(format!("{verb} for a {request} over {transport}"), Unit::Time, &delta);
+    let extra = Number::of(format!("{verb} for a {request} over {transport}"), Unit::Time, &delta)
+        .made_from(&[remote, local]);
     let (ssd, of_what) = ssd(asked, &without);
     let share = delta.scaled(1.0 / ssd);
     let mut share = Number::of("of a real SSD's latency", Unit::Share, &share);
@@ -152,7 +153,8 @@ fn ratio(asked: &Asked<'_>) -> Said {
     if let Some(why) = value.refusal() {
         return Said::open(&format!("the {} over {transport}: {why}", metric.label));
     }
-    let peak = Number::of(format!("{} over {transport}", metric.label), metric.unit, &most);
+    let peak = Number::of(format!("{} over {transport}", metric.label), metric.unit, &most)
+        .made_from(&[remote]);
     let place = asked.place(remote, &[]);
     let start = format!("Over {transport} the highest {} is {}{place}", metric.label, peak.told());
     let Some((local, local_most)) = of("local") else {
@@ -166,7 +168,8 @@ fn ratio(asked: &Asked<'_>) -> Said {
         return Said { sentence, numbers: vec![peak], is_answered: false };
     }
     let share = Number::of("of local", Unit::Share, &quotient(&most, &local_most));
-    let local_peak = Number::of(format!("{} of local", metric.label), metric.unit, &local_most);
+    let local_peak = Number::of(format!("{} of local", metric.label), metric.unit, &local_most)
+        .made_from(&[local]);
     let sentence =
         format!("{start}, {} of the local {}{}.", share.told(), local_peak.told(), gate.named());
     Said::answered(sentence, vec![share, peak, local_peak])
@@ -185,7 +188,7 @@ fn best(asked: &Asked<'_>) -> Said {
     let name = |value: &Value| units::setting(over, value);
     let number = |point: &Point<'_>| {
         let label = format!("{} ({})", metric.label, name(point.value));
-        Number::of(label, metric.unit, &point.estimate)
+        Number::of(label, metric.unit, &point.estimate).made_from(&[point.cell])
     };
     let numbers: Vec<Number> = found.iter().take(2).map(number).collect();
     let [one, other] = &numbers[..] else { return asked.missing(&asked.answer.at) };
@@ -233,7 +236,7 @@ fn knee_of_load(asked: &Asked<'_>) -> Said {
     };
     let rate =
         Number::of(format!("IOPS before latency rises, over {transport}"), Unit::Iops, &rate);
-    let latency = Number::of("p99 there", Unit::Time, &latency);
+    let latency = Number::of("p99 there", Unit::Time, &latency).made_from(&[cell]);
     let load = cell.number(key::LOAD_PERCENT).unwrap_or_default();
     let capacity = asked
         .cells
@@ -284,7 +287,7 @@ fn slowdown(asked: &Asked<'_>) -> Said {
             "l-app" => format!("times the p99 alone, beside a neighbour at {load:.0} %"),
             _ => format!("of the IOPS alone, beside a neighbour at {load:.0} %"),
         };
-        let number = Number::of(label, metric.unit, &factor);
+        let number = Number::of(label, metric.unit, &factor).made_from(&[cell, alone]);
         parts.push(match tenant {
             "l-app" => format!(
                 "a tenant with one request in flight has {} its p99 alone{}",
@@ -354,5 +357,6 @@ fn value(asked: &Asked<'_>, wanted: &AnswerNumber) -> Result<(Number, String), S
     }
     let keys: Vec<&str> = wanted.at.keys().map(String::as_str).collect();
     let place = format!("{}{}", asked.place(cell, &keys), gate.named());
-    Ok((Number::of(wanted.label.clone(), metric.unit, &estimate), place))
+    let number = Number::of(wanted.label.clone(), metric.unit, &estimate).made_from(&[cell]);
+    Ok((number, place))
 }

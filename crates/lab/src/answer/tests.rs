@@ -162,7 +162,11 @@ fn results_of(plan: &Plan) -> Vec<Record> {
 fn every_study_answers_its_question() {
     for study in builtin::BUILTINS {
         let plan = study.plan().expect(study.name);
-        let answer = answered(study.name, &results_of(&plan));
+        let records = results_of(&plan);
+        let answer = answered(study.name, &records);
+        let mut made_from = answer.numbers.iter().flat_map(|number| &number.cells).peekable();
+        assert!(made_from.peek().is_some(), "{answer:?}");
+        assert!(made_from.all(|id| records.iter().any(|record| record.cell == *id)), "{answer:?}");
         assert!(answer.question.ends_with('?'), "{}: {}", study.name, answer.question);
         assert!(answer.is_answered, "{}: {}", study.name, answer.sentence);
         assert!((1..=3).contains(&answer.numbers.len()), "{answer:?}");

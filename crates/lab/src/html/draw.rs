@@ -256,7 +256,7 @@ impl<'a> Group<'a> {
             let cell = knee(self.cells, &group)?.cell;
             let points = self.points(metric, &[cell], x);
             let name = if name.is_empty() { "knee".to_owned() } else { format!("{name}, knee") };
-            let kind = SeriesKind::Knee;
+            let kind = SeriesKind::Rings;
             (!points.is_empty()).then_some(Series { name, style, points, kind })
         };
         self.series(keys).into_iter().filter_map(of).collect()

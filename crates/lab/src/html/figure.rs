@@ -89,8 +89,8 @@ pub(super) enum SeriesKind {
     Measured,
     /// Published; they are not joined by a line.
     Published,
-    /// The knee of the line with the same style.
-    Knee,
+    /// Rings around points of the line with the same style: a knee, or windows that are not steady.
+    Rings,
 }
 
 /// An x axis.
@@ -182,10 +182,34 @@ pub(super) fn lines(series: &[Series], x: &AxisX, y: &AxisY) -> Json {
             "type": "scatter",
             "mode": match series.kind {
                 SeriesKind::Measured => "lines+markers",
-                SeriesKind::Published | SeriesKind::Knee => "markers",
+                SeriesKind::Published | SeriesKind::Rings => "markers",
             },
         })
     })
+}
+
+/// Lines of two quantities: the axis of the second is on the right.
+pub(super) fn lines_of_two(
+    (left, y): (&[Series], &AxisY),
+    (right, y2): (&[Series], &AxisY),
+    x: &AxisX,
+) -> Json {
+    let mut data = lines(left, x, y);
+    if right.iter().all(|series| series.points.is_empty()) {
+        return data;
+    }
+    let mut others = lines(right, x, y2);
+    let mut axis = others["layout"]["yaxis"].take();
+    axis["overlaying"] = json!("y");
+    axis["side"] = json!("right");
+    data["layout"]["yaxis2"] = axis;
+    if let (Some(all), Some(others)) =
+        (data["traces"].as_array_mut(), others["traces"].as_array_mut())
+    {
+        others.iter_mut().for_each(|trace| trace["yaxis"] = json!("y2"));
+        all.append(others);
+    }
+    data
 }
 
 /// Groups of bars over words, with error bars.
@@ -229,7 +253,7 @@ fn chart(series: &[Series], x: &AxisX, y: &AxisY, form: impl Fn(&Series) -> Json
                 "colour": series.style.colour,
                 "dash": series.style.dash,
                 "published": series.kind == SeriesKind::Published,
-                "knee": series.kind == SeriesKind::Knee,
+                "rings": series.kind == SeriesKind::Rings,
             });
             trace
         })

@@ -45,7 +45,7 @@
     if (meta.published) {
       result.marker = { color: hue, size: 10, symbol: "star-open", line: { width: 2 } };
     }
-    if (meta.knee) {
+    if (meta.rings) {
       result.marker = { color: hue, size: 16, symbol: "circle-open", line: { width: 2.5 } };
     }
     if (trace.type === "scatter") {
@@ -82,8 +82,14 @@
     const x = words ? chart.layout.xaxis : thinned(chart.layout.xaxis, room);
     const font = { family: "inherit", size: printing ? 9 : narrow ? 11 : 12, color: colour("--text") };
     const title = (axis) => ({ ...axis.title, font: { size: font.size }, standoff: 8 });
+    const right = chart.layout.yaxis2;
+    const shapes = (chart.layout.shapes || []).map((shape) => ({
+      ...shape, layer: "below", line: { width: 0 }, fillcolor: colour("--soft"), opacity: 0.18,
+    }));
     return {
       ...chart.layout,
+      ...(right && { yaxis2: { ...lines, ...right, title: title(right), showgrid: false } }),
+      shapes,
       width,
       height,
       xaxis: { ...lines, ...x, title: title(x), showgrid: !words },
@@ -175,9 +181,10 @@
 
   // The points of a chart as it draws them, in the units of its axes.
   function points(chart) {
-    const { xaxis, yaxis } = chart.layout;
+    const { xaxis, yaxis, yaxis2 } = chart.layout;
     const labelled = chart.traces.some((trace) => trace.text);
-    const head = ["series", plain(xaxis.title.text), plain(yaxis.title.text), "minus", "plus"];
+    const value = [yaxis, yaxis2].filter(Boolean).map((axis) => plain(axis.title.text)).join(" or ");
+    const head = ["series", plain(xaxis.title.text), value, "minus", "plus"];
     if (labelled) head.push("best at");
     const rows = chart.traces.flatMap((trace) => (trace.x || []).map((x, index) => {
       const plus = trace.error_y?.array?.[index];

@@ -144,6 +144,14 @@ fn study(
                     (picture(&place(index, &number.to_string()), figure, chart, section))
                 }
             }
+            @if !section.over_time.is_empty() {
+                (heading(index, OVER_TIME))
+                div .figures.small {
+                    @for (number, figure) in section.over_time.iter().enumerate() {
+                        (picture(&place(index, &format!("time-{number}")), figure, chart, section))
+                    }
+                }
+            }
             @if let Some(tradeoffs) = &section.tradeoffs {
                 (heading(index, TRADEOFFS))
                 (tradeoff_table(tradeoffs))
@@ -162,6 +170,7 @@ fn study(
 }
 
 const FINDINGS: &str = "Findings";
+const OVER_TIME: &str = "Over time";
 const TRADEOFFS: &str = "Tradeoffs";
 const PAPER: &str = "Comparison with the paper";
 const MISSING: &str = "Cells without a result";
@@ -187,6 +196,7 @@ fn anchor(place: &str, title: &str) -> Markup {
 /// Links to the parts of a study.
 fn contents(index: usize, section: &Section) -> Markup {
     let parts = [
+        (OVER_TIME, !section.over_time.is_empty()),
         (TRADEOFFS, section.tradeoffs.is_some()),
         (PAPER, !section.paper.is_empty()),
         (MISSING, !section.missing.is_empty()),
@@ -197,6 +207,9 @@ fn contents(index: usize, section: &Section) -> Markup {
         nav aria-label={ "Parts of " (section.plan.title) } { ul {
             @for (number, figure) in section.figures.iter().enumerate() {
                 li { a href={ "#" (place(index, &number.to_string())) } { (figure.title) } }
+            }
+            @for (number, figure) in section.over_time.iter().enumerate() {
+                li { a href={ "#" (place(index, &format!("time-{number}"))) } { (figure.title) } }
             }
             @for (title, _) in parts.iter().filter(|(_, is_there)| *is_there) {
                 li { a href={ "#" (place(index, title)) } { (title) } }

@@ -8,7 +8,7 @@ use super::{
     draw,
     drift::drift,
     figure::{Content, Figure, Grid},
-    findings,
+    findings, over_time,
     paper::{self, PaperComparison},
     tradeoff::{self, Criterion},
     units,
@@ -38,6 +38,8 @@ pub(super) struct Section {
     pub(super) answer: Option<Answer>,
     pub(super) findings: Vec<String>,
     pub(super) figures: Vec<Figure>,
+    /// Cells over time.
+    pub(super) over_time: Vec<Figure>,
     pub(super) tradeoffs: Option<TradeoffTable>,
     pub(super) paper: Vec<(PaperComparison, String)>,
     /// The hardware of this run, in a sentence.
@@ -87,8 +89,10 @@ impl Section {
             warnings.extend(drift.warning);
         }
         let about_cpu = figures.iter().any(|figure| figure.about_cpu);
+        let answer = answer::of_cells(&plan, &cells);
         Self {
-            answer: answer::of_cells(&plan, &cells),
+            over_time: over_time::figures(&cells, &plan, answer.as_ref()),
+            answer,
             extent: extent(&cells, &plan),
             warnings,
             findings,
@@ -111,7 +115,7 @@ impl Section {
 
     /// The charts, in the order in which they appear.
     pub(super) fn charts(&self) -> impl Iterator<Item = &serde_json::Value> {
-        self.figures.iter().filter_map(|figure| match &figure.content {
+        self.figures.iter().chain(&self.over_time).filter_map(|figure| match &figure.content {
             Content::Chart { data, .. } => Some(data),
             Content::Table(_) => None,
         })

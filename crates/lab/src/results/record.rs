@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Connection, LatencyRecord, LinkProbe, SCHEMA, Value, key, value::Configuration};
-use crate::limits::ABOVE_FLOOR;
+use crate::limits::{ABOVE_FLOOR, WINDOW};
 
 /// One line of `results.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct Record {
     /// Writes, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Direction>,
+    /// The run over time, ramp included; none of results of an earlier version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
     /// CPU use of the load generator's side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Side>,
@@ -75,6 +78,7 @@ impl Record {
             command: String::new(),
             read: None,
             write: None,
+            windows: Vec::new(),
             host: None,
             target: None,
             values: BTreeMap::new(),
@@ -135,6 +139,27 @@ impl Record {
     pub fn iops(&self) -> f64 {
         // A fold from +0: the sum of no numbers would be -0.
         self.directions().map(Direction::iops).fold(0.0, |sum, iops| sum + iops)
+    }
+
+    /// Its windows; of a record of an earlier version, which has none, IOPS of the measured time.
+    #[must_use]
+    pub fn over_time(&self) -> Vec<Window> {
+        if !self.windows.is_empty() {
+            return self.windows.clone();
+        }
+        let mut windows: Vec<Window> = Vec::new();
+        for direction in self.directions() {
+            for (index, iops) in direction.window_iops.iter().enumerate() {
+                match windows.get_mut(index) {
+                    Some(window) => window.iops += iops,
+                    None => {
+                        let at_s = (index + 1) as f64 * WINDOW.as_secs_f64();
+                        windows.push(Window { at_s, iops: *iops, ..Window::default() });
+                    }
+                }
+            }
+        }
+        windows
     }
 
     /// Bytes a second, both ways.
@@ -324,6 +349,21 @@ impl Direction {
     pub fn bytes_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
     }
+}
+
+/// The numbers of one window of a run, reads and writes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// When it ended, in seconds since the run began.
+    pub at_s: f64,
+    /// Requests a second.
+    pub iops: f64,
+    /// The 99th percentile of its latencies, if they resolve it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+    /// Whether it is part of the ramp, which does not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ramp: bool,
 }
 
 /// What one side used during the measured time.

@@ -187,7 +187,7 @@ fn trim_last_line(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Configuration, Role, Status, Value, key};
+    use crate::results::{Configuration, Role, Status, Value, Window, key};
 
     fn record(depth: u64, repeat: u32) -> Record {
         let configuration = Configuration::from([(key::DEPTH.to_owned(), Value::from(depth))]);
@@ -215,6 +215,24 @@ mod tests {
         assert_eq!(results.records, records);
         assert_eq!(results.environment, Environment::default());
         assert_eq!(results.plan, "name = \"test\"\n");
+    }
+
+    #[test]
+    fn windows_are_read_back_and_a_record_without_them_is_read() {
+        let mut with = record(1, 1);
+        let ramp = Window { at_s: 0.5, iops: 900.0, p99_ns: None, ramp: true };
+        let counted = Window { at_s: 1.0, iops: 1000.0, p99_ns: Some(50_000), ramp: false };
+        with.windows = vec![ramp, counted];
+        let lines = [&with, &record(2, 1)].map(|of| serde_json::to_string(of).expect("a line"));
+        let expected = r#""windows":[{"at_s":0.5,"iops":900.0,"ramp":true},{"at_s":1.0,"#;
+        assert!(lines[0].contains(expected), "{}", lines[0]);
+        assert!(!lines[1].contains("windows"), "{}", lines[1]);
+        let records = [with, record(2, 1)];
+        let directory = written(&records);
+        let read = load(directory.path()).expect("results").records;
+        assert_eq!(read, records);
+        assert_eq!(read[0].over_time(), [ramp, counted]);
+        assert_eq!(read[1].over_time(), []);
     }
 
     #[test]

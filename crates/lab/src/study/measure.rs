@@ -20,11 +20,11 @@ use super::{
     target_set::{LoadDevice, TargetSet},
 };
 use crate::{
-    DirectionResult, Polling, Progress, RunObserver, RunResult,
-    limits::{FULL, WINDOW},
+    DirectionResult, Phase, Polling, Progress, RunObserver, RunResult,
+    limits::{FULL, WINDOW, WINDOWS_MAX},
     results::{
         Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, Served, Side, Status,
-        key, number,
+        Window, key, number,
     },
     run_observed,
 };
@@ -47,6 +47,7 @@ struct Sampler<'a, 'b> {
     remote: bool,
     progress: &'a mut dyn FnMut(&Progress),
     samples: Vec<Sample>,
+    windows: WindowLog,
     fault: Option<String>,
 }
 
@@ -66,6 +67,7 @@ impl Sampler<'_, '_> {
 impl RunObserver for Sampler<'_, '_> {
     fn progress(&mut self, progress: &Progress) {
         (self.progress)(progress);
+        self.windows.progress(progress);
     }
 
     fn measurement_begins(&mut self) {
@@ -77,10 +79,29 @@ impl RunObserver for Sampler<'_, '_> {
     }
 }
 
-/// The observer of the background.
-struct IgnoreProgress;
+/// Keeps the windows of a load.
+#[derive(Debug, Default)]
+struct WindowLog(Vec<Window>);
 
-impl RunObserver for IgnoreProgress {}
+impl RunObserver for WindowLog {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.phase == Phase::Check || self.0.len() == WINDOWS_MAX {
+            return;
+        }
+        self.0.push(Window {
+            at_s: (progress.elapsed.as_secs_f64() * 1e3).round() / 1e3,
+            iops: (progress.read_iops + progress.write_iops).round(),
+            p99_ns: progress.p99_ns,
+            ramp: progress.phase == Phase::Ramp,
+        });
+    }
+}
+
+/// What a load did, and its windows.
+struct Ran {
+    result: RunResult,
+    windows: Vec<Window>,
+}
 
 /// The result of one load.
 pub(super) struct Measured {
@@ -125,8 +146,15 @@ pub(super) fn measure(
         settled = Some(await_steady(options, load, load_device, progress)?);
     }
     let before = if remote { target_set.statistics(own)? } else { Vec::new() };
-    let mut sampler =
-        Sampler { target_set, own, remote, progress, samples: Vec::new(), fault: None };
+    let mut sampler = Sampler {
+        target_set,
+        own,
+        remote,
+        progress,
+        samples: Vec::new(),
+        windows: WindowLog::default(),
+        fault: None,
+    };
     let results = run_loads(options, deployment, &load_devices, &mut sampler)?;
     let Sampler { samples, fault, .. } = sampler;
     if let Some(fault) = fault {
@@ -146,7 +174,9 @@ pub(super) fn measure(
         return Err("it ended before measurement began".to_owned());
     };
     let mut measured = Vec::new();
-    for ((load, result), device) in deployment.loads.iter().zip(results).zip(described) {
+    for ((load, Ran { result, windows }), device) in
+        deployment.loads.iter().zip(results).zip(described)
+    {
         let target = target_set.target_of(&load.place);
         let (all, device_of) = (&all, &device);
         let context = Context {
@@ -160,7 +190,8 @@ pub(super) fn measure(
             all,
             settled,
         };
-        let record = context.record(&result);
+        let mut record = context.record(&result);
+        record.windows = windows;
         measured.push(Measured { result, name: device.name, identity: device.identity, record });
     }
     void_broken(deployment, target_set, &all, &mut measured);
@@ -192,31 +223,32 @@ fn run_loads(
     deployment: &Deployment,
     load_devices: &[LoadDevice],
     sampler: &mut Sampler<'_, '_>,
-) -> Result<Vec<RunResult>, String> {
+) -> Result<Vec<Ran>, String> {
     let stop = options.stop;
     let outcomes = thread::scope(|scope| {
         let mut beside = Vec::new();
         for (load, load_device) in deployment.loads.iter().zip(load_devices).skip(1) {
             beside.push(scope.spawn(move || {
-                run_observed(&load.job, &load_device.factory, stop, &mut IgnoreProgress)
+                let mut log = WindowLog::default();
+                (run_observed(&load.job, &load_device.factory, stop, &mut log), log)
             }));
         }
         let first = deployment.loads.first().zip(load_devices.first());
         let first = first.map(|(load, load_device)| {
-            run_observed(&load.job, &load_device.factory, stop, sampler)
+            let result = run_observed(&load.job, &load_device.factory, stop, sampler);
+            (result, std::mem::take(&mut sampler.windows))
         });
         let beside = beside.into_iter().map(|thread| thread.join().ok());
         first.into_iter().map(Some).chain(beside).collect::<Vec<_>>()
     });
     let mut results = Vec::new();
     for outcome in outcomes {
-        let result = outcome
-            .ok_or_else(|| "the load's thread panicked".to_owned())?
-            .map_err(|error| error.to_string())?;
+        let (result, log) = outcome.ok_or_else(|| "the load's thread panicked".to_owned())?;
+        let result = result.map_err(|error| error.to_string())?;
         if let Some(error) = result.total().error {
             return Err(error);
         }
-        results.push(result);
+        results.push(Ran { result, windows: log.0 });
     }
     Ok(results)
 }
@@ -592,6 +624,27 @@ mod tests {
 
     fn expected(of: &[((usize, u32), u64)]) -> BTreeMap<(usize, u32), u64> {
         of.iter().copied().collect()
+    }
+
+    #[test]
+    fn windows_of_ramp_and_measured_time_are_kept_and_those_of_a_check_are_not() {
+        let mut log = WindowLog::default();
+        for (phase, ms) in [(Phase::Ramp, 500), (Phase::Run, 1_000), (Phase::Check, 1_500)] {
+            log.progress(&Progress {
+                phase,
+                elapsed: Duration::from_millis(ms),
+                total: None,
+                left: None,
+                read_iops: 900.0,
+                write_iops: 100.4,
+                trim_iops: 0.0,
+                bytes_per_second: 4e6,
+                p99_ns: Some(ms),
+                faults: 0,
+            });
+        }
+        let window = |at_s, p99, ramp| Window { at_s, iops: 1_000.0, p99_ns: Some(p99), ramp };
+        assert_eq!(log.0, [window(0.5, 500, true), window(1.0, 1_000, false)]);
     }
 
     #[test]

@@ -149,6 +149,18 @@ fn every_cell_is_in_the_results_with_its_command() {
 }
 
 #[test]
+fn the_windows_of_a_run_are_in_its_record() {
+    let bench = Bench::new();
+    let mut plan = plan("repeats = 1\nrepeats_max = 1", "[axes]\ntransport = [\"local\"]\n");
+    plan.measure.runtime = std::time::Duration::from_millis(600);
+    bench.run(&plan, &mut Notes::default()).expect("an outcome");
+    let [record] = &bench.records()[..] else { panic!("one cell") };
+    let counted = record.windows.iter().filter(|window| !window.ramp);
+    assert!(counted.clone().count() >= 1, "{record:?}");
+    assert!(counted.clone().all(|window| window.at_s > 0.2), "{:?}", record.windows);
+}
+
+#[test]
 fn repeats_go_on_until_the_interval_is_narrow_or_the_limit_is_reached() {
     let axes = "[axes]\ntransport = [\"local\"]\n";
     for (percent, expected) in [("1e9", 3), ("1e-9", 5)] {
