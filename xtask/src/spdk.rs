@@ -156,7 +156,10 @@ fn build(operated: &Operated, port: u16) -> Result<()> {
     File::create(&other)?.set_len(32 << 20)?;
     let methods = operated.rpc("rpc_get_methods")?;
     let has = |name: &str| methods.as_array().is_some_and(|all| all.contains(&name.into()));
-    ensure!(has("bdev_null_resize") && !has("bdev_set_qos_limit"), "the methods are {methods}");
+    ensure!(
+        has("bdev_set_qos_limit") && !has("bdev_enable_histogram"),
+        "the methods are {methods}"
+    );
     equal("transports", &operated.rpc("nvmf_get_transports")?, &json!([]))?;
     operated.rpc("nvmf_create_transport -t TCP")?;
     equal("a name", &operated.rpc("bdev_null_create N0 1024 512")?, &json!("N0"))?;
@@ -201,7 +204,8 @@ fn refusals(operated: &Operated, port: u16) -> Result<()> {
         (format!("nvmf_subsystem_add_host {NQN} {HOST}1 --psk key0"), "-32602"),
         (format!("nvmf_subsystem_remove_ns {NQN} 77"), "-32602"),
         ("bdev_malloc_delete M9".to_owned(), "-19"),
-        ("bdev_set_qos_limit M0 --rw-ios-per-sec 1000".to_owned(), "-32601"),
+        ("bdev_set_qos_limit M9 --rw-ios-per-sec 1000".to_owned(), "-19"),
+        ("bdev_enable_histogram M0 -e".to_owned(), "-32601"),
     ] {
         operated.refused(&words, &format!("\"code\": {code}"))?;
     }
@@ -220,6 +224,14 @@ fn under_load(operated: &Operated) -> Result<()> {
     let controllers = operated.rpc(&format!("nvmf_subsystem_get_controllers {NQN}"))?;
     equal("a controller's host", &controllers[0]["hostnqn"], &json!(HOST))?;
     operated.rpc("bdev_null_resize N0 2048")?;
+    operated.rpc("bdev_set_qos_limit N0 --rw-ios-per-sec 12345 --w-mbytes-per-sec 70")?;
+    operated.rpc("bdev_set_qos_limit N0 --w-mbytes-per-sec 0 --r-mbytes-per-sec 9")?;
+    let limits = json!({
+        "rw_ios_per_sec": 12345, "rw_mbytes_per_sec": 0,
+        "r_mbytes_per_sec": 9, "w_mbytes_per_sec": 0,
+    });
+    let limited = operated.rpc("bdev_get_bdevs -b N0")?;
+    equal("the limits", &limited[0]["assigned_rate_limits"], &limits)?;
     let bdev = operated.rpc("bdev_get_bdevs -b N0")?;
     equal("a size", &bdev[0]["num_blocks"], &json!(4_194_304))?;
     let stats = operated.rpc("nvmf_get_stats")?;

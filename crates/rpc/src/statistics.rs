@@ -57,6 +57,8 @@ pub struct RateLimit {
     pub subsystem: Option<String>,
     /// The namespace that it is for; none: all together.
     pub nsid: Option<u32>,
+    /// The block device whose limit it is; none: a limit of the configuration.
+    pub bdev: Option<String>,
     /// The commands that it is for: `read`, `write` or `rw`.
     pub rw: String,
     /// Whether it counts bytes; else commands.
@@ -151,7 +153,7 @@ impl RateLimit {
     /// The difference to an earlier reading, of the same commands.
     fn since(&self, earlier: &[Self]) -> Self {
         let key = |of: &Self| {
-            let scope = (of.host.clone(), of.subsystem.clone(), of.nsid);
+            let scope = (of.host.clone(), of.subsystem.clone(), of.nsid, of.bdev.clone());
             (scope, of.rw.clone(), of.counts_bytes)
         };
         let before = earlier.iter().find(|before| key(before) == key(self));

@@ -34,7 +34,7 @@ pub(crate) fn between(old: State<'_>, new: State<'_>) -> Vec<String> {
         }
         namespaces(old.0, before.map(AsRef::as_ref), (new.0, view), &mut lines);
     }
-    rate_limits(&old.0.rate_limits, &new.0.rate_limits, &mut lines);
+    rate_limits(&old.0.served_rate_limits(), &new.0.served_rate_limits(), &mut lines);
     process_settings(old.0, new.0, &mut lines);
     lines
 }

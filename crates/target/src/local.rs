@@ -96,10 +96,10 @@ impl LocalTarget {
                 return Err(error);
             }
         };
-        let (before, limits) = (self.directory.snapshot(), &config.rate_limits);
+        let (before, limits) = (self.directory.snapshot(), config.served_rate_limits());
         let now = self.groups.first().map(Group::now).unwrap_or_default();
         snapshot.rate_limits =
-            RateLimits::replace(&before.rate_limits, limits, self.groups.len(), now);
+            RateLimits::replace(&before.rate_limits, &limits, self.groups.len(), now);
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &Scope::All);
         let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), round };

@@ -10,8 +10,8 @@ use weft_backend::DeviceSpec;
 
 use crate::catalogue::Scope;
 use crate::config::{
-    Bdev, BdevKind, Config, Limits, Listen, NSID_MAX, Namespace, Port, PortSubsystems, Subsystem,
-    Transport,
+    Bdev, BdevKind, BdevLimits, Config, Limits, Listen, NSID_MAX, Namespace, Port, PortSubsystems,
+    Subsystem, Transport,
 };
 
 /// The name of the discovery subsystem.
@@ -44,6 +44,13 @@ pub enum Step {
     RescanBdev {
         /// Its name.
         name: String,
+    },
+    /// Limits the rates of a block device, whatever namespace uses it.
+    LimitBdev {
+        /// Its name.
+        name: String,
+        /// The limits.
+        limits: BdevLimits,
     },
     /// Creates a subsystem.
     CreateSubsystem(Box<Subsystem>),
@@ -190,13 +197,7 @@ impl Step {
     pub(crate) fn apply(&self, config: &mut Config) -> Outcome {
         match self {
             Self::CreateTransport(transport, limits) => {
-                if config.operated.transports.contains(transport) {
-                    return Err(StepError::exists(format!("transport {transport} exists")));
-                }
-                config.operated.transports.push(*transport);
-                let same = config.limits == **limits;
-                config.limits.clone_from(limits);
-                if same { done([]) } else { Ok((Made::Done, Scope::All)) }
+                create_transport(config, *transport, limits)
             }
             Self::CreateBdev(bdev) => create_bdev(config, bdev),
             Self::DeleteBdev { name, kind } => delete_bdev(config, name, *kind),
@@ -206,6 +207,7 @@ impl Step {
                 let subsystems = users.into_iter().map(|(nqn, _)| nqn).collect();
                 Ok((Made::Done, Scope::Only { subsystems, refresh: Some(name.clone()) }))
             }
+            Self::LimitBdev { name, limits } => limit_bdev(config, name, *limits),
             Self::CreateSubsystem(subsystem) => {
                 let nqn = &subsystem.nqn;
                 if nqn == DISCOVERY_NQN {
@@ -265,6 +267,22 @@ fn hosts(subsystem: &mut Subsystem) -> &mut Vec<String> {
 fn subsystem<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut Subsystem, StepError> {
     let found = config.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn);
     found.ok_or_else(|| StepError::not_found(format!("there is no subsystem {nqn}")))
+}
+
+fn create_transport(config: &mut Config, transport: Transport, limits: &Limits) -> Outcome {
+    if config.operated.transports.contains(&transport) {
+        return Err(StepError::exists(format!("transport {transport} exists")));
+    }
+    config.operated.transports.push(transport);
+    let same = config.limits == *limits;
+    config.limits.clone_from(limits);
+    if same { done([]) } else { Ok((Made::Done, Scope::All)) }
+}
+
+fn limit_bdev(config: &mut Config, name: &str, limits: BdevLimits) -> Outcome {
+    users_of(config, name, None)?;
+    config.operated.bdev_limits.insert(name.to_owned(), limits);
+    done([])
 }
 
 fn create_bdev(config: &mut Config, bdev: &Bdev) -> Outcome {

@@ -171,6 +171,7 @@ impl Target {
         let namespaces = config.subsystems.iter_mut().flat_map(|one| &mut one.namespaces);
         namespaces.for_each(|namespace| namespace.by_position = false);
         let (made, scope) = step.apply(&mut config)?;
+        config.prune_bdev_limits();
         config.check_consistent().map_err(|error| StepError::invalid(error.to_string()))?;
         self.execute(config, scope).map_err(|error| StepError::failed(error.to_string()))?;
         Ok(made)
@@ -199,9 +200,9 @@ impl Target {
             }
         };
         let before = self.directory.snapshot();
-        let (limits, now) = (&config.rate_limits, monotonic_time());
+        let (limits, now) = (config.served_rate_limits(), monotonic_time());
         snapshot.rate_limits =
-            RateLimits::replace(&before.rate_limits, limits, self.posts.len(), now);
+            RateLimits::replace(&before.rate_limits, &limits, self.posts.len(), now);
         drop(before);
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &scope);

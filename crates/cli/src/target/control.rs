@@ -115,6 +115,7 @@ pub(super) fn rate_limit(of: RateLimitStatistics) -> RateLimit {
         host: of.limit.host,
         subsystem: of.limit.subsystem,
         nsid: of.limit.nsid,
+        bdev: of.limit.bdev,
         rw: rw.to_owned(),
         counts_bytes: of.counts_bytes,
         rate: of.rate,

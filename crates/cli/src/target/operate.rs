@@ -61,6 +61,7 @@ struct Found {
     block_bytes: u32,
     blocks: u64,
     user: Option<(String, u32)>,
+    limits: served::BdevLimits,
 }
 
 impl Operator {
@@ -202,6 +203,7 @@ fn no_device(what: impl std::fmt::Display) -> ErrorObject {
 /// Every block device.
 fn bdevs(target: &Target) -> Vec<Found> {
     let config = target.config();
+    let limits = |name: &str| config.operated.bdev_limits.get(name).copied().unwrap_or_default();
     let named = config.operated.bdevs.iter().map(|bdev| {
         let user = config.user_of(&bdev.name).and_then(|(index, place)| {
             let subsystem = config.subsystems.get(index)?;
@@ -216,14 +218,17 @@ fn bdevs(target: &Target) -> Vec<Found> {
             block_bytes,
             blocks,
             user,
+            limits: limits(&bdev.name),
         }
     });
     let implied = config.subsystems.iter().flat_map(|subsystem| {
         let own = subsystem.namespaces.iter().filter(|namespace| namespace.bdev.is_none());
         own.filter_map(|namespace| {
             let served = target.namespace(&subsystem.nqn, namespace.nsid)?;
+            let name = served::implied_bdev_name(&subsystem.nqn, namespace.nsid);
             Some(Found {
-                name: weft_target::config::implied_bdev_name(&subsystem.nqn, namespace.nsid),
+                limits: limits(&name),
+                name,
                 kind: BdevKind::of(&namespace.device),
                 device: namespace.device.clone(),
                 uuid: served.uuid,

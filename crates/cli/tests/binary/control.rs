@@ -1,6 +1,6 @@
 //! The target's control socket.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weft_rpc::{
@@ -132,6 +132,7 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
     let (target, mut client) =
         waiting(&folder, &["--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"]);
     let nqn = target.said["subsystems"][0]["nqn"].clone();
+    let own = format!("{}:1", nqn.as_str().expect("a name"));
     let host = |more: Value| {
         let mut params = json!({"nqn": nqn, "host": "nqn.2014-08.org.example:h"});
         params.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
@@ -143,7 +144,9 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         ("nvmf_subsystem_add_host", host(json!({"psk": "key0"})), -32602, "psk"),
         ("nvmf_subsystem_add_host", host(json!({"dhchap_key": "key0"})), -32602, "dhchap_key"),
         ("nvmf_subsystem_add_listener", secure, -32602, "secure_channel"),
-        ("bdev_set_qos_limit", json!({"name": "x"}), -32601, "Method not found"),
+        ("bdev_enable_histogram", json!({"name": "x"}), -32601, "Method not found"),
+        ("bdev_set_qos_limit", json!({"name": "x", "rw_ios_per_sec": 1}), -19, "No such device"),
+        ("bdev_set_qos_limit", json!({"name": own}), -22, "rw_ios_per_sec"),
         ("bdev_malloc_delete", json!({"name": "x"}), -19, "No such device"),
         ("bdev_malloc_create", json!({"num_blocks": 1, "block_size": 7}), -32603, "block"),
         (
@@ -280,5 +283,149 @@ fn a_person_makes_and_shows_objects_with_ctl() {
     assert_eq!(ctl("bdev list --json").json().as_array().map(Vec::len), Some(1));
     ctl(&format!("subsystem delete {NQN}")).text();
     assert_eq!(ctl("subsystem list --json").json(), json!([]));
+    target.stop();
+}
+
+/// A subsystem with a block device N0, served at this port.
+fn with_null(client: &mut Client) -> String {
+    let mut call = |method, params| call(client, method, params).expect(method);
+    call("bdev_null_create", json!({"name": "N0", "num_blocks": 1 << 20, "block_size": 4096}));
+    call("nvmf_create_transport", json!({"trtype": "tcp"}));
+    call("nvmf_create_subsystem", json!({"nqn": NQN, "allow_any_host": true}));
+    let of = json!({"bdev_name": "N0", "nsid": 3});
+    call("nvmf_subsystem_add_ns", json!({"nqn": NQN, "namespace": of}));
+    let at = json!({"trtype": "TCP", "traddr": "127.0.0.1", "trsvcid": "0", "adrfam": "ipv4"});
+    call("nvmf_subsystem_add_listener", json!({"nqn": NQN, "listen_address": at}));
+    let listeners = call("nvmf_subsystem_get_listeners", json!({"nqn": NQN}));
+    listeners[0]["address"]["trsvcid"].as_str().expect("a port").to_owned()
+}
+
+/// A host that reads until it is dropped.
+struct Load(std::process::Child);
+
+impl Load {
+    fn new(port: &str) -> Self {
+        let url = format!("nvme-tcp://127.0.0.1:{port}/{NQN}?nsid=3");
+        let mut command = command(DRIVERS[0]);
+        command.args(["bench", "--runtime", "300", "--time_based", "--rw", "randread"]);
+        command.args(["--iodepth", "4", "--quiet", &url]).stdout(std::process::Stdio::null());
+        Self(command.spawn().expect("the binary"))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.kill().expect("a process");
+        self.0.wait().expect("a process");
+    }
+}
+
+/// Reads until now, and how many have been the first to wait for a limit.
+fn counts(client: &mut Client) -> (u64, u64) {
+    let now = client.call::<GetStatistics>(&()).expect("statistics");
+    let served = now.groups.iter().flat_map(|group| &group.served);
+    (served.map(|one| one.reads).sum(), now.rate_limits.iter().map(|limit| limit.throttled).sum())
+}
+
+/// Waits until so many more reads have been done.
+fn reads_go_on(client: &mut Client, more: u64) {
+    let from = counts(client).0;
+    let begin = Instant::now();
+    while counts(client).0 < from + more {
+        assert!(begin.elapsed() < TIMEOUT, "the reads stand still");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Under a limit of 20 reads a second, no more are done.
+fn is_held_to_20(client: &mut Client) {
+    let begin = Instant::now();
+    while counts(client).1 == 0 {
+        assert!(begin.elapsed() < TIMEOUT, "no read waits");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (begin, from) = (Instant::now(), counts(client).0);
+    std::thread::sleep(Duration::from_millis(500));
+    let done = counts(client).0 - from;
+    // Those in flight beside what the limit admits.
+    let most = begin.elapsed().as_millis() / 50 + 8;
+    assert!(u128::from(done) <= most, "{done} reads, at most {most} are admitted");
+}
+
+/// What a configuration that is saved has.
+fn saved(client: &mut Client) -> Vec<Value> {
+    ["bdev", "nvmf"]
+        .iter()
+        .flat_map(|name| {
+            let calls = call(client, "framework_get_config", json!({"name": name}));
+            calls.expect("calls").as_array().expect("a list").clone()
+        })
+        .collect()
+}
+
+/// Another target makes what was saved; what it would save itself.
+fn loaded(calls: &[Value]) -> Vec<Value> {
+    let folder = Folder::new("loaded");
+    let (target, mut client) = waiting(&folder, &[]);
+    for one in calls {
+        let method = one["method"].as_str().expect("a method");
+        // The address is in use.
+        if method != "nvmf_subsystem_add_listener" {
+            call(&mut client, method, one["params"].clone()).expect(method);
+        }
+    }
+    let again = saved(&mut client);
+    target.stop();
+    again
+}
+
+fn without_listeners(calls: Vec<Value>) -> Vec<Value> {
+    calls.into_iter().filter(|one| one["method"] != "nvmf_subsystem_add_listener").collect()
+}
+
+#[test]
+fn the_limits_of_a_block_device_change_under_load_and_are_kept() {
+    let folder = Folder::new("qos");
+    let state = folder.path("state.json");
+    let words = ["--state", state.to_str().expect("text")];
+    let (target, mut client) = waiting(&folder, &words);
+    let port = with_null(&mut client);
+    let assigned = |client: &mut Client| {
+        let found = call(client, "bdev_get_bdevs", json!({"name": "N0"})).expect("a list");
+        found[0]["assigned_rate_limits"].clone()
+    };
+    let limits = |ios: u64, rw: u64, r: u64, w: u64| {
+        json!({"rw_ios_per_sec": ios, "rw_mbytes_per_sec": rw, "r_mbytes_per_sec": r,
+               "w_mbytes_per_sec": w})
+    };
+    assert_eq!(assigned(&mut client), limits(0, 0, 0, 0));
+    let set = |client: &mut Client, mut params: Value| {
+        params["name"] = "N0".into();
+        assert_eq!(call(client, "bdev_set_qos_limit", params), Ok(json!(true)));
+    };
+    let load = Load::new(&port);
+    reads_go_on(&mut client, 1000);
+    set(&mut client, json!({"rw_ios_per_sec": 20}));
+    is_held_to_20(&mut client);
+    set(&mut client, json!({"w_mbytes_per_sec": 7, "rw_mbytes_per_sec": u64::MAX}));
+    assert_eq!(assigned(&mut client), limits(20, 0, 0, 7), "what is not given stays");
+    set(&mut client, json!({"rw_ios_per_sec": 0}));
+    reads_go_on(&mut client, 1000);
+    drop(load);
+    set(&mut client, json!({"rw_ios_per_sec": 12345}));
+    let calls = saved(&mut client);
+    let limit = json!({"name": "N0", "rw_ios_per_sec": 12345, "w_mbytes_per_sec": 7});
+    assert!(calls.contains(&json!({"method": "bdev_set_qos_limit", "params": limit})), "{calls:?}");
+    assert_eq!(loaded(&calls), without_listeners(calls));
+    // The process that is killed has kept it as well.
+    target.signal(rustix::process::Signal::KILL);
+    drop(target);
+    let (target, mut client) = waiting(&folder, &words);
+    assert_eq!(assigned(&mut client), limits(12345, 0, 0, 7));
+    // They go with their device.
+    call(&mut client, "bdev_delete", json!({"name": "N0"})).expect("it is deleted");
+    let again = json!({"name": "N0", "num_blocks": 1 << 20, "block_size": 4096});
+    call(&mut client, "bdev_null_create", again).expect("a name");
+    assert_eq!(assigned(&mut client), limits(0, 0, 0, 0));
     target.stop();
 }

@@ -50,6 +50,7 @@ impl Config {
             }
         }
         merged.prune_ports();
+        merged.prune_bdev_limits();
         Ok(merged)
     }
 

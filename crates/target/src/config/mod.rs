@@ -26,7 +26,7 @@ pub use error::ConfigError;
 pub use ids::{HexId, ParseIdError};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
-pub use rate_limit::{RateLimit, RateLimitedCommands};
+pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;
 
 use std::{net::SocketAddr, path::Path, time::Duration};

@@ -1,9 +1,11 @@
 //! What exists only since an operator made it at run time: block devices by name, transports, and
 //! the listeners of the discovery subsystem.
 
+use std::collections::BTreeMap;
+
 use weft_backend::DeviceSpec;
 
-use super::{Config, Listen, PortSubsystems, Transport};
+use super::{BdevLimits, Config, Listen, PortSubsystems, Transport};
 
 /// The kind of a block device, as SPDK names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub struct Operated {
     pub discovery: Vec<Listen>,
     /// The discovery subsystem was deleted: new listeners are without it.
     pub without_discovery: bool,
+    /// Limits of block devices, by name.
+    pub bdev_limits: BTreeMap<String, BdevLimits>,
 }
 
 /// A namespace of a configuration without a block device of its own name: it has this name where

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use weft_backend::bytes;
 use weft_backend::duration;
 
@@ -32,6 +32,9 @@ pub struct RateLimit {
     pub subsystem: Option<String>,
     /// The namespace of the subsystem; none: all of them together.
     pub nsid: Option<u32>,
+    /// The block device that it is the limit of, if it is not one of its own.
+    #[serde(skip)]
+    pub bdev: Option<String>,
     /// Which commands count.
     pub rw: RateLimitedCommands,
     /// Commands in a second.
@@ -87,7 +90,7 @@ impl RateLimit {
     #[must_use]
     pub fn has_scope_of(&self, other: &Self) -> bool {
         let scope = |of: &Self| (of.host.clone(), of.subsystem.clone(), of.nsid, of.rw);
-        scope(self) == scope(other)
+        (scope(self), &self.bdev) == (scope(other), &other.bdev)
     }
 
     /// Its rates in words.
@@ -143,6 +146,72 @@ impl RateLimit {
             return Err(error.remedy(format!("give {least} or more, or `force = true`")));
         }
         Ok(())
+    }
+}
+
+/// The limits of a block device, as SPDK's `bdev_set_qos_limit` sets them. 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BdevLimits {
+    /// Commands in a second.
+    pub rw_ios_per_sec: u64,
+    /// MiB in a second.
+    pub rw_mbytes_per_sec: u64,
+    /// MiB that are read in a second.
+    pub r_mbytes_per_sec: u64,
+    /// MiB that are written in a second.
+    pub w_mbytes_per_sec: u64,
+}
+
+impl BdevLimits {
+    /// The rate limits of a namespace that uses the block device.
+    fn of_namespace(&self, bdev: &str, subsystem: &str, nsid: u32) -> Vec<RateLimit> {
+        let bytes = |mib: u64| Some(mib.saturating_mul(1 << 20)).filter(|bytes| *bytes > 0);
+        let all = [
+            (
+                RateLimitedCommands::Rw,
+                Some(self.rw_ios_per_sec).filter(|rate| *rate > 0),
+                bytes(self.rw_mbytes_per_sec),
+            ),
+            (RateLimitedCommands::Read, None, bytes(self.r_mbytes_per_sec)),
+            (RateLimitedCommands::Write, None, bytes(self.w_mbytes_per_sec)),
+        ];
+        let limits = all.into_iter().filter(|(_, iops, rate)| iops.is_some() || rate.is_some());
+        let limits = limits.map(|(rw, rate_iops, rate)| RateLimit {
+            subsystem: Some(subsystem.to_owned()),
+            nsid: Some(nsid),
+            bdev: Some(bdev.to_owned()),
+            rw,
+            rate_iops,
+            rate,
+            ..RateLimit::default()
+        });
+        limits.collect()
+    }
+}
+
+impl Config {
+    /// All rate limits, also those of the block devices that namespaces use.
+    #[must_use]
+    pub fn served_rate_limits(&self) -> Vec<RateLimit> {
+        let of_bdevs = self.operated.bdev_limits.iter().flat_map(|(bdev, limits)| {
+            let user = self.user_of(bdev).and_then(|(index, place)| {
+                let subsystem = self.subsystems.get(index)?;
+                Some((&subsystem.nqn, subsystem.namespaces.get(place)?.nsid))
+            });
+            user.map(|(nqn, nsid)| limits.of_namespace(bdev, nqn, nsid)).unwrap_or_default()
+        });
+        self.rate_limits.iter().cloned().chain(of_bdevs).collect()
+    }
+
+    /// Removes the limits of block devices that are gone.
+    pub(crate) fn prune_bdev_limits(&mut self) {
+        let mut limits = std::mem::take(&mut self.operated.bdev_limits);
+        limits.retain(|bdev, limits| {
+            *limits != BdevLimits::default()
+                && (self.bdev(bdev).is_some() || self.user_of(bdev).is_some())
+        });
+        self.operated.bdev_limits = limits;
     }
 }
 

@@ -5,13 +5,15 @@
 //! configuration's file or from flags each time, but for the limits that a transport was created
 //! with.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use weft_backend::DeviceSpec;
 
 use super::{
-    Bdev, BdevKind, Config, ConfigError, ControllerIds, ControllerModel, HexId, Listen, Namespace,
-    Operated, Port, PortSubsystems, Referral, Subsystem, Transport,
+    Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel, HexId, Listen,
+    Namespace, Operated, Port, PortSubsystems, Referral, Subsystem, Transport,
 };
 
 /// The version of the form.
@@ -46,6 +48,7 @@ impl State {
             discovery: texts(&self.config.operated.discovery),
             without_discovery: self.config.operated.without_discovery,
             bdevs: self.config.operated.bdevs.iter().map(BdevKeys::of).collect(),
+            bdev_limits: self.config.operated.bdev_limits.clone(),
             objects: Objects::of(&self.config),
             applied: Objects::of(&self.applied),
         };
@@ -90,6 +93,8 @@ struct File {
     discovery: Vec<String>,
     without_discovery: bool,
     bdevs: Vec<BdevKeys>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    bdev_limits: BTreeMap<String, BdevLimits>,
     #[serde(rename = "served")]
     objects: Objects,
     applied: Objects,
@@ -210,6 +215,7 @@ impl File {
             transports: self.transports.iter().map(transport).collect::<Result<_, _>>()?,
             discovery: self.discovery.iter().map(listen).collect::<Result<_, _>>()?,
             without_discovery: self.without_discovery,
+            bdev_limits: self.bdev_limits.clone(),
         })
     }
 }
@@ -393,6 +399,7 @@ mod tests {
             ..Config::default()
         };
         config.limits.queue_entries = 64;
+        let limits = BdevLimits { w_mbytes_per_sec: 3, ..BdevLimits::default() };
         config.operated = Operated {
             bdevs: vec![Bdev {
                 name: "m".to_owned(),
@@ -403,6 +410,7 @@ mod tests {
             transports: vec![Transport::Tcp],
             discovery: vec![listen],
             without_discovery: false,
+            bdev_limits: [("m".to_owned(), limits)].into(),
         };
         let applied = Config { subsystems: vec![Subsystem::new("nqn.b")], ..Config::default() };
         let state = State { config, applied };

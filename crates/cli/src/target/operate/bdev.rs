@@ -8,7 +8,7 @@ use weft_backend::DeviceSpec;
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     NamespaceStatistics,
-    config::{Bdev, BdevKind, HexId, identity},
+    config::{Bdev, BdevKind, BdevLimits, HexId, identity},
     steps::Step,
 };
 
@@ -21,7 +21,7 @@ type Answer = Result<Value, ErrorObject>;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 18] = [
+    let all: [(&'static str, Handler); 19] = [
         ("bdev_malloc_create", |operator, params| create_sized(operator, params, BdevKind::Malloc)),
         ("bdev_malloc_delete", |operator, params| delete(operator, params, BdevKind::Malloc)),
         ("bdev_null_create", |operator, params| create_sized(operator, params, BdevKind::Null)),
@@ -37,6 +37,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         ("bdev_device_delete", |operator, params| delete(operator, params, BdevKind::Device)),
         ("bdev_delete", |operator, params| delete(operator, params, None)),
         ("bdev_resize", resize),
+        ("bdev_set_qos_limit", set_qos_limit),
         ("bdev_get_bdevs", get_bdevs),
         ("bdev_get_iostat", get_iostat),
         ("bdev_wait_for_examine", |_, params| {
@@ -174,6 +175,47 @@ fn rescan(operator: &Operator, params: Value) -> Answer {
     Ok(true.into())
 }
 
+/// Sets the limits that are given; the others stay. 0 lifts a limit.
+fn set_qos_limit(operator: &Operator, params: Value) -> Answer {
+    let mut params = Params::of_bdev(params)?;
+    let name: String = params.need("name")?;
+    let given = LIMITS.map(|word| params.take::<u64>(word));
+    params.end()?;
+    let mut limits = operator.with(|target| {
+        let all = bdevs(target);
+        let found = all.iter().find(|bdev| bdev.is_called(&name));
+        found.map(|bdev| (bdev.name.clone(), bdev.limits))
+    })?;
+    let Some((name, limits)) = &mut limits else {
+        return Err(no_device(format_args!("there is no {name}")));
+    };
+    let mut any = false;
+    for (place, value) in places(limits).into_iter().zip(given) {
+        // The largest number stands for a limit that is not given.
+        if let Some(value) = value?.filter(|value| *value != u64::MAX) {
+            *place = value;
+            any = true;
+        }
+    }
+    if !any {
+        let what = format!("No rate limits specified: give {}", LIMITS.join(", "));
+        return Err(ErrorObject::new(Code(-22), what));
+    }
+    operator.bdev_step(&Step::LimitBdev { name: name.clone(), limits: *limits })?;
+    Ok(true.into())
+}
+
+/// SPDK's words for the limits of a block device.
+const LIMITS: [&str; 4] =
+    ["rw_ios_per_sec", "rw_mbytes_per_sec", "r_mbytes_per_sec", "w_mbytes_per_sec"];
+
+/// The limits, in the order of their words.
+const fn places(limits: &mut BdevLimits) -> [&mut u64; 4] {
+    let BdevLimits { rw_ios_per_sec, rw_mbytes_per_sec, r_mbytes_per_sec, w_mbytes_per_sec } =
+        limits;
+    [rw_ios_per_sec, rw_mbytes_per_sec, r_mbytes_per_sec, w_mbytes_per_sec]
+}
+
 fn get_bdevs(operator: &Operator, params: Value) -> Answer {
     let mut params = Params::of_bdev(params)?;
     let name: Option<String> = params.take("name")?;
@@ -220,12 +262,7 @@ fn as_json(bdev: &Found) -> Value {
         "block_size": bdev.block_bytes,
         "num_blocks": bdev.blocks,
         "uuid": uuid,
-        "assigned_rate_limits": {
-            "rw_ios_per_sec": 0,
-            "rw_mbytes_per_sec": 0,
-            "r_mbytes_per_sec": 0,
-            "w_mbytes_per_sec": 0,
-        },
+        "assigned_rate_limits": bdev.limits,
         "claimed": bdev.user.is_some(),
         "zoned": false,
         "supported_io_types": {

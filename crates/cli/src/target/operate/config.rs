@@ -29,7 +29,10 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         params.ignore(&["with_batches"]);
         params.end()?;
         match name.as_str() {
-            "bdev" => operator.with(|target| bdevs(target).iter().map(bdev_call).collect()),
+            "bdev" => operator.with(|target| {
+                let found = bdevs(target);
+                found.iter().map(bdev_call).chain(found.iter().filter_map(limits_call)).collect()
+            }),
             "nvmf" => operator.with(|target| nvmf_calls(target).into()),
             _ => Err(no_subsystem(&name)),
         }
@@ -80,6 +83,18 @@ fn bdev_call(bdev: &Found) -> Value {
             call("bdev_device_create", params)
         }
     }
+}
+
+/// The call that limits a block device, if any limit is set.
+fn limits_call(bdev: &Found) -> Option<Value> {
+    let mut params = json!(bdev.limits);
+    let set = params.as_object_mut()?;
+    set.retain(|_, limit| *limit != 0);
+    if set.is_empty() {
+        return None;
+    }
+    set.insert("name".to_owned(), bdev.name.clone().into());
+    Some(call("bdev_set_qos_limit", params))
 }
 
 fn nvmf_calls(target: &Target) -> Vec<Value> {
