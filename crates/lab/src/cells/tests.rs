@@ -61,7 +61,9 @@ fn a_remote_cell_refers_to_its_local_counterpart() {
 fn a_foreground_refers_to_itself_alone() {
     let of = |role, load: Option<u64>, iops, us| {
         let load = load.map(|load| (key::LOAD_PERCENT, Value::from(load)));
-        let settings = [(key::FOREGROUND, "l-app".into())];
+        // A background may have more processors than the foreground.
+        let cores = if role == Role::Background { 2u64 } else { 1 };
+        let settings = [(key::FOREGROUND, "l-app".into()), (key::HOST_CORES, cores.into())];
         record(role, &settings.into_iter().chain(load).collect::<Vec<_>>(), iops, us)
     };
     let mut background = of(Role::Background, Some(50), 400.0, 10);
