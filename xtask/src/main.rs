@@ -9,6 +9,7 @@ mod instructions;
 mod package;
 mod packages;
 mod peers;
+mod prometheus;
 mod python;
 mod report;
 mod report_page;
@@ -64,6 +65,8 @@ enum Task {
     },
     /// Run only the tests with SPDK's own clients, which come from PyPI
     Spdk,
+    /// Run only the tests with Debian's Prometheus
+    Prometheus,
     /// Run only the tests with fio-plot, which comes from PyPI
     FioPlot,
     /// Build a Debian package, and serve from it in a root of its own
@@ -195,6 +198,11 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Spdk => {
             let mut report = report::Report::new();
             spdk::run(root, &mut report);
+            Ok(code(report.finish()))
+        }
+        Task::Prometheus => {
+            let mut report = report::Report::new();
+            prometheus::run(root, &mut report);
             Ok(code(report.finish()))
         }
         Task::FioPlot => {

@@ -73,6 +73,8 @@ fn documents(root: &Path, tree: &Path) -> Result<()> {
         ("packaging/weft.sysusers", "usr/lib/sysusers.d/weft.conf"),
         ("packaging/target.toml", "usr/share/doc/weft/examples/target.toml"),
         ("docs/config.toml", "usr/share/doc/weft/examples/config.toml"),
+        ("monitoring/dashboard.json", "usr/share/doc/weft/examples/dashboard.json"),
+        ("monitoring/alerts.yml", "usr/share/doc/weft/examples/alerts.yml"),
         ("CHANGELOG.md", "usr/share/doc/weft/CHANGELOG.md"),
     ] {
         let text = fs::read(root.join(from)).with_context(|| from.to_owned())?;

@@ -18,7 +18,12 @@ pub(crate) fn install(root: &Path, package: &str, program: &str) -> Result<PathB
     let programs = folder.join("bin");
     if !programs.join(program).exists() {
         make_environment(&folder)?;
-        succeeded(Command::new(programs.join("pip")).args(["install", "--quiet", package]))?;
+        let install = ["install", "--quiet", package];
+        if let Err(error) = succeeded(Command::new(programs.join("pip")).args(install)) {
+            // The next run begins anew.
+            let _ = std::fs::remove_dir_all(&folder);
+            return Err(error);
+        }
     }
     Ok(programs)
 }

@@ -9,6 +9,7 @@ use crate::instructions;
 use crate::package;
 use crate::packages;
 use crate::peers::{self, Driver};
+use crate::prometheus;
 use crate::report::Report;
 use crate::report_page;
 use crate::spdk;
@@ -78,6 +79,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         });
         report.announce("SPDK's own clients");
         spdk::run(root, &mut report);
+        report.announce("Prometheus");
+        prometheus::run(root, &mut report);
         report.announce("fio-plot");
         fio_plot::run(root, &mut report);
         report.announce("the report page in a browser");
