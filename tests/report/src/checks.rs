@@ -326,7 +326,8 @@ pub(crate) async fn saving(browser: &Browser) -> Result<()> {
 
 /// A table is sorted by the column whose head is activated, and the other way round by the next.
 pub(crate) async fn sorting(browser: &Browser) -> Result<()> {
-    let table = "[...document.querySelectorAll('figure table.grid')].at(-1)";
+    // The last column of a chart over time has words.
+    let table = "[...document.querySelectorAll('.figures:not(.small) figure table.grid')].at(-1)";
     let column = format!(
         "[...{table}.tBodies[0].rows].map((row) => [...row.cells].at(-1).textContent.trim())"
     );
