@@ -48,6 +48,9 @@ enum Noun {
     /// Block devices by name, which keep their contents while no namespace uses them.
     #[command(subcommand)]
     Bdev(BdevVerb),
+    /// Limits of IOPS and bandwidth, of a host, a subsystem, a namespace or any combination.
+    #[command(subcommand)]
+    RateLimit(RateLimitVerb),
     /// Controllers that hosts have connected.
     #[command(subcommand)]
     Controller(ControllerVerb),
@@ -215,6 +218,51 @@ enum BdevVerb {
 }
 
 #[derive(Debug, Subcommand)]
+enum RateLimitVerb {
+    /// Set a limit, or change that for the same commands.
+    Set {
+        #[command(flatten)]
+        of: LimitedCommands,
+        /// Commands in a second.
+        #[arg(long, value_name = "NUMBER")]
+        rate_iops: Option<u64>,
+        /// Bytes in a second, like 200MiB.
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        rate: Option<u64>,
+        /// What may be done at once after a pause: the rate of this time, like 50ms.
+        #[arg(long, value_name = "TIME")]
+        burst: Option<String>,
+        /// Accept a rate at which a host's commands may reach their timeout.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Delete a limit.
+    Delete {
+        #[command(flatten)]
+        of: LimitedCommands,
+    },
+    /// List the limits.
+    List,
+}
+
+/// The commands that a limit is for, all together.
+#[derive(Debug, Args)]
+struct LimitedCommands {
+    /// Those of this host, by NQN.
+    #[arg(long, value_name = "NQN")]
+    host: Option<String>,
+    /// Those to this subsystem, by NQN.
+    #[arg(long, value_name = "NQN")]
+    subsystem: Option<String>,
+    /// Those to this namespace of the subsystem.
+    #[arg(long, requires = "subsystem")]
+    nsid: Option<u32>,
+    /// Reads, writes or both.
+    #[arg(long, default_value = "rw", value_parser = ["read", "write", "rw"])]
+    rw: String,
+}
+
+#[derive(Debug, Subcommand)]
 enum ControllerVerb {
     /// List the controllers.
     List {
@@ -248,6 +296,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Noun::Listener(verb) => session.listener(verb),
         Noun::Host(verb) => session.host(verb),
         Noun::Bdev(verb) => session.bdev(verb),
+        Noun::RateLimit(verb) => session.rate_limit(verb),
         Noun::Controller(ControllerVerb::List { nqn }) => session.controllers(nqn.as_deref()),
         Noun::Reload => {
             let lines = session.call("reload", Value::Null)?;
@@ -494,6 +543,47 @@ impl Session {
                         block.to_string(),
                         if one["claimed"] == true { "yes" } else { "no" }.to_owned(),
                         text(&one["uuid"]),
+                    ]);
+                }
+                self.show(&all, &table.text())
+            }
+        }
+    }
+
+    fn rate_limit(&mut self, verb: &RateLimitVerb) -> Result<(), Failure> {
+        let of = |of: &LimitedCommands| {
+            let LimitedCommands { host, subsystem, nsid, rw } = of;
+            json!({ "host": host, "subsystem": subsystem, "nsid": nsid, "rw": rw })
+        };
+        match verb {
+            RateLimitVerb::Set { of: commands, rate_iops, rate, burst, force } => {
+                let mut params = of(commands);
+                params["rate_iops"] = json!(rate_iops);
+                params["rate"] = json!(rate);
+                params["burst"] = json!(burst);
+                params["force"] = json!(force);
+                self.change("rate_limit_set", params)
+            }
+            RateLimitVerb::Delete { of: commands } => {
+                self.change("rate_limit_delete", of(commands))
+            }
+            RateLimitVerb::List => {
+                let all = self.call("rate_limit_get_all", Value::Null)?;
+                let head = ["host", "subsystem", ">nsid", "rw", ">rate-iops", ">rate", ">burst"];
+                let mut table = Table::new(&head);
+                for one in list(&all) {
+                    let shown = |key: &str, none: &str| match &one[key] {
+                        Value::Null => none.to_owned(),
+                        value => text(value),
+                    };
+                    table.row(vec![
+                        shown("host", "all"),
+                        shown("subsystem", "all"),
+                        shown("nsid", "all"),
+                        shown("rw", "rw"),
+                        shown("rate_iops", "-"),
+                        one["rate"].as_u64().map_or("-".to_owned(), bytes::exact),
+                        shown("burst", "-"),
                     ]);
                 }
                 self.show(&all, &table.text())

@@ -11,7 +11,7 @@ use weft_backend::DeviceSpec;
 use crate::catalogue::Scope;
 use crate::config::{
     Bdev, BdevKind, BdevLimits, Config, Limits, Listen, NSID_MAX, Namespace, Port, PortSubsystems,
-    Subsystem, Transport,
+    RateLimit, Subsystem, Transport,
 };
 
 /// The name of the discovery subsystem.
@@ -52,6 +52,10 @@ pub enum Step {
         /// The limits.
         limits: BdevLimits,
     },
+    /// Sets a rate limit; one that is for the same commands is replaced.
+    SetRateLimit(Box<RateLimit>),
+    /// Deletes the rate limit that is for the same commands as this one.
+    DeleteRateLimit(Box<RateLimit>),
     /// Creates a subsystem.
     CreateSubsystem(Box<Subsystem>),
     /// Deletes a subsystem, or discovery at all listeners that were made at run time.
@@ -208,6 +212,8 @@ impl Step {
                 Ok((Made::Done, Scope::Only { subsystems, refresh: Some(name.clone()) }))
             }
             Self::LimitBdev { name, limits } => limit_bdev(config, name, *limits),
+            Self::SetRateLimit(limit) => set_rate_limit(config, limit),
+            Self::DeleteRateLimit(limit) => delete_rate_limit(config, limit),
             Self::CreateSubsystem(subsystem) => {
                 let nqn = &subsystem.nqn;
                 if nqn == DISCOVERY_NQN {
@@ -282,6 +288,23 @@ fn create_transport(config: &mut Config, transport: Transport, limits: &Limits) 
 fn limit_bdev(config: &mut Config, name: &str, limits: BdevLimits) -> Outcome {
     users_of(config, name, None)?;
     config.operated.bdev_limits.insert(name.to_owned(), limits);
+    done([])
+}
+
+fn set_rate_limit(config: &mut Config, limit: &RateLimit) -> Outcome {
+    let limits = &mut config.rate_limits;
+    match limits.iter_mut().find(|other| other.has_scope_of(limit)) {
+        Some(other) => other.clone_from(limit),
+        None => limits.push(limit.clone()),
+    }
+    done([])
+}
+
+fn delete_rate_limit(config: &mut Config, limit: &RateLimit) -> Outcome {
+    let limits = &mut config.rate_limits;
+    let place = limits.iter().position(|other| other.has_scope_of(limit));
+    let missing = || StepError::not_found(format!("there is no rate limit for {limit}"));
+    limits.remove(place.ok_or_else(missing)?);
     done([])
 }
 

@@ -5,6 +5,7 @@ mod config;
 mod framework;
 mod nvmf;
 mod parameters;
+mod rate_limit;
 
 use std::{
     fs::{self, File},
@@ -270,7 +271,7 @@ fn notify(state: &mut State, before: &[(String, u64)]) {
 /// SPDK's methods, and those of ours beside them.
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = nvmf::methods(bdev::methods(methods, operator), operator);
-    let methods = framework::methods(methods, operator);
+    let methods = framework::methods(rate_limit::methods(methods, operator), operator);
     framework::with_names(methods)
 }
 

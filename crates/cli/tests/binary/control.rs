@@ -429,3 +429,84 @@ fn the_limits_of_a_block_device_change_under_load_and_are_kept() {
     assert_eq!(assigned(&mut client), limits(0, 0, 0, 0));
     target.stop();
 }
+
+#[test]
+fn rate_limits_are_set_and_deleted_under_load_and_kept() {
+    let folder = Folder::new("rate-limit");
+    let state = folder.path("state.json");
+    let words = ["--state", state.to_str().expect("text")];
+    let (target, mut client) = waiting(&folder, &words);
+    let port = with_null(&mut client);
+    let control = target.said["control"].as_str().expect("said").to_owned();
+    let ctl = |words: &str| {
+        let words =
+            ["ctl", "--control", &control, "rate-limit"].into_iter().chain(words.split(' '));
+        weft(DRIVERS[0], words)
+    };
+    let at = format!("--subsystem {NQN} --nsid 3");
+    let load = Load::new(&port);
+    reads_go_on(&mut client, 1000);
+    ctl(&format!("set {at} --rw read --rate-iops 20")).text();
+    is_held_to_20(&mut client);
+    ctl(&format!("delete {at} --rw read")).text();
+    reads_go_on(&mut client, 1000);
+    drop(load);
+    for (words, part) in [
+        (format!("delete {at}"), "there is no rate limit for commands to namespace 3"),
+        (format!("set {at}"), "it limits nothing"),
+        (format!("set {at} --rate 1MiB"), "force = true"),
+        (format!("set {at} --rate-iops 100 --burst 61s"), "longer than 60s"),
+        (format!("set {at} --rate-iops 100 --burst soon"), "soon"),
+    ] {
+        let fault = ctl(&words).fault();
+        assert!(fault.contains(part), "{words}: {fault}");
+    }
+    ctl("set --host nqn.2014-08.org.example:h --rate 100MiB --burst 50ms").text();
+    ctl(&format!("set {at} --rate 1MiB --force")).text();
+    ctl(&format!("set {at} --rate 200MiB")).text();
+    let limits = json!([
+        {"host": "nqn.2014-08.org.example:h", "rw": "rw", "rate": 100 << 20, "burst": "50ms"},
+        {"subsystem": NQN, "nsid": 3, "rw": "rw", "rate": 200 << 20},
+    ]);
+    assert_eq!(ctl("list --json").json(), limits);
+    let listed = ctl("list").text();
+    assert!(listed.contains("200MiB") && listed.contains("50ms"), "{listed}");
+    let unknown = call(&mut client, "rate_limit_set", json!({"speed": 1}));
+    assert!(unknown.is_err_and(|(code, what)| code == -32602 && what.contains("speed")));
+    let calls = saved(&mut client);
+    assert!(calls.contains(&json!({"method": "rate_limit_set", "params": limits[1]})), "{calls:?}");
+    assert_eq!(loaded(&calls), without_listeners(calls));
+    target.signal(rustix::process::Signal::KILL);
+    drop(target);
+    let (target, mut client) = waiting(&folder, &words);
+    assert_eq!(call(&mut client, "rate_limit_get_all", json!({})), Ok(limits));
+    target.stop();
+}
+
+/// A reload applies what the file has changed of the limits, and leaves the rest.
+#[test]
+fn a_reload_keeps_rate_limits_that_were_made_at_run_time() {
+    let folder = Folder::new("rate-limit-reload");
+    let file = folder.path("target.toml");
+    let write = |reads: u32| {
+        let text = format!(
+            "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+             [[subsystem.namespace]]\nnull = \"1GiB\"\n\
+             [[rate-limit]]\nrw = \"read\"\nrate-iops = {reads}\n\
+             [[rate-limit]]\nrw = \"write\"\nrate-iops = 300\n"
+        );
+        std::fs::write(&file, text).expect("a file");
+    };
+    write(100);
+    let (target, mut client) = waiting(&folder, &["--config", file.to_str().expect("text")]);
+    let mut call = |method, params| call(&mut client, method, params).expect(method);
+    call("rate_limit_set", json!({"nsid": 1, "subsystem": NQN, "rate_iops": 50}));
+    call("rate_limit_delete", json!({"rw": "write"}));
+    assert_eq!(call("reload", json!(null)), json!([]), "the file is as it was");
+    write(200);
+    assert_eq!(call("reload", json!(null)).as_array().map(Vec::len), Some(1));
+    let reads = json!({"rw": "read", "rate_iops": 200});
+    let made = json!({"subsystem": NQN, "nsid": 1, "rw": "rw", "rate_iops": 50});
+    assert_eq!(call("rate_limit_get_all", json!({})), json!([reads, made]));
+    target.stop();
+}

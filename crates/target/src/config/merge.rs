@@ -1,7 +1,7 @@
 //! A file that has changed, merged into what is served: what the file did not change stays, also
 //! what was made at run time.
 
-use super::{Config, ConfigError, Namespace, Port, PortSubsystems, Subsystem};
+use super::{Config, ConfigError, Namespace, Port, PortSubsystems, RateLimit, Subsystem};
 
 impl Config {
     /// What is served after a file was changed from `before` to `after`: the differences of the
@@ -16,6 +16,7 @@ impl Config {
             subsystems: Vec::new(),
             limits: limits.clone(),
             operated: self.operated.clone(),
+            rate_limits: self.merged_rate_limits(before, after),
             ..after.clone()
         };
         let find = |config: &Self, nqn: &str| {
@@ -52,6 +53,24 @@ impl Config {
         merged.prune_ports();
         merged.prune_bdev_limits();
         Ok(merged)
+    }
+
+    fn merged_rate_limits(&self, before: &Self, after: &Self) -> Vec<RateLimit> {
+        let find = |config: &Self, limit: &RateLimit| {
+            config.rate_limits.iter().find(|other| other.has_scope_of(limit)).cloned()
+        };
+        let kept = self.rate_limits.iter().filter_map(|limit| {
+            match (find(before, limit), find(after, limit)) {
+                (Some(_), None) => None,
+                (before, after) if before == after => Some(limit.clone()),
+                (_, after) => after,
+            }
+        });
+        // What was deleted at run time stays so until the file changes it.
+        let is_new = |limit: &&RateLimit| {
+            find(self, limit).is_none() && find(before, limit).as_ref() != Some(*limit)
+        };
+        kept.chain(after.rate_limits.iter().filter(is_new).cloned()).collect()
     }
 
     fn merged_ports(&self, before: &Self, after: &Self) -> Result<Vec<Port>, ConfigError> {

@@ -23,14 +23,17 @@ const WAIT_MAX: u64 = 15;
 
 /// A limit of a rate, of all commands that it applies to together. A command may be under several
 /// limits: it begins when all of them admit it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct RateLimit {
     /// The host, by NQN; none: all hosts together.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// The subsystem, by NQN; none: all subsystems together.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
     /// The namespace of the subsystem; none: all of them together.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
     /// The block device that it is the limit of, if it is not one of its own.
     #[serde(skip)]
@@ -38,19 +41,21 @@ pub struct RateLimit {
     /// Which commands count.
     pub rw: RateLimitedCommands,
     /// Commands in a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_iops: Option<u64>,
     /// Bytes in a second.
-    #[serde(deserialize_with = "rate")]
+    #[serde(deserialize_with = "rate", skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
     /// What may be done at once after a pause: the rate of this time.
-    #[serde(deserialize_with = "duration::as_text::deserialize")]
+    #[serde(with = "duration::as_text", skip_serializing_if = "Duration::is_zero")]
     pub burst: Duration,
     /// Accept a rate at which a host's commands may reach their timeout.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
 
 /// Which commands a rate limit is for. Flush and fused commands never wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateLimitedCommands {
     /// Read, Compare, Verify.

@@ -13,7 +13,7 @@ use weft_backend::DeviceSpec;
 
 use super::{
     Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel, HexId, Listen,
-    Namespace, Operated, Port, PortSubsystems, Referral, Subsystem, Transport,
+    Namespace, Operated, Port, PortSubsystems, RateLimit, Referral, Subsystem, Transport,
 };
 
 /// The version of the form.
@@ -123,6 +123,9 @@ struct BdevKeys {
 struct Objects {
     ports: Vec<PortKeys>,
     subsystems: Vec<SubsystemKeys>,
+    /// None: those of the configuration's file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rate_limits: Option<Vec<RateLimit>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -246,6 +249,7 @@ impl Objects {
         Self {
             ports: config.ports.iter().map(PortKeys::of).collect(),
             subsystems: config.subsystems.iter().map(SubsystemKeys::of).collect(),
+            rate_limits: Some(config.rate_limits.clone()),
         }
     }
 
@@ -253,6 +257,9 @@ impl Objects {
         config.ports = self.ports.iter().map(PortKeys::read).collect::<Result<_, _>>()?;
         let subsystems = self.subsystems.iter().map(SubsystemKeys::read);
         config.subsystems = subsystems.collect::<Result<_, _>>()?;
+        if let Some(limits) = &self.rate_limits {
+            config.rate_limits.clone_from(limits);
+        }
         Ok(())
     }
 }
@@ -398,6 +405,13 @@ mod tests {
             subsystems: vec![subsystem, any],
             ..Config::default()
         };
+        config.rate_limits = vec![RateLimit {
+            host: Some("nqn.h".to_owned()),
+            rate: Some(12_345_678),
+            burst: std::time::Duration::from_millis(50),
+            force: true,
+            ..RateLimit::default()
+        }];
         config.limits.queue_entries = 64;
         let limits = BdevLimits { w_mbytes_per_sec: 3, ..BdevLimits::default() };
         config.operated = Operated {

@@ -12,7 +12,7 @@ use weft_target::{
     steps::DISCOVERY_NQN,
 };
 
-use super::{Found, Operator, address_json, bdevs, method, nvmf, parameters::Params};
+use super::{Found, Operator, address_json, bdevs, method, nvmf, parameters::Params, rate_limit};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "framework_get_subsystems", |_, params| {
@@ -116,6 +116,9 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
             calls.push(call("nvmf_subsystem_add_listener", params));
         }
     }
+    calls.extend(
+        config.rate_limits.iter().map(|limit| call("rate_limit_set", rate_limit::as_json(limit))),
+    );
     calls
 }
 
