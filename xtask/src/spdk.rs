@@ -205,7 +205,7 @@ fn refusals(operated: &Operated, port: u16) -> Result<()> {
         (format!("nvmf_subsystem_remove_ns {NQN} 77"), "-32602"),
         ("bdev_malloc_delete M9".to_owned(), "-19"),
         ("bdev_set_qos_limit M9 --rw-ios-per-sec 1000".to_owned(), "-19"),
-        ("bdev_enable_histogram M0 -e".to_owned(), "-32601"),
+        ("bdev_enable_histogram M0 --histogram".to_owned(), "-32601"),
     ] {
         operated.refused(&words, &format!("\"code\": {code}"))?;
     }
