@@ -123,7 +123,7 @@ fn published_numbers_stand_beside_ours_with_both_machines() {
         "Made-up CPU",
         "latency interference",
         "agrees",
-        "L-app: p99 is",
+        "L-app (host sleeps): p99 is",
     ] {
         assert!(text.contains(part), "{part}");
     }
