@@ -26,6 +26,8 @@ pub(crate) enum Verb {
     Target(Box<crate::target::Options>),
     /// Change and show a target that runs (weft target --control).
     Ctl(Box<crate::ctl::Options>),
+    /// Show live what a target does: its hosts, namespaces and poll groups.
+    Top(crate::top::Options),
     /// Show the subsystems that a discovery controller reports.
     Discover(crate::discover::Options),
     /// Show the Identify data of a controller or a namespace.

@@ -277,9 +277,10 @@ struct Session {
     json: bool,
 }
 
-pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let address = match (&options.control, std::env::var(VARIABLE)) {
-        (Some(text), _) => text.clone(),
+/// Connects to a target's control socket: the given one, or that of the variable.
+pub(crate) fn connect(control: Option<&str>) -> Result<Client, Failure> {
+    let address = match (control, std::env::var(VARIABLE)) {
+        (Some(text), _) => text.to_owned(),
         (None, Ok(text)) => text,
         (None, Err(_)) => {
             let what = "no target is named: give --control unix:PATH or set WEFT_CONTROL";
@@ -287,8 +288,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
     };
     let address: Address = address.parse().map_err(Failure::because)?;
-    let client = Client::connect(&address, TIMEOUT)
-        .map_err(|error| Failure::io("reach the target at", &address, &error))?;
+    Client::connect(&address, TIMEOUT)
+        .map_err(|error| Failure::io("reach the target at", &address, &error))
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let client = connect(options.control.as_deref())?;
     let mut session = Session { client, json: options.json };
     match &options.noun {
         Noun::Subsystem(verb) => session.subsystem(verb),

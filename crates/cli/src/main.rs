@@ -39,6 +39,7 @@ mod signals;
 mod study;
 mod table;
 mod target;
+mod top;
 mod transfer;
 mod within;
 mod words;
@@ -80,6 +81,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
             None => Err(Failure::because("no options")),
         },
         Verb::Ctl(options) => ctl::run(options),
+        Verb::Top(options) => top::run(options),
         Verb::Discover(options) => discover::run(options),
         Verb::Identify(options) => identify::run(options),
         Verb::List(options) => list::run(options),

@@ -40,6 +40,12 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// The columns of standard output; none if it is no terminal.
+pub(crate) fn columns() -> Option<usize> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// Shortens a text to fewer than `columns` characters, so that it does not wrap and scroll; 0 means
 /// unknown, and 80 is assumed.
 fn cut(text: &str, columns: usize) -> String {

@@ -41,10 +41,92 @@ pub struct Statistics {
     pub time_ns: u64,
     /// The poll groups.
     pub groups: Vec<Group>,
+    /// How long the commands of hosts took; none if the target does not measure it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Hosts>,
     /// What rate limits have held up.
     pub rate_limits: Vec<RateLimit>,
     /// The machine that it runs on.
     pub machine: Machine,
+}
+
+/// How long the commands of hosts took since the target's start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Hosts {
+    /// Upper bounds of the buckets of latency, ascending.
+    pub bounds_ns: Vec<u64>,
+    /// By host, namespace and kind of command.
+    pub commands: Vec<HostCommands>,
+}
+
+/// A host's commands of a kind to a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostCommands {
+    /// The host; none: all hosts and namespaces that are not counted by themselves.
+    pub host: Option<String>,
+    /// The subsystem.
+    pub subsystem: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// `read`, `write` or `other`.
+    pub command: String,
+    /// Commands by latency: one number for each bound, then those beyond the last one.
+    pub buckets: Vec<u64>,
+    /// The sum of all latencies.
+    pub total_ns: u64,
+    /// Bytes of the Read and Write commands that succeeded.
+    pub bytes: u64,
+    /// Commands that completed with an error.
+    pub errors: u64,
+}
+
+impl HostCommands {
+    /// Commands that completed.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The host's name, or `overflow` for all that are not counted by themselves.
+    #[must_use]
+    pub fn host_name(&self) -> &str {
+        self.host.as_deref().unwrap_or("overflow")
+    }
+
+    /// The latency that a share of the commands did not exceed, interpolated within its bucket as
+    /// Prometheus does; the last bound if it is beyond. None without a command.
+    #[must_use]
+    pub fn quantile_ns(&self, bounds_ns: &[u64], share: f64) -> Option<f64> {
+        let rank = share * self.count() as f64;
+        let (mut below, mut lower) = (0.0, 0.0);
+        for (bound, commands) in bounds_ns.iter().zip(&self.buckets) {
+            let (bound, commands) = (*bound as f64, *commands as f64);
+            if commands > 0.0 && below + commands >= rank {
+                return Some(lower + (bound - lower) * (rank - below) / commands);
+            }
+            below += commands;
+            lower = bound;
+        }
+        (self.count() > 0).then_some(lower)
+    }
+
+    /// The difference to an earlier reading, of the same commands.
+    fn since(&self, earlier: &[Self]) -> Self {
+        let key = |of: &Self| (of.host.clone(), of.subsystem.clone(), of.nsid, of.command.clone());
+        let before = earlier.iter().find(|before| key(before) == key(self));
+        let before = before.cloned().unwrap_or_default();
+        let of_before = before.buckets.iter().copied().chain(std::iter::repeat(0));
+        let buckets = self.buckets.iter().zip(of_before);
+        Self {
+            buckets: buckets.map(|(now, before)| now.saturating_sub(before)).collect(),
+            total_ns: self.total_ns.saturating_sub(before.total_ns),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            errors: self.errors.saturating_sub(before.errors),
+            ..self.clone()
+        }
+    }
 }
 
 /// One of the two rates of a limit, and what waited for it since it was configured.
@@ -139,9 +221,15 @@ impl Statistics {
             }
         });
         let rate_limits = self.rate_limits.iter().map(|limit| limit.since(&earlier.rate_limits));
+        let before = earlier.hosts.as_ref().map_or(&[][..], |hosts| &hosts.commands);
+        let hosts = self.hosts.as_ref().map(|hosts| Hosts {
+            bounds_ns: hosts.bounds_ns.clone(),
+            commands: hosts.commands.iter().map(|one| one.since(before)).collect(),
+        });
         Self {
             time_ns: self.time_ns.saturating_sub(earlier.time_ns),
             groups: groups.collect(),
+            hosts,
             rate_limits: rate_limits.collect(),
             machine: self.machine.since(&earlier.machine),
             ..self.clone()
@@ -222,6 +310,45 @@ mod tests {
         // The limit of writes was changed, that of reads removed.
         let between = of(vec![limit("write", 9, 200)]).since(&before);
         assert_eq!(between.rate_limits, [limit("write", 4, 200)]);
+    }
+
+    #[test]
+    fn quantiles_lie_within_their_bucket() {
+        let bounds = [1_000, 2_000, 4_000];
+        let of =
+            |buckets: [u64; 4]| HostCommands { buckets: buckets.to_vec(), ..Default::default() };
+        let quantile = |buckets, share| of(buckets).quantile_ns(&bounds, share);
+        assert_eq!(quantile([0, 0, 0, 0], 0.5), None);
+        assert_eq!(quantile([10, 0, 0, 0], 0.5), Some(500.0));
+        assert_eq!(quantile([50, 0, 50, 0], 0.75), Some(3_000.0));
+        assert_eq!(quantile([50, 0, 50, 0], 0.5), Some(1_000.0));
+        assert_eq!(quantile([0, 0, 1, 99], 0.99), Some(4_000.0), "beyond the last bound");
+    }
+
+    #[test]
+    fn commands_of_hosts_are_the_difference_of_the_same_host_namespace_and_kind() {
+        let commands = |host: &str, command: &str, buckets: [u64; 2]| HostCommands {
+            host: Some(host.to_owned()),
+            command: command.to_owned(),
+            buckets: buckets.to_vec(),
+            ..HostCommands::default()
+        };
+        let of = |commands| Statistics {
+            hosts: Some(Hosts { bounds_ns: vec![1_000], commands }),
+            ..Statistics::default()
+        };
+        let before = of(vec![commands("a", "read", [3, 1])]);
+        let now = of(vec![
+            commands("a", "read", [5, 1]),
+            commands("a", "write", [2, 0]),
+            commands("b", "read", [0, 4]),
+        ]);
+        let counts: Vec<u64> = now
+            .since(&before)
+            .hosts
+            .map(|hosts| hosts.commands.iter().map(HostCommands::count).collect())
+            .unwrap_or_default();
+        assert_eq!(counts, [2, 2, 4]);
     }
 
     #[test]

@@ -53,6 +53,16 @@ impl IoKind {
     /// All of them, in order.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
 
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Other => "other",
+        }
+    }
+
     pub(crate) fn of(command: &Command) -> Self {
         match command.nvm_opcode() {
             NvmOpcode::READ => Self::Read,

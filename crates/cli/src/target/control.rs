@@ -11,10 +11,14 @@ use std::{
 use weft_rpc::{
     Address, Methods, Server,
     machine::{self, Machine},
-    statistics::{GetStatistics, Group, RateLimit, Reload, Served, Statistics},
+    statistics::{
+        GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics,
+    },
 };
 use weft_target::config::RateLimitedCommands;
-use weft_target::{GroupStatistics, RateLimitStatistics, StatisticsReader};
+use weft_target::{
+    GroupStatistics, IoKind, IoMetricsReading, RateLimitStatistics, StatisticsReader,
+};
 
 use super::operate::{self, Operator};
 use crate::{failure::Failure, signals::Wish};
@@ -86,7 +90,7 @@ pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
             group: of.group,
             cpu: of.cpu,
             thread: thread.unwrap_or_default(),
-            idle_ns: u64::try_from(of.idle.as_nanos()).unwrap_or(u64::MAX),
+            idle_ns: ns(of.idle),
             connections: of.connections,
             queues: of.queues as u64,
             served: of.served.into_iter().map(served).collect(),
@@ -98,8 +102,9 @@ pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: kernel.trim().to_owned(),
         process_id: std::process::id(),
-        time_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+        time_ns: ns(now),
         groups: watch.read(now).into_iter().map(group).collect(),
+        hosts: watch.io_metrics().map(hosts),
         rate_limits: watch.rate_limits().into_iter().map(rate_limit).collect(),
         machine: Machine::read(),
     }
@@ -120,8 +125,31 @@ pub(super) fn rate_limit(of: RateLimitStatistics) -> RateLimit {
         counts_bytes: of.counts_bytes,
         rate: of.rate,
         throttled: of.throttled,
-        throttled_ns: u64::try_from(of.throttled_time.as_nanos()).unwrap_or(u64::MAX),
+        throttled_ns: ns(of.throttled_time),
     }
+}
+
+/// What was measured of hosts, without the kinds of command that they did not send.
+fn hosts(of: IoMetricsReading) -> Hosts {
+    let mut commands = Vec::new();
+    for pair in of.pairs {
+        let kinds = IoKind::ALL.into_iter().zip(pair.kinds);
+        commands.extend(kinds.filter(|(_, of)| of.commands() > 0).map(|(kind, of)| HostCommands {
+            host: pair.host.clone(),
+            subsystem: pair.subsystem.clone(),
+            nsid: pair.nsid,
+            command: kind.name().to_owned(),
+            buckets: of.buckets,
+            total_ns: ns(of.total),
+            bytes: of.bytes,
+            errors: of.errors,
+        }));
+    }
+    Hosts { bounds_ns: of.bounds.into_iter().map(ns).collect(), commands }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn served(of: weft_target::NamespaceStatistics) -> Served {

@@ -3,9 +3,10 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
+    process::Stdio,
 };
 
-use crate::weft::{Target, weft};
+use crate::weft::{Folder, Target, command, weft};
 
 /// Sends these bytes; returns the whole answer.
 fn ask(target: &Target, request: &str) -> String {
@@ -92,4 +93,49 @@ fn wrong_options_are_told_in_a_sentence() {
     let port = taken.local_addr().expect("an address").port().to_string();
     let in_use = start(&["--listen", "tcp://127.0.0.1:0", "--metrics", &port]).fault();
     assert!(in_use.contains("cannot listen for --metrics on 127.0.0.1:"), "{in_use}");
+}
+
+#[test]
+fn top_shows_what_the_load_does_and_has_done() {
+    let folder = Folder::new("top");
+    let control = format!("unix:{}", folder.path("control").display());
+    let words = ["--memory", "8MiB", "--metrics", "0", "--control", &control];
+    let target = Target::start("uring", &words);
+    let load = ["--rw=randread", "--number_ios=1000"];
+    assert_eq!(target.weft("bench", 1, &load).code, Some(0));
+    let top = |words: &[&str]| {
+        let always = ["top", "--control", &control, "--once", "--interval", "200ms"];
+        weft(target.driver, [&always[..], words].concat())
+    };
+    let value = top(&["--json"]).json();
+    assert_eq!(value["hosts"], serde_json::json!([]), "there is no load now");
+    let host = &value["since_start"]["hosts"][0];
+    // A load begins with one read of the first block that it does not count.
+    assert_eq!((&host["command"], &host["commands"]), (&"read".into(), &1001.into()));
+    assert!(host["p99_ns"].as_f64() > Some(0.0), "{value}");
+
+    let mut load = command(target.driver)
+        .args(["bench", "--rw=randread", "--runtime=60", "--time_based", "--quiet", "--hostnqn"])
+        .args(["nqn.2024-01.io.example:top", &target.url(1)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary");
+    let shown = |words: &[&str]| {
+        for _ in 0..100 {
+            let text = top(words).text();
+            if text.contains("io.example:top") {
+                return text;
+            }
+        }
+        panic!("the load is not shown: {}", top(words).text());
+    };
+    let text = shown(&["--filter", "example:top", "--sort", "p99"]);
+    load.kill().expect("it runs");
+    load.wait().expect("it ends");
+    assert!(
+        text.contains("GROUP") && text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    target.stop();
 }

@@ -73,10 +73,10 @@ fn each_kind(pairs: &[HostIo], mut action: impl FnMut(&[(&str, &str)], &HostIo, 
         let nsid = one.host.as_ref().map(|_| one.nsid.to_string());
         let nsid = nsid.as_deref().unwrap_or(OVERFLOW);
         let subsystem = if one.host.is_some() { &one.subsystem } else { OVERFLOW };
-        for (kind, command) in IoKind::ALL.into_iter().zip(["read", "write", "other"]) {
+        for kind in IoKind::ALL {
             if one.kinds[kind as usize].commands() > 0 {
                 let of = [("host", host), ("subsystem", subsystem), ("nsid", nsid)];
-                action(&[&of[..], &[("command", command)]].concat(), one, kind);
+                action(&[&of[..], &[("command", kind.name())]].concat(), one, kind);
             }
         }
     }

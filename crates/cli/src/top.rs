@@ -1,0 +1,398 @@
+//! `weft top`: what a target does now, read over its control socket.
+
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use weft_lab::report::human;
+use weft_rpc::statistics::{GetStatistics, HostCommands, RateLimit, Served, Statistics};
+
+use crate::{ctl, failure::Failure, output, table::Table};
+
+/// Columns of an output that is no terminal.
+const COLUMNS: usize = 80;
+
+/// A name has at least as many, whatever the terminal's width.
+const NAME_COLUMNS_MIN: usize = 8;
+
+/// Cursor to the first place, and the screen cleared.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Options of `weft top`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The control socket of the target: unix:PATH or tcp://ADDRESS:PORT; by default that of the
+    /// variable WEFT_CONTROL.
+    #[arg(long, value_name = "URL")]
+    control: Option<String>,
+    /// Time over which rates and latencies are shown.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Show it once and end.
+    #[arg(long)]
+    once: bool,
+    /// Print JSON, one object a line, with what was done since the target's start as well.
+    #[arg(long)]
+    json: bool,
+    /// What comes first.
+    #[arg(long, value_enum, default_value_t)]
+    sort: Sort,
+    /// Show only hosts and subsystems whose name has this text.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+}
+
+/// By what hosts are sorted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    /// Commands in a second.
+    #[default]
+    Iops,
+    /// Bytes in a second.
+    Bandwidth,
+    /// The 99th percentile of latency.
+    P99,
+    /// Errors.
+    Errors,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = weft_backend::duration::parse(text).map_err(|error| error.to_string())?;
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    range.contains(&interval).then_some(interval).ok_or_else(|| "it is 100ms to 1h".to_owned())
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let mut client = ctl::connect(options.control.as_deref())?;
+    let mut read = || client.call::<GetStatistics>(&()).map_err(Failure::because);
+    let mut before = read()?;
+    loop {
+        std::thread::sleep(options.interval);
+        let now = read()?;
+        if now.process_id != before.process_id {
+            // Another target serves there: its counters began anew.
+            before = now;
+            continue;
+        }
+        let between = now.since(&before);
+        if options.json {
+            output::print(&format!("{}\n", as_json(&between, &now, options)))?;
+        } else {
+            let columns = output::columns();
+            let clear = if columns.is_some() && !options.once { CLEAR } else { "" };
+            let screen = screen(&between, options, columns.unwrap_or(COLUMNS));
+            output::print(&format!("{clear}{screen}"))?;
+        }
+        if options.once {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+/// Rates and latencies of a period.
+struct Period<'a> {
+    of: &'a Statistics,
+    seconds: f64,
+    columns: usize,
+}
+
+fn screen(between: &Statistics, options: &Options, columns: usize) -> String {
+    let seconds = (between.time_ns as f64 / 1e9).max(1e-9);
+    let period = Period { of: between, seconds, columns };
+    let mut parts = vec![period.groups(), period.namespaces(options), period.hosts(options)];
+    parts.extend(period.limits());
+    format!("weft {}, process {}\n\n", between.version, between.process_id) + &parts.join("\n")
+}
+
+impl Period<'_> {
+    fn rate(&self, count: u64) -> String {
+        human::count(count as f64 / self.seconds)
+    }
+
+    fn megabytes(&self, bytes: u64) -> String {
+        format!("{:.1}", bytes as f64 / self.seconds / 1e6)
+    }
+
+    fn groups(&self) -> String {
+        let columns = ["GROUP", ">CPU", ">WORK", ">CPU TIME", ">CONNECTIONS", ">QUEUES", ">IOPS"];
+        let mut table = Table::new(&columns);
+        for group in &self.of.groups {
+            let percent = |ns: u64| 100.0 * ns as f64 / 1e9 / self.seconds;
+            let commands = group.served.iter().map(commands_of).sum();
+            table.row(vec![
+                group.group.to_string(),
+                group.cpu.map_or("-".to_owned(), |cpu| cpu.to_string()),
+                format!("{:.0} %", (100.0 - percent(group.idle_ns)).clamp(0.0, 100.0)),
+                format!("{:.0} %", percent(group.thread.user_ns + group.thread.system_ns)),
+                group.connections.to_string(),
+                group.queues.to_string(),
+                self.rate(commands),
+            ]);
+        }
+        table.text()
+    }
+
+    fn namespaces(&self, options: &Options) -> String {
+        let mut sums = BTreeMap::<(&str, u32), Served>::new();
+        for one in self.of.groups.iter().flat_map(|group| &group.served) {
+            let sum = sums.entry((&one.subsystem, one.nsid)).or_default();
+            sum.reads += one.reads;
+            sum.writes += one.writes;
+            sum.others += one.others;
+            sum.read_bytes += one.read_bytes;
+            sum.written_bytes += one.written_bytes;
+        }
+        sums.retain(|(subsystem, _), _| options.shows(&[subsystem]));
+        let rows = sums.into_iter().map(|((subsystem, nsid), sum)| {
+            let counts = [sum.reads, sum.writes, sum.others].map(|count| self.rate(count));
+            let bytes = [sum.read_bytes, sum.written_bytes].map(|bytes| self.megabytes(bytes));
+            let cells = [&[nsid.to_string()], &counts[..], &bytes[..]].concat();
+            (subsystem.to_owned(), cells)
+        });
+        let columns = [">NSID", ">READ/S", ">WRITE/S", ">OTHER/S", ">READ MB/S", ">WRITE MB/S"];
+        self.named("SUBSYSTEM", &columns, rows.collect())
+    }
+
+    fn hosts(&self, options: &Options) -> String {
+        let Some(hosts) = &self.of.hosts else {
+            return "Hosts are not measured: start the target with --metrics PORT.\n".to_owned();
+        };
+        let mut shown: Vec<&HostCommands> = hosts.commands.iter().collect();
+        shown.retain(|one| one.count() > 0 && options.shows(&[one.host_name(), &one.subsystem]));
+        let p99 = |one: &HostCommands| one.quantile_ns(&hosts.bounds_ns, 0.99).unwrap_or(0.0);
+        shown.sort_by_key(|one| match options.sort {
+            Sort::Iops => Reverse(one.count()),
+            Sort::Bandwidth => Reverse(one.bytes),
+            // Latencies are not negative: their bits are in their order.
+            Sort::P99 => Reverse(p99(one).to_bits()),
+            Sort::Errors => Reverse(one.errors),
+        });
+        let rows = shown.into_iter().map(|one| {
+            let quantile = |share| {
+                let ns = one.quantile_ns(&hosts.bounds_ns, share).unwrap_or(0.0);
+                let beyond = hosts.bounds_ns.last().is_some_and(|last| ns >= *last as f64);
+                format!("{}{}", if beyond { ">" } else { "" }, short(ns))
+            };
+            let mut cells = vec![
+                if one.host.is_some() { one.nsid.to_string() } else { "-".to_owned() },
+                one.command.clone(),
+                self.rate(one.count()),
+                self.megabytes(one.bytes),
+                short(one.total_ns as f64 / one.count() as f64),
+            ];
+            cells.extend([0.5, 0.99, 0.999].map(quantile));
+            cells.push(one.errors.to_string());
+            (one.host_name().to_owned(), cells)
+        });
+        let columns = [">NS", "CMD", ">IOPS", ">MB/S", ">MEAN", ">P50", ">P99", ">P99.9", ">ERR"];
+        self.named("HOST", &columns, rows.collect())
+    }
+
+    /// The limits that held something up.
+    fn limits(&self) -> Option<String> {
+        let waits = |limit: &&RateLimit| limit.throttled_ns > 0;
+        let rows: Vec<_> = self.of.rate_limits.iter().filter(waits).map(limit_row).collect();
+        let rows = rows.into_iter().map(|(name, rate, throttled_ns)| {
+            let waiting = format!("{:.2} s", throttled_ns as f64 / 1e9 / self.seconds);
+            (name, vec![rate, waiting])
+        });
+        let rows: Vec<_> = rows.collect();
+        let columns = [">RATE", ">WAITED IN A SECOND"];
+        (!rows.is_empty()).then(|| self.named("LIMIT", &columns, rows))
+    }
+
+    /// A table whose first column has names, of which the end is shown that fits.
+    fn named(&self, name: &str, columns: &[&str], rows: Vec<(String, Vec<String>)>) -> String {
+        let width = |index: usize, title: &str| {
+            let cells = rows.iter().filter_map(|(_, cells)| cells.get(index));
+            let title = title.trim_start_matches('>').chars().count();
+            2 + cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(title)
+        };
+        let taken: usize =
+            columns.iter().enumerate().map(|(index, title)| width(index, title)).sum();
+        let room = self.columns.saturating_sub(taken).max(NAME_COLUMNS_MIN);
+        let mut table = Table::new(&[&[name], columns].concat());
+        for (name, cells) in &rows {
+            table.row([&[end_of(name, room)], &cells[..]].concat());
+        }
+        table.text()
+    }
+}
+
+impl Options {
+    fn shows(&self, names: &[&str]) -> bool {
+        let has = |text: &String| names.iter().any(|name| name.contains(text.as_str()));
+        self.filter.as_ref().is_none_or(has)
+    }
+}
+
+/// The end of a name, in which NQNs differ.
+fn end_of(name: &str, room: usize) -> String {
+    let count = name.chars().count();
+    match count > room {
+        true => "…".chars().chain(name.chars().skip(count + 1 - room)).collect(),
+        false => name.to_owned(),
+    }
+}
+
+/// A time in few columns.
+fn short(ns: f64) -> String {
+    human::time(ns).replace(' ', "")
+}
+
+/// The limit's commands, its rate, and how long they waited for it.
+fn limit_row(limit: &RateLimit) -> (String, String, u64) {
+    let nsid = limit.nsid.map(|nsid| format!("namespace {nsid}"));
+    let scope = [limit.host.clone(), limit.subsystem.clone(), nsid, limit.bdev.clone()];
+    let scope: Vec<String> = scope.into_iter().flatten().chain([limit.rw.clone()]).collect();
+    let rate = match limit.counts_bytes {
+        true => format!("{}/s", weft_backend::bytes::human(limit.rate)),
+        false => format!("{}/s", limit.rate),
+    };
+    (scope.join(" "), rate, limit.throttled_ns)
+}
+
+fn commands_of(served: &Served) -> u64 {
+    served.reads + served.writes + served.others
+}
+
+fn as_json(between: &Statistics, now: &Statistics, options: &Options) -> Value {
+    let hosts = |of: &Statistics| -> Value {
+        let Some(hosts) = &of.hosts else { return Value::Null };
+        let shown = hosts
+            .commands
+            .iter()
+            .filter(|one| one.count() > 0 && options.shows(&[one.host_name(), &one.subsystem]));
+        shown
+            .map(|one| {
+                let quantile = |share| one.quantile_ns(&hosts.bounds_ns, share);
+                json!({
+                    "host": one.host,
+                    "subsystem": one.subsystem,
+                    "nsid": one.nsid,
+                    "command": one.command,
+                    "commands": one.count(),
+                    "bytes": one.bytes,
+                    "errors": one.errors,
+                    "mean_ns": one.total_ns as f64 / one.count() as f64,
+                    "p50_ns": quantile(0.5),
+                    "p99_ns": quantile(0.99),
+                    "p99_9_ns": quantile(0.999),
+                })
+            })
+            .collect()
+    };
+    json!({
+        "seconds": between.time_ns as f64 / 1e9,
+        "groups": between.groups,
+        "hosts": hosts(between),
+        "rate_limits": between.rate_limits,
+        "since_start": {
+            "groups": now.groups,
+            "hosts": hosts(now),
+            "rate_limits": now.rate_limits,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_rpc::statistics::{Group, Hosts};
+
+    use super::*;
+
+    fn options(sort: Sort, filter: Option<&str>) -> Options {
+        Options {
+            control: None,
+            interval: Duration::from_secs(1),
+            once: true,
+            json: false,
+            sort,
+            filter: filter.map(str::to_owned),
+        }
+    }
+
+    fn between() -> Statistics {
+        let commands = |host: &str, buckets: [u64; 3], bytes| HostCommands {
+            host: Some(format!("nqn.2014-08.org.nvmexpress:uuid:0f1e2d3c-4b5a-4968-{host}")),
+            subsystem: "nqn.2024-01.org.example:disks".to_owned(),
+            nsid: 1,
+            command: "read".to_owned(),
+            total_ns: 60_000 * buckets.iter().sum::<u64>(),
+            buckets: buckets.to_vec(),
+            bytes,
+            errors: 0,
+        };
+        let served = Served {
+            subsystem: "nqn.2024-01.org.example:disks".to_owned(),
+            nsid: 1,
+            reads: 4_400,
+            read_bytes: 18_022_400,
+            ..Served::default()
+        };
+        let group = Group { idle_ns: 500_000_000, served: vec![served], ..Group::default() };
+        let limit = RateLimit { rw: "rw".to_owned(), rate: 2_000, ..RateLimit::default() };
+        Statistics {
+            time_ns: 2_000_000_000,
+            groups: vec![group],
+            hosts: Some(Hosts {
+                bounds_ns: vec![50_000, 100_000],
+                commands: vec![
+                    commands("slow", [100, 200, 100], 400 * 4096),
+                    commands("fast", [4_000, 0, 0], 4_000 * 4096),
+                ],
+            }),
+            rate_limits: vec![
+                RateLimit { throttled_ns: 1_000_000_000, ..limit.clone() },
+                RateLimit { host: Some("unlimited".to_owned()), ..limit },
+            ],
+            ..Statistics::default()
+        }
+    }
+
+    #[test]
+    fn a_screen_fits_80_columns_and_has_rates_of_a_second() {
+        let text = screen(&between(), &options(Sort::Iops, None), 80);
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{text}");
+        let row = |end: &str| {
+            let line = text.lines().find(|line| line.contains(end));
+            line.unwrap_or_else(|| panic!("{end}: {text}")).split_whitespace().collect::<Vec<_>>()
+        };
+        assert_eq!(row("-fast")[3], "2000");
+        assert_eq!(row("example:disks")[2], "2200");
+        assert!(row("-slow").contains(&">100.0µs"), "beyond the last bound: {text}");
+        assert!(text.contains("75 %"), "{text}");
+        assert!(text.contains("0.50 s") && !text.contains("unlimited"), "{text}");
+    }
+
+    #[test]
+    fn hosts_are_sorted_and_filtered() {
+        let first = |sort, filter| {
+            let text = screen(&between(), &options(sort, filter), 120);
+            let lines = text.lines().skip_while(|line| !line.starts_with("HOST"));
+            let host = lines.skip(1).map(|line| line.split("  ").next().unwrap_or_default());
+            host.map(|host| host.rsplit('-').next().unwrap_or_default().to_owned())
+                .next()
+                .unwrap_or_default()
+        };
+        assert_eq!(first(Sort::Iops, None), "fast");
+        assert_eq!(first(Sort::P99, None), "slow");
+        assert_eq!(first(Sort::Iops, Some("-slow")), "slow");
+    }
+
+    #[test]
+    fn without_measuring_it_says_how_to_measure() {
+        let text = screen(&Statistics { hosts: None, ..between() }, &options(Sort::Iops, None), 80);
+        assert!(text.contains("--metrics PORT"), "{text}");
+    }
+
+    #[test]
+    fn json_has_the_period_and_everything_since_the_start() {
+        let value = as_json(&between(), &between(), &options(Sort::Iops, None));
+        assert_eq!(value["seconds"], 2.0);
+        assert_eq!(value["hosts"][0]["commands"], 400);
+        assert_eq!(value["since_start"]["hosts"][1]["p99_ns"], 49_500.0);
+    }
+}
