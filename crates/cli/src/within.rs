@@ -26,6 +26,7 @@ impl TargetWithin {
     pub(crate) fn serve(device: &DeviceSpec, driver: DriverKind) -> Result<Self, String> {
         Self::start(&TargetSpec {
             devices: vec![device.clone()],
+            subsystems: 1,
             transport: Transport::Loopback,
             cpus: Vec::new(),
             idle_poll: None,

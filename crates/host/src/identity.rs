@@ -24,8 +24,13 @@ pub(crate) fn default_identity() -> Identity {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();
     *IDENTITY.get_or_init(|| {
         read_identity(Path::new(HOST_NQN_FILE), Path::new(HOST_ID_FILE))
-            .unwrap_or_else(|| from_uuid(Uuid::new_v4()))
+            .unwrap_or_else(random_identity)
     })
+}
+
+/// An identity that no other host has.
+pub(crate) fn random_identity() -> Identity {
+    from_uuid(Uuid::new_v4())
 }
 
 /// The UUID in a name of the form `nqn.2014-08.org.nvmexpress:uuid:…`.

@@ -112,6 +112,13 @@ impl Options {
         identity::default_identity().nqn
     }
 
+    /// Makes it another host than any other, with a NQN and a host identifier of its own.
+    #[must_use]
+    pub fn of_another_host(self) -> Self {
+        let identity = identity::random_identity();
+        Self { hostnqn: identity.nqn, hostid: identity.id, ..self }
+    }
+
     /// Sets the host NQN, and with it the host identifier if the name has a UUID in it (the rule
     /// of nvme-cli: the two belong together).
     #[must_use]

@@ -16,6 +16,7 @@
 //! - Observation (progress, samples of `/proc`, the target's counters) runs on threads that carry
 //!   no load.
 
+mod alike;
 pub mod builtin;
 pub mod deployment;
 pub mod given;

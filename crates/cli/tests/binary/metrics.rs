@@ -19,7 +19,7 @@ fn ask(target: &Target, request: &str) -> String {
     answer
 }
 
-fn get(target: &Target, path: &str, accept: &str) -> (String, String) {
+pub(crate) fn get(target: &Target, path: &str, accept: &str) -> (String, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n");
     let answer = ask(target, &request);
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use weft_lab::results::{self, Mark, Record, Role, Status, number};
 
+use crate::metrics;
 use crate::weft::{DRIVERS, Folder, Target, command, text, weft};
 
 /// A study with these axes and settings.
@@ -103,6 +104,44 @@ fn local_and_remote_are_adjacent_and_the_seed_decides_the_order() {
         let point = |cell: &str| cell.split(" transport=").next().map(str::to_owned);
         assert_eq!(point(&pair[0]), point(&pair[1]));
     }
+}
+
+#[test]
+fn several_hosts_drive_several_subsystems_together() {
+    let folder = Folder::new("hosts");
+    let of_hosts = |axes: &str| {
+        let fixed = "transport = \"tcp\"\npattern = \"randread\"\ndepth = 2\njobs = 2\n";
+        plan(&folder, &format!("[axes]\n{axes}[fixed]\n{fixed}"))
+    };
+    let run = |plan: &Path, out: &Path, how: &[&str]| {
+        let always = ["study", "run", text(plan), "--out", text(out), "--no-report", "--quick"];
+        let ran = weft("uring", [&always[..], &SHORT, how].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        records(out)
+    };
+    let (plan, out) = (of_hosts("hosts = [1, 3]\nsubsystems = [1, 2]\n"), folder.path("own"));
+    let measured = run(&plan, &out, &["--local", "null:1GiB"]);
+    assert_eq!(measured.len(), 4);
+    for record in &measured {
+        assert_eq!(record.status, Status::Measured, "{}", record.cell);
+        assert_served(record);
+        let served = &record.target.as_ref().expect("a target").served;
+        let driven = served.iter().filter(|served| served.commands() > 0);
+        let names: BTreeSet<&str> = driven.map(|served| &*served.subsystem).collect();
+        let subsystems = record.configuration["subsystems"].as_number();
+        assert_eq!(subsystems, Some(names.len() as f64), "{}", record.cell);
+    }
+    // Who they are says a target that counts by host.
+    let target = Target::start("uring", &["--null", "1GiB", "--metrics", "0"]);
+    let (plan, out, url) = (of_hosts("hosts = [3]\n"), folder.path("given"), target.url(1));
+    let measured = run(&plan, &out, &["--target", &url]);
+    assert_eq!(measured.len(), 1);
+    let (_, seen) = metrics::get(&target, "/metrics", "*/*");
+    let reads = seen.lines().filter(|line| {
+        line.starts_with("weft_host_command_duration_seconds_count") && line.contains("\"read\"")
+    });
+    assert_eq!(reads.count(), 3, "{seen}");
+    target.stop();
 }
 
 #[test]

@@ -61,9 +61,25 @@ pub struct Load {
     pub job: Job,
     /// Its device.
     pub place: Place,
+    /// Hosts that drive it together.
+    pub hosts: u32,
+    /// Subsystems that each host is connected to.
+    pub subsystems: u32,
 }
 
 impl Load {
+    /// A load of one host and one subsystem.
+    const fn new(cell: Cell, job: Job, place: Place) -> Self {
+        Self { cell, job, place, hosts: 1, subsystems: 1 }
+    }
+
+    /// The same load from several hosts, each at several subsystems.
+    fn spread(mut self, hosts: u32, subsystems: u32) -> Self {
+        (self.hosts, self.subsystems) = (hosts, subsystems);
+        self.job.copies *= hosts * subsystems;
+        self
+    }
+
     /// Makes it an open loop of so many requests a second, if a rate is given.
     fn offer(&mut self, iops: Option<f64>) {
         // The rate of a job is that of each copy.
@@ -71,6 +87,12 @@ impl Load {
         let process = process(&self.cell);
         self.job.rate = iops.map(|iops| Rate { iops: iops / copies, process }).or(self.job.rate);
     }
+}
+
+/// A number of a cell; 1 where it says none.
+fn count_of(cell: &Cell, key: &str) -> u32 {
+    let count = integer(&cell.configuration, key).and_then(|count| u32::try_from(count).ok());
+    count.unwrap_or(1).max(1)
 }
 
 fn process(cell: &Cell) -> Process {
@@ -133,7 +155,7 @@ impl Planner<'_> {
                 roles::plain(&self.capabilities.cpus, self.count(cell, key::HOST_CORES), None)?;
             let place = Place::Local(device);
             let job = self.job(cell, &roles.host, roles.shared)?;
-            let loads = vec![Load { cell: cell.clone(), job, place }];
+            let loads = vec![Load::new(cell.clone(), job, place)];
             return Ok(Deployment { targets: Vec::new(), loads, shared: roles.shared });
         }
         let given = given_targets(self.plan, transport, self.capabilities);
@@ -152,7 +174,9 @@ impl Planner<'_> {
             Some(given) => Place::Given { target: self.which(cell, &given)?, beside: false },
             None => Place::Own { target: 0, nsid: 1 },
         };
-        let loads = vec![Load { cell: cell.clone(), job, place }];
+        let (hosts, subsystems) = (count_of(cell, key::HOSTS), count_of(cell, key::SUBSYSTEMS));
+        let load = Load::new(cell.clone(), job, place).spread(hosts, subsystems);
+        let loads = vec![load];
         Ok(Deployment { targets, loads, shared: roles.shared })
     }
 
@@ -183,9 +207,9 @@ impl Planner<'_> {
             None => (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 0, nsid: 2 }),
         };
         let targets = self.targets(foreground, &roles, given.is_some())?;
-        let mut beside = Load { cell: background.clone(), job: second, place: other };
+        let mut beside = Load::new(background.clone(), second, other);
         beside.offer(offered);
-        let loads = vec![Load { cell: foreground.clone(), job: first, place: one }, beside];
+        let loads = vec![Load::new(foreground.clone(), first, one), beside];
         Ok(Deployment { targets, loads, shared: roles.shared })
     }
 
@@ -244,6 +268,7 @@ impl Planner<'_> {
         let idle_poll = integer(&cell.configuration, key::TARGET_IDLE_POLL_US);
         let spec = |cpus: &Vec<usize>| TargetSpec {
             devices: vec![device.clone(); namespaces],
+            subsystems: count_of(cell, key::SUBSYSTEMS),
             transport,
             cpus: cpus.clone(),
             idle_poll: idle_poll.map(Duration::from_micros),

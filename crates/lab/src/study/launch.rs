@@ -10,8 +10,10 @@ use weft_rpc::Address;
 /// A target that a study starts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetSpec {
-    /// What it serves, as namespaces 1, 2 and so on of one subsystem.
+    /// What it serves, as namespaces 1, 2 and so on of its subsystem.
     pub devices: Vec<DeviceSpec>,
+    /// Subsystems that serve such devices, each devices of its own; the launcher starts the first.
+    pub subsystems: u32,
     /// Its transport. Over loopback it runs within this process.
     pub transport: Transport,
     /// A poll group on each of these processors; empty: one, not pinned.
@@ -27,7 +29,7 @@ pub trait Launcher {
     /// Starts one on this machine, in a process of its own unless it is reached over loopback, and
     /// waits until it listens.
     ///
-    /// One sentence with the reason.
+    /// # Errors
     /// One sentence that says why it does not.
     fn launch(&self, spec: &TargetSpec) -> Result<Box<dyn StartedTarget>, String>;
 }

@@ -465,6 +465,17 @@ fn cell(
     Cell { id: name(role, combination), role, configuration, missing }
 }
 
+/// Why there are not several hosts or subsystems.
+fn not_spread(transport: &str, role: Role, given: bool, subsystems: bool) -> Option<&'static str> {
+    match transport {
+        "local" => Some("a local device has one host and no subsystems"),
+        _ if role != Role::Plain => Some("a tenant is one host with one subsystem"),
+        "loopback" if subsystems => Some("over loopback the target has one subsystem"),
+        _ if given && subsystems => Some("a given target has the subsystems that it has"),
+        _ => None,
+    }
+}
+
 /// Why a cell cannot run here, as far as that is known beforehand.
 fn missing(
     plan: &Plan,
@@ -498,11 +509,12 @@ fn missing(
         }
         _ => {}
     }
-    if let Some(hosts) = integer(configuration, key::HOSTS).filter(|hosts| *hosts > 1) {
-        return Some(format!("needs {hosts} hosts that drive load together; there is one"));
-    }
-    if let Some(count) = integer(configuration, key::SUBSYSTEMS).filter(|count| *count > 1) {
-        return Some(format!("needs load on {count} subsystems at once; this build drives one"));
+    let several = |key: &str| integer(configuration, key).is_some_and(|count| count > 1);
+    if several(key::HOSTS) || several(key::SUBSYSTEMS) {
+        let given = given_targets(plan, transport, capabilities).is_some();
+        if let Some(reason) = not_spread(transport, role, given, several(key::SUBSYSTEMS)) {
+            return said(reason);
+        }
     }
     if matches!(text(configuration, key::MODERATION), "on" | "off") {
         return said(

@@ -2,6 +2,9 @@
 
 use std::{sync::Arc, sync::atomic::AtomicBool, time::Duration};
 
+use serde_json::json;
+use uuid::Uuid;
+
 use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_host::{Controller, Options, Provider, QUEUE_SIZE_MAX, TransportId};
 use weft_rpc::{
@@ -10,6 +13,7 @@ use weft_rpc::{
 };
 
 use super::{
+    alike::Alike,
     deployment::{Load, Place},
     given::protocol_name,
     launch::{GivenTarget, Launcher, StartedTarget, TargetSpec},
@@ -24,6 +28,8 @@ struct Running {
     spec: TargetSpec,
     target: Box<dyn StartedTarget>,
     client: Client,
+    /// The addresses of its subsystems.
+    addresses: Vec<TransportId>,
 }
 
 /// Started targets, given targets and the local device.
@@ -43,17 +49,15 @@ pub(super) struct LoadDevice {
     pub(super) nsid: u32,
     /// The connection to its target, if it has one.
     pub(super) connection: Option<Connection>,
-    controller: Option<Controller>,
+    controllers: Vec<Controller>,
 }
 
 impl LoadDevice {
     /// Closes the device.
     pub(super) fn close(self) -> Result<(), String> {
         drop(self.factory);
-        match self.controller {
-            Some(controller) => controller.disconnect().map_err(|error| error.to_string()),
-            None => Ok(()),
-        }
+        let disconnect = |controller: Controller| controller.disconnect();
+        self.controllers.into_iter().try_for_each(disconnect).map_err(|error| error.to_string())
     }
 }
 
@@ -109,17 +113,23 @@ impl<'a> TargetSet<'a> {
     fn launch(&self, spec: &TargetSpec, stop: &AtomicBool) -> Result<Running, String> {
         let launcher = self.launcher.ok_or("this run cannot start targets")?;
         let target = launcher.launch(spec)?;
-        let client = Client::connect(target.control(), CONTROL_TIMEOUT)
+        let mut client = Client::connect(target.control(), CONTROL_TIMEOUT)
             .map_err(|error| format!("control connection {}: {error}", target.control()))?;
-        for (nsid, device) in (1..).zip(&spec.devices) {
-            if matches!(device, DeviceSpec::Memory { .. }) {
-                let address = target.address();
-                let device = connect(address, Some(nsid), &Job::default(), &self.rdma)?;
-                fill(&device.factory, stop)?;
-                device.close()?;
+        let mut addresses = vec![target.address().clone()];
+        for _ in 1..spec.subsystems {
+            addresses.push(add_subsystem(&mut client, target.address(), &spec.devices)?);
+        }
+        for address in &addresses {
+            for (nsid, device) in (1..).zip(&spec.devices) {
+                if matches!(device, DeviceSpec::Memory { .. }) {
+                    let options = Options::new(address.clone());
+                    let device = connect(options, Some(nsid), &Job::default(), &self.rdma)?;
+                    fill(&device.factory, stop)?;
+                    device.close()?;
+                }
             }
         }
-        Ok(Running { spec: spec.clone(), target, client })
+        Ok(Running { spec: spec.clone(), target, client, addresses })
     }
 
     /// The device of a load.
@@ -133,14 +143,54 @@ impl<'a> TargetSet<'a> {
             Place::Own { target, nsid } => {
                 let running =
                     self.running.get(*target).ok_or("the target does not run any more")?;
-                connect(running.target.address(), Some(*nsid), &load.job, &self.rdma)
+                self.spread(&running.addresses, Some(*nsid), load)
             }
             Place::Given { target, beside } => {
                 let (given, _) = self.given.get(*target).ok_or("no target was given")?;
                 let other = beside.then_some(2);
-                connect(&given.address, other.or(given.address.nsid), &load.job, &self.rdma)
+                self.spread(
+                    std::slice::from_ref(&given.address),
+                    other.or(given.address.nsid),
+                    load,
+                )
             }
         }
+    }
+
+    /// The device of a load that several hosts drive together, each at several subsystems.
+    fn spread(
+        &self,
+        addresses: &[TransportId],
+        nsid: Option<u32>,
+        load: &Load,
+    ) -> Result<LoadDevice, String> {
+        let connections = load.hosts.max(1) * load.subsystems.max(1);
+        let copies = load.job.copies.div_ceil(connections);
+        let job = Job { copies, ..load.job.clone() };
+        let mut devices = Vec::new();
+        for host in 0..load.hosts.max(1) {
+            let whose = |address: &TransportId| match host {
+                0 => Options::new(address.clone()),
+                _ => Options::new(address.clone()).of_another_host(),
+            };
+            let mut options: Vec<Options> = addresses.iter().map(whose).collect();
+            // A host has one name at all subsystems.
+            for index in 1..options.len() {
+                let (hostnqn, hostid) = (options[0].hostnqn, options[0].hostid);
+                (options[index].hostnqn, options[index].hostid) = (hostnqn, hostid);
+            }
+            for options in options {
+                devices.push(connect(options, nsid, &job, &self.rdma)?);
+            }
+        }
+        let factories = devices.iter().map(|device| Arc::clone(&device.factory)).collect();
+        let mut devices = devices.into_iter();
+        let mut first = devices.next().ok_or("the target has no subsystem")?;
+        first.controllers.extend(devices.flat_map(|device| device.controllers));
+        if connections > 1 {
+            first.factory = Arc::new(Alike::new(factories));
+        }
+        Ok(first)
     }
 
     fn local(&mut self, spec: &DeviceSpec, stop: &AtomicBool) -> Result<LoadDevice, String> {
@@ -157,8 +207,8 @@ impl<'a> TargetSet<'a> {
             }
         };
         let (name, identity) = (spec.to_string(), String::new());
-        let (connection, controller) = (None, None);
-        Ok(LoadDevice { factory, name, identity, nsid: 0, connection, controller })
+        let (connection, controllers) = (None, Vec::new());
+        Ok(LoadDevice { factory, name, identity, nsid: 0, connection, controllers })
     }
 
     /// Which target a load uses, in the order of [`TargetSet::statistics`].
@@ -196,12 +246,13 @@ impl<'a> TargetSet<'a> {
 
 /// Connects to a namespace: the one given, else the first.
 fn connect(
-    address: &TransportId,
+    options: Options,
     nsid: Option<u32>,
     job: &Job,
     rdma: &Provider,
 ) -> Result<LoadDevice, String> {
-    let mut options = Options { rdma: rdma.clone(), ..Options::new(address.clone()) };
+    let address = options.address.clone();
+    let mut options = Options { rdma: rdma.clone(), ..options };
     let copies = u16::try_from(job.copies).unwrap_or(u16::MAX);
     options.nr_io_queues = options.nr_io_queues.max(copies);
     let entries = u16::try_from(job.depth.saturating_add(1)).unwrap_or(u16::MAX);
@@ -221,7 +272,29 @@ fn connect(
     let connection = controller
         .ends()
         .map(|ends| Connection::new(protocol_name(ends.transport), ends.local, ends.remote));
-    Ok(LoadDevice { factory, name, identity, nsid, connection, controller: Some(controller) })
+    Ok(LoadDevice { factory, name, identity, nsid, connection, controllers: vec![controller] })
+}
+
+/// Has a target that was started serve such devices in another subsystem. Its port serves all
+/// subsystems.
+fn add_subsystem(
+    client: &mut Client,
+    first: &TransportId,
+    devices: &[DeviceSpec],
+) -> Result<TransportId, String> {
+    let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{}", Uuid::new_v4());
+    let mut call = |method: &str, params| {
+        client.call_named(method, params).map_err(|error| format!("another subsystem: {error}"))
+    };
+    call("nvmf_create_subsystem", json!({ "nqn": nqn, "allow_any_host": true }))?;
+    for device in devices {
+        let name = Uuid::new_v4().to_string();
+        call("bdev_device_create", json!({ "name": name, "device": device.to_string() }))?;
+        let namespace = json!({ "bdev_name": name });
+        call("nvmf_subsystem_add_ns", json!({ "nqn": nqn, "namespace": namespace }))?;
+    }
+    let subnqn = nqn.parse().map_err(|error| format!("{error}"))?;
+    Ok(TransportId { subnqn: Some(subnqn), ..first.clone() })
 }
 
 /// Writes a device once from end to end: memory that was never written is not allocated, and

@@ -104,7 +104,8 @@ fn cells_that_cannot_run_are_kept_with_the_reason() {
     assert_eq!(reason("hosts=1 moderation=default transport=loopback"), "");
     assert!(reason("hosts=1 moderation=default transport=rdma").contains("RDMA"));
     assert!(reason("hosts=1 moderation=default transport=tcp-link").contains("--target"));
-    assert!(reason("hosts=4 moderation=default transport=tcp").contains("4 hosts"));
+    assert_eq!(reason("hosts=4 moderation=default transport=tcp"), "");
+    assert!(reason("hosts=4 moderation=default transport=local").contains("one host"));
     assert!(reason("hosts=1 moderation=off transport=tcp").contains("moderation"));
     let with_device = Capabilities { rdma: true, ..capabilities(2) };
     let matrix = expand(&plan, &with_device, &Configuration::new());
