@@ -193,30 +193,23 @@ impl Drop for Target {
     }
 }
 
-/// A folder that is removed after the test.
-pub(crate) struct Folder(PathBuf);
+/// A folder of one test's own, which is removed after it.
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weft-cli-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder");
-        Self(path)
+        let prefix = format!("weft-cli-{name}-");
+        Self(tempfile::Builder::new().prefix(&prefix).tempdir().expect("a folder"))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     pub(crate) fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, contents).expect("a file");
         path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
