@@ -19,7 +19,9 @@ use crate::report::Report;
 use crate::test::build_binary;
 use anyhow::Result;
 use bench::{Bench, Setup};
+use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Mutex;
 
 /// One test with a peer.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +53,17 @@ struct Suite {
     /// Prepares what all steps need.
     setup: fn(&mut Bench) -> Result<()>,
     steps: &'static [Step],
+}
+
+/// How many guests run at the same time.
+const GUESTS_AT_A_TIME: usize = 2;
+
+/// A suite's steps with one driver.
+#[derive(Debug)]
+struct Job {
+    suite: &'static Suite,
+    driver: Driver,
+    steps: Vec<&'static Step>,
 }
 
 const SUITES: &[&Suite] =
@@ -101,6 +114,16 @@ pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: 
         Ok(())
     });
     let (true, Some(weft)) = (built, weft) else { return };
+    let setup = |driver: Driver| {
+        let (root, weft, driver) = (root.to_owned(), weft.clone(), driver.name());
+        Setup { root, image: &image, weft, driver }
+    };
+    run_jobs(report, &setup, jobs(drivers, filter));
+}
+
+/// The suites with each of `drivers`, and of them the steps whose name contains `filter`.
+fn jobs(drivers: &[Driver], filter: Option<&str>) -> VecDeque<Job> {
+    let mut jobs = VecDeque::new();
     for driver in drivers {
         for suite in SUITES {
             let chosen = |step: &&Step| {
@@ -109,17 +132,41 @@ pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: 
                     && filter.is_none_or(|filter| name.contains(filter))
             };
             let steps: Vec<&Step> = suite.steps.iter().filter(chosen).collect();
-            if steps.is_empty() {
-                continue;
-            }
-            match iwarp::prepare(suite, &image) {
-                Ok(()) => {
-                    let (root, weft, driver) = (root.to_owned(), weft.clone(), driver.name());
-                    run_suite(report, &Setup { root, image: &image, weft, driver }, suite, &steps);
-                }
-                Err(error) => lacks(report, suite.name, steps.len(), &format!("{error:#}")),
+            if !steps.is_empty() {
+                jobs.push_back(Job { suite, driver: *driver, steps });
             }
         }
+    }
+    jobs
+}
+
+/// Runs jobs, some at a time: a guest waits for its devices, its peer and its timers most of the
+/// time.
+fn run_jobs<'a>(
+    report: &mut Report,
+    setup: &(impl Fn(Driver) -> Setup<'a> + Sync),
+    jobs: VecDeque<Job>,
+) {
+    let jobs = Mutex::new(jobs);
+    let next = || jobs.lock().expect("no panic while it is held").pop_front();
+    let start = &*report;
+    let worker = || {
+        let mut report = start.beside();
+        while let Some(Job { suite, driver, steps }) = next() {
+            let setup = setup(driver);
+            match iwarp::prepare(suite, setup.image) {
+                Ok(()) => run_suite(&mut report, &setup, suite, &steps),
+                Err(error) => lacks(&mut report, suite.name, steps.len(), &format!("{error:#}")),
+            }
+        }
+        report
+    };
+    let reports: Vec<Report> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..GUESTS_AT_A_TIME).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().map(|worker| worker.join().expect("no panic of a suite")).collect()
+    });
+    for one in reports {
+        report.merge(one);
     }
 }
 

@@ -20,6 +20,19 @@ impl Report {
         Self { passed: 0, failed: 0, skipped: 0, notes: Vec::new(), start }
     }
 
+    /// A report of checks that run beside others; `merge` adds it to this one.
+    pub(crate) fn beside(&self) -> Self {
+        Self { passed: 0, failed: 0, skipped: 0, notes: Vec::new(), start: self.start }
+    }
+
+    /// Adds all that `other` has.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.notes.extend(other.notes);
+    }
+
     /// Announces a stage whose checks are counted one by one.
     pub(crate) fn announce(&self, name: &str) {
         println!("==> {name} ({})", minutes(self.start.elapsed()));
@@ -36,8 +49,7 @@ impl Report {
                 self.passed += 1;
             }
             Err(error) => {
-                println!("{error:#}");
-                println!("FAIL {name} {time:.1} s");
+                println!("{error:#}\nFAIL {name} {time:.1} s");
                 self.failed += 1;
                 self.notes.push(format!("FAIL {name}"));
             }

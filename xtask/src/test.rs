@@ -139,6 +139,9 @@ fn cargo_command(root: &Path) -> Command {
 fn cargo_test(root: &Path, report: &mut Report, variables: &[(&str, &str)]) -> Result<()> {
     let mut command = cargo_command(root);
     command.args(["test", "--workspace", "--no-fail-fast"]);
+    // Most tests of sockets and processes wait: more of them than processors run at a time.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    command.env("RUST_TEST_THREADS", (3 * processors).to_string());
     command.envs(variables.iter().copied());
     let driver = variables.iter().find(|(name, _)| *name == "WEFT_DRIVER");
     let name =
