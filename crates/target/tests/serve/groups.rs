@@ -70,7 +70,8 @@ fn compare_and_write_excludes_the_other_group() {
         let at = address(target);
         let (_admin, controller) = Peer::admin(at);
         for nsid in [1, 2] {
-            let mut first = Peer::io(at, controller, 9);
+            let first_id = 8 + u16::try_from(nsid).expect("few");
+            let mut first = Peer::io(at, controller, first_id);
             first.write(nsid, 0, 1, &[0; BLOCK]).succeeded();
             std::thread::scope(|scope| {
                 for queue_id in [1, 2] {
