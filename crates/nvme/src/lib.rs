@@ -45,6 +45,7 @@
 //! | [`identify`], [`feature`], [`log_page`], [`event`], [`abort`] | admin commands |
 //! | [`nvm`] | the NVM command set's I/O commands |
 //! | [`nqn`], [`fabrics`], [`tcp`], [`rdma`] | NVMe over Fabrics and its two transports |
+//! | [`authentication`] | the messages of in-band authentication |
 //!
 //! The facts follow NVM Express Base 2.1, the NVM Command Set 1.1 and the TCP transport 1.1, and
 //! were held against `include/linux/nvme.h`, `nvme-tcp.h` and `nvme-rdma.h` of the Linux kernel,
@@ -59,6 +60,7 @@ extern crate std;
 mod macros;
 
 pub mod abort;
+pub mod authentication;
 pub mod command;
 pub mod completion;
 pub mod event;

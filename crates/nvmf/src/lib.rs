@@ -8,12 +8,14 @@
 //! * [`controller`], [`discovery`]: a target's admin queue; [`queue`]: one of its I/O queues;
 //!   [`subsystem`]: an immutable snapshot of what they serve; [`connect`]: the checks of Connect.
 //! * [`host`]: the host's side: initialisation, supervision and loss of a controller.
+//! * [`auth`]: in-band authentication, for both sides.
 //! * [`tcp`]: the sessions of the TCP transport, for both sides; [`rdma`]: what is the RDMA
 //!   transport's own.
 //!
 //! Invariants: no input panics; every command is answered exactly once or ends with its queue;
 //! `now` is always an argument.
 
+pub mod auth;
 pub mod connect;
 pub mod controller;
 pub mod discovery;

@@ -1,0 +1,143 @@
+//! DH-HMAC-CHAP, in-band authentication: both ends of an exchange as state machines.
+//!
+//! ```text
+//!   host                                  controller
+//!   Negotiate: hash functions, groups ──▶
+//!                                     ◀── Challenge: C1, the controller's DH value
+//!   Reply: R1, C2, the host's DH value ─▶ checks R1
+//!                                     ◀── Success1: R2, if the host has sent a challenge C2
+//!   checks R2: Success2 ────────────────▶
+//! ```
+//!
+//! The host sends each message with Authentication Send and fetches the controller's with
+//! Authentication Receive. In place of a message each side may send a failure, which ends the
+//! exchange and the connection. A response is the HMAC, with the key made from the secret, of the
+//! challenge and the names; with a DH group the challenge is first combined with the secret of
+//! the exchange.
+//!
+//! [`target::Authenticator`] is a queue's end at the controller, [`host::Authenticator`] at the
+//! host. Neither reads random bytes ([`Random`] is an argument) nor computes powers in the
+//! target's poll group ([`target::Work`]).
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod group;
+mod hash;
+pub mod host;
+mod message;
+mod primes;
+mod response;
+mod secret;
+pub mod target;
+
+pub use group::{EXPONENT_BYTES, Group};
+pub use hash::{HashFunction, SecretBytes};
+pub use response::Names;
+pub use secret::Secret;
+
+use std::sync::Arc;
+
+/// What a host has to prove at a subsystem, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// The host's secret.
+    pub secret: Secret,
+    /// The controller's, by which it authenticates itself to hosts that ask for it.
+    pub controller_secret: Option<Secret>,
+    /// Hash functions, the preferred one first.
+    pub hashes: Arc<[HashFunction]>,
+    /// DH groups, the preferred one first.
+    pub groups: Arc<[Group]>,
+}
+
+impl Policy {
+    /// Every hash function and group is allowed, in the default order.
+    #[must_use]
+    pub fn new(secret: Secret, controller_secret: Option<Secret>) -> Self {
+        let (hashes, groups) = (default_hashes().into(), default_groups().into());
+        Self { secret, controller_secret, hashes, groups }
+    }
+}
+
+/// The order of hash functions unless another one is given.
+#[must_use]
+pub const fn default_hashes() -> [HashFunction; 3] {
+    [HashFunction::Sha256, HashFunction::Sha384, HashFunction::Sha512]
+}
+
+/// The order of groups unless another one is given.
+#[must_use]
+pub const fn default_groups() -> [Group; 6] {
+    [
+        Group::Ffdhe2048,
+        Group::Ffdhe3072,
+        Group::Ffdhe4096,
+        Group::Ffdhe6144,
+        Group::Ffdhe8192,
+        Group::Null,
+    ]
+}
+
+/// The random bytes of one side of an exchange.
+#[derive(Clone)]
+pub struct Random([u8; Self::LENGTH]);
+
+impl std::fmt::Debug for Random {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Random").finish_non_exhaustive()
+    }
+}
+
+impl Random {
+    /// How many there are: a challenge, an exponent, a sequence number.
+    pub const LENGTH: usize = HashFunction::LENGTH_MAX + EXPONENT_BYTES + 4;
+
+    /// Random bytes, which must come from a source fit for keys, and are used only here.
+    #[must_use]
+    pub const fn new(bytes: [u8; Self::LENGTH]) -> Self {
+        Self(bytes)
+    }
+
+    fn challenge(&self, hash: HashFunction) -> Vec<u8> {
+        self.0.get(..hash.length()).unwrap_or_default().to_vec()
+    }
+
+    fn exponent(&self) -> [u8; EXPONENT_BYTES] {
+        std::array::from_fn(|index| {
+            self.0.get(HashFunction::LENGTH_MAX + index).copied().unwrap_or_default()
+        })
+    }
+
+    /// Not zero, which has a meaning of its own.
+    fn sequence(&self) -> u32 {
+        let [.., a, b, c, d] = self.0;
+        u32::from_le_bytes([a, b, c, d]).max(1)
+    }
+}
+
+/// The TLS PSK that an exchange has made for a secure channel.
+///
+/// Its key is the hash value of the secret of the DH exchange. Linux before 7.1 takes that secret
+/// itself, which is the same: HMAC hashes a key that is longer than a block of its hash function.
+#[derive(Clone)]
+pub struct GeneratedPsk {
+    /// The hash function of the exchange.
+    pub hash: HashFunction,
+    /// The PSK.
+    pub psk: SecretBytes,
+}
+
+impl std::fmt::Debug for GeneratedPsk {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("GeneratedPsk").field("hash", &self.hash).finish_non_exhaustive()
+    }
+}
+
+impl GeneratedPsk {
+    fn new(hash: HashFunction, shared_secret: &[u8], challenges: [&[u8]; 2]) -> Self {
+        Self { hash, psk: hash.hmac(&hash.hash(shared_secret), &challenges) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

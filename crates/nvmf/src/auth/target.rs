@@ -1,0 +1,464 @@
+//! A queue's end of an exchange at the controller.
+//!
+//! ```text
+//!            Negotiate           Receive              Reply              Receive
+//!   Idle ──────────────▶ Choosing ───────▶ Challenged ─────▶ Checking ─────────────▶ Idle
+//!    │ (Work: key pair)                       (Work: shared secret)    │ with C2     ▲
+//!    │                                                                 ▼   Success2  │
+//!    │ whatever is wrong                                          Proving ───────────┘
+//!    ▼           Receive
+//!   Failing ──────────────▶ Failed: the connection ends
+//! ```
+//!
+//! A message that is wrong completes successfully, and what is wrong is told by the failure that
+//! the host receives next.
+
+use std::sync::Arc;
+
+use weft_nvme::Status;
+use weft_nvme::authentication::{FailureReason, SecureChannel};
+use weft_nvme::fabrics::Authentication;
+
+use super::group::{EXPONENT_BYTES, Group, KeyPair};
+use super::hash::{HashFunction, SecretBytes};
+use super::message::{self, Challenge, Message, Negotiate, Reply};
+use super::response::{Names, Prover, Question};
+use super::{GeneratedPsk, Policy, Random};
+
+/// Most bytes of a message: what Linux allocates for one. The longest has 1168.
+pub const MESSAGE_BYTES_MAX: u32 = 4096;
+
+/// A power to be computed, which takes up to 10 ms.
+#[derive(Debug)]
+pub struct Work(Job);
+
+#[derive(Debug)]
+enum Job {
+    MakePair { group: Group, exponent: Box<[u8; EXPONENT_BYTES]> },
+    ShareSecret { pair: KeyPair, value: Vec<u8> },
+}
+
+/// A computed power.
+#[derive(Debug)]
+pub struct WorkDone(Power);
+
+#[derive(Debug)]
+enum Power {
+    Pair(KeyPair),
+    SharedSecret(Option<SecretBytes>),
+}
+
+impl Work {
+    /// Computes it.
+    #[must_use]
+    pub fn run(self) -> WorkDone {
+        WorkDone(match self.0 {
+            Job::MakePair { group, exponent } => Power::Pair(KeyPair::new(group, &exponent)),
+            Job::ShareSecret { pair, value } => Power::SharedSecret(pair.shared_secret(&value)),
+        })
+    }
+}
+
+/// The answer to Authentication Receive.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received {
+    /// This message.
+    Message(Vec<u8>),
+    /// It depends on work that is not done yet.
+    Pending,
+}
+
+/// How far the queue is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// No exchange has succeeded yet.
+    Unauthenticated,
+    /// One has, and none has failed since.
+    Authenticated,
+    /// One has failed, for this reason: the connection has to end.
+    Failed(FailureReason),
+}
+
+/// The state machine; see the module.
+#[derive(Debug)]
+pub struct Authenticator {
+    names: Names,
+    phase: Phase,
+    authenticated: bool,
+    /// Whether a secure channel may be asked for: on an admin queue without one, where the port
+    /// offers TLS.
+    may_concatenate: bool,
+    generated_psk: Option<GeneratedPsk>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Choosing(Box<Exchange>, Option<Work>),
+    Challenged(Box<Exchange>),
+    Checking(Box<Exchange>, Box<Response>, Option<Work>),
+    /// Success1 can be received.
+    Succeeded {
+        transaction_id: u16,
+        response: Option<SecretBytes>,
+        hash: HashFunction,
+    },
+    /// It was received, and the host checks the controller's response.
+    Proving {
+        transaction_id: u16,
+    },
+    Failing {
+        transaction_id: u16,
+        reason: FailureReason,
+    },
+    Failed(FailureReason),
+}
+
+/// What was agreed on.
+#[derive(Debug)]
+struct Exchange {
+    policy: Arc<Policy>,
+    transaction_id: u16,
+    secure_channel: SecureChannel,
+    hash: HashFunction,
+    group: Group,
+    challenge: Vec<u8>,
+    sequence: u32,
+    pair: Option<KeyPair>,
+}
+
+/// A host's Reply.
+#[derive(Debug)]
+struct Response {
+    response: Vec<u8>,
+    challenge: Option<Vec<u8>>,
+    sequence: u32,
+}
+
+impl Authenticator {
+    /// The end of a queue between these two.
+    #[must_use]
+    pub const fn new(names: Names, may_concatenate: bool) -> Self {
+        Self {
+            names,
+            phase: Phase::Idle,
+            authenticated: false,
+            may_concatenate,
+            generated_psk: None,
+        }
+    }
+
+    /// How far the queue is.
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        match (&self.phase, self.authenticated) {
+            (Phase::Failed(reason), _) => Standing::Failed(*reason),
+            (_, true) => Standing::Authenticated,
+            (_, false) => Standing::Unauthenticated,
+        }
+    }
+
+    /// Whether an exchange has begun and not ended.
+    #[must_use]
+    pub const fn is_under_way(&self) -> bool {
+        !matches!(self.phase, Phase::Idle | Phase::Failed(_))
+    }
+
+    /// The hash function and the group of the exchange under way.
+    #[must_use]
+    pub const fn choice(&self) -> Option<(HashFunction, Group)> {
+        match &self.phase {
+            Phase::Choosing(exchange, _)
+            | Phase::Challenged(exchange)
+            | Phase::Checking(exchange, ..) => Some((exchange.hash, exchange.group)),
+            _ => None,
+        }
+    }
+
+    /// The PSK that the last exchange has made, once.
+    pub const fn take_generated_psk(&mut self) -> Option<GeneratedPsk> {
+        self.generated_psk.take()
+    }
+
+    /// Takes a message that the host has sent. `policy` is the host's now, if it has one.
+    pub fn send(&mut self, bytes: &[u8], policy: Option<&Arc<Policy>>, random: &Random) {
+        let read = message::header(bytes).and_then(|(message_type, transaction_id)| {
+            Message::read(bytes).map(|message| (message_type, transaction_id, message))
+        });
+        let transaction_id = message::header(bytes).map_or(0, |(_, id)| id);
+        let taken = read.and_then(|(_, transaction_id, message)| match message {
+            Message::Negotiate(negotiate) => {
+                self.negotiate(&negotiate, transaction_id, policy, random)
+            }
+            Message::Reply(reply) => self.reply(&reply, transaction_id),
+            Message::Success2 => self.success2(transaction_id),
+            Message::Failure2(reason) => {
+                self.phase = Phase::Failed(reason);
+                Ok(())
+            }
+            _ => Err(FailureReason::INCORRECT_MESSAGE),
+        });
+        if let Err(reason) = taken
+            && !matches!(self.phase, Phase::Failed(_) | Phase::Failing { .. })
+        {
+            self.fail(transaction_id, reason);
+        }
+    }
+
+    /// Gives the message that the host fetches, if there is room for it.
+    pub fn receive(&mut self, allocation_length: u32) -> Received {
+        let room = usize::try_from(allocation_length).unwrap_or(usize::MAX);
+        let written = match &self.phase {
+            Phase::Choosing(exchange, _) if exchange.waits_for_pair() => return Received::Pending,
+            Phase::Checking(..) => return Received::Pending,
+            Phase::Choosing(exchange, _) => exchange.challenge(),
+            Phase::Succeeded { transaction_id, response, hash } => {
+                let response = response.as_deref().map(Vec::as_slice);
+                let success = Message::Success1 { response, hash_length: hash.length() };
+                success.write(*transaction_id)
+            }
+            Phase::Failing { transaction_id, reason } => {
+                Message::Failure1(*reason).write(*transaction_id)
+            }
+            Phase::Idle | Phase::Challenged(_) | Phase::Proving { .. } | Phase::Failed(_) => {
+                let transaction_id = self.transaction_id();
+                self.fail(transaction_id, FailureReason::INCORRECT_MESSAGE);
+                return self.receive(allocation_length);
+            }
+        };
+        if written.len() > room && !matches!(self.phase, Phase::Failing { .. }) {
+            self.fail(self.transaction_id(), FailureReason::INCORRECT_PAYLOAD);
+            return self.receive(allocation_length);
+        }
+        self.received();
+        Received::Message(written)
+    }
+
+    /// The next work, to be done on another thread.
+    pub fn take_work(&mut self) -> Option<Work> {
+        match &mut self.phase {
+            Phase::Choosing(_, work) | Phase::Checking(_, _, work) => work.take(),
+            _ => None,
+        }
+    }
+
+    /// The work that was taken last has been done.
+    pub fn finish(&mut self, done: WorkDone) {
+        match (std::mem::replace(&mut self.phase, Phase::Idle), done.0) {
+            (Phase::Choosing(mut exchange, None), Power::Pair(pair)) => {
+                exchange.pair = Some(pair);
+                self.phase = Phase::Choosing(exchange, None);
+            }
+            (Phase::Checking(exchange, response, None), Power::SharedSecret(secret)) => {
+                let checked = match secret {
+                    Some(secret) => self.check(&exchange, &response, Some(&secret)),
+                    None => Err(FailureReason::INCORRECT_PAYLOAD),
+                };
+                if let Err(reason) = checked {
+                    self.fail(exchange.transaction_id, reason);
+                }
+            }
+            (phase, _) => self.phase = phase,
+        }
+    }
+
+    fn fail(&mut self, transaction_id: u16, reason: FailureReason) {
+        self.authenticated = false;
+        self.phase = Phase::Failing { transaction_id, reason };
+    }
+
+    const fn transaction_id(&self) -> u16 {
+        match &self.phase {
+            Phase::Idle | Phase::Failed(_) => 0,
+            Phase::Choosing(exchange, _)
+            | Phase::Challenged(exchange)
+            | Phase::Checking(exchange, ..) => exchange.transaction_id,
+            Phase::Succeeded { transaction_id, .. }
+            | Phase::Proving { transaction_id }
+            | Phase::Failing { transaction_id, .. } => *transaction_id,
+        }
+    }
+
+    /// The host has the message of this phase.
+    fn received(&mut self) {
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Choosing(exchange, _) => Phase::Challenged(exchange),
+            Phase::Succeeded { response: None, .. } => {
+                self.authenticated = true;
+                Phase::Idle
+            }
+            Phase::Succeeded { transaction_id, .. } => Phase::Proving { transaction_id },
+            Phase::Failing { reason, .. } => Phase::Failed(reason),
+            phase => phase,
+        };
+    }
+
+    fn negotiate(
+        &mut self,
+        offer: &Negotiate,
+        transaction_id: u16,
+        policy: Option<&Arc<Policy>>,
+        random: &Random,
+    ) -> Result<(), FailureReason> {
+        if !matches!(self.phase, Phase::Idle) {
+            return Err(FailureReason::INCORRECT_MESSAGE);
+        }
+        let policy = policy.filter(|_| offer.is_usable);
+        let policy = policy.ok_or(FailureReason::PROTOCOL_NOT_USABLE)?;
+        let wants_channel = match offer.secure_channel {
+            SecureChannel::NONE => false,
+            SecureChannel::NEW_TLS_PSK if self.may_concatenate => true,
+            _ => return Err(FailureReason::CONCATENATION_MISMATCH),
+        };
+        let hash = policy.hashes.iter().copied().find(|hash| {
+            offer.hashes.contains(hash) && !(wants_channel && *hash == HashFunction::Sha512)
+        });
+        let hash = hash.ok_or(FailureReason::HASH_NOT_USABLE)?;
+        let group = policy.groups.iter().copied().find(|group| {
+            offer.groups.contains(group) && !(wants_channel && *group == Group::Null)
+        });
+        let group = group.ok_or(FailureReason::GROUP_NOT_USABLE)?;
+        let work = (group != Group::Null)
+            .then(|| Work(Job::MakePair { group, exponent: Box::new(random.exponent()) }));
+        let exchange = Exchange {
+            policy: Arc::clone(policy),
+            transaction_id,
+            secure_channel: offer.secure_channel,
+            hash,
+            group,
+            challenge: random.challenge(hash),
+            sequence: random.sequence(),
+            pair: None,
+        };
+        self.phase = Phase::Choosing(Box::new(exchange), work);
+        Ok(())
+    }
+
+    fn reply(&mut self, reply: &Reply<'_>, transaction_id: u16) -> Result<(), FailureReason> {
+        let Phase::Challenged(exchange) = &mut self.phase else {
+            return Err(FailureReason::INCORRECT_MESSAGE);
+        };
+        if transaction_id != exchange.transaction_id {
+            return Err(FailureReason::INCORRECT_MESSAGE);
+        }
+        if reply.response.len() != exchange.hash.length()
+            || reply.value.len() != exchange.group.value_length()
+        {
+            return Err(FailureReason::INCORRECT_PAYLOAD);
+        }
+        let pair = exchange.pair.take();
+        let response = Response {
+            response: reply.response.to_vec(),
+            challenge: reply.challenge.map(<[u8]>::to_vec),
+            sequence: reply.sequence,
+        };
+        let Phase::Challenged(exchange) = std::mem::replace(&mut self.phase, Phase::Idle) else {
+            return Err(FailureReason::INCORRECT_MESSAGE);
+        };
+        match pair {
+            None => self.check(&exchange, &response, None),
+            Some(pair) => {
+                let work = Work(Job::ShareSecret { pair, value: reply.value.to_vec() });
+                self.phase = Phase::Checking(exchange, Box::new(response), Some(work));
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks the host's response, and makes the controller's if the host has asked for it.
+    fn check(
+        &mut self,
+        exchange: &Exchange,
+        response: &Response,
+        shared_secret: Option<&[u8]>,
+    ) -> Result<(), FailureReason> {
+        let question = exchange.question(&exchange.challenge, exchange.sequence, shared_secret);
+        let (policy, names) = (&exchange.policy, &self.names);
+        if !question.is_answered_by(&response.response, Prover::Host, &policy.secret, names) {
+            return Err(FailureReason::FAILED);
+        }
+        let wants_channel = exchange.secure_channel != SecureChannel::NONE;
+        let own = match (&response.challenge, response.sequence) {
+            // The challenge is only for the PSK.
+            (Some(_), 0) if wants_channel => None,
+            (Some(_), 0) => return Err(FailureReason::INCORRECT_PAYLOAD),
+            (Some(challenge), sequence) => {
+                let secret = policy.controller_secret.as_ref().ok_or(FailureReason::FAILED)?;
+                let question = exchange.question(challenge, sequence, shared_secret);
+                Some(question.answer(Prover::Controller, secret, names))
+            }
+            (None, _) => None,
+        };
+        if wants_channel {
+            let challenge = response.challenge.as_deref();
+            let (challenge, shared_secret) =
+                challenge.zip(shared_secret).ok_or(FailureReason::CONCATENATION_MISMATCH)?;
+            let challenges = [exchange.challenge.as_slice(), challenge];
+            let psk = GeneratedPsk::new(exchange.hash, shared_secret, challenges);
+            self.generated_psk = Some(psk);
+        }
+        self.phase = Phase::Succeeded {
+            transaction_id: exchange.transaction_id,
+            response: own,
+            hash: exchange.hash,
+        };
+        Ok(())
+    }
+
+    fn success2(&mut self, transaction_id: u16) -> Result<(), FailureReason> {
+        match self.phase {
+            Phase::Proving { transaction_id: own } if own == transaction_id => {
+                self.authenticated = true;
+                self.phase = Phase::Idle;
+                Ok(())
+            }
+            _ => Err(FailureReason::INCORRECT_MESSAGE),
+        }
+    }
+}
+
+impl Exchange {
+    fn waits_for_pair(&self) -> bool {
+        self.pair.is_none() && self.group != Group::Null
+    }
+
+    fn challenge(&self) -> Vec<u8> {
+        let challenge = Challenge {
+            hash: self.hash,
+            group: self.group,
+            sequence: self.sequence,
+            challenge: &self.challenge,
+            value: self.pair.as_ref().map(KeyPair::value).unwrap_or_default(),
+        };
+        Message::Challenge(challenge).write(self.transaction_id)
+    }
+
+    const fn question<'a>(
+        &self,
+        challenge: &'a [u8],
+        sequence: u32,
+        shared_secret: Option<&'a [u8]>,
+    ) -> Question<'a> {
+        Question {
+            hash: self.hash,
+            shared_secret,
+            challenge,
+            sequence,
+            transaction_id: self.transaction_id,
+            secure_channel: self.secure_channel,
+        }
+    }
+}
+
+/// The length of the message of Authentication Send or Receive, if the command is one of
+/// DH-HMAC-CHAP.
+pub fn message_length(command: &Authentication) -> Result<u32, Status> {
+    let Authentication { protocol_specific0, protocol_specific1, protocol, length } = *command;
+    let is_ours = protocol == Authentication::PROTOCOL_NVME
+        && (protocol_specific0, protocol_specific1) == (1, 1);
+    if is_ours && (1..=MESSAGE_BYTES_MAX).contains(&length) {
+        Ok(length)
+    } else {
+        Err(Status::INVALID_FIELD.with_dnr())
+    }
+}
