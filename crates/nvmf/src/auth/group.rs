@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, Odd};
 use weft_nvme::authentication::GroupId;
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroize as _;
 
 use super::hash::SecretBytes;
 use super::primes;
@@ -119,7 +119,7 @@ impl Group {
         let base = BoxedMontyForm::new(base, &BoxedMontyParams::new(prime));
         let mut power = base.pow_bounded_exp(&exponent, length).retrieve();
         exponent.zeroize();
-        let bytes = Zeroizing::new(power.to_be_bytes().into_vec());
+        let bytes = power.to_be_bytes().into_vec().into();
         power.zeroize();
         bytes
     }
@@ -165,9 +165,9 @@ impl fmt::Debug for KeyPair {
 impl KeyPair {
     /// A key pair from random bytes.
     #[must_use]
-    pub(super) fn new(group: Group, random: &[u8; EXPONENT_BYTES]) -> Self {
+    pub(super) fn new(group: Group, random: &[u8]) -> Self {
         let exponent = random.get(..group.exponent_length()).unwrap_or(random);
-        let exponent = Zeroizing::new(exponent.to_vec());
+        let exponent = SecretBytes::from(exponent.to_vec());
         let two = || BoxedUint::from_be_slice_truncated(&[2], group.bits());
         let value = group.prime().map(|prime| group.power(prime, two(), &exponent).to_vec());
         Self { group, exponent, value: value.unwrap_or_default() }
@@ -203,13 +203,11 @@ mod tests {
 
     fn pair(group: Group, seed: u8) -> KeyPair {
         let mut byte = seed.wrapping_mul(31);
-        KeyPair::new(
-            group,
-            &std::array::from_fn(|_| {
-                byte = byte.wrapping_add(7);
-                byte
-            }),
-        )
+        let random: [u8; EXPONENT_BYTES] = std::array::from_fn(|_| {
+            byte = byte.wrapping_add(7);
+            byte
+        });
+        KeyPair::new(group, &random)
     }
 
     #[test]

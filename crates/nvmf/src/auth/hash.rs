@@ -1,6 +1,7 @@
 //! The hash functions, and the codes made with them.
 
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
 
 use hmac::{Hmac, Mac};
@@ -8,8 +9,29 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use weft_nvme::authentication::HashId;
 use zeroize::Zeroizing;
 
-/// Bytes that are wiped from memory when they are no longer used.
-pub type SecretBytes = Zeroizing<Vec<u8>>;
+/// Bytes that nobody else may know: they are wiped when they are dropped, and not printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretBytes(Zeroizing<Vec<u8>>);
+
+impl From<Vec<u8>> for SecretBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+}
+
+impl Deref for SecretBytes {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Vec<u8> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SecretBytes").finish_non_exhaustive()
+    }
+}
 
 /// A hash function of DH-HMAC-CHAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,7 +100,7 @@ impl HashFunction {
     /// The hash value of bytes.
     #[must_use]
     pub fn hash(self, bytes: &[u8]) -> SecretBytes {
-        with_type!(self, Function => Zeroizing::new(Function::digest(bytes).to_vec()))
+        with_type!(self, Function => Function::digest(bytes).to_vec().into())
     }
 
     /// The HMAC with this key of bytes in pieces.
@@ -87,7 +109,7 @@ impl HashFunction {
         with_type!(self, Function => {
             let code = keyed::<Hmac<Function>>(key, pieces).map(|code| code.finalize());
             let bytes = code.map(|code| code.into_bytes().to_vec());
-            Zeroizing::new(bytes.unwrap_or_default())
+            bytes.unwrap_or_default().into()
         })
     }
 
@@ -147,6 +169,11 @@ mod tests {
         }
         assert_eq!(HashFunction::of(HashId(4)), None);
         "md5".parse::<HashFunction>().expect_err("md5");
+    }
+
+    #[test]
+    fn nothing_of_a_secret_is_printed() {
+        assert_eq!(format!("{:?}", HashFunction::Sha256.hash(b"a")), "SecretBytes { .. }");
     }
 
     /// Test case 2 of RFC 4231.

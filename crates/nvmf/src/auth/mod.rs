@@ -37,6 +37,8 @@ pub use secret::Secret;
 
 use std::sync::Arc;
 
+use zeroize::Zeroize as _;
+
 /// What a host has to prove at a subsystem, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -82,6 +84,12 @@ pub const fn default_groups() -> [Group; 6] {
 #[derive(Clone)]
 pub struct Random([u8; Self::LENGTH]);
 
+impl Drop for Random {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
 impl std::fmt::Debug for Random {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Random").finish_non_exhaustive()
@@ -102,10 +110,9 @@ impl Random {
         self.0.get(..hash.length()).unwrap_or_default().to_vec()
     }
 
-    fn exponent(&self) -> [u8; EXPONENT_BYTES] {
-        std::array::from_fn(|index| {
-            self.0.get(HashFunction::LENGTH_MAX + index).copied().unwrap_or_default()
-        })
+    fn exponent(&self) -> SecretBytes {
+        let bytes = self.0.get(HashFunction::LENGTH_MAX..).unwrap_or_default();
+        bytes.get(..EXPONENT_BYTES).unwrap_or_default().to_vec().into()
     }
 
     /// Not zero, which has a meaning of its own.

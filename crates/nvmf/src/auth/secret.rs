@@ -34,7 +34,7 @@ impl Secret {
     /// that binds it to the name of its owner.
     #[must_use]
     pub fn new(bytes: &[u8], transform: Option<HashFunction>) -> Option<Self> {
-        let bytes = Zeroizing::new(bytes.to_vec());
+        let bytes = SecretBytes::from(bytes.to_vec());
         matches!(bytes.len(), 32 | 48 | 64).then_some(Self { bytes, transform })
     }
 

@@ -19,7 +19,7 @@ use weft_nvme::Status;
 use weft_nvme::authentication::{FailureReason, SecureChannel};
 use weft_nvme::fabrics::Authentication;
 
-use super::group::{EXPONENT_BYTES, Group, KeyPair};
+use super::group::{Group, KeyPair};
 use super::hash::{HashFunction, SecretBytes};
 use super::message::{self, Challenge, Message, Negotiate, Reply};
 use super::response::{Names, Prover, Question};
@@ -34,7 +34,7 @@ pub struct Work(Job);
 
 #[derive(Debug)]
 enum Job {
-    MakePair { group: Group, exponent: Box<[u8; EXPONENT_BYTES]> },
+    MakePair { group: Group, exponent: SecretBytes },
     ShareSecret { pair: KeyPair, value: Vec<u8> },
 }
 
@@ -182,11 +182,8 @@ impl Authenticator {
 
     /// Takes a message that the host has sent. `policy` is the host's now, if it has one.
     pub fn send(&mut self, bytes: &[u8], policy: Option<&Arc<Policy>>, random: &Random) {
-        let read = message::header(bytes).and_then(|(message_type, transaction_id)| {
-            Message::read(bytes).map(|message| (message_type, transaction_id, message))
-        });
         let transaction_id = message::header(bytes).map_or(0, |(_, id)| id);
-        let taken = read.and_then(|(_, transaction_id, message)| match message {
+        let taken = Message::read(bytes).and_then(|message| match message {
             Message::Negotiate(negotiate) => {
                 self.negotiate(&negotiate, transaction_id, policy, random)
             }
@@ -319,7 +316,7 @@ impl Authenticator {
         });
         let group = group.ok_or(FailureReason::GROUP_NOT_USABLE)?;
         let work = (group != Group::Null)
-            .then(|| Work(Job::MakePair { group, exponent: Box::new(random.exponent()) }));
+            .then(|| Work(Job::MakePair { group, exponent: random.exponent() }));
         let exchange = Exchange {
             policy: Arc::clone(policy),
             transaction_id,
