@@ -175,9 +175,10 @@ impl Authenticator {
         }
     }
 
-    /// The PSK that the last exchange has made, once.
-    pub const fn take_generated_psk(&mut self) -> Option<GeneratedPsk> {
-        self.generated_psk.take()
+    /// The PSK that the last exchange has made, once; none of an exchange that has not succeeded.
+    pub fn take_generated_psk(&mut self) -> Option<GeneratedPsk> {
+        let has_succeeded = self.standing() == Standing::Authenticated && !self.is_under_way();
+        self.generated_psk.take_if(|_| has_succeeded)
     }
 
     /// Takes a message that the host has sent. `policy` is the host's now, if it has one.

@@ -199,6 +199,20 @@ fn concatenation_makes_the_same_psk_at_both_ends() {
     }
 }
 
+/// The host refuses the controller after the target has accepted the host.
+#[test]
+fn a_failed_exchange_has_no_psk() {
+    let own = policy(HashFunction::Sha256, Group::Ffdhe2048, true);
+    let theirs = Policy { controller_secret: Some(secret(3, 32, None)), ..own.clone() };
+    let mut pair = Pair::new(own, theirs);
+    pair.host = pair.host.with_secure_channel();
+    let (next, standing) = pair.run(|_, _| {});
+    assert!(matches!(next, Next::Failed(Problem::WrongController, _)), "{next:?}");
+    assert_eq!(standing, Standing::Failed(FailureReason::FAILED));
+    assert!(pair.host.take_generated_psk().is_none());
+    assert!(pair.target.take_generated_psk().is_none());
+}
+
 /// The secret of the exchange as the key of a HMAC (Linux before 7.1), and its hash value.
 #[test]
 fn both_ways_of_hashing_the_secret_make_the_same_psk() {
