@@ -244,14 +244,15 @@ fn a_host_that_reads_nothing() {
         let bystander = rig.connect(HostOptions::default());
         let (mut stranger, encoder) = Stranger::connected(&mut rig, DigestOptions(0));
         let before = rig.target.commands;
+        // In one piece: once unread responses are queued the target takes no further command.
+        let mut bytes = Vec::new();
         for command_id in 0..100 {
-            let mut bytes = Vec::new();
             let command = Command::new(READ)
                 .with_command_id(command_id)
                 .with_data_pointer(Descriptor::transport(131_072));
             encoder.put_command(&command, 0, &mut bytes);
-            stranger.send(&bytes);
         }
+        stranger.send(&bytes);
         rig.run("all came", |rig| rig.target.commands == before + 100);
         for _ in 0..10 {
             rig.hosts[bystander].read(&rig.reactor, 3, 4096);
