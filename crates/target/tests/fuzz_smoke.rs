@@ -19,7 +19,7 @@ const LENGTH_MAX: usize = 2048;
 type Harness = fn(&[u8]);
 
 /// Every fuzz target, by the name of its file.
-const TARGETS: [(&str, Harness); 11] = [
+const TARGETS: [(&str, Harness); 12] = [
     ("auth_controller", weft_nvmf::auth::fuzzing::strange_host),
     ("auth_host", weft_nvmf::auth::fuzzing::strange_controller),
     ("config", weft_target::config::fuzzing::config),
@@ -29,6 +29,7 @@ const TARGETS: [(&str, Harness); 11] = [
     ("host_discovery", weft_nvmf::host::fuzzing::run_discovery),
     ("host_request_table", weft_nvmf::host::fuzzing::run_request_table),
     ("host_session", weft_nvmf::tcp::fuzzing::host_session),
+    ("key", weft_nvmf::keys::fuzzing::key),
     ("queue", weft_nvmf::queue::fuzzing::actions),
     ("target_session", weft_nvmf::tcp::fuzzing::target_session),
 ];

@@ -6,12 +6,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use weft_nvme::Nqn;
-use zeroize::Zeroizing;
 
 use super::hash::{HashFunction, SecretBytes};
+use crate::keys::{ParseKeyError, SecretText, interchange};
 
 /// What the key of a name is made with besides the name.
 const TRANSFORM: &[u8] = b"NVMe-over-Fabrics";
@@ -38,6 +36,24 @@ impl Secret {
         matches!(bytes.len(), 32 | 48 | 64).then_some(Self { bytes, transform })
     }
 
+    /// The hash function of its transformation.
+    #[must_use]
+    pub const fn hash(&self) -> Option<HashFunction> {
+        self.transform
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The interchange form.
+    #[must_use]
+    pub fn text(&self) -> SecretText {
+        interchange::write(interchange::DHCHAP, self.transform, &self.bytes)
+    }
+
     /// The key of the secret's owner: the host, or for the controller's secret the subsystem.
     pub(super) fn key_of(&self, owner: &Nqn) -> SecretBytes {
         match self.transform {
@@ -47,49 +63,12 @@ impl Secret {
     }
 }
 
-/// A text is not a secret in interchange form. The text is not repeated: it may be nearly one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ParseSecretError(&'static str);
-
-impl fmt::Display for ParseSecretError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "it is not a DH-HMAC-CHAP secret as `nvme gen-dhchap-key` prints it: {}",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for ParseSecretError {}
-
 impl FromStr for Secret {
-    type Err = ParseSecretError;
+    type Err = ParseKeyError;
 
-    fn from_str(text: &str) -> Result<Self, ParseSecretError> {
-        let rest = text.trim().strip_prefix("DHHC-1:");
-        let rest = rest.ok_or(ParseSecretError("it does not begin with DHHC-1:"))?;
-        let parts = rest.strip_suffix(':').and_then(|rest| rest.split_once(':'));
-        let (transform, encoded) = parts.ok_or(ParseSecretError("a colon is missing"))?;
-        let transform = match transform {
-            "00" => None,
-            "01" => Some(HashFunction::Sha256),
-            "02" => Some(HashFunction::Sha384),
-            "03" => Some(HashFunction::Sha512),
-            _ => return Err(ParseSecretError("its hash function is not one of 00 to 03")),
-        };
-        let decoded = BASE64_STANDARD.decode(encoded).map(Zeroizing::new);
-        let decoded = decoded.map_err(|_| ParseSecretError("it is not valid base64"))?;
-        let (bytes, check) =
-            decoded.split_last_chunk::<4>().ok_or(ParseSecretError("it is too short"))?;
-        let secret =
-            Self::new(bytes, transform).ok_or(ParseSecretError("it has not 32, 48 or 64 bytes"))?;
-        if crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes)
-            != u32::from_le_bytes(*check).into()
-        {
-            return Err(ParseSecretError("its check sum is wrong"));
-        }
-        Ok(secret)
+    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+        let (transform, bytes) = interchange::parse(interchange::DHCHAP, text)?;
+        Self::new(&bytes, transform).ok_or(ParseKeyError::Length(bytes.len()))
     }
 }
 
@@ -105,15 +84,11 @@ mod tests {
         let bytes: Vec<u8> = (0..32).collect();
         let secret = Secret::new(&bytes, Some(HashFunction::Sha256));
         assert_eq!(format!("{TEXT}\n").parse::<Secret>().ok(), secret);
+        assert_eq!(secret.as_ref().map(|secret| secret.text().to_string()).as_deref(), Some(TEXT));
         for (wrong, why) in [
-            ("", "does not begin"),
-            ("NVMeTLSkey-1:01:AAECAwQF:", "does not begin"),
-            (&TEXT[..TEXT.len() - 1], "colon"),
-            (&TEXT.replace(":01:", ":04:"), "hash function"),
-            (&TEXT.replace("AAEC", "AA*C"), "base64"),
-            (&TEXT.replace("AAEC", "AAED"), "check sum"),
-            ("DHHC-1:00:AAEC:", "too short"),
-            ("DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=:", "32, 48 or 64"),
+            ("NVMeTLSkey-1:01:AAECAwQF:", "begins with"),
+            (&TEXT.replace(":01:", ":04:"), "two digits"),
+            ("DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=:", "checksum"),
         ] {
             let error = wrong.parse::<Secret>().expect_err(why).to_string();
             assert!(error.contains(why), "{wrong}: {error}");

@@ -1,0 +1,215 @@
+//! PSKs of TLS: configured, retained, and those that a handshake uses.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use hkdf::Hkdf;
+use sha2::{Sha256, Sha384};
+
+use super::{ParseKeyError, SecretText, interchange};
+use crate::auth::{GeneratedPsk, HashFunction, SecretBytes};
+
+/// How keys are derived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Derivation {
+    /// By HKDF-Expand-Label of RFC 8446.
+    #[default]
+    Standard,
+    /// As libnvme before 1.16 did: its label has a little-endian length, and labels and contexts
+    /// have no length of their own.
+    OldLibnvme,
+}
+
+/// The version of a PSK identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum IdentityVersion {
+    /// The names of host and subsystem.
+    V0 = 0,
+    /// The same with a digest of the PSK.
+    V1 = 1,
+}
+
+/// A configured PSK.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TlsKey {
+    /// The hash that makes the retained PSK; none: this is the retained PSK.
+    hash: Option<HashFunction>,
+    secret: SecretBytes,
+}
+
+/// A PSK for the handshakes of one host with one subsystem.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TlsPsk {
+    /// Its identity, which the host sends.
+    pub identity: String,
+    /// The hash of the cipher suite that it is for.
+    pub hash: HashFunction,
+    /// The PSK.
+    pub secret: SecretBytes,
+}
+
+impl TlsKey {
+    /// A PSK, and the hash that makes the retained PSK of it; none: it is the retained PSK.
+    ///
+    /// # Errors
+    /// It has another length than the hash, or no hash of TLS has its length.
+    pub fn new(hash: Option<HashFunction>, secret: SecretBytes) -> Result<Self, ParseKeyError> {
+        let len = secret.len();
+        let fits = match hash {
+            Some(HashFunction::Sha512) => return Err(ParseKeyError::Hash),
+            Some(hash) => len == hash.length(),
+            None => suite_hash(len).is_some(),
+        };
+        if fits { Ok(Self { hash, secret }) } else { Err(ParseKeyError::Length(len)) }
+    }
+
+    /// The hash that makes the retained PSK.
+    #[must_use]
+    pub const fn hash(&self) -> Option<HashFunction> {
+        self.hash
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.secret.len()
+    }
+
+    /// The interchange form.
+    #[must_use]
+    pub fn text(&self) -> SecretText {
+        interchange::write(interchange::TLS, self.hash, &self.secret)
+    }
+
+    /// The retained PSK of a host.
+    #[must_use]
+    pub fn retained(&self, derivation: Derivation, host: &str) -> SecretBytes {
+        match self.hash {
+            Some(hash) => derivation.expand(hash, &self.secret, (b"HostNQN", host.as_bytes())),
+            None => self.secret.clone(),
+        }
+    }
+
+    /// The PSK with which a host and a subsystem make a handshake; none for an identity of
+    /// version 0 that is longer than a label's context can be (255 bytes).
+    #[must_use]
+    pub fn psk(
+        &self,
+        (version, derivation): (IdentityVersion, Derivation),
+        (host, subsystem): (&str, &str),
+    ) -> Option<TlsPsk> {
+        // A key without a hash is for the suite whose hash has its length.
+        let hash = self.hash.or_else(|| suite_hash(self.secret.len()))?;
+        let retained = self.retained(derivation, host);
+        match version {
+            IdentityVersion::V0 => {
+                let identity = format!("NVMe0R{:02} {host} {subsystem}", hash.id().0);
+                u8::try_from(identity.len()).ok()?;
+                let label = (LABEL, identity.as_bytes());
+                let secret = derivation.expand(hash, &retained, label);
+                Some(TlsPsk { identity, hash, secret })
+            }
+            IdentityVersion::V1 => {
+                Some(TlsPsk::of_retained('R', (hash, derivation), &retained, (host, subsystem)))
+            }
+        }
+    }
+}
+
+const LABEL: &[u8] = b"nvme-tls-psk";
+
+/// The hash of the cipher suite for keys of this length.
+fn suite_hash(len: usize) -> Option<HashFunction> {
+    [HashFunction::Sha256, HashFunction::Sha384].into_iter().find(|hash| hash.length() == len)
+}
+
+impl TlsPsk {
+    /// The PSK for the connection after an authentication, from what that has generated; none if
+    /// its hash function has no cipher suite.
+    #[must_use]
+    pub fn generated(generated: &GeneratedPsk, names: (&str, &str)) -> Option<Self> {
+        let GeneratedPsk { hash, psk } = generated;
+        let hash = suite_hash(hash.length())?;
+        Some(Self::of_retained('G', (hash, Derivation::Standard), psk, names))
+    }
+
+    /// With an identity of version 1.
+    fn of_retained(
+        kind: char,
+        (hash, derivation): (HashFunction, Derivation),
+        retained: &[u8],
+        (host, subsystem): (&str, &str),
+    ) -> Self {
+        let message = format!("{host} {subsystem} NVMe-over-Fabrics");
+        let digest = STANDARD.encode(&*hash.hmac(retained, &[message.as_bytes()]));
+        let id = hash.id().0;
+        let context = format!("{id:02} {digest}");
+        Self {
+            identity: format!("NVMe1{kind}{id:02} {host} {subsystem} {digest}"),
+            hash,
+            secret: derivation.expand(hash, retained, (LABEL, context.as_bytes())),
+        }
+    }
+}
+
+/// Before each label of TLS 1.3.
+const PREFIX: &[u8] = b"tls13 ";
+
+impl Derivation {
+    /// HKDF-Extract with a salt of zeros, then HKDF-Expand-Label, to the length of the hash.
+    /// Contexts are at most 255 bytes long.
+    fn expand(
+        self,
+        hash: HashFunction,
+        key: &[u8],
+        (label, context): (&[u8], &[u8]),
+    ) -> SecretBytes {
+        let short = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
+        let len = u16::from(short(hash.length()));
+        let label_len = [short(PREFIX.len() + label.len())];
+        let context_len = [short(context.len())];
+        let (big, little) = (len.to_be_bytes(), len.to_le_bytes());
+        let standard = [&big, &label_len[..], PREFIX, label, &context_len, context];
+        let old = [&little[..], PREFIX, label, context];
+        let info: &[&[u8]] = match self {
+            Self::Standard => &standard,
+            Self::OldLibnvme => &old,
+        };
+        let mut out = vec![0; hash.length()];
+        let expanded = match hash {
+            HashFunction::Sha256 => {
+                Hkdf::<Sha256>::new(None, key).expand_multi_info(info, &mut out)
+            }
+            // No key of TLS has SHA-512.
+            HashFunction::Sha384 | HashFunction::Sha512 => {
+                Hkdf::<Sha384>::new(None, key).expand_multi_info(info, &mut out)
+            }
+        };
+        // It fails for more than 255 times the length of the hash.
+        debug_assert!(expanded.is_ok());
+        out.into()
+    }
+}
+
+impl fmt::Debug for TlsKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TlsKey").field("hash", &self.hash).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TlsPsk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TlsPsk").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl FromStr for TlsKey {
+    type Err = ParseKeyError;
+
+    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+        let (hash, secret) = interchange::parse(interchange::TLS, text)?;
+        Self::new(hash, secret)
+    }
+}
