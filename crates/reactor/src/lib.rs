@@ -31,6 +31,7 @@ mod mapping;
 mod message;
 pub mod operation;
 mod pool;
+mod private_file;
 mod reactor;
 mod region;
 mod setup;
@@ -47,6 +48,7 @@ pub use operation::{
     Endpoint, FileId, ListenerId, Operation, Outcome, Owner, ReactorCompletion, SocketId, Token,
 };
 pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Borrower, Buffer, Lender, Pool, loan};
+pub use private_file::read_private_file;
 pub use reactor::{Reactor, WaitLimit};
 pub use region::SharedRegion;
 pub use setup::{Config, DRIVER_VARIABLE, DriverKind, RingMode, SetupError};

@@ -35,6 +35,23 @@ pub fn descriptors_in_use() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/fd")?.count().saturating_sub(1))
 }
 
+/// Random bytes from the kernel, fit for keys.
+///
+/// # Errors
+/// The kernel has none, which does not happen once it has been up for some seconds.
+pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut rest = bytes.as_mut_slice();
+    while !rest.is_empty() {
+        match rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty()) {
+            Ok(filled) => rest = rest.get_mut(filled..).unwrap_or_default(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(bytes)
+}
+
 /// Lets the calling thread run on `cpu` only.
 pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
@@ -89,6 +106,25 @@ mod tests {
         }
         assert!(monotonic_time() > time);
         assert!(process_cpu_time() >= thread_cpu_time());
+    }
+
+    #[test]
+    fn random_bytes_differ() {
+        let (one, other): ([u8; 300], [u8; 300]) =
+            (random_bytes().unwrap(), random_bytes().unwrap());
+        assert_ne!(one, other);
+        assert!(one.chunks(30).all(|chunk| chunk.iter().any(|byte| *byte != 0)));
+    }
+
+    #[test]
+    fn only_the_calling_thread_gets_another_priority() {
+        let before = rustix::process::getpriority_process(None).unwrap();
+        let lowered = std::thread::spawn(|| {
+            lower_priority_of_current_thread().unwrap();
+            rustix::process::getpriority_process(None).unwrap()
+        });
+        assert_eq!(lowered.join().unwrap(), 19);
+        assert_eq!(rustix::process::getpriority_process(None).unwrap(), before);
     }
 
     #[test]

@@ -1,0 +1,78 @@
+//! Files that only their owner may read: what keys are kept in.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Most bytes that are read: no key is longer.
+const BYTES_MAX: u64 = 4096;
+
+/// The contents of a file that belongs to this user or to root and that others have no access to.
+///
+/// # Errors
+/// The file cannot be read, or others may read or write it; the error says which, and nothing of
+/// the contents.
+pub fn read_private_file(path: &Path) -> io::Result<Vec<u8>> {
+    let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    let file = File::open(path)?;
+    // Of what was opened: the name may lead elsewhere by now.
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return refused(format!("others have access to it (mode {mode:04o}); chmod 600 it"));
+    }
+    let user = rustix::process::geteuid().as_raw();
+    if metadata.uid() != user && metadata.uid() != 0 {
+        let owner = metadata.uid();
+        return refused(format!("it belongs to user {owner}, not to this one ({user}) or root"));
+    }
+    let length = usize::try_from(metadata.len().min(BYTES_MAX)).unwrap_or_default();
+    // Reserved at once: growing would leave copies of the contents in memory.
+    let mut contents = Vec::with_capacity(length + 1);
+    file.take(BYTES_MAX + 1).read_to_end(&mut contents)?;
+    if contents.len() as u64 > BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long for a key"));
+    }
+    Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn file(contents: &[u8], mode: u32) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), contents).expect("it is written");
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(file.path(), mode).expect("its mode is set");
+        file
+    }
+
+    #[test]
+    fn only_the_owner_may_have_access() {
+        for mode in [0o600, 0o400] {
+            let read = read_private_file(file(b"secret", mode).path());
+            assert_eq!(read.expect("it is read"), b"secret");
+        }
+        for mode in [0o640, 0o604, 0o620, 0o644, 0o660, 0o601] {
+            let file = file(b"secret", mode);
+            let error = read_private_file(file.path()).expect_err("refused");
+            assert!(error.to_string().contains("chmod 600"), "{mode:o}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_a_short_file() {
+        assert_eq!(read_private_file(file(&[7; 4096], 0o600).path()).expect("read").len(), 4096);
+        let error = read_private_file(file(&[7; 4097], 0o600).path()).expect_err("refused");
+        assert!(error.to_string().contains("too long"), "{error}");
+        let error = read_private_file(Path::new("/")).expect_err("refused");
+        assert!(error.to_string().contains("not a file"), "{error}");
+        read_private_file(Path::new("/nowhere")).expect_err("missing");
+    }
+}
