@@ -20,6 +20,7 @@
 //! * `drain`: the earlier commands of a host, which its next Connect waits for.
 //! * `statistics`: the counters of each group; `io_metrics`: how long hosts' commands take.
 //! * [`steps`]: the changes of single objects at run time.
+//! * [`key_file`]: files with keys.
 //! * `rate_limits` and `bucket`: limits of rates, which all groups share.
 //! * `round`: a change that every group makes and acknowledges. A reload has two: every group opens
 //!   what it needs; only when all of them have is it served.
@@ -42,6 +43,7 @@ mod directory;
 mod drain;
 mod group;
 mod io_metrics;
+pub mod key_file;
 mod limits;
 mod local;
 mod nsids;

@@ -1,0 +1,56 @@
+//! Files with one key in its interchange form.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use weft_nvmf::auth::SecretBytes;
+use weft_nvmf::keys::ParseKeyError;
+use weft_reactor::read_private_file;
+
+/// Reads the key in a file that only its owner can read. The error is a sentence and has nothing
+/// of the key.
+///
+/// # Errors
+/// The file cannot be read, others have access to it, or it holds no key of the wanted form.
+pub fn read<K: FromStr<Err = ParseKeyError>>(path: &Path) -> Result<K, String> {
+    let name = path.display();
+    let bytes = read_private_file(path).map(SecretBytes::from);
+    let bytes = bytes.map_err(|error| format!("cannot read the key file {name}: {error}"))?;
+    let text = str::from_utf8(&bytes).unwrap_or_default();
+    text.parse().map_err(|error| format!("the file {name} holds no usable key: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use weft_nvmf::keys::{Key, TlsKey};
+
+    const KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+
+    #[test]
+    fn a_key_is_read_and_anything_else_is_refused_with_the_files_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, contents: &[u8], mode| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, contents).expect("a file");
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).expect("a mode");
+            path
+        };
+        let good = write("good", format!("{KEY}\n").as_bytes(), 0o600);
+        assert!(matches!(read::<Key>(&good), Ok(Key::Tls(_))));
+        for (name, contents, mode, why) in [
+            ("open", KEY.as_bytes(), 0o640, "chmod 600"),
+            ("empty", b"", 0o600, "begins with"),
+            ("binary", &[0xff; 40], 0o600, "begins with"),
+            ("other", b"DHHC-1:00:AAAA:", 0o600, "begins with"),
+        ] {
+            let error = read::<TlsKey>(&write(name, contents, mode)).expect_err(why);
+            assert!(error.contains(why) && error.contains(name), "{error}");
+            assert!(!error.contains("VRL"), "{error}");
+        }
+        let error = read::<TlsKey>(&folder.path().join("none")).expect_err("no file");
+        assert!(error.contains("none"), "{error}");
+    }
+}
