@@ -48,6 +48,8 @@ pub(crate) enum Verb {
     Floor(crate::floor::Options),
     /// List, show and run studies: experiments defined as data.
     Study(crate::study::Options),
+    /// Make and check keys of TLS and DH-HMAC-CHAP.
+    Key(crate::key::Options),
     /// Show the RDMA devices of this machine.
     Rdma(crate::rdma::Options),
     /// Write an HTML report of results.

@@ -27,6 +27,7 @@ mod fields;
 mod floor;
 mod flush;
 mod identify;
+mod key;
 mod list;
 mod log_page;
 mod logging;
@@ -91,6 +92,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         Verb::Log(options) => log_page::run(options),
         Verb::Bench(options) => bench::run(options),
         Verb::Floor(options) => floor::run(options),
+        Verb::Key(options) => key::run(options),
         Verb::Rdma(options) => rdma::run(options),
         Verb::Study(options) => study::run(options),
         Verb::Report(options) => report::run(options),

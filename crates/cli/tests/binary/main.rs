@@ -2,6 +2,7 @@
 
 mod control;
 mod faults;
+mod key;
 mod look;
 mod metrics;
 mod reports;
