@@ -117,17 +117,6 @@ mod tests {
     }
 
     #[test]
-    fn only_the_calling_thread_gets_another_priority() {
-        let before = rustix::process::getpriority_process(None).unwrap();
-        let lowered = std::thread::spawn(|| {
-            lower_priority_of_current_thread().unwrap();
-            rustix::process::getpriority_process(None).unwrap()
-        });
-        assert_eq!(lowered.join().unwrap(), 19);
-        assert_eq!(rustix::process::getpriority_process(None).unwrap(), before);
-    }
-
-    #[test]
     fn a_thread_is_pinned() {
         std::thread::spawn(|| {
             let allowed = rustix::thread::sched_getaffinity(None).unwrap();
