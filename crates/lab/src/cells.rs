@@ -20,8 +20,7 @@ use crate::{
 };
 
 /// Settings that have no meaning without a target.
-const OF_THE_TARGET: [&str; 5] =
-    [key::TARGET_CORES, key::TARGET_IDLE_POLL_US, key::PLACEMENT, key::MODERATION, key::SCHEDULER];
+const OF_THE_TARGET: [&str; 3] = [key::TARGET_CORES, key::TARGET_IDLE_POLL_US, key::PLACEMENT];
 
 /// Settings that give the load of the background.
 const OF_THE_LOAD: [&str; 3] = [key::LOAD_PERCENT, key::RATE_IOPS, key::RATE_PROCESS];
@@ -297,7 +296,7 @@ fn agree(one: &Configuration, other: &Configuration, apart: &[&str]) -> bool {
 
 /// The order in which settings are displayed.
 fn rank(key: &str) -> usize {
-    const ORDER: [&str; 18] = [
+    const ORDER: [&str; 16] = [
         key::TRANSPORT,
         key::SHARED,
         key::FOREGROUND,
@@ -313,8 +312,6 @@ fn rank(key: &str) -> usize {
         key::HOST_POLLING,
         key::TARGET_IDLE_POLL_US,
         key::PLACEMENT,
-        key::MODERATION,
-        key::SCHEDULER,
         key::DEVICE,
     ];
     ORDER.iter().position(|known| *known == key).unwrap_or(ORDER.len())

@@ -77,14 +77,10 @@ pub mod key {
     pub const TARGET_IDLE_POLL_US: &str = "target_idle_poll_us";
     /// Where the load's threads run: `same-core` or `other-core` as the host's packet work.
     pub const PLACEMENT: &str = "placement";
-    /// Completion moderation of the network device: `default`, `on` or `off`.
-    pub const MODERATION: &str = "moderation";
     /// The device behind target and local: `memory`, `null` or what `--local` said.
     pub const DEVICE: &str = "device";
     /// The size of that device.
     pub const DEVICE_BYTES: &str = "device_bytes";
-    /// How the target divides its time among tenants: `none`, or `share`.
-    pub const SCHEDULER: &str = "scheduler";
     /// Which tenant is the foreground: `l-app`, `t-app` or `b-app`.
     pub const FOREGROUND: &str = "foreground";
     /// Load of the background in percent of the saturation point.

@@ -147,6 +147,9 @@ impl Metric {
             "machine-cpu" => {
                 ("CPU of everything on both machines, without idle", Unit::CorePercent, Less)
             }
+            "machine-cpu-per-gbps" => {
+                ("CPU of everything on both machines per Gb/s", Unit::CorePercentPerGbps, Less)
+            }
             "machine-cpu-per-io" => {
                 ("CPU time per request, everything on both machines", Unit::Time, Less)
             }
@@ -185,7 +188,8 @@ impl Metric {
 
     /// Whether it is a metric of CPU use.
     pub(crate) fn is_cpu(&self) -> bool {
-        const WORDS: [&str; 5] = ["cpu", "polling", "softirqs", "interrupts", "context-switches"];
+        const WORDS: [&str; 6] =
+            ["cpu", "cores-per", "polling", "softirqs", "interrupts", "context-switches"];
         WORDS.iter().any(|word| self.name.contains(word))
     }
 
@@ -238,6 +242,11 @@ impl Metric {
             }
             "machine-cpu" => each(cell, |repeat| {
                 Some(100.0 * machine_s(cells, cell, repeat)? / repeat.host.as_ref()?.seconds)
+            }),
+            "machine-cpu-per-gbps" => each(cell, |repeat| {
+                let percent =
+                    100.0 * machine_s(cells, cell, repeat)? / repeat.host.as_ref()?.seconds;
+                Some(percent / gbps(repeat))
             }),
             "machine-cpu-per-io" => {
                 each(cell, |repeat| per_request(machine_s(cells, cell, repeat)?, repeat))
@@ -382,7 +391,6 @@ pub(crate) fn is_better_if_less(name: &str) -> bool {
 fn simple(name: &str, repeat: &Repeat) -> Option<f64> {
     let host = repeat.host.as_ref();
     let target = repeat.target.as_ref();
-    let gbps = repeat.bytes_per_second * 8.0 / 1e9;
     match name {
         "iops" => Some(repeat.iops),
         "saturation" => {
@@ -400,14 +408,18 @@ fn simple(name: &str, repeat: &Repeat) -> Option<f64> {
         "target-cpu-per-io" => per_request(target?.cpu_seconds(), repeat),
         // A million requests of 1 µs each take a second of a core.
         "cores-per-miops" => simple("cpu-per-io", repeat).map(|ns| ns / 1e3),
-        "host-cpu-per-gbps" => Some(core_percent(host?)? / gbps),
-        "target-cpu-per-gbps" => Some(core_percent(target?)? / gbps),
+        "host-cpu-per-gbps" => Some(core_percent(host?)? / gbps(repeat)),
+        "target-cpu-per-gbps" => Some(core_percent(target?)? / gbps(repeat)),
         _ => match (name.strip_prefix("host-"), name.strip_prefix("target-")) {
             (Some(what), _) => counted(what, host),
             (_, Some(what)) => counted(what, target),
             _ => None,
         },
     }
+}
+
+fn gbps(repeat: &Repeat) -> f64 {
+    repeat.bytes_per_second * 8.0 / 1e9
 }
 
 /// CPU time of each request in nanoseconds.

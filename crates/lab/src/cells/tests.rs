@@ -159,6 +159,8 @@ fn the_cpu_time_of_a_machine_is_that_beyond_its_idle_rate() {
     };
     // 1.5 s in 2 s, of which 0.5 s go by without a load; both sides are the same machine.
     assert_eq!(read(&here, "machine-cpu"), Some(50.0));
+    let gbps = 100.0 * 4096.0 * 8.0 / 1e9;
+    assert_eq!(read(&here, "machine-cpu-per-gbps"), Some(50.0 / gbps));
     assert_eq!(read(&here, "target-interrupts"), Some(200.0));
     assert_eq!(
         (read(&here, "host-softirqs"), read(&here, "host-polling")),

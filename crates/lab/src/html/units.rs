@@ -144,8 +144,6 @@ pub(crate) fn setting(name: &str, value: &Value) -> String {
         key::TARGET_IDLE_POLL_US => format!("idle poll {text} µs"),
         key::LOAD_PERCENT => format!("load {text} %"),
         key::READ_PERCENT => format!("{text} % reads"),
-        key::MODERATION => format!("moderation {text}"),
-        key::SCHEDULER => format!("scheduler {text}"),
         key::SHARED => format!("{text} core"),
         key::RATE_IOPS => format!("{text} IOPS requested"),
         key::TRANSPORT | key::PATTERN | key::FOREGROUND | key::PLACEMENT | key::RATE_PROCESS => {

@@ -516,15 +516,6 @@ fn missing(
             return said(reason);
         }
     }
-    if matches!(text(configuration, key::MODERATION), "on" | "off") {
-        return said(
-            "completion moderation is a setting of the network card: needs a card whose driver has \
-             it, on both sides",
-        );
-    }
-    if text(configuration, key::SCHEDULER) == "share" {
-        return said("the target of this build has no scheduler that gives each tenant a share");
-    }
     let given = given_targets(plan, transport, capabilities).is_some();
     if given && let Some(knob) = given::unsettable(varied.keys()) {
         return Some(format!("a given target keeps its own {knob}: it cannot be set"));

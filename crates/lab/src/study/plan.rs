@@ -363,6 +363,7 @@ pub const METRICS: &[(&str, &str)] = &[
     ("cores-per-miops", "cores, host and target together"),
     ("machine-cpu", "% of a core, of everything on both machines beyond their idle rate"),
     ("machine-cpu-per-io", "µs, of everything on both machines beyond their idle rate"),
+    ("machine-cpu-per-gbps", "% of a core per Gb/s, of everything beyond its idle rate"),
     ("host-polling", "% of a core, of the host's polling that found nothing"),
     ("target-polling", "% of a core, of the target's polling that found nothing"),
     ("host-cpu-per-gbps", "% of a core per Gb/s"),

@@ -90,26 +90,24 @@ fn cells_that_cannot_run_are_kept_with_the_reason() {
         [axes]
         transport = ["local", "loopback", "tcp", "tcp-link", "rdma"]
         hosts = [1, 4]
-        moderation = ["default", "off"]
         "#,
     );
     let matrix = expand(&plan, &capabilities(2), &Configuration::new());
-    assert_eq!(matrix.len(), 20);
+    assert_eq!(matrix.len(), 10);
     let reason = |id: &str| {
         let cell = matrix.steps().flat_map(Step::cells).find(|cell| cell.id == id).expect(id);
         cell.missing.clone().unwrap_or_default()
     };
-    assert_eq!(reason("hosts=1 moderation=default transport=local"), "");
-    assert_eq!(reason("hosts=1 moderation=default transport=tcp"), "");
-    assert_eq!(reason("hosts=1 moderation=default transport=loopback"), "");
-    assert!(reason("hosts=1 moderation=default transport=rdma").contains("RDMA"));
-    assert!(reason("hosts=1 moderation=default transport=tcp-link").contains("--target"));
-    assert_eq!(reason("hosts=4 moderation=default transport=tcp"), "");
-    assert!(reason("hosts=4 moderation=default transport=local").contains("one host"));
-    assert!(reason("hosts=1 moderation=off transport=tcp").contains("moderation"));
+    assert_eq!(reason("hosts=1 transport=local"), "");
+    assert_eq!(reason("hosts=1 transport=tcp"), "");
+    assert_eq!(reason("hosts=1 transport=loopback"), "");
+    assert!(reason("hosts=1 transport=rdma").contains("RDMA"));
+    assert!(reason("hosts=1 transport=tcp-link").contains("--target"));
+    assert_eq!(reason("hosts=4 transport=tcp"), "");
+    assert!(reason("hosts=4 transport=local").contains("one host"));
     let with_device = Capabilities { rdma: true, ..capabilities(2) };
     let matrix = expand(&plan, &with_device, &Configuration::new());
-    let rdma = |cell: &&Cell| cell.id == "hosts=1 moderation=default transport=rdma";
+    let rdma = |cell: &&Cell| cell.id == "hosts=1 transport=rdma";
     let cell = matrix.steps().flat_map(Step::cells).find(rdma).expect("a cell");
     assert_eq!(cell.missing, None);
 }

@@ -50,7 +50,6 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::HOST_POLLING, allowed: Allowed::Words(&["adaptive", "spin", "sleep"]) },
     Setting { key: key::TARGET_IDLE_POLL_US, allowed: Allowed::Whole(0, 1_000_000) },
     Setting { key: key::PLACEMENT, allowed: Allowed::Words(&["same-core", "other-core"]) },
-    Setting { key: key::MODERATION, allowed: Allowed::Words(&["default", "on", "off"]) },
     Setting { key: key::DEVICE, allowed: Allowed::AnyWord },
     Setting { key: key::DEVICE_BYTES, allowed: Allowed::Whole(1 << 20, 1 << 50) },
     Setting { key: key::FOREGROUND, allowed: Allowed::AnyWord },
@@ -60,7 +59,6 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::RATE_PROCESS, allowed: Allowed::Words(&["fixed", "poisson"]) },
     Setting { key: key::HOSTS, allowed: Allowed::Whole(1, 1024) },
     Setting { key: key::SUBSYSTEMS, allowed: Allowed::Whole(1, 1024) },
-    Setting { key: key::SCHEDULER, allowed: Allowed::Words(&["none", "share"]) },
 ];
 
 /// Limits that only a mistake exceeds: values of an axis, cells of a study.
