@@ -131,7 +131,7 @@ const CRITERIA: [(&str, &str, Over); 6] = [
     ("IOPS, peak", "iops", Over::Peak),
     ("mean latency", "mean", Over::Typical),
     ("tail latency (p99)", "p99", Over::Typical),
-    ("CPU time per request", "cpu-per-io", Over::Typical),
+    ("cost (cores for a million IOPS)", "cores-per-miops", Over::Typical),
     ("concurrency, peak", "concurrency", Over::Peak),
 ];
 
