@@ -87,6 +87,23 @@ fn a_first_look_measures_local_and_remote_and_writes_a_report() {
 }
 
 #[test]
+fn a_study_ends_with_its_answer_in_the_terminal_on_the_page_and_as_data() {
+    let folder = Folder::new("answer");
+    let out = folder.path("out");
+    let only = ["--only", "pattern=randread,block_bytes=4096,depth=1"];
+    let how = ["--local", "memory:8MiB", "--out", text(&out)];
+    let said = weft("epoll", [&["study", "run", "first-look"], &SHORT[..], &only, &how].concat());
+    let said = said.text();
+    let data = fs::read_to_string(out.join("answer.json")).expect("an answer");
+    let data: Value = serde_json::from_str(&data).expect("JSON");
+    let sentence = data["sentence"].as_str().expect("a sentence");
+    assert_eq!(said.trim_end().lines().last(), Some(sentence));
+    assert!(data["question"].as_str().is_some_and(|question| question.ends_with('?')), "{data}");
+    let page = fs::read_to_string(out.join("report.html")).expect("a page");
+    assert!(page.contains(&format!("<p class=\"sentence\">{sentence}</p>")), "{sentence}");
+}
+
+#[test]
 fn local_and_remote_are_adjacent_and_the_seed_decides_the_order() {
     let folder = Folder::new("order");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 2, 4, 8]\n");
