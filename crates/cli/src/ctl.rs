@@ -1,5 +1,7 @@
 //! `weft ctl`: changes and shows a target that runs, over its control socket.
 
+mod ana;
+
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -42,6 +44,9 @@ enum Noun {
     /// Addresses at which a subsystem is served.
     #[command(subcommand)]
     Listener(ListenerVerb),
+    /// Access states of groups of namespaces at addresses (Asymmetric Namespace Access).
+    #[command(subcommand)]
+    Ana(ana::Verb),
     /// Hosts that may connect to a subsystem.
     #[command(subcommand)]
     Host(HostVerb),
@@ -83,6 +88,9 @@ enum SubsystemVerb {
         /// Most namespaces, and the largest NSID.
         #[arg(long, value_name = "NUMBER")]
         max_namespaces: Option<u32>,
+        /// Tell hosts how well each address reaches its namespaces (ANA).
+        #[arg(long)]
+        ana_reporting: bool,
     },
     /// Delete a subsystem.
     Delete {
@@ -299,6 +307,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Noun::Subsystem(verb) => session.subsystem(verb),
         Noun::Namespace(verb) => session.namespace(verb),
         Noun::Listener(verb) => session.listener(verb),
+        Noun::Ana(verb) => session.ana(verb),
         Noun::Host(verb) => session.host(verb),
         Noun::Bdev(verb) => session.bdev(verb),
         Noun::RateLimit(verb) => session.rate_limit(verb),
@@ -352,13 +361,21 @@ impl Session {
 
     fn subsystem(&mut self, verb: &SubsystemVerb) -> Result<(), Failure> {
         match verb {
-            SubsystemVerb::Create { nqn, serial, model, allow_any_host, max_namespaces } => {
+            SubsystemVerb::Create {
+                nqn,
+                serial,
+                model,
+                allow_any_host,
+                max_namespaces,
+                ana_reporting,
+            } => {
                 let params = given([
                     ("nqn", json!(nqn)),
                     ("serial_number", json!(serial)),
                     ("model_number", json!(model)),
                     ("allow_any_host", json!(allow_any_host)),
                     ("max_namespaces", json!(max_namespaces)),
+                    ("ana_reporting", json!(ana_reporting)),
                 ]);
                 self.change("nvmf_create_subsystem", params)
             }
@@ -468,16 +485,7 @@ impl Session {
     }
 
     fn listener(&mut self, verb: &ListenerVerb) -> Result<(), Failure> {
-        let params = |nqn: &str, url: &Listen| {
-            let at = url.address;
-            let address = json!({
-                "trtype": url.transport.to_string().to_uppercase(),
-                "adrfam": if at.is_ipv4() { "ipv4" } else { "ipv6" },
-                "traddr": at.ip().to_string(),
-                "trsvcid": at.port().to_string(),
-            });
-            json!({ "nqn": nqn, "listen_address": address })
-        };
+        let params = |nqn: &str, url| json!({ "nqn": nqn, "listen_address": listen_address(url) });
         match verb {
             ListenerVerb::Add { nqn, url } => {
                 let word = url.transport.to_string().to_uppercase();
@@ -660,16 +668,29 @@ fn hosts(subsystem: &Value) -> Vec<String> {
     }
 }
 
+/// An address as a parameter.
+fn listen_address(url: &Listen) -> Value {
+    let at = url.address;
+    json!({
+        "trtype": url.transport.to_string().to_uppercase(),
+        "adrfam": if at.is_ipv4() { "ipv4" } else { "ipv6" },
+        "traddr": at.ip().to_string(),
+        "trsvcid": at.port().to_string(),
+    })
+}
+
 /// The addresses of a subsystem, as other commands take them.
 fn addresses(subsystem: &Value) -> Vec<String> {
-    let address = |one: &Value| {
-        let transport = text(&one["trtype"]).to_lowercase();
-        let (ip, port) = (text(&one["traddr"]), text(&one["trsvcid"]));
-        if one["adrfam"] == "IPv6" {
-            format!("{transport}://[{ip}]:{port}")
-        } else {
-            format!("{transport}://{ip}:{port}")
-        }
-    };
-    list(&subsystem["listen_addresses"]).iter().map(address).collect()
+    list(&subsystem["listen_addresses"]).iter().map(url).collect()
+}
+
+/// An address, as other commands take it.
+fn url(one: &Value) -> String {
+    let transport = text(&one["trtype"]).to_lowercase();
+    let (ip, port) = (text(&one["traddr"]), text(&one["trsvcid"]));
+    if one["adrfam"] == "IPv6" {
+        format!("{transport}://[{ip}]:{port}")
+    } else {
+        format!("{transport}://{ip}:{port}")
+    }
 }

@@ -16,6 +16,7 @@
 //! Invariants: no input panics; every command is answered exactly once or ends with its queue;
 //! `now` is always an argument.
 
+pub mod ana;
 pub mod auth;
 pub mod connect;
 pub mod controller;

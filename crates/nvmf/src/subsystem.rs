@@ -11,9 +11,11 @@ use std::ops::RangeFrom;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weft_nvme::Nqn;
 use weft_nvme::fabrics::CONTROLLER_ID_MAX;
+use weft_nvme::log_page::AsymmetricNamespaceAccessState;
+use weft_nvme::{Nqn, Status};
 
+use crate::ana::{AnaView, refusal};
 use crate::discovery::DiscoveryView;
 use crate::queue::add;
 
@@ -40,6 +42,8 @@ pub struct SubsystemView {
     pub namespaces: Namespaces,
     /// The hosts that may connect; `None` allows every host.
     pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
+    /// The access states of its groups; `None`: hosts are told of none.
+    pub ana: Option<Arc<AnaView>>,
     /// Who chooses a controller's identifier.
     pub controller_model: ControllerModel,
     /// The limits.
@@ -238,6 +242,8 @@ pub struct NamespaceView {
     /// Identifier of its device in the target's table, the same on every reactor. No two devices
     /// ever have the same one.
     pub device: u32,
+    /// ANA Group Identifier (ANAGRPID).
+    pub ana_group: u32,
     /// Counts the changes of owner: 0 if no other namespace ever had this identifier, and more than
     /// any namespace's before when another one had it. A controller that is older than the change
     /// has no access until its host has asked for this namespace with Identify.
@@ -309,6 +315,20 @@ impl SubsystemView {
         }
         let within = asked_ms <= self.limits.keep_alive_ms_max;
         within.then(|| asked_ms.max(self.limits.keep_alive_ms_min))
+    }
+
+    /// The access state of a group at a port.
+    #[must_use]
+    pub fn ana_state(&self, port_id: u16, group: u32) -> AsymmetricNamespaceAccessState {
+        let optimized = AsymmetricNamespaceAccessState::OPTIMIZED;
+        self.ana.as_ref().map_or(optimized, |ana| ana.state(port_id, group))
+    }
+
+    /// The status of commands to a namespace at a port, if its access state refuses them.
+    #[must_use]
+    pub fn ana_refusal(&self, port_id: u16, nsid: u32) -> Option<Status> {
+        let group = self.namespaces.get(nsid)?.ana_group;
+        refusal(self.ana_state(port_id, group))
     }
 
     /// What a discovery subsystem shows; `None` for one of I/O controllers.
@@ -491,6 +511,7 @@ pub(crate) mod test_support {
             write_protected: false,
             lost_writes: false,
             device: nsid + 100,
+            ana_group: 1,
             owner_change: 0,
         }
     }
@@ -504,6 +525,7 @@ pub(crate) mod test_support {
             firmware: "0.1".into(),
             namespaces: nsids.iter().map(|nsid| namespace(*nsid)).collect(),
             allowed_hosts: None,
+            ana: None,
             controller_model: ControllerModel::Dynamic,
             limits: SubsystemLimits::default(),
             shared: SubsystemShared::new(),

@@ -260,7 +260,7 @@ impl Catalogue {
         for subsystem in &config.subsystems {
             let view = match self.views.get(&subsystem.nqn) {
                 Some(view) if !scope.contains(&subsystem.nqn) => Arc::clone(view),
-                _ => Arc::new(self.view(subsystem, &config.limits)?),
+                _ => Arc::new(self.view(subsystem, config)?),
             };
             subsystems.insert(subsystem.nqn.clone(), view);
         }
@@ -464,13 +464,14 @@ impl Catalogue {
     fn view(
         &mut self,
         subsystem: &Subsystem,
-        limits: &Limits,
+        config: &Config,
     ) -> Result<SubsystemView, TargetError> {
         let namespaces = subsystem.namespaces.iter().filter_map(|namespace| {
             let entry = self.entry(&subsystem.nqn, namespace.nsid)?;
             let owner = self.owners.get(&(entry.subsystem.clone(), entry.nsid));
             let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
             view.capabilities.read_only |= namespace.read_only;
+            view.ana_group = namespace.ana_group();
             Some(view)
         });
         let namespaces = namespaces.collect();
@@ -488,11 +489,12 @@ impl Catalogue {
                 .map(|hosts| hosts.iter().map(|host| nqn(host)).collect())
                 .transpose()?
                 .map(Arc::new),
+            ana: subsystem.ana_view(&config.ports).map(Arc::new),
             controller_model: subsystem.controller_ids.model,
             limits: SubsystemLimits {
                 controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
-                max_namespaces: subsystem.namespaces_max.unwrap_or(limits.namespaces),
-                ..subsystem_limits(limits)
+                max_namespaces: subsystem.namespaces_max.unwrap_or(config.limits.namespaces),
+                ..subsystem_limits(&config.limits)
             },
             shared: Arc::clone(shared),
         })
@@ -552,6 +554,7 @@ impl Catalogue {
             firmware: env!("CARGO_PKG_VERSION").to_owned(),
             namespaces: Namespaces::default(),
             allowed_hosts: None,
+            ana: None,
             controller_model: ControllerModel::Dynamic,
             limits: subsystem_limits(limits),
             shared: Arc::clone(&self.discovery_shared),
@@ -728,6 +731,7 @@ fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {
         write_protected: false,
         lost_writes: entry.device.factory.has_lost_writes(),
         device: entry.device.id.0,
+        ana_group: entry.nsid,
         owner_change,
     }
 }

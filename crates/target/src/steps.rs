@@ -10,8 +10,8 @@ use weft_backend::DeviceSpec;
 
 use crate::catalogue::Scope;
 use crate::config::{
-    Bdev, BdevKind, BdevLimits, Config, Limits, Listen, NSID_MAX, Namespace, Port, PortSubsystems,
-    RateLimit, Subsystem, Transport,
+    AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, Limits, Listen, NSID_MAX, Namespace,
+    Port, PortSubsystems, RateLimit, Subsystem, Transport,
 };
 
 /// The name of the discovery subsystem.
@@ -78,6 +78,8 @@ pub enum Step {
         nqn: String,
         /// Where.
         listen: Listen,
+        /// The access state of its groups there.
+        ana: AnaState,
     },
     /// No longer has it served there: its controllers end.
     RemoveListener {
@@ -85,6 +87,26 @@ pub enum Step {
         nqn: String,
         /// Where.
         listen: Listen,
+    },
+    /// Sets the access state of its groups at an address.
+    SetAnaState {
+        /// The subsystem.
+        nqn: String,
+        /// Where.
+        listen: Listen,
+        /// The group; none: all of them.
+        group: Option<u32>,
+        /// The state.
+        state: AnaState,
+    },
+    /// Puts a namespace into another ANA group.
+    SetAnaGroup {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// The group.
+        group: u32,
     },
     /// Allows a host.
     AddHost {
@@ -126,6 +148,8 @@ pub struct AddNamespace {
     pub eui64: Option<[u8; 8]>,
     /// Whether hosts may only read.
     pub read_only: bool,
+    /// Its ANA group; none: that with the number of its NSID.
+    pub ana_group: Option<u32>,
 }
 
 /// The result of a step.
@@ -229,8 +253,12 @@ impl Step {
             Self::DeleteSubsystem { nqn } => delete_subsystem(config, nqn),
             Self::AddNamespace(add) => add_namespace(config, add),
             Self::RemoveNamespace { nqn, nsid } => remove_namespace(config, nqn, *nsid),
-            Self::AddListener { nqn, listen } => add_listener(config, nqn, *listen),
+            Self::AddListener { nqn, listen, ana } => add_listener(config, nqn, *listen, *ana),
             Self::RemoveListener { nqn, listen } => remove_listener(config, nqn, *listen),
+            Self::SetAnaState { nqn, listen, group, state } => {
+                set_ana_state(config, nqn, *listen, (*group, *state))
+            }
+            Self::SetAnaGroup { nqn, nsid, group } => set_ana_group(config, nqn, *nsid, *group),
             Self::AddHost { nqn, host } => {
                 let subsystem = subsystem(config, nqn)?;
                 let hosts = hosts(subsystem);
@@ -404,7 +432,7 @@ fn delete_subsystem(config: &mut Config, nqn: &str) -> Outcome {
 }
 
 fn add_namespace(config: &mut Config, add: &AddNamespace) -> Outcome {
-    let AddNamespace { nqn, bdev, nsid, uuid, nguid, eui64, read_only } = add;
+    let AddNamespace { nqn, bdev, nsid, uuid, nguid, eui64, read_only, ana_group } = add;
     if let Some((index, place)) = config.user_of(bdev) {
         let user = config.subsystems.get(index);
         let namespace = user.and_then(|user| Some((user, user.namespaces.get(place)?)));
@@ -435,6 +463,7 @@ fn add_namespace(config: &mut Config, add: &AddNamespace) -> Outcome {
         nguid: Some(nguid.unwrap_or(uuid)),
         eui64: *eui64,
         read_only: *read_only,
+        ana_group: *ana_group,
         ..Namespace::new(nsid, found.device)
     });
     subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
@@ -457,7 +486,7 @@ fn first_free(subsystem: &Subsystem, most: u32) -> Option<u32> {
     (1..=most).find(|nsid| !used.contains(nsid))
 }
 
-fn add_listener(config: &mut Config, nqn: &str, listen: Listen) -> Outcome {
+fn add_listener(config: &mut Config, nqn: &str, listen: Listen, ana: AnaState) -> Outcome {
     let is_discovery = nqn == DISCOVERY_NQN;
     if !is_discovery {
         subsystem(config, nqn)?;
@@ -501,6 +530,41 @@ fn add_listener(config: &mut Config, nqn: &str, listen: Listen) -> Outcome {
         }
         _ => return Err(exists()),
     }
+    if ana == AnaState::Optimized {
+        return done([nqn.to_owned()]);
+    }
+    set_ana_state(config, nqn, listen, (None, ana))
+}
+
+/// A subsystem that tells hosts of access states.
+fn reporting<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut Subsystem, StepError> {
+    let found = subsystem(config, nqn)?;
+    if found.ana_reporting {
+        return Ok(found);
+    }
+    let what = "does not report access states; create it with ana_reporting (ana-reporting)";
+    Err(StepError::invalid(format!("{nqn} {what}")))
+}
+
+fn set_ana_state(
+    config: &mut Config,
+    nqn: &str,
+    listen: Listen,
+    (group, state): (Option<u32>, AnaState),
+) -> Outcome {
+    reporting(config, nqn)?;
+    let served = |port: &&mut Port| port.listen == listen && port.subsystems.contains(nqn);
+    let missing = || StepError::not_found(format!("{nqn} is not served at {listen}"));
+    let port = config.ports.iter_mut().find(served).ok_or_else(missing)?;
+    port.set_ana(AnaRule { subsystem: Some(nqn.to_owned()), group, state });
+    done([nqn.to_owned()])
+}
+
+fn set_ana_group(config: &mut Config, nqn: &str, nsid: u32, group: u32) -> Outcome {
+    let subsystem = reporting(config, nqn)?;
+    let namespace = subsystem.namespaces.iter_mut().find(|one| one.nsid == nsid);
+    let missing = || StepError::not_found(format!("{nqn} has no namespace {nsid}"));
+    namespace.ok_or_else(missing)?.ana_group = Some(group);
     done([nqn.to_owned()])
 }
 
@@ -527,6 +591,7 @@ fn remove_listener(config: &mut Config, nqn: &str, listen: Listen) -> Outcome {
             nqns.remove(place);
         }
     }
+    port.ana.retain(|rule| rule.subsystem.as_deref() != Some(nqn));
     config.prune_ports();
     done([nqn.to_owned()])
 }

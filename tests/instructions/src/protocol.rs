@@ -289,6 +289,7 @@ fn view() -> Arc<SubsystemView> {
         write_protected: false,
         lost_writes: false,
         device: 1,
+        ana_group: 1,
         owner_change: 0,
     };
     Arc::new(SubsystemView {
@@ -299,6 +300,7 @@ fn view() -> Arc<SubsystemView> {
         firmware: String::new(),
         namespaces: [namespace].into_iter().collect(),
         allowed_hosts: None,
+        ana: None,
         controller_model: ControllerModel::Dynamic,
         limits: SubsystemLimits::default(),
         shared: SubsystemShared::new(),

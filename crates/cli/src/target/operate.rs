@@ -1,5 +1,6 @@
 //! A target that is changed while it runs: by SPDK's methods, by ours, and by reloads.
 
+mod ana;
 mod bdev;
 mod config;
 mod framework;
@@ -270,7 +271,7 @@ fn notify(state: &mut State, before: &[(String, u64)]) {
 
 /// SPDK's methods, and those of ours beside them.
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
-    let methods = nvmf::methods(bdev::methods(methods, operator), operator);
+    let methods = ana::methods(nvmf::methods(bdev::methods(methods, operator), operator), operator);
     let methods = framework::methods(rate_limit::methods(methods, operator), operator);
     framework::with_names(methods)
 }

@@ -172,7 +172,13 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         ("nvmf_create_subsystem", json!({"nqn": nqn}), -32603, "Unable to create subsystem"),
         (
             "nvmf_create_subsystem",
-            json!({"nqn": "nqn.y", "ana_reporting": true}),
+            json!({"nqn": "nqn.y", "passthrough": true}),
+            -32602,
+            "passthrough",
+        ),
+        (
+            "nvmf_subsystem_listener_set_ana_state",
+            json!({"nqn": nqn, "listen_address": at, "ana_state": "inaccessible"}),
             -32602,
             "ana_reporting",
         ),
@@ -283,6 +289,64 @@ fn a_person_makes_and_shows_objects_with_ctl() {
     assert_eq!(ctl("bdev list --json").json().as_array().map(Vec::len), Some(1));
     ctl(&format!("subsystem delete {NQN}")).text();
     assert_eq!(ctl("subsystem list --json").json(), json!([]));
+    target.stop();
+}
+
+/// A port whose number the kernel chose is named by that number; what is saved makes the same, and
+/// a state file keeps it.
+#[test]
+fn access_states_are_set_listed_saved_and_kept() {
+    let folder = Folder::new("ana");
+    let state = folder.path("state.json");
+    let words = ["--state", state.to_str().expect("text")];
+    let (target, mut client) = waiting(&folder, &words);
+    let control = target.said["control"].as_str().expect("said").to_owned();
+    let ctl = |words: &str| {
+        weft(DRIVERS[0], ["ctl", "--control", &control].into_iter().chain(words.split(' ')))
+    };
+    ctl(&format!("subsystem create {NQN} --ana-reporting")).text();
+    for nsid in [1, 2] {
+        ctl(&format!("namespace add {NQN} --null 1MiB --nsid {nsid}")).text();
+    }
+    ctl(&format!("listener add {NQN} tcp://127.0.0.1:0")).text();
+    let states = |listed: &Value| -> Vec<(u64, String, Value)> {
+        let one = |one: &Value| {
+            let state = one["state"].as_str().expect("a state").to_owned();
+            (one["group"].as_u64().expect("a group"), state, one["namespaces"].clone())
+        };
+        listed.as_array().expect("a list").iter().map(one).collect()
+    };
+    let listed = || ctl("ana list --json").json();
+    let url = listed()[0]["address"].as_str().expect("an address").to_owned();
+    let optimized = || "optimized".to_owned();
+    assert_eq!(states(&listed()), [(1, optimized(), json!([1])), (2, optimized(), json!([2]))]);
+    ctl(&format!("ana set {NQN} {url} non-optimized --group 1")).text();
+    let at = json!({"trtype": "TCP", "traddr": "127.0.0.1",
+        "trsvcid": url.rsplit(':').next().expect("a port")});
+    let params = json!({"nqn": NQN, "listen_address": at, "ana_state": "persistent_loss",
+        "anagrpid": 7});
+    call(&mut client, "nvmf_subsystem_listener_set_ana_state", params).expect("set");
+    ctl(&format!("ana group {NQN} 2 7")).text();
+    let now = [
+        (1, "non-optimized".to_owned(), json!([1])),
+        (7, "persistent-loss".to_owned(), json!([2])),
+    ];
+    assert_eq!(states(&listed()), now);
+    let shown = call(&mut client, "nvmf_subsystem_get_listeners", json!({"nqn": NQN}));
+    let shown = shown.expect("listeners")[0]["ana_states"].clone();
+    assert_eq!(shown[0], json!({"ana_group": 1, "ana_state": "non_optimized"}));
+    assert!(ctl(&format!("ana set {NQN} {url} best")).stderr.contains("persistent-loss"));
+    let table = ctl("ana list").text();
+    assert!(table.contains(&url) && table.contains("persistent-loss"), "{table}");
+    let saved = saved(&mut client);
+    let set = |one: &&Value| one["method"] == "nvmf_subsystem_listener_set_ana_state";
+    assert_eq!(saved.iter().filter(set).count(), 2, "{saved:?}");
+    let add = saved.iter().rfind(|one| one["method"] == "nvmf_subsystem_add_ns");
+    assert_eq!(add.expect("namespaces")["params"]["namespace"]["anagrpid"], 7);
+    target.stop();
+    let (target, mut client) = waiting(&folder, &words);
+    let again = call(&mut client, "nvmf_subsystem_get_listeners", json!({"nqn": NQN}));
+    assert_eq!(again.expect("listeners")[0]["ana_states"], shown);
     target.stop();
 }
 

@@ -166,6 +166,7 @@ impl Controller {
         if self.view.namespaces.iter().any(lost) {
             self.raise_health_events();
         }
+        self.note_ana_changes(old);
         let changed = changed_namespaces(old, &self.view);
         if changed.is_empty() {
             return;

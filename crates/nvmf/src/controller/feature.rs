@@ -87,6 +87,9 @@ impl Features {
             (_, Some(NoticeInformation::NAMESPACE_ATTRIBUTE_CHANGED)) => {
                 self.events.namespace_attribute()
             }
+            (_, Some(NoticeInformation::ASYMMETRIC_NAMESPACE_ACCESS_CHANGE)) => {
+                self.events.asymmetric_namespace_access_change()
+            }
             (_, Some(NoticeInformation::DISCOVERY_LOG_PAGE_CHANGE)) => {
                 self.events.discovery_log_change()
             }
@@ -142,6 +145,7 @@ fn default_events(view: &SubsystemView) -> AsynchronousEventConfiguration {
     let discovery = view.discovery().is_some();
     AsynchronousEventConfiguration(0)
         .with_namespace_attribute(!discovery)
+        .with_asymmetric_namespace_access_change(view.ana.is_some())
         .with_discovery_log_change(discovery)
 }
 
@@ -182,6 +186,7 @@ impl Controller {
     pub(super) fn get_features(&self, command: &Command) -> Result<Outcome, CommandError> {
         let get = GetFeatures::from_command(command);
         let capabilities = capabilities(get.feature).ok_or(FEATURE)?;
+        self.check_access(get.namespace_id, capabilities)?;
         self.get_feature(command, &get, capabilities)
     }
 
@@ -205,6 +210,7 @@ impl Controller {
         let set = SetFeatures::from_command(command);
         let capabilities = capabilities(set.feature).ok_or(FEATURE)?;
         check_set(&set, capabilities)?;
+        self.check_access(set.namespace_id, capabilities)?;
         match set.feature {
             FeatureId::HOST_IDENTIFIER => Err(TOO_LATE),
             FeatureId::NUMBER_OF_QUEUES => self.set_number_of_queues(set.value),
@@ -215,7 +221,8 @@ impl Controller {
             FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION => {
                 let known = AsynchronousEventConfiguration(0)
                     .with_critical_warnings(u8::MAX)
-                    .with_namespace_attribute(true);
+                    .with_namespace_attribute(true)
+                    .with_asymmetric_namespace_access_change(self.view.ana.is_some());
                 self.set_events(set.value, known)
             }
             _ => self.set_plain(set.feature, set.value),
@@ -292,6 +299,21 @@ impl Controller {
             feature => Features::new(&self.view).plain(feature, 0, get.cdw11)?,
         };
         Ok(Outcome::Done(value.into()))
+    }
+
+    /// A namespace that is not to be reached here has no features here.
+    fn check_access(
+        &self,
+        nsid: u32,
+        capabilities: FeatureCapabilities,
+    ) -> Result<(), CommandError> {
+        if !capabilities.namespace_specific() {
+            return Ok(());
+        }
+        match self.view.ana_refusal(self.port_id, nsid) {
+            None => Ok(()),
+            Some(status) => Err(CommandError { status, parameter: None }),
+        }
     }
 
     fn active_namespace(&self, nsid: u32) -> Result<&NamespaceView, CommandError> {

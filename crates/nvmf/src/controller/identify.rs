@@ -2,21 +2,23 @@
 
 use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::identify::{
-    self, Cns, CommandSetId, CommandSetVectors, CommandSets, CommonNamespaceFeatures,
-    ControllerAttributes, ControllerType, DeallocateFeatures, DiscoveryControllerType, EntrySizes,
-    FabricsCommandSupport, FabricsControllerAttributes, FirmwareUpdates, FusedOperations,
-    IDENTIFY_LENGTH, Identify, IndependentNamespace, LbaFormat, LogPageAttributes,
-    MultipathCapabilities, NamespaceAttributes, NamespaceFeatures, NamespaceIdentifier,
-    NamespaceList, NamespaceStatus, NvmController, NvmNamespace, OptionalAsynchronousEvents,
-    OptionalNvmCommands, SglSupport, SharingCapabilities, VolatileWriteCacheAttributes,
-    WriteProtectionCapabilities, push_descriptor,
+    self, AsymmetricNamespaceAccessCapabilities, Cns, CommandSetId, CommandSetVectors, CommandSets,
+    CommonNamespaceFeatures, ControllerAttributes, ControllerType, DeallocateFeatures,
+    DiscoveryControllerType, EntrySizes, FabricsCommandSupport, FabricsControllerAttributes,
+    FirmwareUpdates, FusedOperations, IDENTIFY_LENGTH, Identify, IndependentNamespace, LbaFormat,
+    LogPageAttributes, MultipathCapabilities, NamespaceAttributes, NamespaceFeatures,
+    NamespaceIdentifier, NamespaceList, NamespaceStatus, NvmController, NvmNamespace,
+    OptionalAsynchronousEvents, OptionalNvmCommands, SglSupport, SharingCapabilities,
+    VolatileWriteCacheAttributes, WriteProtectionCapabilities, push_descriptor,
 };
+use weft_nvme::log_page::AsymmetricNamespaceAccessState as AnaState;
 use weft_nvme::property::Version;
 use weft_nvme::wire::{Text, U16, U32, U64, U128};
 use weft_nvme::{Command, Status, Wire};
 
 use super::Controller;
 use super::admin::{Outcome, check_data_to_host};
+use crate::ana::TRANSITION_TIME_S;
 use crate::queue::{CommandError, ERROR_ENTRIES, error};
 use crate::rdma;
 use crate::subsystem::{ControllerModel, NamespaceView, page_exponent};
@@ -127,10 +129,27 @@ impl Controller {
         controller.controller_type = ControllerType::IO;
         // As the Linux target; it has no effect here.
         controller.recommended_arbitration_burst = 6;
-        controller.multipath =
-            MultipathCapabilities(0).with_multiple_ports(true).with_multiple_controllers(true);
-        controller.optional_asynchronous_events =
-            U32::new(OptionalAsynchronousEvents(0).with_namespace_attribute(true).0);
+        let ana = view.ana.is_some();
+        controller.multipath = MultipathCapabilities(0)
+            .with_multiple_ports(true)
+            .with_multiple_controllers(true)
+            .with_asymmetric_namespace_access(ana);
+        let events = OptionalAsynchronousEvents(0)
+            .with_namespace_attribute(true)
+            .with_asymmetric_namespace_access_change(ana);
+        controller.optional_asynchronous_events = U32::new(events.0);
+        if ana {
+            controller.ana_transition_time_s = TRANSITION_TIME_S;
+            controller.ana_capabilities = AsymmetricNamespaceAccessCapabilities(0)
+                .with_optimized(true)
+                .with_non_optimized(true)
+                .with_inaccessible(true)
+                .with_persistent_loss(true)
+                .with_change(true);
+            // A group for each namespace, as with SPDK.
+            controller.ana_group_id_max = U32::new(view.limits.max_namespaces);
+            controller.ana_groups = U32::new(view.limits.max_namespaces);
+        }
         controller.firmware_updates =
             FirmwareUpdates(0).with_first_slot_read_only(true).with_slots(1);
         controller.log_page_attributes =
@@ -196,7 +215,18 @@ impl Controller {
 
     fn identify_namespace(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
         let found = self.find_namespace(nsid)?;
-        Ok(found.map_or_else(empty, |namespace| nvm_namespace(namespace).bytes().to_vec()))
+        Ok(found.map_or_else(empty, |namespace| {
+            let mut nvm = nvm_namespace(namespace);
+            if self.view.ana.is_some() {
+                nvm.ana_group_id = U32::new(namespace.ana_group);
+                // As the Linux target: nothing is known of what cannot be reached.
+                let state = self.view.ana_state(self.port_id, namespace.ana_group);
+                if [AnaState::INACCESSIBLE, AnaState::PERSISTENT_LOSS].contains(&state) {
+                    nvm.utilization = U64::new(0);
+                }
+            }
+            nvm.bytes().to_vec()
+        }))
     }
 
     fn identify_nvm_namespace(&self, nsid: u32) -> Result<Vec<u8>, CommandError> {
@@ -217,6 +247,9 @@ impl Controller {
             independent.features = CommonNamespaceFeatures(0)
                 .with_no_volatile_write_cache(!namespace.capabilities.volatile_cache);
             independent.sharing = SharingCapabilities(0).with_shared(true);
+            if self.view.ana.is_some() {
+                independent.ana_group_id = U32::new(namespace.ana_group);
+            }
             independent.attributes = attributes(namespace);
             independent.status = NamespaceStatus(0).with_ready(true);
             independent.bytes().to_vec()

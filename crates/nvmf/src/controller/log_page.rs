@@ -20,7 +20,7 @@ use super::feature::COMPOSITE_TEMPERATURE_K;
 use crate::discovery::{DiscoveryLogPage, window};
 use crate::queue::{CommandError, ERROR_ENTRIES, ErrorRecord, error};
 
-/// The log pages of an I/O controller.
+/// The log pages of every I/O controller.
 const SUPPORTED: [LogPageId; 6] = [
     LogPageId::SUPPORTED_LOG_PAGES,
     LogPageId::ERROR_INFORMATION,
@@ -66,7 +66,8 @@ impl Controller {
         now: Duration,
     ) -> Result<Outcome, CommandError> {
         let get = GetLogPage::from_command(command);
-        if !SUPPORTED.contains(&get.log_page) {
+        let supported = self.supported_log_pages();
+        if !supported.contains(&get.log_page) {
             return Err(LOG_PAGE);
         }
         let length = self.check_part(command, &get)?;
@@ -78,13 +79,19 @@ impl Controller {
             }
             LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST => self.changed_namespaces_page(),
             LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS => self.effects_page(&get)?,
-            _ => SupportedLogPages::new(&SUPPORTED).bytes().to_vec(),
+            LogPageId::ASYMMETRIC_NAMESPACE_ACCESS => self.ana_page(&get),
+            _ => SupportedLogPages::new(&supported).bytes().to_vec(),
         };
         let part = window(&page, get.offset, length).ok_or(OFFSET)?;
         if !get.retain_event {
             self.clear_events(get.log_page);
         }
         Ok(Outcome::Data(part))
+    }
+
+    fn supported_log_pages(&self) -> Vec<LogPageId> {
+        let ana = self.view.ana.as_ref().map(|_| LogPageId::ASYMMETRIC_NAMESPACE_ACCESS);
+        SUPPORTED.into_iter().chain(ana).collect()
     }
 
     /// Get Log Page on a discovery controller.

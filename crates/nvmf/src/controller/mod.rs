@@ -15,6 +15,7 @@
 
 mod abort;
 mod admin;
+mod ana;
 mod event;
 mod feature;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -152,6 +153,8 @@ pub struct Controller {
     /// The host describes its memory with keyed descriptors.
     rdma: bool,
     local_address: IpAddr,
+    /// The port that the host came to.
+    port_id: u16,
     connect_id: u16,
     admin: AdminQueue,
     configuration: ControllerConfiguration,
@@ -169,6 +172,7 @@ pub struct Controller {
     features: feature::Features,
     events: event::Events,
     changed_namespaces: event::ChangedNamespaces,
+    ana_changes: ana::Changes,
     /// Of the present view, once the host has asked for it.
     discovery_log_page: Option<DiscoveryLogPage>,
     aborts: Vec<abort::Pending>,
@@ -209,6 +213,7 @@ impl Controller {
             host_id: request.host_id,
             rdma: false,
             local_address,
+            port_id: 0,
             connect_id: request.command_id,
             admin: AdminQueue {
                 head: Head::after_connect(request.entries, request.flow_control),
@@ -226,6 +231,7 @@ impl Controller {
             features,
             events: event::Events::default(),
             changed_namespaces: event::ChangedNamespaces::default(),
+            ana_changes: ana::Changes::default(),
             discovery_log_page: None,
             aborts: Vec::new(),
             protecting: Vec::new(),
@@ -241,6 +247,13 @@ impl Controller {
     #[must_use]
     pub fn over_rdma(mut self) -> Self {
         self.rdma = true;
+        self
+    }
+
+    /// The same for a host that came to this port.
+    #[must_use]
+    pub fn at_port(mut self, port_id: u16) -> Self {
+        self.port_id = port_id;
         self
     }
 
@@ -389,6 +402,7 @@ impl Controller {
             entries: request.entries,
             flow_control: request.flow_control,
             controller_id: self.controller_id,
+            port_id: self.port_id,
             command_id: request.command_id,
             shared,
             controller: Arc::clone(&self.shared),

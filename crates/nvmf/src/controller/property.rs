@@ -142,6 +142,7 @@ impl Controller {
         self.shared.set_write_cache(true);
         self.events.reset();
         self.changed_namespaces.clear();
+        self.reset_ana_changes();
         self.end_queues(EndReason::Reset, now);
     }
 

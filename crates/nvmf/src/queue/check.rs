@@ -130,14 +130,21 @@ impl IoQueue {
         Ok(())
     }
 
-    /// The active namespace of this identifier, unless the host has identified it as another one.
+    /// The active namespace of this identifier, unless the host has identified it as
+    /// another one, or the namespace is not to be reached through this port now.
     pub(super) fn namespace(&self, nsid: u32) -> Result<&NamespaceView, CommandError> {
         let namespace = self.namespaces.get(nsid).ok_or(NAMESPACE)?;
         if namespace.owner_change > self.owner_changes && !self.controller.has_identified(namespace)
         {
             return Err(NAMESPACE);
         }
-        Ok(namespace)
+        match &self.ana {
+            None => Ok(namespace),
+            Some(states) => match states.refusal(namespace.ana_group) {
+                None => Ok(namespace),
+                Some(status) => Err(CommandError { status, parameter: None }),
+            },
+        }
     }
 
     /// Force Unit Access of a read is not acted upon: as from Linux, the read sees what was

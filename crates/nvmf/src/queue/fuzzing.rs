@@ -5,12 +5,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use weft_nvme::log_page::AsymmetricNamespaceAccessState as State;
 use weft_nvme::{Command, Completion, Nqn, Status, Wire};
 
 use super::{
     ControllerShared, DeviceCommand, DeviceFailure, DeviceOperation, IoAction, IoQueue, QueueGrant,
     QueueShared, Transfer,
 };
+use crate::ana::GroupStates;
 use crate::subsystem::{
     ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind,
     SubsystemLimits, SubsystemShared, SubsystemView,
@@ -97,6 +99,7 @@ impl Harness {
             queue_id: 1,
             entries: 2 + u32::from(seed),
             flow_control: seed.is_multiple_of(2),
+            port_id: 1,
             controller_id: 1,
             command_id: 0,
             shared: Arc::clone(&shared),
@@ -261,9 +264,12 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         write_protected: bit(nsid + 4),
         lost_writes: false,
         device: nsid,
+        ana_group: nsid % 2 + 1,
         owner_change: 0,
     };
     let nsids = [1, 2, 3].into_iter().filter(|nsid| !bit(*nsid - 1) || *nsid == 1);
+    let group = if bit(7) { State::INACCESSIBLE } else { State::CHANGE };
+    let ana = [(1, GroupStates::from_iter([(2, group)]))].into_iter();
     SubsystemView {
         nqn: Nqn::try_from("nqn.2024-01.io.weft:fuzz").expect("a name"),
         kind: SubsystemKind::Nvm,
@@ -272,6 +278,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         firmware: String::new(),
         namespaces: nsids.map(namespace).collect(),
         allowed_hosts: None,
+        ana: bit(6).then(|| Arc::new(ana.collect())),
         controller_model: ControllerModel::Dynamic,
         limits: SubsystemLimits { mdts_bytes: 8192, ..SubsystemLimits::default() },
         shared: SubsystemShared::new(),

@@ -23,6 +23,7 @@ use weft_nvme::command::Fused as FusedField;
 use weft_nvme::nvm::{DatasetRange, ReadWrite};
 use weft_nvme::{Command, Completion, FabricsType, NvmOpcode, Status, Wire};
 
+use crate::ana::GroupStates;
 use crate::subsystem::{Namespaces, SubsystemLimits, SubsystemView};
 
 pub use device::{DeviceCommand, DeviceFailure, DeviceOperation, Transfer};
@@ -41,6 +42,8 @@ pub struct QueueGrant {
     pub flow_control: bool,
     /// The controller that the queue belongs to.
     pub controller_id: u16,
+    /// The port that the controller's host came to.
+    pub port_id: u16,
     /// Identifier of the Connect command.
     pub command_id: u16,
     /// The queue's words.
@@ -152,6 +155,9 @@ pub struct IoQueue {
     queue_id: u16,
     head: Head,
     namespaces: Namespaces,
+    port_id: u16,
+    /// The access states at the port, if any of them refuses commands.
+    ana: Option<Arc<GroupStates>>,
     /// Changes of owner that the controller is not older than.
     owner_changes: u64,
     limits: check::Limits,
@@ -169,6 +175,8 @@ impl IoQueue {
             queue_id: grant.queue_id,
             head: Head::after_connect(grant.entries, grant.flow_control),
             namespaces: view.namespaces.clone(),
+            port_id: grant.port_id,
+            ana: view.ana.as_ref().and_then(|ana| ana.refusing(grant.port_id)),
             owner_changes: grant.controller.owner_changes(),
             limits: check::Limits::of(&grant.limits),
             fused: Fused::None,
@@ -188,6 +196,7 @@ impl IoQueue {
     /// those that a device already has are not.
     pub fn replace_view(&mut self, view: &SubsystemView) {
         self.namespaces = view.namespaces.clone();
+        self.ana = view.ana.as_ref().and_then(|ana| ana.refusing(self.port_id));
     }
 
     /// The namespaces of the view, for [`IoAction::FlushAll`].

@@ -24,6 +24,7 @@ fn grant(flow_control: bool) -> QueueGrant {
         queue_id: 3,
         entries: 4,
         flow_control,
+        port_id: 1,
         controller_id: 9,
         command_id: 0x77,
         shared: Arc::new(QueueShared::default()),
@@ -575,6 +576,48 @@ fn a_number_with_a_new_owner_is_refused_until_the_host_has_asked() {
     let view = owned(5);
     let later = QueueGrant { controller: ControllerShared::new(&view), ..self::grant(true) };
     assert!(matches!(IoQueue::new(later, &view).handle_command(&read), IoAction::Device(_)));
+}
+
+/// Commands are refused in three of the states, at the port of the queue alone; one that waited for
+/// its data is refused as well.
+#[test]
+fn a_group_that_cannot_be_reached_takes_no_command() {
+    use weft_nvme::log_page::AsymmetricNamespaceAccessState as State;
+    let of = |port_id: u16, state| {
+        let mut view = test_view();
+        let states = [(1, state)].into_iter().collect();
+        view.namespaces.get_mut(7).expect("there").ana_group = 2;
+        view.ana = Some(Arc::new([(port_id, states)].into_iter().collect()));
+        view
+    };
+    let mut queue = queue();
+    let (read, other) =
+        (read_write(NvmOpcode::READ, 1, 0, 8), read_write(NvmOpcode::READ, 7, 0, 8));
+    let IoAction::Device(write) = queue.handle_command(&read_write(NvmOpcode::WRITE, 1, 0, 8))
+    else {
+        panic!("a write")
+    };
+    for (state, status) in [
+        (State::OPTIMIZED, None),
+        (State::NON_OPTIMIZED, None),
+        (State::INACCESSIBLE, Some(Status::ANA_INACCESSIBLE)),
+        (State::PERSISTENT_LOSS, Some(Status::ANA_PERSISTENT_LOSS)),
+        (State::CHANGE, Some(Status::ANA_TRANSITION)),
+    ] {
+        queue.replace_view(&of(1, state));
+        match status {
+            None => assert!(matches!(queue.handle_command(&read), IoAction::Device(_))),
+            Some(status) => {
+                assert_eq!(refused(&mut queue, &read), status);
+                assert_eq!(refused(&mut queue, &deallocate(1, 1)), status);
+                assert_eq!(refused(&mut queue, &compare_first(0, 1)), status);
+            }
+        }
+        assert_eq!(queue.recheck(&write).err(), status);
+        assert!(matches!(queue.handle_command(&other), IoAction::Device(_)), "another group");
+        queue.replace_view(&of(2, state));
+        assert!(matches!(queue.handle_command(&read), IoAction::Device(_)), "another port");
+    }
 }
 
 /// A host splits its transfers by what it was told: a smaller limit is for those who come later.

@@ -87,6 +87,9 @@ impl Config {
                 }
                 (Some(before), Some(after)) if before == after => ports.push(port.clone()),
                 (Some(before), Some(mut after)) => {
+                    if before.ana == after.ana {
+                        after.ana.clone_from(&port.ana);
+                    }
                     if let (
                         PortSubsystems::Only(was),
                         PortSubsystems::Only(is),
@@ -147,6 +150,7 @@ impl Subsystem {
         set(&mut merged.model, &before.model, &after.model);
         set(&mut merged.firmware, &before.firmware, &after.firmware);
         set(&mut merged.controller_ids, &before.controller_ids, &after.controller_ids);
+        set(&mut merged.ana_reporting, &before.ana_reporting, &after.ana_reporting);
         set(&mut merged.namespaces_max, &before.namespaces_max, &after.namespaces_max);
         if before.allowed_hosts != after.allowed_hosts {
             let was = before.allowed_hosts.clone().unwrap_or_default();

@@ -6,6 +6,7 @@
 //! the target does that when it starts or reloads.
 
 mod address;
+mod ana;
 pub mod cpus;
 mod error;
 #[cfg(feature = "fuzzing")]
@@ -22,6 +23,7 @@ pub mod toml;
 mod validate;
 
 pub use address::{Listen, ParseListenError, Transport};
+pub use ana::{AnaRule, AnaState};
 pub use error::ConfigError;
 pub use ids::{HexId, ParseIdError};
 pub use limits::Limits;
@@ -156,6 +158,9 @@ pub struct Port {
     pub subsystems: PortSubsystems,
     /// Other discovery services that the log of this port refers to.
     pub referrals: Vec<Referral>,
+    /// The access states of groups of namespaces here; of several for a group the last one holds,
+    /// and it is optimized without one.
+    pub ana: Vec<AnaRule>,
     /// It was made at run time, and goes with the last subsystem that uses it.
     pub made_at_run_time: bool,
 }
@@ -171,6 +176,7 @@ impl Port {
             discovery: true,
             subsystems: PortSubsystems::All,
             referrals: Vec::new(),
+            ana: Vec::new(),
             made_at_run_time: false,
         }
     }
@@ -226,6 +232,8 @@ pub struct Subsystem {
     pub namespaces_max: Option<u32>,
     /// How controllers get their ids.
     pub controller_ids: ControllerIds,
+    /// Whether hosts are told how well each port reaches its namespaces (ANA).
+    pub ana_reporting: bool,
     /// Its namespaces in the order of their NSIDs.
     pub namespaces: Vec<Namespace>,
 }
@@ -243,6 +251,7 @@ impl Subsystem {
             listed_hosts: Vec::new(),
             namespaces_max: None,
             controller_ids: ControllerIds::default(),
+            ana_reporting: false,
             namespaces: Vec::new(),
         }
     }
@@ -292,6 +301,8 @@ pub struct Namespace {
     pub eui64: Option<[u8; 8]>,
     /// Whether hosts may only read.
     pub read_only: bool,
+    /// Its ANA group; none: that with the number of its NSID, as with SPDK.
+    pub ana_group: Option<u32>,
 }
 
 impl Namespace {
@@ -307,6 +318,13 @@ impl Namespace {
             nguid: None,
             eui64: None,
             read_only: false,
+            ana_group: None,
         }
+    }
+
+    /// Its ANA group.
+    #[must_use]
+    pub fn ana_group(&self) -> u32 {
+        self.ana_group.unwrap_or(self.nsid)
     }
 }

@@ -15,8 +15,8 @@ use serde::{Deserialize, Deserializer};
 use weft_backend::DeviceSpec;
 
 use super::{
-    Config, ConfigError, HexId, Limits, Listen, Loaded, Namespace, Port, PortSubsystems, Referral,
-    Subsystem, Transport,
+    AnaRule, AnaState, Config, ConfigError, HexId, Limits, Listen, Loaded, Namespace, Port,
+    PortSubsystems, Referral, Subsystem, Transport,
 };
 
 /// The attributes of a subsystem. Its `version` is decided by the target.
@@ -142,6 +142,8 @@ struct NamespaceEntry {
     nsid: u32,
     device: Attributes,
     enable: Option<Text>,
+    #[serde(default)]
+    ana: Attributes,
 }
 
 /// A string, or a number or truth value in a file that was edited by hand.
@@ -195,6 +197,7 @@ impl Reader<'_> {
             let subsystem = self.subsystem(&format!("subsystems[{index}]"), entry)?;
             config.subsystems.push(subsystem);
         }
+        report_ana(&mut config);
         self.bound_io_queues(&mut config.limits);
         Ok(config)
     }
@@ -206,8 +209,8 @@ impl Reader<'_> {
             return Ok(None);
         };
         let listen = Listen { transport, address: address(&format!("{at}.addr"), &entry.addr)? };
-        self.ana_groups(at, &entry.ana_groups);
         let mut port = Port::new(entry.portid, listen);
+        port.ana = ana_rules(at, &entry.ana_groups)?;
         port.subsystems = PortSubsystems::Only(entry.subsystems.clone());
         for (index, referral) in entry.referrals.iter().enumerate() {
             let at = format!("{at}.referrals[{index}]");
@@ -225,20 +228,6 @@ impl Reader<'_> {
             port.referrals.push(Referral { address, port_id: port_id.unwrap_or(0) });
         }
         Ok(Some(port))
-    }
-
-    /// ANA states other than optimized are not supported: all is served as optimized.
-    fn ana_groups(&mut self, at: &str, groups: &[AnaGroupEntry]) {
-        for (index, group) in groups.iter().enumerate() {
-            let state = attribute(&group.ana, "state").unwrap_or("optimized");
-            if state != "optimized" {
-                let id = group.grpid;
-                self.notes.push(format!(
-                    "{at}.ana_groups[{index}]: group {id} is {state:?}, but asymmetric access is \
-                     not served: its namespaces are optimized on every port"
-                ));
-            }
-        }
     }
 
     /// The kernel has this for each subsystem, this target for all: the largest wins.
@@ -370,6 +359,8 @@ impl Reader<'_> {
         let mut namespace = Namespace::new(entry.nsid, device);
         namespace.uuid = identifier(at, &entry.device, "uuid")?;
         namespace.nguid = identifier(at, &entry.device, "nguid")?;
+        let group = attribute(&entry.ana, "grpid").unwrap_or("1");
+        namespace.ana_group = Some(number(&format!("{at}.ana.grpid"), group)?);
         Ok(Some(namespace))
     }
 
@@ -401,6 +392,36 @@ impl Reader<'_> {
             });
         }
         parts.join(".")
+    }
+}
+
+/// The states of a port's groups but for optimized, which needs no rule.
+fn ana_rules(at: &str, groups: &[AnaGroupEntry]) -> Result<Vec<AnaRule>, ConfigError> {
+    let mut rules = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        let word = attribute(&group.ana, "state").unwrap_or("optimized");
+        let state = word.parse().map_err(|error: String| {
+            let key = format!("{at}.ana_groups[{index}].ana.state");
+            ConfigError::new(key, error).remedy("write it as the kernel does")
+        })?;
+        if state != AnaState::Optimized {
+            rules.push(AnaRule { subsystem: None, group: Some(group.grpid), state });
+        }
+    }
+    Ok(rules)
+}
+
+/// The kernel tells hosts of access states always. Here it is done where it says something: for
+/// namespaces in several groups, and where not all is optimized.
+fn report_ana(config: &mut Config) {
+    for subsystem in &mut config.subsystems {
+        let here = |port: &&Port| port.subsystems.contains(&subsystem.nqn);
+        let ruled = config.ports.iter().filter(here).any(|port| !port.ana.is_empty());
+        let grouped = subsystem.namespaces.iter().any(|one| one.ana_group() != 1);
+        subsystem.ana_reporting = ruled || grouped;
+        if !subsystem.ana_reporting {
+            subsystem.namespaces.iter_mut().for_each(|one| one.ana_group = None);
+        }
     }
 }
 

@@ -115,8 +115,13 @@ impl Config {
             || self.ports.iter().any(|port| port.listen.transport == transport)
     }
 
-    /// Removes ports that serve nothing any more.
+    /// Removes ports that serve nothing any more, and what ports say of subsystems that are gone.
     pub(crate) fn prune_ports(&mut self) {
+        let subsystems = &self.subsystems;
+        let has = |nqn: &String| subsystems.iter().any(|subsystem| subsystem.nqn == *nqn);
+        for port in &mut self.ports {
+            port.ana.retain(|rule| rule.subsystem.as_ref().is_none_or(has));
+        }
         let discovery = &self.operated.discovery;
         self.ports.retain(|port| {
             port.subsystems != PortSubsystems::Only(Vec::new())

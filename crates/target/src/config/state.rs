@@ -12,8 +12,9 @@ use uuid::Uuid;
 use weft_backend::DeviceSpec;
 
 use super::{
-    Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel, HexId, Listen,
-    Namespace, Operated, Port, PortSubsystems, RateLimit, Referral, Subsystem, Transport,
+    AnaRule, Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel,
+    HexId, Listen, Namespace, Operated, Port, PortSubsystems, RateLimit, Referral, Subsystem,
+    Transport,
 };
 
 /// The version of the form.
@@ -141,6 +142,8 @@ struct PortKeys {
     subsystems: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     referrals: Vec<(String, u16)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ana: Vec<AnaRule>,
     made_at_run_time: bool,
 }
 
@@ -161,6 +164,8 @@ struct SubsystemKeys {
     static_controllers: bool,
     cntlid_min: u16,
     cntlid_max: u16,
+    #[serde(default)]
+    ana_reporting: bool,
     namespaces: Vec<NamespaceKeys>,
 }
 
@@ -179,6 +184,8 @@ struct NamespaceKeys {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     eui64: Option<String>,
     read_only: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ana_group: Option<u32>,
 }
 
 fn texts(values: &[impl ToString]) -> Vec<String> {
@@ -277,6 +284,7 @@ impl PortKeys {
                 PortSubsystems::Only(nqns) => Some(nqns.clone()),
             },
             referrals: port.referrals.iter().map(referral).collect(),
+            ana: port.ana.clone(),
             made_at_run_time: port.made_at_run_time,
         }
     }
@@ -292,6 +300,7 @@ impl PortKeys {
             discovery: self.discovery,
             subsystems: self.subsystems.clone().map_or(PortSubsystems::All, PortSubsystems::Only),
             referrals: self.referrals.iter().map(referral).collect::<Result<_, ConfigError>>()?,
+            ana: self.ana.clone(),
             made_at_run_time: self.made_at_run_time,
         })
     }
@@ -311,6 +320,7 @@ impl SubsystemKeys {
             static_controllers: model == ControllerModel::Static,
             cntlid_min: first,
             cntlid_max: last,
+            ana_reporting: subsystem.ana_reporting,
             namespaces: subsystem.namespaces.iter().map(NamespaceKeys::of).collect(),
         }
     }
@@ -329,6 +339,7 @@ impl SubsystemKeys {
             listed_hosts: self.listed_hosts.clone(),
             namespaces_max: self.namespaces_max,
             controller_ids: ControllerIds { model, first: self.cntlid_min, last: self.cntlid_max },
+            ana_reporting: self.ana_reporting,
             namespaces: namespaces.collect::<Result<_, _>>()?,
             ..Subsystem::new(&self.nqn)
         })
@@ -346,6 +357,7 @@ impl NamespaceKeys {
             nguid: namespace.nguid.map(|id| hex(&id)),
             eui64: namespace.eui64.map(|id| hex(&id)),
             read_only: namespace.read_only,
+            ana_group: namespace.ana_group,
         }
     }
 
@@ -358,6 +370,7 @@ impl NamespaceKeys {
             nguid: id("namespaces.nguid", self.nguid.as_ref())?,
             eui64: id("namespaces.eui64", self.eui64.as_ref())?,
             read_only: self.read_only,
+            ana_group: self.ana_group,
             ..Namespace::new(self.nsid, device)
         })
     }
@@ -377,12 +390,14 @@ mod tests {
         let mut subsystem = Subsystem::new("nqn.a");
         subsystem.allowed_hosts = Some(vec!["nqn.h".to_owned()]);
         subsystem.namespaces_max = Some(8);
+        subsystem.ana_reporting = true;
         let named = Namespace {
             bdev: Some("m".to_owned()),
             uuid: Some([7; 16]),
             nguid: Some([8; 16]),
             eui64: Some([9; 8]),
             read_only: true,
+            ana_group: Some(7),
             ..Namespace::new(5, device("memory:1MiB,block=512"))
         };
         let file = device("file:/a,,b,size=1MiB,read-only");
@@ -395,6 +410,11 @@ mod tests {
         port.advertise = Some("192.0.2.1:4420".parse().expect("an address"));
         let referral = "tcp://192.0.2.2:8009".parse().expect("an address");
         port.referrals = vec![Referral { address: referral, port_id: 4 }];
+        port.ana = vec![AnaRule {
+            subsystem: Some("nqn.a".to_owned()),
+            group: Some(7),
+            state: crate::config::AnaState::PersistentLoss,
+        }];
         let made = Port {
             subsystems: PortSubsystems::Only(vec!["nqn.a".to_owned()]),
             made_at_run_time: true,

@@ -8,8 +8,8 @@ use weft_backend::DeviceSpec;
 use weft_reactor::DriverKind;
 
 use super::{
-    Config, ConfigError, ControllerIds, ControllerModel, HexId, Limits, Listen, Namespace, Port,
-    PortSubsystems, RateLimit, Referral, Subsystem, cpus,
+    AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, Limits, Listen, Namespace,
+    Port, PortSubsystems, RateLimit, Referral, Subsystem, cpus,
 };
 
 /// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
@@ -76,6 +76,8 @@ struct PortKeys {
     subsystems: Option<Vec<String>>,
     #[serde(default)]
     referral: Vec<Referral>,
+    #[serde(default)]
+    ana: Vec<AnaRule>,
 }
 
 #[derive(Deserialize)]
@@ -90,6 +92,8 @@ struct SubsystemKeys {
     controllers: ControllerModel,
     cntlid_min: Option<u16>,
     cntlid_max: Option<u16>,
+    #[serde(default)]
+    ana_reporting: bool,
     #[serde(default)]
     namespace: Vec<NamespaceKeys>,
 }
@@ -122,6 +126,7 @@ struct NamespaceKeys {
     read_only: bool,
     #[serde(default)]
     shared: bool,
+    ana_group: Option<u32>,
 }
 
 struct Size<T>(T);
@@ -225,6 +230,7 @@ impl PortKeys {
             discovery: self.discovery.unwrap_or(true),
             subsystems: self.subsystems.map_or(PortSubsystems::All, PortSubsystems::Only),
             referrals: self.referral,
+            ana: self.ana,
             made_at_run_time: false,
         })
     }
@@ -247,6 +253,7 @@ impl SubsystemKeys {
             first: self.cntlid_min.unwrap_or(default.first),
             last: self.cntlid_max.unwrap_or(default.last),
         };
+        subsystem.ana_reporting = self.ana_reporting;
         let mut next_nsid = 1;
         for (index, keys) in self.namespace.into_iter().enumerate() {
             let namespace = keys.into_namespace(&format!("{at}.namespace[{index}]"), next_nsid)?;
@@ -269,6 +276,7 @@ impl NamespaceKeys {
             nguid: self.nguid.map(|id| id.0),
             eui64: self.eui64.map(|id| id.0),
             read_only: self.read_only,
+            ana_group: self.ana_group,
         })
     }
 

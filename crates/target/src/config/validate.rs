@@ -74,6 +74,7 @@ impl Config {
         self.check_ports()?;
         self.check_subsystems()?;
         self.check_identities()?;
+        self.check_ana()?;
         super::rate_limit::validate(self)
     }
 

@@ -230,6 +230,7 @@ impl Connection {
         let controller = Controller::new(Arc::clone(&view), &request, controller_id, local, now);
         let keyed = self.transport.is_keyed();
         let controller = if keyed { controller.over_rdma() } else { controller };
+        let controller = controller.at_port(self.endpoints.port_id);
         self.transport.set_queue(request.queue_id, depth(request.entries), request.flow_control);
         self.transport.complete(slot, controller.connect_completion());
         log::info!(

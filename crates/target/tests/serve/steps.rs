@@ -2,7 +2,7 @@
 
 use weft_nvme::Status;
 use weft_target::Target;
-use weft_target::config::{Bdev, BdevKind, Config, Listen, Subsystem, Transport};
+use weft_target::config::{AnaState, Bdev, BdevKind, Config, Listen, Subsystem, Transport};
 use weft_target::steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind};
 
 use crate::support::peer::{ConnectFields, Peer};
@@ -23,6 +23,10 @@ fn bdev(name: &str, device: &str) -> Step {
 fn add(nqn: &str, bdev: &str, nsid: Option<u32>) -> Step {
     let (nqn, bdev) = (nqn.to_owned(), bdev.to_owned());
     Step::AddNamespace(AddNamespace { nqn, bdev, nsid, ..AddNamespace::default() })
+}
+
+fn add_listener(nqn: &str, listen: Listen) -> Step {
+    Step::AddListener { nqn: nqn.to_owned(), listen, ana: AnaState::Optimized }
 }
 
 fn listen(address: &str) -> Listen {
@@ -49,7 +53,7 @@ fn from_nothing() -> Target {
     assert!(target.addresses().is_empty());
     make(&mut target, Step::CreateTransport(Transport::Tcp, Box::default()));
     make(&mut target, Step::CreateSubsystem(Box::new(Subsystem::new(NQN))));
-    let listener = Step::AddListener { nqn: NQN.to_owned(), listen: listen("127.0.0.1:0") };
+    let listener = add_listener(NQN, listen("127.0.0.1:0"));
     make(&mut target, listener);
     target
 }
@@ -113,9 +117,9 @@ fn a_step_is_refused_as_a_whole() {
         (Step::CreateSubsystem(Box::new(Subsystem::new("a b"))), Invalid, "space"),
         (Step::DeleteSubsystem { nqn: unknown() }, NotFound, "no subsystem"),
         (Step::RemoveNamespace { nqn: nqn(), nsid: 9 }, NotFound, "no namespace 9"),
-        (Step::AddListener { nqn: nqn(), listen: same }, Exists, "already"),
-        (Step::AddListener { nqn: nqn(), listen: used }, Failed, "cannot listen"),
-        (Step::AddListener { nqn: nqn(), listen: rdma }, Invalid, "was not created"),
+        (add_listener(NQN, same), Exists, "already"),
+        (add_listener(NQN, used), Failed, "cannot listen"),
+        (add_listener(NQN, rdma), Invalid, "was not created"),
         (Step::RemoveListener { nqn: nqn(), listen: used }, NotFound, "not served"),
         (Step::RemoveHost { nqn: nqn(), host: HOST.to_owned() }, NotFound, "not listed"),
         (Step::AddHost { nqn: nqn(), host: "a b".to_owned() }, Invalid, "space"),
@@ -189,13 +193,73 @@ fn discovery_is_a_subsystem_that_can_be_deleted() {
     let discovery = || DISCOVERY_NQN.to_owned();
     assert!(target.config().ports[0].discovery, "as at a port of a file");
     let also = listen("127.0.0.2:0");
-    make(&mut target, Step::AddListener { nqn: discovery(), listen: also });
+    make(&mut target, add_listener(DISCOVERY_NQN, also));
     assert_eq!(target.addresses().len(), 2);
     make(&mut target, Step::RemoveListener { nqn: discovery(), listen: also });
     assert_eq!(target.addresses().len(), 1);
     make(&mut target, Step::DeleteSubsystem { nqn: discovery() });
     assert!(!target.config().ports[0].discovery);
-    let step = Step::AddListener { nqn: discovery(), listen: also };
+    let step = add_listener(DISCOVERY_NQN, also);
     assert_eq!(refused(&mut target, &step).0, StepErrorKind::NotFound);
+    target.stop().expect("a clean stop");
+}
+
+/// A subsystem at two ports whose states differ, changed while a host reads through both.
+#[test]
+fn access_states_are_those_of_a_listener() {
+    use StepErrorKind::{Invalid, NotFound};
+    let mut target = from_nothing();
+    let set = |port: &str, group, state| Step::SetAnaState {
+        nqn: NQN.to_owned(),
+        listen: listen(port),
+        group,
+        state,
+    };
+    let (first, second) = ("127.0.0.1:0", "[::1]:0");
+    let (kind, told) = refused(&mut target, &set(first, None, AnaState::Change));
+    assert!(kind == Invalid && told.contains("ana_reporting"), "{told}");
+    make(&mut target, Step::DeleteSubsystem { nqn: NQN.to_owned() });
+    let reporting = Subsystem { ana_reporting: true, ..Subsystem::new(NQN) };
+    make(&mut target, Step::CreateSubsystem(Box::new(reporting)));
+    make(&mut target, add_listener(NQN, listen(first)));
+    for (name, nsid) in [("a", 1), ("b", 2)] {
+        make(&mut target, bdev(name, "memory:4MiB"));
+        make(&mut target, add(NQN, name, Some(nsid)));
+    }
+    let (_admin, mut io) = host(&target, NQN);
+    let bytes = pattern(BLOCK, 7);
+    io.write(1, 3, 1, &bytes).succeeded();
+    make(&mut target, set(first, Some(1), AnaState::Inaccessible));
+    assert_eq!(io.read(1, 3, 1, BLOCK).status(), Status::ANA_INACCESSIBLE);
+    assert_eq!(io.write(1, 3, 1, &bytes).status(), Status::ANA_INACCESSIBLE);
+    io.write(2, 3, 1, &bytes).succeeded();
+    // A listener that is added is optimized, unless it is told to be otherwise.
+    let ana = AnaState::NonOptimized;
+    make(&mut target, Step::AddListener { nqn: NQN.to_owned(), listen: listen(second), ana });
+    let states = |target: &Target| -> Vec<[AnaState; 2]> {
+        let ports = target.config().ports.iter();
+        ports.map(|port| [1, 2].map(|group| port.ana_state(NQN, group))).collect()
+    };
+    let before = [[AnaState::Inaccessible, AnaState::Optimized], [ana, ana]];
+    assert_eq!(states(&target), before);
+    make(&mut target, Step::SetAnaGroup { nqn: NQN.to_owned(), nsid: 1, group: 2 });
+    assert!(io.read(1, 3, 1, BLOCK).bytes() == bytes, "it moved to a group that is reached");
+    make(&mut target, set(first, None, AnaState::PersistentLoss));
+    assert_eq!(io.read(1, 3, 1, BLOCK).status(), Status::ANA_PERSISTENT_LOSS);
+    make(&mut target, set(first, None, AnaState::Optimized));
+    assert!(io.read(1, 3, 1, BLOCK).bytes() == bytes);
+    for (step, kind, part) in [
+        (set("127.0.0.1:1", None, ana), NotFound, "not served at"),
+        (set(first, Some(0), ana), Invalid, "no group"),
+        (Step::SetAnaGroup { nqn: NQN.to_owned(), nsid: 3, group: 1 }, NotFound, "namespace 3"),
+        (Step::SetAnaGroup { nqn: NQN.to_owned(), nsid: 1, group: 9999 }, Invalid, "no group"),
+    ] {
+        let (found, told) = refused(&mut target, &step);
+        assert!(found == kind && told.contains(part), "{step:?}: {told}");
+    }
+    // What was said of a listener goes with it.
+    make(&mut target, Step::RemoveListener { nqn: NQN.to_owned(), listen: listen(second) });
+    make(&mut target, add_listener(NQN, listen(second)));
+    assert_eq!(states(&target)[1], [AnaState::Optimized; 2]);
     target.stop().expect("a clean stop");
 }

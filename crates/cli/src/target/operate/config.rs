@@ -8,11 +8,13 @@ use weft_backend::DeviceSpec;
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::{
     Target,
-    config::{BdevKind, Subsystem, implied_bdev_name},
+    config::{AnaState, BdevKind, Subsystem, implied_bdev_name},
     steps::DISCOVERY_NQN,
 };
 
-use super::{Found, Operator, address_json, bdevs, method, nvmf, parameters::Params, rate_limit};
+use super::{
+    Found, Operator, address_json, ana, bdevs, method, nvmf, parameters::Params, rate_limit,
+};
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "framework_get_subsystems", |_, params| {
@@ -116,10 +118,32 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
             calls.push(call("nvmf_subsystem_add_listener", params));
         }
     }
+    for subsystem in config.subsystems.iter().filter(|subsystem| subsystem.ana_reporting) {
+        ana_calls(target, subsystem, &mut calls);
+    }
     calls.extend(
         config.rate_limits.iter().map(|limit| call("rate_limit_set", rate_limit::as_json(limit))),
     );
     calls
+}
+
+/// The calls that set the access states of a subsystem's groups.
+fn ana_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value>) {
+    let nqn = &subsystem.nqn;
+    for (port, (transport, at)) in nvmf::ports(target, nqn).zip(nvmf::listeners(target, nqn)) {
+        for group in subsystem.ana_groups() {
+            let state = port.ana_state(nqn, group);
+            if state != AnaState::Optimized {
+                let params = json!({
+                    "nqn": nqn,
+                    "listen_address": address_json(transport, at),
+                    "ana_state": ana::word(state),
+                    "anagrpid": group,
+                });
+                calls.push(call("nvmf_subsystem_listener_set_ana_state", params));
+            }
+        }
+    }
 }
 
 /// The calls that make a subsystem, without its listeners.
@@ -133,6 +157,9 @@ fn subsystem_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value
         "min_cntlid": subsystem.controller_ids.first,
         "max_cntlid": subsystem.controller_ids.last,
     });
+    if subsystem.ana_reporting {
+        params["ana_reporting"] = true.into();
+    }
     if let Some(most) = subsystem.namespaces_max {
         params["max_namespaces"] = most.into();
     }
@@ -151,6 +178,9 @@ fn subsystem_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value
         });
         if let Some(eui64) = namespace.eui64 {
             of["eui64"] = nvmf::hex(&eui64).into();
+        }
+        if let Some(group) = namespace.ana_group {
+            of["anagrpid"] = group.into();
         }
         if namespace.read_only {
             of["read_only"] = true.into();

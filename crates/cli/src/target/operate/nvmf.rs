@@ -11,7 +11,7 @@ use weft_target::{
     steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind},
 };
 
-use super::{Operator, address_json, invalid, method, parameters::Params};
+use super::{Operator, address_json, ana, invalid, method, parameters::Params};
 
 type Answer = Result<Value, ErrorObject>;
 
@@ -41,7 +41,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
 }
 
 /// The parameters of a method; there is one target, whatever its name.
-fn parameters(params: Value) -> Result<Params, ErrorObject> {
+pub(super) fn parameters(params: Value) -> Result<Params, ErrorObject> {
     let mut params = Params::of(params)?;
     params.ignore(&["tgt_name"]);
     Ok(params)
@@ -145,7 +145,8 @@ fn create_subsystem(operator: &Operator, params: Value) -> Answer {
         last: params.take("max_cntlid")?.unwrap_or(ids.last),
         ..ids
     };
-    params.refuse(&["ana_reporting", "passthrough", "enable_nssr"])?;
+    subsystem.ana_reporting = params.take("ana_reporting")?.unwrap_or(false);
+    params.refuse(&["passthrough", "enable_nssr"])?;
     // Limits of Deallocate and Write Zeroes, which have their own here.
     params.ignore(&["dmrsl", "wzsl"]);
     params.end()?;
@@ -178,20 +179,23 @@ fn delete_subsystem(operator: &Operator, params: Value) -> Answer {
     Ok(true.into())
 }
 
-/// The addresses of a subsystem.
-pub(super) fn listeners(target: &Target, nqn: &str) -> Vec<(Transport, SocketAddr)> {
+/// The ports at which a subsystem was given a listener.
+pub(super) fn ports<'a>(target: &'a Target, nqn: &'a str) -> impl Iterator<Item = &'a Port> {
     let config = target.config();
-    let addresses = target.addresses();
-    let shows = |port: &&Port| match nqn {
+    config.ports.iter().filter(move |port| match nqn {
         DISCOVERY_NQN => {
             port.discovery
                 && (!port.made_at_run_time || config.operated.discovery.contains(&port.listen))
         }
         _ => port.subsystems.contains(nqn),
-    };
+    })
+}
+
+/// The addresses of a subsystem.
+pub(super) fn listeners(target: &Target, nqn: &str) -> Vec<(Transport, SocketAddr)> {
+    let addresses = target.addresses();
     let address = |port: &Port| addresses.get(&port.id).copied().unwrap_or(port.listen.address);
-    let ports = config.ports.iter().filter(shows);
-    ports.map(|port| (port.listen.transport, address(port))).collect()
+    ports(target, nqn).map(|port| (port.listen.transport, address(port))).collect()
 }
 
 fn get_subsystems(operator: &Operator, params: Value) -> Answer {
@@ -241,6 +245,9 @@ fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
             "nguid": hex(&served.nguid),
             "uuid": Uuid::from_bytes(served.uuid).to_string(),
         });
+        if subsystem.ana_reporting {
+            json["anagrpid"] = namespace.ana_group().into();
+        }
         if let Some(eui64) = namespace.eui64 {
             json["eui64"] = hex(&eui64).into();
         }
@@ -259,6 +266,7 @@ fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
         "max_namespaces": most,
         "min_cntlid": subsystem.controller_ids.first,
         "max_cntlid": subsystem.controller_ids.last,
+        "ana_reporting": subsystem.ana_reporting,
         "namespaces": namespaces,
     })
 }
@@ -273,7 +281,7 @@ fn add_namespace(operator: &Operator, params: Value) -> Answer {
     let nqn = params.need("nqn")?;
     let mut namespace = params.object("namespace")?;
     params.end()?;
-    namespace.refuse(&["ptpl_file", "anagrpid", "no_auto_visible", "hide_metadata"])?;
+    namespace.refuse(&["ptpl_file", "no_auto_visible", "hide_metadata"])?;
     let add = AddNamespace {
         nqn,
         bdev: namespace.need("bdev_name")?,
@@ -282,6 +290,7 @@ fn add_namespace(operator: &Operator, params: Value) -> Answer {
         nguid: namespace.parse::<HexId<16>>("nguid")?.map(|id| id.0),
         eui64: namespace.parse::<HexId<8>>("eui64")?.map(|id| id.0),
         read_only: namespace.take("read_only")?.unwrap_or(false),
+        ana_group: namespace.take("anagrpid")?.filter(|group| *group > 0),
     };
     namespace.end()?;
     match operator.nvmf_step(&Step::AddNamespace(add))? {
@@ -299,7 +308,7 @@ fn remove_namespace(operator: &Operator, params: Value) -> Answer {
 }
 
 /// The address of a listener.
-fn listen(params: &mut Params) -> Result<Listen, ErrorObject> {
+pub(super) fn listen(params: &mut Params) -> Result<Listen, ErrorObject> {
     let mut address = params.object("listen_address")?;
     let transport = transport(&mut address)?;
     let ip: Option<std::net::IpAddr> = address.parse("traddr")?;
@@ -329,21 +338,27 @@ fn add_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let (nqn, listen) = (params.need("nqn")?, listen(&mut params)?);
     refuse_security(&mut params)?;
-    let ana: Option<String> = params.take("ana_state")?;
-    if ana.is_some_and(|state| state != "optimized") {
-        return Err(params.error("ana_state: only optimized is supported"));
-    }
+    let ana = params.parse("ana_state")?.unwrap_or_default();
     params.end()?;
-    operator.nvmf_step(&Step::AddListener { nqn, listen })?;
+    operator.nvmf_step(&Step::AddListener { nqn, listen, ana })?;
     Ok(true.into())
 }
 
 fn remove_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
-    let (nqn, mut listen) = (params.need("nqn")?, listen(&mut params)?);
+    let (nqn, listen) = (params.need("nqn")?, listen(&mut params)?);
     params.ignore(&["secure_channel"]);
     params.end()?;
-    // A port whose number the kernel chose is known by the number that it has.
+    let listen = as_configured(operator, listen)?;
+    operator.nvmf_step(&Step::RemoveListener { nqn, listen })?;
+    Ok(true.into())
+}
+
+/// A port whose number the kernel chose is known by the number that it has.
+pub(super) fn as_configured(
+    operator: &Operator,
+    mut listen: Listen,
+) -> Result<Listen, ErrorObject> {
     operator.with(|target| {
         let addresses = target.addresses();
         let has_it = |port: &&Port| {
@@ -353,13 +368,12 @@ fn remove_listener(operator: &Operator, params: Value) -> Answer {
         if let Some(port) = target.config().ports.iter().find(has_it) {
             listen = port.listen;
         }
-    })?;
-    operator.nvmf_step(&Step::RemoveListener { nqn, listen })?;
-    Ok(true.into())
+        listen
+    })
 }
 
 /// The name of a subsystem that exists.
-fn existing(operator: &Operator, params: &mut Params) -> Result<String, ErrorObject> {
+pub(super) fn existing(operator: &Operator, params: &mut Params) -> Result<String, ErrorObject> {
     let nqn: String = params.need("nqn")?;
     let exists = operator.with(|target| {
         nqn == DISCOVERY_NQN || target.config().subsystems.iter().any(|one| one.nqn == nqn)
@@ -374,8 +388,18 @@ fn get_listeners(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let nqn = existing(operator, &mut params)?;
     params.end()?;
-    let listeners = operator.with(|target| addresses_json(target, &nqn))?;
-    Ok(listeners.into_iter().map(|address| json!({ "address": address })).collect())
+    operator.with(|target| {
+        let addresses = target.addresses();
+        let listener = |port: &Port| {
+            let at = addresses.get(&port.id).copied().unwrap_or(port.listen.address);
+            let address = address_json(port.listen.transport, at);
+            match ana::states(target.config(), port, &nqn) {
+                Some(states) => json!({ "address": address, "ana_states": states }),
+                None => json!({ "address": address }),
+            }
+        };
+        ports(target, &nqn).map(listener).collect()
+    })
 }
 
 fn add_host(operator: &Operator, params: Value) -> Answer {

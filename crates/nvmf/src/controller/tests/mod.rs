@@ -1,5 +1,6 @@
 //! What a host sees of a controller, rule by rule.
 
+mod ana;
 mod discovery;
 mod event;
 mod feature;

@@ -173,6 +173,21 @@ fn a_transport_that_is_not_served_is_left_out() {
 }
 
 #[test]
+fn access_states_are_read_where_they_say_something() {
+    let plain = read(SAVED).expect("a saved configuration").config;
+    assert!(plain.subsystems.iter().all(|one| !one.ana_reporting));
+    let text = SAVED.replacen("\"state\": \"optimized\"", "\"state\": \"inaccessible\"", 1);
+    let Loaded { config, .. } = read(&text).expect("a saved configuration");
+    let (first, port) = (&config.subsystems[0], &config.ports[1]);
+    assert!(first.ana_reporting && !config.subsystems[1].ana_reporting);
+    assert_eq!(first.ana_groups(), [1]);
+    assert_eq!(port.ana_state(&first.nqn, 1), AnaState::Inaccessible);
+    assert_eq!(config.ports[0].ana_state(&first.nqn, 1), AnaState::Optimized);
+    let bad = fault("\"state\": \"optimized\"", "\"state\": \"best\"");
+    assert!(bad.contains("ports[1].ana_groups[0].ana.state") && bad.contains("best"), "{bad}");
+}
+
+#[test]
 fn ignored_settings_are_noted() {
     let noted = |from: &str, to: &str| {
         assert!(SAVED.contains(from), "{from}");
@@ -181,8 +196,6 @@ fn ignored_settings_are_noted() {
         let notes = loaded.notes.into_iter().filter(|note| !note.contains("not enabled"));
         (notes.collect::<Vec<_>>().join("\n"), loaded.config.limits.io_queues)
     };
-    let (ana, _) = noted("\"state\": \"optimized\"", "\"state\": \"inaccessible\"");
-    assert!(ana.starts_with("ports[1].ana_groups[0]: group 1 is \"inaccessible\""), "{ana}");
     let model = "\"model\": \"Linux\"";
     let (unknown, _) = noted(model, "\"ieee_oui\": \"0x1\"");
     assert_eq!(unknown, "subsystems[0].attr.ieee_oui: this attribute is left aside");

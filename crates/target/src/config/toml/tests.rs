@@ -39,6 +39,8 @@ fn the_documented_example_is_read_in_full() {
     let nsids: Vec<u32> = subsystem.namespaces.iter().map(|n| n.nsid).collect();
     assert_eq!(nsids, [1, 2, 3, 10, 11]);
     assert!(matches!(subsystem.namespaces[3].device, DeviceSpec::Delay { .. }));
+    assert_eq!(config.ports[1].ana.len(), 1);
+    assert!(subsystem.ana_reporting && subsystem.ana_groups() == [1, 2, 3, 10, 11]);
     assert_eq!(config.subsystems[1].controller_ids.model, ControllerModel::Static);
 }
 
@@ -76,6 +78,10 @@ fn every_key_of_the_form_is_in_the_example() {
         "allowed-hosts",
         "cntlid-min",
         "cntlid-max",
+        "ana-reporting",
+        "ana-group",
+        "group",
+        "state",
         "nsid",
         "memory",
         "null",

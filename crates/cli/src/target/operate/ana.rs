@@ -1,0 +1,54 @@
+//! SPDK's methods for Asymmetric Namespace Access.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use weft_rpc::{ErrorObject, Methods};
+use weft_target::{
+    config::{AnaState, Config, Port},
+    steps::Step,
+};
+
+use super::{Operator, method, nvmf};
+
+pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
+    let name = "nvmf_subsystem_listener_set_ana_state";
+    let methods = method(methods, operator, name, set_state);
+    method(methods, operator, "nvmf_subsystem_set_ns_ana_group", set_group)
+}
+
+/// The word for a state, as SPDK writes it.
+pub(super) fn word(state: AnaState) -> String {
+    state.word().replace('-', "_")
+}
+
+/// The states of a subsystem's groups at a port, if hosts are told of them.
+pub(super) fn states(config: &Config, port: &Port, nqn: &str) -> Option<Vec<Value>> {
+    let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)?;
+    let state =
+        |group: u32| json!({ "ana_group": group, "ana_state": word(port.ana_state(nqn, group)) });
+    let reports = subsystem.ana_reporting;
+    reports.then(|| subsystem.ana_groups().into_iter().map(state).collect())
+}
+
+fn set_state(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
+    let mut params = nvmf::parameters(params)?;
+    let nqn = nvmf::existing(operator, &mut params)?;
+    let listen = nvmf::listen(&mut params)?;
+    let state: Option<AnaState> = params.parse("ana_state")?;
+    let state = state.ok_or_else(|| params.error("ana_state is missing"))?;
+    let group = params.take("anagrpid")?.filter(|group| *group > 0);
+    params.end()?;
+    let listen = nvmf::as_configured(operator, listen)?;
+    operator.nvmf_step(&Step::SetAnaState { nqn, listen, group, state })?;
+    Ok(true.into())
+}
+
+fn set_group(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
+    let mut params = nvmf::parameters(params)?;
+    let nqn = nvmf::existing(operator, &mut params)?;
+    let (nsid, group) = (params.need("nsid")?, params.need("anagrpid")?);
+    params.end()?;
+    operator.nvmf_step(&Step::SetAnaGroup { nqn, nsid, group })?;
+    Ok(true.into())
+}
