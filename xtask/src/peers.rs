@@ -6,6 +6,7 @@
 //! target and checks its files outside. Every step starts from a clean guest, so that one failure
 //! does not hide the next.
 
+mod ana;
 mod bench;
 mod block;
 mod iwarp;
@@ -30,16 +31,23 @@ struct Step {
     run: fn(&mut Bench) -> Result<()>,
     /// Whether it depends on the reactor's driver and is quick enough for both.
     both: bool,
+    /// Whether it takes minutes, and is left to `--all` and to who names it.
+    long: bool,
 }
 
 /// A step that runs with both drivers only with `--all`.
 const fn step(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
-    Step { name, run, both: false }
+    Step { name, run, both: false, long: false }
 }
 
 /// A step that always runs with both drivers.
 const fn both(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
-    Step { name, run, both: true }
+    Step { name, run, both: true, long: false }
+}
+
+/// A step that runs only with `--all`, or if it is named.
+const fn long(name: &'static str, run: fn(&mut Bench) -> Result<()>) -> Step {
+    Step { name, run, both: false, long: true }
 }
 
 /// Steps that share a guest.
@@ -66,8 +74,14 @@ struct Job {
     steps: Vec<&'static Step>,
 }
 
-const SUITES: &[&Suite] =
-    &[&kernel_host::SUITE, &kernel_target::SUITE, &block::SUITE, &rdma::SUITE, &iwarp::SUITE];
+const SUITES: &[&Suite] = &[
+    &ana::SUITE,
+    &kernel_host::SUITE,
+    &kernel_target::SUITE,
+    &block::SUITE,
+    &rdma::SUITE,
+    &iwarp::SUITE,
+];
 
 /// The reactor's driver of weft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,11 +138,13 @@ pub(crate) fn run(root: &Path, report: &mut Report, drivers: &[Driver], filter: 
 /// The suites with each of `drivers`, and of them the steps whose name contains `filter`.
 fn jobs(drivers: &[Driver], filter: Option<&str>) -> VecDeque<Job> {
     let mut jobs = VecDeque::new();
+    let all = drivers.contains(&Driver::Epoll) && drivers.contains(&Driver::Uring);
     for driver in drivers {
         for suite in SUITES {
             let chosen = |step: &&Step| {
                 let name = format!("{}/{}", suite.name, step.name);
                 (*driver != Driver::EpollBriefly || step.both)
+                    && (!step.long || all || filter == Some(&name))
                     && filter.is_none_or(|filter| name.contains(filter))
             };
             let steps: Vec<&Step> = suite.steps.iter().filter(chosen).collect();

@@ -173,8 +173,13 @@ impl Bench {
 
     /// Starts the target outside and waits until it serves.
     pub(crate) fn start_target(&mut self) -> Result<()> {
+        self.start_target_with(&[])
+    }
+
+    /// The same with further arguments.
+    pub(crate) fn start_target_with(&mut self, arguments: &[&str]) -> Result<()> {
         let mut command = self.weft_command();
-        command.arg("target").arg("--config").arg(self.configuration());
+        command.arg("target").arg("--config").arg(self.configuration()).args(arguments);
         let mut target = Process::start(&mut command, &self.target_log())?;
         target.wait_for("nvme connect", Duration::from_secs(20))?;
         self.target = Some(target);
