@@ -52,6 +52,15 @@ pub fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// Has the calling thread run only when no other thread wants to.
+///
+/// # Errors
+/// The kernel does not allow it.
+pub fn lower_priority_of_current_thread() -> io::Result<()> {
+    rustix::process::setpriority_process(None, 19)?;
+    Ok(())
+}
+
 /// Lets the calling thread run on `cpu` only.
 pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
