@@ -15,7 +15,7 @@ use weft_nvmf::host::{
     Action, AdminCommand, AdminData, Association, ControllerKind, Event, Problem, Side, Transport,
 };
 use weft_reactor::{Mailbox, MailboxSender, Outcome, Owner, Reactor, Token};
-use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, NotSubmitted};
+use weft_transport::host::{HostConnection, HostEvent, HostOptions, NotSubmitted};
 use weft_transport::rdma::ensure_provider;
 use weft_transport::{CloseReason, Slot, tag_of};
 
@@ -23,7 +23,7 @@ use crate::device::NamespaceFactory;
 use crate::error::Error;
 use crate::limits;
 use crate::options::Options;
-use crate::queue::{host_options, side_of, transport_options};
+use crate::queue::{host_data, host_options, side_of, transport_options};
 use crate::resolve::resolve;
 use crate::shared::{
     Activity, ControllerState, DriverMessage, Ends, LiveController, QueueMessage, Shared,
@@ -398,22 +398,7 @@ impl ControllerDriver {
     fn send_backlog(&mut self, reactor: &mut Reactor) {
         while let Some(next) = self.backlog.front() {
             let Some(connection) = &mut self.connection else { return };
-            let data = match &next.data {
-                AdminData::None => HostData::None,
-                AdminData::ToController(bytes) => {
-                    let Some(mut buffer) = reactor.pool().take_reserved(bytes.len()) else {
-                        return;
-                    };
-                    buffer.bytes_mut().copy_from_slice(bytes);
-                    HostData::ToController(buffer)
-                }
-                AdminData::FromController(length) => {
-                    match reactor.pool().take_reserved(*length as usize) {
-                        Some(buffer) => HostData::FromController(buffer),
-                        None => return,
-                    }
-                }
-            };
+            let Some(data) = host_data(&next.data, reactor.pool()) else { return };
             match connection.inner.submit(next.command, data) {
                 Ok(slot) => connection.put_tag(slot, next.tag),
                 // The connection ends with this: its owner decides when to try again.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use weft_nvme::Nqn;
+use weft_nvmf::auth::Secret;
 use weft_nvmf::host::{ReconnectPolicy, Transport, TransportId};
 
 use weft_transport::rdma::{Provider, RemoteAccess};
@@ -57,6 +58,12 @@ pub struct Options {
     /// a response to each read. Default true, unlike nvme-cli's; a controller that does not
     /// support it may be asked without.
     pub disable_sqflow: bool,
+    /// The host's secret, by which it authenticates itself (nvme-cli's `--dhchap-secret`). Default
+    /// `None`: it cannot.
+    pub dhchap_secret: Option<Secret>,
+    /// The controller's secret (`--dhchap-ctrl-secret`): a controller that does not prove that it
+    /// has it is not accepted. Default `None`: any controller is.
+    pub dhchap_ctrl_secret: Option<Secret>,
     /// Time for one connection to be made. Default 10 s.
     pub connect_timeout: Duration,
     /// Time for an I/O command, after which the controller counts as lost. Default 30 s, as in
@@ -95,6 +102,8 @@ impl Options {
             hdr_digest: false,
             data_digest: false,
             disable_sqflow: true,
+            dhchap_secret: None,
+            dhchap_ctrl_secret: None,
             connect_timeout: Duration::from_secs(10),
             io_timeout: Duration::from_secs(30),
             admin_timeout: weft_nvmf::host::limits::ADMIN_TIMEOUT,
@@ -158,6 +167,13 @@ impl Options {
         }
         if u32::try_from(self.keep_alive_tmo.as_millis()).is_err() {
             return wrong("the keep-alive timeout is longer than 49 days".into());
+        }
+        if self.dhchap_ctrl_secret.is_some() && self.dhchap_secret.is_none() {
+            return wrong(
+                "the controller can authenticate itself only to a host that has a secret of its \
+                 own"
+                .into(),
+            );
         }
         if self.hostid == [0; 16] {
             return wrong("the host identifier is all zeros, which controllers refuse".into());

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weft_nvmf::host::{ControllerKind, ControllerSnapshot, Event, HostConfig, Problem, Transport};
+use weft_nvmf::auth::{Policy, Random};
+use weft_nvmf::host::{
+    ControllerKind, ControllerSnapshot, Credentials, Event, HostConfig, Problem, Transport,
+};
 use weft_reactor::MailboxSender;
 
 use crate::error::Error;
@@ -112,6 +115,14 @@ struct State {
     events: VecDeque<Event>,
 }
 
+/// What the host authenticates itself with.
+fn credentials(options: &Options) -> Option<Credentials> {
+    let secret = options.dhchap_secret.clone()?;
+    let policy = Arc::new(Policy::new(secret, options.dhchap_ctrl_secret.clone()));
+    let random = || weft_reactor::system::random_bytes().ok().map(Random::new);
+    Some(Credentials { policy, random })
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -149,6 +160,7 @@ impl Shared {
             reconnect: options.reconnect_policy(),
             open_timeout: options.connect_timeout,
             admin_timeout: options.admin_timeout,
+            credentials: credentials(&options),
         };
         let state = State {
             state: ControllerState::Connecting,

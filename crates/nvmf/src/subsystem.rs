@@ -6,7 +6,7 @@
 //! ([`crate::queue::IoQueue::replace_view`]). Only [`SubsystemShared`], counters that outlast
 //! controllers, is carried over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeFrom;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,7 @@ use weft_nvme::log_page::AsymmetricNamespaceAccessState;
 use weft_nvme::{Nqn, Status};
 
 use crate::ana::{AnaView, refusal};
+use crate::auth::Policy;
 use crate::discovery::DiscoveryView;
 use crate::queue::add;
 
@@ -44,6 +45,8 @@ pub struct SubsystemView {
     pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
     /// The access states of its groups; `None`: hosts are told of none.
     pub ana: Option<Arc<AnaView>>,
+    /// What hosts have to prove before they may use a queue, by name; the others prove nothing.
+    pub policies: Arc<BTreeMap<Nqn, Arc<Policy>>>,
     /// Who chooses a controller's identifier.
     pub controller_model: ControllerModel,
     /// The limits.
@@ -526,6 +529,7 @@ pub(crate) mod test_support {
             namespaces: nsids.iter().map(|nsid| namespace(*nsid)).collect(),
             allowed_hosts: None,
             ana: None,
+            policies: Arc::default(),
             controller_model: ControllerModel::Dynamic,
             limits: SubsystemLimits::default(),
             shared: SubsystemShared::new(),

@@ -301,6 +301,7 @@ fn view() -> Arc<SubsystemView> {
         namespaces: [namespace].into_iter().collect(),
         allowed_hosts: None,
         ana: None,
+        policies: Arc::default(),
         controller_model: ControllerModel::Dynamic,
         limits: SubsystemLimits::default(),
         shared: SubsystemShared::new(),

@@ -23,12 +23,13 @@ use std::time::Duration;
 
 use weft_backend::{Failure, Request, RequestCompletion};
 use weft_nvme::status::StatusCode;
+use weft_nvme::{Command, Completion};
 use weft_nvmf::host::request_table::{
     CommandResult, Issue, Kind, Part, RequestError, RequestId, RequestTable,
 };
 use weft_nvmf::host::{
-    AdminData, ControllerSnapshot, NamespaceInfo, Problem, Side, Step, Transport,
-    check_queue_connected, connect_queue,
+    AdminData, AuthenticationProgress, ControllerSnapshot, NamespaceInfo, Problem,
+    QueueAuthentication, Side, Step, Transport, check_queue_connected, connect_queue,
 };
 use weft_reactor::{Buffer, Mailbox, Outcome, Owner, Pool, Reactor, Token};
 use weft_transport::host::{
@@ -45,7 +46,8 @@ use buffers::{RequestBuffers, failure_of};
 enum State {
     Idle,
     Connecting,
-    /// The transport is connected; Connect is in flight in this slot, or waits for a buffer.
+    /// The transport is connected; Connect, or a command of authentication after it, is in flight
+    /// in this slot, or waits for a buffer.
     Handshake(Option<Slot>),
     Up,
     Closing,
@@ -89,6 +91,9 @@ pub(crate) struct QueuePair {
     connect_at: Duration,
     connect_retries: u8,
     handshake_since: Duration,
+    /// The exchange after Connect, and its next command.
+    authentication: Option<Box<QueueAuthentication>>,
+    next_command: Option<(Command, AdminData)>,
     timer_at: Option<Duration>,
 }
 
@@ -130,6 +135,8 @@ impl QueuePair {
             connect_at: Duration::ZERO,
             connect_retries: 0,
             handshake_since: Duration::ZERO,
+            authentication: None,
+            next_command: None,
             timer_at: None,
         })
     }
@@ -191,7 +198,7 @@ impl QueuePair {
             self.connect(reactor);
         }
         if self.state == State::Handshake(None) {
-            self.send_connect(reactor);
+            self.send_handshake(reactor);
         }
         if self.state == State::Up {
             self.send_waiting(reactor);
@@ -325,17 +332,18 @@ impl QueuePair {
         self.state = State::Connecting;
     }
 
-    fn send_connect(&mut self, reactor: &mut Reactor) {
+    /// Sends Connect, or the next command of the authentication after it.
+    fn send_handshake(&mut self, reactor: &mut Reactor) {
         let (Some(live), Some(connection)) = (&self.live, &mut self.connection) else { return };
-        let (command, data) = connect_queue(&self.shared.config, &live.snapshot, self.queue_id);
-        let AdminData::ToController(bytes) = data else { return };
-        let Some(mut buffer) = reactor.pool().take_reserved(bytes.len()) else {
+        let connect = || connect_queue(&self.shared.config, &live.snapshot, self.queue_id);
+        let (command, data) = self.next_command.get_or_insert_with(connect);
+        let Some(data) = host_data(data, reactor.pool()) else {
             self.no_buffer = true;
             return;
         };
-        buffer.bytes_mut().copy_from_slice(&bytes);
-        match connection.submit(command, HostData::ToController(buffer)) {
+        match connection.submit(*command, data) {
             Ok(slot) => {
+                self.next_command = None;
                 self.state = State::Handshake(Some(slot));
                 self.handshake_since = reactor.turn_time();
             }
@@ -350,14 +358,17 @@ impl QueuePair {
                 HostEvent::Ready { .. } => {
                     if self.state == State::Connecting {
                         self.state = State::Handshake(None);
+                        self.authentication = None;
+                        self.next_command = None;
                         self.handshake_since = reactor.turn_time();
                     }
                 }
                 HostEvent::Completed { slot, completion, buffer, received } => {
                     active |= self.proves_liveness(slot);
                     if self.state == State::Handshake(Some(slot)) {
-                        let result = check_queue_connected(self.queue_id, &completion);
-                        self.connected(reactor, result);
+                        let bytes = buffer.as_ref().and_then(|all| all.get(..received as usize));
+                        let bytes = bytes.unwrap_or_default();
+                        self.handshake_completed(reactor, &completion, bytes);
                     } else {
                         let ending = CommandResult::Status(completion.status());
                         self.completed(slot, ending, buffer, received);
@@ -365,7 +376,7 @@ impl QueuePair {
                 }
                 HostEvent::Failed { slot, buffer, .. } => {
                     if self.state == State::Handshake(Some(slot)) {
-                        let step = Step::ConnectQueue(self.queue_id);
+                        let step = self.handshake_step();
                         let what = "its data digest is wrong";
                         self.connected(reactor, Err(Problem::InvalidResponse { step, what }));
                     } else {
@@ -395,10 +406,43 @@ impl QueuePair {
         self.requests.sequence(slot.0).is_some_and(|sequence| sequence >= self.first_after_poll)
     }
 
+    /// Connect, or a command of the authentication after it, was completed.
+    fn handshake_completed(&mut self, reactor: &mut Reactor, completion: &Completion, data: &[u8]) {
+        let progress = match &mut self.authentication {
+            Some(authentication) => authentication.handle_completion(completion, data),
+            None => match check_queue_connected(&self.shared.config, self.queue_id, completion) {
+                Ok(Some(authentication)) => {
+                    let first = authentication.first();
+                    self.authentication = Some(Box::new(authentication));
+                    AuthenticationProgress::Submit(first)
+                }
+                Ok(None) => AuthenticationProgress::Done,
+                Err(problem) => AuthenticationProgress::Failed(problem),
+            },
+        };
+        match progress {
+            AuthenticationProgress::Submit(next) => {
+                self.next_command = Some(next);
+                self.state = State::Handshake(None);
+                self.send_handshake(reactor);
+            }
+            AuthenticationProgress::Done => self.connected(reactor, Ok(())),
+            AuthenticationProgress::Failed(problem) => self.connected(reactor, Err(problem)),
+        }
+    }
+
+    fn handshake_step(&self) -> Step {
+        match &self.authentication {
+            Some(_) => Step::Authenticate,
+            None => Step::ConnectQueue(self.queue_id),
+        }
+    }
+
     fn connected(&mut self, reactor: &mut Reactor, result: Result<(), Problem>) {
         match result {
             Ok(()) => {
                 self.state = State::Up;
+                self.authentication = None;
                 self.connect_retries = 0;
                 if let (Some(connection), Some(live)) = (&mut self.connection, &self.live) {
                     connection.set_in_capsule_bytes(live.snapshot.controller.in_capsule_bytes);
@@ -589,7 +633,7 @@ impl QueuePair {
         };
         if silent {
             let step = match self.state {
-                State::Handshake(_) => Step::ConnectQueue(self.queue_id),
+                State::Handshake(_) => self.handshake_step(),
                 _ => Step::InputOutput,
             };
             self.lose(reactor, Problem::TimedOut { step, waited: timeout });
@@ -632,6 +676,21 @@ fn epoch(now: Duration, timeout: Duration) -> u32 {
     let part = milliseconds(timeout / limits::TIMEOUT_PARTS).max(1);
     let [a, b, c, d, ..] = (milliseconds(now) / part).to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
+}
+
+/// The data of a command in a buffer of the pool; `None` if that has none.
+pub(crate) fn host_data(data: &AdminData, pool: &Pool) -> Option<HostData> {
+    Some(match data {
+        AdminData::None => HostData::None,
+        AdminData::ToController(bytes) => {
+            let mut buffer = pool.take_reserved(bytes.len())?;
+            buffer.bytes_mut().copy_from_slice(bytes);
+            HostData::ToController(buffer)
+        }
+        AdminData::FromController(length) => {
+            HostData::FromController(pool.take_reserved(*length as usize)?)
+        }
+    })
 }
 
 /// The transport of a queue of this controller.

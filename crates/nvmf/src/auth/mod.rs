@@ -115,6 +115,12 @@ impl Random {
         bytes.get(..EXPONENT_BYTES).unwrap_or_default().to_vec().into()
     }
 
+    /// A transaction identifier from bytes that are used for nothing else.
+    pub(crate) fn transaction_id(&self) -> u16 {
+        let [a, b, ..] = self.0;
+        u16::from_le_bytes([a, b])
+    }
+
     /// Not zero, which has a meaning of its own.
     fn sequence(&self) -> u32 {
         let [.., a, b, c, d] = self.0;

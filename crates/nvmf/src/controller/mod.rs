@@ -303,8 +303,7 @@ impl Controller {
         if let Ok(admin::Outcome::NeedData(length)) = outcome {
             return AdminReply::NeedData(length);
         }
-        self.admin.head.advance();
-        self.keep_alive.touch();
+        self.arrived();
         let command_id = command.command_id.get();
         match outcome {
             Ok(admin::Outcome::Done(result)) => AdminReply::Complete(
@@ -319,10 +318,16 @@ impl Controller {
         }
     }
 
-    /// Completes an admin command whose data was not received correctly with `status`.
-    pub fn reject(&mut self, command: &Command, status: Status) -> Completion {
+    /// A command has come that the queue's owner completes itself, with [`Self::completion`]: one
+    /// of authentication, or one that came before it. Other commands count themselves.
+    pub fn arrived(&mut self) {
         self.admin.head.advance();
         self.keep_alive.touch();
+    }
+
+    /// Completes an admin command whose data was not received correctly with `status`.
+    pub fn reject(&mut self, command: &Command, status: Status) -> Completion {
+        self.arrived();
         self.refuse(command, CommandError { status, parameter: None })
     }
 
@@ -486,7 +491,9 @@ impl Controller {
         }
     }
 
-    fn completion(&self, command_id: u16, status: Status) -> Completion {
+    /// The completion of an admin command with this status.
+    #[must_use]
+    pub fn completion(&self, command_id: u16, status: Status) -> Completion {
         Completion::new(command_id, status).with_submission_queue_head(self.admin.head.value())
     }
 

@@ -33,6 +33,7 @@ use weft_nvme::property::{
 use weft_nvme::{AdminOpcode, Command, Completion, Nqn, Status};
 
 use super::admin_queue::{AdminCommand, AdminData, AdminQueue, Outstanding, Purpose};
+use super::authenticate::Credentials;
 use super::event::Event;
 use super::initialise::{Initialise, Progress};
 use super::keep_alive::{KeepAlive, KeepAliveAction};
@@ -76,6 +77,8 @@ pub struct HostConfig {
     pub open_timeout: Duration,
     /// Time for an admin command.
     pub admin_timeout: Duration,
+    /// What it authenticates itself with, if it can.
+    pub credentials: Option<Credentials>,
 }
 
 /// What the caller has to do, in this order.

@@ -3,7 +3,8 @@
 //!
 //! | step | command | goes on when |
 //! |---|---|---|
-//! | `ConnectAdmin` | Connect, queue 0 | success, no authentication wanted |
+//! | `ConnectAdmin` | Connect, queue 0 | success |
+//! | `Authenticate` | Authentication Send and Receive | where Connect asks for it, until done |
 //! | `ReadCapabilities` | Property Get CAP | a command set that is known |
 //! | `ReadVersion` | Property Get VS | |
 //! | `Enable` | Property Set CC.EN | |
@@ -29,6 +30,7 @@ use weft_nvme::{Command, Completion, Wire};
 use super::admin_commands;
 use super::admin_queue::AdminData;
 use super::association::{ControllerKind, HostConfig, read_status, refused};
+use super::authenticate::{AuthenticationProgress, QueueAuthentication};
 use super::limits;
 use super::problem::{Problem, Step};
 use super::scan::Scan;
@@ -64,6 +66,7 @@ pub(super) struct Initialise {
     ready_timeout: Duration,
     poll_at: Option<Duration>,
     scan: Option<Scan>,
+    authentication: Option<Box<QueueAuthentication>>,
 }
 
 impl Initialise {
@@ -75,6 +78,7 @@ impl Initialise {
             ready_timeout: Duration::ZERO,
             poll_at: None,
             scan: None,
+            authentication: None,
         }
     }
 
@@ -106,13 +110,17 @@ impl Initialise {
         if self.scan.is_some() {
             return self.handle_scan_completion(completion, data);
         }
+        if let Some(authentication) = &mut self.authentication {
+            let progress = authentication.handle_completion(completion, data);
+            return self.authenticated(progress);
+        }
         let may_be_refused =
             matches!(self.step, Step::IdentifyNvmController | Step::SetEventConfiguration);
         if !completion.status().is_success() && !may_be_refused {
             return refused(self.step, completion).into();
         }
         match self.step {
-            Step::ConnectAdmin => self.connected(completion),
+            Step::ConnectAdmin => self.connected(config, completion),
             Step::ReadCapabilities => self.capabilities(completion),
             Step::ReadVersion => self.version(completion),
             Step::Enable => self.enabled(now),
@@ -138,15 +146,35 @@ impl Initialise {
         Progress::Failed(Problem::InvalidResponse { step: self.step, what })
     }
 
-    fn connected(&mut self, completion: &Completion) -> Progress {
+    fn connected(&mut self, config: &HostConfig, completion: &Completion) -> Progress {
         let result = ConnectResult(completion.dword0());
-        if result.authentication_required() || result.secure_channel_required() {
-            return Problem::AuthenticationRequired.into();
-        }
         if result.controller_id() > CONTROLLER_ID_MAX {
             return self.invalid_response("the controller identifier is a reserved one");
         }
         self.controller.controller_id = result.controller_id();
+        match QueueAuthentication::after_connect(config, result) {
+            Ok(Some(authentication)) => {
+                let first = authentication.first();
+                self.authentication = Some(Box::new(authentication));
+                self.go(Step::Authenticate, first)
+            }
+            Ok(None) => self.read_capabilities(),
+            Err(problem) => problem.into(),
+        }
+    }
+
+    fn authenticated(&mut self, progress: AuthenticationProgress) -> Progress {
+        match progress {
+            AuthenticationProgress::Submit(next) => self.go(Step::Authenticate, next),
+            AuthenticationProgress::Done => {
+                self.authentication = None;
+                self.read_capabilities()
+            }
+            AuthenticationProgress::Failed(problem) => problem.into(),
+        }
+    }
+
+    fn read_capabilities(&mut self) -> Progress {
         self.go(Step::ReadCapabilities, read_property(Offset::CONTROLLER_CAPABILITIES))
     }
 
@@ -308,16 +336,16 @@ pub fn connect_queue(
     connect(config, queue_id, controller.queue_entries, controller.controller_id, without)
 }
 
-/// What a controller answered to the Connect of an I/O queue. The controller identifier in it is
-/// not looked at: old kernels answer zero.
-pub fn check_queue_connected(queue_id: u16, completion: &Completion) -> Result<(), Problem> {
-    let step = Step::ConnectQueue(queue_id);
+/// What a controller answered to the Connect of an I/O queue: that it can be used, or that it has
+/// to be authenticated first. The controller identifier in it is not looked at: old kernels answer
+/// zero.
+pub fn check_queue_connected(
+    config: &HostConfig,
+    queue_id: u16,
+    completion: &Completion,
+) -> Result<Option<QueueAuthentication>, Problem> {
     if !completion.status().is_success() {
-        return Err(refused(step, completion));
+        return Err(refused(Step::ConnectQueue(queue_id), completion));
     }
-    let result = ConnectResult(completion.dword0());
-    if result.authentication_required() || result.secure_channel_required() {
-        return Err(Problem::AuthenticationRequired);
-    }
-    Ok(())
+    QueueAuthentication::after_connect(config, ConnectResult(completion.dword0()))
 }

@@ -3,7 +3,8 @@
 //!
 //! * [`address`]: where a subsystem is reached; [`discovery`]: the log page that says so.
 //! * [`association`]: one host and one controller, from the first connection to the last; its
-//!   initialisation, the scan of namespaces and the table of admin commands are private.
+//!   initialisation, authentication, the scan of namespaces and the table of admin commands are
+//!   private.
 //! * [`event`]: events for its user; [`snapshot`]: the controller and its namespaces.
 //! * [`request_table`]: the requests of one I/O queue: splitting, replay, and that each request
 //!   ends exactly once.
@@ -18,6 +19,7 @@ pub mod address;
 mod admin_commands;
 mod admin_queue;
 pub mod association;
+mod authenticate;
 pub mod discovery;
 pub mod event;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -34,6 +36,7 @@ pub mod snapshot;
 pub use address::{AddressError, AddressFamily, Transport, TransportId};
 pub use admin_queue::{AdminCommand, AdminData};
 pub use association::{Action, Association, ControllerKind, HostConfig};
+pub use authenticate::{AuthenticationProgress, Credentials, QueueAuthentication};
 pub use discovery::{DiscoveryLog, DiscoveryReader};
 pub use event::Event;
 pub use initialise::{check_queue_connected, connect_queue};

@@ -7,6 +7,8 @@ use weft_nvme::Status;
 use weft_nvme::fabrics::InvalidParameter;
 use weft_nvme::status::StatusCode;
 
+use crate::auth;
+
 /// Who has to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -37,6 +39,8 @@ pub enum Step {
     ConnectAdmin,
     /// Connect of this I/O queue.
     ConnectQueue(u16),
+    /// Authentication Send and Receive.
+    Authenticate,
     /// Property Get of CAP.
     ReadCapabilities,
     /// Property Get of VS.
@@ -81,6 +85,7 @@ impl fmt::Display for Step {
             Self::Open => "opening the connection",
             Self::ConnectAdmin => "Connect of the admin queue",
             Self::ConnectQueue(queue) => return write!(formatter, "Connect of I/O queue {queue}"),
+            Self::Authenticate => "authentication",
             Self::ReadCapabilities => "Property Get of CAP",
             Self::ReadVersion => "Property Get of VS",
             Self::Enable => "enabling the controller",
@@ -144,8 +149,14 @@ pub enum Problem {
     NotReady(Duration),
     /// The controller reports a fatal status (CSTS.CFS).
     Fatal,
-    /// The controller requires authentication.
+    /// The controller requires authentication, and this host has no secret.
     AuthenticationRequired,
+    /// The controller requires a secure channel that authentication makes.
+    SecureChannelRequired,
+    /// This host has the controller's secret, and the controller asks for no authentication.
+    ControllerNotAuthenticated,
+    /// The authentication has failed.
+    Authentication(auth::host::Problem),
     /// An I/O queue was lost, and the controller with it.
     QueueLost {
         /// Which.
@@ -170,7 +181,12 @@ impl Problem {
             | Self::NotReady(_)
             | Self::Fatal => Side::Peer,
             Self::TimedOut { .. } => Side::Io,
-            Self::AuthenticationRequired | Self::Reset | Self::Impossible(_) => Side::Local,
+            Self::Authentication(auth::host::Problem::Refused(_))
+            | Self::AuthenticationRequired
+            | Self::SecureChannelRequired
+            | Self::Reset
+            | Self::Impossible(_) => Side::Local,
+            Self::Authentication(_) | Self::ControllerNotAuthenticated => Side::Peer,
             Self::QueueLost { problem, .. } => problem.side(),
         }
     }
@@ -181,7 +197,11 @@ impl Problem {
     pub fn is_final(&self) -> bool {
         match self {
             Self::Refused { status, .. } => status.do_not_retry(),
-            Self::AuthenticationRequired | Self::Impossible(_) => true,
+            Self::AuthenticationRequired
+            | Self::SecureChannelRequired
+            | Self::ControllerNotAuthenticated
+            | Self::Authentication(_)
+            | Self::Impossible(_) => true,
             Self::QueueLost { problem, .. } => problem.is_final(),
             Self::Transport { .. }
             | Self::InvalidResponse { .. }
@@ -218,8 +238,18 @@ impl fmt::Display for Problem {
             }
             Self::Fatal => formatter.write_str("the controller reports a fatal state (CSTS.CFS)"),
             Self::AuthenticationRequired => formatter.write_str(
-                "the controller requires authentication, which this host does not support",
+                "the controller requires authentication, and this host has no secret for it: give \
+                 --dhchap-secret-file",
             ),
+            Self::SecureChannelRequired => formatter.write_str(
+                "the controller requires a secure channel made by authentication, which this host \
+                 does not support",
+            ),
+            Self::ControllerNotAuthenticated => formatter.write_str(
+                "the controller asks for no authentication, so it cannot prove who it is, which \
+                 this host requires: give it the controller's secret, or connect without one",
+            ),
+            Self::Authentication(problem) => write!(formatter, "{problem}"),
             Self::QueueLost { queue, problem } => {
                 write!(formatter, "I/O queue {queue} was lost: {problem}")
             }

@@ -279,6 +279,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
         namespaces: nsids.map(namespace).collect(),
         allowed_hosts: None,
         ana: bit(6).then(|| Arc::new(ana.collect())),
+        policies: Arc::default(),
         controller_model: ControllerModel::Dynamic,
         limits: SubsystemLimits { mdts_bytes: 8192, ..SubsystemLimits::default() },
         shared: SubsystemShared::new(),

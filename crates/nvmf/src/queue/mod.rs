@@ -341,7 +341,9 @@ impl IoQueue {
         }
     }
 
-    fn arrived(&mut self) {
+    /// A command has come that the queue's owner completes itself, with [`IoQueue::complete`]: one
+    /// of authentication, or one that came before it. Other commands count themselves.
+    pub fn arrived(&mut self) {
         self.head.advance();
         self.shared.count_command();
     }

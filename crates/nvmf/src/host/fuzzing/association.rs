@@ -51,6 +51,7 @@ pub(crate) fn config() -> HostConfig {
         },
         open_timeout: Duration::from_secs(3),
         admin_timeout: Duration::from_secs(10),
+        credentials: None,
     }
 }
 

@@ -1,0 +1,132 @@
+//! Authentication of one queue by DH-HMAC-CHAP, between its Connect and its first other command.
+
+use std::sync::Arc;
+
+use weft_nvme::fabrics::{Authentication, ConnectResult};
+use weft_nvme::{Command, Completion, FabricsType};
+
+use super::admin_queue::AdminData;
+use super::association::{HostConfig, refused};
+use super::problem::{Problem, Step};
+use crate::auth::host::{Authenticator, Next};
+use crate::auth::{Names, Policy, Random};
+
+/// What a host proves its identity with, and the controller's.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    /// The secrets. With a controller's secret the host accepts no controller that does not prove
+    /// that it has it.
+    pub policy: Arc<Policy>,
+    /// Random bytes fit for keys, others with each call; `None` if there are none.
+    pub random: fn() -> Option<Random>,
+}
+
+/// What comes after a command of the exchange.
+#[derive(Debug)]
+pub enum AuthenticationProgress {
+    /// The next command.
+    Submit((Command, AdminData)),
+    /// The queue can be used.
+    Done,
+    /// It cannot.
+    Failed(Problem),
+}
+
+/// One exchange on one queue.
+#[derive(Debug)]
+pub struct QueueAuthentication {
+    authenticator: Authenticator,
+    random: fn() -> Option<Random>,
+    /// The command in flight fetches a message.
+    receiving: bool,
+    /// Why the exchange has failed, while the controller is told.
+    problem: Option<Problem>,
+}
+
+impl QueueAuthentication {
+    /// What a successful Connect leads to: nothing more, or an exchange.
+    pub fn after_connect(
+        config: &HostConfig,
+        result: ConnectResult,
+    ) -> Result<Option<Self>, Problem> {
+        if result.secure_channel_required() {
+            return Err(Problem::SecureChannelRequired);
+        }
+        let required = result.authentication_required();
+        let Some(credentials) = &config.credentials else {
+            return if required { Err(Problem::AuthenticationRequired) } else { Ok(None) };
+        };
+        if !required {
+            // Who wants to be taken for the controller would leave the exchange out.
+            let wanted = credentials.policy.controller_secret.is_some();
+            return if wanted { Err(Problem::ControllerNotAuthenticated) } else { Ok(None) };
+        }
+        let random = (credentials.random)().ok_or_else(no_random_bytes)?;
+        let names = Names { host: config.host, subsystem: config.subsystem };
+        let policy = Arc::clone(&credentials.policy);
+        let authenticator = Authenticator::new(names, policy, random.transaction_id());
+        let random = credentials.random;
+        Ok(Some(Self { authenticator, random, receiving: false, problem: None }))
+    }
+
+    /// Its first command.
+    #[must_use]
+    pub fn first(&self) -> (Command, AdminData) {
+        send(self.authenticator.start())
+    }
+
+    /// A command of the exchange was completed. `data` is what the controller sent for it. With DH
+    /// groups this takes up to 20 ms of computing.
+    pub fn handle_completion(
+        &mut self,
+        completion: &Completion,
+        data: &[u8],
+    ) -> AuthenticationProgress {
+        if let Some(problem) = self.problem.take() {
+            return AuthenticationProgress::Failed(problem);
+        }
+        if !completion.status().is_success() {
+            return AuthenticationProgress::Failed(refused(Step::Authenticate, completion));
+        }
+        let next = if self.receiving {
+            let Some(random) = (self.random)() else {
+                return AuthenticationProgress::Failed(no_random_bytes());
+            };
+            self.authenticator.received(data, &random)
+        } else {
+            self.authenticator.sent()
+        };
+        self.receiving = matches!(next, Next::Receive(_));
+        match next {
+            Next::Send(message) => AuthenticationProgress::Submit(send(message)),
+            Next::Receive(length) => AuthenticationProgress::Submit(receive(length)),
+            Next::Done => AuthenticationProgress::Done,
+            Next::Failed(problem, None) => {
+                AuthenticationProgress::Failed(Problem::Authentication(problem))
+            }
+            Next::Failed(problem, Some(farewell)) => {
+                self.problem = Some(Problem::Authentication(problem));
+                AuthenticationProgress::Submit(send(farewell))
+            }
+        }
+    }
+}
+
+fn no_random_bytes() -> Problem {
+    Problem::Impossible("the kernel gives no random bytes for an authentication".into())
+}
+
+fn command(fabrics_type: FabricsType, length: u32) -> Command {
+    let protocol = Authentication::PROTOCOL_NVME;
+    Authentication { protocol_specific0: 1, protocol_specific1: 1, protocol, length }
+        .to_command(fabrics_type)
+}
+
+fn send(message: Vec<u8>) -> (Command, AdminData) {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    (command(FabricsType::AUTHENTICATION_SEND, length), AdminData::ToController(message))
+}
+
+fn receive(length: u32) -> (Command, AdminData) {
+    (command(FabricsType::AUTHENTICATION_RECEIVE, length), AdminData::FromController(length))
+}
