@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec, Geometry};
 use weft_nvme::Nqn;
-use weft_nvme::log_page::TransportType;
 use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use weft_nvmf::subsystem::{
     ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, Namespaces,
@@ -19,7 +18,7 @@ use weft_nvmf::subsystem::{
 };
 
 use crate::TargetError;
-use crate::config::{self, Config, Limits, Namespace, Subsystem, Transport, identity};
+use crate::config::{self, Config, Limits, Namespace, Policies, Subsystem, Transport, identity};
 use crate::nsids::{self, same_device};
 use crate::snapshot::{DeviceId, Needs, PortView, ServedDevice, Snapshot};
 
@@ -44,6 +43,8 @@ pub(crate) struct Catalogue {
     owners: BTreeMap<(String, u32), NsidOwner>,
     owner_changes: u64,
     shared: BTreeMap<String, Arc<SubsystemShared>>,
+    /// What hosts have to prove, by subsystem.
+    policies: BTreeMap<String, Arc<Policies>>,
     discovery_shared: Arc<SubsystemShared>,
     /// Generation counter of the discovery log, and what it counted last.
     generation: u64,
@@ -122,6 +123,8 @@ pub(crate) struct Plan {
     scope: Scope,
     /// The namespaces of the subsystems in its scope.
     entries: BTreeMap<String, Entries>,
+    /// What their hosts have to prove.
+    policies: BTreeMap<String, Arc<Policies>>,
     /// Block devices that are new, or have another size.
     bdevs: BTreeMap<String, NamedDevice>,
     resizes: Vec<Resize>,
@@ -155,6 +158,7 @@ impl Catalogue {
             owners: BTreeMap::new(),
             owner_changes: 0,
             shared: BTreeMap::new(),
+            policies: BTreeMap::new(),
             discovery_shared: SubsystemShared::new(),
             generation: 0,
             shown: Vec::new(),
@@ -180,6 +184,7 @@ impl Catalogue {
             config: Config::default(),
             scope,
             entries: BTreeMap::new(),
+            policies: BTreeMap::new(),
             bdevs: BTreeMap::new(),
             resizes: Vec::new(),
         };
@@ -187,11 +192,15 @@ impl Catalogue {
         for host in config.rate_limits.iter().filter_map(|limit| limit.host.as_ref()) {
             nqn(host)?;
         }
+        for subsystem in config.subsystems.iter().filter(|one| plan.scope.contains(&one.nqn)) {
+            check_names(subsystem)?;
+            let policies = config.policies(subsystem).map_err(TargetError::new)?;
+            plan.policies.insert(subsystem.nqn.clone(), Arc::new(policies));
+        }
         for subsystem in &mut config.subsystems {
             if !plan.scope.contains(&subsystem.nqn) {
                 continue;
             }
-            check_names(subsystem)?;
             let paths: Vec<_> = self.entries_of(&subsystem.nqn).map(Entry::path).collect();
             let entries = self.entries_of(&subsystem.nqn).zip(&paths);
             let owners: Vec<_> =
@@ -237,12 +246,14 @@ impl Catalogue {
         plan: Plan,
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<(Snapshot, Config), TargetError> {
-        let Plan { config, scope, entries, mut bdevs, resizes } = plan;
+        let Plan { config, scope, entries, mut policies, mut bdevs, resizes } = plan;
         resize(resizes)?;
         self.bdevs.append(&mut bdevs);
         self.bdevs.retain(|name, _| config.bdev(name).is_some());
         let has = |nqn: &str| config.subsystems.iter().any(|subsystem| subsystem.nqn == nqn);
         self.entries.retain(|nqn, _| !scope.contains(nqn) || has(nqn));
+        self.policies.append(&mut policies);
+        self.policies.retain(|nqn, _| has(nqn));
         for (nqn, entries) in entries {
             self.note_owners(&entries);
             self.entries.insert(nqn, entries);
@@ -490,6 +501,7 @@ impl Catalogue {
                 .transpose()?
                 .map(Arc::new),
             ana: subsystem.ana_view(&config.ports).map(Arc::new),
+            policies: self.policies.get(&subsystem.nqn).cloned().unwrap_or_default(),
             controller_model: subsystem.controller_ids.model,
             limits: SubsystemLimits {
                 controller_ids: (subsystem.controller_ids.first, subsystem.controller_ids.last),
@@ -516,7 +528,7 @@ impl Catalogue {
                 port.advertise.or(addresses.get(&port.id).copied()).unwrap_or(port.listen.address);
             let entry = |kind, subsystem| DiscoveryEntry {
                 port_id: port.id,
-                transport: transport_type(port.listen.transport),
+                transport: port.listen.transport_type(),
                 ..DiscoveryEntry::tcp(kind, subsystem, address.ip(), address.port())
             };
             if port.discovery {
@@ -536,7 +548,7 @@ impl Catalogue {
                 let at = referral.address.address;
                 entries.push(DiscoveryEntry {
                     port_id: referral.port_id,
-                    transport: transport_type(referral.address.transport),
+                    transport: referral.address.transport_type(),
                     ..DiscoveryEntry::tcp(EntryKind::Referral, name, at.ip(), at.port())
                 });
             }
@@ -555,6 +567,7 @@ impl Catalogue {
             namespaces: Namespaces::default(),
             allowed_hosts: None,
             ana: None,
+            policies: Arc::default(),
             controller_model: ControllerModel::Dynamic,
             limits: subsystem_limits(limits),
             shared: Arc::clone(&self.discovery_shared),
@@ -607,14 +620,6 @@ fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<
         }
     }
     Ok(())
-}
-
-fn transport_type(transport: Transport) -> TransportType {
-    match transport {
-        Transport::Tcp => TransportType::TCP,
-        Transport::Rdma => TransportType::RDMA,
-        Transport::Loopback => TransportType::INTRA_HOST,
-    }
 }
 
 /// Invalid names are found before anything is done.

@@ -92,6 +92,7 @@ fn subsystem(old: &SubsystemView, new: &SubsystemView, lines: &mut Vec<String>) 
     for host in before.iter().filter(|host| !new.allows(host)) {
         lines.push(format!("subsystem {nqn}: host {host} is no longer allowed"));
     }
+    keys(old, new, lines);
     let texts =
         |view: &SubsystemView| (view.serial.clone(), view.model.clone(), view.firmware.clone());
     if texts(old) != texts(new) {
@@ -100,6 +101,26 @@ fn subsystem(old: &SubsystemView, new: &SubsystemView, lines: &mut Vec<String>) 
     let ids = |view: &SubsystemView| (view.controller_model, view.limits.controller_ids);
     if ids(old) != ids(new) {
         lines.push(format!("subsystem {nqn}: controller ids changed, {NEXT_CONNECT}"));
+    }
+}
+
+/// Hosts whose keys are others, by name only.
+fn keys(old: &SubsystemView, new: &SubsystemView, lines: &mut Vec<String>) {
+    let nqn = &new.nqn;
+    for (host, policy) in new.policies.iter() {
+        match old.policies.get(host) {
+            None => {
+                lines.push(format!("subsystem {nqn}: host {host} has to authenticate itself"));
+            }
+            Some(before) if before != policy => {
+                lines.push(format!("subsystem {nqn}: host {host} has other keys"));
+            }
+            Some(_) => {}
+        }
+    }
+    let gone = old.policies.keys().filter(|host| !new.policies.contains_key(host));
+    for host in gone.filter(|host| new.allows(host)) {
+        lines.push(format!("subsystem {nqn}: host {host} need not authenticate itself any more"));
     }
 }
 

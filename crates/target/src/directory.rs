@@ -16,6 +16,7 @@ use crate::catalogue::Scope;
 use crate::drain::HostDrains;
 use crate::group::ConnectionId;
 use crate::io_metrics::{IoMetrics, IoMetricsConfig};
+use crate::powers::Powers;
 use crate::snapshot::Snapshot;
 use crate::statistics::GroupCounters;
 
@@ -98,6 +99,8 @@ pub(crate) struct Directory {
     words: Vec<Arc<GroupCounters>>,
     /// What is measured of hosts' commands, if it is.
     io_metrics: Option<Arc<IoMetrics>>,
+    /// Computes what authentication needs.
+    powers: Powers,
     /// Which group has failed, and why.
     failure: OnceLock<String>,
     exits_on_failure: AtomicBool,
@@ -127,6 +130,7 @@ impl Directory {
         snapshot: Arc<Snapshot>,
         groups: usize,
         io_metrics: Option<IoMetricsConfig>,
+        powers: Powers,
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
@@ -143,6 +147,7 @@ impl Directory {
             connections: AtomicUsize::new(0),
             words: (0..groups.max(1)).map(|_| Arc::default()).collect(),
             io_metrics: io_metrics.map(|config| Arc::new(IoMetrics::new(config, groups.max(1)))),
+            powers,
             failure: OnceLock::new(),
             exits_on_failure: AtomicBool::new(false),
         })
@@ -187,6 +192,11 @@ impl Directory {
     /// What is measured of hosts' commands.
     pub(crate) const fn io_metrics(&self) -> Option<&Arc<IoMetrics>> {
         self.io_metrics.as_ref()
+    }
+
+    /// Computes what authentication needs.
+    pub(crate) const fn powers(&self) -> &Powers {
+        &self.powers
     }
 
     /// What each group counts.
@@ -429,7 +439,7 @@ mod tests {
             let plan = catalogue.plan(config.clone(), Scope::All).expect("a plan");
             catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot").0
         };
-        let directory = Directory::new(Arc::new(next()), 1, None);
+        let directory = Directory::new(Arc::new(next()), 1, None, Powers::AtOnce);
         let reload = next();
         let name: Nqn = NAME.parse().expect("a name");
         let version = directory.set_write_protect(&name, 1, true).version;

@@ -15,6 +15,7 @@
 //! * `nsids`: which namespace has which NSID, and which NSIDs must not change their owner.
 //! * `changes`: the changes of a reload, in words.
 //! * `check`: the namespaces that a configuration would serve, without opening anything.
+//! * `powers`: the arithmetic of authentication, on a thread of its own.
 //! * `directory`: the state that groups share when a host connects or leaves, behind a lock that
 //!   the data path never takes.
 //! * `drain`: the earlier commands of a host, which its next Connect waits for.
@@ -47,6 +48,7 @@ pub mod key_file;
 mod limits;
 mod local;
 mod nsids;
+mod powers;
 mod rate_limits;
 mod round;
 mod snapshot;

@@ -12,6 +12,7 @@ use crate::catalogue::{Catalogue, Scope};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::group::{Group, Message};
+use crate::powers::Powers;
 use crate::rate_limits::RateLimits;
 use crate::round::{Round, Waiter};
 use crate::statistics::StatisticsReader;
@@ -47,8 +48,12 @@ impl LocalTarget {
     ) -> Result<Self, TargetError> {
         let mut catalogue = Catalogue::new(devices);
         let (snapshot, _) = catalogue.empty(config)?;
-        let directory =
-            Directory::new(Arc::new(snapshot), reactors.len(), config.io_metrics.clone());
+        let directory = Directory::new(
+            Arc::new(snapshot),
+            reactors.len(),
+            config.io_metrics.clone(),
+            Powers::AtOnce,
+        );
         let mut posts = Vec::new();
         let mut parts = Vec::new();
         for mut reactor in reactors {

@@ -276,6 +276,7 @@ impl Step {
                     StepError::not_found(format!("{host} is not listed at {nqn}"))
                 })?;
                 hosts.remove(place);
+                subsystem.host_keys.retain(|keys| keys.nqn != *host);
                 done([nqn.clone()])
             }
             Self::AllowAnyHost { nqn, allow } => {

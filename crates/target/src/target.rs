@@ -18,6 +18,7 @@ use crate::changes;
 use crate::config::{Config, Listen};
 use crate::directory::{ConnectedController, ConnectedQueue, Directory};
 use crate::group::{Group, Message};
+use crate::powers::Powers;
 use crate::rate_limits::RateLimits;
 use crate::round::{Round, Waiter};
 use crate::snapshot::Needs;
@@ -134,7 +135,12 @@ impl Target {
         let groups = config.groups();
         let mut target = Self {
             catalogue,
-            directory: Directory::new(Arc::new(snapshot), groups, config.io_metrics.clone()),
+            directory: Directory::new(
+                Arc::new(snapshot),
+                groups,
+                config.io_metrics.clone(),
+                Powers::threaded(),
+            ),
             posts: Vec::new(),
             threads: Vec::new(),
             config: empty,

@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, de::Error as _};
+use weft_nvme::log_page::TransportType;
 pub use weft_transport::Transport;
 
 /// The port that IANA gave to NVMe over Fabrics.
@@ -27,6 +28,15 @@ impl Listen {
     #[must_use]
     pub const fn tcp(address: SocketAddr) -> Self {
         Self { transport: Transport::Tcp, address }
+    }
+
+    /// Its transport in a discovery log.
+    pub(crate) const fn transport_type(&self) -> TransportType {
+        match self.transport {
+            Transport::Tcp => TransportType::TCP,
+            Transport::Rdma => TransportType::RDMA,
+            Transport::Loopback => TransportType::INTRA_HOST,
+        }
     }
 
     /// NVMe over RDMA at an address.

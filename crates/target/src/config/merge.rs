@@ -1,7 +1,9 @@
 //! A file that has changed, merged into what is served: what the file did not change stays, also
 //! what was made at run time.
 
-use super::{Config, ConfigError, Namespace, Port, PortSubsystems, RateLimit, Subsystem};
+use super::{
+    Config, ConfigError, HostKeys, Keyring, Namespace, Port, PortSubsystems, RateLimit, Subsystem,
+};
 
 impl Config {
     /// What is served after a file was changed from `before` to `after`: the differences of the
@@ -17,6 +19,7 @@ impl Config {
             limits: limits.clone(),
             operated: self.operated.clone(),
             rate_limits: self.merged_rate_limits(before, after),
+            keyring: self.merged_keyring(before, after),
             ..after.clone()
         };
         let find = |config: &Self, nqn: &str| {
@@ -71,6 +74,17 @@ impl Config {
             find(self, limit).is_none() && find(before, limit).as_ref() != Some(*limit)
         };
         kept.chain(after.rate_limits.iter().filter(is_new).cloned()).collect()
+    }
+
+    fn merged_keyring(&self, before: &Self, after: &Self) -> Keyring {
+        let mut merged = self.keyring.clone();
+        merged.retain(|name, _| {
+            after.keyring.contains_key(name) || !before.keyring.contains_key(name)
+        });
+        let changed =
+            after.keyring.iter().filter(|(name, path)| before.keyring.get(*name) != Some(*path));
+        merged.extend(changed.map(|(name, path)| (name.clone(), path.clone())));
+        merged
     }
 
     fn merged_ports(&self, before: &Self, after: &Self) -> Result<Vec<Port>, ConfigError> {
@@ -168,8 +182,27 @@ impl Subsystem {
                 }
             }
         }
+        merged.host_keys = self.merged_host_keys(before, after);
+        let hosts = merged.allowed_hosts.as_ref().unwrap_or(&merged.listed_hosts);
+        merged.host_keys.retain(|keys| hosts.contains(&keys.nqn));
         merged.namespaces = self.merged_namespaces(before, after);
         merged
+    }
+
+    fn merged_host_keys(&self, before: &Self, after: &Self) -> Vec<HostKeys> {
+        let find = |of: &Self, nqn: &str| of.host_keys.iter().find(|keys| keys.nqn == nqn).cloned();
+        let kept = self.host_keys.iter().filter_map(|keys| {
+            match (find(before, &keys.nqn), find(after, &keys.nqn)) {
+                (Some(_), None) => None,
+                (before, after) if before == after => Some(keys.clone()),
+                (_, after) => after,
+            }
+        });
+        // What was removed at run time stays so until the file changes it.
+        let is_new = |keys: &&HostKeys| {
+            find(self, &keys.nqn).is_none() && find(before, &keys.nqn).as_ref() != Some(*keys)
+        };
+        kept.chain(after.host_keys.iter().filter(is_new).cloned()).collect()
     }
 
     fn merged_namespaces(&self, before: &Self, after: &Self) -> Vec<Namespace> {

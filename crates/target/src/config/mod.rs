@@ -13,6 +13,7 @@ mod error;
 pub mod fuzzing;
 pub mod identity;
 mod ids;
+mod keys;
 mod limits;
 mod merge;
 pub mod nvmetcli;
@@ -26,6 +27,8 @@ pub use address::{Listen, ParseListenError, Transport};
 pub use ana::{AnaRule, AnaState};
 pub use error::ConfigError;
 pub use ids::{HexId, ParseIdError};
+pub(crate) use keys::Policies;
+pub use keys::{HostKeys, Keyring};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
@@ -82,6 +85,8 @@ pub struct Config {
     pub operated: Operated,
     /// Limits of rates.
     pub rate_limits: Vec<RateLimit>,
+    /// Keys, by name.
+    pub keyring: Keyring,
     /// What is measured of hosts' commands, from the start on; not part of files.
     pub io_metrics: Option<IoMetricsConfig>,
 }
@@ -99,6 +104,7 @@ impl Default for Config {
             limits: Limits::default(),
             operated: Operated::default(),
             rate_limits: Vec::new(),
+            keyring: Keyring::new(),
             io_metrics: None,
         }
     }
@@ -228,6 +234,8 @@ pub struct Subsystem {
     pub allowed_hosts: Option<Vec<String>>,
     /// Hosts that are listed while every host is allowed; they count once that ends.
     pub listed_hosts: Vec<String>,
+    /// Keys of hosts that are allowed or listed.
+    pub host_keys: Vec<HostKeys>,
     /// Most namespaces, and the largest NSID; none: [`Limits::namespaces`].
     pub namespaces_max: Option<u32>,
     /// How controllers get their ids.
@@ -249,6 +257,7 @@ impl Subsystem {
             firmware: env!("CARGO_PKG_VERSION").chars().take(8).collect(),
             allowed_hosts: None,
             listed_hosts: Vec::new(),
+            host_keys: Vec::new(),
             namespaces_max: None,
             controller_ids: ControllerIds::default(),
             ana_reporting: false,

@@ -13,8 +13,8 @@ use weft_backend::DeviceSpec;
 
 use super::{
     AnaRule, Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel,
-    HexId, Listen, Namespace, Operated, Port, PortSubsystems, RateLimit, Referral, Subsystem,
-    Transport,
+    HexId, HostKeys, Keyring, Listen, Namespace, Operated, Port, PortSubsystems, RateLimit,
+    Referral, Subsystem, Transport,
 };
 
 /// The version of the form.
@@ -124,6 +124,9 @@ struct BdevKeys {
 struct Objects {
     ports: Vec<PortKeys>,
     subsystems: Vec<SubsystemKeys>,
+    /// Paths of key files: the keys themselves are not part of a state.
+    #[serde(default, skip_serializing_if = "Keyring::is_empty")]
+    keyring: Keyring,
     /// None: those of the configuration's file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rate_limits: Option<Vec<RateLimit>>,
@@ -159,6 +162,8 @@ struct SubsystemKeys {
     allowed_hosts: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     listed_hosts: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    host_keys: Vec<HostKeys>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     namespaces_max: Option<u32>,
     static_controllers: bool,
@@ -256,6 +261,7 @@ impl Objects {
         Self {
             ports: config.ports.iter().map(PortKeys::of).collect(),
             subsystems: config.subsystems.iter().map(SubsystemKeys::of).collect(),
+            keyring: config.keyring.clone(),
             rate_limits: Some(config.rate_limits.clone()),
         }
     }
@@ -264,6 +270,7 @@ impl Objects {
         config.ports = self.ports.iter().map(PortKeys::read).collect::<Result<_, _>>()?;
         let subsystems = self.subsystems.iter().map(SubsystemKeys::read);
         config.subsystems = subsystems.collect::<Result<_, _>>()?;
+        config.keyring.clone_from(&self.keyring);
         if let Some(limits) = &self.rate_limits {
             config.rate_limits.clone_from(limits);
         }
@@ -316,6 +323,7 @@ impl SubsystemKeys {
             firmware: subsystem.firmware.clone(),
             allowed_hosts: subsystem.allowed_hosts.clone(),
             listed_hosts: subsystem.listed_hosts.clone(),
+            host_keys: subsystem.host_keys.clone(),
             namespaces_max: subsystem.namespaces_max,
             static_controllers: model == ControllerModel::Static,
             cntlid_min: first,
@@ -337,6 +345,7 @@ impl SubsystemKeys {
             firmware: self.firmware.clone(),
             allowed_hosts: self.allowed_hosts.clone(),
             listed_hosts: self.listed_hosts.clone(),
+            host_keys: self.host_keys.clone(),
             namespaces_max: self.namespaces_max,
             controller_ids: ControllerIds { model, first: self.cntlid_min, last: self.cntlid_max },
             ana_reporting: self.ana_reporting,

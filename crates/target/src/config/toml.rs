@@ -8,8 +8,8 @@ use weft_backend::DeviceSpec;
 use weft_reactor::DriverKind;
 
 use super::{
-    AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, Limits, Listen, Namespace,
-    Port, PortSubsystems, RateLimit, Referral, Subsystem, cpus,
+    AnaRule, Config, ConfigError, ControllerIds, ControllerModel, HexId, HostKeys, Keyring, Limits,
+    Listen, Namespace, Port, PortSubsystems, RateLimit, Referral, Subsystem, cpus,
 };
 
 /// Block size of memory and null devices, if none is given: that of [`DeviceSpec`]'s own forms.
@@ -56,6 +56,8 @@ struct File {
     subsystem: Vec<SubsystemKeys>,
     #[serde(default)]
     rate_limit: Vec<RateLimit>,
+    #[serde(default)]
+    keyring: Keyring,
 }
 
 #[derive(Deserialize)]
@@ -94,6 +96,8 @@ struct SubsystemKeys {
     cntlid_max: Option<u16>,
     #[serde(default)]
     ana_reporting: bool,
+    #[serde(default)]
+    host: Vec<HostKeys>,
     #[serde(default)]
     namespace: Vec<NamespaceKeys>,
 }
@@ -200,6 +204,7 @@ impl File {
         let mut config = Config { limits: self.limits, driver: self.driver, ..Config::default() };
         config.threads = self.threads.unwrap_or(config.threads);
         config.rate_limits = self.rate_limit;
+        config.keyring = self.keyring;
         if let Some(Cpus(cpus)) = self.cpus {
             config.cpus = cpus;
         }
@@ -241,6 +246,14 @@ impl SubsystemKeys {
         let mut subsystem = Subsystem::new(self.nqn);
         subsystem.serial = self.serial;
         subsystem.allowed_hosts = self.allowed_hosts;
+        // Hosts with keys are allowed; beside them, others would need none.
+        for host in &self.host {
+            let allowed = subsystem.allowed_hosts.get_or_insert_default();
+            if !allowed.contains(&host.nqn) {
+                allowed.push(host.nqn.clone());
+            }
+        }
+        subsystem.host_keys = self.host;
         if let Some(model) = self.model {
             subsystem.model = model;
         }

@@ -142,11 +142,31 @@ impl Config {
                     .remedy("give each subsystem an NQN of its own"));
             }
             check_most_namespaces(&at, subsystem)?;
+            self.check_host_keys(&at, subsystem)?;
             if subsystem.namespaces.len() as u64 > u64::from(self.limits.namespaces) {
                 let what = format!("{} namespaces are too many", subsystem.namespaces.len());
                 return Err(ConfigError::new(format!("{at}.namespace"), what)
                     .remedy("raise `limits.namespaces` or use another subsystem"));
             }
+        }
+        Ok(())
+    }
+
+    fn check_host_keys(&self, at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
+        let mut nqns = HashMap::new();
+        for (index, keys) in subsystem.host_keys.iter().enumerate() {
+            let at = format!("{at}.host[{index}]");
+            if let Some(first) = nqns.insert(&keys.nqn, index) {
+                let what = format!("{:?} is the NQN of host[{first}]", keys.nqn);
+                return Err(ConfigError::new(format!("{at}.nqn"), what)
+                    .remedy("give the keys of a host in one place"));
+            }
+            let mut hosts = subsystem.allowed_hosts.iter().flatten().chain(&subsystem.listed_hosts);
+            if !hosts.any(|host| *host == keys.nqn) {
+                let what = format!("{:?} is not a host of the subsystem", keys.nqn);
+                return Err(ConfigError::new(format!("{at}.nqn"), what).remedy("allow the host"));
+            }
+            keys.check(&at, &self.keyring)?;
         }
         Ok(())
     }

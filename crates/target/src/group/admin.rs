@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weft_backend::{Failure, Operation};
-use weft_nvme::{Command, Nqn, Status};
+use weft_nvme::{Command, Completion, Nqn, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::{AdminReply, Controller, ControllerEvent, Effect, EndReason};
 use weft_reactor::Buffer;
@@ -124,6 +124,16 @@ impl Admin {
     /// The host whose controller it is.
     pub(super) fn host(&self) -> &HostKey {
         &self.host
+    }
+
+    /// A command has come that is completed with [`Self::completion`].
+    pub(super) fn arrived(&mut self) {
+        self.controller.arrived();
+    }
+
+    /// The completion of a command that the controller does not see.
+    pub(super) fn completion(&self, command_id: u16, status: Status) -> Completion {
+        self.controller.completion(command_id, status)
     }
 
     /// Releases the resources of the controller.

@@ -175,7 +175,9 @@ impl Connection {
                     depth(request.entries),
                     request.flow_control,
                 );
-                self.transport.complete(slot, grant.completion());
+                let connected =
+                    self.require_authentication(&request, &view, grant.completion(), core);
+                self.transport.complete(slot, connected);
                 let host = HostKey::of(&request);
                 self.register(&request, request.controller_id, core);
                 self.role = Role::Io(Box::new(Io::new(self, *grant, &view, (owner, host), core)));
@@ -232,7 +234,9 @@ impl Connection {
         let controller = if keyed { controller.over_rdma() } else { controller };
         let controller = controller.at_port(self.endpoints.port_id);
         self.transport.set_queue(request.queue_id, depth(request.entries), request.flow_control);
-        self.transport.complete(slot, controller.connect_completion());
+        let connected = controller.connect_completion();
+        let connected = self.require_authentication(&request, &view, connected, core);
+        self.transport.complete(slot, connected);
         log::info!(
             "{}: {} connected to {} as controller {controller_id}",
             self.endpoints.peer,

@@ -10,6 +10,7 @@ use weft_transport::{CloseReason, Slot};
 
 use super::admin::Admin;
 use super::admission::Outcome;
+use super::authenticate::Guard;
 use super::core::{Context, Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Endpoints, MovedConnection};
@@ -24,6 +25,8 @@ pub(crate) struct Connection {
     pub(crate) endpoints: Endpoints,
     pub(crate) transport: TargetConnection,
     pub(crate) role: Role,
+    /// Its host has to authenticate itself, or has done so.
+    pub(super) guard: Option<Box<Guard>>,
     /// It is in this turn's list of connections to poll.
     pub(crate) active: bool,
     /// It counts as one of this group's queues.
@@ -95,6 +98,7 @@ impl Connection {
             endpoints,
             transport,
             role,
+            guard: None,
             active: false,
             placed,
             copied: 0,
@@ -182,6 +186,7 @@ impl Connection {
                 self.handle_closed(reason, core);
                 return Placement::Stay;
             }
+            let Some(event) = self.guard(event, core) else { continue };
             match &mut self.role {
                 Role::Unconnected { .. } => {
                     let placement = self.handle_unconnected(event, core);
@@ -251,6 +256,7 @@ impl Connection {
 
     fn handle_closed(&mut self, reason: CloseReason, core: &mut Core) {
         report(&self.endpoints, &self.role, &reason);
+        self.drop_guard(core);
         let held = std::mem::take(&mut self.drain_begun);
         let host = match &mut self.role {
             Role::Admin(admin) => {
@@ -347,8 +353,17 @@ impl MovedConnection {
         request: &ConnectRequest,
         core: &mut Core,
     ) -> Result<Self, Box<Connection>> {
-        let Connection { id, endpoints, transport, role, active, placed, copied, drain_begun } =
-            connection;
+        let Connection {
+            id,
+            endpoints,
+            transport,
+            role,
+            guard,
+            active,
+            placed,
+            copied,
+            drain_begun,
+        } = connection;
         match transport.detach(&mut core.reactor) {
             Ok(detached) => Ok(Self { detached, request: request.clone(), endpoints }),
             Err(transport) => Err(Box::new(Connection {
@@ -356,6 +371,7 @@ impl MovedConnection {
                 endpoints,
                 transport,
                 role,
+                guard,
                 active,
                 placed,
                 copied,

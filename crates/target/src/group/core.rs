@@ -27,6 +27,8 @@ pub(crate) const DRAIN_TIMERS: Owner = Owner(3);
 pub(crate) const STALL_TIMER: Owner = Owner(4);
 /// The timer of commands that wait for a rate limit.
 pub(crate) const RATE_TIMER: Owner = Owner(5);
+/// Timers of queues whose hosts have to authenticate themselves.
+pub(crate) const AUTHENTICATION_TIMERS: Owner = Owner(6);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
 

@@ -189,6 +189,16 @@ impl Io {
         self.closed && self.at_devices == 0
     }
 
+    /// A command has come that is completed with [`Self::completion`].
+    pub(super) fn arrived(&mut self) {
+        self.queue.arrived();
+    }
+
+    /// The completion of a command that the queue does not see.
+    pub(super) fn completion(&mut self, command_id: u16, status: Status) -> Completion {
+        self.queue.complete(command_id, status)
+    }
+
     /// Whether the connection is gone.
     pub(super) fn is_closed(&self) -> bool {
         self.closed

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use weft_nvme::Status;
+use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
 use weft_nvmf::queue::QueueGrant;
@@ -59,6 +60,8 @@ pub(crate) enum Message {
         owner: ConnectionId,
         result: Result<Box<QueueGrant>, ConnectError>,
     },
+    /// A power for the authentication of this queue has been computed.
+    PowerComputed { connection: ConnectionId, done: Box<WorkDone> },
     /// To the holder of an I/O queue: end it.
     EndQueue { queue: ConnectionId, reason: EndReason },
     /// To the owner: the last command of this I/O queue has completed.

@@ -6,6 +6,7 @@
 
 mod admin;
 mod admission;
+mod authenticate;
 mod connect;
 mod connection;
 mod connections;
@@ -22,6 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::controller::ControllerEvent;
 use weft_reactor::{
@@ -37,7 +39,8 @@ use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
-    CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, LISTENERS, RATE_TIMER, STALL_TIMER,
+    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, LISTENERS,
+    RATE_TIMER, STALL_TIMER,
 };
 use self::devices::Devices;
 use self::listen::{ListenerEvent, Listeners};
@@ -218,6 +221,9 @@ impl Group {
                 }
             }),
             DRAIN_TIMERS => self.with(token.tag as usize, Connection::handle_drain_timeout),
+            AUTHENTICATION_TIMERS => {
+                self.with(token.tag as usize, Connection::handle_authentication_timeout);
+            }
             _ => {}
         }
     }
@@ -476,6 +482,7 @@ impl Group {
                     connect::release_grant(owner, result, &self.core);
                 }
             }
+            Message::PowerComputed { connection, done } => self.power_computed(connection, *done),
             Message::EndQueue { queue, reason } => {
                 self.with_id(queue, |connection, core| connection.end(reason, core));
             }
@@ -530,6 +537,10 @@ impl Group {
             Message::Stop => self.stop(),
             Message::Fail => self.failed = true,
         }
+    }
+
+    fn power_computed(&mut self, connection: ConnectionId, done: WorkDone) {
+        self.with_id(connection, |connection, core| connection.handle_power(done, core));
     }
 
     fn with_admin(

@@ -2,6 +2,7 @@
 //! with peers that are none.
 
 mod admin;
+mod authenticating;
 mod bad_input;
 mod commands;
 mod connecting;

@@ -1,0 +1,144 @@
+//! The keys by which hosts and subsystems authenticate each other. A configuration has their names
+//! or paths, never a key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use weft_nvme::Nqn;
+use weft_nvmf::auth::{Group, HashFunction, Policy, Secret};
+
+use super::{Config, ConfigError, Subsystem};
+use crate::key_file;
+
+/// What hosts of a subsystem have to prove, by name.
+pub(crate) type Policies = BTreeMap<Nqn, Arc<Policy>>;
+
+/// Paths of key files, by the names of the keys.
+pub type Keyring = BTreeMap<String, PathBuf>;
+
+/// The keys of a host at a subsystem. Each is the name of a key of the keyring, or the path of a
+/// file: what has a slash in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HostKeys {
+    /// The host.
+    pub nqn: String,
+    /// The key that the host has to have; none: it need not authenticate itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dhchap_key: Option<String>,
+    /// The key by which the subsystem authenticates itself to a host that asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dhchap_ctrlr_key: Option<String>,
+    /// Hash functions, the preferred one first; none: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "words")]
+    pub dhchap_hashes: Vec<HashFunction>,
+    /// DH groups, the preferred one first; none: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "words")]
+    pub dhchap_groups: Vec<Group>,
+}
+
+impl HostKeys {
+    /// A host without keys.
+    #[must_use]
+    pub fn new(nqn: impl Into<String>) -> Self {
+        Self {
+            nqn: nqn.into(),
+            dhchap_key: None,
+            dhchap_ctrlr_key: None,
+            dhchap_hashes: Vec::new(),
+            dhchap_groups: Vec::new(),
+        }
+    }
+
+    /// The names of keys and paths of files in it, each with its field.
+    fn keys(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let host = self.dhchap_key.iter().map(|key| ("dhchap-key", key));
+        host.chain(self.dhchap_ctrlr_key.iter().map(|key| ("dhchap-ctrlr-key", key)))
+    }
+
+    /// Whether it has this key.
+    #[must_use]
+    pub fn uses(&self, key: &str) -> bool {
+        self.keys().any(|(_, used)| used == key)
+    }
+
+    pub(super) fn check(&self, at: &str, keyring: &Keyring) -> Result<(), ConfigError> {
+        for (field, key) in self.keys() {
+            if path_of(keyring, key).is_none() {
+                let what = format!("there is no key {key:?}");
+                return Err(ConfigError::new(format!("{at}.{field}"), what)
+                    .remedy("name one of the keyring, or give the path of a file"));
+            }
+        }
+        if self.dhchap_key.is_none() && self.dhchap_ctrlr_key.is_some() {
+            let what = "the subsystem cannot authenticate itself to a host without a key";
+            return Err(ConfigError::new(format!("{at}.dhchap-ctrlr-key"), what)
+                .remedy("give the host a dhchap-key as well"));
+        }
+        Ok(())
+    }
+
+    fn policy(&self, keyring: &Keyring) -> Result<Option<Policy>, String> {
+        let read = |key: &String| {
+            let path = path_of(keyring, key).ok_or_else(|| format!("there is no key {key:?}"))?;
+            key_file::read::<Secret>(path)
+        };
+        let Some(secret) = self.dhchap_key.as_ref().map(read).transpose()? else {
+            return Ok(None);
+        };
+        let controller_secret = self.dhchap_ctrlr_key.as_ref().map(read).transpose()?;
+        let mut policy = Policy::new(secret, controller_secret);
+        if !self.dhchap_hashes.is_empty() {
+            policy.hashes = self.dhchap_hashes.as_slice().into();
+        }
+        if !self.dhchap_groups.is_empty() {
+            policy.groups = self.dhchap_groups.as_slice().into();
+        }
+        Ok(Some(policy))
+    }
+}
+
+/// Where a key is, that is a name or a path itself.
+fn path_of<'a>(keyring: &'a Keyring, key: &'a str) -> Option<&'a Path> {
+    if key.contains('/') { Some(Path::new(key)) } else { keyring.get(key).map(PathBuf::as_path) }
+}
+
+impl Config {
+    /// Reads the keys of a subsystem's hosts.
+    pub(crate) fn policies(&self, subsystem: &Subsystem) -> Result<Policies, String> {
+        let mut policies = Policies::new();
+        for keys in &subsystem.host_keys {
+            let told = |error: &dyn fmt::Display| {
+                format!("host {} of subsystem {}: {error}", keys.nqn, subsystem.nqn)
+            };
+            let nqn: Nqn = keys.nqn.parse().map_err(|error| told(&error))?;
+            if let Some(policy) = keys.policy(&self.keyring).map_err(|error| told(&error))? {
+                policies.insert(nqn, Arc::new(policy));
+            }
+        }
+        Ok(policies)
+    }
+}
+
+/// Lists of things that are written as words.
+mod words {
+    use super::*;
+
+    pub(super) fn serialize<T: fmt::Display, S: Serializer>(
+        things: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(things.iter().map(ToString::to_string))
+    }
+
+    pub(super) fn deserialize<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<T>, D::Error> {
+        let words = Vec::<String>::deserialize(deserializer)?;
+        words.iter().map(|word| word.parse().map_err(D::Error::custom)).collect()
+    }
+}

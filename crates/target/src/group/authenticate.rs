@@ -1,0 +1,315 @@
+//! A queue whose host has to authenticate itself: what it sends until it has, and the exchanges.
+
+use std::sync::Arc;
+
+use weft_nvme::fabrics::{Authentication, ConnectResult};
+use weft_nvme::{Command, Completion, FabricsType, Status};
+use weft_nvmf::auth::target::{Authenticator, Received, Standing, WorkDone, message_length};
+use weft_nvmf::auth::{Names, Policy, Random};
+use weft_nvmf::connect::ConnectRequest;
+use weft_nvmf::subsystem::SubsystemView;
+use weft_reactor::Buffer;
+use weft_transport::target::{CapsuleData, Event};
+use weft_transport::{CloseReason, Slot};
+
+use super::connection::{Connection, Role, timer};
+use super::core::{AUTHENTICATION_TIMERS, Core};
+use crate::powers::Job;
+
+/// The exchanges of a queue.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    authenticator: Authenticator,
+    names: Names,
+    /// The Authentication Send whose message is being transferred.
+    fetching: Option<Slot>,
+    /// The Authentication Receive that waits for a power.
+    waiting: Option<Waiting>,
+    /// A timer runs: for the first exchange, or for one that has begun since.
+    is_timed: bool,
+    /// What a power that is being computed is for.
+    alive: Arc<()>,
+}
+
+/// An Authentication Receive.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    slot: Slot,
+    command_id: u16,
+    length: u32,
+}
+
+impl Guard {
+    fn new(request: &ConnectRequest) -> Self {
+        let names = Names { host: request.host, subsystem: request.subsystem };
+        Self {
+            authenticator: Authenticator::new(names.clone(), false),
+            names,
+            fetching: None,
+            waiting: None,
+            is_timed: false,
+            alive: Arc::new(()),
+        }
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.authenticator.standing() == Standing::Authenticated
+    }
+}
+
+impl Connection {
+    /// The completion of an accepted Connect: it asks the host to authenticate itself if it has to.
+    pub(super) fn require_authentication(
+        &mut self,
+        request: &ConnectRequest,
+        view: &SubsystemView,
+        connected: Completion,
+        core: &mut Core,
+    ) -> Completion {
+        if !view.policies.contains_key(&request.host) {
+            return connected;
+        }
+        self.guard = Some(Box::new(Guard::new(request)));
+        self.time_exchange(core);
+        let result = ConnectResult(connected.dword0()).with_authentication_required(true);
+        connected.with_dword0(result.0)
+    }
+
+    /// Takes the events of exchanges, and refuses commands of a host that is not authenticated yet.
+    pub(super) fn guard(&mut self, event: Event, core: &mut Core) -> Option<Event> {
+        let Some(guard) = &mut self.guard else { return Some(event) };
+        match event {
+            Event::Command { slot, data } => {
+                let command = self.transport.command(slot).copied()?;
+                match command.fabrics_type() {
+                    Some(FabricsType::AUTHENTICATION_SEND) => {
+                        self.authentication_send(slot, &command, data, core);
+                    }
+                    Some(FabricsType::AUTHENTICATION_RECEIVE) => {
+                        self.authentication_receive(slot, &command, core);
+                    }
+                    _ if guard.is_authenticated() => return Some(Event::Command { slot, data }),
+                    _ => {
+                        self.arrived();
+                        // As the Linux target: the host has to do something else first.
+                        let status = Status::AUTHENTICATION_REQUIRED.with_dnr();
+                        self.answer(slot, command.command_id.get(), status);
+                    }
+                }
+                None
+            }
+            Event::Data { slot, buffer, result } if guard.fetching == Some(slot) => {
+                guard.fetching = None;
+                let command_id = self.transport.command(slot)?.command_id.get();
+                match result {
+                    Ok(()) => self.take_message(slot, command_id, &buffer, core),
+                    Err(_) => self.answer(slot, command_id, Status::TRANSIENT_TRANSPORT_ERROR),
+                }
+                None
+            }
+            other => Some(other),
+        }
+    }
+
+    /// A power that an exchange needs has been computed.
+    pub(crate) fn handle_power(&mut self, done: WorkDone, core: &mut Core) {
+        let Some(guard) = &mut self.guard else { return };
+        guard.authenticator.finish(done);
+        if let Some(Waiting { slot, command_id, length }) = guard.waiting.take() {
+            self.give_message(Waiting { slot, command_id, length }, core);
+        }
+        self.end_exchange_step(core);
+    }
+
+    /// An exchange was not completed in time.
+    pub(crate) fn handle_authentication_timeout(&mut self, core: &mut Core) {
+        let Some(guard) = &mut self.guard else { return };
+        if std::mem::take(&mut guard.is_timed) {
+            log::warn!(
+                "{}: {} did not authenticate itself in time",
+                self.endpoints.peer,
+                guard.names.host
+            );
+            self.close(
+                CloseReason::Requested("the host did not authenticate itself in time"),
+                core,
+            );
+        }
+    }
+
+    /// The connection has ended, and its exchanges with it.
+    pub(super) fn drop_guard(&mut self, core: &mut Core) {
+        if self.guard.take().is_some() {
+            core.reactor.clear_timer(timer(AUTHENTICATION_TIMERS, self.id));
+        }
+    }
+
+    fn time_exchange(&mut self, core: &mut Core) {
+        let Some(guard) = &mut self.guard else { return };
+        if !std::mem::replace(&mut guard.is_timed, true) {
+            let at = core.reactor.turn_time().saturating_add(core.snapshot.limits.connect_timeout);
+            core.reactor.set_timer(timer(AUTHENTICATION_TIMERS, self.id), at);
+        }
+    }
+
+    fn authentication_send(
+        &mut self,
+        slot: Slot,
+        command: &Command,
+        data: CapsuleData,
+        core: &mut Core,
+    ) {
+        self.arrived();
+        let command_id = command.command_id.get();
+        let length = message_length(&Authentication::from_command(command));
+        let outcome = match (length, data.into_result()) {
+            (Err(status), _) | (_, Err(status)) => Err(status),
+            (Ok(length), Ok(None)) => self.fetch_message(slot, command, length, core),
+            (Ok(length), Ok(Some(data))) => match data.get(..length as usize) {
+                Some(bytes) => {
+                    self.take_message(slot, command_id, bytes, core);
+                    Ok(())
+                }
+                None => Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
+            },
+        };
+        if let Err(status) = outcome {
+            self.answer(slot, command_id, status);
+        }
+    }
+
+    fn fetch_message(
+        &mut self,
+        slot: Slot,
+        command: &Command,
+        length: u32,
+        core: &mut Core,
+    ) -> Result<(), Status> {
+        self.check_transfer(command, length)?;
+        let guard = self.guard.as_mut().filter(|guard| guard.fetching.is_none());
+        let guard = guard.ok_or(Status::COMMAND_SEQUENCE_ERROR.with_dnr())?;
+        let buffer = core.admission.take_admin(length as usize).ok_or(Status::INTERNAL_ERROR)?;
+        guard.fetching = Some(slot);
+        self.transport.receive(slot, buffer);
+        Ok(())
+    }
+
+    fn check_transfer(&self, command: &Command, length: u32) -> Result<(), Status> {
+        let transfer = self.transport.transfer(command)?;
+        let fits = transfer.bytes >= length;
+        fits.then_some(()).ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
+    }
+
+    /// Takes a message that the host has sent.
+    fn take_message(&mut self, slot: Slot, command_id: u16, bytes: &[u8], core: &mut Core) {
+        let policy = self.policy(core);
+        let Some(guard) = &mut self.guard else { return };
+        let Ok(random) = weft_reactor::system::random_bytes() else {
+            return self.answer(slot, command_id, Status::INTERNAL_ERROR);
+        };
+        guard.authenticator.send(bytes, policy.as_ref(), &Random::new(random));
+        self.answer(slot, command_id, Status::SUCCESS);
+        self.end_exchange_step(core);
+    }
+
+    /// What the host has to prove as of now: its secret may have changed since it connected.
+    fn policy(&self, core: &Core) -> Option<Arc<Policy>> {
+        let names = &self.guard.as_ref()?.names;
+        let view = core.snapshot.view(&names.subsystem, self.endpoints.port_id)?;
+        view.policies.get(&names.host).cloned()
+    }
+
+    fn authentication_receive(&mut self, slot: Slot, command: &Command, core: &mut Core) {
+        self.arrived();
+        let command_id = command.command_id.get();
+        let length = message_length(&Authentication::from_command(command)).and_then(|length| {
+            self.check_transfer(command, length)?;
+            Ok(length)
+        });
+        match length {
+            Ok(length) => self.give_message(Waiting { slot, command_id, length }, core),
+            Err(status) => self.answer(slot, command_id, status),
+        }
+        self.end_exchange_step(core);
+    }
+
+    /// Gives the host the message that it fetches, as soon as there is one.
+    fn give_message(&mut self, receive: Waiting, core: &mut Core) {
+        let Waiting { slot, command_id, length } = receive;
+        let Some(guard) = &mut self.guard else { return };
+        if guard.waiting.is_some() {
+            return self.answer(slot, command_id, Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+        }
+        let Some(mut buffer) = core.admission.take_admin(length as usize) else {
+            return self.answer(slot, command_id, Status::INTERNAL_ERROR);
+        };
+        match guard.authenticator.receive(length) {
+            Received::Pending => guard.waiting = Some(receive),
+            Received::Message(bytes) => {
+                fill(&mut buffer, &bytes);
+                if let Some(completion) = self.completion(command_id, Status::SUCCESS) {
+                    self.transport.send(slot, buffer, completion);
+                }
+            }
+        }
+    }
+
+    /// After each step of an exchange: passes on its work, and ends what has failed.
+    fn end_exchange_step(&mut self, core: &mut Core) {
+        let Some(guard) = &mut self.guard else { return };
+        if let Some(work) = guard.authenticator.take_work()
+            && let Some(post) = core.posts.get(core.id).cloned()
+        {
+            let alive = Arc::downgrade(&guard.alive);
+            let job = Job { work, connection: self.id, post, alive };
+            if let Some(done) = core.directory.powers().compute(job) {
+                return self.handle_power(done, core);
+            }
+        }
+        match guard.authenticator.standing() {
+            Standing::Failed(reason) => {
+                let host = guard.names.host;
+                log::warn!("{}: {host} was not authenticated: {reason}", self.endpoints.peer);
+                self.close(CloseReason::Requested("the host was not authenticated"), core);
+            }
+            Standing::Authenticated if !guard.authenticator.is_under_way() => {
+                if std::mem::take(&mut guard.is_timed) {
+                    core.reactor.clear_timer(timer(AUTHENTICATION_TIMERS, self.id));
+                    log::debug!("{}: {} is authenticated", self.endpoints.peer, guard.names.host);
+                }
+            }
+            Standing::Authenticated | Standing::Unauthenticated => self.time_exchange(core),
+        }
+    }
+
+    /// A command has come that is answered here and not by the queue's role.
+    fn arrived(&mut self) {
+        match &mut self.role {
+            Role::Admin(admin) => admin.arrived(),
+            Role::Io(io) => io.arrived(),
+            Role::Unconnected { .. } | Role::Connecting(_) | Role::Gone => {}
+        }
+    }
+
+    fn completion(&mut self, command_id: u16, status: Status) -> Option<Completion> {
+        match &mut self.role {
+            Role::Admin(admin) => Some(admin.completion(command_id, status)),
+            Role::Io(io) => Some(io.completion(command_id, status)),
+            Role::Unconnected { .. } | Role::Connecting(_) | Role::Gone => None,
+        }
+    }
+
+    fn answer(&mut self, slot: Slot, command_id: u16, status: Status) {
+        if let Some(completion) = self.completion(command_id, status) {
+            self.transport.complete(slot, completion);
+        }
+    }
+}
+
+/// Hosts expect as many bytes as they have asked for; after the message come zeros.
+fn fill(buffer: &mut Buffer, message: &[u8]) {
+    let bytes = buffer.bytes_mut();
+    let (start, rest) = bytes.split_at_mut(message.len().min(bytes.len()));
+    start.copy_from_slice(message.get(..start.len()).unwrap_or_default());
+    rest.fill(0);
+}

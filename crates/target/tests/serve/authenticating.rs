@@ -1,0 +1,322 @@
+//! Hosts that have to authenticate themselves, and peers that do not go about it as they should.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_nvme::authentication::FailureReason;
+use weft_nvme::fabrics::{Authentication, ConnectResult, PropertyGet, PropertySize};
+use weft_nvme::property::Offset;
+use weft_nvme::{AdminOpcode, Command, FabricsType, NvmOpcode, Status};
+use weft_nvmf::auth::host::{Authenticator, Next, Problem};
+use weft_nvmf::auth::{Group, HashFunction, Names, Policy, Random};
+use weft_reactor::system::random_bytes;
+use weft_target::Target;
+use weft_target::config::{Config, HostKeys};
+use weft_transport::host::{HostData, HostEvent, HostOptions};
+
+use crate::support::peer::{ConnectFields, Peer, read_write};
+use crate::support::{HOST, OTHER_HOST, SUBSYSTEM, address, config, on_each_transport, start};
+
+const KEY: &str = "DHHC-1:01:MjM0NTY3ODk6Ozw9Pj9AQUJDREVGR0hJSktMTU5PUFGALiae:";
+const OTHER_KEY: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
+const REQUIRED: Status = Status::AUTHENTICATION_REQUIRED.with_dnr();
+
+/// A file with a key.
+fn key_file(key: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), key).expect("it is written");
+    file
+}
+
+/// The usual target, at which the usual host has a key and the other one has none.
+fn guarded(key: &tempfile::NamedTempFile) -> Config {
+    let mut config = config(&["memory:1MiB"]);
+    let subsystem = &mut config.subsystems[0];
+    subsystem.allowed_hosts = Some(vec![HOST.to_owned(), OTHER_HOST.to_owned()]);
+    let path = key.path().to_str().expect("a path").to_owned();
+    subsystem.host_keys = vec![HostKeys { dhchap_key: Some(path), ..HostKeys::new(HOST) }];
+    config
+}
+
+fn policy(key: &str) -> Policy {
+    Policy::new(key.parse().expect("a key"), None)
+}
+
+fn exchange(policy: Policy) -> Authenticator {
+    let name = |text: &str| text.parse().expect("a name");
+    let names = Names { host: name(HOST), subsystem: name(SUBSYSTEM) };
+    Authenticator::new(names, Arc::new(policy), 7)
+}
+
+fn command(fabrics_type: FabricsType, length: u32) -> Command {
+    let protocol = Authentication::PROTOCOL_NVME;
+    Authentication { protocol_specific0: 1, protocol_specific1: 1, protocol, length }
+        .to_command(fabrics_type)
+}
+
+fn send(peer: &mut Peer, message: &[u8]) -> Status {
+    let length = u32::try_from(message.len()).expect("a length");
+    peer.run_with(command(FabricsType::AUTHENTICATION_SEND, length), message).status()
+}
+
+fn receive(peer: &mut Peer, length: u32) -> Vec<u8> {
+    let command = command(FabricsType::AUTHENTICATION_RECEIVE, length);
+    peer.run_for(command, length as usize).bytes().to_vec()
+}
+
+/// Runs an exchange; `change` may change each message that the host sends.
+fn run(peer: &mut Peer, policy: Policy, change: impl Fn(usize, &mut Vec<u8>)) -> Option<Problem> {
+    let mut exchange = exchange(policy);
+    let mut next = Next::Send(exchange.start());
+    let mut sent = 0;
+    loop {
+        next = match next {
+            Next::Send(mut message) => {
+                change(sent, &mut message);
+                sent += 1;
+                assert!(send(peer, &message).is_success(), "the answer says what is wrong");
+                exchange.sent()
+            }
+            Next::Receive(length) => {
+                let random = Random::new(random_bytes().expect("random bytes"));
+                exchange.received(&receive(peer, length), &random)
+            }
+            Next::Done => return None,
+            Next::Failed(problem, _) => return Some(problem),
+        };
+    }
+}
+
+fn authenticate(peer: &mut Peer) {
+    assert_eq!(run(peer, policy(KEY), |_, _| {}), None);
+}
+
+/// A queue that its host has connected, and the controller.
+fn connect(target: &Target, fields: &ConnectFields) -> (Peer, u16) {
+    let address = address(target);
+    let mut peer = Peer::open(address, fields.options(address, HostOptions::default()));
+    let result = ConnectResult(peer.connect(fields).succeeded().completion.dword0());
+    assert!(result.authentication_required() && !result.secure_channel_required());
+    (peer, result.controller_id())
+}
+
+fn read_version() -> Command {
+    PropertyGet::new(Offset::VERSION, PropertySize::Four).to_command()
+}
+
+#[test]
+fn a_queue_serves_nothing_before_it_is_authenticated() {
+    let key = key_file(KEY);
+    on_each_transport(&guarded(&key), |target| {
+        let (mut admin, controller) = connect(target, &ConnectFields::admin());
+        for opcode in 0..=u8::MAX {
+            let answer = admin.run(Command::new(AdminOpcode(opcode)), HostData::None);
+            assert_eq!(answer.status(), REQUIRED, "{opcode:#x}");
+        }
+        assert_eq!(admin.run(read_version(), HostData::None).status(), REQUIRED);
+        let set = admin.set_feature(weft_nvme::feature::FeatureId(7), 0, 1);
+        assert_eq!(set.status(), REQUIRED);
+        // The controller cannot be enabled, so it has no I/O queues either.
+        let mut io = Peer::open(
+            address(target),
+            ConnectFields::io(controller, 1).options(address(target), HostOptions::default()),
+        );
+        assert!(!io.connect(&ConnectFields::io(controller, 1)).status().is_success());
+
+        authenticate(&mut admin);
+        admin.run(read_version(), HostData::None).succeeded();
+        admin.enable();
+        let (mut io, _) = connect(target, &ConnectFields::io(controller, 1));
+        assert_eq!(io.read(1, 0, 1, 4096).status(), REQUIRED);
+        assert_eq!(io.write(1, 0, 1, &[1; 4096]).status(), REQUIRED);
+        let flush = read_write(NvmOpcode::FLUSH, 1, 0, 1);
+        assert_eq!(io.run(flush, HostData::None).status(), REQUIRED);
+        authenticate(&mut io);
+        assert_eq!(io.read(1, 0, 1, 4096).bytes(), [0; 4096], "nothing was written");
+        io.write(1, 0, 1, &[1; 4096]).succeeded();
+    });
+}
+
+#[test]
+fn a_host_without_a_key_needs_none() {
+    let key = key_file(KEY);
+    let target = start(guarded(&key));
+    let fields = ConnectFields::admin().of_other_host();
+    let (mut peer, _) = Peer::admin_as(address(&target), &fields);
+    let message = exchange(policy(KEY)).start();
+    assert_eq!(send(&mut peer, &message).code(), Status::INVALID_OPCODE.code());
+    target.stop().expect("a clean stop");
+}
+
+/// The status of the failure that a host receives, and the end of the connection.
+fn ends_with(peer: &mut Peer, policy: Policy, change: impl Fn(usize, &mut Vec<u8>)) -> Problem {
+    let problem = run(peer, policy, change).expect("a failure");
+    peer.until_closed();
+    problem
+}
+
+#[test]
+fn what_is_wrong_in_an_exchange_ends_the_connection() {
+    let key = key_file(KEY);
+    let target = start(guarded(&key));
+    let connect = || connect(&target, &ConnectFields::admin()).0;
+    let refused = Problem::Refused;
+
+    let problem = ends_with(&mut connect(), policy(OTHER_KEY), |_, _| {});
+    assert_eq!(problem, refused(FailureReason::FAILED), "another key");
+    let both = Policy::new(KEY.parse().expect("a key"), Some(KEY.parse().expect("a key")));
+    let problem = ends_with(&mut connect(), both, |_, _| {});
+    assert_eq!(problem, refused(FailureReason::FAILED), "the controller has no key");
+    // The secure channel, a list of nothing, a response and its transaction.
+    for (message, at, reason) in [
+        (0, 6, FailureReason::CONCATENATION_MISMATCH),
+        (0, 8, FailureReason::PROTOCOL_NOT_USABLE),
+        (0, 10, FailureReason::HASH_NOT_USABLE),
+        (0, 11, FailureReason::GROUP_NOT_USABLE),
+        (0, 0, FailureReason::INCORRECT_MESSAGE),
+        (1, 4, FailureReason::INCORRECT_MESSAGE),
+        (1, 6, FailureReason::INCORRECT_PAYLOAD),
+        (1, 16, FailureReason::FAILED),
+    ] {
+        let problem = ends_with(&mut connect(), policy(KEY), |sent, bytes| {
+            if sent == message {
+                // A number of items becomes none, anything else becomes another.
+                bytes[at] = if (sent, at > 9) == (0, true) { 0 } else { bytes[at] ^ 2 };
+            }
+        });
+        assert_eq!(problem, refused(reason), "byte {at} of message {message}");
+    }
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn commands_of_an_exchange_are_checked() {
+    let key = key_file(KEY);
+    let target = start(guarded(&key));
+    let (mut peer, _) = connect(&target, &ConnectFields::admin());
+    let message = exchange(policy(KEY)).start();
+    let length = u32::try_from(message.len()).expect("a length");
+    let invalid = Status::INVALID_FIELD.with_dnr();
+    let protocol = Authentication::PROTOCOL_NVME;
+    for (protocol, specific, length) in
+        [(0, 1, length), (protocol, 0, length), (protocol, 1, 0), (protocol, 1, 4097)]
+    {
+        let wrong = Authentication {
+            protocol_specific0: specific,
+            protocol_specific1: 1,
+            protocol,
+            length,
+        };
+        let sent = peer.run_with(wrong.to_command(FabricsType::AUTHENTICATION_SEND), &message);
+        assert_eq!(sent.status(), invalid);
+        let fetched = peer.run_for(wrong.to_command(FabricsType::AUTHENTICATION_RECEIVE), 4096);
+        assert_eq!(fetched.status(), invalid);
+    }
+    let longer = command(FabricsType::AUTHENTICATION_SEND, length + 1);
+    let status = peer.run_with(longer, &message).status();
+    assert_eq!(status, Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    let longer = command(FabricsType::AUTHENTICATION_RECEIVE, 512);
+    let status = peer.run_for(longer, 256).status();
+    assert_eq!(status, Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    // None of these has disturbed the exchange.
+    authenticate(&mut peer);
+    peer.enable();
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn messages_that_are_fetched_are_taken_as_well() {
+    let key = key_file(KEY);
+    let target = start(guarded(&key));
+    let (mut peer, _) = connect(&target, &ConnectFields::admin());
+    peer.connection.set_in_capsule_bytes(0);
+    authenticate(&mut peer);
+    peer.enable();
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_host_that_does_not_authenticate_itself_is_disconnected() {
+    let key = key_file(KEY);
+    let mut config = guarded(&key);
+    config.limits.connect_timeout = Duration::from_millis(300);
+    let target = start(config);
+    let (mut silent, _) = connect(&target, &ConnectFields::admin());
+    let (mut busy, _) = connect(&target, &ConnectFields::admin());
+    let (mut half, _) = connect(&target, &ConnectFields::admin());
+    assert!(send(&mut half, &exchange(policy(KEY)).start()).is_success());
+    let (mut done, _) = connect(&target, &ConnectFields::admin());
+    authenticate(&mut done);
+    done.enable();
+    // Other commands do not buy it time.
+    let began = weft_reactor::monotonic_time();
+    loop {
+        let slot = busy.submit(read_version(), HostData::None);
+        match busy.next_event() {
+            HostEvent::Completed { slot: completed, .. } if completed == slot => {}
+            HostEvent::Closed { .. } => break,
+            other => panic!("{other:?}"),
+        }
+        assert!(weft_reactor::monotonic_time() - began < crate::support::LONG);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    silent.until_closed();
+    half.until_closed();
+    done.run(read_version(), HostData::None).succeeded();
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_queue_is_authenticated_again_while_it_is_used() {
+    let key = key_file(KEY);
+    let mut target = start(guarded(&key));
+    let (mut admin, controller) = connect(&target, &ConnectFields::admin());
+    authenticate(&mut admin);
+    admin.enable();
+    let (mut io, _) = connect(&target, &ConnectFields::io(controller, 1));
+    authenticate(&mut io);
+    // Reads go on between the messages of an exchange.
+    let mut again = exchange(policy(KEY));
+    assert!(send(&mut io, &again.start()).is_success());
+    io.read(1, 0, 1, 4096).succeeded();
+    let Next::Receive(length) = again.sent() else { panic!("a challenge comes next") };
+    let random = Random::new(random_bytes().expect("random bytes"));
+    let Next::Send(reply) = again.received(&receive(&mut io, length), &random) else {
+        panic!("a reply comes next")
+    };
+    io.read(1, 0, 1, 4096).succeeded();
+    assert!(send(&mut io, &reply).is_success());
+    let Next::Receive(length) = again.sent() else { panic!("a result comes next") };
+    assert_eq!(again.received(&receive(&mut io, length), &random), Next::Done);
+    io.read(1, 0, 1, 4096).succeeded();
+
+    // With another key, the old one ends the queue that tries it, and no other.
+    std::fs::write(key.path(), OTHER_KEY).expect("it is written");
+    target.reload(target.config().clone()).expect("a reload");
+    io.read(1, 0, 1, 4096).succeeded();
+    assert_eq!(run(&mut admin, policy(OTHER_KEY), |_, _| {}), None);
+    io.read(1, 0, 1, 4096).succeeded();
+    let problem = ends_with(&mut io, policy(KEY), |_, _| {});
+    assert_eq!(problem, Problem::Refused(FailureReason::FAILED));
+    assert_eq!(run(&mut admin, policy(OTHER_KEY), |_, _| {}), None);
+    target.stop().expect("a clean stop");
+}
+
+/// What waits for a power when its connection ends is dropped.
+#[test]
+fn hosts_that_leave_in_the_middle_disturb_nobody() {
+    let key = key_file(KEY);
+    let target = start(guarded(&key));
+    let only = |group| {
+        let (hashes, groups) = ([HashFunction::Sha256].into(), [group].into());
+        Policy { hashes, groups, ..policy(KEY) }
+    };
+    for _ in 0..50 {
+        let (mut peer, _) = connect(&target, &ConnectFields::admin());
+        assert!(send(&mut peer, &exchange(only(Group::Ffdhe8192)).start()).is_success());
+    }
+    let (mut peer, _) = connect(&target, &ConnectFields::admin());
+    authenticate(&mut peer);
+    peer.enable();
+    target.stop().expect("a clean stop");
+}
