@@ -1,9 +1,15 @@
 //! The options that select a controller: nvme-cli's, or an address as one argument.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{ArgAction, Args};
 use weft_host::{AddressFamily, Controller, Namespace, Options, Transport, TransportId};
+use weft_nvmf::auth::Secret;
+use weft_target::key_file;
 use weft_transport::rdma::RemoteAccess;
 
 use crate::{failure::Failure, place::Place};
@@ -80,6 +86,13 @@ pub(crate) struct Connection {
     #[arg(short = 'd', long, action = ArgAction::Set, num_args = 0..=1, value_name = "BOOL")]
     #[arg(require_equals = true, default_missing_value = "true")]
     disable_sqflow: Option<bool>,
+    /// File with the secret that this host authenticates itself with (`nvme gen-dhchap-key` makes
+    /// one); only its owner may have access to it.
+    #[arg(long, value_name = "FILE")]
+    dhchap_secret_file: Option<PathBuf>,
+    /// File with the controller's secret: the controller has to prove that it has it.
+    #[arg(long, value_name = "FILE")]
+    dhchap_ctrl_secret_file: Option<PathBuf>,
     /// What the controller can reach over RDMA: window (the buffer of a command in flight), lease
     /// (memory of this connection alone, at the price of a copy) or wide (all that is registered,
     /// for fabrics that are trusted); by default the first of these that the device has.
@@ -174,6 +187,8 @@ impl Connection {
         options.hdr_digest = self.hdr_digest;
         options.data_digest = self.data_digest;
         options.rdma_access = self.rdma_access;
+        options.dhchap_secret = secret(self.dhchap_secret_file.as_deref())?;
+        options.dhchap_ctrl_secret = secret(self.dhchap_ctrl_secret_file.as_deref())?;
         set(&mut options.nr_io_queues, self.nr_io_queues);
         set(&mut options.queue_size, self.queue_size);
         set(&mut options.keep_alive_tmo, self.keep_alive_tmo);
@@ -287,6 +302,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds) => Ok(Duration::from_secs(seconds)),
         Err(_) => weft_backend::duration::parse(text).map_err(|error| error.to_string()),
     }
+}
+
+fn secret(file: Option<&Path>) -> Result<Option<Secret>, Failure> {
+    let Some(file) = file else { return Ok(None) };
+    // It is not repeated in the message.
+    if file.as_os_str().as_encoded_bytes().starts_with(b"DHHC-1:") {
+        return Err(Failure::because(
+            "give the path of a file that has the secret, not the secret: other users can read \
+             command lines",
+        ));
+    }
+    key_file::read(file).map(Some).map_err(Failure::Because)
 }
 
 fn remote_access(text: &str) -> Result<RemoteAccess, String> {
