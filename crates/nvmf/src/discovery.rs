@@ -11,10 +11,12 @@ use std::sync::Arc;
 use weft_nvme::fabrics::CONTROLLER_ID_DYNAMIC;
 use weft_nvme::log_page::{
     self, AddressFamily, DiscoveryEntryFlags, DiscoveryHeader, Endpoint, RdmaSubtype,
-    SubsystemType, TransportType,
+    SecureChannel, SecurityType, SubsystemType, TransportType,
 };
 use weft_nvme::wire::U16;
 use weft_nvme::{Nqn, Wire};
+
+use crate::keys::TlsMode;
 
 /// Bytes of the log page's header, and of each entry.
 const RECORD_BYTES: usize = 1024;
@@ -47,6 +49,8 @@ pub struct DiscoveryEntry {
     pub controller_id: u16,
     /// Entries of the longest admin queue.
     pub admin_queue_entries: u16,
+    /// Whether hosts come to it with TLS.
+    pub tls: TlsMode,
     /// The hosts that may see it; `None` for every host.
     pub allowed_hosts: Option<Arc<BTreeSet<Nqn>>>,
 }
@@ -75,6 +79,7 @@ impl DiscoveryEntry {
             port_id: 0,
             controller_id: CONTROLLER_ID_DYNAMIC,
             admin_queue_entries: 32,
+            tls: TlsMode::Off,
             allowed_hosts: None,
         }
     }
@@ -127,6 +132,12 @@ impl DiscoveryEntry {
         entry.flags = flags.into();
         if self.transport == TransportType::RDMA {
             entry.set_rdma(&RdmaSubtype::RELIABLE);
+        }
+        if self.tls != TlsMode::Off {
+            entry.set_security_type(SecurityType::TLS_1_3);
+        }
+        if self.tls == TlsMode::Required {
+            entry.requirements = entry.requirements.with_secure_channel(SecureChannel::REQUIRED);
         }
         entry
     }

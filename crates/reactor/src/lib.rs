@@ -16,8 +16,8 @@
 //! # Invariants
 //! - Every operation ends in exactly one final completion, and its memory belongs to it until
 //!   then. The contract is written where [operations](operation) are defined.
-//! - This is the only crate (beside the RDMA verbs module) that says `unsafe`, and the only one
-//!   that reads a clock. All others are given the time.
+//! - This is the only crate (beside the bindings of RDMA verbs and TLS) that says `unsafe`, and the
+//!   only one that reads a clock. All others are given the time.
 //! - Nothing is allocated per operation once the tables have grown to their size, and operations
 //!   on sockets and rings take no lock.
 //! - An idle connection holds no buffer and costs no work in a turn. An idle reactor sleeps in the

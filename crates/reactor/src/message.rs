@@ -98,6 +98,11 @@ impl Message {
         self.inner.parts.len()
     }
 
+    /// Its pieces, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.inner.parts.iter().map(|part| self.inner.part(part))
+    }
+
     /// Empties it. Buffers go back to their pool, its own memory is kept.
     pub fn clear(&mut self) {
         let inner = &mut *self.inner;

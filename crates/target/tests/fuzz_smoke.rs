@@ -19,9 +19,10 @@ const LENGTH_MAX: usize = 2048;
 type Harness = fn(&[u8]);
 
 /// Every fuzz target, by the name of its file.
-const TARGETS: [(&str, Harness); 12] = [
+const TARGETS: [(&str, Harness); 13] = [
     ("auth_controller", weft_nvmf::auth::fuzzing::strange_host),
     ("auth_host", weft_nvmf::auth::fuzzing::strange_controller),
+    ("client_hello", weft_transport::tls::fuzzing::client_hello),
     ("config", weft_target::config::fuzzing::config),
     ("controller", weft_nvmf::controller::fuzzing::actions),
     ("framing", weft_nvmf::tcp::fuzzing::framing),

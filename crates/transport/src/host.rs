@@ -13,6 +13,7 @@ use weft_reactor::{Buffer, Owner, Reactor};
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_DEFAULT};
 use crate::rdma::RemoteAccess;
 use crate::tcp::host::TcpHostConnection;
+use crate::tls::{TlsConnector, TlsFault};
 use crate::{CloseReason, DataDigestError, Slot, loopback, rdma};
 
 /// Events of a connection.
@@ -180,6 +181,17 @@ impl HostConnection {
             }
         };
         Self { inner }
+    }
+
+    /// Puts TLS below a connection that has just begun.
+    ///
+    /// # Errors
+    /// The transport is not TCP, or the library fails.
+    pub fn secure(&mut self, connector: &TlsConnector) -> Result<(), TlsFault> {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.secure(connector),
+            _ => Err(TlsFault::NotTcp),
+        }
     }
 
     /// Handles a completion of this connection. Poll events afterwards.

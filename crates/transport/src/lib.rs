@@ -49,6 +49,7 @@ mod slots;
 mod subscriptions;
 pub mod target;
 mod tcp;
+pub mod tls;
 
 pub use listen::{Incoming, Listener, Transport};
 pub use reason::{CloseReason, DataDigestError};

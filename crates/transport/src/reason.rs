@@ -8,6 +8,7 @@ use weft_nvmf::tcp::FatalError;
 
 use crate::rdma::verbs::NotRegistered;
 use crate::rdma::{DeviceFault, WorkStatus};
+use crate::tls::TlsFault;
 
 /// A data digest was wrong: the command failed in transport and may be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub enum CloseReason {
     NotRegistered,
     /// Memory windows were requested, and the RDMA device has none of type 2B.
     NoMemoryWindows,
+    /// TLS could not be set up, or the peer has broken it.
+    Tls(TlsFault),
     /// Connect (on the host: ICResp) was not completed in time.
     HandshakeTimeout,
     /// Sending, receiving or connecting failed.
@@ -97,6 +100,7 @@ impl fmt::Display for CloseReason {
             Self::NoMemoryWindows => {
                 formatter.write_str("the RDMA device has no memory windows of type 2B")
             }
+            Self::Tls(fault) => write!(formatter, "{fault}"),
             Self::HandshakeTimeout => formatter.write_str("the peer did not connect in time"),
             Self::Io { code: Some(code), .. } => {
                 write!(formatter, "{}", io::Error::from_raw_os_error(*code))

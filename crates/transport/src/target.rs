@@ -13,6 +13,7 @@ use weft_reactor::{Buffer, Owner, Reactor, SocketId};
 use crate::limits::{CLOSE_TIMEOUT_DEFAULT, HANDSHAKE_TIMEOUT_DEFAULT};
 use crate::listen::RequestState;
 use crate::tcp::target::{DetachedConnection, TcpTargetConnection};
+use crate::tls::{TlsAcceptor, TlsFault, TlsMode};
 use crate::{CloseReason, DataDigestError, Incoming, Slot, loopback, rdma};
 
 /// Events of a connection.
@@ -136,6 +137,26 @@ impl TargetConnection {
     ) -> Self {
         let connection = TcpTargetConnection::accept(reactor, owner, tag, socket, limits);
         Self { inner: Inner::Tcp(Box::new(connection)) }
+    }
+
+    /// Puts TLS below a connection that was just accepted, as its port's mode says.
+    ///
+    /// # Errors
+    /// The transport is not TCP, or the library fails.
+    pub fn secure(&mut self, acceptor: &TlsAcceptor, mode: TlsMode) -> Result<(), TlsFault> {
+        match &mut self.inner {
+            Inner::Tcp(connection) => connection.secure(acceptor, mode),
+            _ => Err(TlsFault::NotTcp),
+        }
+    }
+
+    /// The identity of the PSK in use, if the connection has TLS.
+    #[must_use]
+    pub fn tls_identity(&self) -> Option<String> {
+        match &self.inner {
+            Inner::Tcp(connection) => connection.tls_identity(),
+            _ => None,
+        }
     }
 
     /// Accepts a host's request for a queue. Completions are as for [`TargetConnection::accept`].

@@ -730,6 +730,7 @@ pub(crate) const fn side_of(reason: &CloseReason) -> Side {
         CloseReason::PeerClosed
         | CloseReason::Protocol(_)
         | CloseReason::Violation(_)
+        | CloseReason::Tls(_)
         | CloseReason::Refused(_) => Side::Peer,
         CloseReason::HandshakeTimeout
         | CloseReason::Work(_)

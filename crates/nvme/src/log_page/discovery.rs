@@ -292,6 +292,12 @@ impl DiscoveryEntry {
         RdmaSubtype::read(&self.address_subtype.0).unwrap_or_default()
     }
 
+    /// Sets the Security Type (SECTYPE) of a TCP entry.
+    pub fn set_security_type(&mut self, security_type: SecurityType) {
+        let [first, ..] = &mut self.address_subtype.0;
+        *first = security_type.0;
+    }
+
     /// Security Type (SECTYPE) of a TCP entry: the first byte of its TSAS.
     #[must_use]
     pub const fn security_type(&self) -> SecurityType {

@@ -21,7 +21,7 @@ use std::str::FromStr;
 use zeroize::Zeroizing;
 
 pub use interchange::ParseKeyError;
-pub use tls::{Derivation, IdentityVersion, TlsKey, TlsPsk};
+pub use tls::{Derivation, IdentityVersion, TlsIdentity, TlsKey, TlsMode, TlsPsk};
 
 use crate::auth::Secret;
 

@@ -81,6 +81,24 @@ fn a_generated_psk_is_derived_as_the_kernel_derives_it() {
 }
 
 #[test]
+fn a_psk_is_found_by_its_identity_alone() {
+    let key: TlsKey = TLS.parse().expect("a key");
+    for version in [IdentityVersion::V0, IdentityVersion::V1] {
+        let own = psk(&key, version);
+        let read = TlsIdentity { version, host: HOST, subsystem: SUBSYSTEM };
+        assert_eq!(TlsIdentity::parse(&own.identity), Some(read));
+        assert_eq!(key.psk_named(&own.identity, Derivation::Standard), Some(own.clone()));
+        for other in [own.identity.replace("R01", "R02"), own.identity.replace("R01", "G01")] {
+            assert_eq!(key.psk_named(&other, Derivation::Standard), None, "{other}");
+        }
+        assert_eq!(key.psk_named(&format!("{} x", own.identity), Derivation::Standard), None);
+    }
+    for other in ["", "NVMe0R01", "NVMe0R01 host", "NVMe2R01 host subsystem", "Client_identity"] {
+        assert_eq!(TlsIdentity::parse(other), None, "{other}");
+    }
+}
+
+#[test]
 fn a_key_without_a_hash_is_retained_as_it_is() {
     for (len, hash) in [(32, HashFunction::Sha256), (48, HashFunction::Sha384)] {
         let key = TlsKey::new(None, secret(&vec![7; len])).expect("a key");

@@ -39,6 +39,65 @@ pub struct TlsKey {
     secret: SecretBytes,
 }
 
+/// Whether a port takes connections with TLS, and without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Only without.
+    #[default]
+    Off,
+    /// Both. Somebody on the way to the host can make it the same as [`TlsMode::Off`].
+    Allowed,
+    /// Only with.
+    Required,
+}
+
+impl TlsMode {
+    /// Its name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Allowed => "allowed",
+            Self::Required => "required",
+        }
+    }
+}
+
+impl FromStr for TlsMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Off, Self::Allowed, Self::Required];
+        let found = all.into_iter().find(|mode| mode.name() == text);
+        found.ok_or_else(|| format!("{text:?} is not required, allowed or off"))
+    }
+}
+
+/// What the identity of a PSK says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsIdentity<'a> {
+    /// Its version.
+    pub version: IdentityVersion,
+    /// The NQN of the host.
+    pub host: &'a str,
+    /// The NQN of the subsystem.
+    pub subsystem: &'a str,
+}
+
+impl<'a> TlsIdentity<'a> {
+    /// Reads an identity; none if it is not one of NVMe. Whether a key has it is another question.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let version = match words.next()?.strip_prefix("NVMe")?.as_bytes() {
+            [b'0', ..] => IdentityVersion::V0,
+            [b'1', ..] => IdentityVersion::V1,
+            _ => return None,
+        };
+        Some(Self { version, host: words.next()?, subsystem: words.next()? })
+    }
+}
+
 /// A PSK for the handshakes of one host with one subsystem.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsPsk {
@@ -90,6 +149,14 @@ impl TlsKey {
             Some(hash) => derivation.expand(hash, &self.secret, (b"HostNQN", host.as_bytes())),
             None => self.secret.clone(),
         }
+    }
+
+    /// The PSK that has this identity; none: it is not one of this key's.
+    #[must_use]
+    pub fn psk_named(&self, identity: &str, derivation: Derivation) -> Option<TlsPsk> {
+        let TlsIdentity { version, host, subsystem } = TlsIdentity::parse(identity)?;
+        let psk = self.psk((version, derivation), (host, subsystem));
+        psk.filter(|psk| psk.identity == identity)
     }
 
     /// The PSK with which a host and a subsystem make a handshake; none for an identity of

@@ -10,9 +10,11 @@ use weft_nvmf::tcp::host::{Config, Data, Received, Session, Transfer};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Operation, Owner, Reactor};
 
+use super::layer::Layer;
 use super::link::{Direct, Input, Link, LinkEvent};
 use crate::host::{HostData, HostEvent, HostOptions, NotSubmitted};
 use crate::limits::DIRECT_RECEIVE_BYTES;
+use crate::tls::{TlsConnector, TlsFault};
 use crate::{CloseReason, DataDigestError, Slot};
 
 #[derive(Debug)]
@@ -56,6 +58,12 @@ impl TcpHostConnection {
         Self { link, session, buffers, events, options, reason: None }
     }
 
+    /// Puts TLS below it, before it is connected.
+    pub(crate) fn secure(&mut self, connector: &TlsConnector) -> Result<(), TlsFault> {
+        self.link.set_layer(Layer::connect(connector)?);
+        Ok(())
+    }
+
     pub(crate) fn local_address(&self, reactor: &Reactor) -> io::Result<SocketAddr> {
         reactor.local_address(self.link.socket()?)
     }
@@ -96,9 +104,8 @@ impl TcpHostConnection {
                 self.flush(reactor);
             }
             LinkEvent::Input => self.process(reactor),
-            LinkEvent::Direct(Direct { slot, buffer, range }) => {
-                self.session.handle_direct(buffer.get(range).unwrap_or_default());
-                self.put_back(slot, buffer);
+            LinkEvent::Direct(direct) => {
+                self.handle_direct(direct);
                 self.process(reactor);
             }
             LinkEvent::Deadline => {
@@ -150,7 +157,9 @@ impl TcpHostConnection {
         if self.link.is_receiving() || self.link.socket().is_err() {
             return;
         }
-        match self.direct() {
+        // What comes over TLS is decrypted into a command's buffer, not received into it.
+        let direct = if self.link.layer().is_none() { self.direct() } else { None };
+        match direct {
             Some(direct) => self.link.receive_into(reactor, direct),
             None => self.link.receive(reactor),
         }
@@ -167,6 +176,26 @@ impl TcpHostConnection {
 
     /// Processes all received input.
     fn process(&mut self, reactor: &mut Reactor) {
+        self.process_input(reactor);
+        // What was received over TLS is one piece of input after another.
+        while self.link.has_more() && self.link.is_open() {
+            let direct = self.direct();
+            match self.link.open(reactor, direct) {
+                LinkEvent::Direct(direct) => self.handle_direct(direct),
+                LinkEvent::Lost(reason) => self.lose(reactor, reason),
+                _ => {}
+            }
+            self.process_input(reactor);
+        }
+    }
+
+    /// Data was received directly into a command's buffer.
+    fn handle_direct(&mut self, Direct { slot, buffer, range }: Direct) {
+        self.session.handle_direct(buffer.get(range).unwrap_or_default());
+        self.put_back(slot, buffer);
+    }
+
+    fn process_input(&mut self, reactor: &mut Reactor) {
         let input = self.link.input.take();
         let mut bytes = input.as_ref().map_or(&[][..], Input::bytes);
         while self.link.is_open() {
@@ -176,6 +205,7 @@ impl TcpHostConnection {
                 Err(fault) => self.fail(reactor, &fault),
             }
         }
+        self.link.keep_input(input, 0);
     }
 
     fn handle_received(&mut self, reactor: &mut Reactor, received: Received<'_>) {

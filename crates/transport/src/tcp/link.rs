@@ -20,6 +20,7 @@ use weft_reactor::{
     Buffer, Message, Operation, Outcome, Owner, Reactor, ReactorCompletion, SocketId, Token,
 };
 
+use super::layer::{Layer, Plain};
 use crate::CloseReason;
 use crate::deadline::Deadline;
 use crate::limits::{
@@ -101,7 +102,12 @@ impl Input {
     /// Input in memory outside the pool.
     pub(crate) fn parked(bytes: Vec<u8>) -> Self {
         let end = bytes.len();
-        Self { store: Store::Parked(bytes), start: 0, end }
+        Self::first(bytes, end)
+    }
+
+    /// Input in the first `end` bytes of memory outside the pool.
+    pub(crate) fn first(memory: Vec<u8>, end: usize) -> Self {
+        Self { store: Store::Parked(memory), start: 0, end }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -153,6 +159,8 @@ pub(crate) struct Link {
     owner: Owner,
     base: u32,
     socket: Option<SocketId>,
+    /// TLS, if this connection has it.
+    layer: Option<Box<Layer>>,
     /// The messages of the next send.
     pub(crate) outgoing: Outgoing,
     spare: Option<Message>,
@@ -178,6 +186,8 @@ pub(crate) struct Link {
     sends_seen: u32,
     watching: bool,
     chore_at: Option<Duration>,
+    /// Why TLS can encrypt nothing more, until that is reported.
+    fault: Option<CloseReason>,
 }
 
 impl Link {
@@ -186,6 +196,7 @@ impl Link {
             owner,
             base: tag << 2,
             socket,
+            layer: None,
             outgoing: Outgoing::default(),
             spare: None,
             sending: false,
@@ -204,7 +215,23 @@ impl Link {
             sends_seen: 0,
             watching: false,
             chore_at: None,
+            fault: None,
         }
+    }
+
+    /// Puts TLS below the session, before anything is received or sent.
+    pub(crate) fn set_layer(&mut self, layer: Layer) {
+        self.layer = Some(Box::new(layer));
+    }
+
+    /// The layer of TLS, to move it with [`Self::take_socket`].
+    pub(crate) fn take_layer(&mut self) -> Option<Layer> {
+        self.layer.take().map(|layer| *layer)
+    }
+
+    /// The layer of TLS.
+    pub(crate) fn layer(&self) -> Option<&Layer> {
+        self.layer.as_deref()
     }
 
     pub(crate) fn socket(&self) -> io::Result<SocketId> {
@@ -223,7 +250,8 @@ impl Link {
 
     /// Whether everything that was queued has been handed to the kernel.
     pub(crate) fn is_flushed(&self) -> bool {
-        !self.sending && self.outgoing.0.is_empty()
+        let is_sealed = |layer: &Layer| layer.outgoing.is_empty();
+        !self.sending && self.outgoing.0.is_empty() && self.layer().is_none_or(is_sealed)
     }
 
     /// Bytes queued, if the peer has not taken any for `patience`.
@@ -287,11 +315,17 @@ impl Link {
     /// Sends what is queued, unless a send is in flight. Returns whether one is.
     pub(crate) fn send(&mut self, reactor: &mut Reactor) -> bool {
         let Some(socket) = self.socket else { return false };
-        if self.sending || self.outgoing.0.is_empty() {
+        if self.sending {
             return false;
         }
-        let next = self.spare.take().unwrap_or_default();
-        let message = std::mem::replace(&mut self.outgoing.0, next);
+        if self.layer.is_some() {
+            self.seal(reactor);
+        }
+        let queue = self.layer.as_mut().map_or(&mut self.outgoing.0, |layer| &mut layer.outgoing);
+        if queue.is_empty() {
+            return false;
+        }
+        let message = std::mem::replace(queue, self.spare.take().unwrap_or_default());
         self.sending = true;
         self.sending_bytes = message.len();
         self.sending_copied = message.copied();
@@ -299,6 +333,78 @@ impl Link {
         self.sends = self.sends.wrapping_add(1);
         reactor.submit(self.token(SEND), Operation::Send { socket, message });
         true
+    }
+
+    /// Encrypts what is queued.
+    fn seal(&mut self, reactor: &mut Reactor) {
+        let Some(layer) = &mut self.layer else { return };
+        if let Err(fault) = layer.seal(&mut self.outgoing.0) {
+            self.outgoing.0.clear();
+            self.fault = Some(CloseReason::Tls(fault));
+            self.set_chore(reactor, Duration::ZERO);
+        }
+    }
+
+    /// Whether [`Self::open`] may have input.
+    pub(crate) fn has_more(&self) -> bool {
+        self.layer().is_some_and(Layer::has_more)
+    }
+
+    /// Decrypts the next part of what was received: into a command's buffer if one is given, else
+    /// as input.
+    pub(crate) fn open(&mut self, reactor: &mut Reactor, direct: Option<Direct>) -> LinkEvent {
+        let Some(layer) = &mut self.layer else { return LinkEvent::Nothing };
+        let (plain, direct) = match direct {
+            Some(mut direct) => {
+                let place = direct.buffer.bytes_mut().get_mut(direct.range.clone());
+                (layer.open(place), Some(direct))
+            }
+            None => (layer.open(None), None),
+        };
+        // The handshake may have an answer, and its end lets the session's messages go.
+        self.send(reactor);
+        match (plain, direct) {
+            (Ok(Plain::Placed(bytes)), Some(Direct { slot, buffer, range })) => {
+                let range = range.start..range.start + bytes;
+                LinkEvent::Direct(Direct { slot, buffer, range })
+            }
+            (Ok(Plain::Input(input)), _) => {
+                self.input = Some(input);
+                LinkEvent::Input
+            }
+            (Ok(Plain::Starved | Plain::Placed(_)), direct) => {
+                direct.map_or(LinkEvent::Nothing, |Direct { slot, buffer, range }| {
+                    LinkEvent::Direct(Direct { slot, buffer, range: range.start..range.start })
+                })
+            }
+            (Ok(Plain::Ended), direct) => self.lose(CloseReason::PeerClosed, direct),
+            (Err(fault), direct) => self.lose(CloseReason::Tls(fault), direct),
+        }
+    }
+
+    /// The connection is lost; a command's buffer is kept.
+    fn lose(&mut self, reason: CloseReason, direct: Option<Direct>) -> LinkEvent {
+        self.returned =
+            direct.map(|Direct { slot, buffer, .. }| (slot, buffer)).or(self.returned.take());
+        LinkEvent::Lost(reason)
+    }
+
+    /// Copies input out of the pool's buffers and frees those. Returns whether there is input.
+    pub(crate) fn park(&mut self) -> bool {
+        self.input = self.input.take().map(Input::park);
+        let is_received = self.layer.as_mut().is_some_and(|layer| layer.park());
+        self.input.is_some() || is_received
+    }
+
+    /// Keeps the last `left` bytes of input, and the memory of input that is used up.
+    pub(crate) fn keep_input(&mut self, input: Option<Input>, left: usize) {
+        let Some(mut input) = input else { return };
+        if left > 0 && self.is_open() {
+            input.keep(left);
+            self.input = Some(input);
+        } else if let (Store::Parked(memory), Some(layer)) = (input.store, &mut self.layer) {
+            layer.reuse(memory);
+        }
     }
 
     pub(crate) fn set_deadline(&mut self, reactor: &mut Reactor, timeout: Duration) {
@@ -329,6 +435,8 @@ impl Link {
         }
         self.closing = Closing::Flushing { linger };
         self.set_deadline(reactor, timeout);
+        self.seal(reactor);
+        self.layer.iter_mut().for_each(|layer| layer.end());
         self.send(reactor);
         self.advance_close(reactor);
     }
@@ -402,8 +510,7 @@ impl Link {
             }
             (Outcome::Received { len: 0, .. }, _) => LinkEvent::Lost(CloseReason::PeerClosed),
             (Outcome::Received { buffer, len }, _) => {
-                self.input = Some(Input { store: Store::Received(buffer), start: 0, end: len });
-                LinkEvent::Input
+                self.take(Input { store: Store::Received(buffer), start: 0, end: len })
             }
             (Outcome::ReceivedInto { buffer, len }, Receiving::Direct { slot, start, .. })
                 if len > 0 =>
@@ -424,6 +531,23 @@ impl Link {
             }
             _ => LinkEvent::Nothing,
         }
+    }
+
+    /// Takes received input, which TLS has to decrypt if there is any.
+    fn take(&mut self, input: Input) -> LinkEvent {
+        let taken = match &mut self.layer {
+            None => Ok(Some(input)),
+            Some(layer) => layer.take(input),
+        };
+        match taken {
+            Ok(None) => {}
+            Ok(Some(input)) => {
+                self.layer = None;
+                self.input = Some(input);
+            }
+            Err(fault) => return LinkEvent::Lost(CloseReason::Tls(fault)),
+        }
+        LinkEvent::Input
     }
 
     /// Drops input while the connection is being closed.
@@ -470,13 +594,16 @@ impl Link {
             _ => (None, None),
         };
         if let Some(mut message) = message {
-            if message.len() > IDLE_MESSAGE_BYTES && !self.watching && self.is_open() {
+            let is_large = message.len() > IDLE_MESSAGE_BYTES || self.layer.is_some();
+            if is_large && !self.watching && self.is_open() {
                 self.watch(reactor);
             }
             message.clear();
             // The memory of the message just sent is in the cache, so it is reused.
-            if self.outgoing.0.is_empty() {
-                std::mem::swap(&mut self.outgoing.0, &mut message);
+            let queue =
+                self.layer.as_mut().map_or(&mut self.outgoing.0, |layer| &mut layer.outgoing);
+            if queue.is_empty() {
+                std::mem::swap(queue, &mut message);
             }
             self.spare = Some(message);
         }
@@ -538,11 +665,12 @@ impl Link {
             if self.sends == self.sends_seen {
                 self.spare = None;
                 self.outgoing = Outgoing::default();
+                self.layer.iter_mut().for_each(|layer| layer.release());
             } else {
                 self.watch(reactor);
             }
         }
-        LinkEvent::Chore
+        self.fault.take().map_or(LinkEvent::Chore, LinkEvent::Lost)
     }
 }
 

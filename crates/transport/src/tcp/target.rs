@@ -12,10 +12,12 @@ use weft_nvmf::tcp::target::{Received, Session};
 use weft_nvmf::tcp::{FatalError, Negotiated, Sink};
 use weft_reactor::{Buffer, Outcome, Owner, Reactor, SocketId, Stream};
 
+use super::layer::{DetachedLayer, Layer};
 use super::link::{Direct, Input, Link, LinkEvent};
 use crate::capsules::Capsules;
 use crate::limits::{DIRECT_RECEIVE_BYTES, POOL_RETRY, SHALLOW_QUEUE_DEPTH, STALL_SHARE};
 use crate::target::{CapsuleData, Event, Limits};
+use crate::tls::{TlsAcceptor, TlsFault, TlsMode};
 use crate::{CloseReason, DataDigestError, Slot};
 
 /// The progress of a connection. Nothing is received in the stages marked with a star, because what
@@ -84,6 +86,7 @@ pub(crate) struct TcpTargetConnection {
 #[derive(Debug)]
 pub(crate) struct DetachedConnection {
     stream: Stream,
+    layer: Option<DetachedLayer>,
     session: Session,
     limits: Limits,
     /// Its Connect, which is in flight.
@@ -106,6 +109,19 @@ impl TcpTargetConnection {
         connection
     }
 
+    /// Puts TLS below it, before anything is received.
+    pub(crate) fn secure(&mut self, acceptor: &TlsAcceptor, mode: TlsMode) -> Result<(), TlsFault> {
+        if mode != TlsMode::Off {
+            self.link.set_layer(Layer::accept(acceptor, mode)?);
+        }
+        Ok(())
+    }
+
+    /// The identity of the PSK, if it has TLS.
+    pub(crate) fn tls_identity(&self) -> Option<String> {
+        self.link.layer()?.identity()
+    }
+
     pub(crate) fn detach(
         mut self: Box<Self>,
         reactor: &mut Reactor,
@@ -114,12 +130,14 @@ impl TcpTargetConnection {
             return Err(self);
         }
         let Some(socket) = self.link.take_socket(reactor) else { return Err(self) };
+        let layer = self.link.take_layer().map(Layer::detach);
         let input = self.link.input.as_ref().map(|input| input.bytes().to_vec());
         let command = self.command(Slot(0)).copied().unwrap_or_default();
         let Self { session, limits, .. } = *self;
         let stream = reactor.take_stream(socket);
         Ok(DetachedConnection {
             stream,
+            layer,
             session,
             limits,
             command,
@@ -133,9 +151,12 @@ impl TcpTargetConnection {
         tag: u32,
         detached: DetachedConnection,
     ) -> io::Result<Self> {
-        let DetachedConnection { stream, session, limits, command, input } = detached;
+        let DetachedConnection { stream, layer, session, limits, command, input } = detached;
         let socket = reactor.add_stream(stream)?;
         let mut connection = Self::new(owner, tag, socket, session, limits);
+        if let Some(layer) = layer {
+            connection.link.set_layer(Layer::attach(layer));
+        }
         connection.link.input = (!input.is_empty()).then(|| Input::parked(input));
         connection.stage = Stage::Connecting;
         connection.slots[0] = SlotState { in_flight: true, command, ..SlotState::default() };
@@ -194,7 +215,9 @@ impl TcpTargetConnection {
         completion: &'a weft_reactor::ReactorCompletion,
     ) -> Option<&'a Command> {
         match &completion.outcome {
-            Outcome::Received { buffer, len } if self.stage == Stage::Ready => {
+            Outcome::Received { buffer, len }
+                if self.stage == Stage::Ready && self.link.layer().is_none() =>
+            {
                 self.session.peek_command(buffer.get(..*len)?)
             }
             _ => None,
@@ -344,11 +367,13 @@ impl TcpTargetConnection {
         if self.is_paused() || self.link.is_receiving() {
             return;
         }
-        if self.link.input.is_some() {
+        if self.link.input.is_some() || self.link.has_more() {
             // Input was left while the connection was paused, and is processed in `handle`.
             return self.link.set_chore(reactor, Duration::ZERO);
         }
-        match self.direct() {
+        // What comes over TLS is decrypted into a command's buffer, not received into it.
+        let direct = if self.link.layer().is_none() { self.direct() } else { None };
+        match direct {
             Some(direct) => self.link.receive_into(reactor, direct),
             None => self.link.receive(reactor),
         }
@@ -406,23 +431,32 @@ impl TcpTargetConnection {
 
     /// Processes received input until it is used up or the connection is paused.
     fn process(&mut self, reactor: &mut Reactor) {
+        self.process_input(reactor);
+        // What was received over TLS is one piece of input after another.
+        while self.link.has_more() && self.link.input.is_none() && !self.is_paused() {
+            let direct = self.direct();
+            match self.link.open(reactor, direct) {
+                LinkEvent::Direct(direct) => self.handle_direct(direct),
+                LinkEvent::Lost(reason) => self.lose(reactor, reason),
+                _ => {}
+            }
+            self.process_input(reactor);
+        }
+    }
+
+    fn process_input(&mut self, reactor: &mut Reactor) {
         self.advance(reactor);
-        if self.starved.is_some()
-            && let Some(input) = self.link.input.take()
-        {
-            self.link.input = Some(input.park());
+        if self.starved.is_some() && self.link.park() {
             self.retry(reactor);
             self.advance(reactor);
         }
-        if self.is_backed_up()
-            && let Some(input) = self.link.input.take()
-        {
-            self.link.input = Some(input.park());
+        if self.is_backed_up() {
+            self.link.park();
         }
     }
 
     fn advance(&mut self, reactor: &mut Reactor) {
-        let mut input = self.link.input.take();
+        let input = self.link.input.take();
         let mut bytes = input.as_ref().map_or(&[][..], Input::bytes);
         while !self.is_paused() {
             match self.session.handle_input(&mut bytes, &mut self.link.outgoing) {
@@ -432,10 +466,7 @@ impl TcpTargetConnection {
             }
         }
         let left = bytes.len();
-        if let Some(input) = &mut input {
-            input.keep(left);
-        }
-        self.link.input = input.filter(|_| left > 0 && self.link.is_open());
+        self.link.keep_input(input, left);
     }
 
     fn handle_received(&mut self, reactor: &mut Reactor, received: Received<'_>) {

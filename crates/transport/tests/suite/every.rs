@@ -222,7 +222,8 @@ fn two_threads() {
                 let mut reactor = reactor();
                 let any = ([127, 0, 0, 1], 0).into();
                 let transport = via.transport();
-                let mut target = Target::listen(&mut reactor, transport, any, Behaviour::default());
+                let behaviour = Behaviour { tls: via.tls(), ..Behaviour::default() };
+                let mut target = Target::listen(&mut reactor, transport, any, behaviour);
                 tell.send(target.address).expect("somebody waits");
                 serve(&mut reactor, &mut target);
                 target.stop(&mut reactor);
@@ -231,7 +232,8 @@ fn two_threads() {
             });
             let mut reactor = reactor();
             let address = address.recv().expect("an address");
-            let mut host = Host::connect(&mut reactor, 0, address, via.options());
+            let host = Host::connect(&mut reactor, 0, address, via.options());
+            let mut host = host.secured(via.tls());
             run(&mut reactor, &mut host, |host| host.ready);
             for round in 0..20 {
                 for key in 0..64 {

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_nvme::{Command, Completion, FabricsType, Status};
+use weft_nvmf::keys::{Derivation, IdentityVersion, TlsKey, TlsPsk};
 use weft_reactor::{Buffer, Config, DriverKind, Outcome, Owner, Pool, Reactor, Token, WaitLimit};
 use weft_transport::host::{HostConnection, HostData, HostEvent, HostOptions, TransportOptions};
 use weft_transport::rdma::{self, software::Fabric};
 use weft_transport::target::{CapsuleData, Event, Limits, TargetConnection};
+use weft_transport::tls::{TlsAcceptor, TlsConnector, TlsMode};
 use weft_transport::{CloseReason, DataDigestError, Listener, Slot, Transport, tag_of};
 
 pub const WRITE: u8 = 1;
@@ -48,11 +51,12 @@ pub struct Behaviour {
     pub depth: u16,
     pub flow_control: bool,
     pub limits: Limits,
+    pub tls: TlsMode,
 }
 
 impl Default for Behaviour {
     fn default() -> Self {
-        Self { depth: 128, flow_control: true, limits: Limits::default() }
+        Self { depth: 128, flow_control: true, limits: Limits::default(), tls: TlsMode::Off }
     }
 }
 
@@ -76,6 +80,7 @@ pub struct Target {
 #[derive(Debug, Clone)]
 pub enum Via {
     Tcp,
+    Tls,
     Rdma(Fabric),
     Loopback,
 }
@@ -83,12 +88,16 @@ pub enum Via {
 impl Via {
     /// One of each transport.
     pub fn all() -> Vec<Self> {
-        vec![Self::Tcp, Self::Rdma(Fabric::default()), Self::Loopback]
+        let mut all = vec![Self::Tcp, Self::Rdma(Fabric::default()), Self::Loopback];
+        if cfg!(feature = "tls") {
+            all.push(Self::Tls);
+        }
+        all
     }
 
     pub fn transport(&self) -> Transport {
         match self {
-            Self::Tcp => Transport::Tcp,
+            Self::Tcp | Self::Tls => Transport::Tcp,
             Self::Rdma(_) => Transport::Rdma,
             Self::Loopback => Transport::Loopback,
         }
@@ -97,11 +106,16 @@ impl Via {
     /// Options of a host's I/O queue.
     pub fn options(&self) -> HostOptions {
         let transport_options = match self {
-            Self::Tcp => TransportOptions::Tcp,
+            Self::Tcp | Self::Tls => TransportOptions::Tcp,
             Self::Rdma(_) => TransportOptions::Rdma { queue_id: 1, controller_id: 1 },
             Self::Loopback => TransportOptions::Loopback,
         };
         HostOptions { transport_options, ..HostOptions::default() }
+    }
+
+    /// Whether the target takes TLS.
+    pub fn tls(&self) -> TlsMode {
+        if matches!(self, Self::Tls) { TlsMode::Required } else { TlsMode::Off }
     }
 
     /// Makes a reactor use it.
@@ -110,6 +124,27 @@ impl Via {
             rdma::set_provider(reactor, rdma::Provider::Software(fabric.clone()));
         }
     }
+}
+
+/// The key of host and target.
+const KEY: &str =
+    "NVMeTLSkey-1:02:6/UeoPZX1cUsVwIRQX1gKagaJbpizk4DpyoFn1hP/yISbXPFCWTbhfBAHjRcYMCGJ6jrmA==:";
+
+pub fn psk(version: IdentityVersion) -> TlsPsk {
+    let key: TlsKey = KEY.parse().expect("a key");
+    key.psk((version, Derivation::Standard), ("nqn.host", "nqn.subsystem")).expect("short names")
+}
+
+pub fn acceptor() -> TlsAcceptor {
+    let find = |identity: &str| {
+        let both = [IdentityVersion::V0, IdentityVersion::V1].map(psk);
+        both.into_iter().find(|psk| psk.identity == identity)
+    };
+    TlsAcceptor::new(Arc::new(find)).expect("TLS")
+}
+
+pub fn connector(psks: Vec<TlsPsk>) -> TlsConnector {
+    TlsConnector::new(psks).expect("TLS")
 }
 
 impl Target {
@@ -171,7 +206,10 @@ impl Target {
                 let limits = self.behaviour.limits;
                 let tag = self.next_tag;
                 self.next_tag += 1;
-                let connection = TargetConnection::accept(reactor, TARGET, tag, socket, limits);
+                let mut connection = TargetConnection::accept(reactor, TARGET, tag, socket, limits);
+                if self.behaviour.tls != TlsMode::Off {
+                    connection.secure(&acceptor(), self.behaviour.tls).expect("TLS");
+                }
                 self.connections.insert(tag, connection);
             }
             return;
@@ -336,6 +374,15 @@ impl Host {
         }
     }
 
+    /// Has it use TLS, if the target does.
+    pub fn secured(mut self, mode: TlsMode) -> Self {
+        if mode != TlsMode::Off {
+            let psks = vec![psk(IdentityVersion::V1)];
+            self.connection.secure(&connector(psks)).expect("TLS");
+        }
+        self
+    }
+
     pub fn handle(&mut self, reactor: &mut Reactor, completion: weft_reactor::ReactorCompletion) {
         self.connection.handle(reactor, completion);
         self.take_events();
@@ -417,6 +464,7 @@ impl Rig {
     pub fn via(via: &Via, mut reactor: Reactor, behaviour: Behaviour) -> Self {
         via.provide(&mut reactor);
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let behaviour = Behaviour { tls: via.tls(), ..behaviour };
         let target = Target::listen(&mut reactor, via.transport(), address, behaviour);
         Self { reactor, target, hosts: Vec::new(), completions: Vec::new() }
     }
@@ -433,7 +481,7 @@ impl Rig {
         let index = self.hosts.len();
         let tag = u32::try_from(index).expect("few hosts");
         let host = Host::connect(&mut self.reactor, tag, self.target.address, options);
-        self.hosts.push(host);
+        self.hosts.push(host.secured(self.target.behaviour.tls));
         index
     }
 

@@ -75,6 +75,7 @@ impl Simulation {
             depth: 16,
             flow_control: random.chance(0.5),
             limits: Limits { tcp, ..Limits::default() },
+            ..Behaviour::default()
         };
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let target = Target::listen(&mut target_reactor, Transport::Tcp, address, behaviour);

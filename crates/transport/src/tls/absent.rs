@@ -1,0 +1,65 @@
+//! In place of the TLS library, in builds without it.
+
+use super::{FindPsk, TlsAcceptor, TlsConnector, TlsFault, Wire};
+
+/// There is none.
+#[derive(Clone, Debug)]
+enum Never {}
+
+/// There is none, hence neither an acceptor nor a connector.
+#[derive(Clone)]
+pub(crate) struct Config(Never);
+
+pub(crate) fn acceptor(_: FindPsk) -> Result<Config, TlsFault> {
+    Err(TlsFault::NotBuilt)
+}
+
+pub(crate) fn connector() -> Result<Config, TlsFault> {
+    Err(TlsFault::NotBuilt)
+}
+
+/// There is none.
+#[derive(Debug)]
+pub(crate) struct Engine(Never);
+
+impl Engine {
+    pub(crate) fn accept(acceptor: &TlsAcceptor) -> Result<Self, TlsFault> {
+        match acceptor.config.0 {}
+    }
+
+    pub(crate) fn connect(connector: &TlsConnector) -> Result<Self, TlsFault> {
+        match connector.config.0 {}
+    }
+
+    pub(crate) fn shake_hands(&mut self, _: Wire<'_, '_>) -> Result<bool, TlsFault> {
+        match self.0 {}
+    }
+
+    pub(crate) fn open(
+        &mut self,
+        _: Wire<'_, '_>,
+        _: &mut [u8],
+    ) -> Result<Option<usize>, TlsFault> {
+        match self.0 {}
+    }
+
+    pub(crate) fn seal(&mut self, _: Wire<'_, '_>, _: &[u8]) -> Result<(), TlsFault> {
+        match self.0 {}
+    }
+
+    pub(crate) fn end(&mut self, _: Wire<'_, '_>) {
+        match self.0 {}
+    }
+
+    pub(crate) fn renew_key(&mut self) -> Result<(), TlsFault> {
+        match self.0 {}
+    }
+
+    pub(crate) fn release(&mut self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn identity(&self) -> Option<String> {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,114 @@
+//! TLS 1.3 with pre-shared keys, for the TCP transport.
+//!
+//! [`TlsAcceptor`] is a target's side, [`TlsConnector`] a host's. Neither has certificates, session
+//! tickets or an earlier version of TLS. The layer between a socket and its session
+//! (`tcp::layer`) moves bytes; the library beneath it ([`engine`]) never sees a socket.
+//!
+//! Without the cargo feature `tls` neither of the two can be made, and the rest is not reachable.
+
+#[cfg_attr(not(feature = "tls"), path = "absent.rs")]
+mod engine;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+#[cfg(any(test, feature = "tls", feature = "fuzzing"))]
+mod hello;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use weft_nvmf::keys::TlsMode;
+use weft_nvmf::keys::TlsPsk;
+use weft_reactor::Message;
+
+pub(crate) use engine::Engine;
+
+/// The received bytes that the library may take, of which it leaves the rest, and where it puts
+/// what is to be sent.
+pub(crate) type Wire<'w, 'r> = (&'w mut &'r [u8], &'w mut Message);
+
+/// The longest identity: two NQNs and the digest of SHA-384, with what is between them.
+pub const IDENTITY_BYTES_MAX: usize = 2 * 223 + 64 + 16;
+
+/// Finds the PSK of an identity that a host offers.
+pub type FindPsk = Arc<dyn Fn(&str) -> Option<TlsPsk> + Send + Sync>;
+
+/// Why TLS cannot be used, or a connection with it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFault {
+    /// This program was built without TLS.
+    NotBuilt,
+    /// The transport is not TCP.
+    NotTcp,
+    /// The peer does not speak TLS.
+    InTheClear,
+    /// The host has offered no PSK that is known here.
+    UnknownIdentity,
+    /// The peer has sent this alert.
+    Alert(u8),
+    /// The handshake or a record is wrong.
+    Library(&'static str),
+}
+
+impl fmt::Display for TlsFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBuilt => formatter.write_str(
+                "this weft was built without TLS (build it with the cargo feature `tls`)",
+            ),
+            Self::NotTcp => formatter.write_str("only TCP has TLS"),
+            Self::InTheClear => formatter.write_str("the peer does not speak TLS"),
+            Self::UnknownIdentity => {
+                formatter.write_str("TLS: the host has offered no identity with a key here")
+            }
+            Self::Alert(alert) => write!(formatter, "TLS: the peer has sent alert {alert}"),
+            Self::Library(what) => write!(formatter, "TLS: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for TlsFault {}
+
+/// A target's side of TLS: it has a PSK for each host that may connect.
+#[derive(Clone)]
+pub struct TlsAcceptor {
+    pub(crate) config: engine::Config,
+}
+
+impl TlsAcceptor {
+    /// One that looks up the PSKs of hosts with this.
+    ///
+    /// # Errors
+    /// This program was built without TLS, or the library fails.
+    pub fn new(find: FindPsk) -> Result<Self, TlsFault> {
+        engine::acceptor(find).map(|config| Self { config })
+    }
+}
+
+/// A host's side of TLS.
+#[derive(Clone)]
+pub struct TlsConnector {
+    pub(crate) config: engine::Config,
+    pub(crate) psks: Arc<[TlsPsk]>,
+}
+
+impl TlsConnector {
+    /// One that offers these PSKs, the preferred one first.
+    ///
+    /// # Errors
+    /// This program was built without TLS, or the library fails.
+    pub fn new(psks: Vec<TlsPsk>) -> Result<Self, TlsFault> {
+        engine::connector().map(|config| Self { config, psks: psks.into() })
+    }
+}
+
+impl fmt::Debug for TlsAcceptor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TlsAcceptor").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TlsConnector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TlsConnector").field("psks", &self.psks).finish_non_exhaustive()
+    }
+}
