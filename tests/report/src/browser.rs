@@ -177,6 +177,17 @@ impl Browser {
         Ok(())
     }
 
+    /// Presses a key and releases it.
+    pub(crate) async fn press(&self, key: &str, code: u32, text: &str) -> Result<()> {
+        for kind in ["keyDown", "keyUp"] {
+            let event = json!({
+                "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text,
+            });
+            self.cdp("Input.dispatchKeyEvent", event).await?;
+        }
+        Ok(())
+    }
+
     /// A screenshot of the whole page.
     pub(crate) async fn screenshot(&self, path: &Path) -> Result<()> {
         self.capture(json!({ "format": "png", "captureBeyondViewport": true }), path).await

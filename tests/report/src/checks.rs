@@ -354,6 +354,64 @@ pub(crate) async fn sorting(browser: &Browser) -> Result<()> {
     Ok(())
 }
 
+/// The keyboard opens the numbers of a chart and reaches them, and a screen reader gets their name.
+pub(crate) async fn numbers(browser: &Browser) -> Result<()> {
+    let details = "document.querySelector('figure:has([data-chart]) details')";
+    browser.script(&format!("{details}.querySelector('summary').focus();"), Vec::new()).await?;
+    browser.press("Enter", 13, "\r").await?;
+    browser.wait(&format!("{details}.open")).await.context("Enter opens the numbers")?;
+    browser.press("Tab", 9, "").await?;
+    browser.wait(&format!("{details}.contains(document.activeElement)")).await?;
+    let names = browser
+        .script(
+            "const figure = document.querySelector('figure:has([data-chart])');
+            return [figure.querySelector('h4').dataset.title, document.activeElement.ariaLabel];",
+            Vec::new(),
+        )
+        .await?;
+    ensure!(names[0] == names[1], "the numbers of {} are called {}", names[0], names[1]);
+    let title = names[0].as_str().context("a title")?;
+    let tree = browser.cdp("Accessibility.getFullAXTree", json!({})).await?;
+    let nodes = tree["nodes"].as_array().context("nodes")?;
+    let summary = format!("Numbers of “{title}”");
+    for (role, name) in [("region", title), ("DisclosureTriangle", &summary), ("image", title)] {
+        let is = |node: &&Value| node["role"]["value"] == role && node["name"]["value"] == name;
+        ensure!(nodes.iter().any(|node| is(&node)), "a screen reader finds no {role} {name:?}");
+    }
+    browser.script(&format!("{details}.open = false;"), Vec::new()).await?;
+    Ok(())
+}
+
+/// Every point that is drawn has a number in the table of its figure. Distributions have their
+/// percentiles, one row each.
+pub(crate) async fn every_point(browser: &Browser) -> Result<()> {
+    let lost = browser
+        .script(
+            r#"const charts = JSON.parse(document.getElementById("charts").textContent);
+            const text = (cell) => cell.textContent.trim();
+            return [...document.querySelectorAll("[data-chart]")].flatMap((place) => {
+                const table = place.closest("figure").querySelector("details table");
+                const heads = [...table.tHead.rows[0].cells].map(text);
+                const rows = [...table.tBodies[0].rows].map((row) => [...row.cells].map(text));
+                const has = (trace) => {
+                    const column = heads.indexOf(trace.name);
+                    if (column > 0) {
+                        return rows.filter((row) => /\d|unresolved/.test(row[column])).length >= trace.x.length;
+                    }
+                    const row = rows.find((row) => row[0] === trace.name);
+                    return row ? /\d/.test(row[1]) : rows.length >= trace.x.length;
+                };
+                const traces = charts[Number(place.dataset.chart)].traces;
+                return traces.filter((trace) => !trace.meta.rings && !has(trace))
+                    .map((trace) => `${place.getAttribute("aria-label")}: ${trace.name}`);
+            });"#,
+            Vec::new(),
+        )
+        .await?;
+    ensure!(lost == json!([]), "not all points have numbers: {lost}");
+    Ok(())
+}
+
 /// Each link within the page leads to a part of it, and each figure has one.
 pub(crate) async fn links(browser: &Browser) -> Result<()> {
     let lost = "[...document.querySelectorAll('a[href^=\"#\"]')].filter((link) => \

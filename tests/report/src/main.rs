@@ -115,10 +115,12 @@ async fn look_at(browser: &Browser, name: &str, page: &Path, tally: &mut Tally) 
         tally.check(&named("paper"), checks::print(browser)).await;
         tally.check(&named("a chart is saved"), checks::saving(browser)).await;
         tally.check(&named("a table is sorted"), checks::sorting(browser)).await;
+        tally.check(&named("numbers by keyboard"), checks::numbers(browser)).await;
     }
     if name == "first-look" {
         tally.check(&named("six sheets of paper"), checks::sheets(browser, 6)).await;
     }
+    tally.check(&named("each point has a number"), checks::every_point(browser)).await;
     tally.check(&named("links"), checks::links(browser)).await;
     tally.check(&named("fits every width"), checks::widths(browser)).await;
     // A phone that opens it, not a desktop that becomes one.

@@ -1,6 +1,9 @@
 //! The report page as text: what it says, and that it needs nothing else.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use report_page::made_up::{self, Machine};
 use tempfile::TempDir;
@@ -56,6 +59,43 @@ fn a_page_needs_nothing_but_itself() {
     assert!(!markup.contains("@import") && !markup.contains("url("));
     assert!(markup.contains("default-src 'none'"), "the page forbids itself to load anything");
     assert!(page.len() < 3_000_000, "{}", page.len());
+}
+
+#[test]
+fn one_colour_has_one_meaning_in_a_study() {
+    const TRANSPORTS: [&str; 5] = ["local", "tcp", "tcp-link", "rdma", "loopback"];
+    for builtin in builtin::BUILTINS {
+        let page = page(&[builtin.name]);
+        let (_, rest) = page.split_once("type=\"application/json\">").expect("charts");
+        let charts = rest.split("</script>").next().expect("an end");
+        let charts: Vec<serde_json::Value> = serde_json::from_str(charts).expect("JSON");
+        let mut meanings: BTreeMap<(u64, Option<u64>), String> = BTreeMap::new();
+        // Parts of CPU time have colours of their own, and rings those of their line.
+        let of = |chart: &serde_json::Value| -> Vec<serde_json::Value> {
+            let traces = chart["traces"].as_array().expect("traces").iter();
+            let is_series = |trace: &&serde_json::Value| {
+                trace["meta"]["rings"] != true && trace["meta"]["part"].is_null()
+            };
+            traces.filter(is_series).cloned().collect()
+        };
+        for trace in charts.iter().map(of).filter(|traces| traces.len() > 1).flatten() {
+            let (name, meta) = (trace["name"].as_str().expect("a name"), &trace["meta"]);
+            let colour = meta["colour"].as_u64().expect("a colour");
+            let transport = name.split(", ").find(|word| TRANSPORTS.contains(word));
+            // Where no transports are told apart, a colour and a dash are one value together.
+            let (key, meaning) = match transport {
+                _ if meta["published"] == true => ((colour, None), "published"),
+                Some(transport) => ((colour, None), transport),
+                None => ((colour, meta["dash"].as_u64()), name),
+            };
+            let known = meanings.entry(key).or_insert_with(|| meaning.to_owned());
+            assert_eq!(known, meaning, "{}: colour {key:?}", builtin.name);
+        }
+        for (colour, _) in meanings.keys().filter(|(_, dash)| dash.is_none()) {
+            let mut others = meanings.keys().filter(|(_, dash)| dash.is_some());
+            assert!(others.all(|(other, _)| other != colour), "{}: {meanings:?}", builtin.name);
+        }
+    }
 }
 
 #[test]

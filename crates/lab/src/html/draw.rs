@@ -1,5 +1,7 @@
 //! Draws the figures of a plan.
 
+use serde_json::Value as Json;
+
 use super::{
     figure::{
         self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Place, Point, Series, SeriesKind,
@@ -15,6 +17,9 @@ use crate::{
     results::{Role, Side, Value, key, number},
     study::plan::{Kind, Plan, Plot, PlotKind},
 };
+
+/// The ratio of the largest to the least point from which on a line has a logarithmic axis.
+const LINEAR_MAX: f64 = 20.0;
 
 /// Most points of a distribution.
 const CURVE_STEPS: usize = 240;
@@ -192,11 +197,13 @@ impl<'a> Group<'a> {
         if keys.is_empty() {
             groups = vec![(Vec::new(), self.group.clone())];
         }
-        let mut styles = Styles::default();
+        let roles: Vec<Role> = self.group.iter().map(|cell| cell.role).collect();
+        let all = self.cells.cells.iter().filter(|cell| roles.contains(&cell.role));
+        let styles = Styles::new(keys, all);
         groups
             .into_iter()
             .map(|(words, group)| {
-                let style = styles.of(keys, group.first().copied());
+                let style = styles.of(group.first().copied());
                 (words.join(", "), style, group)
             })
             .collect()
@@ -224,8 +231,6 @@ impl<'a> Group<'a> {
         if series.is_empty() {
             return None;
         }
-        let numbers = grid(&series, &x, metric, &self.plot.best_over);
-        let y = AxisY { label: metric.label.clone(), unit: metric.unit, log: self.plot.log_y };
         let mut note = self.note(&series, &best_of);
         series.extend(self.overlay(metric));
         let knees = self.knees(metric, &keys, &x);
@@ -234,6 +239,9 @@ impl<'a> Group<'a> {
                      its least value and at least 98 % of the offered rate is served.";
             series.extend(knees);
         }
+        let numbers = self.grid(&series, &x, metric);
+        let log = self.plot.log_y || self.plot.kind == PlotKind::Line && spreads(&series);
+        let y = AxisY { label: metric.label.clone(), unit: metric.unit, log };
         let data = match self.plot.kind {
             PlotKind::Bar => figure::bars(&series, &AxisX { words: true, ..x }, &y),
             _ => figure::lines(&series, &x, &y),
@@ -245,6 +253,49 @@ impl<'a> Group<'a> {
             about_cpu: metric.is_cpu(),
             content: Content::Chart { data, numbers },
         })
+    }
+
+    /// The points of a chart as numbers; a knee is named at the point where it is.
+    fn grid(&self, series: &[Series], x: &AxisX, metric: &Metric) -> Grid {
+        let (rings, columns): (Vec<&Series>, Vec<&Series>) =
+            series.iter().partition(|series| series.kind == SeriesKind::Rings);
+        let cell = |column: &Series, place: &Json| {
+            let Some(point) = column.at(place) else { return "–".to_owned() };
+            let mut text = units::show_estimate(metric.unit, &point.value);
+            if column.kind == SeriesKind::Measured {
+                text += &format!(", n = {}", point.value.count);
+            }
+            if let Some(chosen) = &point.chosen {
+                text += &format!(", {} {chosen}", units::axis(&self.plot.best_over));
+            }
+            let is_ringed =
+                |rings: &&Series| rings.style == column.style && rings.at(place).is_some();
+            if rings.iter().any(is_ringed) { text + ", knee" } else { text }
+        };
+        let mut head = vec![x.title.clone()];
+        head.extend(columns.iter().map(|column| column.name.clone()));
+        let row = |(place, text): &(Json, String)| {
+            let cells = columns.iter().map(|column| cell(column, place));
+            std::iter::once(text.clone()).chain(cells).collect()
+        };
+        Grid { head, rows: self.places(&columns, x).iter().map(row).collect() }
+    }
+
+    /// The positions of a chart: its ticks, and where only published points are.
+    fn places(&self, columns: &[&Series], x: &AxisX) -> Vec<(Json, String)> {
+        let mut places = x.ticks.clone();
+        for point in columns.iter().flat_map(|column| &column.points) {
+            let Place::Number(number) = point.x else { continue };
+            let place = point.x.json();
+            if !places.iter().any(|(known, _)| *known == place) {
+                places.push((place, units::short(&self.plot.x, &Value::from(number))));
+            }
+        }
+        if !x.words {
+            let number = |place: &Json| place.as_f64().unwrap_or_default();
+            places.sort_by(|(one, _), (other, _)| number(one).total_cmp(&number(other)));
+        }
+        places
     }
 
     /// The knee of each line over the offered load.
@@ -303,7 +354,7 @@ impl<'a> Group<'a> {
             match series.iter_mut().find(|series| series.name == name) {
                 Some(series) => series.points.push(point),
                 None => {
-                    let style = Style { colour: 7, dash: series.len() };
+                    let style = Style { dash: series.len(), ..Style::PUBLISHED };
                     let kind = SeriesKind::Published;
                     series.push(Series { name, style, points: vec![point], kind });
                 }
@@ -524,6 +575,12 @@ impl<'a> Group<'a> {
     }
 }
 
+/// Whether the least points of a chart would lie on a linear axis' zero.
+fn spreads(series: &[Series]) -> bool {
+    let means = || series.iter().flat_map(|series| &series.points).map(|point| point.value.mean);
+    means().fold(0.0, f64::max) >= LINEAR_MAX * means().fold(f64::INFINITY, f64::min)
+}
+
 /// The position of a cell on an axis. A foreground without a background has no load.
 fn place_of(cell: &Cell, key: &str) -> Option<Value> {
     if key == key::LOAD_PERCENT && cell.role == Role::Alone {
@@ -537,55 +594,45 @@ fn place_of(cell: &Cell, key: &str) -> Option<Value> {
     cell.value(key).cloned()
 }
 
-/// Assigns colours and dashes: the same transport always has the same ones.
-#[derive(Debug, Default)]
-struct Styles {
-    others: Vec<Vec<Option<Value>>>,
+/// The transports by colour. Where none are told apart other values have these colours.
+const TRANSPORTS: [&str; 5] = ["local", "tcp", "tcp-link", "rdma", "loopback"];
+
+/// Assigns colours and dashes. In all charts of a study a transport has the same colour, and a value
+/// of another setting the same dash, or the same colour where no transports are told apart.
+struct Styles<'a> {
+    keys: &'a [String],
+    /// The values of the other settings in the study.
+    others: Vec<Vec<Option<&'a Value>>>,
 }
 
-impl Styles {
-    fn of(&mut self, keys: &[String], cell: Option<&Cell>) -> Style {
-        let Some(cell) = cell else { return Style::default() };
-        const TRANSPORTS: [&str; 5] = ["local", "tcp", "tcp-link", "rdma", "loopback"];
-        let transport = keys.iter().any(|key| key == key::TRANSPORT).then(|| {
-            let name = cell.text(key::TRANSPORT);
-            TRANSPORTS.iter().position(|known| *known == name).unwrap_or(TRANSPORTS.len())
-        });
-        let values: Vec<Option<Value>> = keys
-            .iter()
-            .filter(|key| *key != key::TRANSPORT)
-            .map(|key| cell.value(key).cloned())
-            .collect();
-        let place = self.others.iter().position(|known| *known == values).unwrap_or_else(|| {
-            self.others.push(values);
-            self.others.len() - 1
-        });
-        match transport {
-            Some(transport) if keys.len() == 1 => Style { colour: transport, dash: 0 },
-            Some(transport) => Style { colour: place, dash: transport },
-            None => Style { colour: place, dash: place / 8 },
+impl<'a> Styles<'a> {
+    fn new(keys: &'a [String], cells: impl Iterator<Item = &'a Cell>) -> Self {
+        let mut styles = Self { keys, others: Vec::new() };
+        for cell in cells {
+            let values = styles.values(cell);
+            if !styles.others.contains(&values) {
+                styles.others.push(values);
+            }
         }
+        styles
     }
-}
 
-fn grid(series: &[Series], x: &AxisX, metric: &Metric, best_over: &str) -> Grid {
-    let mut head = vec![x.title.clone()];
-    head.extend(series.iter().map(|series| series.name.clone()));
-    let rows = x.ticks.iter().map(|(place, text)| {
-        let mut row = vec![text.clone()];
-        row.extend(series.iter().map(|series| {
-            let point = series.points.iter().find(|point| point.x.json() == *place);
-            point.map_or("–".to_owned(), |point| {
-                let value = units::show_estimate(metric.unit, &point.value);
-                let chosen = point.chosen.as_ref().map_or(String::new(), |chosen| {
-                    format!(", {} {chosen}", units::axis(best_over))
-                });
-                format!("{value}, n = {}{chosen}", point.value.count)
-            })
-        }));
-        row
-    });
-    Grid { head, rows: rows.collect() }
+    fn values<'c>(&self, cell: &'c Cell) -> Vec<Option<&'c Value>> {
+        let others = self.keys.iter().filter(|key| *key != key::TRANSPORT);
+        others.map(|key| cell.value(key)).collect()
+    }
+
+    fn of(&self, cell: Option<&Cell>) -> Style {
+        let Some(cell) = cell.filter(|_| !self.keys.is_empty()) else { return Style::FIRST };
+        let values = self.values(cell);
+        let place = self.others.iter().position(|known| *known == values).unwrap_or_default();
+        if !self.keys.iter().any(|key| key == key::TRANSPORT) {
+            return Style { colour: place % TRANSPORTS.len(), dash: place / TRANSPORTS.len() };
+        }
+        let name = cell.text(key::TRANSPORT);
+        let colour = TRANSPORTS.iter().position(|known| *known == name).unwrap_or_default();
+        Style { colour, dash: place }
+    }
 }
 
 fn percentiles(name: &str, latency: &Latency) -> Vec<String> {

@@ -45,7 +45,7 @@ pub(super) fn drift(cells: &Cells) -> Option<Drift> {
         rows.push(vec![at, shown, p99.unwrap_or_else(|| "unresolved".to_owned())]);
     }
     let kind = SeriesKind::Measured;
-    let series = Series { name: name.clone(), style: Style::default(), points, kind };
+    let series = Series { name: name.clone(), style: Style::FIRST, points, kind };
     let title = "minutes since its first time".to_owned();
     let x = AxisX { title, automatic: true, ..AxisX::default() };
     let y = AxisY { label: "IOPS".to_owned(), unit: Unit::Iops, log: false };

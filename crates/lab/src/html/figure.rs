@@ -46,6 +46,16 @@ pub(super) struct Style {
     pub(super) dash: usize,
 }
 
+impl Style {
+    /// A chart's first quantity where no settings are told apart, such as IOPS over time. No
+    /// setting's value has this colour, nor those of the next two.
+    pub(super) const FIRST: Self = Self { colour: 5, dash: 0 };
+    /// Its second quantity.
+    pub(super) const SECOND: Self = Self { colour: 6, dash: 1 };
+    /// What was published.
+    pub(super) const PUBLISHED: Self = Self { colour: 7, dash: 0 };
+}
+
 /// A point of a series.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
@@ -80,6 +90,13 @@ pub(super) struct Series {
     pub(super) style: Style,
     pub(super) points: Vec<Point>,
     pub(super) kind: SeriesKind,
+}
+
+impl Series {
+    /// The point at a position.
+    pub(super) fn at(&self, place: &Json) -> Option<&Point> {
+        self.points.iter().find(|point| point.x.json() == *place)
+    }
 }
 
 /// What the points of a series are.

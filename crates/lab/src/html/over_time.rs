@@ -131,7 +131,6 @@ impl<'a> Course<'a> {
         let x = AxisX { title: "time, seconds".to_owned(), automatic: true, ..AxisX::default() };
         let y = AxisY { label: "IOPS".to_owned(), unit: Unit::Iops, log: false };
         let right = AxisY { label: "p99".to_owned(), unit: Unit::Time, log: false };
-        let (first, second) = (Style { colour: 1, dash: 0 }, Style { colour: 2, dash: 1 });
         let line = |name: &str, style, kind, points: Vec<Point>| Series {
             name: name.to_owned(),
             style,
@@ -139,14 +138,14 @@ impl<'a> Course<'a> {
             kind,
         };
         let iops = moments.iter().map(|moment| moment.point(moment.iops)).collect();
-        let mut left = vec![line("IOPS", first, SeriesKind::Measured, iops)];
+        let mut left = vec![line("IOPS", Style::FIRST, SeriesKind::Measured, iops)];
         let off = moments.iter().filter(|moment| moment.is_off);
         let off: Vec<Point> = off.map(|moment| moment.point(moment.iops)).collect();
         if !off.is_empty() {
-            left.push(line("not steady", first, SeriesKind::Rings, off));
+            left.push(line("not steady", Style::FIRST, SeriesKind::Rings, off));
         }
         let p99 = moments.iter().filter_map(|of| Some(of.point(of.p99_ns? as f64)));
-        let p99 = line("p99", second, SeriesKind::Measured, p99.collect());
+        let p99 = line("p99", Style::SECOND, SeriesKind::Measured, p99.collect());
         let mut data = figure::lines_of_two((&left, &y), (&[p99], &right), &x);
         if let Some(ramp_s) = self.ramp_s {
             data["layout"]["shapes"] = json!([{

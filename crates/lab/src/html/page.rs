@@ -176,6 +176,7 @@ const PAPER: &str = "Comparison with the paper";
 const MISSING: &str = "Cells without a result";
 const REMARKS: &str = "Remarks on cells";
 const RAW_LINK: &str = "The raw link";
+const ALL_CELLS: &str = "All cells";
 
 /// The place of a part of a study, to which a link leads.
 fn place(study: usize, part: &str) -> String {
@@ -254,12 +255,17 @@ fn picture(
             }
             @match &figure.content {
                 Content::Chart { numbers, .. } => {
+                    @let table = format!("{place}-numbers");
                     @if let Some(number) = chart.next() {
-                        div .chart data-chart=(number) role="img" aria-label=(figure.title) {}
+                        div .chart data-chart=(number) role="img" aria-label=(figure.title)
+                            aria-details=(table) {}
                     }
-                    details { summary { "Numbers" } (grid(numbers)) }
+                    details id=(table) {
+                        summary { "Numbers" span .spoken { " of “" (figure.title) "”" } }
+                        (grid(&figure.title, numbers))
+                    }
                 },
-                Content::Table(numbers) => (grid(numbers)),
+                Content::Table(numbers) => (grid(&figure.title, numbers)),
             }
             figcaption {
                 (figure.note)
@@ -285,9 +291,10 @@ fn command_line(words: &[String]) -> String {
     quoted.collect::<Vec<String>>().join(" ")
 }
 
-fn grid(grid: &Grid) -> Markup {
+/// A table; what scrolls can be reached with the keyboard, and has a name.
+fn grid(name: &str, grid: &Grid) -> Markup {
     html! {
-        div .scroll tabindex="0" { table .grid {
+        div .scroll role="region" tabindex="0" aria-label=(name) { table .grid {
             thead { tr { @for head in &grid.head { th scope="col" { (head) } } } }
             tbody {
                 @for row in &grid.rows { tr {
@@ -304,7 +311,7 @@ fn grid(grid: &Grid) -> Markup {
 
 fn tradeoff_table(tradeoffs: &TradeoffTable) -> Markup {
     html! {
-        div .scroll tabindex="0" { table .tradeoffs {
+        div .scroll role="region" tabindex="0" aria-label=(TRADEOFFS) { table .tradeoffs {
             thead { tr {
                 th scope="col" { "criterion" }
                 @for name in &tradeoffs.alternatives { th scope="col" { (name) } }
@@ -375,7 +382,7 @@ fn across(sections: &[Section]) -> Markup {
         @if with.len() > 1 {
             section .study {
                 h2 { "Across the studies" }
-                div .scroll tabindex="0" { table .tradeoffs {
+                div .scroll role="region" tabindex="0" aria-label="Across the studies" { table .tradeoffs {
                     thead { tr {
                         th scope="col" { "best, or within 5 % of it, in" }
                         @for name in &names { th scope="col" { (name) } }
@@ -405,7 +412,7 @@ fn paper_comparison(paper: &PaperComparison, summary: &str, here: &str) -> Marku
             }
             details open[paper.rows.len() <= 8] {
                 summary { (paper.rows.len()) " published numbers" }
-                div .scroll tabindex="0" { table .papers {
+                div .scroll role="region" tabindex="0" aria-label=(PAPER) { table .papers {
                     thead { tr {
                         @for (head, words) in [
                             ("figure", true), ("what", true), ("published", false),
@@ -486,7 +493,7 @@ fn link(index: usize, section: &Section) -> Markup {
                  sizes of a 4 KiB read, and a stream. Only cells over the same protocol between \
                  the same ends are related to it. " (section.link_shares.join(" "))
             }
-            (grid(link))
+            (grid(RAW_LINK, link))
         }
     }
 }
@@ -494,8 +501,8 @@ fn link(index: usize, section: &Section) -> Markup {
 fn details(section: &Section) -> Markup {
     html! {
         details {
-            summary { "All cells" }
-            (grid(&section.all))
+            summary { (ALL_CELLS) }
+            (grid(ALL_CELLS, &section.all))
             p .note { "CPU: " (CPU_CAVEAT_SHORT) }
         }
         @if !section.commands.is_empty() {

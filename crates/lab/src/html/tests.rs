@@ -1,4 +1,9 @@
-use super::{findings, section::Section};
+use super::{
+    figure::{Content, Grid},
+    findings,
+    section::Section,
+    tradeoff::Standing,
+};
 use crate::{
     cells::{
         Cells,
@@ -278,9 +283,48 @@ fn published_numbers_are_in_the_figure_of_their_tenant() {
     let charts: Vec<Vec<String>> = section.charts().map(names).collect();
     assert_eq!(charts[0], ["l-app", "t-app", "sivakumar2024, l-app"]);
     assert!(charts.contains(&["l-app", "t-app", "sivakumar2024, t-app"].map(str::to_owned).into()));
+    let numbers = grid_of(&section, 0);
+    assert_eq!(numbers.head[1..], ["l-app", "t-app", "sivakumar2024, l-app"]);
+    let published: Vec<&str> = numbers.rows.iter().map(|row| row[3].as_str()).collect();
+    assert!(published.iter().any(|text| text.ends_with('×')), "{published:?}");
+    assert!(published.iter().all(|text| !text.contains("n = ")), "{published:?}");
+    let loads: Vec<u64> = numbers.rows.iter().map(|row| row[0].parse().expect("a load")).collect();
+    assert!(loads.is_sorted() && loads.len() > 4, "theirs are in the order of ours: {loads:?}");
     let (_, summary) = section.paper.first().expect("what the paper says");
     assert!(summary.starts_with("Published numbers: 8, "), "{summary}");
     assert!(!summary.contains(" 0 "), "{summary}");
+}
+
+/// The numbers of a section's chart.
+fn grid_of(section: &Section, chart: usize) -> &Grid {
+    let grids = section.figures.iter().filter_map(|figure| match &figure.content {
+        Content::Chart { numbers, .. } => Some(numbers),
+        Content::Table(_) => None,
+    });
+    grids.into_iter().nth(chart).expect("a chart")
+}
+
+#[test]
+fn the_knee_is_named_in_the_numbers_as_it_is_ringed_in_the_chart() {
+    let at = |(load, us): (u64, u64)| {
+        let settings = [(key::TRANSPORT, Value::from("tcp")), (key::LOAD_PERCENT, load.into())];
+        let mut record = record(Role::Plain, &settings, load as f64 * 1e3, us);
+        record.values.insert(number::OFFERED_IOPS.to_owned(), load as f64 * 1e3);
+        record
+    };
+    let records: Vec<Record> = [(10, 20), (50, 25), (80, 38), (95, 400)].map(at).into();
+    let section = Section::of(&Results {
+        directory: "made-up".into(),
+        records: repeated(&records),
+        environment: Environment::default(),
+        plan: plan("latency-vs-load").to_text().expect("a plan"),
+    });
+    let numbers = grid_of(&section, 1);
+    let named: Vec<bool> = numbers.rows.iter().map(|row| row[1].ends_with(", knee")).collect();
+    assert_eq!(named, [false, false, true, false], "{numbers:?}");
+    assert_eq!(numbers.head.len(), 2, "the ring is no column: {:?}", numbers.head);
+    let traces = section.charts().nth(1).and_then(|chart| chart["traces"].as_array());
+    assert_eq!(traces.map(Vec::len), Some(2));
 }
 
 #[test]
@@ -334,6 +378,22 @@ fn the_best_depth_of_each_size_and_transport_is_drawn_and_named() {
 #[test]
 fn a_study_without_results_says_so() {
     assert_eq!(found("first-look", &[]), "No cell has a result.");
+}
+
+#[test]
+fn lines_far_apart_have_a_logarithmic_axis() {
+    let axis = |local: f64| {
+        let records = [point("local", 1, local, 1), point("tcp", 1, 100_000.0, 10)];
+        let section = Section::of(&Results {
+            directory: "made-up".into(),
+            records: repeated(&records),
+            environment: Environment::default(),
+            plan: plan("overhead-t-app").to_text().expect("a plan"),
+        });
+        let chart = section.charts().next().expect("IOPS against depth");
+        chart["layout"]["yaxis"]["type"].as_str().expect("a type").to_owned()
+    };
+    assert_eq!((axis(1_900_000.0), axis(2_100_000.0)), ("linear".to_owned(), "log".to_owned()));
 }
 
 #[test]
@@ -436,6 +496,29 @@ fn every_sentence_is_forbidden_by_the_marks_that_the_table_says_and_names_the_ot
         assert!(!found(study, &repeated(&void)).contains(part), "{part}");
         assert!(!part.is_empty());
     }
+}
+
+#[test]
+fn the_tradeoffs_have_the_cost_of_a_million_iops() {
+    let mut records = matrix(&[("local", 100.0), ("tcp", 40.0), ("rdma", 60.0)]);
+    for record in &mut records {
+        let seconds = if record.configuration[key::TRANSPORT] == "rdma".into() { 0.2 } else { 0.5 };
+        let thread = Thread { user_s: seconds, ..Thread::default() };
+        let side = Side { seconds: 1.0, threads: vec![thread], ..Side::default() };
+        (record.host, record.target) = (Some(side.clone()), Some(side));
+    }
+    let section = Section::of(&Results {
+        directory: "made-up".into(),
+        records: repeated(&records),
+        environment: Environment::default(),
+        plan: plan("tradeoffs").to_text().expect("a plan"),
+    });
+    let table = section.tradeoffs.as_ref().expect("a table");
+    let cost = table.criteria.iter().find(|line| line.name.starts_with("cost"));
+    let cost = cost.expect("the row of cost");
+    assert_eq!(table.alternatives, ["local", "tcp", "rdma"]);
+    assert_eq!(cost.entries[2].1, Standing::Best, "{cost:?}");
+    assert!(cost.entries.iter().all(|(text, _)| text.ends_with(" cores")), "{cost:?}");
 }
 
 #[test]
