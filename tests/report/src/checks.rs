@@ -396,7 +396,8 @@ pub(crate) async fn every_point(browser: &Browser) -> Result<()> {
                 const has = (trace) => {
                     const column = heads.indexOf(trace.name);
                     if (column > 0) {
-                        return rows.filter((row) => /\d|unresolved/.test(row[column])).length >= trace.x.length;
+                        const told = rows.filter((row) => /\d|unresolved/.test(row[column]));
+                        return told.length >= trace.x.length;
                     }
                     const row = rows.find((row) => row[0] === trace.name);
                     return row ? /\d/.test(row[1]) : rows.length >= trace.x.length;

@@ -143,6 +143,13 @@ fn disturbed(load: Load, cell: &Cell) -> Load {
     }
 }
 
+/// An open loop at a share of the capacity: the queue in front of it is that of one server.
+fn offered(capacity: Load, cell: &Cell) -> Load {
+    let share = integer(&cell.configuration, key::LOAD_PERCENT, 0) / 100.0;
+    let latency_us = 1e6 / capacity.iops * 20.0 * (1.0 + 0.05 * share / (1.0 - share));
+    Load { iops: capacity.iops * share, latency_us, tail: 0.1 + 0.2 * share }
+}
+
 /// A distribution with a long tail whose mean is that of the load.
 fn latency(load: &Load, requests: u64, chance: &mut Chance) -> Latency {
     let mut latency = Latency::new();
@@ -237,6 +244,11 @@ fn measured(cell: &Cell, repeat: u32, study: &str, seconds: f64, machine: &Machi
         load = disturbed(load, cell);
     }
     let mut record = record(cell, repeat, study);
+    if cell.role == Role::Plain && cell.configuration.contains_key(key::LOAD_PERCENT) {
+        load = offered(load, cell);
+        record.values.insert(number::OFFERED_IOPS.to_owned(), load.iops);
+        record.mark(Mark::OpenLoop);
+    }
     if cell.role == Role::Background {
         let share = integer(&cell.configuration, key::LOAD_PERCENT, 0) / 100.0;
         let offered = share * load.iops;

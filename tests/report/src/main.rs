@@ -23,6 +23,7 @@ const PAGES: &[(&str, &[&str])] = &[
     ("first-look", &["first-look"]),
     ("size-sweep", &["size-sweep"]),
     ("latency-cdf", &["latency-cdf"]),
+    ("latency-vs-load", &["latency-vs-load"]),
     ("host-cpu", &["host-cpu"]),
     ("target-interference", &["target-interference"]),
     ("studies", &["concurrency", "latency-at-peak", "target-idle-poll", "tradeoffs", "saturation"]),
@@ -147,6 +148,9 @@ async fn pictures(browser: &Browser, page: &Path, name: &Path) -> Result<()> {
 async fn figures(browser: &Browser, page: &Path, name: &Path) -> Result<()> {
     browser.open(page, 1000).await?;
     checks::draw_all(browser).await?;
+    // Buttons are of no use in a picture.
+    let hide = "document.querySelectorAll('.tools').forEach((tools) => tools.remove());";
+    browser.script(hide, Vec::new()).await?;
     let boxes = browser
         .script(
             r#"return [...document.querySelectorAll("figure")].map((figure) => {

@@ -597,8 +597,8 @@ fn place_of(cell: &Cell, key: &str) -> Option<Value> {
 /// The transports by colour. Where none are told apart other values have these colours.
 const TRANSPORTS: [&str; 5] = ["local", "tcp", "tcp-link", "rdma", "loopback"];
 
-/// Assigns colours and dashes. In all charts of a study a transport has the same colour, and a value
-/// of another setting the same dash, or the same colour where no transports are told apart.
+/// Assigns colours and dashes. In all charts of a study a transport has the same colour, and a
+/// value of another setting the same dash, or the same colour where no transports are told apart.
 struct Styles<'a> {
     keys: &'a [String],
     /// The values of the other settings in the study.

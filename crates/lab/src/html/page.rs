@@ -176,6 +176,7 @@ const PAPER: &str = "Comparison with the paper";
 const MISSING: &str = "Cells without a result";
 const REMARKS: &str = "Remarks on cells";
 const RAW_LINK: &str = "The raw link";
+const ACROSS: &str = "Across the studies";
 const ALL_CELLS: &str = "All cells";
 
 /// The place of a part of a study, to which a link leads.
@@ -381,8 +382,8 @@ fn across(sections: &[Section]) -> Markup {
     html! {
         @if with.len() > 1 {
             section .study {
-                h2 { "Across the studies" }
-                div .scroll role="region" tabindex="0" aria-label="Across the studies" { table .tradeoffs {
+                h2 { (ACROSS) }
+                div .scroll role="region" tabindex="0" aria-label=(ACROSS) { table .tradeoffs {
                     thead { tr {
                         th scope="col" { "best, or within 5 % of it, in" }
                         @for name in &names { th scope="col" { (name) } }
