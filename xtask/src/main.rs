@@ -69,12 +69,8 @@ enum Task {
     Prometheus,
     /// Run only the tests with fio-plot, which comes from PyPI
     FioPlot,
-    /// Build a Debian package, and serve from it in a root of its own
-    Package {
-        /// This binary instead of one built for release
-        #[arg(long, value_name = "FILE")]
-        binary: Option<PathBuf>,
-    },
+    /// Build packages, serve from each of them, and write their SHA256SUMS
+    Package(package::Options),
     /// Fuzz one target of fuzz/
     Fuzz {
         target: String,
@@ -210,10 +206,13 @@ fn run(task: Task) -> Result<ExitCode> {
             fio_plot::run(root, &mut report);
             Ok(code(report.finish()))
         }
-        Task::Package { binary } => {
-            let package = package::build(root, binary.as_deref())?;
-            package::check(root, &package)?;
-            println!("{}", package.display());
+        Task::Package(options) if options.test => {
+            let mut report = report::Report::new();
+            package::test(root, &mut report);
+            Ok(code(report.finish()))
+        }
+        Task::Package(options) => {
+            package::run(root, &options)?;
             Ok(ExitCode::SUCCESS)
         }
         Task::Fuzz { target, seconds } => {

@@ -1,205 +1,265 @@
-//! `cargo xtask package`: a Debian package of the binary, with its man pages, completions, systemd
-//! unit and examples.
+//! `cargo xtask package`: the ways in which weft is installed without a compiler.
 //!
-//! `dpkg-deb` builds it, which every Debian has. What the binary needs of the C library is read
-//! from its symbols, so that it can be installed wherever they are.
+//! A Debian package, a container image that is made of it, a Python wheel that carries the binary,
+//! and a static binary. The first three share one binary, which needs no newer C library than the
+//! oldest one that wheels are built for. Each is tried where it will run: in a root, an
+//! environment or alone, with a target that serves and a load that reads from it.
 
-use crate::packages;
-use crate::test::{cargo, target_folder};
+mod binary;
+mod deb;
+mod image;
+mod static_binary;
+mod wheel;
+
+use crate::report::Report;
+use crate::test::{build_binary, target_folder};
 use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Builds the package and returns its path. The binary is `built`, or one built for release.
-pub(crate) fn build(root: &Path, built: Option<&Path>) -> Result<PathBuf> {
-    packages::need("dpkg-deb builds the package", &[("dpkg-deb", "dpkg"), ("strip", "binutils")])?;
-    let binary = match built {
-        Some(binary) => binary.to_owned(),
-        None => {
-            cargo(root, &["build", "--profile", "dist", "--package", "weft-cli"])?;
-            target_folder(root).join("dist/weft")
+/// All packages of a version have the workspace's.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What to build.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// What to build; all kinds if none is named
+    #[arg(value_enum)]
+    kinds: Vec<Kind>,
+    /// For which processors; others than this machine's are cross-compiled, and not tried
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Arch::here()])]
+    arch: Vec<Arch>,
+    /// This binary instead of one built with the profile dist (for a static one with its own)
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// As the tests: all kinds for this machine, of binaries without optimization
+    #[arg(long, conflicts_with_all = ["kinds", "arch", "binary"])]
+    pub(crate) test: bool,
+}
+
+/// A way to install weft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// A Debian package
+    Deb,
+    /// A container image, as an OCI archive
+    Image,
+    /// A Python wheel that carries the binary
+    Wheel,
+    /// A binary that needs no library, and is without RDMA
+    Static,
+}
+
+/// A processor's architecture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Arch {
+    #[value(name = "x86_64")]
+    X86,
+    #[value(name = "aarch64")]
+    Arm,
+}
+
+impl Arch {
+    /// This machine's.
+    fn here() -> Self {
+        if std::env::consts::ARCH == "aarch64" { Self::Arm } else { Self::X86 }
+    }
+
+    /// As the compiler, the C library and wheels call it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::X86 => "x86_64",
+            Self::Arm => "aarch64",
         }
+    }
+
+    /// As Debian and container images call it.
+    fn debian(self) -> &'static str {
+        match self {
+            Self::X86 => "amd64",
+            Self::Arm => "arm64",
+        }
+    }
+}
+
+/// What all packages of an architecture are made of.
+#[derive(Debug)]
+struct Parts<'a> {
+    /// The repository.
+    root: &'a Path,
+    arch: Arch,
+    /// The binary, without symbols.
+    binary: PathBuf,
+    /// One that runs here, which writes its man pages and completions.
+    native: PathBuf,
+    /// Where packages and their parts go.
+    folder: PathBuf,
+}
+
+impl<'a> Parts<'a> {
+    /// `binary` is stripped into `folder`.
+    fn new(root: &'a Path, arch: Arch, binary: &Path, native: &Path) -> Result<Self> {
+        let folder = target_folder(root).join("package");
+        let stripped = folder.join(format!("weft-{}", arch.name()));
+        fs::create_dir_all(&folder)?;
+        binary::strip(arch, binary, &stripped)?;
+        Ok(Self { root, arch, binary: stripped, native: native.to_owned(), folder })
+    }
+
+    /// An empty folder for what a package is made of.
+    fn empty(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.folder.join(name);
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    /// Whether what is built can run here.
+    fn runs_here(&self) -> bool {
+        self.arch == Arch::here()
+    }
+}
+
+/// Builds what is asked for, tries what can run here, and lists it with its checksums.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
+    let wants = |kind| options.kinds.is_empty() || options.kinds.contains(&kind);
+    let native = match &options.binary {
+        Some(binary) => binary.clone(),
+        None => build_binary(root)?,
     };
-    let folder = target_folder(root).join("package");
-    let tree = folder.join("tree");
-    if tree.exists() {
-        fs::remove_dir_all(&tree)?;
-    }
-    let weft = tree.join("usr/bin/weft");
-    fs::create_dir_all(weft.parent().context("a folder")?)?;
-    output(Command::new("strip").arg("-o").arg(&weft).arg(&binary))?;
-    shell_files(&weft, &tree)?;
-    documents(root, &tree)?;
-    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
-    let version = version(&weft)?;
-    let control = control(&weft, &version, architecture.trim(), kib(&tree)?)?;
-    place(&tree, "DEBIAN/control", control.as_bytes(), 0o644)?;
-    for script in ["postinst", "prerm", "postrm"] {
-        let text = fs::read(root.join("packaging").join(script))?;
-        place(&tree, &format!("DEBIAN/{script}"), &text, 0o755)?;
-    }
-    let package = folder.join(format!("weft_{version}_{}.deb", architecture.trim()));
-    let mut command = Command::new("dpkg-deb");
-    command.args(["--build", "--root-owner-group", "-Zxz"]).arg(&tree).arg(&package);
-    output(&mut command)?;
-    Ok(package)
-}
-
-/// Man pages and completions, which the binary makes itself.
-fn shell_files(weft: &Path, tree: &Path) -> Result<()> {
-    let pages = tree.join("usr/share/man/man1");
-    fs::create_dir_all(&pages)?;
-    output(Command::new(weft).arg("man").arg(&pages))?;
-    for page in fs::read_dir(&pages)? {
-        output(Command::new("gzip").args(["-9n"]).arg(page?.path()))?;
-    }
-    for (shell, path) in [
-        ("bash", "usr/share/bash-completion/completions/weft"),
-        ("zsh", "usr/share/zsh/vendor-completions/_weft"),
-        ("fish", "usr/share/fish/vendor_completions.d/weft.fish"),
-    ] {
-        let script = output(Command::new(weft).args(["completion", shell]))?;
-        place(tree, path, script.as_bytes(), 0o644)?;
-    }
-    Ok(())
-}
-
-/// The unit, its user, examples, licences and changes.
-fn documents(root: &Path, tree: &Path) -> Result<()> {
-    for (from, to) in [
-        ("packaging/weft.service", "usr/lib/systemd/system/weft.service"),
-        ("packaging/weft.sysusers", "usr/lib/sysusers.d/weft.conf"),
-        ("packaging/target.toml", "usr/share/doc/weft/examples/target.toml"),
-        ("docs/config.toml", "usr/share/doc/weft/examples/config.toml"),
-        ("monitoring/dashboard.json", "usr/share/doc/weft/examples/dashboard.json"),
-        ("monitoring/alerts.yml", "usr/share/doc/weft/examples/alerts.yml"),
-        ("CHANGELOG.md", "usr/share/doc/weft/CHANGELOG.md"),
-    ] {
-        let text = fs::read(root.join(from)).with_context(|| from.to_owned())?;
-        place(tree, to, &text, 0o644)?;
-    }
-    let licence = |name: &str| fs::read_to_string(root.join(name));
-    let (mit, apache) = (licence("LICENSE-MIT")?, licence("LICENSE-APACHE")?);
-    let copyright = format!("License: MIT or Apache-2.0\n\n{mit}\n\n{apache}");
-    place(tree, "usr/share/doc/weft/copyright", copyright.as_bytes(), 0o644)?;
-    fs::create_dir_all(tree.join("etc/weft"))?;
-    Ok(())
-}
-
-/// Runs what the package installs in a root that holds only it and the packages it depends on, and
-/// reads from its target.
-pub(crate) fn check(root: &Path, package: &Path) -> Result<()> {
-    let folder = target_folder(root).join("package/root");
-    if folder.exists() {
-        fs::remove_dir_all(&folder)?;
-    }
-    let downloads = target_folder(root).join("package/depends");
-    fs::create_dir_all(&downloads)?;
-    let depends = output(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"))?;
-    for name in depends.split(',').filter_map(|part| part.split_whitespace().next()) {
-        if !has_package(&downloads, name)? {
-            packages::download(&downloads, name)?;
+    let mut built = Vec::new();
+    for arch in options.arch.iter().copied() {
+        if wants(Kind::Deb) || wants(Kind::Image) || wants(Kind::Wheel) {
+            let binary = match &options.binary {
+                Some(binary) => binary.clone(),
+                None => binary::shared(root, arch)?,
+            };
+            let parts = Parts::new(root, arch, &binary, &native)?;
+            built.extend(shared(&parts, wants)?);
+        }
+        if wants(Kind::Static) {
+            let binary = binary::alone(root, arch, &["--profile", "dist"])?;
+            let parts = Parts::new(root, arch, &binary, &native)?;
+            built.push(static_binary::build(&parts)?);
+            if parts.runs_here() {
+                static_binary::check(&parts)?;
+            }
         }
     }
-    let mut packages = vec![package.to_owned()];
-    for entry in fs::read_dir(&downloads)? {
-        packages.push(entry?.path());
-    }
-    for package in packages {
-        output(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&folder))?;
-    }
-    // Debian's /lib and /lib64 are links into /usr.
-    for link in ["lib", "lib64"] {
-        merge_usr(&folder, link)?;
-    }
-    serve(&folder)
+    checksums(&target_folder(root).join("package"), &built)
 }
 
-fn has_package(folder: &Path, name: &str) -> Result<bool> {
-    let prefix = format!("{name}_");
-    for entry in fs::read_dir(folder)? {
-        if entry?.file_name().to_string_lossy().starts_with(&prefix) {
-            return Ok(true);
+/// All kinds of packages for all processors, as they are shipped.
+pub(crate) fn everything(root: &Path) -> Result<()> {
+    let arch = Arch::value_variants().to_vec();
+    run(root, &Options { kinds: Vec::new(), arch, binary: None, test: false })
+}
+
+/// The packages that share a binary.
+fn shared(parts: &Parts<'_>, wants: impl Fn(Kind) -> bool) -> Result<Vec<PathBuf>> {
+    let mut built = Vec::new();
+    let deb = deb::build(parts)?;
+    if wants(Kind::Deb) {
+        if parts.runs_here() {
+            deb::check(parts, &deb)?;
         }
+        built.push(deb.clone());
     }
-    Ok(false)
+    if wants(Kind::Image) {
+        let image = image::build(parts, &deb)?;
+        image::check(parts, &image)?;
+        built.push(image);
+    }
+    if wants(Kind::Wheel) {
+        let wheel = wheel::build(parts)?;
+        wheel::check(parts, &wheel)?;
+        built.push(wheel);
+    }
+    Ok(built)
 }
 
-fn merge_usr(folder: &Path, link: &str) -> Result<()> {
-    let (top, below) = (folder.join(link), folder.join("usr").join(link));
-    if top.exists() && !below.exists() {
-        fs::rename(&top, &below)?;
-    }
-    if !top.exists() {
-        std::os::unix::fs::symlink(Path::new("usr").join(link), &top)?;
-    }
+/// Packages of the binary that other tests use, and a static one.
+pub(crate) fn test(root: &Path, report: &mut Report) {
+    report.announce("packages");
+    let mut made = None;
+    let ready = report.check("package/deb", || {
+        let weft = build_binary(root)?;
+        let parts = Parts::new(root, Arch::here(), &weft, &weft)?;
+        let deb = deb::build(&parts)?;
+        deb::check(&parts, &deb)?;
+        made = Some((parts, deb));
+        Ok(())
+    });
+    let (true, Some((parts, deb))) = (ready, made) else { return };
+    report.check("package/image", || image::check(&parts, &image::build(&parts, &deb)?));
+    report.check("package/wheel", || wheel::check(&parts, &wheel::build(&parts)?));
+    report.check("package/static", || {
+        // What it is made of is compiled for this test alone, and has little to do.
+        let quick = ["--config", "profile.dev.opt-level=0", "--config", "profile.dev.debug=false"];
+        let binary = binary::alone(root, parts.arch, &quick)?;
+        let parts = Parts::new(root, parts.arch, &binary, &parts.native)?;
+        static_binary::build(&parts)?;
+        static_binary::check(&parts)
+    });
+}
+
+/// Writes SHA256SUMS of the packages, and prints it.
+fn checksums(folder: &Path, built: &[PathBuf]) -> Result<()> {
+    let names = built.iter().filter_map(|path| path.file_name());
+    let sums = output(Command::new("sha256sum").current_dir(folder).args(names))?;
+    fs::write(folder.join("SHA256SUMS"), &sums)?;
+    print!("{sums}");
+    println!("in {}", folder.display());
     Ok(())
 }
 
-/// Serves memory from within the root, and reads it from there with another process.
-fn serve(folder: &Path) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("chroot needs root");
-    }
-    let weft = |arguments: &[&str]| {
-        let mut command = Command::new("chroot");
-        command.arg(folder).arg("/usr/bin/weft").args(arguments).stdin(Stdio::piped());
-        command
-    };
-    let listen = ["target", "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"];
-    let mut command = weft(&[&listen[..], &["--stop-with-stdin", "-o", "json"]].concat());
-    let mut target = command.stdout(Stdio::piped()).spawn().context("cannot start chroot")?;
-    let mut line = String::new();
+/// Serves memory with the target that `weft` starts, and reads it with another process.
+fn serve(weft: &Command) -> Result<()> {
+    let mut command = with(weft, &["target", "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"]);
+    command.args(["--stop-with-stdin", "--output-format", "json"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut target = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
     let stdout = target.stdout.take().context("no output")?;
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line)?;
-    let said: serde_json::Value =
-        serde_json::from_str(&line).context("the target did not start")?;
-    let port = said["ports"][0]["address"].as_str().context("no address")?;
-    let nqn = said["subsystems"][0]["nqn"].as_str().context("no subsystem")?;
-    let address = format!("nvme-tcp://{port}/{nqn}");
-    let read = output(&mut weft(&["bench", &address, "--rw", "randread", "--number-ios", "100"]));
+    let read = read_from(weft, &mut BufReader::new(stdout));
     drop(target.stdin.take());
     let status = target.wait()?;
     read?;
     if status.success() { Ok(()) } else { bail!("the target ended with {status}") }
 }
 
-fn version(weft: &Path) -> Result<String> {
-    let said = output(Command::new(weft).arg("--version"))?;
-    Ok(said.split_whitespace().last().context("no version")?.to_owned())
+fn read_from(weft: &Command, said: &mut impl BufRead) -> Result<()> {
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    let said: serde_json::Value =
+        serde_json::from_str(&line).context("the target did not start")?;
+    let port = said["ports"][0]["address"].as_str().context("no address")?;
+    let nqn = said["subsystems"][0]["nqn"].as_str().context("no subsystem")?;
+    let address = format!("nvme-tcp://{port}/{nqn}");
+    let load = ["bench", &address, "--rw", "randread", "--number-ios", "100"];
+    output(&mut with(weft, &load)).map(drop)
 }
 
-fn control(weft: &Path, version: &str, architecture: &str, kib: u64) -> Result<String> {
-    let symbols = output(Command::new("objdump").arg("-T").arg(weft))?;
-    let libc = glibc(&symbols).context("the binary names no version of the C library")?;
-    Ok(format!(
-        "Package: weft\nVersion: {version}\nArchitecture: {architecture}\n\
-         Maintainer: the maintainers of weft <weft@localhost>\nInstalled-Size: {kib}\n\
-         Depends: libc6 (>= {libc}), libgcc-s1\n\
-         Recommends: libibverbs1, librdmacm1, ibverbs-providers\n\
-         Suggests: nvme-cli\nSection: admin\nPriority: optional\n\
-         Description: NVMe over Fabrics target and host in user space\n \
-         Serves memory, files and block devices as NVMe namespaces over TCP and RDMA,\n \
-         reaches any such target from user space, and measures what the network costs.\n"
-    ))
+/// The same command with more arguments.
+fn with(command: &Command, arguments: &[&str]) -> Command {
+    let mut more = Command::new(command.get_program());
+    more.args(command.get_args()).args(arguments);
+    more
 }
 
-/// The newest version of the C library that symbols ask for.
-fn glibc(symbols: &str) -> Option<String> {
-    let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (major, minor) = rest[..end].split_once('.')?;
-        let minor = minor.split('.').next()?;
-        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
-    });
-    versions.max().map(|(major, minor)| format!("{major}.{minor}"))
-}
-
-fn kib(folder: &Path) -> Result<u64> {
-    let said = output(Command::new("du").args(["--summarize", "--block-size=1K"]).arg(folder))?;
-    Ok(said.split_whitespace().next().unwrap_or_default().parse()?)
+/// A command in a root of its own.
+fn inside(folder: &Path, program: &str) -> Result<Command> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("chroot needs root");
+    }
+    let mut command = Command::new("chroot");
+    command.arg(folder).arg(program);
+    Ok(command)
 }
 
 fn place(tree: &Path, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
@@ -207,6 +267,14 @@ fn place(tree: &Path, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
     fs::create_dir_all(path.parent().context("a folder")?)?;
     fs::write(&path, bytes)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+/// Places the licences.
+fn licences(root: &Path, tree: &Path, folder: &str) -> Result<()> {
+    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        place(tree, &format!("{folder}/{name}"), &fs::read(root.join(name))?, 0o644)?;
+    }
     Ok(())
 }
 
@@ -219,16 +287,4 @@ fn output(command: &mut Command) -> Result<String> {
         bail!("{name}: {}: {}", done.status, why.trim());
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_newest_symbol_counts() {
-        let symbols = "memcpy (GLIBC_2.14)\nfstat (GLIBC_2.33)\nfoo (GLIBC_2.2.5)\n";
-        assert_eq!(glibc(symbols).as_deref(), Some("2.33"));
-        assert_eq!(glibc("nothing"), None);
-    }
 }

@@ -29,7 +29,7 @@ pub(crate) fn install(root: &Path, package: &str, program: &str) -> Result<PathB
 }
 
 /// Makes a virtual environment, for which Debian's Python alone lacks a part.
-fn make_environment(folder: &Path) -> Result<()> {
+pub(crate) fn make_environment(folder: &Path) -> Result<()> {
     if succeeded(Command::new("python3").args(["-c", "import venv, ensurepip"])).is_ok() {
         let arguments = ["-m", "venv", "--clear"];
         return succeeded(Command::new("python3").args(arguments).arg(folder)).map(drop);

@@ -72,11 +72,10 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
     }
 
     if extent != Extent::Quick {
-        report.announce("the Debian package");
-        report.check("package", || {
-            let package = package::build(root, Some(&build_binary(root)?))?;
-            package::check(root, &package)
-        });
+        package::test(root, &mut report);
+        if extent == Extent::All {
+            report.check("packages as shipped", || package::everything(root));
+        }
         report.announce("SPDK's own clients");
         spdk::run(root, &mut report);
         report.announce("Prometheus");
@@ -129,7 +128,8 @@ pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn cargo_command(root: &Path) -> Command {
+/// Cargo in the repository, without input.
+pub(crate) fn cargo_command(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).stdin(Stdio::null());
     command

@@ -12,6 +12,9 @@ const VERBS: &str = "libibverbs.so.1";
 const MANAGER: &str = "librdmacm.so.1";
 const INSTALL: &str = "RDMA needs libibverbs and librdmacm: install rdma-core (on Debian: \
     apt-get install ibverbs-providers librdmacm1)";
+/// Such a binary has no loader.
+const STATIC: &str = "a static binary has no RDMA, whose libraries are loaded at run time: use \
+    weft's Debian package, container image or Python wheel";
 
 /// The functions of both libraries, which stay loaded for the life of the process.
 pub(super) fn functions() -> io::Result<&'static Functions> {
@@ -20,6 +23,9 @@ pub(super) fn functions() -> io::Result<&'static Functions> {
 }
 
 fn load() -> Result<Functions, String> {
+    if cfg!(target_feature = "crt-static") {
+        return Err(STATIC.to_owned());
+    }
     let open = |name| {
         // SAFETY: what these two libraries do when they are loaded is harmless at any time.
         unsafe { Library::new(name) }.map_err(|error| format!("{INSTALL}; {error}"))

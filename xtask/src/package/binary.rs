@@ -1,0 +1,114 @@
+//! The binaries that packages carry.
+
+use super::{Arch, output};
+use crate::packages;
+use crate::python;
+use crate::test::{cargo_command, target_folder};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The oldest C library that Rust's standard library runs on, and that of manylinux2014.
+const GLIBC: &str = "2.17";
+/// It links for an older C library than this machine's, and for another processor.
+const ZIGBUILD: &str = "cargo-zigbuild==0.24.1";
+
+/// A binary with shared libraries, for every distribution since CentOS 7.
+pub(super) fn shared(root: &Path, arch: Arch) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-gnu", arch.name());
+    need_target(root, &target)?;
+    let programs = python::install(root, ZIGBUILD, "cargo-zigbuild")?;
+    let mut path = programs.into_os_string();
+    if let Some(rest) = std::env::var_os("PATH") {
+        path.push(":");
+        path.push(rest);
+    }
+    let mut command = cargo_command(root);
+    command.args(["zigbuild", "--profile", "dist", "--package", "weft-cli", "--target"]);
+    run(command.arg(format!("{target}.{GLIBC}")).env("PATH", path))?;
+    Ok(target_folder(root).join(target).join("dist/weft"))
+}
+
+/// A binary without shared libraries; `profile` are cargo's options.
+pub(super) fn alone(root: &Path, arch: Arch, profile: &[&str]) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-musl", arch.name());
+    need_target(root, &target)?;
+    let mut command = cargo_command(root);
+    command.args(["build", "--package", "weft-cli", "--target", &target]).args(profile);
+    // The compiler brings a linker and musl, which know both processors.
+    let variable = target.replace('-', "_").to_uppercase();
+    command.env(format!("CARGO_TARGET_{variable}_LINKER"), "rust-lld");
+    command.env(format!("CARGO_TARGET_{variable}_RUSTFLAGS"), "-Clink-self-contained=yes");
+    run(&mut command)?;
+    let folder = if profile.contains(&"dist") { "dist" } else { "debug" };
+    Ok(target_folder(root).join(target).join(folder).join("weft"))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().context("cannot start cargo")?;
+    if status.success() { Ok(()) } else { bail!("{command:?}: {status}") }
+}
+
+/// Makes sure that the compiler has the standard library for `target`.
+fn need_target(root: &Path, target: &str) -> Result<()> {
+    let has = || -> Result<bool> {
+        let mut command = Command::new("rustc");
+        let print = ["--print", "target-libdir", "--target", target];
+        Ok(Path::new(output(command.current_dir(root).args(print))?.trim()).exists())
+    };
+    if has()? {
+        return Ok(());
+    }
+    let add = ["target", "add", target];
+    output(Command::new("rustup").current_dir(root).args(add)).with_context(|| {
+        format!("this compiler has no standard library for {target}: rustup target add {target}")
+    })?;
+    if has()? { Ok(()) } else { bail!("rustup has installed no standard library for {target}") }
+}
+
+/// Copies a binary without its symbols.
+pub(super) fn strip(arch: Arch, from: &Path, to: &Path) -> Result<()> {
+    let (program, package) = match (arch == Arch::here(), arch) {
+        (true, _) => ("strip", "binutils"),
+        (false, Arch::X86) => ("x86_64-linux-gnu-strip", "binutils-x86-64-linux-gnu"),
+        (false, Arch::Arm) => ("aarch64-linux-gnu-strip", "binutils-aarch64-linux-gnu"),
+    };
+    packages::need("packages carry no symbols", &[(program, package)])?;
+    output(Command::new(program).arg("-o").arg(to).arg(from)).map(drop)
+}
+
+/// The newest version of the C library that a binary asks for.
+pub(super) fn glibc(binary: &Path) -> Result<(u32, u32)> {
+    packages::need("readelf shows what a binary needs", &[("readelf", "binutils")])?;
+    let versions = output(Command::new("readelf").args(["-W", "--version-info"]).arg(binary))?;
+    newest_glibc(&versions).context("the binary names no version of the C library")
+}
+
+fn newest_glibc(versions: &str) -> Option<(u32, u32)> {
+    let versions = versions.split("GLIBC_").skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (major, minor) = rest[..end].split_once('.')?;
+        let minor = minor.split('.').next()?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    });
+    versions.max()
+}
+
+/// The names of the shared libraries that a binary needs.
+pub(super) fn libraries(binary: &Path) -> Result<Vec<String>> {
+    let dynamic = output(Command::new("readelf").args(["-W", "--dynamic"]).arg(binary))?;
+    let needed = dynamic.lines().filter(|line| line.contains("(NEEDED)"));
+    Ok(needed.filter_map(|line| Some(line.split(['[', ']']).nth(1)?.to_owned())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_symbol_counts() {
+        let symbols = "memcpy (GLIBC_2.14)\nfstat (GLIBC_2.33)\nfoo (GLIBC_2.2.5)\n";
+        assert_eq!(newest_glibc(symbols), Some((2, 33)));
+        assert_eq!(newest_glibc("nothing"), None);
+    }
+}

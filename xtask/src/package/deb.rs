@@ -1,0 +1,157 @@
+//! The Debian package: the binary with its man pages, completions, systemd unit and examples.
+//!
+//! `dpkg-deb` builds it, which every Debian has. What the binary needs of the C library is read
+//! from its symbols, so that it can be installed wherever they are.
+
+use super::{Parts, VERSION, binary, inside, output, place, serve};
+use crate::packages;
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The Debian release of roots that are made for the package.
+pub(super) const SUITE: &str = "bookworm";
+
+/// Builds the package and returns its path.
+pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
+    packages::need("dpkg-deb builds the package", &[("dpkg-deb", "dpkg")])?;
+    let tree = parts.empty("tree")?;
+    place(&tree, "usr/bin/weft", &fs::read(&parts.binary)?, 0o755)?;
+    shell_files(&parts.native, &tree)?;
+    documents(parts.root, &tree)?;
+    let control = control(parts, kib(&tree)?)?;
+    place(&tree, "DEBIAN/control", control.as_bytes(), 0o644)?;
+    for script in ["postinst", "prerm", "postrm"] {
+        let text = fs::read(parts.root.join("packaging").join(script))?;
+        place(&tree, &format!("DEBIAN/{script}"), &text, 0o755)?;
+    }
+    let package = parts.folder.join(format!("weft_{VERSION}_{}.deb", parts.arch.debian()));
+    let mut command = Command::new("dpkg-deb");
+    command.args(["--build", "--root-owner-group", "-Zxz"]).arg(&tree).arg(&package);
+    output(&mut command)?;
+    Ok(package)
+}
+
+/// Man pages and completions, which the binary makes itself.
+fn shell_files(weft: &Path, tree: &Path) -> Result<()> {
+    let pages = tree.join("usr/share/man/man1");
+    fs::create_dir_all(&pages)?;
+    output(Command::new(weft).arg("man").arg(&pages))?;
+    for page in fs::read_dir(&pages)? {
+        output(Command::new("gzip").args(["-9n"]).arg(page?.path()))?;
+    }
+    for (shell, path) in [
+        ("bash", "usr/share/bash-completion/completions/weft"),
+        ("zsh", "usr/share/zsh/vendor-completions/_weft"),
+        ("fish", "usr/share/fish/vendor_completions.d/weft.fish"),
+    ] {
+        let script = output(Command::new(weft).args(["completion", shell]))?;
+        place(tree, path, script.as_bytes(), 0o644)?;
+    }
+    Ok(())
+}
+
+/// The unit, its user, examples, licences and changes.
+fn documents(root: &Path, tree: &Path) -> Result<()> {
+    for (from, to) in [
+        ("packaging/weft.service", "usr/lib/systemd/system/weft.service"),
+        ("packaging/weft.sysusers", "usr/lib/sysusers.d/weft.conf"),
+        ("packaging/target.toml", "usr/share/doc/weft/examples/target.toml"),
+        ("docs/config.toml", "usr/share/doc/weft/examples/config.toml"),
+        ("monitoring/dashboard.json", "usr/share/doc/weft/examples/dashboard.json"),
+        ("monitoring/alerts.yml", "usr/share/doc/weft/examples/alerts.yml"),
+        ("CHANGELOG.md", "usr/share/doc/weft/CHANGELOG.md"),
+    ] {
+        let text = fs::read(root.join(from)).with_context(|| from.to_owned())?;
+        place(tree, to, &text, 0o644)?;
+    }
+    let licence = |name: &str| fs::read_to_string(root.join(name));
+    let (mit, apache) = (licence("LICENSE-MIT")?, licence("LICENSE-APACHE")?);
+    let copyright = format!("License: MIT or Apache-2.0\n\n{mit}\n\n{apache}");
+    place(tree, "usr/share/doc/weft/copyright", copyright.as_bytes(), 0o644)?;
+    fs::create_dir_all(tree.join("etc/weft"))?;
+    Ok(())
+}
+
+/// Runs what the package installs in a root that holds only it and the packages it depends on, and
+/// reads from its target.
+pub(super) fn check(parts: &Parts<'_>, package: &Path) -> Result<()> {
+    let folder = parts.empty("root")?;
+    let downloads = parts.folder.join("depends");
+    fs::create_dir_all(&downloads)?;
+    for name in field(package, "Depends")? {
+        if !has_package(&downloads, &name)? {
+            packages::download(&downloads, &name)?;
+        }
+    }
+    let mut packages = vec![package.to_owned()];
+    for entry in fs::read_dir(&downloads)? {
+        packages.push(entry?.path());
+    }
+    for package in packages {
+        extract(&package, &folder)?;
+    }
+    // Debian's /lib and /lib64 are links into /usr.
+    for link in ["lib", "lib64"] {
+        merge_usr(&folder, link)?;
+    }
+    serve(&inside(&folder, "/usr/bin/weft")?)
+}
+
+/// Unpacks the files of a package.
+pub(super) fn extract(package: &Path, folder: &Path) -> Result<()> {
+    output(Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder)).map(drop)
+}
+
+/// The names of the packages that a field lists.
+pub(super) fn field(package: &Path, field: &str) -> Result<Vec<String>> {
+    let said = output(Command::new("dpkg-deb").arg("--field").arg(package).arg(field))?;
+    let names = said.split(',').filter_map(|part| part.split_whitespace().next());
+    Ok(names.map(str::to_owned).collect())
+}
+
+fn has_package(folder: &Path, name: &str) -> Result<bool> {
+    let prefix = format!("{name}_");
+    for entry in fs::read_dir(folder)? {
+        if entry?.file_name().to_string_lossy().starts_with(&prefix) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn merge_usr(folder: &Path, link: &str) -> Result<()> {
+    let (top, below) = (folder.join(link), folder.join("usr").join(link));
+    if top.exists() && !below.exists() {
+        fs::rename(&top, &below)?;
+    }
+    if !top.exists() {
+        std::os::unix::fs::symlink(Path::new("usr").join(link), &top)?;
+    }
+    Ok(())
+}
+
+fn control(parts: &Parts<'_>, kib: u64) -> Result<String> {
+    let (major, minor) = binary::glibc(&parts.binary)?;
+    let mut depends = format!("libc6 (>= {major}.{minor})");
+    if binary::libraries(&parts.binary)?.iter().any(|name| name == "libgcc_s.so.1") {
+        depends += ", libgcc-s1";
+    }
+    Ok(format!(
+        "Package: weft\nVersion: {VERSION}\nArchitecture: {}\n\
+         Maintainer: the maintainers of weft <weft@localhost>\nInstalled-Size: {kib}\n\
+         Depends: {depends}\n\
+         Recommends: libibverbs1, librdmacm1, ibverbs-providers\n\
+         Suggests: nvme-cli\nSection: admin\nPriority: optional\n\
+         Description: NVMe over Fabrics target and host in user space\n \
+         Serves memory, files and block devices as NVMe namespaces over TCP and RDMA,\n \
+         reaches any such target from user space, and measures what the network costs.\n",
+        parts.arch.debian()
+    ))
+}
+
+fn kib(folder: &Path) -> Result<u64> {
+    let said = output(Command::new("du").args(["--summarize", "--block-size=1K"]).arg(folder))?;
+    Ok(said.split_whitespace().next().unwrap_or_default().parse()?)
+}

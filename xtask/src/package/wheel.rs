@@ -1,0 +1,74 @@
+//! The Python wheel: the binary among an environment's programs, for `pip install`.
+//!
+//! Its tag says which C library the binary needs; auditwheel, which knows what each tag promises,
+//! has to agree.
+
+use super::{Parts, VERSION, binary, licences, output, place, serve};
+use crate::python;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// PyPI's `weft` is another project.
+const NAME: &str = "weft_nvme";
+
+const WHEEL: &str = "wheel==0.48.0";
+const AUDITWHEEL: &str = "auditwheel==6.8.2";
+
+/// Builds the wheel and returns its path.
+pub(super) fn build(parts: &Parts<'_>) -> Result<PathBuf> {
+    let tree = parts.empty("wheel")?;
+    let name = format!("{NAME}-{VERSION}");
+    let tag = tag(parts)?;
+    place(&tree, &format!("{name}.data/scripts/weft"), &fs::read(&parts.binary)?, 0o755)?;
+    let facts = format!("{name}.dist-info");
+    place(&tree, &format!("{facts}/METADATA"), metadata(parts.root)?.as_bytes(), 0o644)?;
+    let wheel = format!(
+        "Wheel-Version: 1.0\nGenerator: weft ({VERSION})\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    );
+    place(&tree, &format!("{facts}/WHEEL"), wheel.as_bytes(), 0o644)?;
+    licences(parts.root, &tree, &format!("{facts}/licenses"))?;
+    let program = python::install(parts.root, WHEEL, "wheel")?.join("wheel");
+    // It lists the files with their checksums.
+    output(Command::new(program).arg("pack").arg(&tree).arg("--dest-dir").arg(&parts.folder))?;
+    Ok(parts.folder.join(format!("{name}-{tag}.whl")))
+}
+
+/// For every Python 3, and every Linux with a C library that is new enough (PEP 600).
+fn tag(parts: &Parts<'_>) -> Result<String> {
+    let (major, minor) = binary::glibc(&parts.binary)?;
+    Ok(format!("py3-none-manylinux_{major}_{minor}_{}", parts.arch.name()))
+}
+
+fn metadata(root: &Path) -> Result<String> {
+    let readme = fs::read_to_string(root.join("README.md"))?;
+    Ok(format!(
+        "Metadata-Version: 2.4\nName: {}\nVersion: {VERSION}\n\
+         Summary: NVMe over Fabrics target, host and benchmark in user space\n\
+         License-Expression: MIT OR Apache-2.0\n\
+         License-File: LICENSE-MIT\nLicense-File: LICENSE-APACHE\n\
+         Classifier: Operating System :: POSIX :: Linux\nRequires-Python: >=3.7\n\
+         Description-Content-Type: text/markdown\n\n{readme}",
+        NAME.replace('_', "-")
+    ))
+}
+
+/// Has auditwheel check the tag; installs the wheel into an empty environment, and serves from it.
+pub(super) fn check(parts: &Parts<'_>, wheel: &Path) -> Result<()> {
+    let audit = python::install(parts.root, AUDITWHEEL, "auditwheel")?.join("auditwheel");
+    let said = output(Command::new(audit).arg("show").arg(wheel))?;
+    let tag = tag(parts)?;
+    let platform = tag.rsplit('-').next().context("no platform")?;
+    ensure!(said.contains(&format!("\"{platform}\"")), "not {platform}: {said}");
+    if !parts.runs_here() {
+        return Ok(());
+    }
+    let environment = parts.empty("environment")?;
+    python::make_environment(&environment)?;
+    let programs = environment.join("bin");
+    let install = ["install", "--quiet", "--no-index"];
+    output(Command::new(programs.join("pip")).args(install).arg(wheel))?;
+    let weft = Command::new(programs.join("weft"));
+    serve(&weft)
+}
