@@ -28,6 +28,8 @@ pub(crate) enum Verb {
     Ctl(Box<crate::ctl::Options>),
     /// Show live what a target does: its hosts, namespaces and poll groups.
     Top(crate::top::Options),
+    /// Record what each command of a target goes through, for ui.perfetto.dev.
+    Trace(crate::trace::Options),
     /// Show the subsystems that a discovery controller reports.
     Discover(crate::discover::Options),
     /// Show the Identify data of a controller or a namespace.

@@ -41,6 +41,7 @@ mod study;
 mod table;
 mod target;
 mod top;
+mod trace;
 mod transfer;
 mod within;
 mod words;
@@ -83,6 +84,7 @@ fn run(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), Failure>
         },
         Verb::Ctl(options) => ctl::run(options),
         Verb::Top(options) => top::run(options),
+        Verb::Trace(options) => trace::run(options),
         Verb::Discover(options) => discover::run(options),
         Verb::Identify(options) => identify::run(options),
         Verb::List(options) => list::run(options),

@@ -6,7 +6,8 @@
 //! definition.
 //!
 //! This crate knows nothing about storage. It reports the CPU use of a process and its machine
-//! ([`machine`]) and carries the counters of a target ([`statistics`]) without interpreting them.
+//! ([`machine`]) and carries the counters and traces of a target ([`statistics`],
+//! [`trace`]) without interpreting them.
 //!
 //! Invariants:
 //! - Whatever a peer sends, it gets an error or its connection is closed; nothing panics, and no
@@ -23,6 +24,7 @@ mod message;
 mod method;
 mod server;
 pub mod statistics;
+pub mod trace;
 
 pub use address::{Address, ParseAddressError};
 pub use client::{CallError, Client};

@@ -19,6 +19,7 @@ use crate::io_metrics::{IoMetrics, IoMetricsConfig};
 use crate::powers::Powers;
 use crate::snapshot::Snapshot;
 use crate::statistics::GroupCounters;
+use crate::trace::{Trace, TracedGroup};
 
 /// The exit code after a group has failed: that of a panic.
 const EXIT_CODE: i32 = 101;
@@ -123,6 +124,8 @@ struct State {
     came: Vec<(u64, u64)>,
     /// Queues of each group: the next one goes to the group with the fewest.
     queues: Vec<usize>,
+    /// What was asked to be recorded last, until it is read.
+    trace: Option<Arc<Trace>>,
 }
 
 impl Directory {
@@ -143,6 +146,7 @@ impl Directory {
                 connected: BTreeMap::new(),
                 came: vec![(0, 0); groups.max(1)],
                 queues: vec![0; groups.max(1)],
+                trace: None,
             }),
             connections: AtomicUsize::new(0),
             words: (0..groups.max(1)).map(|_| Arc::default()).collect(),
@@ -207,6 +211,26 @@ impl Directory {
     /// The counters of one group.
     pub(crate) fn counters_of(&self, group: usize) -> Arc<GroupCounters> {
         self.words.get(group).map(Arc::clone).unwrap_or_default()
+    }
+
+    /// Replaces a trace that is complete, or else says that there is one.
+    pub(crate) fn begin_trace(&self, trace: Arc<Trace>) -> bool {
+        let mut state = self.lock();
+        let is_free = state.trace.as_ref().is_none_or(|trace| trace.is_complete());
+        if is_free {
+            state.trace = Some(trace);
+        }
+        is_free
+    }
+
+    /// The trace, which is given away once it is complete; none if none was asked for.
+    pub(crate) fn take_trace(&self) -> Option<Option<Vec<TracedGroup>>> {
+        let mut state = self.lock();
+        let taken = state.trace.as_ref()?.take();
+        if taken.is_some() {
+            state.trace = None;
+        }
+        Some(taken)
     }
 
     /// How many queues each group has.

@@ -20,6 +20,7 @@
 //!   the data path never takes.
 //! * `drain`: the earlier commands of a host, which its next Connect waits for.
 //! * `statistics`: the counters of each group; `io_metrics`: how long hosts' commands take.
+//! * `trace`: what every command of a while went through, when that is asked for.
 //! * [`steps`]: the changes of single objects at run time.
 //! * [`key_file`]: files with keys.
 //! * `rate_limits` and `bucket`: limits of rates, which all groups share.
@@ -55,6 +56,7 @@ mod snapshot;
 mod statistics;
 pub mod steps;
 mod target;
+mod trace;
 
 pub use check::{CheckedNamespace, check};
 pub use directory::{ConnectedController, ConnectedQueue};
@@ -63,3 +65,4 @@ pub use local::LocalTarget;
 pub use rate_limits::RateLimitStatistics;
 pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};
 pub use target::{ServedNamespace, Target, TargetError};
+pub use trace::{TraceConfig, TracedCommand, TracedGroup, TracedQueue};

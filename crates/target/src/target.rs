@@ -24,6 +24,7 @@ use crate::round::{Round, Waiter};
 use crate::snapshot::Needs;
 use crate::statistics::StatisticsReader;
 use crate::steps::{Made, Step, StepError};
+use crate::trace::{Trace, TraceConfig, TracedGroup};
 
 /// How long a reconfiguration may take until every group serves it. A group that does not answer
 /// in this time is stuck.
@@ -270,6 +271,30 @@ impl Target {
     #[must_use]
     pub fn watch(&self) -> StatisticsReader {
         StatisticsReader::new(Arc::clone(&self.directory), self.config.cpus.clone())
+    }
+
+    /// Has every poll group record its commands for a while.
+    ///
+    /// # Errors
+    /// An earlier trace is not over.
+    pub fn start_trace(&self, config: TraceConfig) -> Result<(), TargetError> {
+        let trace = Arc::new(Trace::new(config, self.posts.len()));
+        if !self.directory.begin_trace(Arc::clone(&trace)) {
+            return Err(TargetError::new("a trace is being recorded already: wait for its end"));
+        }
+        for post in &self.posts {
+            post.post(Message::Trace { trace: Arc::clone(&trace) });
+        }
+        Ok(())
+    }
+
+    /// What every poll group has recorded, or none while they record. It is given away once.
+    ///
+    /// # Errors
+    /// No trace was started since the last one was given away.
+    pub fn take_trace(&self) -> Result<Option<Vec<TracedGroup>>, TargetError> {
+        let none = || TargetError::new("there is no trace: start one first");
+        self.directory.take_trace().ok_or_else(none)
     }
 
     /// The configuration that is served.

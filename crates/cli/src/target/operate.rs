@@ -7,6 +7,7 @@ mod framework;
 mod nvmf;
 mod parameters;
 mod rate_limit;
+mod trace;
 
 use std::{
     fs::{self, File},
@@ -273,7 +274,7 @@ fn notify(state: &mut State, before: &[(String, u64)]) {
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = ana::methods(nvmf::methods(bdev::methods(methods, operator), operator), operator);
     let methods = framework::methods(rate_limit::methods(methods, operator), operator);
-    framework::with_names(methods)
+    framework::with_names(trace::methods(methods, operator))
 }
 
 /// A method that works on the target.

@@ -9,4 +9,5 @@ mod reports;
 mod safety;
 mod serve;
 mod study;
+mod trace;
 mod weft;

@@ -180,7 +180,9 @@ impl Connection {
                 self.transport.complete(slot, connected);
                 let host = HostKey::of(&request);
                 self.register(&request, request.controller_id, core);
-                self.role = Role::Io(Box::new(Io::new(self, *grant, &view, (owner, host), core)));
+                let mut io = Io::new(self, *grant, &view, (owner, host), core);
+                io.trace(core);
+                self.role = Role::Io(Box::new(io));
                 self.bound_capsules(core);
             }
             (Ok(grant), None) => {

@@ -11,6 +11,7 @@ use super::admission::Admission;
 use super::devices::{self, Devices};
 use super::message::{ConnectionId, Message};
 use super::throttle::Throttle;
+use super::tracer::Tracer;
 use crate::directory::{Directory, HostKey};
 use crate::round::{Round, Waiter};
 use crate::snapshot::Snapshot;
@@ -29,6 +30,8 @@ pub(crate) const STALL_TIMER: Owner = Owner(4);
 pub(crate) const RATE_TIMER: Owner = Owner(5);
 /// Timers of queues whose hosts have to authenticate themselves.
 pub(crate) const AUTHENTICATION_TIMERS: Owner = Owner(6);
+/// The timer of a trace's end.
+pub(crate) const TRACE_TIMER: Owner = Owner(7);
 /// Completions for device `n` carry this owner and `n`.
 pub(crate) const DEVICES: u32 = 16;
 
@@ -45,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) admission: Admission,
     /// What waits for a rate limit.
     pub(crate) throttle: Throttle,
+    /// Records what commands go through, while that is asked for.
+    pub(crate) tracer: Option<Tracer>,
     /// Checks for stale connections that this group has started.
     pub(crate) stale_checks: u64,
     /// No new command is begun: the target is about to stop.

@@ -14,7 +14,7 @@ use weft_nvmf::queue::{
 };
 use weft_nvmf::subsystem::SubsystemView;
 use weft_reactor::Buffer;
-use weft_transport::target::{CapsuleData, Event, TargetConnection};
+use weft_transport::target::{CapsuleData, Event};
 use weft_transport::{CloseReason, DataDigestError, Slot};
 
 use super::admission::Outcome;
@@ -23,7 +23,9 @@ use super::core::{Context, Core};
 use super::message::{ConnectionId, Message};
 use super::meter::Meter;
 use super::throttle::{FlowKey, Flows, Turn};
+use super::tracer::{QueueTrace, Tracer};
 use crate::directory::HostKey;
+use crate::trace::TracedQueue;
 
 /// An I/O queue.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub(crate) struct Io {
     flows: Option<Box<Flows>>,
     /// How long its commands take, if that is measured.
     meter: Option<Box<Meter>>,
+    /// What its commands go through, while that is recorded.
+    trace: Option<Box<QueueTrace>>,
     /// Requests that devices have.
     at_devices: usize,
     /// Slots that hold work, whether or not a device has it.
@@ -92,6 +96,7 @@ impl Io {
             owner,
             flows: Flows::new(connection.id, &host, core),
             meter: Meter::new(core),
+            trace: None,
             host,
             work,
             starved: VecDeque::new(),
@@ -129,7 +134,7 @@ impl Io {
         slot: Slot,
         done: RequestCompletion,
         now: Duration,
-        transport: &mut TargetConnection,
+        context: &mut Context<'_>,
     ) {
         self.at_devices = self.at_devices.saturating_sub(1);
         if self.closed {
@@ -139,12 +144,12 @@ impl Io {
         match self.take(slot) {
             Work::AtDevice(device) => {
                 let completion = self.queue.complete_device(&device, result);
-                self.measure(slot, completion.status(), now);
+                self.measure(slot, completion.status(), now, context.core);
                 match (device.transfer, done.buffer) {
                     (Transfer::ToHost(_), Some(buffer)) if result.is_ok() => {
-                        transport.send(slot, buffer, completion);
+                        context.transport.send(slot, buffer, completion);
                     }
-                    _ => transport.complete(slot, completion),
+                    _ => context.transport.complete(slot, completion),
                 }
             }
             Work::Flushing { command_id, missing, mut status } => {
@@ -155,16 +160,16 @@ impl Io {
                     let missing = missing - 1;
                     self.put(slot, Work::Flushing { command_id, missing, status });
                 } else {
-                    self.measure(slot, status, now);
-                    transport.complete(slot, self.queue.complete(command_id, status));
+                    self.measure(slot, status, now, context.core);
+                    context.transport.complete(slot, self.queue.complete(command_id, status));
                 }
             }
             Work::Second { write, first, .. } => {
                 if let Work::First { compare, .. } = self.take(first) {
                     let [one, two] = self.queue.complete_fused(&compare, &write, result);
                     for (slot, completion) in [(first, one), (slot, two)] {
-                        self.measure(slot, completion.status(), now);
-                        transport.complete(slot, completion);
+                        self.measure(slot, completion.status(), now, context.core);
+                        context.transport.complete(slot, completion);
                     }
                 }
             }
@@ -180,6 +185,7 @@ impl Io {
             self.starved.clear();
             self.flows = None;
             self.meter = None;
+            self.trace = None;
             self.busy = 0;
         }
     }
@@ -338,6 +344,9 @@ impl Io {
             let now = context.core.reactor.turn_time();
             meter.begin(slot, command, (&self.host, self.queue.namespaces()), now);
         }
+        if let Some(trace) = &mut self.trace {
+            trace.received(slot, command, context.core.reactor.turn_time());
+        }
         let data = match data.into_result() {
             Ok(data) => data,
             Err(status) => {
@@ -389,8 +398,9 @@ impl Io {
 
     /// Completes a command that no device had.
     fn complete(&mut self, slot: Slot, completion: Completion, context: &mut Context<'_>) {
-        if self.meter.is_some() {
-            self.measure(slot, completion.status(), context.core.reactor.now());
+        if self.meter.is_some() || self.trace.is_some() {
+            let now = context.core.reactor.now();
+            self.measure(slot, completion.status(), now, context.core);
         }
         context.transport.complete(slot, completion);
     }
@@ -408,9 +418,37 @@ impl Io {
     }
 
     /// A command completes now.
-    fn measure(&mut self, slot: Slot, status: Status, now: Duration) {
+    fn measure(&mut self, slot: Slot, status: Status, now: Duration, core: &mut Core) {
         if let Some(meter) = &mut self.meter {
             meter.end(slot, status, now);
+        }
+        if let (Some(trace), Some(tracer)) = (&mut self.trace, &mut core.tracer) {
+            trace.completed(slot, status, now, tracer);
+        }
+    }
+
+    /// Records what commands go through if the group does so, or no longer.
+    pub(super) fn trace(&mut self, core: &mut Core) {
+        let entries = self.work.len();
+        self.trace = core.tracer.as_mut().map(|tracer| {
+            let (host, subsystem) = self.host.names();
+            let (host, subsystem) = (host.to_owned(), subsystem.to_owned());
+            let queue_id = self.queue.queue_id();
+            QueueTrace::new(tracer, TracedQueue { host, subsystem, queue_id }, entries)
+        });
+    }
+
+    /// The responses of this turn have been given to the socket or the adapter.
+    pub(super) fn trace_sent(&mut self, now: Duration, tracer: &mut Tracer) {
+        if let Some(trace) = &mut self.trace {
+            trace.sent(now, tracer);
+        }
+    }
+
+    /// A device gets a command now.
+    fn trace_submitted(&mut self, slot: Slot, bytes: usize, core: &Core) {
+        if let Some(trace) = &mut self.trace {
+            trace.submitted(slot, bytes, core.reactor.now());
         }
     }
 
@@ -448,6 +486,9 @@ impl Io {
         context: &mut Context<'_>,
     ) {
         if let Transfer::FromHost(_) = device.transfer {
+            if let Some(trace) = &mut self.trace {
+                trace.begun(slot, context.core.reactor.now());
+            }
             self.put(slot, Work::Fetching(device));
             context.transport.receive(slot, buffer);
         } else {
@@ -508,7 +549,9 @@ impl Io {
                 return self.complete(slot, completion, context);
             }
         };
-        context.core.admission.spend(bytes_of(device.transfer));
+        let bytes = bytes_of(device.transfer);
+        context.core.admission.spend(bytes);
+        self.trace_submitted(slot, bytes, context.core);
         if context.core.submit(device.device, self.id, slot, operation) {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));
@@ -550,6 +593,7 @@ impl Io {
     }
 
     fn flush_all(&mut self, slot: Slot, command_id: u16, context: &mut Context<'_>) {
+        self.trace_submitted(slot, 0, context.core);
         let (mut missing, mut status) = (0, Status::SUCCESS);
         for namespace in self.queue.namespaces().iter() {
             match context.core.submit(namespace.device, self.id, slot, Operation::Flush) {
@@ -628,6 +672,9 @@ impl Io {
                     write: write_data,
                     durable,
                 };
+                for (slot, half) in [(first, &compare), (second, &write)] {
+                    self.trace_submitted(slot, bytes_of(half.transfer), context.core);
+                }
                 if context.core.submit(write.device, self.id, second, operation) {
                     self.at_devices += 1;
                 } else {

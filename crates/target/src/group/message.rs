@@ -17,6 +17,7 @@ use crate::TargetError;
 use crate::directory::HostKey;
 use crate::round::Round;
 use crate::snapshot::{Needs, Snapshot};
+use crate::trace::Trace;
 
 /// A connection of one group. The serial number distinguishes it from earlier ones at its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +89,8 @@ pub(crate) enum Message {
     Publish { snapshot: Arc<Snapshot>, drain: Option<u32>, round: Arc<Round> },
     /// To the owner: the round that Set Features waited for is over.
     Protected { owner: ConnectionId, command_id: u16, status: Status },
+    /// Record the commands for a while.
+    Trace { trace: Arc<Trace> },
     /// Take no new command, finish those under way, and acknowledge it.
     Drain { round: Arc<Round> },
     /// Close everything and stop.

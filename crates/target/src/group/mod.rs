@@ -17,6 +17,7 @@ mod listen;
 mod message;
 mod meter;
 mod throttle;
+mod tracer;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -39,8 +40,8 @@ use self::admission::{Admission, Outcome};
 use self::connection::{Connection, Placement, Role, transport_tag};
 use self::connections::Connections;
 use self::core::{
-    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Core, DEVICES, DRAIN_TIMERS, LISTENERS,
-    RATE_TIMER, STALL_TIMER,
+    AUTHENTICATION_TIMERS, CONNECTIONS, CONTROLLERS, Context, Core, DEVICES, DRAIN_TIMERS,
+    LISTENERS, RATE_TIMER, STALL_TIMER, TRACE_TIMER,
 };
 use self::devices::Devices;
 use self::listen::{ListenerEvent, Listeners};
@@ -103,6 +104,7 @@ impl Group {
                 devices: Devices::new(CounterWriter::new(group_counters)),
                 admission,
                 throttle: Throttle::default(),
+                tracer: None,
                 stale_checks: 0,
                 draining: false,
             },
@@ -215,6 +217,7 @@ impl Group {
             LISTENERS => self.handle_listener(completion),
             STALL_TIMER => self.end_stalled_connection(),
             RATE_TIMER => self.core.throttle.timer_arrived(),
+            TRACE_TIMER => self.end_trace(),
             CONTROLLERS => self.with(token.tag as usize, |connection, core| {
                 if let Role::Admin(admin) = &mut connection.role {
                     admin.handle_timer(&mut connection.transport, core);
@@ -298,7 +301,7 @@ impl Group {
         let mut any = false;
         let turn = self.core.reactor.turn_time();
         // Latencies end here, not when the turn began; one reading of the clock serves all.
-        let is_measured = self.core.directory.io_metrics().is_some();
+        let is_measured = self.core.directory.io_metrics().is_some() || self.core.tracer.is_some();
         let now = if is_measured { self.core.reactor.now() } else { turn };
         while let Some(done) = self.core.devices.poll_completion(turn) {
             any = true;
@@ -306,7 +309,9 @@ impl Group {
             self.with(index, |connection, core| {
                 let transport = &mut connection.transport;
                 match &mut connection.role {
-                    Role::Io(io) => io.handle_done(slot, done, now, transport),
+                    Role::Io(io) => {
+                        io.handle_done(slot, done, now, &mut Context { transport, core });
+                    }
                     Role::Admin(admin) => admin.handle_flushed(slot, done.result, transport, core),
                     _ => {}
                 }
@@ -371,6 +376,9 @@ impl Group {
             let Some(mut connection) = self.connections.take(index) else { continue };
             connection.active = false;
             connection.transport.flush(&mut self.core.reactor);
+            if let (Some(tracer), Role::Io(io)) = (&mut self.core.tracer, &mut connection.role) {
+                io.trace_sent(self.core.reactor.now(), tracer);
+            }
             let copied = connection.transport.copied_bytes();
             let before = std::mem::replace(&mut connection.copied, copied);
             self.core.admission.recount_copied(before, copied);
@@ -533,6 +541,7 @@ impl Group {
                     device => self.draining.push(PendingDrain { device, round }),
                 }
             }
+            Message::Trace { trace } => self.begin_trace(trace),
             Message::Drain { round } => self.drain(round),
             Message::Stop => self.stop(),
             Message::Fail => self.failed = true,

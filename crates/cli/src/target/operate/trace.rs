@@ -1,0 +1,95 @@
+//! The methods of `weft trace`.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use weft_rpc::{
+    Methods,
+    trace::{ReadTrace, StartTrace, TraceOptions, TracedCommand, TracedCommands, TracedQueue},
+};
+use weft_target::{self as target, TraceConfig, TracedGroup};
+
+use super::Operator;
+
+/// Commands of a part: one of two megabytes at most.
+const PART_COMMANDS: usize = 20_000;
+
+/// Groups whose commands have not all been read, with their numbers.
+type Unread = Mutex<VecDeque<(usize, TracedGroup)>>;
+
+pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
+    let unread: Arc<Unread> = Arc::default();
+    let (starts, reads) = (Arc::clone(operator), Arc::clone(operator));
+    let dropped = Arc::clone(&unread);
+    methods
+        .with::<StartTrace>(move |options| {
+            let config = config(options)?;
+            let started = starts.with(|target| target.start_trace(config));
+            started.map_err(|error| error.message)?.map_err(|error| error.to_string())?;
+            dropped.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            Ok(true)
+        })
+        .with::<ReadTrace>(move |()| read(&reads, &unread))
+}
+
+fn config(options: TraceOptions) -> Result<TraceConfig, String> {
+    let TraceOptions { time_ms, commands } = options;
+    let time = Duration::from_millis(time_ms);
+    if time.is_zero() || time > TraceConfig::TIME_MAX {
+        return Err(format!("a trace takes 1 ms to {} s", TraceConfig::TIME_MAX.as_secs()));
+    }
+    if commands == 0 || commands > TraceConfig::COMMANDS_MAX {
+        return Err(format!("a trace keeps 1 to {} commands", TraceConfig::COMMANDS_MAX));
+    }
+    Ok(TraceConfig { time, commands })
+}
+
+/// The next part, if the trace is complete.
+fn read(operator: &Operator, unread: &Unread) -> Result<Option<TracedCommands>, String> {
+    let mut unread = unread.lock().unwrap_or_else(PoisonError::into_inner);
+    if unread.is_empty() {
+        let taken = operator.with(|target| target.take_trace()).map_err(|error| error.message)?;
+        match taken.map_err(|error| error.to_string())? {
+            None => return Ok(None),
+            Some(groups) => unread.extend(groups.into_iter().enumerate()),
+        }
+    }
+    let Some((group, mut recorded)) = unread.pop_front() else { return Ok(None) };
+    let count = recorded.commands.len().min(PART_COMMANDS);
+    let mut part = TracedCommands {
+        group,
+        queues: std::mem::take(&mut recorded.queues).into_iter().map(queue).collect(),
+        commands: recorded.commands.drain(..count).map(command).collect(),
+        replaced: recorded.replaced,
+        beyond: recorded.beyond,
+        is_last: false,
+    };
+    if !recorded.commands.is_empty() {
+        unread.push_front((group, recorded));
+    }
+    part.is_last = unread.is_empty();
+    Ok(Some(part))
+}
+
+fn queue(of: target::TracedQueue) -> TracedQueue {
+    TracedQueue { host: of.host, subsystem: of.subsystem, queue_id: of.queue_id }
+}
+
+fn command(of: target::TracedCommand) -> TracedCommand {
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    TracedCommand {
+        queue: of.queue,
+        opcode: of.opcode,
+        nsid: of.nsid,
+        bytes: of.bytes,
+        status: of.status,
+        received_ns: ns(of.received),
+        begun_ns: of.begun.map(ns),
+        submitted_ns: of.submitted.map(ns),
+        completed_ns: ns(of.completed),
+        sent_ns: of.sent.map(ns),
+    }
+}

@@ -1,0 +1,142 @@
+//! Records what the commands of a group go through, while a trace is asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_nvme::{Command, Status};
+use weft_reactor::Token;
+use weft_transport::Slot;
+
+use super::Group;
+use super::connection::Role;
+use super::core::TRACE_TIMER;
+use crate::trace::{Ring, Trace, TracedCommand, TracedQueue};
+
+/// The trace of a group.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    trace: Arc<Trace>,
+    group: usize,
+    ring: Ring,
+}
+
+impl Tracer {
+    /// Begins a group's part of a trace, once.
+    pub(super) fn begin(trace: Arc<Trace>, group: usize) -> Option<Self> {
+        let ring = trace.begin(group)?;
+        Some(Self { trace, group, ring })
+    }
+
+    /// Gives back what was recorded.
+    pub(super) fn end(self) {
+        self.trace.end(self.group, self.ring);
+    }
+
+    /// For how long it records.
+    pub(super) fn time(&self) -> Duration {
+        self.trace.time
+    }
+}
+
+impl Group {
+    /// Records the commands that come from now on.
+    pub(super) fn begin_trace(&mut self, trace: Arc<Trace>) {
+        let core = &mut self.core;
+        let Some(tracer) = Tracer::begin(trace, core.id) else { return };
+        let end = core.reactor.now().saturating_add(tracer.time());
+        core.reactor.set_timer(Token { owner: TRACE_TIMER, tag: 0 }, end);
+        core.tracer = Some(tracer);
+        self.trace_queues();
+    }
+
+    /// The time is over.
+    pub(super) fn end_trace(&mut self) {
+        let tracer = self.core.tracer.take();
+        self.trace_queues();
+        if let Some(tracer) = tracer {
+            tracer.end();
+        }
+    }
+
+    /// Has every queue record its commands, or no longer.
+    fn trace_queues(&mut self) {
+        for index in self.connections.indices() {
+            self.with_if_changed(index, |connection, core| {
+                if let Role::Io(io) = &mut connection.role {
+                    io.trace(core);
+                }
+                false
+            });
+        }
+    }
+}
+
+/// The commands of a queue that are traced.
+#[derive(Debug)]
+pub(super) struct QueueTrace {
+    /// None: the trace has no room for it.
+    queue: Option<u32>,
+    /// Commands in flight, by slot. Those that came before the trace are none.
+    begun: Vec<Option<TracedCommand>>,
+    /// The numbers of those that completed in this turn.
+    unsent: Vec<u64>,
+}
+
+impl QueueTrace {
+    /// Traces a queue of this many entries.
+    pub(super) fn new(tracer: &mut Tracer, of: TracedQueue, entries: usize) -> Box<Self> {
+        let queue = tracer.ring.add_queue(of);
+        let (begun, unsent) = (vec![None; entries], Vec::with_capacity(entries));
+        Box::new(Self { queue, begun, unsent })
+    }
+
+    /// A command has come.
+    pub(super) fn received(&mut self, slot: Slot, command: &Command, now: Duration) {
+        let Some(queue) = self.queue else { return };
+        if self.begun.len() <= slot.index() {
+            self.begun.resize(slot.index() + 1, None);
+        }
+        self.begun[slot.index()] = Some(TracedCommand {
+            queue,
+            opcode: command.opcode,
+            nsid: command.namespace_id.get(),
+            received: now,
+            ..TracedCommand::default()
+        });
+    }
+
+    /// It has its memory.
+    pub(super) fn begun(&mut self, slot: Slot, now: Duration) {
+        if let Some(Some(command)) = self.begun.get_mut(slot.index()) {
+            command.begun.get_or_insert(now);
+        }
+    }
+
+    /// Its device gets it, with its data.
+    pub(super) fn submitted(&mut self, slot: Slot, bytes: usize, now: Duration) {
+        if let Some(Some(command)) = self.begun.get_mut(slot.index()) {
+            command.begun.get_or_insert(now);
+            command.submitted = Some(now);
+            command.bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// It completes.
+    pub(super) fn completed(&mut self, slot: Slot, status: Status, now: Duration, to: &mut Tracer) {
+        if self.queue.is_none() {
+            return to.ring.count_beyond();
+        }
+        let begun = self.begun.get_mut(slot.index()).and_then(Option::take);
+        let Some(mut command) = begun else { return };
+        (command.completed, command.status) = (now, status.0);
+        let number = to.ring.push(command);
+        if self.unsent.len() < self.unsent.capacity() {
+            self.unsent.push(number);
+        }
+    }
+
+    /// The responses of this turn have been given to the socket or the adapter.
+    pub(super) fn sent(&mut self, now: Duration, to: &mut Tracer) {
+        self.unsent.drain(..).for_each(|number| to.ring.sent(number, now));
+    }
+}

@@ -1,0 +1,236 @@
+//! What every command of a while went through, when that is asked for.
+//!
+//! A trace has a ring of records for each poll group, which is allocated when the trace begins. The
+//! group owns its ring while it records, and gives it back when the time is over: the data path
+//! takes no lock and allocates nothing, and a trace that nobody reads ends all the same.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// What to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceConfig {
+    /// For how long.
+    pub time: Duration,
+    /// The last commands of each poll group that are kept.
+    pub commands: usize,
+}
+
+impl TraceConfig {
+    /// The longest time.
+    pub const TIME_MAX: Duration = Duration::from_secs(600);
+    /// Most commands of a group: about 100 MiB.
+    pub const COMMANDS_MAX: usize = 1 << 20;
+}
+
+/// A command from its capsule to its response, in times of the reactors' clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TracedCommand {
+    /// The index of its queue in [`TracedGroup::queues`].
+    pub queue: u32,
+    /// The command's opcode.
+    pub opcode: u8,
+    /// The command's NSID.
+    pub nsid: u32,
+    /// Bytes of its data.
+    pub bytes: u32,
+    /// The status field of its completion, without the phase tag.
+    pub status: u16,
+    /// The target has its capsule, in the turn that began then.
+    pub received: Duration,
+    /// It has its memory and what rate limits grant; none if it completes without. From then on
+    /// data that did not come in its capsule is fetched from the host.
+    pub begun: Option<Duration>,
+    /// Its device gets it; none if it completes without one.
+    pub submitted: Option<Duration>,
+    /// Its completion is given to the transport.
+    pub completed: Duration,
+    /// The turn's responses have been given to the socket or the adapter; none if the trace or the
+    /// connection ended before.
+    pub sent: Option<Duration>,
+}
+
+/// A queue with traced commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracedQueue {
+    /// The host's name.
+    pub host: String,
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// The queue's identifier.
+    pub queue_id: u16,
+}
+
+/// What a poll group has recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TracedGroup {
+    /// Its queues.
+    pub queues: Vec<TracedQueue>,
+    /// The last commands that completed, in the order of their completion.
+    pub commands: VecDeque<TracedCommand>,
+    /// Earlier commands, which later ones have replaced.
+    pub replaced: u64,
+    /// Commands of queues beyond those that a trace has room for.
+    pub beyond: u64,
+}
+
+/// Queues of a group that a trace has room for: with each, what its host and subsystem are called.
+const QUEUES_MAX: usize = 4096;
+
+/// A trace, which groups take their rings from and give them back to.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    pub(crate) time: Duration,
+    groups: Vec<Mutex<Part>>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Empty(Ring),
+    Recording,
+    Done(TracedGroup),
+}
+
+impl Trace {
+    /// Allocates the rings.
+    pub(crate) fn new(config: TraceConfig, groups: usize) -> Self {
+        let most = config.commands.clamp(1, TraceConfig::COMMANDS_MAX);
+        let ring = |_| Mutex::new(Part::Empty(Ring::new(most)));
+        let time = config.time.min(TraceConfig::TIME_MAX);
+        Self { time, groups: (0..groups).map(ring).collect() }
+    }
+
+    /// Takes the ring of a group.
+    pub(crate) fn begin(&self, group: usize) -> Option<Ring> {
+        let mut part = self.groups.get(group)?.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *part, Part::Recording) {
+            Part::Empty(ring) => Some(ring),
+            other => {
+                *part = other;
+                None
+            }
+        }
+    }
+
+    /// A group's time is over.
+    pub(crate) fn end(&self, group: usize, ring: Ring) {
+        if let Some(part) = self.groups.get(group) {
+            *part.lock().unwrap_or_else(PoisonError::into_inner) = Part::Done(ring.recorded);
+        }
+    }
+
+    /// Whether all groups have recorded.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.groups.iter().all(|part| {
+            matches!(*part.lock().unwrap_or_else(PoisonError::into_inner), Part::Done(_))
+        })
+    }
+
+    /// What every group has recorded, once all of them have; after that nothing is left.
+    pub(crate) fn take(&self) -> Option<Vec<TracedGroup>> {
+        if !self.is_complete() {
+            return None;
+        }
+        let taken = self.groups.iter().map(|part| {
+            let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            match std::mem::replace(&mut *part, Part::Recording) {
+                Part::Done(group) => Some(group),
+                Part::Empty(_) | Part::Recording => None,
+            }
+        });
+        taken.collect()
+    }
+}
+
+/// The last commands of a group.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    recorded: TracedGroup,
+    most: usize,
+}
+
+impl Ring {
+    fn new(most: usize) -> Self {
+        // Written once, so that the data path meets no page that is not there yet.
+        let mut commands = VecDeque::from(vec![TracedCommand::default(); most]);
+        commands.clear();
+        Self { recorded: TracedGroup { commands, ..TracedGroup::default() }, most }
+    }
+
+    /// A queue has commands from now on; none if there is no room for it.
+    pub(crate) fn add_queue(&mut self, queue: TracedQueue) -> Option<u32> {
+        if self.recorded.queues.len() >= QUEUES_MAX {
+            return None;
+        }
+        self.recorded.queues.push(queue);
+        u32::try_from(self.recorded.queues.len() - 1).ok()
+    }
+
+    /// Adds a command, and returns its number.
+    pub(crate) fn push(&mut self, command: TracedCommand) -> u64 {
+        let recorded = &mut self.recorded;
+        if recorded.commands.len() >= self.most {
+            recorded.commands.pop_front();
+            recorded.replaced += 1;
+        }
+        recorded.commands.push_back(command);
+        recorded.replaced + recorded.commands.len() as u64 - 1
+    }
+
+    /// A command for which there is no room.
+    pub(crate) fn count_beyond(&mut self) {
+        self.recorded.beyond += 1;
+    }
+
+    /// The command of this number has been sent, if it is still there.
+    pub(crate) fn sent(&mut self, number: u64, at: Duration) {
+        let index = number.checked_sub(self.recorded.replaced).map(usize::try_from);
+        if let Some(Ok(index)) = index
+            && let Some(command) = self.recorded.commands.get_mut(index)
+        {
+            command.sent = Some(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: TraceConfig = TraceConfig { time: Duration::from_secs(1), commands: 3 };
+
+    #[test]
+    fn the_last_commands_stay_and_the_others_are_counted() {
+        let trace = Trace::new(CONFIG, 1);
+        let mut ring = trace.begin(0).expect("a ring");
+        assert!(trace.begin(0).is_none() && trace.begin(1).is_none());
+        let memory = ring.recorded.commands.capacity();
+        let numbers: Vec<_> = (0..5)
+            .map(|nsid| ring.push(TracedCommand { nsid, ..TracedCommand::default() }))
+            .collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4]);
+        let at = Duration::from_micros(7);
+        for number in [0, 1, 3] {
+            ring.sent(number, at);
+        }
+        assert_eq!(ring.recorded.commands.capacity(), memory, "nothing is allocated");
+        assert_eq!(trace.take(), None);
+        trace.end(0, ring);
+        let group = trace.take().expect("a trace").remove(0);
+        let kept: Vec<_> = group.commands.iter().map(|one| (one.nsid, one.sent)).collect();
+        assert_eq!(kept, [(2, None), (3, Some(at)), (4, None)]);
+        assert_eq!(group.replaced, 2);
+        assert_eq!(trace.take(), None, "it is read once");
+    }
+
+    #[test]
+    fn queues_are_bounded() {
+        let mut ring = Ring::new(1);
+        let queue = TracedQueue { host: String::new(), subsystem: String::new(), queue_id: 1 };
+        for _ in 0..QUEUES_MAX {
+            assert!(ring.add_queue(queue.clone()).is_some());
+        }
+        assert_eq!(ring.add_queue(queue), None);
+    }
+}
