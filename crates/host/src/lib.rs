@@ -15,8 +15,8 @@
 //! * **On your own reactors**: [`Controller::factory`] gives a [`NamespaceFactory`], which opens
 //!   a `BlockDevice` on any reactor, each with an I/O queue of its own. This is the
 //!   fastest interface: requests are gathered until `flush` and sent together, without allocations
-//!   or locks. A program without threads (a simulation) drives the admin queue, too, with a
-//!   [`ControllerDriver`].
+//!   or locks. [`reactor`] and [`backend`] have what it works with. A program without threads (a
+//!   simulation) drives the admin queue, too, with a [`ControllerDriver`].
 //!
 //! ```no_run
 //! use weft_host::{Options, TransportId};
@@ -37,7 +37,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `examples/tour.rs` is a complete program, from discovery to reconnection.
+//! Complete programs in `examples/`: `read` only reads; `tour` goes from discovery to reconnection;
+//! `async_read` makes futures of reads on a reactor of its own, for any executor.
 //!
 //! # Parts
 //!
@@ -93,6 +94,9 @@ mod queue;
 mod resolve;
 mod shared;
 mod worker;
+
+pub use weft_backend as backend;
+pub use weft_reactor as reactor;
 
 pub use controller::{AdminResponse, Controller, connect, connect_discovery, discover};
 pub use device::NamespaceFactory;
