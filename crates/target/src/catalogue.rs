@@ -18,7 +18,9 @@ use weft_nvmf::subsystem::{
 };
 
 use crate::TargetError;
-use crate::config::{self, Config, Limits, Namespace, Policies, Subsystem, Transport, identity};
+use crate::config::{
+    self, Config, Limits, Namespace, Policies, Referral, Subsystem, Transport, identity,
+};
 use crate::nsids::{self, same_device};
 use crate::snapshot::{DeviceId, Needs, PortView, ServedDevice, Snapshot};
 
@@ -278,7 +280,7 @@ impl Catalogue {
         self.views.clone_from(&subsystems);
         self.shared.retain(|nqn, _| subsystems.contains_key(nqn));
         let ports = ports(config);
-        let discovery = self.discovery(&ports, &subsystems, addresses, &config.limits)?;
+        let discovery = self.discovery(&ports, &subsystems, addresses, config)?;
         self.in_capsule_bytes = self.in_capsule_bytes.max(config.limits.in_capsule_bytes);
         Ok(Snapshot {
             version: 1,
@@ -517,7 +519,7 @@ impl Catalogue {
         ports: &[PortView],
         subsystems: &BTreeMap<String, Arc<SubsystemView>>,
         addresses: &BTreeMap<u16, SocketAddr>,
-        limits: &Limits,
+        config: &Config,
     ) -> Result<SubsystemView, TargetError> {
         let name = Nqn::DISCOVERY;
         let mut entries = Vec::new();
@@ -544,14 +546,10 @@ impl Catalogue {
                     entries.push(entry);
                 }
             }
-            for referral in &port.referrals {
-                let at = referral.address.address;
-                entries.push(DiscoveryEntry {
-                    port_id: referral.port_id,
-                    transport: referral.address.transport_type(),
-                    ..DiscoveryEntry::tcp(EntryKind::Referral, name, at.ip(), at.port())
-                });
-            }
+            entries.extend(port.referrals.iter().map(referral_entry));
+        }
+        for address in &config.operated.referrals {
+            entries.push(referral_entry(&Referral { address: *address, port_id: 0 }));
         }
         if self.generation == 0 || entries != self.shown {
             self.generation += 1;
@@ -569,7 +567,7 @@ impl Catalogue {
             ana: None,
             policies: Arc::default(),
             controller_model: ControllerModel::Dynamic,
-            limits: subsystem_limits(limits),
+            limits: subsystem_limits(&config.limits),
             shared: Arc::clone(&self.discovery_shared),
         })
     }
@@ -620,6 +618,15 @@ fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<
         }
     }
     Ok(())
+}
+
+fn referral_entry(referral: &Referral) -> DiscoveryEntry {
+    let at = referral.address.address;
+    DiscoveryEntry {
+        port_id: referral.port_id,
+        transport: referral.address.transport_type(),
+        ..DiscoveryEntry::tcp(EntryKind::Referral, Nqn::DISCOVERY, at.ip(), at.port())
+    }
 }
 
 /// Invalid names are found before anything is done.

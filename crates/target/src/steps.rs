@@ -63,6 +63,21 @@ pub enum Step {
         /// Its name.
         nqn: String,
     },
+    /// Limits the number of subsystems.
+    LimitSubsystems {
+        /// Most of them.
+        most: usize,
+    },
+    /// Refers hosts to another discovery controller.
+    AddReferral {
+        /// Where it answers.
+        address: Listen,
+    },
+    /// No longer refers them to it.
+    RemoveReferral {
+        /// Where it answers.
+        address: Listen,
+    },
     /// Adds a namespace.
     AddNamespace(AddNamespace),
     /// Removes a namespace.
@@ -238,18 +253,10 @@ impl Step {
             Self::LimitBdev { name, limits } => limit_bdev(config, name, *limits),
             Self::SetRateLimit(limit) => set_rate_limit(config, limit),
             Self::DeleteRateLimit(limit) => delete_rate_limit(config, limit),
-            Self::CreateSubsystem(subsystem) => {
-                let nqn = &subsystem.nqn;
-                if nqn == DISCOVERY_NQN {
-                    config.operated.without_discovery = false;
-                    return done([]);
-                }
-                if config.subsystems.iter().any(|other| other.nqn == *nqn) {
-                    return Err(StepError::exists(format!("subsystem {nqn} exists")));
-                }
-                config.subsystems.push(subsystem.as_ref().clone());
-                done([nqn.clone()])
-            }
+            Self::CreateSubsystem(subsystem) => create_subsystem(config, subsystem),
+            Self::LimitSubsystems { most } => limit_subsystems(config, *most),
+            Self::AddReferral { address } => add_referral(config, *address),
+            Self::RemoveReferral { address } => remove_referral(config, *address),
             Self::DeleteSubsystem { nqn } => delete_subsystem(config, nqn),
             Self::AddNamespace(add) => add_namespace(config, add),
             Self::RemoveNamespace { nqn, nsid } => remove_namespace(config, nqn, *nsid),
@@ -410,6 +417,53 @@ fn resize_bdev(config: &mut Config, name: &str, kind: Option<BdevKind>, bytes: u
         }
     }
     done(user.map(|(nqn, _)| nqn))
+}
+
+fn create_subsystem(config: &mut Config, subsystem: &Subsystem) -> Outcome {
+    let nqn = &subsystem.nqn;
+    if nqn == DISCOVERY_NQN {
+        config.operated.without_discovery = false;
+        return done([]);
+    }
+    if config.subsystems.iter().any(|other| other.nqn == *nqn) {
+        return Err(StepError::exists(format!("subsystem {nqn} exists")));
+    }
+    if let Some(most) = config.operated.subsystems_max
+        && config.subsystems.len() >= most
+    {
+        let what = format!("there are {most} subsystems, which is the limit that was set");
+        return Err(StepError::invalid(what));
+    }
+    config.subsystems.push(subsystem.clone());
+    done([nqn.clone()])
+}
+
+fn limit_subsystems(config: &mut Config, most: usize) -> Outcome {
+    let present = config.subsystems.len();
+    if most < present {
+        return Err(StepError::invalid(format!("there are {present} subsystems already")));
+    }
+    config.operated.subsystems_max = Some(most);
+    done([])
+}
+
+fn add_referral(config: &mut Config, address: Listen) -> Outcome {
+    if config.referrals().any(|one| one == address) {
+        return Err(StepError::exists(format!("there is a referral to {address}")));
+    }
+    config.operated.referrals.push(address);
+    done([])
+}
+
+fn remove_referral(config: &mut Config, address: Listen) -> Outcome {
+    if !config.referrals().any(|one| one == address) {
+        return Err(StepError::not_found(format!("there is no referral to {address}")));
+    }
+    config.operated.referrals.retain(|one| *one != address);
+    for port in &mut config.ports {
+        port.referrals.retain(|one| one.address != address);
+    }
+    done([])
 }
 
 fn delete_subsystem(config: &mut Config, nqn: &str) -> Outcome {

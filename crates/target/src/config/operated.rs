@@ -75,6 +75,10 @@ pub struct Operated {
     pub discovery: Vec<Listen>,
     /// The discovery subsystem was deleted: new listeners are without it.
     pub without_discovery: bool,
+    /// Referrals to other discovery controllers, at every port.
+    pub referrals: Vec<Listen>,
+    /// Most subsystems, if there is a limit.
+    pub subsystems_max: Option<usize>,
     /// Limits of block devices, by name.
     pub bdev_limits: BTreeMap<String, BdevLimits>,
 }
@@ -87,6 +91,13 @@ pub fn implied_bdev_name(nqn: &str, nsid: u32) -> String {
 }
 
 impl Config {
+    /// The addresses that hosts are referred to, at any port.
+    pub fn referrals(&self) -> impl Iterator<Item = Listen> {
+        let of_ports = self.ports.iter().flat_map(|port| &port.referrals);
+        let of_ports = of_ports.map(|referral| referral.address);
+        self.operated.referrals.iter().copied().chain(of_ports)
+    }
+
     /// The block device of this name.
     #[must_use]
     pub fn bdev(&self, name: &str) -> Option<&Bdev> {

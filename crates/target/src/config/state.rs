@@ -48,6 +48,8 @@ impl State {
             .filter(|_| !self.config.operated.transports.is_empty()),
             discovery: texts(&self.config.operated.discovery),
             without_discovery: self.config.operated.without_discovery,
+            referrals: texts(&self.config.operated.referrals),
+            subsystems_max: self.config.operated.subsystems_max,
             bdevs: self.config.operated.bdevs.iter().map(BdevKeys::of).collect(),
             bdev_limits: self.config.operated.bdev_limits.clone(),
             objects: Objects::of(&self.config),
@@ -93,6 +95,10 @@ struct File {
     transport_limits: Option<TransportLimits>,
     discovery: Vec<String>,
     without_discovery: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    referrals: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subsystems_max: Option<usize>,
     bdevs: Vec<BdevKeys>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     bdev_limits: BTreeMap<String, BdevLimits>,
@@ -230,6 +236,12 @@ impl File {
             transports: self.transports.iter().map(transport).collect::<Result<_, _>>()?,
             discovery: self.discovery.iter().map(listen).collect::<Result<_, _>>()?,
             without_discovery: self.without_discovery,
+            referrals: self
+                .referrals
+                .iter()
+                .map(|text| parsed("referrals", text))
+                .collect::<Result<_, _>>()?,
+            subsystems_max: self.subsystems_max,
             bdev_limits: self.bdev_limits.clone(),
         })
     }
@@ -417,7 +429,7 @@ mod tests {
         any.controller_ids.model = ControllerModel::Static;
         let mut port = Port::new(3, listen);
         port.advertise = Some("192.0.2.1:4420".parse().expect("an address"));
-        let referral = "tcp://192.0.2.2:8009".parse().expect("an address");
+        let referral: Listen = "tcp://192.0.2.2:8009".parse().expect("an address");
         port.referrals = vec![Referral { address: referral, port_id: 4 }];
         port.ana = vec![AnaRule {
             subsystem: Some("nqn.a".to_owned()),
@@ -453,6 +465,8 @@ mod tests {
             transports: vec![Transport::Tcp],
             discovery: vec![listen],
             without_discovery: false,
+            referrals: vec![referral],
+            subsystems_max: Some(7),
             bdev_limits: [("m".to_owned(), limits)].into(),
         };
         let applied = Config { subsystems: vec![Subsystem::new("nqn.b")], ..Config::default() };

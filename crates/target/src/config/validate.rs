@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    CNTLID_LAST, Config, ConfigError, ControllerIds, IDLE_POLL_FOREVER, NSID_MAX, Namespace, Port,
-    PortSubsystems, Subsystem, THREADS_MAX,
+    CNTLID_LAST, Config, ConfigError, ControllerIds, IDLE_POLL_FOREVER, Listen, NSID_MAX,
+    Namespace, Port, PortSubsystems, Subsystem, THREADS_MAX,
 };
 
 /// Longest NQN, without its terminating zero (NVMe Base 2.1, NVMe Qualified Names).
@@ -72,6 +72,7 @@ impl Config {
             );
         }
         self.check_ports()?;
+        self.operated.referrals.iter().try_for_each(|to| check_referral("referral", *to))?;
         self.check_subsystems()?;
         self.check_identities()?;
         self.check_ana()?;
@@ -120,12 +121,7 @@ impl Config {
             }
         }
         for (number, referral) in port.referrals.iter().enumerate() {
-            let address = referral.address.address;
-            if address.port() == 0 || address.ip().is_unspecified() {
-                let key = format!("port[{index}].referral[{number}].address");
-                return Err(ConfigError::new(key, format!("hosts cannot connect to {address}"))
-                    .remedy("give the address and port of the other discovery service"));
-            }
+            check_referral(format!("port[{index}].referral[{number}].address"), referral.address)?;
         }
         Ok(())
     }
@@ -197,6 +193,16 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// A referral is to an address that hosts can connect to.
+fn check_referral(key: impl Into<String>, to: Listen) -> Result<(), ConfigError> {
+    let address = to.address;
+    if address.port() == 0 || address.ip().is_unspecified() {
+        return Err(ConfigError::new(key, format!("hosts cannot connect to {address}"))
+            .remedy("give the address and port of the other discovery service"));
+    }
+    Ok(())
 }
 
 fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
