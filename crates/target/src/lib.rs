@@ -66,3 +66,4 @@ pub use rate_limits::RateLimitStatistics;
 pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};
 pub use target::{ServedNamespace, Target, TargetError};
 pub use trace::{TraceConfig, TracedCommand, TracedGroup, TracedQueue};
+pub use weft_nvmf::subsystem::DeviceTimes;

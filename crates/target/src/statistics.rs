@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use weft_backend::Operation;
-use weft_nvmf::subsystem::IoCounters;
+use weft_backend::{Failure, Operation};
+use weft_nvmf::subsystem::{DeviceTimes, IoCounters, TimedKind};
 
 use crate::directory::{ConnectedController, Directory};
 use crate::io_metrics::IoMetricsReading;
@@ -79,7 +79,7 @@ impl CounterWriter {
     }
 
     /// Counts a request that goes to a device: the one place where I/O is counted.
-    pub(crate) fn count(&self, device: usize, operation: &Operation) {
+    pub(crate) fn count(&self, device: usize, block_bytes: u32, operation: &Operation) {
         let Some(counters) = self.devices.get(device) else { return };
         match operation {
             Operation::Read { into: buffer, .. } | Operation::Compare { with: buffer, .. } => {
@@ -90,8 +90,26 @@ impl CounterWriter {
                 counters.count_read(compare.len() as u64);
                 counters.count_write(write.len() as u64);
             }
+            Operation::Discard { ranges } => {
+                let blocks: u64 = ranges.iter().map(|(_, nlb)| u64::from(*nlb)).sum();
+                counters.count_deallocate(blocks * u64::from(block_bytes));
+            }
             _ => counters.count_other(),
         }
+    }
+
+    /// Counts a request that a device has failed.
+    pub(crate) fn count_failure(&self, device: usize, failure: Failure) {
+        let Some(counters) = self.devices.get(device) else { return };
+        match failure {
+            Failure::Mismatch => counters.count_mismatch(),
+            _ => counters.count_failure(),
+        }
+    }
+
+    /// The counters of a device.
+    pub(crate) fn of(&self, device: u32) -> Arc<IoCounters> {
+        self.devices.get(DeviceId(device).slot()).cloned().unwrap_or_default()
     }
 
     /// Publishes the state at the end of a turn: the group is idle since `now`.
@@ -135,12 +153,26 @@ pub struct NamespaceStatistics {
     pub reads: u64,
     /// Write commands that did.
     pub writes: u64,
-    /// Others that did.
+    /// Others that did, those that deallocate included.
     pub others: u64,
     /// Bytes of these reads.
     pub read_bytes: u64,
     /// Bytes of these writes.
     pub written_bytes: u64,
+    /// Commands that deallocate.
+    pub deallocates: u64,
+    /// Bytes of them.
+    pub deallocated_bytes: u64,
+    /// Compares that found other data.
+    pub mismatches: u64,
+    /// Commands that the device failed in another way.
+    pub failures: u64,
+    /// How long the device took for Read commands.
+    pub read_times: DeviceTimes,
+    /// For Write commands.
+    pub write_times: DeviceTimes,
+    /// For commands that deallocate.
+    pub deallocate_times: DeviceTimes,
 }
 
 /// Reads a target's counters, from any thread, also after the target has stopped.
@@ -159,6 +191,12 @@ impl StatisticsReader {
     #[must_use]
     pub fn io_metrics(&self) -> Option<IoMetricsReading> {
         self.directory.io_metrics().map(|metrics| metrics.read())
+    }
+
+    /// Whether it is measured how long commands take.
+    #[must_use]
+    pub fn measures_io(&self) -> bool {
+        self.directory.io_metrics().is_some()
     }
 
     /// The controllers of all subsystems.
@@ -201,6 +239,13 @@ impl StatisticsReader {
                         others: totals.others,
                         read_bytes: totals.read_bytes,
                         written_bytes: totals.written_bytes,
+                        deallocates: totals.deallocates,
+                        deallocated_bytes: totals.deallocated_bytes,
+                        mismatches: totals.mismatches,
+                        failures: totals.failures,
+                        read_times: counters.times(TimedKind::Read),
+                        write_times: counters.times(TimedKind::Write),
+                        deallocate_times: counters.times(TimedKind::Deallocate),
                     });
                 }
             }

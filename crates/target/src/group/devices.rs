@@ -142,7 +142,7 @@ impl Devices {
         if handle.id != id {
             return false;
         }
-        self.counters.count(slot, &operation);
+        self.counters.count(slot, handle.device.geometry().block_bytes, &operation);
         handle.device.submit(reactor, Request { tag, operation });
         Self::activate(&mut self.active, handle, slot);
         true
@@ -175,7 +175,8 @@ impl Devices {
         for index in &self.active {
             let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };
             while let Some(completion) = handle.device.poll_completion() {
-                if completion.result.is_err() {
+                if let Err(failure) = completion.result {
+                    self.counters.count_failure(*index, failure);
                     self.lost_writes |= handle.served.factory.has_lost_writes();
                 }
                 match completion.result {

@@ -341,8 +341,8 @@ impl Io {
     fn handle_command(&mut self, slot: Slot, data: CapsuleData, context: &mut Context<'_>) {
         let Some(command) = context.transport.command(slot) else { return };
         if let Some(meter) = &mut self.meter {
-            let now = context.core.reactor.turn_time();
-            meter.begin(slot, command, (&self.host, self.queue.namespaces()), now);
+            let of = (&self.host, self.queue.namespaces());
+            meter.begin(slot, command, of, context.core);
         }
         if let Some(trace) = &mut self.trace {
             trace.received(slot, command, context.core.reactor.turn_time());
@@ -552,6 +552,9 @@ impl Io {
         let bytes = bytes_of(device.transfer);
         context.core.admission.spend(bytes);
         self.trace_submitted(slot, bytes, context.core);
+        if let Some(meter) = &mut self.meter {
+            meter.submit(slot, &device.operation, context.core.reactor.turn_time());
+        }
         if context.core.submit(device.device, self.id, slot, operation) {
             self.at_devices += 1;
             self.put(slot, Work::AtDevice(device));

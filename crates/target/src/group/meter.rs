@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use weft_nvme::nvm::ReadWrite;
 use weft_nvme::{Command, Status};
-use weft_nvmf::subsystem::Namespaces;
+use weft_nvmf::queue::DeviceOperation;
+use weft_nvmf::subsystem::{IoCounters, NamespaceView, Namespaces, TimedKind};
 use weft_transport::Slot;
 
 use super::core::Core;
 use crate::directory::HostKey;
 use crate::io_metrics::{Completed, IoKind, IoMetrics, PairCounters};
+use crate::statistics::ns;
 
 /// What is measured of a queue.
 #[derive(Debug)]
@@ -20,7 +22,17 @@ pub(super) struct Meter {
     /// Commands in flight, by slot.
     begun: Vec<Option<Begun>>,
     /// The counters of the namespaces that the queue had commands for.
-    pairs: Vec<(u32, Arc<PairCounters>)>,
+    pairs: Vec<Metered>,
+}
+
+/// Where commands to a namespace are counted.
+#[derive(Debug)]
+struct Metered {
+    nsid: u32,
+    /// The device that it had when the last command began.
+    device: u32,
+    pair: Arc<PairCounters>,
+    device_counters: Arc<IoCounters>,
 }
 
 #[derive(Debug)]
@@ -30,6 +42,8 @@ struct Begun {
     pair: usize,
     kind: IoKind,
     bytes: u64,
+    /// Since when its device has it, and what for.
+    at_device: Option<(TimedKind, Duration)>,
 }
 
 impl Meter {
@@ -46,7 +60,7 @@ impl Meter {
         slot: Slot,
         command: &Command,
         (host, namespaces): (&HostKey, &Namespaces),
-        now: Duration,
+        core: &Core,
     ) {
         let nsid = command.namespace_id.get();
         let begun = namespaces.get(nsid).map(|namespace| {
@@ -56,7 +70,8 @@ impl Meter {
                 IoKind::Other => 0,
             };
             let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
-            Begun { at: now, pair: self.pair(host, nsid), kind, bytes }
+            let pair = self.pair(host, namespace, core);
+            Begun { at: core.reactor.turn_time(), pair, kind, bytes, at_device: None }
         });
         if self.begun.len() <= slot.index() {
             self.begun.resize_with(slot.index() + 1, || None);
@@ -64,21 +79,46 @@ impl Meter {
         self.begun[slot.index()] = begun;
     }
 
+    /// The command in this slot goes to its device.
+    pub(super) fn submit(&mut self, slot: Slot, operation: &DeviceOperation, now: Duration) {
+        let kind = match operation {
+            DeviceOperation::Read { .. } => TimedKind::Read,
+            DeviceOperation::Write { .. } => TimedKind::Write,
+            DeviceOperation::Deallocate { .. } => TimedKind::Deallocate,
+            _ => return,
+        };
+        if let Some(Some(begun)) = self.begun.get_mut(slot.index()) {
+            begun.at_device = Some((kind, now));
+        }
+    }
+
     /// The command in this slot completes.
     pub(super) fn end(&mut self, slot: Slot, status: Status, now: Duration) {
         let begun = self.begun.get_mut(slot.index()).and_then(Option::take);
-        let Some(Begun { at, pair, kind, bytes }) = begun else { return };
-        let Some((_, pair)) = self.pairs.get(pair) else { return };
+        let Some(Begun { at, pair, kind, bytes, at_device }) = begun else { return };
+        let Some(Metered { pair, device_counters, .. }) = self.pairs.get(pair) else { return };
         let latency = now.saturating_sub(at);
         let done = Completed { kind, latency, bytes, is_success: status.is_success() };
         self.metrics.count(pair, self.group, done);
+        if let Some((kind, since)) = at_device {
+            device_counters.add_time(kind, ns(now.saturating_sub(since)));
+        }
     }
 
-    fn pair(&mut self, host: &HostKey, nsid: u32) -> usize {
-        if let Some(index) = self.pairs.iter().position(|(of, _)| *of == nsid) {
+    fn pair(&mut self, host: &HostKey, namespace: &NamespaceView, core: &Core) -> usize {
+        let NamespaceView { nsid, device, .. } = *namespace;
+        let index = self.pairs.iter().position(|one| one.nsid == nsid);
+        if let Some(index) = index
+            && let Some(one) = self.pairs.get_mut(index)
+        {
+            if one.device != device {
+                (one.device, one.device_counters) = (device, core.devices.counters().of(device));
+            }
             return index;
         }
-        self.pairs.push((nsid, self.metrics.pair(host, nsid)));
+        let (pair, device_counters) =
+            (self.metrics.pair(host, nsid), core.devices.counters().of(device));
+        self.pairs.push(Metered { nsid, device, pair, device_counters });
         self.pairs.len() - 1
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use weft_nvme::{NvmOpcode, Status};
+use weft_nvme::nvm::{DatasetAttributes, DatasetManagement, DatasetRange};
+use weft_nvme::{NvmOpcode, Status, Wire};
 use weft_target::config::{Config, RateLimit, RateLimitedCommands};
 use weft_target::{HostIo, IoMetricsConfig, Target};
 use weft_transport::host::HostOptions;
@@ -53,6 +54,48 @@ fn commands_count_by_host_namespace_and_kind() {
         assert_eq!(commands(&pairs[1]), [1, 0, 1]);
         assert_eq!((pairs[1].kinds[0].errors, pairs[1].kinds[0].bytes), (1, 0));
     });
+}
+
+/// What a device took is without the wait for a limit, and by kind of request.
+#[test]
+fn a_device_has_the_times_and_failures_of_its_requests() {
+    let ms = Duration::from_millis;
+    let limit = RateLimit {
+        rw: RateLimitedCommands::Rw,
+        rate_iops: Some(20),
+        burst: ms(1),
+        force: true,
+        ..RateLimit::default()
+    };
+    let config = config(&["delay:read=20ms,write=5ms:memory:1MiB"]);
+    let target = start(measured(Config { rate_limits: vec![limit], ..config }, 10));
+    let (_admin, controller) = Peer::admin(address(&target));
+    let mut io = Peer::io(address(&target), controller, 1);
+    let slots: Vec<_> = (0..4).map(|block| io.begin_read(1, block, 1, BLOCK)).collect();
+    slots.into_iter().for_each(|slot| drop(io.wait_for(slot).succeeded()));
+    io.write(1, 0, 1, &pattern(BLOCK, 1)).succeeded();
+    let deallocate = DatasetManagement {
+        range_count: 2,
+        attributes: DatasetAttributes(0).with_deallocate(true),
+    };
+    let ranges = [DatasetRange::new(8, 3), DatasetRange::new(16, 4)];
+    let ranges: Vec<u8> = ranges.iter().flat_map(|range| range.bytes().to_vec()).collect();
+    io.run_with(deallocate.to_command(1), &ranges).succeeded();
+    let compare = io.run_with(read_write(NvmOpcode::COMPARE, 1, 0, 1), &[0; BLOCK]);
+    assert_eq!(compare.status(), Status::COMPARE_FAILURE.with_dnr());
+    let groups = target.watch().read(weft_reactor::monotonic_time());
+    let served = &groups[0].served[0];
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).expect("a short time");
+    let reads = served.read_times;
+    assert!(reads.min_ns >= ns(ms(20)) && reads.max_ns >= reads.min_ns, "{reads:?}");
+    let pairs = pairs(&target);
+    let with_the_limit = pairs[0].kinds[0].total;
+    assert!(with_the_limit >= Duration::from_nanos(reads.total_ns) + ms(100), "{reads:?}");
+    assert!(served.write_times.min_ns >= ns(ms(5)), "{:?}", served.write_times);
+    assert!(served.deallocate_times.min_ns >= ns(ms(5)), "{:?}", served.deallocate_times);
+    assert_eq!((served.deallocates, served.deallocated_bytes), (1, 7 * BLOCK as u64));
+    assert_eq!((served.mismatches, served.failures, served.others), (1, 0, 1));
+    target.stop().expect("a clean stop");
 }
 
 #[test]
