@@ -135,8 +135,7 @@ fn rpc(operated: &Operated) -> Result<()> {
     let status = load.wait()?;
     outcome?;
     ensure!(status.success(), "the load failed: {status}");
-    let read = operated.rpc("bdev_get_iostat --names N0")?;
-    ensure!(read["bdevs"][0]["num_read_ops"].as_u64() > Some(0), "no reads are counted: {read}");
+    iostat(operated)?;
     save_and_load(operated)?;
     let listed = succeeded(Command::new(&operated.weft).args([
         "list",
@@ -182,6 +181,7 @@ fn build(operated: &Operated, port: u16) -> Result<()> {
         equal("an address", &subsystem["listen_addresses"], &json!([address]))?;
     }
     equal("the hosts", &shown[1]["hosts"], &json!([{ "nqn": HOST }]))?;
+    refer(operated)?;
     equal("the namespaces", &shown[1]["max_namespaces"], &json!(8))?;
     let namespaces = ["N0", "A0", "U0", "M0"].iter().zip([1, 2, 3, 5]);
     for (place, (bdev, nsid)) in namespaces.enumerate() {
@@ -189,6 +189,38 @@ fn build(operated: &Operated, port: u16) -> Result<()> {
         let found = json!([found["bdev_name"], found["nsid"]]);
         equal("a namespace", &found, &json!([bdev, nsid]))?;
     }
+    Ok(())
+}
+
+/// A referral, with SPDK's own answer.
+fn refer(operated: &Operated) -> Result<()> {
+    let at = "-t TCP -a 127.0.0.1 -f ipv4 -s";
+    for port in ["8009", "8010"] {
+        operated.rpc(&format!("nvmf_discovery_add_referral {at} {port}"))?;
+    }
+    operated.rpc(&format!("nvmf_discovery_remove_referral {at} 8010"))?;
+    let address =
+        json!({ "trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "8009" });
+    let nqn = "nqn.2014-08.org.nvmexpress.discovery";
+    let answer = json!([{ "address": address, "secure_channel": false, "subnqn": nqn }]);
+    equal("the referrals", &operated.rpc("nvmf_discovery_get_referrals")?, &answer)
+}
+
+/// The names of SPDK's counters of a block device, of which the load has filled some.
+fn iostat(operated: &Operated) -> Result<()> {
+    let found = operated.rpc("bdev_get_iostat --names N0")?;
+    let bdev = found["bdevs"][0].as_object().context("no counters")?;
+    let count = |name: &str| bdev.get(name).and_then(Value::as_u64);
+    for name in ["num_read_ops", "read_latency_ticks", "max_read_latency_ticks"] {
+        ensure!(count(name) > Some(0), "{name} counts nothing: {found}");
+    }
+    for kind in ["read", "write", "unmap", "copy"] {
+        for name in [format!("num_{kind}_ops"), format!("min_{kind}_latency_ticks")] {
+            ensure!(count(&name).is_some(), "{name} is missing: {found}");
+        }
+    }
+    let threads = operated.rpc("thread_get_stats")?;
+    ensure!(threads["threads"][0]["busy"].as_u64() > Some(0), "no busy thread: {threads}");
     Ok(())
 }
 

@@ -2,13 +2,13 @@
 
 mod ana;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, ParseSpecError, bytes};
-use weft_rpc::{Address, CallError, Client};
+use weft_rpc::{Address, CallError, Client, Token};
 use weft_target::config::Listen;
 
 use crate::{bench::size, failure::Failure, output, table::Table};
@@ -16,21 +16,35 @@ use crate::{bench::size, failure::Failure, output, table::Table};
 /// The environment variable with the address of the control socket.
 const VARIABLE: &str = "WEFT_CONTROL";
 
+/// The environment variable with its token file.
+const TOKEN_VARIABLE: &str = "WEFT_CONTROL_TOKEN_FILE";
+
 /// How long an answer may take: a change waits for every poll group.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Options of `weft ctl`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The control socket of the target: unix:PATH or tcp://ADDRESS:PORT; by default that of the
-    /// variable WEFT_CONTROL.
-    #[arg(long, global = true, value_name = "URL")]
-    control: Option<String>,
+    #[command(flatten)]
+    target: ControlledTarget,
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     noun: Noun,
+}
+
+/// The target that is meant.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ControlledTarget {
+    /// The control socket of the target: unix:PATH or tcp://ADDRESS:PORT; by default that of the
+    /// variable WEFT_CONTROL.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) control: Option<String>,
+    /// The token file of the target, for tcp: addresses; by default that of the variable
+    /// WEFT_CONTROL_TOKEN_FILE.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) control_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -285,23 +299,23 @@ struct Session {
     json: bool,
 }
 
-/// Connects to a target's control socket: the given one, or that of the variable.
-pub(crate) fn connect(control: Option<&str>) -> Result<Client, Failure> {
-    let address = match (control, std::env::var(VARIABLE)) {
-        (Some(text), _) => text.to_owned(),
-        (None, Ok(text)) => text,
-        (None, Err(_)) => {
-            let what = "no target is named: give --control unix:PATH or set WEFT_CONTROL";
-            return Err(Failure::because(what));
-        }
-    };
-    let address: Address = address.parse().map_err(Failure::because)?;
-    Client::connect(&address, TIMEOUT)
-        .map_err(|error| Failure::io("reach the target at", &address, &error))
+impl ControlledTarget {
+    /// Connects to its control socket.
+    pub(crate) fn connect(&self, timeout: Duration) -> Result<Client, Failure> {
+        let address = self.control.clone().or_else(|| std::env::var(VARIABLE).ok());
+        let what = "no target is named: give --control unix:PATH or set WEFT_CONTROL";
+        let address: Address =
+            address.ok_or_else(|| Failure::because(what))?.parse().map_err(Failure::because)?;
+        let file = self.control_token_file.clone();
+        let file = file.or_else(|| std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from));
+        let token = file.as_deref().map(Token::load).transpose().map_err(Failure::Because)?;
+        Client::connect(&address, token.as_ref(), timeout)
+            .map_err(|error| Failure::io("reach the target at", &address, &error))
+    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let client = connect(options.control.as_deref())?;
+    let client = options.target.connect(TIMEOUT)?;
     let mut session = Session { client, json: options.json };
     match &options.noun {
         Noun::Subsystem(verb) => session.subsystem(verb),
@@ -647,7 +661,7 @@ fn given<const N: usize>(params: [(&str, Value); N]) -> Value {
     given.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
 }
 
-fn list(value: &Value) -> &[Value] {
+pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
@@ -656,7 +670,7 @@ fn strings(value: &Value) -> Vec<&str> {
 }
 
 /// A text or number as it is shown.
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -680,7 +694,7 @@ fn listen_address(url: &Listen) -> Value {
 }
 
 /// The addresses of a subsystem, as other commands take them.
-fn addresses(subsystem: &Value) -> Vec<String> {
+pub(crate) fn addresses(subsystem: &Value) -> Vec<String> {
     list(&subsystem["listen_addresses"]).iter().map(url).collect()
 }
 

@@ -86,6 +86,7 @@ mod tests {
         let given = [GivenTarget {
             address: "nvme-tcp://192.0.2.1:4420/nqn.x".parse().expect("an address"),
             control: None,
+            token: None,
         }];
         let of = |study, precondition, local| at_risk(&plan(study), precondition, local, &[]);
         assert_eq!(of("pattern-sweep", false, Some(&spec)), std::slice::from_ref(&name));

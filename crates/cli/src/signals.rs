@@ -19,13 +19,13 @@ use signal_hook::{
 /// The exit code after a signal, as shells define it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// A request to a running server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A request to a running server, and who has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Shut down cleanly.
-    Stop,
+    Stop(String),
     /// Reload the configuration.
-    Reload,
+    Reload(String),
 }
 
 /// Requests from signals, and a sender for requests from elsewhere. A second request to stop ends
@@ -37,10 +37,14 @@ pub(crate) fn wishes() -> io::Result<(Sender<Wish>, Receiver<Wish>)> {
     thread::Builder::new().name("weft-signals".to_owned()).spawn(move || {
         let mut stopping = false;
         for signal in signals.forever() {
-            let wanted = if signal == SIGHUP { Wish::Reload } else { Wish::Stop };
-            if wanted == Wish::Stop && std::mem::replace(&mut stopping, true) {
-                std::process::exit(INTERRUPTED.into());
-            }
+            let wanted = match signal {
+                SIGHUP => Wish::Reload("SIGHUP".to_owned()),
+                _ if std::mem::replace(&mut stopping, true) => {
+                    std::process::exit(INTERRUPTED.into())
+                }
+                SIGINT => Wish::Stop("SIGINT".to_owned()),
+                _ => Wish::Stop("SIGTERM".to_owned()),
+            };
             if wish.send(wanted).is_err() {
                 return;
             }
@@ -55,7 +59,7 @@ pub(crate) fn stop_with_stdin(wish: Sender<Wish>) -> io::Result<()> {
         let mut stdin = io::stdin().lock();
         // The data is ignored; only its end matters.
         let _ = io::copy(&mut stdin, &mut io::sink());
-        let _ = wish.send(Wish::Stop);
+        let _ = wish.send(Wish::Stop("the end of standard input".to_owned()));
     })?;
     Ok(())
 }

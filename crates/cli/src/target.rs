@@ -9,6 +9,7 @@ mod operate;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgMatches, Args};
+use weft_rpc::Token;
 use weft_target::{
     IoMetricsConfig, Target,
     config::{Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport},
@@ -57,10 +58,13 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Answer JSON-RPC 2.0 here: unix:PATH or tcp://ADDRESS:PORT. SPDK's tools change the target
-    /// through it (docs/control.md); one without namespaces starts and waits. Over TCP anyone who
-    /// can reach the port may call.
+    /// through it (docs/control.md); one without namespaces starts and waits. On 127.0.0.1 every
+    /// user of this machine may call; other addresses need --control-token-file.
     #[arg(long, value_name = "URL", value_parser = control_address)]
     control: Option<weft_rpc::Address>,
+    /// Over TCP answer only callers that have the same file: one line of at least 16 characters.
+    #[arg(long, value_name = "FILE", requires = "control")]
+    control_token_file: Option<PathBuf>,
     #[command(flatten)]
     metrics: Metrics,
 }
@@ -75,12 +79,11 @@ struct Metrics {
     metrics: Option<SocketAddr>,
     /// Upper bounds of the buckets of latency, ascending, like 50us,200us,1ms; at most 20.
     #[arg(long, value_name = "TIMES", value_parser = span, value_delimiter = ',')]
-    #[arg(requires = "metrics")]
     metrics_buckets: Vec<Duration>,
     /// Pairs of a host and a namespace that have series of their own: the first ones that have
-    /// I/O. All others are counted together, as host "overflow".
+    /// I/O. All others are counted together, as host "overflow". 0: latencies are not measured,
+    /// neither for --metrics nor for --control.
     #[arg(long, value_name = "PAIRS", default_value_t = IoMetricsConfig::default().pairs)]
-    #[arg(requires = "metrics")]
     metrics_pairs: usize,
 }
 
@@ -206,6 +209,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         let checked = weft_target::check(&config).map_err(Failure::because)?;
         return announce::check(&config, &checked, options.output_format);
     }
+    let token = options.control_token()?;
     let fault = |error| Failure::io("listen to", &"signals", &error);
     let (wish, wishes) = signals::wishes().map_err(fault)?;
     if options.stop_with_stdin {
@@ -215,14 +219,14 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         Some(State { config, applied }) => (config, Some(applied)),
         None => (config, None),
     };
-    let config = Config { io_metrics: options.metrics.config()?, ..config };
+    let config = Config { io_metrics: options.metrics.config(options.is_watched())?, ..config };
     let target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
     let applied = applied.unwrap_or_else(|| target.config().clone());
     let operator = Operator::new(target, applied, options.state.clone());
     let operator = operator.map_err(Failure::because)?;
     let control = match &options.control {
-        Some(address) => Some(Control::start(address, &operator, wish)?),
+        Some(address) => Some(Control::start(address, token, &operator, wish)?),
         None => None,
     };
     let watch = || operator.watch().clone();
@@ -237,19 +241,26 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     announced.map_err(Failure::because)??;
     while let Ok(wish) = wishes.recv() {
         match wish {
-            Wish::Stop => break,
-            Wish::Reload => {
-                let outcome = reload(&operator, configuration());
+            Wish::Stop(who) => {
+                log::info!("{who}: stopping");
+                break;
+            }
+            Wish::Reload(who) => {
+                let outcome = reload(&operator, configuration(), &who);
                 control.iter().for_each(|control| control.reloaded(&outcome));
             }
         }
     }
-    log::info!("stopping");
     operator.stop()
 }
 
-/// Logs the changes, or the error of a configuration that cannot be served: the old one stays.
-fn reload(operator: &Operator, config: Result<Config, Failure>) -> Result<Vec<String>, String> {
+/// Logs who made which changes, or the error of a configuration that cannot be served: the old one
+/// stays.
+fn reload(
+    operator: &Operator,
+    config: Result<Config, Failure>,
+    who: &str,
+) -> Result<Vec<String>, String> {
     let outcome = match config {
         Ok(config) => operator.reload(config),
         Err(Failure::Because(what)) => Err(what),
@@ -259,13 +270,13 @@ fn reload(operator: &Operator, config: Result<Config, Failure>) -> Result<Vec<St
     };
     match &outcome {
         Ok(changes) if changes.is_empty() => {
-            log::info!("the configuration was read again: nothing has changed");
+            log::info!("{who}: the configuration was read again: nothing has changed");
         }
         Ok(changes) => {
-            log::info!("the configuration was read again");
-            changes.iter().for_each(|change| log::info!("{change}"));
+            log::info!("{who}: the configuration was read again");
+            changes.iter().for_each(|change| log::info!("{who}: {change}"));
         }
-        Err(what) => log::error!("the configuration stays as it was: {what}"),
+        Err(what) => log::error!("{who}: the configuration stays as it was: {what}"),
     }
     outcome
 }
@@ -308,6 +319,27 @@ fn configuration(options: &Options, matches: &ArgMatches, nqn: &str) -> Result<C
 }
 
 impl Options {
+    /// Whether someone can see what is measured.
+    const fn is_watched(&self) -> bool {
+        self.control.is_some() || self.metrics.metrics.is_some()
+    }
+
+    /// What callers over TCP must show.
+    fn control_token(&self) -> Result<Option<Token>, Failure> {
+        let token = self.control_token_file.as_deref().map(Token::load).transpose();
+        let token = token.map_err(Failure::Because)?;
+        match &self.control {
+            Some(address) if address.is_remote() && token.is_none() => {
+                Err(Failure::Because(format!(
+                    "--control {address} would let everyone who reaches this port change the \
+                     target: add --control-token-file FILE here and on the callers' side, or \
+                     listen on 127.0.0.1"
+                )))
+            }
+            _ => Ok(token),
+        }
+    }
+
     /// What an earlier process has kept.
     fn saved(&self, settings: &Config) -> Result<Option<State>, Failure> {
         let Some(path) = &self.state else { return Ok(None) };
@@ -322,8 +354,8 @@ impl Options {
 }
 
 impl Metrics {
-    /// What is measured for them.
-    fn config(&self) -> Result<Option<IoMetricsConfig>, Failure> {
+    /// What is measured for them, if anyone can read it.
+    fn config(&self, is_read: bool) -> Result<Option<IoMetricsConfig>, Failure> {
         let (bounds, most) = (&self.metrics_buckets, IoMetricsConfig::BOUNDS_MAX);
         let ascend = bounds.first().is_none_or(|first| !first.is_zero())
             && bounds.is_sorted_by(|one, two| one < two);
@@ -338,7 +370,7 @@ impl Metrics {
             true => default,
             false => IoMetricsConfig { bounds: bounds.clone(), ..default },
         };
-        Ok(self.metrics.map(|_| config))
+        Ok((is_read && config.pairs > 0).then_some(config))
     }
 }
 

@@ -21,10 +21,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Options of `weft top`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The control socket of the target: unix:PATH or tcp://ADDRESS:PORT; by default that of the
-    /// variable WEFT_CONTROL.
-    #[arg(long, value_name = "URL")]
-    control: Option<String>,
+    #[command(flatten)]
+    target: ctl::ControlledTarget,
     /// Time over which rates and latencies are shown.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
@@ -63,7 +61,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut client = ctl::connect(options.control.as_deref())?;
+    let mut client = options.target.connect(ctl::TIMEOUT)?;
     let mut read = || client.call::<GetStatistics>(&()).map_err(Failure::because);
     let mut before = read()?;
     loop {
@@ -304,7 +302,7 @@ mod tests {
 
     fn options(sort: Sort, filter: Option<&str>) -> Options {
         Options {
-            control: None,
+            target: ctl::ControlledTarget::default(),
             interval: Duration::from_secs(1),
             once: true,
             json: false,

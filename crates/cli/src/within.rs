@@ -71,7 +71,7 @@ impl TargetWithin {
     pub(crate) fn with_control(self, socket: PathBuf) -> Result<ControlledTarget, String> {
         let watch = self.target.as_ref().map(Target::watch).ok_or("the target has stopped")?;
         let methods = Methods::new().with::<GetStatistics>(move |()| Ok(statistics(&watch)));
-        let server = Server::start(&Address::Unix(socket), methods)
+        let server = Server::start(&Address::Unix(socket), methods, None)
             .map_err(|error| format!("cannot listen on the control socket: {error}"))?;
         Ok(ControlledTarget { target: self, server })
     }

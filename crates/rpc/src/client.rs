@@ -16,6 +16,7 @@ use crate::{
     limits::{RESPONSE_BYTES_MAX, SEND_TIMEOUT},
     message::{ErrorObject, Id, Request, Response, VERSION},
     method::Method,
+    token::{Authenticate, AuthenticateParams, Token},
 };
 
 /// A connection to a server.
@@ -56,11 +57,25 @@ impl fmt::Display for CallError {
 impl std::error::Error for CallError {}
 
 impl Client {
-    /// Connects. `timeout` limits connecting and each reply.
+    /// Connects. `timeout` limits connecting and each reply. Over TCP the token, if there is one,
+    /// is shown first; what a Unix socket's caller may is decided by the mode of its file.
     ///
     /// # Errors
-    /// The connection is refused or times out.
-    pub fn connect(address: &Address, timeout: Duration) -> io::Result<Self> {
+    /// The connection is refused or times out, or the server has another token.
+    pub fn connect(
+        address: &Address,
+        token: Option<&Token>,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        let mut client = Self::open(address, timeout)?;
+        if let (Address::Tcp(_), Some(token)) = (address, token) {
+            let params = AuthenticateParams { token: token.clone() };
+            client.call::<Authenticate>(&params).map_err(io::Error::other)?;
+        }
+        Ok(client)
+    }
+
+    fn open(address: &Address, timeout: Duration) -> io::Result<Self> {
         match address {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path)?;

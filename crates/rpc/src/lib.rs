@@ -13,9 +13,11 @@
 //! - Whatever a peer sends, it gets an error or its connection is closed; nothing panics, and no
 //!   buffer grows beyond [`limits`].
 //! - A call without a reply in time fails; it never hangs.
+//! - Over TCP a server that has a [`Token`] answers nobody who does not show it first.
 //! - Nothing here runs on a data path: each connection has a thread of its own, which blocks.
 
 mod address;
+mod caller;
 mod client;
 mod codec;
 pub mod limits;
@@ -24,11 +26,14 @@ mod message;
 mod method;
 mod server;
 pub mod statistics;
+mod token;
 pub mod trace;
 
 pub use address::{Address, ParseAddressError};
+pub use caller::Caller;
 pub use client::{CallError, Client};
 pub use codec::{ReadError, read_value};
 pub use message::{Code, ErrorObject, Id, Request, Response};
 pub use method::{Method, Methods};
 pub use server::Server;
+pub use token::{Authenticate, Token};

@@ -14,6 +14,12 @@ pub const CONNECTIONS_MAX: usize = 32;
 /// An idle connection is closed after this time.
 pub const SILENCE_MAX: Duration = Duration::from_secs(3600);
 
+/// How long a caller may take to show its token: until then it holds a connection of others.
+pub const AUTHENTICATE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a server that ends waits for the answers of calls that have begun.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How long a peer may take to receive what is sent.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -18,7 +18,7 @@ pub enum Id {
 }
 
 /// A request. Without `id`, or with null, it is a notification: only errors get a response.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Default, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// `2.0`, or absent, which SPDK allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]

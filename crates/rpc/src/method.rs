@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::message::{Code, ErrorObject};
+use crate::{
+    caller::Caller,
+    message::{Code, ErrorObject},
+};
 
 /// A method: its name, parameters and reply.
 pub trait Method {
@@ -17,7 +20,7 @@ pub trait Method {
     type Answer: Serialize + DeserializeOwned;
 }
 
-type Handler = Box<dyn Fn(Value) -> Result<Value, ErrorObject> + Send + Sync>;
+type Handler = Box<dyn Fn(&Caller, Value) -> Result<Value, ErrorObject> + Send + Sync>;
 
 /// The methods of a server.
 #[derive(Default)]
@@ -44,7 +47,7 @@ impl Methods {
         mut self,
         handler: impl Fn(M::Params) -> Result<M::Answer, String> + Send + Sync + 'static,
     ) -> Self {
-        let handler = move |params: Value| {
+        let handler = move |_: &Caller, params: Value| {
             let params = serde_json::from_value(params)
                 .map_err(|error| ErrorObject::new(Code::INVALID_PARAMS, error))?;
             let answer = handler(params).map_err(|what| ErrorObject::new(Code::FAILED, what))?;
@@ -56,12 +59,12 @@ impl Methods {
     }
 
     /// Adds a method whose parameters and errors are its own matter, such as one that follows
-    /// another program's definition.
+    /// another program's definition, and which is told who calls.
     #[must_use]
     pub fn with_named(
         mut self,
         name: &'static str,
-        handler: impl Fn(Value) -> Result<Value, ErrorObject> + Send + Sync + 'static,
+        handler: impl Fn(&Caller, Value) -> Result<Value, ErrorObject> + Send + Sync + 'static,
     ) -> Self {
         self.handlers.insert(name, Box::new(handler));
         self
@@ -76,7 +79,7 @@ impl Methods {
     ///
     /// # Errors
     /// The method does not exist, has other parameters, or fails.
-    pub fn call(&self, name: &str, params: Value) -> Result<Value, ErrorObject> {
+    pub fn call(&self, caller: &Caller, name: &str, params: Value) -> Result<Value, ErrorObject> {
         let Some(handler) = self.handlers.get(name) else {
             let what = format!("Method not found: {name:?} (rpc_get_methods lists what there is)");
             return Err(ErrorObject::new(Code::METHOD_NOT_FOUND, what));
@@ -87,6 +90,6 @@ impl Methods {
             Value::Object(map) => map.is_empty(),
             _ => false,
         };
-        handler(if empty { Value::Null } else { params })
+        handler(caller, if empty { Value::Null } else { params })
     }
 }

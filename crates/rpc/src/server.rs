@@ -5,7 +5,7 @@ use std::{
     io::{self, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::{
-        fs::{FileTypeExt, PermissionsExt},
+        fs::FileTypeExt,
         net::{UnixListener, UnixStream},
     },
     path::Path,
@@ -14,16 +14,26 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
+use rustix::{
+    fs::Mode,
+    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+};
 use serde_json::Value;
 
 use crate::{
     address::Address,
+    caller::Caller,
     codec::{ReadError, read_value},
-    limits::{BATCH_MAX, CONNECTIONS_MAX, REQUEST_BYTES_MAX, SEND_TIMEOUT, SILENCE_MAX},
+    limits::{
+        ANSWER_TIMEOUT, AUTHENTICATE_TIMEOUT, BATCH_MAX, CONNECTIONS_MAX, REQUEST_BYTES_MAX,
+        SEND_TIMEOUT, SILENCE_MAX,
+    },
     message::{Code, ErrorObject, Id, Request, Response, VERSION},
-    method::Methods,
+    method::{Method, Methods},
+    token::{Authenticate, AuthenticateParams, Token},
 };
 
 /// A server; it runs until the process ends. Its Unix socket, if it has one, is removed when this
@@ -31,23 +41,33 @@ use crate::{
 #[derive(Debug)]
 pub struct Server {
     address: Address,
+    shared: Arc<Shared>,
 }
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// State shared by a server's connections.
 #[derive(Debug)]
 struct Shared {
     methods: Methods,
+    /// What a caller over TCP must show.
+    token: Option<Token>,
     connections: AtomicUsize,
+    /// Calls that are not answered yet.
+    calls: AtomicUsize,
 }
 
 impl Server {
     /// Listens and serves on threads of its own. The socket of an ended process is replaced; one on
-    /// which a process listens is not.
+    /// which a process listens is not. Over TCP a caller must show the token, if there is one.
     ///
     /// # Errors
     /// The address cannot be used.
-    pub fn start(address: &Address, methods: Methods) -> io::Result<Self> {
-        let shared = Arc::new(Shared { methods, connections: AtomicUsize::new(0) });
+    pub fn start(address: &Address, methods: Methods, token: Option<Token>) -> io::Result<Self> {
+        let (connections, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let served = Arc::new(Shared { methods, token, connections, calls });
+        let shared = Arc::clone(&served);
         let address = match address {
             Address::Unix(path) => {
                 let listener = listen_unix(path)?;
@@ -65,7 +85,7 @@ impl Server {
                 address
             }
         };
-        Ok(Self { address })
+        Ok(Self { address, shared: served })
     }
 
     /// The address it listens on, with the port that the kernel chose for port 0.
@@ -77,6 +97,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // A call that has ended the process is answered as well.
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        while self.shared.calls.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
         if let Address::Unix(path) = &self.address {
             // It may be removed already.
             let _ = fs::remove_file(path);
@@ -89,10 +114,13 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
     if is_socket && UnixStream::connect(path).is_err() {
         fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    // Only this process's user may control it.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    // Only this process's user may control it, from the moment the path exists.
+    let socket =
+        net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -105,19 +133,39 @@ enum Stream {
     Tcp(TcpStream),
 }
 
+/// A connection that is served.
+struct Connection<R, W> {
+    caller: Caller,
+    reader: BufReader<R>,
+    writer: W,
+    /// Called once the caller has shown the token.
+    trust: Box<dyn Fn() -> io::Result<()>>,
+}
+
 impl Stream {
-    fn split(self) -> io::Result<(Box<dyn Read>, Box<dyn Write>)> {
+    fn open(self) -> io::Result<Connection<Box<dyn Read>, Box<dyn Write>>> {
         match self {
             Self::Unix(stream) => {
                 stream.set_read_timeout(Some(SILENCE_MAX))?;
                 stream.set_write_timeout(Some(SEND_TIMEOUT))?;
-                Ok((Box::new(stream.try_clone()?), Box::new(stream)))
+                Ok(Connection {
+                    caller: Caller::of_unix(&stream),
+                    reader: BufReader::new(Box::new(stream.try_clone()?)),
+                    writer: Box::new(stream),
+                    trust: Box::new(|| Ok(())),
+                })
             }
             Self::Tcp(stream) => {
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(SILENCE_MAX))?;
+                stream.set_read_timeout(Some(AUTHENTICATE_TIMEOUT))?;
                 stream.set_write_timeout(Some(SEND_TIMEOUT))?;
-                Ok((Box::new(stream.try_clone()?), Box::new(stream)))
+                let trusted = stream.try_clone()?;
+                Ok(Connection {
+                    caller: stream.peer_addr().map_or(Caller::Unknown, Caller::Address),
+                    reader: BufReader::new(Box::new(stream.try_clone()?)),
+                    writer: Box::new(stream),
+                    trust: Box::new(move || trusted.set_read_timeout(Some(SILENCE_MAX))),
+                })
             }
         }
     }
@@ -145,8 +193,11 @@ fn accept<S>(
         }
         let served = Arc::clone(shared);
         let spawned = spawn("weft-control-c", move || {
-            if let Ok((reader, writer)) = stream.split() {
-                serve(&served.methods, reader, writer);
+            let token = served.token.as_ref().filter(|_| matches!(stream, Stream::Tcp(_)));
+            if let Ok(mut connection) = stream.open()
+                && connection.admit(token)
+            {
+                connection.serve(&served);
             }
             served.connections.fetch_sub(1, Ordering::Relaxed);
         });
@@ -157,29 +208,89 @@ fn accept<S>(
     }
 }
 
-/// Serves until the peer closes the connection, or until the start of its next request is unknown.
-fn serve(methods: &Methods, reader: impl Read, mut writer: impl Write) {
-    let mut reader = BufReader::new(reader);
-    loop {
-        let request = read_value(&mut reader, REQUEST_BYTES_MAX);
-        let is_broken = request.is_err();
-        let response = match request {
-            Ok(request) => respond(methods, request),
-            Err(ReadError::Invalid(error)) => refuse(Code::PARSE_ERROR, error),
-            Err(ReadError::TooLong) => refuse(Code::INVALID_REQUEST, "the request is too long"),
-            Err(ReadError::Closed | ReadError::Io(_)) => return,
-        };
-        let Some(response) = response else { continue };
-        // One write: separate writes are sent as separate segments.
-        let sent = writer.write_all(format!("{response}\n").as_bytes());
-        if sent.and_then(|()| writer.flush()).is_err() || is_broken {
-            return;
+impl<R: Read, W: Write> Connection<R, W> {
+    /// Whether the caller may call: it has shown the token, if it must.
+    fn admit(&mut self, token: Option<&Token>) -> bool {
+        if let Some(token) = token {
+            let request = read_value::<Request>(&mut self.reader, REQUEST_BYTES_MAX);
+            let request = match request {
+                Ok(request) => request,
+                Err(ReadError::Closed | ReadError::Io(_)) => return false,
+                // What it is makes no difference to someone without the token.
+                Err(ReadError::Invalid(_) | ReadError::TooLong) => Request::default(),
+            };
+            let shown = (request.method == Authenticate::NAME)
+                .then(|| serde_json::from_value::<AuthenticateParams>(request.params).ok())
+                .flatten();
+            let is_known = shown.is_some_and(|shown| shown.token == *token);
+            let outcome = match is_known {
+                true => Ok(Value::Bool(true)),
+                false => Err(ErrorObject::new(
+                    Code(-13),
+                    "Permission denied: show the token of the target's --control-token-file \
+                     first, as --control-token-file does",
+                )),
+            };
+            if !is_known {
+                log::warn!("control: {} is refused: it has not shown the token", self.caller);
+            }
+            let response = to_value(&Response::new(request.id.unwrap_or(Id::Null), outcome));
+            if response.is_none_or(|response| self.send(&response).is_err()) || !is_known {
+                return false;
+            }
         }
+        log::info!("control: {} is connected", self.caller);
+        (self.trust)().is_ok()
+    }
+
+    /// Serves until the peer closes the connection, or until the start of its next request is
+    /// unknown.
+    fn serve(&mut self, shared: &Shared) {
+        loop {
+            let request = read_value(&mut self.reader, REQUEST_BYTES_MAX);
+            let _call = Call::begin(&shared.calls);
+            let is_broken = request.is_err();
+            let response = match request {
+                Ok(request) => respond((&shared.methods, &self.caller), request),
+                Err(ReadError::Invalid(error)) => refuse(Code::PARSE_ERROR, error),
+                Err(ReadError::TooLong) => refuse(Code::INVALID_REQUEST, "the request is too long"),
+                Err(ReadError::Closed | ReadError::Io(_)) => return,
+            };
+            let Some(response) = response else { continue };
+            if self.send(&response).is_err() || is_broken {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, response: &Value) -> io::Result<()> {
+        // One write: separate writes are sent as separate segments.
+        self.writer.write_all(format!("{response}\n").as_bytes())?;
+        self.writer.flush()
     }
 }
 
+/// A call, counted until it is answered.
+struct Call<'a>(&'a AtomicUsize);
+
+impl<'a> Call<'a> {
+    fn begin(calls: &'a AtomicUsize) -> Self {
+        calls.fetch_add(1, Ordering::AcqRel);
+        Self(calls)
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The methods, and who calls them.
+type Called<'a> = (&'a Methods, &'a Caller);
+
 /// The response to one message; `None` to a notification.
-fn respond(methods: &Methods, message: Value) -> Option<Value> {
+fn respond(called: Called<'_>, message: Value) -> Option<Value> {
     match message {
         Value::Array(batch) if batch.is_empty() => {
             refuse(Code::INVALID_REQUEST, "the batch is empty")
@@ -189,21 +300,21 @@ fn respond(methods: &Methods, message: Value) -> Option<Value> {
         }
         Value::Array(batch) => {
             let responses: Vec<Value> =
-                batch.into_iter().filter_map(|request| respond_to_one(methods, request)).collect();
+                batch.into_iter().filter_map(|request| respond_to_one(called, request)).collect();
             // An empty array is not a response.
             if responses.is_empty() { None } else { Some(Value::Array(responses)) }
         }
-        request => respond_to_one(methods, request),
+        request => respond_to_one(called, request),
     }
 }
 
-fn respond_to_one(methods: &Methods, request: Value) -> Option<Value> {
+fn respond_to_one((methods, caller): Called<'_>, request: Value) -> Option<Value> {
     let request: Request = match serde_json::from_value(request) {
         Ok(request) => request,
         Err(error) => return refuse(Code::INVALID_REQUEST, error),
     };
     let outcome = match request.jsonrpc.as_deref() {
-        None | Some(VERSION) => methods.call(&request.method, request.params),
+        None | Some(VERSION) => methods.call(caller, &request.method, request.params),
         Some(_) => Err(ErrorObject::new(Code::INVALID_REQUEST, "jsonrpc is not \"2.0\"")),
     };
     match (request.id, outcome) {

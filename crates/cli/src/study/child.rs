@@ -56,6 +56,8 @@ impl Launcher for Children {
             .args(["--stop-with-stdin", "--nqn", &nqn])
             .args(["--queue-size", &QUEUE_SIZE_MAX.to_string()])
             .args(["--control", &format!("unix:{}", socket.display())])
+            // A study measures at the host: the target's own measuring would be part of it.
+            .args(["--metrics-pairs", "0"])
             .args(["--driver", driver_name(spec.driver)]);
         for device in &spec.devices {
             command.args(["--device", &device.to_string()]);

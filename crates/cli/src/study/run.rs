@@ -83,6 +83,9 @@ pub(super) struct How {
     /// Control address of each --target, in the same order, for the CPU use of a weft target.
     #[arg(long, value_name = "URL", value_parser = control)]
     control: Vec<weft_rpc::Address>,
+    /// The token file of these targets (their --control-token-file).
+    #[arg(long, value_name = "FILE")]
+    control_token_file: Option<PathBuf>,
     /// Device to be driven locally and served by started targets: memory, null, a path, or any
     /// device specification such as memory:1GiB.
     #[arg(long, value_name = "DEVICE", value_parser = local)]
@@ -261,6 +264,8 @@ impl How {
         add("--local", self.local.as_ref().map(ToString::to_string));
         self.target.iter().for_each(|target| add("--target", Some(target.to_string())));
         self.control.iter().for_each(|control| add("--control", Some(control.to_string())));
+        let file = self.control_token_file.as_ref();
+        add("--control-token-file", file.map(|path| path.display().to_string()));
         add("--seed", plan.run.as_ref().map(|run| run.seed.to_string()));
         words
     }
@@ -308,7 +313,10 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn run(mut self) -> Result<(), Failure> {
-        let (local, given) = devices(&self.plan)?;
+        let (local, mut given) = devices(&self.plan)?;
+        let token = self.how.control_token_file.as_deref().map(weft_rpc::Token::load).transpose();
+        let token = token.map_err(Failure::Because)?;
+        given.iter_mut().for_each(|target| target.token.clone_from(&token));
         let capabilities = capabilities(&given);
         let only = self.plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
         let precondition = self.how.precondition || self.plan.precondition && local.is_some();
@@ -464,7 +472,8 @@ fn devices(plan: &Plan) -> Result<(Option<DeviceSpec>, Vec<GivenTarget>), Failur
     for text in &run.targets {
         let address = target(text).map_err(Failure::Because)?;
         let control = controls.next().map(|text| control(text)).transpose();
-        given.push(GivenTarget { address, control: control.map_err(Failure::Because)? });
+        let control = control.map_err(Failure::Because)?;
+        given.push(GivenTarget { address, control, token: None });
     }
     Ok((device, given))
 }
@@ -592,7 +601,11 @@ mod tests {
         assert_eq!(target(url).expect("a target").nsid, Some(2));
         assert!(local(url).is_err_and(|error| error.contains("--target")));
         assert!(target("memory:1GiB").is_err_and(|error| error.contains("--local")));
-        let given = |url: &str| GivenTarget { address: target(url).expect(url), control: None };
+        let given = |url: &str| GivenTarget {
+            address: target(url).expect(url),
+            control: None,
+            token: None,
+        };
         assert!(capabilities(&[given(url)]).target_elsewhere());
         let here = capabilities(&[given("nvme-rdma://127.0.0.1:4420/nqn.2014-08.org.x:y")]);
         let known = &here.targets[0];

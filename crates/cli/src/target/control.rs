@@ -8,8 +8,9 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use weft_rpc::{
-    Address, Methods, Server,
+    Address, Caller, Code, ErrorObject, Method, Methods, Server, Token,
     machine::{self, Machine},
     statistics::{
         GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics,
@@ -20,7 +21,7 @@ use weft_target::{
     GroupStatistics, IoKind, IoMetricsReading, RateLimitStatistics, StatisticsReader,
 };
 
-use super::operate::{self, Operator};
+use super::operate::{self, Operator, Params};
 use crate::{failure::Failure, signals::Wish};
 
 /// The callers of `reload` that wait for its outcome.
@@ -40,6 +41,7 @@ impl Control {
     /// Listens at an address, answers for the target, and sends reloads to `wish`.
     pub(super) fn start(
         address: &Address,
+        token: Option<Token>,
         operator: &Arc<Operator>,
         wish: Sender<Wish>,
     ) -> Result<Self, Failure> {
@@ -48,16 +50,14 @@ impl Control {
         let watch = operator.watch().clone();
         let methods = Methods::new()
             .with::<GetStatistics>(move |()| Ok(statistics(&watch)))
-            .with::<Reload>(move |()| {
-                let (answer, answered) = channel();
-                asked.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
-                let stops = |_| "the target stops".to_owned();
-                let wished = wish.send(Wish::Reload);
-                wished.map_err(stops)?;
-                let outcome = answered.recv_timeout(RELOAD_TIMEOUT);
-                outcome.unwrap_or_else(|_| Err("it takes long, or the target stops".to_owned()))
+            .with_named("spdk_kill_instance", kill(wish.clone()))
+            .with_named(Reload::NAME, move |caller, _| {
+                let who = format!("control: {caller}");
+                let outcome = wait_for_reload(Wish::Reload(who), &wish, &asked);
+                let lines = outcome.map_err(|what| ErrorObject::new(Code::FAILED, what))?;
+                Ok(lines.into())
             });
-        let server = Server::start(address, operate::methods(methods, operator))
+        let server = Server::start(address, operate::methods(methods, operator), token)
             .map_err(|error| Failure::io("listen for control on", address, &error))?;
         Ok(Self { server, waiting })
     }
@@ -78,6 +78,39 @@ impl Control {
             let _ = caller.send(outcome.clone());
         }
     }
+}
+
+/// SPDK's method that sends a signal to the process: those that it has a meaning for here.
+fn kill(
+    wish: Sender<Wish>,
+) -> impl Fn(&Caller, Value) -> Result<Value, ErrorObject> + Send + Sync + 'static {
+    move |caller, params| {
+        let mut params = Params::of(params)?;
+        let signal: Value = params.need("sig_name")?;
+        params.end()?;
+        let who = format!("control: {caller}");
+        let name = signal.as_str().map_or_else(|| signal.to_string(), str::to_uppercase);
+        let wanted = match name.trim_start_matches("SIG") {
+            "INT" | "2" | "TERM" | "15" => Wish::Stop(who),
+            "HUP" | "1" => Wish::Reload(who),
+            _ => return Err(operate::invalid("sig_name: give SIGINT, SIGTERM or SIGHUP")),
+        };
+        wish.send(wanted).map_err(|_| ErrorObject::new(Code(-1), "the target stops"))?;
+        Ok(true.into())
+    }
+}
+
+/// Has the configuration read again, and waits for the outcome.
+fn wait_for_reload(
+    wanted: Wish,
+    wish: &Sender<Wish>,
+    waiting: &Waiting,
+) -> Result<Vec<String>, String> {
+    let (answer, answered) = channel();
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+    wish.send(wanted).map_err(|_| "the target stops".to_owned())?;
+    let outcome = answered.recv_timeout(RELOAD_TIMEOUT);
+    outcome.unwrap_or_else(|_| Err("it takes long, or the target stops".to_owned()))
 }
 
 /// A target's counters as the control connection reports them.

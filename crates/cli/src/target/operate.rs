@@ -14,6 +14,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ use weft_target::{
     steps::{Made, Step, StepError, StepErrorKind},
 };
 
+pub(super) use self::parameters::Params;
 use crate::failure::Failure;
 
 /// Notifications that are kept for those who ask.
@@ -36,6 +38,8 @@ pub(super) struct Operator {
     watch: StatisticsReader,
     /// Where every change is kept.
     kept_in: Option<PathBuf>,
+    /// When the target had started, in the time of its reactors.
+    started: Duration,
 }
 
 #[derive(Debug)]
@@ -77,7 +81,8 @@ impl Operator {
         let watch = target.watch();
         let (notifications, notified) = (Vec::new(), 0);
         let mut state = State { target: Some(target), notifications, notified, applied };
-        let operator = |state| Arc::new(Self { state: Mutex::new(state), watch, kept_in });
+        let started = weft_reactor::monotonic_time();
+        let operator = |state| Arc::new(Self { state: Mutex::new(state), watch, kept_in, started });
         let text = state.text();
         let operator = operator(state);
         match &operator.kept_in {
@@ -195,7 +200,7 @@ fn keep(path: &Path, text: Result<String, String>) -> Result<(), String> {
 }
 
 /// An error in the parameters of a method.
-fn invalid(what: impl std::fmt::Display) -> ErrorObject {
+pub(super) fn invalid(what: impl std::fmt::Display) -> ErrorObject {
     ErrorObject::new(Code::INVALID_PARAMS, format!("Invalid parameters: {what}"))
 }
 
@@ -287,16 +292,21 @@ fn method(
     let operator = Arc::clone(operator);
     // What only reads is named so.
     let changes = !name.contains("_get_") && !name.contains("_wait_");
-    methods.with_named(name, move |params| {
+    methods.with_named(name, move |caller, params| {
         let told = if changes { params.to_string() } else { String::new() };
         let outcome = handler(&operator, params);
         match &outcome {
-            Ok(_) if changes => log::info!("control: {name} {told}"),
-            Err(error) if changes => log::warn!("control: {name} {told}: {error}"),
+            Ok(_) if changes => log::info!("control: {caller}: {name} {told}"),
+            Err(error) if changes => log::warn!("control: {caller}: {name} {told}: {error}"),
             _ => {}
         }
         outcome
     })
+}
+
+/// The name of a poll group's thread. Monitors of SPDK look for the threads that poll by this word.
+fn thread_name(group: usize) -> String {
+    format!("weft-poll-group-{group}")
 }
 
 /// A transport address as SPDK shows it.

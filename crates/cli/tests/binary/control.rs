@@ -8,13 +8,14 @@ use weft_rpc::{
     statistics::{GetStatistics, Reload},
 };
 
+use crate::operate::token_file;
 use crate::weft::{DRIVERS, Folder, NQN, Target, command, weft};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-fn client(target: &Target) -> Client {
+pub(crate) fn client(target: &Target) -> Client {
     let address: Address = target.said["control"].as_str().expect("said").parse().expect("one");
-    Client::connect(&address, TIMEOUT).expect("a control connection")
+    Client::connect(&address, None, TIMEOUT).expect("a control connection")
 }
 
 #[test]
@@ -74,16 +75,23 @@ fn a_reload_is_answered_when_it_is_complete() {
 
 #[test]
 fn an_unusable_address_is_reported() {
+    let folder = Folder::new("unusable");
+    let token = token_file(&folder, "token", "0123456789abcdef0123456789abcdef");
     for bad in ["tcp://192.0.2.1:1", "unix:/nonexistent/control"] {
         let words =
             ["target", "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0", "--control", bad];
+        let words = [&words[..], &["--control-token-file", &token]].concat();
         let fault = weft("epoll", words).fault();
         assert!(fault.contains("control on") && fault.contains(bad), "{fault}");
     }
 }
 
 /// Calls a method by its name.
-fn call(client: &mut Client, method: &str, params: Value) -> Result<Value, (i64, String)> {
+pub(crate) fn call(
+    client: &mut Client,
+    method: &str,
+    params: Value,
+) -> Result<Value, (i64, String)> {
     match client.call_named(method, params) {
         Ok(answer) => Ok(answer),
         Err(CallError::Error(error)) => Err((error.code.0, error.message)),
@@ -92,7 +100,7 @@ fn call(client: &mut Client, method: &str, params: Value) -> Result<Value, (i64,
 }
 
 /// A target that serves nothing, and its control connection.
-fn waiting(folder: &Folder, more: &[&str]) -> (Target, Client) {
+pub(crate) fn waiting(folder: &Folder, more: &[&str]) -> (Target, Client) {
     let control = format!("unix:{}", folder.path("control").display());
     let mut command = command(DRIVERS[0]);
     command.args(["target", "--stop-with-stdin", "-o", "json", "--control", &control]).args(more);
@@ -187,6 +195,11 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         ("framework_get_config", json!({"name": "iscsi"}), -32602, "iscsi"),
         ("log_set_level", json!({"level": "DEBUG"}), -32602, "-vv"),
         ("spdk_get_version", json!({"x": 1}), -32602, "x is unknown"),
+        ("spdk_kill_instance", json!({"sig_name": "SIGKILL"}), -32602, "SIGTERM"),
+        ("iobuf_set_options", json!({"small_pool_count": 64}), -32601, "Method not found"),
+        ("nvmf_discovery_remove_referral", json!({"address": at}), -32602, "no referral"),
+        ("nvmf_discovery_add_referral", json!({"address": at}), -32602, "hosts cannot connect"),
+        ("nvmf_set_max_subsystems", json!({"max_subsystems": 0}), -32602, "subsystems already"),
     ] {
         let (found, what) = call(&mut client, method, params).expect_err(method);
         assert!(found == code && what.contains(part), "{method}: {found} {what}");

@@ -5,6 +5,7 @@ mod faults;
 mod key;
 mod look;
 mod metrics;
+mod operate;
 mod reports;
 mod safety;
 mod serve;

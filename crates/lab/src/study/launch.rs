@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_backend::DeviceSpec;
 use weft_host::{Transport, TransportId};
 use weft_reactor::DriverKind;
-use weft_rpc::Address;
+use weft_rpc::{Address, Token};
 
 /// A target that a study starts.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,4 +59,6 @@ pub struct GivenTarget {
     pub address: TransportId,
     /// Its control address, if it has one.
     pub control: Option<Address>,
+    /// What is shown to it over TCP.
+    pub token: Option<Token>,
 }

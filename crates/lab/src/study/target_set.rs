@@ -73,7 +73,7 @@ impl<'a> TargetSet<'a> {
             let client = match &target.control {
                 None => None,
                 Some(address) => Some(
-                    Client::connect(address, CONTROL_TIMEOUT)
+                    Client::connect(address, target.token.as_ref(), CONTROL_TIMEOUT)
                         .map_err(|error| format!("control connection {address}: {error}"))?,
                 ),
             };
@@ -113,7 +113,7 @@ impl<'a> TargetSet<'a> {
     fn launch(&self, spec: &TargetSpec, stop: &AtomicBool) -> Result<Running, String> {
         let launcher = self.launcher.ok_or("this run cannot start targets")?;
         let target = launcher.launch(spec)?;
-        let mut client = Client::connect(target.control(), CONTROL_TIMEOUT)
+        let mut client = Client::connect(target.control(), None, CONTROL_TIMEOUT)
             .map_err(|error| format!("control connection {}: {error}", target.control()))?;
         let mut addresses = vec![target.address().clone()];
         for _ in 1..spec.subsystems {

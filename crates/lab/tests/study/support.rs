@@ -53,8 +53,10 @@ pub(crate) fn run(
         transport: Transport::Rdma,
         elsewhere: true,
     };
-    let targets: Vec<GivenTarget> =
-        address.map(|address| GivenTarget { address, control: None }).into_iter().collect();
+    let targets: Vec<GivenTarget> = address
+        .map(|address| GivenTarget { address, control: None, token: None })
+        .into_iter()
+        .collect();
     let capabilities = Capabilities {
         cpus: vec![0],
         own_target: true,

@@ -1,4 +1,5 @@
-use std::time::Duration;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -38,10 +39,19 @@ fn methods() -> Methods {
         .with::<Nothing>(|()| Ok("done".to_owned()))
 }
 
+/// Serves one connection.
+fn serve(reader: impl Read, writer: impl Write) {
+    let (caller, reader, trust) =
+        (Caller::Unknown, BufReader::new(reader), Box::new(|| Ok(())) as Box<_>);
+    let (connections, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let shared = Shared { methods: methods(), token: None, connections, calls };
+    Connection { caller, reader, writer, trust }.serve(&shared);
+}
+
 /// The server's replies to these lines.
 fn said(text: &[u8]) -> Vec<Value> {
     let mut out = Vec::new();
-    serve(&methods(), text, &mut out);
+    serve(text, &mut out);
     let lines = out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect()
 }
@@ -58,9 +68,9 @@ fn calls_are_answered_over_both_kinds_of_socket() {
     let unix = Address::Unix(directory.path().join("control"));
     let tcp = "tcp://127.0.0.1:0".parse().expect("an address");
     for address in [unix, tcp] {
-        let server = Server::start(&address, methods()).expect("a server");
-        let mut client = Client::connect(server.address(), TIMEOUT).expect("a client");
-        let mut other = Client::connect(server.address(), TIMEOUT).expect("a second client");
+        let server = Server::start(&address, methods(), None).expect("a server");
+        let mut client = Client::connect(server.address(), None, TIMEOUT).expect("a client");
+        let mut other = Client::connect(server.address(), None, TIMEOUT).expect("a second client");
         assert_eq!(client.call::<Add>(&(1, 2)).expect("a sum"), 3);
         assert_eq!(other.call::<Nothing>(&()).expect("a word"), "done");
         let error = client.call::<Add>(&(u32::MAX, 1)).expect_err("too large");
@@ -77,14 +87,14 @@ fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     let path = directory.path().join("control");
     drop(UnixListener::bind(&path).expect("a socket file that remains"));
     let address = Address::Unix(path.clone());
-    let server = Server::start(&address, methods()).expect("a server in its place");
-    assert!(Server::start(&address, methods()).is_err(), "another server listens");
+    let server = Server::start(&address, methods(), None).expect("a server in its place");
+    assert!(Server::start(&address, methods(), None).is_err(), "another server listens");
     let mode = fs::metadata(&path).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     drop(server);
     assert!(!path.exists());
     fs::write(&path, "precious").expect("a file");
-    assert!(Server::start(&address, methods()).is_err(), "a file is not a socket");
+    assert!(Server::start(&address, methods(), None).is_err(), "a file is not a socket");
     assert_eq!(fs::read_to_string(&path).expect("the file"), "precious");
 }
 
@@ -161,7 +171,7 @@ fn every_truncation_is_refused() {
 #[test]
 fn a_request_of_many_lines_without_a_final_new_line_is_answered_at_once() {
     let address = "tcp://127.0.0.1:0".parse().expect("an address");
-    let server = Server::start(&address, methods()).expect("a server");
+    let server = Server::start(&address, methods(), None).expect("a server");
     let Address::Tcp(address) = server.address() else { unreachable!("it is TCP") };
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
@@ -188,7 +198,7 @@ fn a_response_is_written_whole() {
     }
     let mut writes = Writes(Vec::new());
     let request = br#"{"method":"nothing","id":1}"#;
-    serve(&methods(), &request[..], &mut writes);
+    serve(&request[..], &mut writes);
     assert_eq!(writes.0.len(), 1, "{:?}", writes.0);
 }
 
@@ -196,7 +206,7 @@ fn a_response_is_written_whole() {
 fn an_answer_that_does_not_come_is_an_error() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = Address::Tcp(listener.local_addr().expect("its address"));
-    let mut client = Client::connect(&address, Duration::from_millis(50)).expect("a client");
+    let mut client = Client::connect(&address, None, Duration::from_millis(50)).expect("a client");
     assert!(matches!(client.call::<Nothing>(&()), Err(CallError::Io(_))));
     assert!(matches!(client.call::<Nothing>(&()), Err(CallError::Io(_))), "it stays unusable");
 }
@@ -208,4 +218,74 @@ proptest! {
             prop_assert!(answer.is_array() || answer["jsonrpc"] == "2.0");
         }
     }
+}
+
+#[test]
+fn over_tcp_a_token_comes_first() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let token = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+        Token::load(&path).expect("a token")
+    };
+    let (own, other) = (token("own", "0123456789abcdef"), token("other", "0123456789abcdeF"));
+    let tcp = "tcp://127.0.0.1:0".parse().expect("an address");
+    let server = Server::start(&tcp, methods(), Some(own.clone())).expect("a server");
+    let connect = |token| Client::connect(server.address(), token, TIMEOUT);
+    let error = connect(Some(&other)).expect_err("another token").to_string();
+    assert!(error.contains("--control-token-file"), "{error}");
+    let mut without = connect(None).expect("it is not asked yet");
+    let error = without.call::<Add>(&(1, 2)).expect_err("no token").to_string();
+    assert!(error.contains("--control-token-file"), "{error}");
+    assert!(without.call::<Add>(&(1, 2)).is_err(), "the connection has ended");
+    let mut with = connect(Some(&own)).expect("the same token");
+    assert_eq!(with.call::<Add>(&(1, 2)).expect("a sum"), 3);
+    // Whatever else comes first is refused: a batch, other JSON, no JSON.
+    let Address::Tcp(address) = server.address() else { unreachable!() };
+    for bad in ["[{\"method\":\"nothing\",\"id\":1}]", "7 ", "nonsense", "{}", "{\"method\":1}"] {
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        stream.write_all(bad.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        // What was not read resets the connection after the answer.
+        let _ = stream.read_to_string(&mut answer);
+        assert!(answer.contains("Permission denied"), "{bad}: {answer}");
+    }
+    // A Unix socket's mode says who may connect.
+    let unix = Address::Unix(folder.path().join("control"));
+    let server = Server::start(&unix, methods(), Some(own)).expect("a server");
+    let mut client = Client::connect(server.address(), None, TIMEOUT).expect("a client");
+    assert_eq!(client.call::<Add>(&(1, 2)).expect("a sum"), 3);
+}
+
+#[test]
+fn a_method_is_told_who_calls() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let unix = Address::Unix(folder.path().join("control"));
+    let methods = Methods::new().with_named("who", |caller, _| Ok(caller.to_string().into()));
+    let server = Server::start(&unix, methods, None).expect("a server");
+    let mut client = Client::connect(server.address(), None, TIMEOUT).expect("a client");
+    let who = client.call_named("who", Value::Null).expect("an answer").to_string();
+    assert!(who.contains(&format!("process {} (", std::process::id())), "{who}");
+}
+
+#[test]
+fn a_server_that_ends_answers_what_was_asked() {
+    let tcp = "tcp://127.0.0.1:0".parse().expect("an address");
+    let (begun, begin) = std::sync::mpsc::channel();
+    let done = Arc::new(AtomicBool::new(false));
+    let is_done = Arc::clone(&done);
+    let methods = Methods::new().with_named("slow", move |_, _| {
+        begun.send(()).expect("someone waits");
+        thread::sleep(Duration::from_millis(50));
+        is_done.store(true, Ordering::Relaxed);
+        Ok("done".into())
+    });
+    let server = Server::start(&tcp, methods, None).expect("a server");
+    let mut client = Client::connect(server.address(), None, TIMEOUT).expect("a client");
+    let asked = thread::spawn(move || client.call_named("slow", Value::Null));
+    begin.recv().expect("it is called");
+    drop(server);
+    assert!(done.load(Ordering::Relaxed), "it is not waited for");
+    assert!(asked.join().is_ok_and(|answer| answer.is_ok()));
 }

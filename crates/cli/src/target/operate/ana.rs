@@ -34,7 +34,7 @@ pub(super) fn states(config: &Config, port: &Port, nqn: &str) -> Option<Vec<Valu
 fn set_state(operator: &Operator, params: Value) -> Result<Value, ErrorObject> {
     let mut params = nvmf::parameters(params)?;
     let nqn = nvmf::existing(operator, &mut params)?;
-    let listen = nvmf::listen(&mut params)?;
+    let listen = nvmf::listen(&mut params, "listen_address")?;
     let state: Option<AnaState> = params.parse("ana_state")?;
     let state = state.ok_or_else(|| params.error("ana_state is missing"))?;
     let group = params.take("anagrpid")?.filter(|group| *group > 0);

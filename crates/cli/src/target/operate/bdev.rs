@@ -1,13 +1,13 @@
 //! SPDK's methods for block devices.
 
-use std::{os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
+use std::{os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_backend::DeviceSpec;
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
-    NamespaceStatistics,
+    DeviceTimes, NamespaceStatistics,
     config::{Bdev, BdevKind, BdevLimits, HexId, identity},
     steps::Step,
 };
@@ -15,7 +15,7 @@ use weft_target::{
 use super::{Found, Operator, bdevs, invalid, method, no_device, parameters::Params};
 
 /// Ticks of time, as SPDK calls them: here they are ns.
-const TICK_RATE: u64 = 1_000_000_000;
+pub(super) const TICK_RATE: u64 = 1_000_000_000;
 
 type Answer = Result<Value, ErrorObject>;
 
@@ -306,27 +306,53 @@ fn get_iostat(operator: &Operator, params: Value) -> Answer {
     let wanted = all
         .iter()
         .filter(|bdev| names.is_empty() || names.iter().any(|name| bdev.is_called(name)))
-        .map(|bdev| iostat(bdev, &served));
-    let ticks = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        .map(|bdev| iostat(bdev, &served, operator.watch().measures_io()));
     Ok(json!({
         "tick_rate": TICK_RATE,
-        "ticks": ticks,
+        "ticks": ticks(now),
         "bdevs": wanted.collect::<Vec<Value>>(),
     }))
 }
 
 /// The counters of a device: those of the namespace that uses it now.
-fn iostat(bdev: &Found, served: &[NamespaceStatistics]) -> Value {
+fn iostat(bdev: &Found, served: &[NamespaceStatistics], has_latencies: bool) -> Value {
     let uses = |one: &&NamespaceStatistics| {
         bdev.user.as_ref().is_some_and(|(nqn, nsid)| (&one.subsystem, one.nsid) == (nqn, *nsid))
     };
-    let sum = |of: fn(&NamespaceStatistics) -> u64| served.iter().filter(uses).map(of).sum::<u64>();
-    json!({
+    let served = || served.iter().filter(uses);
+    let sum = |of: fn(&NamespaceStatistics) -> u64| served().map(of).sum::<u64>();
+    let mut json = json!({
         "name": bdev.name,
         "bytes_read": sum(|one| one.read_bytes),
         "num_read_ops": sum(|one| one.reads),
         "bytes_written": sum(|one| one.written_bytes),
         "num_write_ops": sum(|one| one.writes),
-        "num_other_ops": sum(|one| one.others),
-    })
+        "bytes_unmapped": sum(|one| one.deallocated_bytes),
+        "num_unmap_ops": sum(|one| one.deallocates),
+        // There is no Copy command here.
+        "bytes_copied": 0,
+        "num_copy_ops": 0,
+    });
+    let times = |of: fn(&NamespaceStatistics) -> DeviceTimes| {
+        served().map(of).fold(DeviceTimes::default(), DeviceTimes::plus)
+    };
+    let kinds = [
+        ("read", times(|one| one.read_times)),
+        ("write", times(|one| one.write_times)),
+        ("unmap", times(|one| one.deallocate_times)),
+        ("copy", DeviceTimes::default()),
+    ];
+    for (kind, times) in kinds.into_iter().filter(|_| has_latencies) {
+        json[format!("{kind}_latency_ticks")] = times.total_ns.into();
+        json[format!("max_{kind}_latency_ticks")] = times.max_ns.into();
+        json[format!("min_{kind}_latency_ticks")] = times.min_ns.into();
+    }
+    let errors = [("miscompare", sum(|one| one.mismatches)), ("failed", sum(|one| one.failures))];
+    let errors = errors.into_iter().filter(|(_, count)| *count > 0);
+    json["io_error"] = errors.map(|(name, count)| (name.to_owned(), json!(count))).collect();
+    json
+}
+
+pub(super) fn ticks(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

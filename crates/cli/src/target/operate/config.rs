@@ -101,9 +101,11 @@ fn limits_call(bdev: &Found) -> Option<Value> {
 
 fn nvmf_calls(target: &Target) -> Vec<Value> {
     let config = target.config();
-    let mut calls: Vec<Value> = nvmf::transports(config)
-        .map(|one| call("nvmf_create_transport", nvmf::transport_json(one, config)))
-        .collect();
+    let most = config.operated.subsystems_max;
+    let limit = most.map(|most| call("nvmf_set_max_subsystems", json!({ "max_subsystems": most })));
+    let transports = nvmf::transports(config)
+        .map(|one| call("nvmf_create_transport", nvmf::transport_json(one, config)));
+    let mut calls: Vec<Value> = limit.into_iter().chain(transports).collect();
     if config.operated.without_discovery {
         calls.push(call("nvmf_delete_subsystem", json!({ "nqn": DISCOVERY_NQN })));
     }
@@ -121,6 +123,11 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
     for subsystem in config.subsystems.iter().filter(|subsystem| subsystem.ana_reporting) {
         ana_calls(target, subsystem, &mut calls);
     }
+    calls.extend(
+        config
+            .referrals()
+            .map(|referral| call("nvmf_discovery_add_referral", nvmf::referral_json(referral))),
+    );
     calls.extend(
         config.rate_limits.iter().map(|limit| call("rate_limit_set", rate_limit::as_json(limit))),
     );

@@ -6,7 +6,13 @@ use log::LevelFilter;
 use serde_json::{Value, json};
 use weft_rpc::{ErrorObject, Methods};
 
-use super::{Operator, config, invalid, method, parameters::Params};
+use super::{
+    Operator,
+    bdev::{TICK_RATE, ticks},
+    config, invalid, method,
+    parameters::Params,
+    thread_name,
+};
 
 type Answer = Result<Value, ErrorObject>;
 
@@ -22,13 +28,14 @@ const LEVELS: [(&str, LevelFilter); 6] = [
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 10] = [
+    let all: [(&'static str, Handler); 11] = [
         ("spdk_get_version", |_, params| {
             Params::of(params)?.end()?;
             Ok(version())
         }),
         ("framework_start_init", |_, params| started(params)),
         ("framework_wait_init", |_, params| started(params)),
+        ("thread_get_stats", thread_stats),
         ("notify_get_types", |_, params| {
             Params::of(params)?.end()?;
             Ok(json!(["bdev_register", "bdev_unregister", "bdev_resize"]))
@@ -54,7 +61,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
 pub(super) fn with_names(methods: Methods) -> Methods {
     let mut names: Vec<&str> = methods.names().chain(["rpc_get_methods"]).collect();
     names.sort_unstable();
-    methods.with_named("rpc_get_methods", move |params| {
+    methods.with_named("rpc_get_methods", move |_, params| {
         let mut params = Params::of(params)?;
         let current = params.take("current")?.unwrap_or(false);
         params.ignore(&["include_aliases"]);
@@ -79,6 +86,24 @@ fn version() -> Value {
 fn started(params: Value) -> Answer {
     Params::of(params)?.end()?;
     Ok(true.into())
+}
+
+/// How long the poll groups were busy and idle since the start.
+fn thread_stats(operator: &Operator, params: Value) -> Answer {
+    Params::of(params)?.end()?;
+    let now = weft_reactor::monotonic_time();
+    let running = now.saturating_sub(operator.started);
+    let threads = operator.watch().read(now).into_iter().map(|group| {
+        let mask = group.cpu.filter(|cpu| *cpu < 128).map(|cpu| format!("{:x}", 1u128 << cpu));
+        json!({
+            "name": thread_name(group.group),
+            "id": group.group + 1,
+            "cpumask": mask.unwrap_or_default(),
+            "busy": ticks(running.saturating_sub(group.idle)),
+            "idle": ticks(group.idle),
+        })
+    });
+    Ok(json!({ "tick_rate": TICK_RATE, "threads": threads.collect::<Vec<Value>>() }))
 }
 
 fn notifications(operator: &Operator, params: Value) -> Answer {

@@ -11,13 +11,13 @@ use weft_target::{
     steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind},
 };
 
-use super::{Operator, address_json, ana, invalid, method, parameters::Params};
+use super::{Operator, address_json, ana, invalid, method, parameters::Params, thread_name};
 
 type Answer = Result<Value, ErrorObject>;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 17] = [
+    let all: [(&'static str, Handler); 20] = [
         ("nvmf_create_transport", create_transport),
         ("nvmf_get_transports", get_transports),
         ("nvmf_create_subsystem", create_subsystem),
@@ -33,7 +33,10 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         ("nvmf_subsystem_allow_any_host", allow_any_host),
         ("nvmf_subsystem_get_controllers", get_controllers),
         ("nvmf_subsystem_get_qpairs", get_qpairs),
+        ("nvmf_discovery_add_referral", add_referral),
+        ("nvmf_discovery_remove_referral", remove_referral),
         ("nvmf_discovery_get_referrals", get_referrals),
+        ("nvmf_set_max_subsystems", set_max_subsystems),
         ("nvmf_get_stats", get_stats),
     ];
     all.into_iter()
@@ -152,13 +155,8 @@ fn create_subsystem(operator: &Operator, params: Value) -> Answer {
     params.end()?;
     let nqn = subsystem.nqn.clone();
     operator.step(&Step::CreateSubsystem(Box::new(subsystem)))?.map_err(|error| {
-        match error.kind {
-            StepErrorKind::Exists => {
-                let what = format!("Unable to create subsystem {nqn}: it exists");
-                ErrorObject::new(Code::INTERNAL_ERROR, what)
-            }
-            _ => invalid(error),
-        }
+        let what = format!("Unable to create subsystem {nqn}: {error}");
+        ErrorObject::new(Code::INTERNAL_ERROR, what)
     })?;
     Ok(true.into())
 }
@@ -307,9 +305,9 @@ fn remove_namespace(operator: &Operator, params: Value) -> Answer {
     Ok(true.into())
 }
 
-/// The address of a listener.
-pub(super) fn listen(params: &mut Params) -> Result<Listen, ErrorObject> {
-    let mut address = params.object("listen_address")?;
+/// The address of a listener, or that of a referral.
+pub(super) fn listen(params: &mut Params, name: &str) -> Result<Listen, ErrorObject> {
+    let mut address = params.object(name)?;
     let transport = transport(&mut address)?;
     let ip: Option<std::net::IpAddr> = address.parse("traddr")?;
     let ip = ip.ok_or_else(|| address.error("traddr is missing"))?;
@@ -336,7 +334,7 @@ fn refuse_security(params: &mut Params) -> Result<(), ErrorObject> {
 
 fn add_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
-    let (nqn, listen) = (params.need("nqn")?, listen(&mut params)?);
+    let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
     refuse_security(&mut params)?;
     let ana = params.parse("ana_state")?.unwrap_or_default();
     params.end()?;
@@ -346,7 +344,7 @@ fn add_listener(operator: &Operator, params: Value) -> Answer {
 
 fn remove_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
-    let (nqn, listen) = (params.need("nqn")?, listen(&mut params)?);
+    let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
     params.ignore(&["secure_channel"]);
     params.end()?;
     let listen = as_configured(operator, listen)?;
@@ -458,7 +456,7 @@ fn get_qpairs(operator: &Operator, params: Value) -> Answer {
                 "cntlid": queue.controller_id,
                 "qid": queue.queue_id,
                 "state": "enabled",
-                "thread": format!("weft-group-{}", queue.group),
+                "thread": thread_name(queue.group),
                 "hostnqn": queue.host,
                 "listen_address": address_json(transport, queue.local),
                 "peer_address": address_json(transport, queue.peer),
@@ -468,21 +466,48 @@ fn get_qpairs(operator: &Operator, params: Value) -> Answer {
     })
 }
 
-/// Referrals come from the configuration's file.
+/// A referral to another discovery controller.
+fn referral(params: Value) -> Result<Listen, ErrorObject> {
+    let mut params = parameters(params)?;
+    let address = listen(&mut params, "address")?;
+    if params.take::<String>("subnqn")?.is_some_and(|nqn| nqn != DISCOVERY_NQN) {
+        return Err(params.error("subnqn: only referrals to discovery subsystems are possible"));
+    }
+    refuse_security(&mut params)?;
+    // As in SPDK, other parameters are not looked at.
+    Ok(address)
+}
+
+fn add_referral(operator: &Operator, params: Value) -> Answer {
+    operator.nvmf_step(&Step::AddReferral { address: referral(params)? })?;
+    Ok(true.into())
+}
+
+fn remove_referral(operator: &Operator, params: Value) -> Answer {
+    operator.nvmf_step(&Step::RemoveReferral { address: referral(params)? })?;
+    Ok(true.into())
+}
+
 fn get_referrals(operator: &Operator, params: Value) -> Answer {
     parameters(params)?.end()?;
-    operator.with(|target| {
-        let referrals = target.config().ports.iter().flat_map(|port| &port.referrals);
-        let json = referrals.map(|referral| {
-            let Listen { transport, address } = referral.address;
-            json!({
-                "address": address_json(transport, address),
-                "secure_channel": false,
-                "subnqn": DISCOVERY_NQN,
-            })
-        });
-        json.collect()
+    operator.with(|target| target.config().referrals().map(referral_json).collect())
+}
+
+/// A referral with the parameters that it is made with.
+pub(super) fn referral_json(referral: Listen) -> Value {
+    json!({
+        "address": address_json(referral.transport, referral.address),
+        "secure_channel": false,
+        "subnqn": DISCOVERY_NQN,
     })
+}
+
+fn set_max_subsystems(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let most = params.need("max_subsystems")?;
+    params.end()?;
+    operator.nvmf_step(&Step::LimitSubsystems { most })?;
+    Ok(true.into())
 }
 
 fn get_stats(operator: &Operator, params: Value) -> Answer {
@@ -499,7 +524,7 @@ fn get_stats(operator: &Operator, params: Value) -> Answer {
             let (admin_came, io_came) = came.get(group.group).copied().unwrap_or_default();
             let completed = group.served.iter().map(|one| one.reads + one.writes + one.others);
             json!({
-                "name": format!("weft-group-{}", group.group),
+                "name": thread_name(group.group),
                 "admin_qpairs": admin_came,
                 "io_qpairs": io_came,
                 "current_admin_qpairs": admin.len(),

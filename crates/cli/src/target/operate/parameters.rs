@@ -7,14 +7,14 @@ use weft_rpc::{Code, ErrorObject};
 /// Parameters that are taken one after the other. What is left at the end is unknown, unless it is
 /// `false`: SPDK's client sends every switch that is off.
 #[derive(Debug)]
-pub(super) struct Params {
+pub(in crate::target) struct Params {
     map: Map<String, Value>,
     code: Code,
 }
 
 impl Params {
     /// The parameters of a method of the group `nvmf`, and of most others.
-    pub(super) fn of(params: Value) -> Result<Self, ErrorObject> {
+    pub(in crate::target) fn of(params: Value) -> Result<Self, ErrorObject> {
         Self::with_code(params, Code::INVALID_PARAMS)
     }
 
@@ -45,7 +45,10 @@ impl Params {
     }
 
     /// A parameter that must be given.
-    pub(super) fn need<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, ErrorObject> {
+    pub(in crate::target) fn need<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+    ) -> Result<T, ErrorObject> {
         self.take(name)?.ok_or_else(|| self.error(format_args!("{name} is missing")))
     }
 
@@ -88,7 +91,7 @@ impl Params {
     }
 
     /// All were taken.
-    pub(super) fn end(self) -> Result<(), ErrorObject> {
+    pub(in crate::target) fn end(self) -> Result<(), ErrorObject> {
         let unknown = self.map.iter().find(|(_, value)| **value != Value::Bool(false));
         match unknown {
             None => Ok(()),

@@ -1,0 +1,207 @@
+//! Who may operate a target, what is said of it, and what operators see.
+
+use std::{
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::control::{call, client, waiting};
+use crate::weft::{DRIVERS, Folder, NQN, Target, command, text, weft};
+
+/// A file that only its user may read.
+pub(crate) fn token_file(folder: &Folder, name: &str, contents: &str) -> String {
+    let path = folder.write(name, contents);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+    text(&path).to_owned()
+}
+
+#[test]
+fn other_machines_need_the_token_of_the_target() {
+    let folder = Folder::new("token");
+    let own = token_file(&folder, "own", "0123456789abcdef0123456789abcdef\n");
+    let other = token_file(&folder, "other", "0123456789abcdef0123456789abcdeX\n");
+    let open = folder.write("open", "0123456789abcdef0123456789abcdef\n");
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).expect("a mode");
+    let start = |words: &[&str]| {
+        let target = ["target", "--memory", "1MiB", "--listen", "tcp://127.0.0.1:0"];
+        weft(DRIVERS[0], [&target[..], words].concat())
+    };
+    let fault = start(&["--control", "tcp://0.0.0.0:0"]).fault();
+    assert!(fault.contains("--control-token-file") && fault.contains("127.0.0.1"), "{fault}");
+    let fault = start(&["--control", "tcp:0.0.0.0:0", "--control-token-file", text(&open)]).fault();
+    assert!(fault.contains("chmod 600"), "{fault}");
+    let words = ["--control", "tcp:0.0.0.0:0", "--control-token-file", &own, "--memory", "1MiB"];
+    let target = Target::start(DRIVERS[0], &words);
+    let said = target.said["control"].as_str().expect("said").to_owned();
+    let port = said.rsplit(':').next().expect("a port");
+    let control = format!("tcp:127.0.0.1:{port}");
+    let ctl = |words: &[&str]| {
+        let ctl = ["ctl", "subsystem", "list", "--json", "--control", &control];
+        weft(DRIVERS[0], [&ctl[..], words].concat())
+    };
+    let listed = ctl(&["--control-token-file", &own]).json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(1));
+    for words in [&[][..], &["--control-token-file", &other]] {
+        let fault = ctl(words).fault();
+        assert!(fault.contains("--control-token-file"), "{fault}");
+        target.wait_for_log("is refused: it has not shown the token");
+    }
+    let top = ["top", "--once", "--json", "--interval", "100ms", "--control", &control];
+    weft(DRIVERS[0], [&top[..], &["--control-token-file", &own]].concat()).json();
+    target.stop();
+}
+
+/// Each line says who, and what was made; as JSON as well.
+#[test]
+fn every_connection_and_every_change_is_logged_with_who_made_it() {
+    let folder = Folder::new("who");
+    let file = folder.path("target.toml");
+    let write = |size: &str| {
+        let text = format!(
+            "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+             [[subsystem.namespace]]\nnull = \"{size}\"\n"
+        );
+        std::fs::write(&file, text).expect("a file");
+    };
+    write("1MiB");
+    let words = ["--config", text(&file), "--log-format", "json"];
+    let (target, mut client) = waiting(&folder, &words);
+    let said = |part: &str| -> String {
+        let line: Value = serde_json::from_str(&target.wait_for_log(part)).expect("JSON");
+        assert!(line["time"].is_string() && line["level"].is_string(), "{line}");
+        line["message"].as_str().expect("a text").to_owned()
+    };
+    let user = rustix::process::getuid().as_raw();
+    let who = format!("control: user {user}, process {} (", std::process::id());
+    let connected = said("is connected");
+    assert!(connected.starts_with(&who), "{connected}");
+    let made = json!({"name": "N0", "num_blocks": 2048, "block_size": 512});
+    call(&mut client, "bdev_null_create", made.clone()).expect("a name");
+    let line = said("bdev_null_create");
+    assert!(line.starts_with(&who) && line.contains("\"num_blocks\":2048"), "{line}");
+    call(&mut client, "bdev_null_create", made).expect_err("it exists");
+    let line = said("bdev_null_create");
+    assert!(line.starts_with(&who) && line.contains("exists"), "{line}");
+    write("2MiB");
+    target.signal(Signal::HUP);
+    let line = said("resized");
+    assert!(line.starts_with("SIGHUP: namespace 1 of "), "{line}");
+    write("3MiB");
+    call(&mut client, "reload", json!(null)).expect("changes");
+    let line = said("resized");
+    assert!(line.starts_with(&who), "{line}");
+    std::fs::write(&file, "nonsense").expect("a file");
+    target.signal(Signal::HUP);
+    let line = said("stays as it was");
+    assert!(line.starts_with("SIGHUP: "), "{line}");
+    let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", target.port(0));
+    weft(DRIVERS[0], ["read", &url, "--block-count", "1"]);
+    let line = said("connected to");
+    assert!(line.starts_with("127.0.0.1:") && line.contains("nqn.2014-08."), "{line}");
+    let line = said("left controller");
+    assert!(line.contains(": the host "), "{line}");
+    call(&mut client, "spdk_kill_instance", json!({"sig_name": "SIGTERM"})).expect("it stops");
+    let line = said("stopping");
+    assert!(line.starts_with(&who), "{line}");
+    assert_eq!(target.wait(), Some(0));
+}
+
+#[test]
+fn hosts_are_referred_to_other_discovery_controllers() {
+    let folder = Folder::new("referrals");
+    let state = folder.path("state.json");
+    let words = ["--state", text(&state), "--listen", "tcp://127.0.0.1:0", "--memory", "1MiB"];
+    let (target, mut client) = waiting(&folder, &words);
+    let at = |port: &str| json!({"trtype": "TCP", "adrfam": "IPv4", "traddr": "192.0.2.7", "trsvcid": port});
+    let discovered = |target: &Target| -> Vec<Value> {
+        let url = format!("tcp://127.0.0.1:{}", target.port(0));
+        let log = weft(DRIVERS[0], ["discover", &url, "-o", "json"]).json();
+        let records = log["records"].as_array().expect("a list").iter();
+        let referrals = records.filter(|one| one["subtype"] == "discovery subsystem referral");
+        referrals.map(|one| json!([one["traddr"], one["trsvcid"], one["subnqn"]])).collect()
+    };
+    assert_eq!(discovered(&target), Vec::<Value>::new());
+    for port in ["8009", "8010"] {
+        let added = call(&mut client, "nvmf_discovery_add_referral", json!({"address": at(port)}));
+        assert_eq!(added, Ok(json!(true)));
+    }
+    let again = call(&mut client, "nvmf_discovery_add_referral", json!({"address": at("8010")}));
+    assert!(again.is_err_and(|(code, _)| code == -32602));
+    let removed =
+        call(&mut client, "nvmf_discovery_remove_referral", json!({"address": at("8010")}));
+    assert_eq!(removed, Ok(json!(true)));
+    let nqn = "nqn.2014-08.org.nvmexpress.discovery";
+    let listed = json!([{"address": at("8009"), "secure_channel": false, "subnqn": nqn}]);
+    let shown = |client: &mut _| call(client, "nvmf_discovery_get_referrals", json!({}));
+    assert_eq!(shown(&mut client), Ok(listed.clone()));
+    assert_eq!(discovered(&target), [json!(["192.0.2.7", "8009", nqn])]);
+    // The process that is killed has kept it, as its configuration has.
+    let saved = call(&mut client, "framework_get_config", json!({"name": "nvmf"})).expect("calls");
+    let add = json!({"method": "nvmf_discovery_add_referral", "params": listed[0]});
+    assert!(saved.as_array().is_some_and(|calls| calls.contains(&add)), "{saved}");
+    target.signal(Signal::KILL);
+    drop(target);
+    let (target, mut client) = waiting(&folder, &words);
+    assert_eq!(shown(&mut client), Ok(listed));
+    target.stop();
+}
+
+#[test]
+fn the_number_of_subsystems_is_limited() {
+    let folder = Folder::new("subsystems");
+    let (target, mut client) = waiting(&folder, &[]);
+    let mut call = |method, params| call(&mut client, method, params);
+    assert_eq!(call("nvmf_set_max_subsystems", json!({"max_subsystems": 1})), Ok(json!(true)));
+    call("nvmf_create_subsystem", json!({"nqn": "nqn.a"})).expect("the first");
+    let (code, what) = call("nvmf_create_subsystem", json!({"nqn": "nqn.b"})).expect_err("a limit");
+    assert_eq!((code, what.contains("limit")), (-32603, true), "{what}");
+    target.stop();
+}
+
+/// The names of SPDK's result, and times that the device really took.
+#[test]
+fn the_times_of_a_block_device_have_the_shape_of_spdk() {
+    let folder = Folder::new("iostat");
+    let device = "delay:read=2ms,write=1ms:memory:1MiB";
+    let (target, mut client) =
+        waiting(&folder, &["--listen", "tcp://127.0.0.1:0", "--nqn", NQN, "--device", device]);
+    for _ in 0..3 {
+        assert_eq!(target.weft("read", 1, &["--block-count", "2"]).code, Some(0));
+    }
+    let found = call(&mut client, "bdev_get_iostat", json!({})).expect("counters");
+    let bdev = &found["bdevs"][0];
+    let reads = (&bdev["num_read_ops"], &bdev["bytes_read"], &bdev["io_error"]);
+    assert_eq!(reads, (&json!(3), &json!(3 * 8192), &json!({})));
+    let ticks = |name: &str| bdev[name].as_u64().unwrap_or_else(|| panic!("{name}: {bdev}"));
+    assert_eq!(found["tick_rate"], 1_000_000_000);
+    let (least, most) = (ticks("min_read_latency_ticks"), ticks("max_read_latency_ticks"));
+    assert!(least >= 2_000_000 && most >= least, "{bdev}");
+    assert!((3 * least..=3 * most).contains(&ticks("read_latency_ticks")), "{bdev}");
+    for kind in ["write", "unmap", "copy"] {
+        assert_eq!(ticks(&format!("{kind}_latency_ticks")), 0);
+        assert_eq!(ticks(&format!("max_{kind}_latency_ticks")), 0);
+        assert_eq!(ticks(&format!("min_{kind}_latency_ticks")), 0);
+    }
+    let counts = ["bytes_written", "num_write_ops", "bytes_unmapped", "num_unmap_ops"];
+    counts.iter().chain(&["bytes_copied", "num_copy_ops"]).for_each(|name| {
+        assert_eq!(ticks(name), 0);
+    });
+    let stats = call(&mut client, "thread_get_stats", json!({})).expect("threads");
+    let thread = &stats["threads"][0];
+    assert!(thread["name"].as_str().is_some_and(|name| name.contains("poll")), "{stats}");
+    let busy_and_idle = |key: &str| thread[key].as_u64().is_some_and(|ticks| ticks > 0);
+    assert!(busy_and_idle("busy") && busy_and_idle("idle"), "{stats}");
+    target.stop();
+    // Without measuring there are no times that could be taken for measured ones.
+    let (target, mut client) = waiting(
+        &folder,
+        &["--memory", "1MiB", "--listen", "tcp://127.0.0.1:0", "--metrics-pairs", "0"],
+    );
+    let found = call(&mut client, "bdev_get_iostat", json!({})).expect("counters");
+    assert!(found["bdevs"][0].get("read_latency_ticks").is_none(), "{found}");
+    target.stop();
+}
