@@ -5,13 +5,14 @@ mod ana;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
+use clap_complete::ArgValueCandidates;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, ParseSpecError, bytes};
 use weft_rpc::{Address, CallError, Client, Token};
 use weft_target::config::Listen;
 
-use crate::{bench::size, failure::Failure, output, table::Table};
+use crate::{bench::size, failure::Failure, names, output, table::Table};
 
 /// The environment variable with the address of the control socket.
 const VARIABLE: &str = "WEFT_CONTROL";
@@ -78,6 +79,7 @@ enum Noun {
     /// Call a method of docs/control.md and print its result.
     Call {
         /// Its name.
+        #[arg(add = ArgValueCandidates::new(names::methods))]
         method: String,
         /// Its parameters, a JSON object.
         params: Option<String>,
@@ -109,6 +111,7 @@ enum SubsystemVerb {
     /// Delete a subsystem.
     Delete {
         /// Its name.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
     },
     /// List the subsystems.
@@ -120,6 +123,7 @@ enum NamespaceVerb {
     /// Add a namespace.
     Add {
         /// The subsystem.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         #[command(flatten)]
         device: Box<Device>,
@@ -133,15 +137,19 @@ enum NamespaceVerb {
     /// Remove a namespace; a block device with a name stays.
     Remove {
         /// The subsystem.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The namespace.
+        #[arg(add = ArgValueCandidates::new(names::namespaces))]
         nsid: u32,
     },
     /// Give a namespace another size.
     Resize {
         /// The subsystem.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The namespace.
+        #[arg(add = ArgValueCandidates::new(names::namespaces))]
         nsid: u32,
         /// The size, like 2GiB.
         #[arg(value_parser = size)]
@@ -150,6 +158,7 @@ enum NamespaceVerb {
     /// List the namespaces.
     List {
         /// Of this subsystem only.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: Option<String>,
     },
 }
@@ -171,6 +180,7 @@ struct Device {
     #[arg(long, value_name = "SIZE")]
     null: Option<String>,
     /// A block device that exists.
+    #[arg(add = ArgValueCandidates::new(names::bdevs))]
     #[arg(long, value_name = "NAME")]
     bdev: Option<String>,
 }
@@ -180,6 +190,7 @@ enum ListenerVerb {
     /// Serve a subsystem at an address.
     Add {
         /// The subsystem.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The address, like tcp://127.0.0.1:4420.
         url: Listen,
@@ -187,13 +198,16 @@ enum ListenerVerb {
     /// No longer serve it there.
     Remove {
         /// The subsystem.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The address.
+        #[arg(add = ArgValueCandidates::new(names::listeners))]
         url: Listen,
     },
     /// List the addresses.
     List {
         /// Of this subsystem only.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: Option<String>,
     },
 }
@@ -203,20 +217,25 @@ enum HostVerb {
     /// Allow a host, or with `any` every host.
     Allow {
         /// The subsystem.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The host's NQN, or any.
+        #[arg(add = ArgValueCandidates::new(names::hosts))]
         host: String,
     },
     /// No longer allow it.
     Remove {
         /// The subsystem.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The host's NQN, or any.
+        #[arg(add = ArgValueCandidates::new(names::hosts))]
         host: String,
     },
     /// List the hosts that may connect.
     List {
         /// To this subsystem only.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: Option<String>,
     },
 }
@@ -233,6 +252,7 @@ enum BdevVerb {
     /// Delete it, and the namespace that uses it.
     Delete {
         /// Its name.
+        #[arg(add = ArgValueCandidates::new(names::bdevs))]
         name: String,
     },
     /// List the block devices.
@@ -271,12 +291,15 @@ enum RateLimitVerb {
 #[derive(Debug, Args)]
 struct LimitedCommands {
     /// Those of this host, by NQN.
+    #[arg(add = ArgValueCandidates::new(names::hosts))]
     #[arg(long, value_name = "NQN")]
     host: Option<String>,
     /// Those to this subsystem, by NQN.
+    #[arg(add = ArgValueCandidates::new(names::subsystems))]
     #[arg(long, value_name = "NQN")]
     subsystem: Option<String>,
     /// Those to this namespace of the subsystem.
+    #[arg(add = ArgValueCandidates::new(names::namespaces))]
     #[arg(long, requires = "subsystem")]
     nsid: Option<u32>,
     /// Reads, writes or both.
@@ -289,6 +312,7 @@ enum ControllerVerb {
     /// List the controllers.
     List {
         /// Of this subsystem only.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: Option<String>,
     },
 }

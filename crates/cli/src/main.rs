@@ -31,6 +31,7 @@ mod key;
 mod list;
 mod log_page;
 mod logging;
+mod names;
 mod output;
 mod place;
 mod rdma;
@@ -49,6 +50,7 @@ mod words;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
+use clap_complete::CompleteEnv;
 
 use crate::{
     arguments::{Arguments, Verb},
@@ -56,6 +58,8 @@ use crate::{
 };
 
 fn main() -> ExitCode {
+    // A shell that completes a command line sets a variable and gets the words instead.
+    CompleteEnv::with_factory(Arguments::command).complete();
     let matches = Arguments::command().get_matches();
     let arguments = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments,

@@ -205,3 +205,68 @@ fn the_times_of_a_block_device_have_the_shape_of_spdk() {
     assert!(found["bdevs"][0].get("read_latency_ticks").is_none(), "{found}");
     target.stop();
 }
+
+/// What bash offers for a line that ends where the tabulator is pressed.
+fn completed(line: &str, control: &str) -> Vec<String> {
+    let binary = command(DRIVERS[0]).get_program().to_owned();
+    let folder = std::path::Path::new(&binary).parent().expect("a folder").display().to_string();
+    let script = format!(
+        "PATH={folder}:$PATH; export WEFT_CONTROL={control}; source <(weft completion bash)\n\
+         show() {{ _weft_whole_words \"$@\"; printf 'offered:%s\\n' \"${{COMPREPLY[@]}}\"; }}\n\
+         complete -F show weft\n{line}\t\n"
+    );
+    // What is typed into an interactive shell goes through its own splitting of words.
+    let mut bash = Command::new("bash")
+        .args(["--norc", "-i"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("bash");
+    bash.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("it reads");
+    let out = bash.wait_with_output().expect("its output").stdout;
+    let out = String::from_utf8_lossy(&out).into_owned();
+    let offered = out.lines().filter_map(|line| line.split_once("offered:"));
+    offered.map(|(_, word)| word.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_shell_completes_the_names_that_exist() {
+    let folder = Folder::new("completion");
+    let (target, mut client) = waiting(&folder, &[]);
+    let mut made = |method, params| call(&mut client, method, params).expect(method);
+    for nqn in ["nqn.2024-01.io.example:a", "nqn.2024-01.io.example:b"] {
+        made("nvmf_create_subsystem", json!({"nqn": nqn}));
+    }
+    made("bdev_null_create", json!({"name": "N0", "num_blocks": 2048, "block_size": 512}));
+    let of = json!({"bdev_name": "N0", "nsid": 7});
+    made("nvmf_subsystem_add_ns", json!({"nqn": "nqn.2024-01.io.example:b", "namespace": of}));
+    made("nvmf_create_transport", json!({"trtype": "tcp"}));
+    made("nvmf_subsystem_add_host", json!({"nqn": "nqn.2024-01.io.example:b", "host": "nqn.h"}));
+    let control = target.said["control"].as_str().expect("said").to_owned();
+    for (line, expected) in [
+        (
+            "weft ctl subsystem delete ",
+            &["nqn.2024-01.io.example:a", "nqn.2024-01.io.example:b"][..],
+        ),
+        // Bash has what is before the colon already.
+        ("weft ctl subsystem delete nqn.2024-01.io.example:", &["a", "b"]),
+        ("weft ctl namespace remove nqn.2024-01.io.example:b ", &["7"]),
+        ("weft ctl bdev delete N", &["N0"]),
+        ("weft ctl host remove nqn.2024-01.io.example:b nqn", &["nqn.h"]),
+        ("weft ctl namespace add nqn.2024-01.io.example:a --bdev ", &["N0"]),
+        ("weft ctl subsystem cre", &["create"]),
+    ] {
+        let offered = completed(line, &control);
+        let offered: Vec<_> = offered.iter().filter(|word| !word.starts_with('-')).collect();
+        assert_eq!(offered, expected, "{line}");
+    }
+    // A target that does not answer leaves the words of the command line.
+    assert_eq!(completed("weft ctl subsystem cre", "unix:/nonexistent/c"), ["create"]);
+    assert!(client_is_still_served(&target));
+    target.stop();
+}
+
+fn client_is_still_served(target: &Target) -> bool {
+    call(&mut client(target), "spdk_get_version", json!({})).is_ok()
+}
