@@ -2,7 +2,10 @@
 
 mod ana;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
@@ -332,10 +335,19 @@ impl ControlledTarget {
             address.ok_or_else(|| Failure::because(what))?.parse().map_err(Failure::because)?;
         let file = self.control_token_file.clone();
         let file = file.or_else(|| std::env::var_os(TOKEN_VARIABLE).map(PathBuf::from));
-        let token = file.as_deref().map(Token::load).transpose().map_err(Failure::Because)?;
+        let token = file.as_deref().map(token).transpose()?;
         Client::connect(&address, token.as_ref(), timeout)
             .map_err(|error| Failure::io("reach the target at", &address, &error))
     }
+}
+
+/// The token of a file, which only its user may read.
+pub(crate) fn token(file: &Path) -> Result<Token, Failure> {
+    let shown = file.display();
+    let text = weft_reactor::read_private_file(file)
+        .map_err(|error| Failure::io("read the token file", &shown, &error))?;
+    Token::new(&String::from_utf8_lossy(&text))
+        .map_err(|error| Failure::Because(format!("{shown}: {error}")))
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {

@@ -19,6 +19,7 @@ pub(crate) use self::control::statistics;
 use self::{announce::Reached, control::Control, operate::Operator};
 use crate::{
     bench::{Cpus, Driver, PollingMode, cpus, size, size32, time},
+    ctl,
     failure::Failure,
     output::{self, Format},
     signals::{self, Wish},
@@ -326,8 +327,7 @@ impl Options {
 
     /// What callers over TCP must show.
     fn control_token(&self) -> Result<Option<Token>, Failure> {
-        let token = self.control_token_file.as_deref().map(Token::load).transpose();
-        let token = token.map_err(Failure::Because)?;
+        let token = self.control_token_file.as_deref().map(ctl::token).transpose()?;
         match &self.control {
             Some(address) if address.is_remote() && token.is_none() => {
                 Err(Failure::Because(format!(

@@ -1,6 +1,6 @@
 //! The secret that a caller shows over TCP.
 
-use std::{fmt, fs, os::unix::fs::PermissionsExt, path::Path};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,29 +9,23 @@ use crate::method::Method;
 /// Fewer characters could be guessed.
 const LENGTH_MIN: usize = 16;
 
-/// The secret of a file, which a server and its clients have.
+/// The secret that a server and its clients have.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(String);
 
 impl Token {
-    /// Reads it from a file, without the line's end.
+    /// The secret of a text, which may end with a line's end.
     ///
     /// # Errors
-    /// One sentence: the file cannot be read, others may read it, or what it has is too short.
-    pub fn load(path: &Path) -> Result<Self, String> {
-        let shown = path.display();
-        let told = |error| format!("cannot read the token file {shown}: {error}");
-        let mode = fs::metadata(path).map_err(told)?.permissions().mode();
-        if mode & 0o077 != 0 {
-            return Err(format!("others may read the token file {shown}: chmod 600 {shown}"));
-        }
-        let token = fs::read_to_string(path).map_err(told)?.trim().to_owned();
+    /// It is too short.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let token = text.trim();
         match token.len() {
-            LENGTH_MIN.. => Ok(Self(token)),
+            LENGTH_MIN.. => Ok(Self(token.to_owned())),
             _ => Err(format!(
-                "the token file {shown} needs at least {LENGTH_MIN} characters: head -c 24 \
-                 /dev/urandom | base64 > {shown}"
+                "a token has at least {LENGTH_MIN} characters, as head -c 24 /dev/urandom | base64 \
+                 makes them"
             )),
         }
     }
@@ -76,23 +70,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_comes_from_a_file_that_only_its_user_reads() {
-        let folder = tempfile::tempdir().expect("a directory");
-        let path = folder.path().join("token");
-        let load = |text: &str, mode: u32| {
-            fs::write(&path, text).expect("a file");
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
-            Token::load(&path)
-        };
-        let token = load("0123456789abcdef\n", 0o600).expect("a token");
+    fn a_token_is_long_and_is_not_printed() {
+        let token = Token::new("0123456789abcdef\n").expect("a token");
         assert_eq!(token, Token("0123456789abcdef".to_owned()));
         for other in ["0123456789abcdeg", "0123456789abcde", "0123456789abcdeff", ""] {
             assert_ne!(token, Token(other.to_owned()));
         }
         assert!(!format!("{token:?}").contains("0123"));
-        assert!(load("0123456789abcdef\n", 0o640).expect_err("open").contains("chmod 600"));
-        assert!(load("short\n", 0o600).expect_err("short").contains("at least 16"));
-        fs::remove_file(&path).expect("removed");
-        assert!(Token::load(&path).expect_err("gone").contains("cannot read"));
+        assert!(Token::new("short\n").expect_err("short").contains("at least 16"));
     }
 }

@@ -1,11 +1,12 @@
 //! `weft ctl ana`: access states of groups of namespaces.
 
 use clap::Subcommand;
+use clap_complete::ArgValueCandidates;
 use serde_json::{Value, json};
 use weft_target::config::{AnaState, Listen};
 
 use super::{Session, given, list, listen_address, text, url};
-use crate::{failure::Failure, table::Table};
+use crate::{failure::Failure, names, table::Table};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -13,8 +14,10 @@ pub(super) enum Verb {
     /// inaccessible, persistent-loss or change.
     Set {
         /// The subsystem, which was made with ANA reporting.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The address.
+        #[arg(add = ArgValueCandidates::new(names::listeners))]
         url: Listen,
         /// The state.
         state: AnaState,
@@ -25,8 +28,10 @@ pub(super) enum Verb {
     /// Put a namespace into another group.
     Group {
         /// The subsystem.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: String,
         /// The namespace.
+        #[arg(add = ArgValueCandidates::new(names::namespaces))]
         nsid: u32,
         /// The group.
         group: u32,
@@ -34,6 +39,7 @@ pub(super) enum Verb {
     /// List the states.
     List {
         /// Of this subsystem only.
+        #[arg(add = ArgValueCandidates::new(names::subsystems))]
         nqn: Option<String>,
     },
 }

@@ -30,7 +30,7 @@ use weft_lab::{
 use super::{against::Turns, child::Children, progress::Shown, summary};
 use crate::{
     bench::{Driver, time, time_of_day},
-    destroy,
+    ctl, destroy,
     failure::Failure,
     output::{self, Format},
     place::Place,
@@ -314,8 +314,7 @@ struct Session<'a> {
 impl Session<'_> {
     fn run(mut self) -> Result<(), Failure> {
         let (local, mut given) = devices(&self.plan)?;
-        let token = self.how.control_token_file.as_deref().map(weft_rpc::Token::load).transpose();
-        let token = token.map_err(Failure::Because)?;
+        let token = self.how.control_token_file.as_deref().map(ctl::token).transpose()?;
         given.iter_mut().for_each(|target| target.token.clone_from(&token));
         let capabilities = capabilities(&given);
         let only = self.plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();

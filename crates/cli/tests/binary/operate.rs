@@ -213,9 +213,10 @@ fn completed(line: &str, control: &str) -> Vec<String> {
     let script = format!(
         "PATH={folder}:$PATH; export WEFT_CONTROL={control}; source <(weft completion bash)\n\
          show() {{ _weft_whole_words \"$@\"; printf 'offered:%s\\n' \"${{COMPREPLY[@]}}\"; }}\n\
-         complete -F show weft\n{line}\t\n"
+         complete -F show weft\n{line}\t\x15\n"
     );
-    // What is typed into an interactive shell goes through its own splitting of words.
+    // What is typed into an interactive shell goes through its own splitting of words; ^U takes the
+    // line away before it is executed.
     let mut bash = Command::new("bash")
         .args(["--norc", "-i"])
         .stdin(Stdio::piped())

@@ -223,13 +223,8 @@ proptest! {
 #[test]
 fn over_tcp_a_token_comes_first() {
     let folder = tempfile::tempdir().expect("a directory");
-    let token = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        fs::write(&path, text).expect("a file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
-        Token::load(&path).expect("a token")
-    };
-    let (own, other) = (token("own", "0123456789abcdef"), token("other", "0123456789abcdeF"));
+    let token = |text| Token::new(text).expect("a token");
+    let (own, other) = (token("0123456789abcdef"), token("0123456789abcdeF"));
     let tcp = "tcp://127.0.0.1:0".parse().expect("an address");
     let server = Server::start(&tcp, methods(), Some(own.clone())).expect("a server");
     let connect = |token| Client::connect(server.address(), token, TIMEOUT);
