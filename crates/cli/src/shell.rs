@@ -24,7 +24,7 @@ pub(crate) struct ManOptions {
 }
 
 /// Bash splits words at colons and equals signs, which NQNs, addresses and `--control=` have: puts
-/// them together before the program is asked, and takes away from its answers what bash has already.
+/// them together before the program is asked, and takes from its answers what bash has already.
 const BASH_WHOLE_WORDS: &str = r#"
 _weft_whole_words() {
     local rest=$COMP_LINE part index=-1 words=()

@@ -14,7 +14,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
@@ -43,6 +43,9 @@ pub struct Server {
     address: Address,
     shared: Arc<Shared>,
 }
+
+/// How often a server that ends looks whether all calls are answered.
+const ANSWER_CHECK: Duration = Duration::from_millis(1);
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -98,9 +101,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // A call that has ended the process is answered as well.
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
-        while self.shared.calls.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(1));
+        let mut waited = Duration::ZERO;
+        while self.shared.calls.load(Ordering::Acquire) > 0 && waited < ANSWER_TIMEOUT {
+            thread::sleep(ANSWER_CHECK);
+            waited += ANSWER_CHECK;
         }
         if let Address::Unix(path) = &self.address {
             // It may be removed already.

@@ -18,9 +18,7 @@ use weft_nvmf::subsystem::{
 };
 
 use crate::TargetError;
-use crate::config::{
-    self, Config, Limits, Namespace, Policies, Referral, Subsystem, Transport, identity,
-};
+use crate::config::{self, Config, Limits, Namespace, Policies, Referral, Subsystem, identity};
 use crate::nsids::{self, same_device};
 use crate::snapshot::{DeviceId, Needs, PortView, ServedDevice, Snapshot};
 
@@ -524,7 +522,7 @@ impl Catalogue {
         let name = Nqn::DISCOVERY;
         let mut entries = Vec::new();
         // Hosts of a loopback transport are in this process and know its addresses.
-        let shown = |port: &&PortView| port.listen.transport != Transport::Loopback;
+        let shown = |port: &&PortView| port.listen.transport != config::Transport::Loopback;
         for port in ports.iter().filter(shown) {
             let address =
                 port.advertise.or(addresses.get(&port.id).copied()).unwrap_or(port.listen.address);

@@ -116,7 +116,10 @@ fn hosts_are_referred_to_other_discovery_controllers() {
     let state = folder.path("state.json");
     let words = ["--state", text(&state), "--listen", "tcp://127.0.0.1:0", "--memory", "1MiB"];
     let (target, mut client) = waiting(&folder, &words);
-    let at = |port: &str| json!({"trtype": "TCP", "adrfam": "IPv4", "traddr": "192.0.2.7", "trsvcid": port});
+    let at = |port: &str| {
+        let ip = "192.0.2.7";
+        json!({"trtype": "TCP", "adrfam": "IPv4", "traddr": ip, "trsvcid": port})
+    };
     let discovered = |target: &Target| -> Vec<Value> {
         let url = format!("tcp://127.0.0.1:{}", target.port(0));
         let log = weft(DRIVERS[0], ["discover", &url, "-o", "json"]).json();
