@@ -31,10 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Options of `weft trace`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The control socket of the target: unix:PATH or tcp://ADDRESS:PORT; by default that of the
-    /// variable WEFT_CONTROL.
-    #[arg(long, value_name = "URL")]
-    control: Option<String>,
+    #[command(flatten)]
+    target: ctl::ControlledTarget,
     /// For how long it records, at most 600 s.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: Duration,
@@ -63,7 +61,7 @@ struct Group {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut client = ctl::connect(options.control.as_deref())?;
+    let mut client = options.target.connect(ctl::TIMEOUT)?;
     // A file that cannot be written is told before the trace.
     let file = File::create(&options.output)
         .map_err(|error| Failure::io("write", &options.output.display(), &error))?;

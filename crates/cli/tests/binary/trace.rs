@@ -20,7 +20,7 @@ fn start(driver: &'static str, folder: &Folder) -> Target {
 
 fn client(target: &Target) -> Client {
     let address: Address = target.said["control"].as_str().expect("said").parse().expect("one");
-    Client::connect(&address, Duration::from_secs(20)).expect("a control connection")
+    Client::connect(&address, None, Duration::from_secs(20)).expect("a control connection")
 }
 
 /// Traces with these options while `load` runs; returns what it says, and the file.
