@@ -14,6 +14,7 @@ mod over_time;
 mod page;
 mod paper;
 mod section;
+mod styles;
 mod tradeoff;
 pub(crate) mod units;
 

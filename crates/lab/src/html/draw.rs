@@ -7,6 +7,7 @@ use super::{
         self, AxisX, AxisY, Content, Curve, Figure, Grid, Layer, Place, Point, Series, SeriesKind,
         Style,
     },
+    styles::Styles,
     units,
 };
 use crate::{
@@ -141,6 +142,15 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
+    /// The title of an axis. Only beside a foreground is a load that of a background.
+    fn axis(&self, key: &str) -> String {
+        let is_own = self.group.iter().all(|cell| cell.role == Role::Plain);
+        match key {
+            key::LOAD_PERCENT if is_own => "load, % of capacity".to_owned(),
+            _ => units::axis(key),
+        }
+    }
+
     fn title(&self, metric: Option<&Metric>) -> String {
         let mut title = self.plot.title.clone();
         let several = self.plot.y.len() > 1;
@@ -388,7 +398,7 @@ impl<'a> Group<'a> {
             })
             .collect();
         let automatic = key == number::OFFERED_IOPS;
-        AxisX { title: units::axis(key), log, ticks, words, automatic }
+        AxisX { title: self.axis(key), log, ticks, words, automatic }
     }
 
     fn points(&self, metric: &Metric, group: &[&Cell], x: &AxisX) -> Vec<Point> {
@@ -535,10 +545,14 @@ impl<'a> Group<'a> {
         keys.extend(self.plot.series.iter().cloned());
         keys.extend(self.left_over());
         keys.retain(|key| !key.is_empty());
-        let mut head: Vec<String> = keys.iter().map(|key| units::axis(key)).collect();
+        let mut head: Vec<String> = keys.iter().map(|key| self.axis(key)).collect();
         head.extend(metrics.iter().map(|metric| metric.label.clone()));
         head.push("n".to_owned());
         let mut ordered = self.group.clone();
+        // Those without a result are counted in the note; their reasons are below.
+        if ordered.iter().any(|cell| cell.is_measured()) {
+            ordered.retain(|cell| cell.is_measured());
+        }
         ordered.sort_by(|one, other| {
             keys.iter()
                 .filter_map(|key| Some(value_order(key, one.value(key)?, other.value(key)?)))
@@ -592,47 +606,6 @@ fn place_of(cell: &Cell, key: &str) -> Option<Value> {
             .map(|estimate| Value::from(estimate.mean));
     }
     cell.value(key).cloned()
-}
-
-/// The transports by colour. Where none are told apart other values have these colours.
-const TRANSPORTS: [&str; 5] = ["local", "tcp", "tcp-link", "rdma", "loopback"];
-
-/// Assigns colours and dashes. In all charts of a study a transport has the same colour, and a
-/// value of another setting the same dash, or the same colour where no transports are told apart.
-struct Styles<'a> {
-    keys: &'a [String],
-    /// The values of the other settings in the study.
-    others: Vec<Vec<Option<&'a Value>>>,
-}
-
-impl<'a> Styles<'a> {
-    fn new(keys: &'a [String], cells: impl Iterator<Item = &'a Cell>) -> Self {
-        let mut styles = Self { keys, others: Vec::new() };
-        for cell in cells {
-            let values = styles.values(cell);
-            if !styles.others.contains(&values) {
-                styles.others.push(values);
-            }
-        }
-        styles
-    }
-
-    fn values<'c>(&self, cell: &'c Cell) -> Vec<Option<&'c Value>> {
-        let others = self.keys.iter().filter(|key| *key != key::TRANSPORT);
-        others.map(|key| cell.value(key)).collect()
-    }
-
-    fn of(&self, cell: Option<&Cell>) -> Style {
-        let Some(cell) = cell.filter(|_| !self.keys.is_empty()) else { return Style::FIRST };
-        let values = self.values(cell);
-        let place = self.others.iter().position(|known| *known == values).unwrap_or_default();
-        if !self.keys.iter().any(|key| key == key::TRANSPORT) {
-            return Style { colour: place % TRANSPORTS.len(), dash: place / TRANSPORTS.len() };
-        }
-        let name = cell.text(key::TRANSPORT);
-        let colour = TRANSPORTS.iter().position(|known| *known == name).unwrap_or_default();
-        Style { colour, dash: place }
-    }
 }
 
 fn percentiles(name: &str, latency: &Latency) -> Vec<String> {

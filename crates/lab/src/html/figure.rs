@@ -118,7 +118,8 @@ pub(super) struct AxisX {
     /// Positions and texts of ticks; of words both are the words.
     pub(super) ticks: Vec<(Json, String)>,
     pub(super) words: bool,
-    /// Whether the browser chooses its own ticks: the positions are those of the points.
+    /// Whether ticks are chosen by the range: the positions here are those of the points. On a
+    /// logarithmic axis they are rates.
     pub(super) automatic: bool,
 }
 
@@ -136,6 +137,12 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 impl AxisX {
+    /// The first and the last position.
+    fn ends(&self) -> (f64, f64) {
+        let places = self.ticks.iter().filter_map(|(place, _)| place.as_f64());
+        places.fold((f64::INFINITY, 0.0), |(least, most), at| (least.min(at), most.max(at)))
+    }
+
     fn json(&self) -> Json {
         let kind = match (self.words, self.log) {
             (true, _) => "category",
@@ -143,7 +150,15 @@ impl AxisX {
             (false, false) => "linear",
         };
         let mut axis = json!({ "title": { "text": self.title }, "type": kind });
-        if !self.ticks.is_empty() && !self.automatic {
+        if self.automatic && self.log {
+            // The browser's own are digits and powers.
+            let (least, most) = self.ends();
+            let ticks = units::log_ticks(least, most);
+            let texts: Vec<String> =
+                ticks.iter().map(|tick| tick_text(Unit::Iops, *tick)).collect();
+            axis["tickvals"] = json!(ticks);
+            axis["ticktext"] = json!(texts);
+        } else if !self.ticks.is_empty() && !self.automatic {
             let places: Vec<&Json> = self.ticks.iter().map(|(place, _)| place).collect();
             let texts: Vec<&String> = self.ticks.iter().map(|(_, text)| text).collect();
             axis["tickvals"] = json!(places);
@@ -297,7 +312,7 @@ pub(super) fn distributions(curves: &[Curve]) -> Json {
     let x = AxisX {
         title: "latency".to_owned(),
         log: true,
-        ticks: ticks.iter().map(|ns| (json!(ns), tick_time(*ns))).collect(),
+        ticks: ticks.iter().map(|ns| (json!(ns), tick_text(Unit::Time, *ns))).collect(),
         ..AxisX::default()
     };
     let traces: Vec<Json> = curves
@@ -320,9 +335,9 @@ pub(super) fn distributions(curves: &[Curve]) -> Json {
     json!({ "traces": traces, "layout": { "xaxis": x.json(), "yaxis": y } })
 }
 
-fn tick_time(ns: f64) -> String {
-    let Scale { divisor, name } = units::scale(Unit::Time, ns);
-    format!("{} {name}", trimmed(ns / divisor))
+fn tick_text(unit: Unit, value: f64) -> String {
+    let Scale { divisor, name } = units::scale(unit, value);
+    format!("{} {}", trimmed(value / divisor), name.trim_end_matches("IOPS").trim_end())
 }
 
 /// One part of a stack: the same part of the same side at all positions.

@@ -322,6 +322,14 @@ fn the_knee_is_named_in_the_numbers_as_it_is_ringed_in_the_chart() {
     let numbers = grid_of(&section, 1);
     let named: Vec<bool> = numbers.rows.iter().map(|row| row[1].ends_with(", knee")).collect();
     assert_eq!(named, [false, false, true, false], "{numbers:?}");
+    assert_eq!(numbers.head[0], "offered load, IOPS");
+    let of_table = section.figures.iter().find_map(|figure| match &figure.content {
+        Content::Table(grid) => Some(&grid.head[0]),
+        Content::Chart { .. } => None,
+    });
+    assert_eq!(of_table.map(String::as_str), Some("load, % of capacity"));
+    let axis = section.charts().nth(1).map(|chart| &chart["layout"]["xaxis"]).expect("an axis");
+    assert_eq!(axis["ticktext"], serde_json::json!(["5 K", "10 K", "20 K", "50 K", "100 K"]));
     assert_eq!(numbers.head.len(), 2, "the ring is no column: {:?}", numbers.head);
     let traces = section.charts().nth(1).and_then(|chart| chart["traces"].as_array());
     assert_eq!(traces.map(Vec::len), Some(2));
@@ -373,6 +381,26 @@ fn the_best_depth_of_each_size_and_transport_is_drawn_and_named() {
         "{shown}"
     );
     assert!(shown.contains("Each point is the best over queue depth."), "{shown}");
+}
+
+#[test]
+fn a_table_has_the_cells_with_a_result_and_says_how_many_have_none() {
+    let mut records = vec![point("local", 1, 1e6, 1), point("tcp", 1, 1e5, 10)];
+    records[1].status = Status::Skipped { reason: "no target was given".to_owned() };
+    let section = Section::of(&Results {
+        directory: "made-up".into(),
+        records,
+        environment: Environment::default(),
+        plan: plan("tradeoffs").to_text().expect("a plan"),
+    });
+    let table = section.figures.iter().find_map(|figure| match &figure.content {
+        Content::Table(grid) => Some((grid, &figure.note)),
+        Content::Chart { .. } => None,
+    });
+    let (grid, note) = table.expect("a table");
+    assert_eq!((grid.rows.len(), grid.rows[0][0].as_str()), (1, "local"));
+    assert!(note.ends_with("One cell has no result; see below."), "{note}");
+    assert_eq!(section.missing.len(), 1);
 }
 
 #[test]
