@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weft_nvme::Nqn;
+use weft_nvmf::auth::{Group, HashFunction};
 use weft_nvmf::connect::{ConnectError, ConnectRequest, ControllerIds};
 use weft_nvmf::subsystem::SubsystemView;
 
@@ -73,6 +74,17 @@ pub struct ConnectedQueue {
     pub local: SocketAddr,
     /// The host's end.
     pub peer: SocketAddr,
+    /// How far its authentication is; `None` if the host need not authenticate itself.
+    pub authentication: Option<QueueAuthentication>,
+}
+
+/// The authentication of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueAuthentication {
+    /// The host has not authenticated itself yet.
+    Negotiating,
+    /// It has, with these.
+    Completed(HashFunction, Group),
 }
 
 /// A controller that a host has connected.
@@ -347,6 +359,13 @@ impl Directory {
     /// Admin and I/O queues that were connected since the start, by group.
     pub(crate) fn queues_that_came(&self) -> Vec<(u64, u64)> {
         self.lock().came.clone()
+    }
+
+    /// The host of a queue has authenticated itself.
+    pub(crate) fn queue_authenticated(&self, id: ConnectionId, hash: HashFunction, group: Group) {
+        if let Some(queue) = self.lock().connected.get_mut(&id) {
+            queue.authentication = Some(QueueAuthentication::Completed(hash, group));
+        }
     }
 
     /// A connection has ended, perhaps without a queue.

@@ -59,7 +59,7 @@ mod target;
 mod trace;
 
 pub use check::{CheckedNamespace, check};
-pub use directory::{ConnectedController, ConnectedQueue};
+pub use directory::{ConnectedController, ConnectedQueue, QueueAuthentication};
 pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading};
 pub use local::LocalTarget;
 pub use rate_limits::RateLimitStatistics;

@@ -5,13 +5,14 @@
 //! planned again nor visited by the groups. A reload is the same with everything touched.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use weft_backend::DeviceSpec;
 
 use crate::catalogue::Scope;
 use crate::config::{
-    AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, Limits, Listen, NSID_MAX, Namespace,
-    Port, PortSubsystems, RateLimit, Subsystem, Transport,
+    AnaRule, AnaState, Bdev, BdevKind, BdevLimits, Config, HostKeys, Limits, Listen, NSID_MAX,
+    Namespace, Port, PortSubsystems, RateLimit, Subsystem, Transport,
 };
 
 /// The name of the discovery subsystem.
@@ -123,12 +124,31 @@ pub enum Step {
         /// The group.
         group: u32,
     },
-    /// Allows a host.
+    /// Adds a key file to the keyring.
+    AddKey {
+        /// The key's name.
+        name: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Removes a key that no host has.
+    RemoveKey {
+        /// Its name.
+        name: String,
+    },
+    /// Allows a host, which has these keys, if any, from the beginning.
     AddHost {
         /// The subsystem.
         nqn: String,
         /// The host.
-        host: String,
+        host: HostKeys,
+    },
+    /// Gives a host that is listed other keys, or none. It stays connected.
+    SetKeys {
+        /// The subsystem.
+        nqn: String,
+        /// The host.
+        host: HostKeys,
     },
     /// No longer allows it: its controllers end.
     RemoveHost {
@@ -266,26 +286,11 @@ impl Step {
                 set_ana_state(config, nqn, *listen, (*group, *state))
             }
             Self::SetAnaGroup { nqn, nsid, group } => set_ana_group(config, nqn, *nsid, *group),
-            Self::AddHost { nqn, host } => {
-                let subsystem = subsystem(config, nqn)?;
-                let hosts = hosts(subsystem);
-                if hosts.contains(host) {
-                    return Err(StepError::exists(format!("{host} is listed at {nqn} already")));
-                }
-                hosts.push(host.clone());
-                done([nqn.clone()])
-            }
-            Self::RemoveHost { nqn, host } => {
-                let subsystem = subsystem(config, nqn)?;
-                let hosts = hosts(subsystem);
-                let place = hosts.iter().position(|one| one == host);
-                let place = place.ok_or_else(|| {
-                    StepError::not_found(format!("{host} is not listed at {nqn}"))
-                })?;
-                hosts.remove(place);
-                subsystem.host_keys.retain(|keys| keys.nqn != *host);
-                done([nqn.clone()])
-            }
+            Self::AddKey { name, path } => add_key(config, name, path),
+            Self::RemoveKey { name } => remove_key(config, name),
+            Self::AddHost { nqn, host } => add_host(config, nqn, host),
+            Self::SetKeys { nqn, host } => change_keys(config, nqn, host),
+            Self::RemoveHost { nqn, host } => remove_host(config, nqn, host),
             Self::AllowAnyHost { nqn, allow } => {
                 let subsystem = subsystem(config, nqn)?;
                 if *allow {
@@ -304,6 +309,77 @@ impl Step {
 /// The hosts that a subsystem lists.
 fn hosts(subsystem: &mut Subsystem) -> &mut Vec<String> {
     subsystem.allowed_hosts.as_mut().unwrap_or(&mut subsystem.listed_hosts)
+}
+
+/// Allows a host, with its keys.
+fn add_host(config: &mut Config, nqn: &str, host: &HostKeys) -> Outcome {
+    let subsystem = subsystem(config, nqn)?;
+    let hosts = hosts(subsystem);
+    if hosts.contains(&host.nqn) {
+        let what = format!("{} is listed at {nqn} already", host.nqn);
+        return Err(StepError::exists(what));
+    }
+    hosts.push(host.nqn.to_owned());
+    set_keys(subsystem, host);
+    done([nqn.to_owned()])
+}
+
+/// Gives a host other keys.
+fn change_keys(config: &mut Config, nqn: &str, host: &HostKeys) -> Outcome {
+    let subsystem = subsystem(config, nqn)?;
+    if !hosts(subsystem).contains(&host.nqn) {
+        let what = format!("{} is not listed at {nqn}", host.nqn);
+        return Err(StepError::not_found(what));
+    }
+    set_keys(subsystem, host);
+    done([nqn.to_owned()])
+}
+
+/// No longer allows a host.
+fn remove_host(config: &mut Config, nqn: &str, host: &str) -> Outcome {
+    let subsystem = subsystem(config, nqn)?;
+    let hosts = hosts(subsystem);
+    let place = hosts.iter().position(|one| one == host);
+    let place =
+        place.ok_or_else(|| StepError::not_found(format!("{host} is not listed at {nqn}")))?;
+    hosts.remove(place);
+    subsystem.host_keys.retain(|keys| keys.nqn != *host);
+    done([nqn.to_owned()])
+}
+
+/// Gives a host these keys; how they are used stays.
+fn set_keys(subsystem: &mut Subsystem, keys: &HostKeys) {
+    let place = subsystem.host_keys.iter().position(|one| one.nqn == keys.nqn);
+    let before = place.map(|place| subsystem.host_keys.remove(place));
+    if keys.dhchap_key.is_some() || keys.dhchap_ctrlr_key.is_some() {
+        let before = before.unwrap_or_else(|| HostKeys::new(&keys.nqn));
+        let HostKeys { dhchap_hashes, dhchap_groups, .. } = before;
+        subsystem.host_keys.push(HostKeys { dhchap_hashes, dhchap_groups, ..keys.clone() });
+    }
+}
+
+fn add_key(config: &mut Config, name: &str, path: &Path) -> Outcome {
+    if name.is_empty() || name.contains('/') {
+        return Err(StepError::invalid(format!("{name:?} is no name for a key")));
+    }
+    if config.keyring.contains_key(name) {
+        return Err(StepError::exists(format!("key {name} exists")));
+    }
+    weft_reactor::read_private_file(path)
+        .map_err(|error| StepError::failed(format!("key file {}: {error}", path.display())))?;
+    config.keyring.insert(name.to_owned(), path.to_owned());
+    done([])
+}
+
+fn remove_key(config: &mut Config, name: &str) -> Outcome {
+    let users = config.subsystems.iter().flat_map(|subsystem| &subsystem.host_keys);
+    if let Some(user) = users.clone().find(|keys| keys.uses(name)) {
+        return Err(StepError::invalid(format!("host {} has key {name}", user.nqn)));
+    }
+    if config.keyring.remove(name).is_none() {
+        return Err(StepError::not_found(format!("there is no key {name}")));
+    }
+    done([])
 }
 
 fn subsystem<'a>(config: &'a mut Config, nqn: &str) -> Result<&'a mut Subsystem, StepError> {

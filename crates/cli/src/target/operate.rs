@@ -4,6 +4,7 @@ mod ana;
 mod bdev;
 mod config;
 mod framework;
+mod keyring;
 mod nvmf;
 mod parameters;
 mod rate_limit;
@@ -278,7 +279,8 @@ fn notify(state: &mut State, before: &[(String, u64)]) {
 /// SPDK's methods, and those of ours beside them.
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = ana::methods(nvmf::methods(bdev::methods(methods, operator), operator), operator);
-    let methods = framework::methods(rate_limit::methods(methods, operator), operator);
+    let methods = keyring::methods(rate_limit::methods(methods, operator), operator);
+    let methods = framework::methods(methods, operator);
     framework::with_names(trace::methods(methods, operator))
 }
 
@@ -293,7 +295,7 @@ fn method(
     // What only reads is named so.
     let changes = !name.contains("_get_") && !name.contains("_wait_");
     methods.with_named(name, move |caller, params| {
-        let told = if changes { params.to_string() } else { String::new() };
+        let told = if changes { without_secrets(&params).to_string() } else { String::new() };
         let outcome = handler(&operator, params);
         match &outcome {
             Ok(_) if changes => log::info!("control: {caller}: {name} {told}"),
@@ -307,6 +309,22 @@ fn method(
 /// The name of a poll group's thread. Monitors of SPDK look for the threads that poll by this word.
 fn thread_name(group: usize) -> String {
     format!("weft-poll-group-{group}")
+}
+
+/// Parameters as they may be logged. Keys are given by name, but somebody may give one itself.
+fn without_secrets(params: &Value) -> Value {
+    match params {
+        Value::String(text)
+            if ["DHHC-1:", "NVMeTLSkey-1:"].iter().any(|key| text.contains(key)) =>
+        {
+            "(a key)".into()
+        }
+        Value::Array(items) => items.iter().map(without_secrets).collect(),
+        Value::Object(map) => {
+            map.iter().map(|(name, value)| (name.clone(), without_secrets(value))).collect()
+        }
+        other => other.clone(),
+    }
 }
 
 /// A transport address as SPDK shows it.

@@ -150,7 +150,9 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
     let secure = json!({"nqn": nqn, "listen_address": at, "secure_channel": true});
     for (method, params, code, part) in [
         ("nvmf_subsystem_add_host", host(json!({"psk": "key0"})), -32602, "psk"),
-        ("nvmf_subsystem_add_host", host(json!({"dhchap_key": "key0"})), -32602, "dhchap_key"),
+        ("nvmf_subsystem_add_host", host(json!({"dhchap_key": "key0"})), -32602, "no key \"key0\""),
+        ("nvmf_subsystem_set_keys", host(json!({})), -32602, "not listed"),
+        ("keyring_file_remove_key", json!({"name": "x"}), -32602, "no key x"),
         ("nvmf_subsystem_add_listener", secure, -32602, "secure_channel"),
         ("bdev_enable_histogram", json!({"name": "x"}), -32601, "Method not found"),
         ("bdev_set_qos_limit", json!({"name": "x", "rw_ios_per_sec": 1}), -19, "No such device"),
@@ -431,7 +433,7 @@ fn is_held_to_20(client: &mut Client) {
 
 /// What a configuration that is saved has.
 fn saved(client: &mut Client) -> Vec<Value> {
-    ["bdev", "nvmf"]
+    ["keyring", "bdev", "nvmf"]
         .iter()
         .flat_map(|name| {
             let calls = call(client, "framework_get_config", json!({"name": name}));
@@ -585,5 +587,83 @@ fn a_reload_keeps_rate_limits_that_were_made_at_run_time() {
     let reads = json!({"rw": "read", "rate_iops": 200});
     let made = json!({"subsystem": NQN, "nsid": 1, "rw": "rw", "rate_iops": 50});
     assert_eq!(call("rate_limit_get_all", json!({})), json!([reads, made]));
+    target.stop();
+}
+
+/// A file with a secret, as `nvme gen-dhchap-key` prints it.
+fn key_file(folder: &Folder, name: &str, secret: &str) -> String {
+    let path = folder.path(name);
+    std::fs::write(&path, secret).expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&path, mode).expect("its mode");
+    path.to_str().expect("text").to_owned()
+}
+
+const SECRETS: [&str; 2] = [
+    "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:",
+    "DHHC-1:01:MjM0NTY3ODk6Ozw9Pj9AQUJDREVGR0hJSktMTU5PUFGALiae:",
+];
+
+#[test]
+fn keys_have_names_are_changed_while_hosts_are_connected_and_are_kept() {
+    let folder = Folder::new("keys");
+    let state = folder.path("state.json");
+    let words = ["--state", state.to_str().expect("text"), "-v"];
+    let (target, mut client) = waiting(&folder, &words);
+    let port = with_null(&mut client);
+    let paths = [0, 1].map(|at| key_file(&folder, &format!("key{at}"), SECRETS[at]));
+    let host = "nqn.2014-08.org.example:h";
+    let mut done = |method: &str, params: Value| {
+        assert_eq!(call(&mut client, method, params.clone()), Ok(json!(true)), "{method} {params}");
+    };
+    for (at, path) in paths.iter().enumerate() {
+        done("keyring_file_add_key", json!({"name": format!("key{at}"), "path": path}));
+    }
+    done("nvmf_subsystem_allow_any_host", json!({"nqn": NQN, "allow_any_host": false}));
+    let keys = json!({"nqn": NQN, "host": host, "dhchap_key": "key0", "dhchap_ctrlr_key": "key1"});
+    done("nvmf_subsystem_add_host", keys.clone());
+    let url = format!("nvme-tcp://127.0.0.1:{port}/{NQN}");
+    let list = |own: usize, controllers: usize| {
+        let own = ["--dhchap-secret-file", &paths[own]];
+        let controllers = ["--dhchap-ctrl-secret-file", &paths[controllers]];
+        weft(DRIVERS[0], [&["list", &url, "--hostnqn", host], &own[..], &controllers].concat())
+    };
+    list(0, 1).text();
+    assert!(list(1, 1).fault().contains("does not accept this host's secret"));
+    assert!(list(0, 0).fault().contains("has not proved that it has its secret"));
+    let bare = weft(DRIVERS[0], ["list", &url, "--hostnqn", host]).fault();
+    assert!(bare.contains("--dhchap-secret-file"), "{bare}");
+    let inline = ["list", &url, "--dhchap-secret-file", SECRETS[0]];
+    let inline = weft(DRIVERS[0], inline).fault();
+    assert!(inline.contains("not the secret") && !inline.contains("DHHC"), "{inline}");
+
+    let shown = call(&mut client, "nvmf_get_subsystems", json!({"nqn": NQN})).expect("one");
+    let named = json!([{"nqn": host, "dhchap_key": "key0", "dhchap_ctrlr_key": "key1"}]);
+    assert_eq!(shown[0]["hosts"], named);
+    let used = call(&mut client, "keyring_file_remove_key", json!({"name": "key0"}));
+    assert!(used.is_err_and(|(_, what)| what.contains(host)));
+    let given = json!({"nqn": NQN, "host": host, "dhchap_key": SECRETS[1]});
+    let given = call(&mut client, "nvmf_subsystem_set_keys", given).expect_err("no name");
+    assert!(given.1.contains("a key itself") && !given.1.contains("DHHC"), "{given:?}");
+    let calls = saved(&mut client);
+    assert!(calls.contains(&json!({"method": "nvmf_subsystem_add_host", "params": keys})));
+    assert_eq!(loaded(&calls), without_listeners(calls));
+    // The process that is killed has kept the names, and nobody has told a key.
+    target.signal(rustix::process::Signal::KILL);
+    let log = target.log_lines().join("\n");
+    assert!(log.contains("key0") && !log.contains("DHHC-1"), "{log}");
+    drop(target);
+    let text = std::fs::read_to_string(&state).expect("a state");
+    assert!(text.contains("key0") && !text.contains("DHHC-1"), "{text}");
+
+    let (target, mut client) = waiting(&folder, &words);
+    let other = json!({"nqn": NQN, "host": host, "dhchap_key": "key1"});
+    assert_eq!(call(&mut client, "nvmf_subsystem_set_keys", other), Ok(json!(true)));
+    let listeners = call(&mut client, "nvmf_subsystem_get_listeners", json!({"nqn": NQN}));
+    let listeners = listeners.expect("a list");
+    let port = listeners[0]["address"]["trsvcid"].as_str().expect("a port").to_owned();
+    let url = format!("nvme-tcp://127.0.0.1:{port}/{NQN}");
+    let other = ["--dhchap-secret-file", &paths[1]];
+    weft(DRIVERS[0], [&["list", &url, "--hostnqn", host], &other[..]].concat()).text();
     target.stop();
 }

@@ -151,6 +151,11 @@ impl Target {
         kill_process(pid, signal).expect("the process is there");
     }
 
+    /// The rest of its log; it must have ended, or been killed.
+    pub(crate) fn log_lines(&self) -> Vec<String> {
+        self.log.iter().collect()
+    }
+
     /// Waits for a log line that contains this text.
     #[track_caller]
     pub(crate) fn wait_for_log(&self, part: &str) -> String {

@@ -69,7 +69,7 @@ impl HostKeys {
     pub(super) fn check(&self, at: &str, keyring: &Keyring) -> Result<(), ConfigError> {
         for (field, key) in self.keys() {
             if path_of(keyring, key).is_none() {
-                let what = format!("there is no key {key:?}");
+                let what = unknown_key(key);
                 return Err(ConfigError::new(format!("{at}.{field}"), what)
                     .remedy("name one of the keyring, or give the path of a file"));
             }
@@ -84,7 +84,7 @@ impl HostKeys {
 
     fn policy(&self, keyring: &Keyring) -> Result<Option<Policy>, String> {
         let read = |key: &String| {
-            let path = path_of(keyring, key).ok_or_else(|| format!("there is no key {key:?}"))?;
+            let path = path_of(keyring, key).ok_or_else(|| unknown_key(key))?;
             key_file::read::<Secret>(path)
         };
         let Some(secret) = self.dhchap_key.as_ref().map(read).transpose()? else {
@@ -102,9 +102,20 @@ impl HostKeys {
     }
 }
 
+/// The name is not repeated where somebody has given a secret in its place.
+fn unknown_key(key: &str) -> String {
+    if key.contains("-1:") {
+        "this is a key itself, not the name of one or a path".to_owned()
+    } else {
+        format!("there is no key {key:?}")
+    }
+}
+
 /// Where a key is, that is a name or a path itself.
 fn path_of<'a>(keyring: &'a Keyring, key: &'a str) -> Option<&'a Path> {
-    if key.contains('/') { Some(Path::new(key)) } else { keyring.get(key).map(PathBuf::as_path) }
+    // Base64 has slashes as well.
+    let is_path = key.contains('/') && !key.contains("-1:");
+    if is_path { Some(Path::new(key)) } else { keyring.get(key).map(PathBuf::as_path) }
 }
 
 impl Config {

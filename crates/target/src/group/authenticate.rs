@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weft_nvme::fabrics::{Authentication, ConnectResult};
 use weft_nvme::{Command, Completion, FabricsType, Status};
 use weft_nvmf::auth::target::{Authenticator, Received, Standing, WorkDone, message_length};
-use weft_nvmf::auth::{Names, Policy, Random};
+use weft_nvmf::auth::{Group, HashFunction, Names, Policy, Random};
 use weft_nvmf::connect::ConnectRequest;
 use weft_nvmf::subsystem::SubsystemView;
 use weft_reactor::Buffer;
@@ -25,6 +25,8 @@ pub(crate) struct Guard {
     fetching: Option<Slot>,
     /// The Authentication Receive that waits for a power.
     waiting: Option<Waiting>,
+    /// What the exchange has agreed on.
+    choice: Option<(HashFunction, Group)>,
     /// A timer runs: for the first exchange, or for one that has begun since.
     is_timed: bool,
     /// What a power that is being computed is for.
@@ -47,6 +49,7 @@ impl Guard {
             names,
             fetching: None,
             waiting: None,
+            choice: None,
             is_timed: false,
             alive: Arc::new(()),
         }
@@ -73,6 +76,11 @@ impl Connection {
         self.time_exchange(core);
         let result = ConnectResult(connected.dword0()).with_authentication_required(true);
         connected.with_dword0(result.0)
+    }
+
+    /// Whether its host has to authenticate itself.
+    pub(super) const fn is_guarded(&self) -> bool {
+        self.guard.is_some()
     }
 
     /// Takes the events of exchanges, and refuses commands of a host that is not authenticated yet.
@@ -257,6 +265,7 @@ impl Connection {
     /// After each step of an exchange: passes on its work, and ends what has failed.
     fn end_exchange_step(&mut self, core: &mut Core) {
         let Some(guard) = &mut self.guard else { return };
+        guard.choice = guard.authenticator.choice().or(guard.choice);
         if let Some(work) = guard.authenticator.take_work()
             && let Some(post) = core.posts.get(core.id).cloned()
         {
@@ -274,6 +283,9 @@ impl Connection {
             }
             Standing::Authenticated if !guard.authenticator.is_under_way() => {
                 if std::mem::take(&mut guard.is_timed) {
+                    if let Some((hash, group)) = guard.choice {
+                        core.directory.queue_authenticated(self.id, hash, group);
+                    }
                     core.reactor.clear_timer(timer(AUTHENTICATION_TIMERS, self.id));
                     log::debug!("{}: {} is authenticated", self.endpoints.peer, guard.names.host);
                 }

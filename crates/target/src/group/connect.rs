@@ -14,7 +14,7 @@ use super::connection::{Connection, Placement, Role, StaleCheck, timer};
 use super::core::{Core, DRAIN_TIMERS};
 use super::io::Io;
 use super::message::{ConnectionId, Message};
-use crate::directory::{ConnectedQueue, HostKey};
+use crate::directory::{ConnectedQueue, HostKey, QueueAuthentication};
 use crate::round::{Round, Waiter};
 
 impl Connection {
@@ -265,6 +265,7 @@ impl Connection {
             port_id: self.endpoints.port_id,
             local: self.endpoints.local,
             peer: self.endpoints.peer,
+            authentication: self.is_guarded().then_some(QueueAuthentication::Negotiating),
         };
         core.directory.queue_connected(self.id, queue);
     }

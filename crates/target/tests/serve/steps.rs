@@ -2,7 +2,9 @@
 
 use weft_nvme::Status;
 use weft_target::Target;
-use weft_target::config::{AnaState, Bdev, BdevKind, Config, Listen, Subsystem, Transport};
+use weft_target::config::{
+    AnaState, Bdev, BdevKind, Config, HostKeys, Listen, Subsystem, Transport,
+};
 use weft_target::steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind};
 
 use crate::support::peer::{ConnectFields, Peer};
@@ -122,7 +124,7 @@ fn a_step_is_refused_as_a_whole() {
         (add_listener(NQN, rdma), Invalid, "was not created"),
         (Step::RemoveListener { nqn: nqn(), listen: used }, NotFound, "not served"),
         (Step::RemoveHost { nqn: nqn(), host: HOST.to_owned() }, NotFound, "not listed"),
-        (Step::AddHost { nqn: nqn(), host: "a b".to_owned() }, Invalid, "space"),
+        (Step::AddHost { nqn: nqn(), host: HostKeys::new("a b") }, Invalid, "space"),
         (resize(BdevKind::Null, 1 << 20), Invalid, "is of kind malloc"),
         (resize(BdevKind::Malloc, 1000), Failed, "whole number of blocks"),
     ] {
@@ -138,7 +140,7 @@ fn hosts_come_and_go_with_the_list() {
     let mut target = from_nothing();
     let allow = |allow| Step::AllowAnyHost { nqn: NQN.to_owned(), allow };
     let nqn = || NQN.to_owned();
-    make(&mut target, Step::AddHost { nqn: nqn(), host: OTHER_HOST.to_owned() });
+    make(&mut target, Step::AddHost { nqn: nqn(), host: HostKeys::new(OTHER_HOST) });
     let (mut admin, _io) = host(&target, NQN);
     let controllers = target.controllers(Some(NQN));
     assert_eq!((controllers.len(), controllers[0].io_queues), (1, 1));
@@ -154,7 +156,7 @@ fn hosts_come_and_go_with_the_list() {
     let options = fields.options(address(&target), weft_transport::host::HostOptions::default());
     let status = Peer::open(address(&target), options).connect(&fields).status();
     assert_eq!(status, Status::CONNECT_INVALID_HOST.with_dnr());
-    make(&mut target, Step::AddHost { nqn: nqn(), host: HOST.to_owned() });
+    make(&mut target, Step::AddHost { nqn: nqn(), host: HostKeys::new(HOST) });
     let (mut admin, _io) = host(&target, NQN);
     make(&mut target, Step::RemoveHost { nqn: nqn(), host: HOST.to_owned() });
     admin.until_closed();

@@ -13,15 +13,17 @@ use weft_target::{
 };
 
 use super::{
-    Found, Operator, address_json, ana, bdevs, method, nvmf, parameters::Params, rate_limit,
+    Found, Operator, address_json, ana, bdevs, keyring, method, nvmf, parameters::Params,
+    rate_limit,
 };
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     let methods = method(methods, operator, "framework_get_subsystems", |_, params| {
         Params::of(params)?.end()?;
         Ok(json!([
-            { "subsystem": "bdev", "depends_on": [] },
-            { "subsystem": "nvmf", "depends_on": ["bdev"] },
+            { "subsystem": "keyring", "depends_on": [] },
+            { "subsystem": "bdev", "depends_on": ["keyring"] },
+            { "subsystem": "nvmf", "depends_on": ["bdev", "keyring"] },
         ]))
     });
     method(methods, operator, "framework_get_config", |operator, params| {
@@ -34,6 +36,10 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
             "bdev" => operator.with(|target| {
                 let found = bdevs(target);
                 found.iter().map(bdev_call).chain(found.iter().filter_map(limits_call)).collect()
+            }),
+            "keyring" => operator.with(|target| {
+                let keys = keyring::all(target).into_iter();
+                keys.map(|params| call("keyring_file_add_key", params)).collect()
             }),
             "nvmf" => operator.with(|target| nvmf_calls(target).into()),
             _ => Err(no_subsystem(&name)),
@@ -171,8 +177,9 @@ fn subsystem_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value
         params["max_namespaces"] = most.into();
     }
     calls.push(call("nvmf_create_subsystem", params));
-    for host in subsystem.allowed_hosts.as_ref().unwrap_or(&subsystem.listed_hosts) {
-        calls.push(call("nvmf_subsystem_add_host", json!({ "nqn": nqn, "host": host })));
+    for mut params in nvmf::hosts_json(subsystem, "host") {
+        params["nqn"] = nqn.as_str().into();
+        calls.push(call("nvmf_subsystem_add_host", params));
     }
     for namespace in &subsystem.namespaces {
         let Some(served) = target.namespace(nqn, namespace.nsid) else { continue };

@@ -6,8 +6,11 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
-    ConnectedQueue, Target,
-    config::{Config, ControllerIds, HexId, Listen, Port, Subsystem, Transport, implied_bdev_name},
+    ConnectedQueue, QueueAuthentication, Target,
+    config::{
+        Config, ControllerIds, HexId, HostKeys, Listen, Port, Subsystem, Transport,
+        implied_bdev_name,
+    },
     steps::{AddNamespace, DISCOVERY_NQN, Made, Step, StepErrorKind},
 };
 
@@ -17,7 +20,7 @@ type Answer = Result<Value, ErrorObject>;
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 20] = [
+    let all: [(&'static str, Handler); 21] = [
         ("nvmf_create_transport", create_transport),
         ("nvmf_get_transports", get_transports),
         ("nvmf_create_subsystem", create_subsystem),
@@ -30,6 +33,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         ("nvmf_subsystem_get_listeners", get_listeners),
         ("nvmf_subsystem_add_host", add_host),
         ("nvmf_subsystem_remove_host", remove_host),
+        ("nvmf_subsystem_set_keys", set_keys),
         ("nvmf_subsystem_allow_any_host", allow_any_host),
         ("nvmf_subsystem_get_controllers", get_controllers),
         ("nvmf_subsystem_get_qpairs", get_qpairs),
@@ -230,8 +234,6 @@ fn addresses_json(target: &Target, nqn: &str) -> Vec<Value> {
 
 fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
     let nqn = &subsystem.nqn;
-    let hosts = subsystem.allowed_hosts.as_ref().unwrap_or(&subsystem.listed_hosts);
-    let hosts: Vec<Value> = hosts.iter().map(|host| json!({ "nqn": host })).collect();
     let namespaces = subsystem.namespaces.iter().filter_map(|namespace| {
         let served = target.namespace(nqn, namespace.nsid)?;
         let bdev = namespace.bdev.clone();
@@ -258,7 +260,7 @@ fn subsystem_json(target: &Target, subsystem: &Subsystem) -> Value {
         "subtype": "NVMe",
         "listen_addresses": addresses_json(target, nqn),
         "allow_any_host": subsystem.allowed_hosts.is_none(),
-        "hosts": hosts,
+        "hosts": hosts_json(subsystem, "nqn"),
         "serial_number": subsystem.serial(),
         "model_number": subsystem.model,
         "max_namespaces": most,
@@ -327,15 +329,10 @@ pub(super) fn listen(params: &mut Params, name: &str) -> Result<Listen, ErrorObj
     Ok(Listen { transport, address })
 }
 
-/// Parameters of a listener that need what there is not.
-fn refuse_security(params: &mut Params) -> Result<(), ErrorObject> {
-    params.refuse(&["secure_channel", "psk", "dhchap_key", "dhchap_ctrlr_key"])
-}
-
 fn add_listener(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
     let (nqn, listen) = (params.need("nqn")?, listen(&mut params, "listen_address")?);
-    refuse_security(&mut params)?;
+    params.refuse(&["secure_channel"])?;
     let ana = params.parse("ana_state")?.unwrap_or_default();
     params.end()?;
     operator.nvmf_step(&Step::AddListener { nqn, listen, ana })?;
@@ -400,10 +397,46 @@ fn get_listeners(operator: &Operator, params: Value) -> Answer {
     })
 }
 
+/// A host and the names of its keys.
+fn host_keys(params: &mut Params) -> Result<HostKeys, ErrorObject> {
+    Ok(HostKeys {
+        dhchap_key: params.take("dhchap_key")?,
+        dhchap_ctrlr_key: params.take("dhchap_ctrlr_key")?,
+        ..HostKeys::new(params.need::<String>("host")?)
+    })
+}
+
+/// The hosts of a subsystem with the names of their keys, as parameters and results have them.
+pub(super) fn hosts_json(subsystem: &Subsystem, name: &str) -> Vec<Value> {
+    let hosts = subsystem.allowed_hosts.as_ref().unwrap_or(&subsystem.listed_hosts);
+    let json = |host: &String| {
+        let mut json = json!({ name: host });
+        if let Some(keys) = subsystem.host_keys.iter().find(|keys| keys.nqn == *host) {
+            for (field, key) in
+                [("dhchap_key", &keys.dhchap_key), ("dhchap_ctrlr_key", &keys.dhchap_ctrlr_key)]
+            {
+                if let Some(key) = key {
+                    json[field] = key.as_str().into();
+                }
+            }
+        }
+        json
+    };
+    hosts.iter().map(json).collect()
+}
+
+fn set_keys(operator: &Operator, params: Value) -> Answer {
+    let mut params = parameters(params)?;
+    let (nqn, host) = (params.need("nqn")?, host_keys(&mut params)?);
+    params.end()?;
+    operator.nvmf_step(&Step::SetKeys { nqn, host })?;
+    Ok(true.into())
+}
+
 fn add_host(operator: &Operator, params: Value) -> Answer {
     let mut params = parameters(params)?;
-    let (nqn, host) = (params.need("nqn")?, params.need("host")?);
-    refuse_security(&mut params)?;
+    let (nqn, host) = (params.need("nqn")?, host_keys(&mut params)?);
+    params.refuse(&["psk"])?;
     // As in SPDK, other parameters are not looked at.
     operator.nvmf_step(&Step::AddHost { nqn, host })?;
     Ok(true.into())
@@ -452,7 +485,7 @@ fn get_qpairs(operator: &Operator, params: Value) -> Answer {
         let queue = |queue: ConnectedQueue| {
             let port = ports.iter().find(|port| port.id == queue.port_id);
             let transport = port.map_or(Transport::Tcp, |port| port.listen.transport);
-            json!({
+            let mut json = json!({
                 "cntlid": queue.controller_id,
                 "qid": queue.queue_id,
                 "state": "enabled",
@@ -460,7 +493,19 @@ fn get_qpairs(operator: &Operator, params: Value) -> Answer {
                 "hostnqn": queue.host,
                 "listen_address": address_json(transport, queue.local),
                 "peer_address": address_json(transport, queue.peer),
-            })
+            });
+            match queue.authentication {
+                None => {}
+                Some(QueueAuthentication::Negotiating) => {
+                    json["auth"] = json!({ "state": "negotiate" });
+                }
+                Some(QueueAuthentication::Completed(hash, group)) => {
+                    let (digest, dhgroup) = (hash.to_string(), group.to_string());
+                    json["auth"] =
+                        json!({ "state": "completed", "digest": digest, "dhgroup": dhgroup });
+                }
+            }
+            json
         };
         target.queues(Some(&nqn)).into_iter().map(queue).collect()
     })
@@ -473,7 +518,7 @@ fn referral(params: Value) -> Result<Listen, ErrorObject> {
     if params.take::<String>("subnqn")?.is_some_and(|nqn| nqn != DISCOVERY_NQN) {
         return Err(params.error("subnqn: only referrals to discovery subsystems are possible"));
     }
-    refuse_security(&mut params)?;
+    params.refuse(&["secure_channel"])?;
     // As in SPDK, other parameters are not looked at.
     Ok(address)
 }
