@@ -20,6 +20,7 @@ use crate::io_metrics::{IoMetrics, IoMetricsConfig};
 use crate::powers::Powers;
 use crate::snapshot::Snapshot;
 use crate::statistics::GroupCounters;
+use crate::strangers::Strangers;
 use crate::trace::{Trace, TracedGroup};
 
 /// The exit code after a group has failed: that of a panic.
@@ -134,6 +135,7 @@ struct State {
     connected: BTreeMap<ConnectionId, ConnectedQueue>,
     /// Admin and I/O queues that were connected since the start, by group.
     came: Vec<(u64, u64)>,
+    strangers: Strangers,
     /// Queues of each group: the next one goes to the group with the fewest.
     queues: Vec<usize>,
     /// What was asked to be recorded last, until it is read.
@@ -157,6 +159,7 @@ impl Directory {
                 protected: BTreeMap::new(),
                 connected: BTreeMap::new(),
                 came: vec![(0, 0); groups.max(1)],
+                strangers: Strangers::default(),
                 queues: vec![0; groups.max(1)],
                 trace: None,
             }),
@@ -359,6 +362,11 @@ impl Directory {
     /// Admin and I/O queues that were connected since the start, by group.
     pub(crate) fn queues_that_came(&self) -> Vec<(u64, u64)> {
         self.lock().came.clone()
+    }
+
+    /// What has become of queues whose hosts have to authenticate themselves.
+    pub(crate) fn strangers<T>(&self, action: impl FnOnce(&mut Strangers) -> T) -> T {
+        action(&mut self.lock().strangers)
     }
 
     /// The host of a queue has authenticated itself.

@@ -15,6 +15,7 @@
 //! * `nsids`: which namespace has which NSID, and which NSIDs must not change their owner.
 //! * `changes`: the changes of a reload, in words.
 //! * `check`: the namespaces that a configuration would serve, without opening anything.
+//! * `strangers`: hosts that have not authenticated themselves yet, and how many there may be.
 //! * `powers`: the arithmetic of authentication, on a thread of its own.
 //! * `directory`: the state that groups share when a host connects or leaves, behind a lock that
 //!   the data path never takes.
@@ -55,6 +56,7 @@ mod round;
 mod snapshot;
 mod statistics;
 pub mod steps;
+mod strangers;
 mod target;
 mod trace;
 
@@ -64,6 +66,7 @@ pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReadi
 pub use local::LocalTarget;
 pub use rate_limits::RateLimitStatistics;
 pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};
+pub use strangers::AuthenticationStatistics;
 pub use target::{ServedNamespace, Target, TargetError};
 pub use trace::{TraceConfig, TracedCommand, TracedGroup, TracedQueue};
 pub use weft_nvmf::subsystem::DeviceTimes;

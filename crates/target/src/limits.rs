@@ -1,5 +1,7 @@
 //! The limits of a turn, and the source of each number.
 
+use std::time::Duration;
+
 /// Bytes of data that may begin in one turn. Further commands wait for the next turn: responses are
 /// sent while the rest is processed, and the data of a turn stays in the cache until it is sent
 /// (with a bound for each connection four of depth 64 were slower by a sixth). Measured
@@ -21,3 +23,19 @@ pub(crate) const TRIES_MAX: usize = 64;
 /// One part in this many of the pool stays free of data that came in the capsules of commands under
 /// a rate limit, but for one command of each queue.
 pub(crate) const THROTTLED_SHARE: usize = 2;
+
+/// Queues whose hosts have not authenticated themselves yet, of all addresses. Each may take two
+/// powers of a processor and a few kilobytes: with the longest group these are 20 s.
+pub(crate) const STRANGERS_MAX: usize = 1024;
+
+/// The same of one address: hosts connect the queues of a controller one after the other, so this
+/// is as many controllers at a time.
+pub(crate) const STRANGERS_OF_AN_ADDRESS_MAX: usize = 256;
+
+/// How long a host waits for the answer that its authentication has failed. With the bounds above
+/// nobody tries more than some thousand keys in a second, whatever addresses there are, and nothing
+/// has to be kept of those who have failed.
+pub(crate) const FAILURE_DELAY: Duration = Duration::from_millis(200);
+
+/// Time between two warnings about hosts that have not authenticated themselves.
+pub(crate) const STRANGER_LOG_INTERVAL: Duration = Duration::from_secs(1);

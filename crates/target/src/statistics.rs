@@ -15,6 +15,7 @@ use crate::directory::{ConnectedController, Directory};
 use crate::io_metrics::IoMetricsReading;
 use crate::rate_limits::RateLimitStatistics;
 use crate::snapshot::DeviceId;
+use crate::strangers::AuthenticationStatistics;
 
 /// A counter that one thread writes.
 #[derive(Debug, Default)]
@@ -209,6 +210,12 @@ impl StatisticsReader {
     #[must_use]
     pub fn queues_that_came(&self) -> Vec<(u64, u64)> {
         self.directory.queues_that_came()
+    }
+
+    /// What has become of authentications since the start.
+    #[must_use]
+    pub fn authentications(&self) -> AuthenticationStatistics {
+        self.directory.strangers(|strangers| strangers.statistics())
     }
 
     /// What rate limits have held up, by bucket.

@@ -158,6 +158,12 @@ impl Authenticator {
         }
     }
 
+    /// Whether the host is to be told that an exchange has failed.
+    #[must_use]
+    pub const fn is_failing(&self) -> bool {
+        matches!(self.phase, Phase::Failing { .. })
+    }
+
     /// Whether an exchange has begun and not ended.
     #[must_use]
     pub const fn is_under_way(&self) -> bool {

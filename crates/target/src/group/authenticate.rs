@@ -6,7 +6,7 @@ use weft_nvme::fabrics::{Authentication, ConnectResult};
 use weft_nvme::{Command, Completion, FabricsType, Status};
 use weft_nvmf::auth::target::{Authenticator, Received, Standing, WorkDone, message_length};
 use weft_nvmf::auth::{Group, HashFunction, Names, Policy, Random};
-use weft_nvmf::connect::ConnectRequest;
+use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::subsystem::SubsystemView;
 use weft_reactor::Buffer;
 use weft_transport::target::{CapsuleData, Event};
@@ -14,6 +14,7 @@ use weft_transport::{CloseReason, Slot};
 
 use super::connection::{Connection, Role, timer};
 use super::core::{AUTHENTICATION_TIMERS, Core};
+use crate::limits::FAILURE_DELAY;
 use crate::powers::Job;
 
 /// The exchanges of a queue.
@@ -27,8 +28,13 @@ pub(crate) struct Guard {
     waiting: Option<Waiting>,
     /// What the exchange has agreed on.
     choice: Option<(HashFunction, Group)>,
-    /// A timer runs: for the first exchange, or for one that has begun since.
+    /// A timer runs: for the first exchange, for one that has begun since, or until a failure is
+    /// told.
     is_timed: bool,
+    /// It counts as a queue whose host is not authenticated.
+    is_stranger: bool,
+    /// The host waits for the answer that it has failed, or has waited.
+    is_failing: bool,
     /// What a power that is being computed is for.
     alive: Arc<()>,
 }
@@ -51,6 +57,8 @@ impl Guard {
             waiting: None,
             choice: None,
             is_timed: false,
+            is_stranger: true,
+            is_failing: false,
             alive: Arc::new(()),
         }
     }
@@ -61,19 +69,30 @@ impl Guard {
 }
 
 impl Connection {
-    /// The completion of an accepted Connect: it asks the host to authenticate itself if it has to.
-    pub(super) fn require_authentication(
+    /// From now on the host has to authenticate itself, if it has a key.
+    pub(super) fn begin_guard(
         &mut self,
         request: &ConnectRequest,
         view: &SubsystemView,
-        connected: Completion,
         core: &mut Core,
-    ) -> Completion {
+    ) -> Result<(), ConnectError> {
         if !view.policies.contains_key(&request.host) {
-            return connected;
+            return Ok(());
+        }
+        let address = self.endpoints.peer.ip();
+        if !core.directory.strangers(|strangers| strangers.admit(address)) {
+            return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
         }
         self.guard = Some(Box::new(Guard::new(request)));
         self.time_exchange(core);
+        Ok(())
+    }
+
+    /// The completion of an accepted Connect: it asks the host to authenticate itself if it has to.
+    pub(super) fn require_authentication(&self, connected: Completion) -> Completion {
+        if !self.is_guarded() {
+            return connected;
+        }
         let result = ConnectResult(connected.dword0()).with_authentication_required(true);
         connected.with_dword0(result.0)
     }
@@ -129,26 +148,35 @@ impl Connection {
         self.end_exchange_step(core);
     }
 
-    /// An exchange was not completed in time.
+    /// An exchange was not completed in time, or a failure is to be told now.
     pub(crate) fn handle_authentication_timeout(&mut self, core: &mut Core) {
         let Some(guard) = &mut self.guard else { return };
-        if std::mem::take(&mut guard.is_timed) {
-            log::warn!(
-                "{}: {} did not authenticate itself in time",
-                self.endpoints.peer,
-                guard.names.host
-            );
-            self.close(
-                CloseReason::Requested("the host did not authenticate itself in time"),
-                core,
-            );
+        if !std::mem::take(&mut guard.is_timed) {
+            return;
         }
+        if let Some(receive) = guard.waiting.take_if(|_| guard.is_failing) {
+            self.give_message(receive, core);
+            return self.end_exchange_step(core);
+        }
+        let (peer, host) = (self.endpoints.peer, guard.names.host);
+        core.warn_of_stranger(format_args!("{peer}: {host} did not authenticate itself in time"));
+        self.close(CloseReason::Requested("the host did not authenticate itself in time"), core);
     }
 
     /// The connection has ended, and its exchanges with it.
     pub(super) fn drop_guard(&mut self, core: &mut Core) {
+        self.end_as_stranger(core);
         if self.guard.take().is_some() {
             core.reactor.clear_timer(timer(AUTHENTICATION_TIMERS, self.id));
+        }
+    }
+
+    fn end_as_stranger(&mut self, core: &Core) {
+        if let Some(guard) = &mut self.guard
+            && std::mem::take(&mut guard.is_stranger)
+        {
+            let address = self.endpoints.peer.ip();
+            core.directory.strangers(|strangers| strangers.remove(address));
         }
     }
 
@@ -248,6 +276,13 @@ impl Connection {
         if guard.waiting.is_some() {
             return self.answer(slot, command_id, Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         }
+        if guard.authenticator.is_failing() && !guard.is_failing {
+            guard.is_failing = true;
+            guard.waiting = Some(receive);
+            guard.is_timed = true;
+            let at = core.reactor.turn_time().saturating_add(FAILURE_DELAY);
+            return core.reactor.set_timer(timer(AUTHENTICATION_TIMERS, self.id), at);
+        }
         let Some(mut buffer) = core.admission.take_admin(length as usize) else {
             return self.answer(slot, command_id, Status::INTERNAL_ERROR);
         };
@@ -277,8 +312,10 @@ impl Connection {
         }
         match guard.authenticator.standing() {
             Standing::Failed(reason) => {
-                let host = guard.names.host;
-                log::warn!("{}: {host} was not authenticated: {reason}", self.endpoints.peer);
+                let (peer, host) = (self.endpoints.peer, guard.names.host);
+                core.warn_of_stranger(format_args!(
+                    "{peer}: {host} was not authenticated: {reason}"
+                ));
                 self.close(CloseReason::Requested("the host was not authenticated"), core);
             }
             Standing::Authenticated if !guard.authenticator.is_under_way() => {
@@ -286,8 +323,10 @@ impl Connection {
                     if let Some((hash, group)) = guard.choice {
                         core.directory.queue_authenticated(self.id, hash, group);
                     }
+                    core.directory.strangers(|strangers| strangers.note(true));
                     core.reactor.clear_timer(timer(AUTHENTICATION_TIMERS, self.id));
                     log::debug!("{}: {} is authenticated", self.endpoints.peer, guard.names.host);
+                    self.end_as_stranger(core);
                 }
             }
             Standing::Authenticated | Standing::Unauthenticated => self.time_exchange(core),

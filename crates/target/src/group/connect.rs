@@ -170,13 +170,16 @@ impl Connection {
         let view = core.snapshot.view(&request.subsystem, self.endpoints.port_id);
         match (result, view) {
             (Ok(grant), Some(view)) => {
+                if let Err(error) = self.begin_guard(&request, &view, core) {
+                    release_grant(owner, Ok(grant), core);
+                    return self.answer_if_refused(Err(error), core);
+                }
                 self.transport.set_queue(
                     request.queue_id,
                     depth(request.entries),
                     request.flow_control,
                 );
-                let connected =
-                    self.require_authentication(&request, &view, grant.completion(), core);
+                let connected = self.require_authentication(grant.completion());
                 self.transport.complete(slot, connected);
                 let host = HostKey::of(&request);
                 self.register(&request, request.controller_id, core);
@@ -228,6 +231,7 @@ impl Connection {
         request.keep_alive_timeout_ms =
             view.keep_alive_timeout_ms(request.keep_alive_timeout_ms)
                 .ok_or(ConnectError::status(Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr()))?;
+        self.begin_guard(&request, &view, core)?;
         let controller_id = core.directory.register_controller(&request, &view, self.id)?;
         let now = core.reactor.now();
         let local = self.endpoints.local.ip();
@@ -236,8 +240,7 @@ impl Connection {
         let controller = if keyed { controller.over_rdma() } else { controller };
         let controller = controller.at_port(self.endpoints.port_id);
         self.transport.set_queue(request.queue_id, depth(request.entries), request.flow_control);
-        let connected = controller.connect_completion();
-        let connected = self.require_authentication(&request, &view, connected, core);
+        let connected = self.require_authentication(controller.connect_completion());
         self.transport.complete(slot, connected);
         log::info!(
             "{}: {} connected to {} as controller {controller_id}",
@@ -273,6 +276,7 @@ impl Connection {
     /// Refuses a Connect that waited; the connection may send another one.
     fn answer_if_refused(&mut self, outcome: Result<(), ConnectError>, core: &mut Core) {
         let Err(error) = outcome else { return };
+        self.drop_guard(core);
         let Role::Connecting(connecting) = &self.role else { return };
         let (slot, command_id) = (connecting.slot, connecting.request.command_id);
         core.reactor.clear_timer(timer(DRAIN_TIMERS, self.id));

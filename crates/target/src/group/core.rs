@@ -1,6 +1,7 @@
 //! What the connections of a group share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_backend::Operation;
 use weft_reactor::{MailboxSender, Owner, Reactor};
@@ -13,6 +14,7 @@ use super::message::{ConnectionId, Message};
 use super::throttle::Throttle;
 use super::tracer::Tracer;
 use crate::directory::{Directory, HostKey};
+use crate::limits::STRANGER_LOG_INTERVAL;
 use crate::round::{Round, Waiter};
 use crate::snapshot::Snapshot;
 
@@ -52,6 +54,10 @@ pub(crate) struct Core {
     pub(crate) tracer: Option<Tracer>,
     /// Checks for stale connections that this group has started.
     pub(crate) stale_checks: u64,
+    /// When a host that had not authenticated itself was last warned of, and how many have failed
+    /// since.
+    pub(crate) stranger_warned_at: Option<Duration>,
+    pub(crate) strangers_unwarned: u64,
     /// No new command is begun: the target is about to stop.
     pub(crate) draining: bool,
 }
@@ -90,6 +96,22 @@ impl Core {
         if self.devices.take_lost_writes() && self.snapshot.misses_lost_writes() {
             let snapshot = self.directory.update(Snapshot::with_lost_writes);
             self.publish(&snapshot, None, Waiter::None);
+        }
+    }
+
+    /// A host has not authenticated itself: a warning, but not one for each of a flood.
+    pub(crate) fn warn_of_stranger(&mut self, what: std::fmt::Arguments<'_>) {
+        self.directory.strangers(|strangers| strangers.note(false));
+        let now = self.reactor.turn_time();
+        let since = self.stranger_warned_at.map(|last| now.saturating_sub(last));
+        if since.is_some_and(|since| since < STRANGER_LOG_INTERVAL) {
+            self.strangers_unwarned += 1;
+            return log::debug!("{what}");
+        }
+        self.stranger_warned_at = Some(now);
+        match std::mem::take(&mut self.strangers_unwarned) {
+            0 => log::warn!("{what}"),
+            more => log::warn!("{what}; {more} others before it"),
         }
     }
 

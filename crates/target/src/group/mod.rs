@@ -106,6 +106,8 @@ impl Group {
                 throttle: Throttle::default(),
                 tracer: None,
                 stale_checks: 0,
+                stranger_warned_at: None,
+                strangers_unwarned: 0,
                 draining: false,
             },
             connections: Connections::default(),

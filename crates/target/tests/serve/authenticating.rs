@@ -15,7 +15,9 @@ use weft_target::config::{Config, HostKeys};
 use weft_transport::host::{HostData, HostEvent, HostOptions};
 
 use crate::support::peer::{ConnectFields, Peer, read_write};
-use crate::support::{HOST, OTHER_HOST, SUBSYSTEM, address, config, on_each_transport, start};
+use crate::support::{
+    HOST, OTHER_HOST, SUBSYSTEM, address, config, on_each_transport, start, wait_until,
+};
 
 const KEY: &str = "DHHC-1:01:MjM0NTY3ODk6Ozw9Pj9AQUJDREVGR0hJSktMTU5PUFGALiae:";
 const OTHER_KEY: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
@@ -318,5 +320,29 @@ fn hosts_that_leave_in_the_middle_disturb_nobody() {
     let (mut peer, _) = connect(&target, &ConnectFields::admin());
     authenticate(&mut peer);
     peer.enable();
+    target.stop().expect("a clean stop");
+}
+
+#[test]
+fn hosts_that_are_not_authenticated_are_bounded_and_counted() {
+    let key = key_file(KEY);
+    let target = start(guarded(&key));
+    let watch = target.watch();
+    let mut waiting: Vec<_> = (0..256).map(|_| connect(&target, &ConnectFields::admin())).collect();
+    let fields = ConnectFields::admin();
+    let mut more = Peer::open(address(&target), HostOptions::default());
+    assert_eq!(more.connect(&fields).status(), Status::CONNECT_CONTROLLER_BUSY, "it may retry");
+    // A host that need not authenticate itself is none of these.
+    Peer::admin_as(address(&target), &ConnectFields::admin().of_other_host());
+    let (mut one, _) = waiting.pop().expect("one");
+    authenticate(&mut one);
+    let (mut other, _) = waiting.pop().expect("one");
+    ends_with(&mut other, policy(OTHER_KEY), |_, _| {});
+    assert!(more.connect(&fields).status().is_success(), "there is room again");
+    let now = watch.authentications();
+    assert_eq!((now.waiting, now.succeeded, now.failed, now.refused), (255, 1, 1, 1));
+    drop(waiting);
+    drop(more);
+    wait_until("all have left", || watch.authentications().waiting == 0);
     target.stop().expect("a clean stop");
 }

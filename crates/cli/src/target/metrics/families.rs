@@ -17,6 +17,7 @@ pub(super) fn text(watch: &StatisticsReader, format: Format) -> String {
     text.sample("weft_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     hosts(&mut text, watch);
     connected(&mut text, watch);
+    authentications(&mut text, watch);
     let groups = watch.read(weft_reactor::monotonic_time());
     namespaces(&mut text, groups.iter().flat_map(|group| &group.served));
     let mut gauge = |name: &str, help: &str, of: fn(&weft_target::GroupStatistics) -> u64| {
@@ -100,6 +101,21 @@ fn connected(text: &mut Exposition, watch: &StatisticsReader) {
             text.sample(name, &[("group", &group.to_string()), ("queue", queue)], count);
         }
     }
+}
+
+/// What has become of queues whose hosts have to authenticate themselves.
+fn authentications(text: &mut Exposition, watch: &StatisticsReader) {
+    let of = watch.authentications();
+    let name = "weft_authentications_total";
+    text.family(name, Kind::Counter, "Authentications of queues since the start.");
+    for (outcome, count) in
+        [("succeeded", of.succeeded), ("failed", of.failed), ("refused", of.refused)]
+    {
+        text.sample(name, &[("outcome", outcome)], count);
+    }
+    let name = "weft_unauthenticated_queues";
+    text.family(name, Kind::Gauge, "Queues whose hosts have not authenticated themselves yet.");
+    text.sample(name, &[], of.waiting);
 }
 
 /// What devices did.
