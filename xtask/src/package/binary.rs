@@ -5,6 +5,7 @@ use crate::packages;
 use crate::python;
 use crate::test::{cargo_command, target_folder};
 use anyhow::{Context, Result, bail};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,7 +35,8 @@ pub(super) fn alone(root: &Path, arch: Arch, profile: &[&str]) -> Result<PathBuf
     let target = format!("{}-unknown-linux-musl", arch.name());
     need_target(root, &target)?;
     let mut command = cargo_command(root);
-    command.args(["build", "--package", "weft-cli", "--target", &target]).args(profile);
+    command.args(["rustc", "--package", "weft-cli", "--bin", "weft", "--target", &target]);
+    command.args(profile).arg("--").arg(format!("-Lnative={}", empty_libdl(root)?.display()));
     // The compiler brings a linker and musl, which know both processors.
     let variable = target.replace('-', "_").to_uppercase();
     command.env(format!("CARGO_TARGET_{variable}_LINKER"), "rust-lld");
@@ -42,6 +44,15 @@ pub(super) fn alone(root: &Path, arch: Arch, profile: &[&str]) -> Result<PathBuf
     run(&mut command)?;
     let folder = if profile.contains(&"dist") { "dist" } else { "debug" };
     Ok(target_folder(root).join(target).join(folder).join("weft"))
+}
+
+/// A folder with the library that `dlopen` is in elsewhere: musl has it in its C library, and
+/// beside that an archive without members, which the compiler's copy of musl lacks.
+fn empty_libdl(root: &Path) -> Result<PathBuf> {
+    let folder = target_folder(root).join("package/libdl");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("libdl.a"), "!<arch>\n")?;
+    Ok(folder)
 }
 
 fn run(command: &mut Command) -> Result<()> {
