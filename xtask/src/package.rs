@@ -161,6 +161,12 @@ pub(crate) fn everything(root: &Path) -> Result<()> {
     run(root, &Options { kinds: Vec::new(), arch, binary: None, test: false })
 }
 
+/// Installs the Debian package of a binary in a root of its own that has systemd.
+pub(crate) fn install(root: &Path, weft: &Path, folder: &Path) -> Result<()> {
+    let parts = Parts::new(root, Arch::here(), weft, weft)?;
+    deb::install(&deb::build(&parts)?, folder)
+}
+
 /// The packages that share a binary.
 fn shared(parts: &Parts<'_>, wants: impl Fn(Kind) -> bool) -> Result<Vec<PathBuf>> {
     let mut built = Vec::new();

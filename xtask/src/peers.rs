@@ -14,6 +14,7 @@ mod kernel_host;
 mod kernel_target;
 mod process;
 mod rdma;
+mod service;
 
 use crate::guest::Image;
 use crate::report::Report;
@@ -81,6 +82,7 @@ const SUITES: &[&Suite] = &[
     &block::SUITE,
     &rdma::SUITE,
     &iwarp::SUITE,
+    &service::SUITE,
 ];
 
 /// The reactor's driver of weft.

@@ -99,6 +99,18 @@ pub(super) fn check(parts: &Parts<'_>, package: &Path) -> Result<()> {
     serve(&inside(&folder, "/usr/bin/weft")?)
 }
 
+/// Installs a package with dpkg, which runs its scripts, in a new root that has systemd.
+pub(super) fn install(package: &Path, folder: &Path) -> Result<()> {
+    packages::need("mmdebstrap makes a root", &[("mmdebstrap", "mmdebstrap")])?;
+    let file = package.file_name().context("no name")?.to_string_lossy();
+    let mut command = Command::new("mmdebstrap");
+    command.args(["--quiet", "--variant=essential"]);
+    command.arg(format!("--include=systemd,{}", field(package, "Depends")?.join(",")));
+    command.arg(format!("--customize-hook=copy-in {} /tmp", package.display()));
+    command.arg(format!("--customize-hook=chroot \"$1\" dpkg --install /tmp/{file}"));
+    output(command.arg(SUITE).arg(folder)).map(drop)
+}
+
 /// Unpacks the files of a package.
 pub(super) fn extract(package: &Path, folder: &Path) -> Result<()> {
     output(Command::new("dpkg-deb").arg("--extract").arg(package).arg(folder)).map(drop)

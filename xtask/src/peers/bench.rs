@@ -24,6 +24,8 @@ const GUEST_PORT: u16 = 4420;
 /// The guest and everything outside it.
 #[derive(Debug)]
 pub(crate) struct Bench {
+    /// The checkout.
+    pub(crate) root: PathBuf,
     /// The folder mounted as `/share` in the guest: scripts, logs, data.
     pub(crate) folder: PathBuf,
     /// A free port of this machine: the target's, or the one forwarded to the guest's target.
@@ -77,6 +79,7 @@ impl Bench {
         };
         let guest = Guest::boot(image, &options)?;
         Ok(Self {
+            root: root.clone(),
             folder,
             port,
             weft: weft.clone(),
