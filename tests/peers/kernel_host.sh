@@ -444,6 +444,56 @@ allowed_host() {
     disconnect
 }
 
+# connected_with HOST [KEY [CONTROLLERS-KEY]]
+connected_with() {
+    local id=11111111-2222-4333-8444-$(printf %012d $((RANDOM + 1)))
+    connect --hostnqn="$1" --hostid="$id" --nr-io-queues=2 \
+        ${2:+--dhchap-secret="$(secret "$2")"} ${3:+--dhchap-ctrl-secret="$(secret "$3")"}
+}
+
+# reads: every queue of namespace 1, past the page cache
+reads() {
+    local device
+    device=$(namespace 1)
+    fio --name=reads --filename="$device" --direct=1 --rw=randread --bs=4k --size=1M \
+        --numjobs=2 --output=/tmp/fio.txt || { cat /tmp/fio.txt; fail "reads"; }
+}
+
+# authenticated HOST KEY [CONTROLLERS-KEY]
+authenticated() {
+    dmesg -C
+    connected_with "$@"
+    dmesg | grep -q 'authenticated' || fail "$1 was not asked for its key"
+    dd if="$(namespace 1)" of=/dev/null bs=64k count=4 iflag=direct status=none
+    disconnect >/dev/null
+    echo "$1: authenticated"
+}
+
+# not_authenticated HOST [KEY [CONTROLLERS-KEY]]
+not_authenticated() {
+    if connected_with "$@" 2>/tmp/error; then fail "$* has connected"; fi
+    cat /tmp/error
+    expect 'controllers that are left' "$(controllers)" ''
+}
+
+# new_secret KEY: the host authenticates itself again on every queue
+new_secret() {
+    dmesg -C
+    secret "$1" >"/sys/class/nvme/$(controllers)/dhchap_secret"
+    within 20 dmesg_says 're-authenticated\|qid 0: authenticated'
+    dmesg | grep dhchap || true
+}
+
+new_controller_secret() {
+    dmesg -C
+    secret "$1" >"/sys/class/nvme/$(controllers)/dhchap_ctrl_secret"
+    within 20 dmesg_says 're-authenticated\|qid 0: authenticated'
+}
+
+dmesg_says() {
+    dmesg | grep -q "$1"
+}
+
 idle() {
     fresh
     connect

@@ -49,6 +49,32 @@ start_port() {
     ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/1/subsystems/$NQN"
 }
 
+# Only hosts of `list_host` may connect.
+only_listed_hosts() {
+    echo 0 >"$NVMET/subsystems/$NQN/attr_allow_any_host"
+}
+
+# list_host HOST HASH GROUP KEY [CONTROLLERS-KEY]
+list_host() {
+    local host=$NVMET/hosts/$1
+    mkdir -p "$host"
+    echo "hmac($2)" >"$host/dhchap_hash"
+    echo "$3" >"$host/dhchap_dhgroup"
+    secret "$4" >"$host/dhchap_key"
+    [ -z "${5:-}" ] || secret "$5" >"$host/dhchap_ctrl_key"
+    ln -s "$host" "$NVMET/subsystems/$NQN/allowed_hosts/$1"
+}
+
+# Any host may connect again.
+every_host() {
+    local host
+    for host in "$NVMET/subsystems/$NQN/allowed_hosts/"*; do
+        rm "$host"
+        rmdir "$NVMET/hosts/${host##*/}"
+    done
+    echo 1 >"$NVMET/subsystems/$NQN/attr_allow_any_host"
+}
+
 # How many controllers this target has created so far.
 created() {
     dmesg | grep -c 'creating nvm controller'

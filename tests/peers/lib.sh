@@ -41,6 +41,19 @@ fresh() {
     dmesg -C
 }
 
+# make_keys: secrets of DH-HMAC-CHAP, key0 without a transformation, key1 to key3 with each
+make_keys() {
+    local hmac
+    for hmac in 0 1 2 3; do
+        nvme gen-dhchap-key --hmac=$hmac --nqn=nqn.2026-01.io.weft:any >"/share/key$hmac"
+    done
+}
+
+# secret KEY
+secret() {
+    cat "/share/key$1"
+}
+
 # controllers: the names of all controllers of $NQN
 controllers() {
     local path

@@ -7,6 +7,7 @@
 //! does not hide the next.
 
 mod ana;
+mod authentication;
 mod bench;
 mod block;
 mod iwarp;

@@ -1,7 +1,7 @@
 //! Linux' host, nvme-cli, fio and ext4 in the guest, weft's target outside.
 
 use super::bench::Bench;
-use super::{Step, Suite, both, step};
+use super::{Step, Suite, authentication, both, step};
 use anyhow::{Result, ensure};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +34,9 @@ const STEPS: &[Step] = &[
     both("deallocate", deallocate),
     step("two_hosts", |bench| bench.guest("two_hosts").map(drop)),
     step("allowed_hosts", allowed_hosts),
+    step("authentication", authentication::of_kernel_host),
+    step("wrong_keys", authentication::wrong_keys_of_kernel_host),
+    step("new_key", authentication::new_key_of_kernel_host),
     step("reset", |bench| bench.guest("reset").map(drop)),
     step("identity_survives_a_restart", identity_survives_a_restart),
     step("namespaces_change", namespaces_change),

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, NQN};
 use super::process::Process;
-use super::{Step, Suite, both, step};
+use super::{Step, Suite, authentication, both, step};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::time::Duration;
@@ -25,6 +25,8 @@ const STEPS: &[Step] = &[
     step("digests", digests),
     step("queues", queues),
     step("flipped_byte", flipped_byte),
+    step("authentication", authentication::of_kernel_target),
+    step("wrong_keys", authentication::wrong_keys_of_kernel_target),
     both("port_goes_and_comes", port_goes_and_comes),
     step("studied", studied),
 ];

@@ -1,0 +1,202 @@
+//! DH-HMAC-CHAP with Linux' host and with Linux' target: steps of both suites.
+
+use super::bench::{Bench, NQN};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const HASHES: [&str; 3] = ["sha256", "sha384", "sha512"];
+const GROUPS: [&str; 6] = ["null", "ffdhe2048", "ffdhe3072", "ffdhe4096", "ffdhe6144", "ffdhe8192"];
+
+/// The host of the steps that need one.
+const HOST: &str = "nqn.2026-01.io.weft:authenticated";
+
+/// Keys that the guest's nvme-cli makes: without a transformation and with each.
+const KEYS: usize = 4;
+
+/// A host, and how it and the subsystem authenticate each other.
+struct Case {
+    host: String,
+    hash: &'static str,
+    group: &'static str,
+    /// The host's key, and the controller's if it has to prove itself as well.
+    keys: (usize, Option<usize>),
+}
+
+/// Every hash function and group, one way and both ways in turn: each key is used in each place.
+fn cases() -> Vec<Case> {
+    let all = HASHES.into_iter().flat_map(|hash| GROUPS.map(|group| (hash, group)));
+    let case = |(number, (hash, group))| Case {
+        host: format!("nqn.2026-01.io.weft:{hash}-{group}"),
+        hash,
+        group,
+        keys: (number % KEYS, (number % 3 != 0).then_some((number + 1) % KEYS)),
+    };
+    all.enumerate().map(case).collect()
+}
+
+/// The path of a key file, as it is here.
+fn key(bench: &Bench, number: usize) -> PathBuf {
+    bench.folder.join(format!("key{number}"))
+}
+
+/// Has the guest make keys, in files that only their owner may read.
+fn make_keys(bench: &mut Bench) -> Result<()> {
+    bench.guest("make_keys")?;
+    for number in 0..KEYS {
+        fs::set_permissions(key(bench, number), fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
+/// The table of a host for the target's configuration.
+fn host_table(bench: &Bench, host: &str, (own, controllers): (usize, Option<usize>)) -> String {
+    let path = |number| key(bench, number).display().to_string();
+    let mut text =
+        format!("[[subsystem.host]]\nnqn = \"{host}\"\ndhchap-key = \"{}\"\n", path(own));
+    if let Some(controllers) = controllers {
+        text += &format!("dhchap-ctrlr-key = \"{}\"\n", path(controllers));
+    }
+    text
+}
+
+/// Serves with these hosts while `action` runs.
+fn with_hosts(
+    bench: &mut Bench,
+    hosts: &str,
+    action: impl FnOnce(&mut Bench) -> Result<()>,
+) -> Result<()> {
+    bench.configure(hosts)?;
+    bench.stop_target()?;
+    bench.start_target()?;
+    let result = action(bench);
+    bench.configure("")?;
+    bench.stop_target()?;
+    bench.start_target()?;
+    result
+}
+
+/// Linux' host authenticates itself, and weft's target to it.
+pub(super) fn of_kernel_host(bench: &mut Bench) -> Result<()> {
+    make_keys(bench)?;
+    let table = |bench: &Bench, case: &Case| {
+        let Case { host, hash, group, keys } = case;
+        let table = host_table(bench, host, *keys);
+        format!("{table}dhchap-hashes = [\"{hash}\"]\ndhchap-groups = [\"{group}\"]\n")
+    };
+    let cases = cases();
+    let hosts: String = cases.iter().map(|case| table(bench, case)).collect();
+    with_hosts(bench, &hosts, |bench| {
+        let mut calls = String::from("fresh");
+        for Case { host, keys: (own, controllers), .. } in &cases {
+            let controllers = controllers.map_or(String::new(), |number| number.to_string());
+            calls += &format!("; authenticated {host} {own} {controllers}");
+        }
+        bench.guest(&calls).map(drop)
+    })
+}
+
+/// Neither side accepts the other without the right key.
+pub(super) fn wrong_keys_of_kernel_host(bench: &mut Bench) -> Result<()> {
+    make_keys(bench)?;
+    let hosts = host_table(bench, HOST, (0, Some(1)));
+    with_hosts(bench, &hosts, |bench| {
+        bench.guest(&format!("fresh; not_authenticated {HOST}"))?;
+        bench.guest(&format!("not_authenticated {HOST} 2"))?;
+        let target = bench.running()?;
+        target.wait_for("was not authenticated: Authentication failed", Duration::from_secs(5))?;
+        bench.guest(&format!("not_authenticated {HOST} 0 3"))?;
+        bench.guest(&format!("authenticated {HOST} 0 1")).map(drop)
+    })
+}
+
+/// A key changes at both ends while the host is connected.
+pub(super) fn new_key_of_kernel_host(bench: &mut Bench) -> Result<()> {
+    make_keys(bench)?;
+    let hosts = host_table(bench, HOST, (0, Some(1)));
+    with_hosts(bench, &hosts, |bench| {
+        bench.guest(&format!("fresh; connected_with {HOST} 0 1"))?;
+        fs::copy(key(bench, 2), key(bench, 0))?;
+        bench.reload_target()?;
+        bench.running()?.wait_for("has other keys", Duration::from_secs(20))?;
+        bench.guest("reads; new_secret 2; reads")?;
+        // The host's other secret is the controller's.
+        fs::copy(key(bench, 3), key(bench, 1))?;
+        bench.reload_target()?;
+        bench.guest("sleep 1; new_controller_secret 3; reads; disconnect").map(drop)
+    })
+}
+
+/// The arguments by which weft's host connects with these keys.
+fn arguments(
+    bench: &Bench,
+    host: &str,
+    (own, controllers): (Option<usize>, Option<usize>),
+) -> Vec<String> {
+    let path = |number| key(bench, number).display().to_string();
+    let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", bench.port);
+    let mut words: Vec<String> =
+        ["read", &url, "--block-count", "8", "--hostnqn", host].map(str::to_owned).into();
+    words.extend(["--data".to_owned(), bench.folder.join("read.bin").display().to_string()]);
+    if let Some(own) = own {
+        words.extend(["--dhchap-secret-file".to_owned(), path(own)]);
+    }
+    if let Some(controllers) = controllers {
+        words.extend(["--dhchap-ctrl-secret-file".to_owned(), path(controllers)]);
+    }
+    words
+}
+
+fn reads(bench: &mut Bench, host: &str, keys: (Option<usize>, Option<usize>)) -> Result<()> {
+    let words = arguments(bench, host, keys);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    bench.weft(&words).map(drop)
+}
+
+/// Weft's host authenticates itself, and Linux' target to it.
+pub(super) fn of_kernel_target(bench: &mut Bench) -> Result<()> {
+    make_keys(bench)?;
+    let cases = cases();
+    let mut calls = String::from("only_listed_hosts");
+    for Case { host, hash, group, keys: (own, controllers) } in &cases {
+        let controllers = controllers.map_or(String::new(), |number| number.to_string());
+        calls += &format!("; list_host {host} {hash} {group} {own} {controllers}");
+    }
+    bench.guest(&calls)?;
+    let result = cases.iter().try_for_each(|case| {
+        let (own, controllers) = case.keys;
+        let (hash, group) = (case.hash, case.group);
+        reads(bench, &case.host, (Some(own), controllers)).context(format!("{hash} {group}"))
+    });
+    bench.guest("every_host")?;
+    result
+}
+
+/// The same as of the kernel's host, the other way round.
+pub(super) fn wrong_keys_of_kernel_target(bench: &mut Bench) -> Result<()> {
+    make_keys(bench)?;
+    bench.guest(&format!("only_listed_hosts; list_host {HOST} sha256 ffdhe2048 0 1"))?;
+    let result = (|| {
+        for (keys, said) in [
+            ((None, None), "requires authentication"),
+            ((Some(2), None), "does not accept this host's secret"),
+            ((Some(0), Some(3)), "has not proved that it has its secret"),
+        ] {
+            let words = arguments(bench, HOST, keys);
+            let output = bench.weft_command().args(&words).output()?;
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            ensure!(!output.status.success(), "{keys:?}: it was accepted");
+            ensure!(error.contains(said), "{keys:?}: {error}");
+        }
+        reads(bench, HOST, (Some(0), Some(1)))
+    })();
+    bench.guest("every_host")?;
+    // Nobody may be taken for the controller who asks for no authentication.
+    let words = arguments(bench, HOST, (Some(0), Some(1)));
+    let output = bench.weft_command().args(&words).output()?;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(!output.status.success() && error.contains("asks for no authentication"), "{error}");
+    result
+}
