@@ -32,11 +32,13 @@ pub(super) fn figures(
     cells: &Cells,
     kind: Kind,
     plot: &Plot,
+    plots: &[Plot],
     published: &[&PublishedResult],
 ) -> Vec<Figure> {
     let mut figures = Vec::new();
+    let first_style = Styles::before(plot, plots, cells);
     for (settings, group) in split(&selected(cells, kind, plot), &plot.split) {
-        let group = Group { cells, plot, group, settings, published };
+        let group = Group { cells, plot, group, settings, published, first_style };
         match plot.kind {
             PlotKind::Line | PlotKind::Bar => {
                 for metric in Metric::all(&plot.y) {
@@ -139,6 +141,8 @@ struct Group<'a> {
     group: Vec<&'a Cell>,
     settings: Vec<String>,
     published: &'a [&'a PublishedResult],
+    /// Styles that belong to other settings in earlier plots.
+    first_style: usize,
 }
 
 impl<'a> Group<'a> {
@@ -207,9 +211,7 @@ impl<'a> Group<'a> {
         if keys.is_empty() {
             groups = vec![(Vec::new(), self.group.clone())];
         }
-        let roles: Vec<Role> = self.group.iter().map(|cell| cell.role).collect();
-        let all = self.cells.cells.iter().filter(|cell| roles.contains(&cell.role));
-        let styles = Styles::new(keys, all);
+        let styles = Styles::new(keys, self.cells, self.first_style);
         groups
             .into_iter()
             .map(|(words, group)| {

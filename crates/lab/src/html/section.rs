@@ -73,10 +73,10 @@ impl Section {
         };
         let published = published();
         let theirs = paper::results(published, &plan);
-        let mut figures: Vec<Figure> = draw::plots(&plan, &cells)
-            .iter()
-            .flat_map(|plot| draw::figures(&cells, plan.kind, plot, &theirs))
-            .collect();
+        let plots = draw::plots(&plan, &cells);
+        let drawn =
+            plots.iter().map(|plot| draw::figures(&cells, plan.kind, plot, &plots, &theirs));
+        let mut figures: Vec<Figure> = drawn.flatten().collect();
         let paper = paper::paper_comparisons(published, &cells, &plan);
         let paper = paper.into_iter().map(|one| {
             let summary = paper::summary(&one);

@@ -2,8 +2,9 @@
 
 use super::figure::Style;
 use crate::{
-    cells::Cell,
+    cells::{Cell, Cells},
     results::{Value, key},
+    study::plan::Plot,
 };
 
 /// The transports by colour. Where none are told apart other values have these colours.
@@ -15,18 +16,34 @@ pub(super) struct Styles<'a> {
     keys: &'a [String],
     /// The values of the other settings in the study.
     others: Vec<Vec<Option<&'a Value>>>,
+    /// Styles that are taken.
+    first: usize,
 }
 
 impl<'a> Styles<'a> {
-    pub(super) fn new(keys: &'a [String], cells: impl Iterator<Item = &'a Cell>) -> Self {
-        let mut styles = Self { keys, others: Vec::new() };
-        for cell in cells {
+    pub(super) fn new(keys: &'a [String], cells: &'a Cells, first: usize) -> Self {
+        let mut styles = Self { keys, others: Vec::new(), first };
+        // What finds the saturation of an interference study has no foreground, for example.
+        let has_all = |cell: &&Cell| keys.iter().all(|key| cell.value(key).is_some());
+        for cell in cells.cells.iter().filter(has_all) {
             let values = styles.values(cell);
             if !styles.others.contains(&values) {
                 styles.others.push(values);
             }
         }
         styles
+    }
+
+    /// How many styles the plots before this one have given to values of other settings.
+    pub(super) fn before(plot: &Plot, plots: &[Plot], cells: &Cells) -> usize {
+        let mut taken: Vec<&[String]> = Vec::new();
+        for other in plots.iter().take_while(|other| other.series != plot.series) {
+            let keys = other.series.as_slice();
+            if !keys.is_empty() && !has_transport(keys) && !taken.contains(&keys) {
+                taken.push(keys);
+            }
+        }
+        taken.into_iter().map(|keys| Styles::new(keys, cells, 0).others.len()).sum()
     }
 
     fn values<'c>(&self, cell: &'c Cell) -> Vec<Option<&'c Value>> {
@@ -37,12 +54,18 @@ impl<'a> Styles<'a> {
     pub(super) fn of(&self, cell: Option<&Cell>) -> Style {
         let Some(cell) = cell.filter(|_| !self.keys.is_empty()) else { return Style::FIRST };
         let values = self.values(cell);
-        let place = self.others.iter().position(|known| *known == values).unwrap_or_default();
-        if !self.keys.iter().any(|key| key == key::TRANSPORT) {
+        let place = self.others.iter().position(|known| *known == values);
+        let place = place.unwrap_or(self.others.len());
+        if !has_transport(self.keys) {
+            let place = self.first + place;
             return Style { colour: place % TRANSPORTS.len(), dash: place / TRANSPORTS.len() };
         }
         let name = cell.text(key::TRANSPORT);
         let colour = TRANSPORTS.iter().position(|known| *known == name).unwrap_or_default();
         Style { colour, dash: place }
     }
+}
+
+fn has_transport(keys: &[String]) -> bool {
+    keys.iter().any(|key| key == key::TRANSPORT)
 }
