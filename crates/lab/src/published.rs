@@ -7,6 +7,8 @@ use std::{collections::BTreeMap, sync::OnceLock};
 
 use serde::Deserialize;
 
+use crate::results::{Configuration, key};
+
 const TEXT: &str = include_str!("../reference/published.toml");
 
 /// Everything that was transcribed.
@@ -62,7 +64,15 @@ pub struct PublishedResult {
     pub value: f64,
     /// Its unit.
     pub unit: String,
-    /// Settings without a field of their own, or a reservation.
+    /// Other settings, as the study's plan names them.
+    #[serde(default)]
+    pub settings: Configuration,
+    /// Whether the others of its kind are relative to it.
+    #[serde(default)]
+    pub base: bool,
+    /// The plan's transports that a difference lies between, the lower first.
+    pub between: Option<[String; 2]>,
+    /// A reservation or explanation for readers.
     pub note: Option<String>,
 }
 
@@ -79,9 +89,7 @@ pub fn published() -> &'static Published {
 impl Published {
     /// The numbers of a study, by the name that plans use.
     pub fn of_study<'a>(&'a self, study: &'a str) -> impl Iterator<Item = &'a PublishedResult> {
-        // The document says "initiator" for the host.
-        let other = if study == "host-interference" { "initiator-interference" } else { study };
-        self.results.iter().filter(move |result| [study, other].contains(&result.study.as_str()))
+        self.results.iter().filter(move |result| result.study == study)
     }
 }
 
@@ -103,22 +111,17 @@ impl PublishedResult {
             }
     }
 
-    /// The background load in percent that its note gives.
+    /// The background load in percent.
     #[must_use]
     pub fn load_percent(&self) -> Option<u64> {
-        let note = self.note.as_deref()?;
-        let (_, rest) = note.split_once("background load ")?;
-        // "max background load 40 %" is the range of the figure, not this number's load.
-        if note.contains("max background load") {
-            return None;
-        }
-        rest.split_whitespace().next()?.parse().ok()
+        self.settings.get(key::LOAD_PERCENT)?.as_integer()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::study::builtin;
 
     #[test]
     fn every_number_has_a_document_and_a_known_unit() {
@@ -155,10 +158,7 @@ mod tests {
     #[test]
     fn every_study_with_published_numbers_is_built_in() {
         for result in &published().results {
-            let known = crate::study::builtin::BUILTINS.iter().any(|builtin| {
-                published().of_study(builtin.name).any(|other| other.study == result.study)
-            });
-            assert!(known, "{}", result.study);
+            assert!(builtin::find(&result.study).is_some(), "{}", result.study);
         }
     }
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_give_the_background_load() {
+    fn the_background_load_is_a_setting() {
         let loads: Vec<Option<u64>> = published()
             .of_study("target-interference")
             .map(PublishedResult::load_percent)

@@ -278,8 +278,8 @@ fn shape(
             return Some((Shape::OfLocal, published, measured, gate));
         }
     }
-    let setting = results.iter().filter(point).find(|other| matching::is_base(other))?;
-    if matching::is_base(result) {
+    let setting = results.iter().filter(point).find(|other| other.base)?;
+    if result.base {
         return None;
     }
     let (published, measured, gate) = base(setting)?;

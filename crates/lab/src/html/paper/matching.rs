@@ -37,13 +37,6 @@ pub(super) enum Match {
     Missing(String),
 }
 
-/// Whether a published number is the reference for others of its kind.
-pub(super) fn is_base(result: &PublishedResult) -> bool {
-    let note = result.note.as_deref().unwrap_or_default();
-    ["default", "interrupt affinity no, completion polling no"].contains(&note)
-        || note.starts_with("initiator core")
-}
-
 /// Finds the measured number.
 pub(super) fn counterpart(result: &PublishedResult, cells: &Cells, plan: &Plan) -> Match {
     let role = match (plan.kind, result.metric.as_str()) {
@@ -158,36 +151,10 @@ fn fits(result: &PublishedResult, cell: &Cell) -> bool {
         })
     };
     let depth = result.metric.ends_with("_max") || same(key::DEPTH, result.qd);
-    let load = result.load_percent();
     pattern
         && depth
         && same(key::BLOCK_BYTES, result.bs_bytes)
-        && same(key::LOAD_PERCENT, load)
-        && fits_note(result, cell)
-}
-
-/// Whether a cell has the settings that only a note mentions.
-fn fits_note(result: &PublishedResult, cell: &Cell) -> bool {
-    let note = result.note.as_deref().unwrap_or_default();
-    let polling = |spin: bool| cell.text(key::HOST_POLLING) == if spin { "spin" } else { "sleep" };
-    match result.study.as_str() {
-        "knobs" => {
-            let same_core = note.contains("affinity yes");
-            let placement = if same_core { "same-core" } else { "other-core" };
-            polling(note.contains("polling yes")) && cell.text(key::PLACEMENT) == placement
-        }
-        "pollable-queues" if note == "default" => polling(false),
-        "pollable-queues" if note.starts_with("pollable") => polling(true),
-        "saturation" => {
-            let shared = if note.starts_with("initiator") { "host" } else { "target" };
-            cell.text(key::SHARED) == shared
-        }
-        "initiator-interference" | "target-interference" => {
-            let tenant = if result.metric == "latency_interference" { "l-app" } else { "t-app" };
-            cell.text(key::FOREGROUND) == tenant
-        }
-        _ => true,
-    }
+        && result.settings.iter().all(|(key, published)| cell.value(key) == Some(published))
 }
 
 /// Keeps the candidates nearest in jobs and cores; returns the differences.
@@ -321,13 +288,10 @@ fn transport_most(cells: &Cells, transport: &str, metric: &str) -> Option<f64> {
 
 /// p99 of one transport above another's, in ns or in percent.
 fn added(result: &PublishedResult, cells: &Cells) -> Option<f64> {
-    let (with, without) = match result.note.as_deref()? {
-        "localhost over local" => ("tcp", "local"),
-        "100 Gb/s over localhost" => ("tcp-link", "tcp"),
-        _ => ("tcp-link", "local"),
-    };
+    let [without, with] = result.between.as_ref()?;
     let metric = Metric::named("p99")?;
-    let p99 = |name| of_transport(cells, name).find_map(|cell| metric.read(cells, cell).mean());
+    let p99 =
+        |name: &str| of_transport(cells, name).find_map(|cell| metric.read(cells, cell).mean());
     let (with, without) = (p99(with)?, p99(without)?);
     if result.metric == "p99_added" {
         return Some(with - without);

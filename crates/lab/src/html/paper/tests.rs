@@ -117,10 +117,10 @@ fn interference_is_matched_by_tenant_and_load() {
         tenant(Role::Foreground, "t-app", Some(20), 800),
     ];
     let theirs = "qd = 1\nmetric = \"latency_interference\"\nvalue = 1.8\nunit = \"x\"\n\
-                  note = \"background load 20 % of target-core saturation\"";
+                  settings = { foreground = \"l-app\", load_percent = 20 }";
     let found = rows("target-interference", &[theirs], &records);
     assert_eq!(found[0].verdict, Verdict::Alike, "2.0 of the L-app at 20 %: {:?}", found[0]);
-    let more = theirs.replace("20 %", "60 %");
+    let more = theirs.replace("20 }", "60 }");
     let found = rows("target-interference", &[&more], &records);
     assert!(matches!(found[0].verdict, Verdict::Differs(_)), "{:?}", found[0]);
 }
@@ -141,7 +141,7 @@ fn published_interference_is_that_of_hosts_that_poll() {
     let of =
         |polling, us| [tenant(Role::Alone, polling, 100), tenant(Role::Foreground, polling, us)];
     let theirs = "qd = 1\nmetric = \"latency_interference\"\nvalue = 1.8\nunit = \"x\"\n\
-                  note = \"background load 20 % of target-core saturation\"";
+                  settings = { foreground = \"l-app\", load_percent = 20 }";
     let both = [of("sleep", 900), of("spin", 200)].concat();
     let found = rows("target-interference", &[theirs], &both);
     assert_eq!(found[0].verdict, Verdict::Alike, "{:?}", found[0]);

@@ -132,6 +132,23 @@ fn the_axes_are_those_of_the_publications() {
 }
 
 #[test]
+fn every_published_setting_is_that_of_a_cell() {
+    for result in &crate::published::published().results {
+        let matrix = expand(&plan(&result.study), &capabilities(64), &Configuration::new());
+        let mut cells = matrix.steps().flat_map(Step::cells);
+        let fits = cells.any(|cell| {
+            result.settings.iter().all(|(key, value)| cell.configuration.get(key) == Some(value))
+        });
+        assert!(fits, "{result:?}");
+        for transport in result.between.iter().flatten() {
+            let mut cells = matrix.steps().flat_map(Step::cells);
+            let known = cells.any(|cell| text(&cell.configuration, key::TRANSPORT) == transport);
+            assert!(known, "{transport} of {result:?}");
+        }
+    }
+}
+
+#[test]
 fn the_published_gain_of_idle_polling_is_that_of_hosts_that_poll() {
     let published = crate::published::published();
     let find = |study: &str, metric: &str, note: &str| {
