@@ -2,10 +2,13 @@
 //!
 //! Each build runs as a process of its own, host and targets, into a directory of its own: one
 //! repeat of all cells, then the other build the same repeat. What changes on the machine meanwhile
-//! meets both. The order within a pair of turns alternates.
+//! meets both. The order within a pair of turns alternates. A comparison that was stopped goes on
+//! with the turn that it was at, if the two binaries still are the same.
 
 use std::{
     fs,
+    hash::{DefaultHasher, Hasher},
+    io,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -15,6 +18,7 @@ use std::{
 
 use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
 use weft_lab::{
     compare::{self, Parameters},
     results::{self, file},
@@ -26,6 +30,7 @@ use weft_lab::{
 
 use super::run::{How, several};
 use crate::{
+    bench::Driver,
     failure::Failure,
     output::{self, Format},
     signals,
@@ -35,16 +40,38 @@ use crate::{
 const OTHER: &str = "other";
 const THIS: &str = "this";
 
+/// Name of the file beside them that says how far the comparison is.
+const COMPARISON: &str = "comparison.json";
+
 /// How often a turn is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What the two builds measure.
 pub(super) struct Turns<'a> {
     pub(super) how: &'a How,
-    /// The arguments of the first turn, without repeats and directory.
-    pub(super) words: Vec<String>,
-    pub(super) plan: &'a Plan,
     pub(super) directory: PathBuf,
+}
+
+/// A comparison and how far it is; it can be resumed.
+#[derive(Debug, Serialize, Deserialize)]
+struct Comparison {
+    /// The other build and this one.
+    builds: [Build; 2],
+    /// Repeats of each build.
+    repeats: u32,
+    /// The arguments of the first turn, without repeats and directory.
+    words: Vec<String>,
+    /// The driver of all turns.
+    driver: String,
+    /// How many turns are done.
+    done: u32,
+}
+
+/// A binary and its contents.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Build {
+    program: PathBuf,
+    contents: u64,
 }
 
 /// A build, and where its results are.
@@ -54,58 +81,122 @@ struct Side {
     directory: PathBuf,
 }
 
+/// Whether a comparison was begun in this directory.
+pub(super) fn is_comparison(directory: &Path) -> bool {
+    [OTHER, THIS].iter().any(|name| directory.join(name).is_dir())
+        || directory.join(COMPARISON).exists()
+}
+
 impl Turns<'_> {
     /// Measures with both builds and compares: is this one slower than the other?
-    pub(super) fn run(self, other: &Path, capabilities: &Capabilities) -> Result<(), Failure> {
-        let repeats = self.repeats(capabilities)?;
-        let this = std::env::current_exe()
-            .map_err(|error| Failure::io("find", &"the path of this program", &error))?;
-        let sides = [(OTHER, build(other)?), (THIS, this)].map(|(name, program)| {
-            let directory = self.directory.join(name);
-            Side { name, program, directory }
-        });
-        if let Some(side) = sides.iter().find(|side| side.directory.exists()) {
+    pub(super) fn begin(
+        self,
+        other: &Path,
+        words: Vec<String>,
+        plan: &Plan,
+        capabilities: &Capabilities,
+    ) -> Result<(), Failure> {
+        let repeats = self.repeats(plan, capabilities)?;
+        let builds = [build(other)?, this_build()?];
+        if is_comparison(&self.directory) {
             return Err(Failure::Because(format!(
-                "{} is there already: give another --out",
-                side.directory.display()
+                "{} holds a comparison already: use --resume to continue it, or another --out",
+                self.directory.display()
             )));
         }
-        let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
-        for repeat in 1..=repeats {
-            let mut turns: Vec<&Side> = sides.iter().collect();
-            if repeat % 2 == 0 {
-                turns.reverse();
-            }
-            for side in turns {
-                self.say(&format!("repeat {repeat} of {repeats}, {}", side.program.display()));
-                self.turn(side, (repeat, repeats), &stop)?;
+        let driver = driver(self.how);
+        let comparison = Comparison { builds, repeats, words, driver, done: 0 };
+        fs::create_dir_all(&self.directory)
+            .map_err(|error| Failure::io("write", &self.directory.display(), &error))?;
+        self.keep(&comparison)?;
+        self.run(comparison)
+    }
+
+    /// Measures what is missing, and compares.
+    pub(super) fn resume(self) -> Result<(), Failure> {
+        let path = self.directory.join(COMPARISON);
+        let text = fs::read_to_string(&path).map_err(|error| {
+            Failure::Because(format!(
+                "the comparison in {} cannot be resumed, for it does not say how far it is ({}: \
+                 {error}): begin it anew with another --out",
+                self.directory.display(),
+                path.display()
+            ))
+        })?;
+        let comparison: Comparison = serde_json::from_str(&text)
+            .map_err(|error| Failure::Because(format!("{}: {error}", path.display())))?;
+        let [other, this] = &comparison.builds;
+        for (before, now) in [(other, build(&other.program)?), (this, this_build()?)] {
+            if *before != now {
+                return Err(Failure::Because(format!(
+                    "{} is another build than {}, which has measured so far: begin the comparison \
+                     anew with another --out",
+                    now.program.display(),
+                    before.program.display(),
+                )));
             }
         }
-        let [first, second] = &sides;
+        let driver = driver(self.how);
+        if self.how.driver != Driver::default() && driver != comparison.driver {
+            return Err(Failure::Because(format!(
+                "the comparison began with --driver {}, and another driver would change what it \
+                 compares: resume it without --driver",
+                comparison.driver
+            )));
+        }
+        self.run(comparison)
+    }
+
+    fn run(self, mut comparison: Comparison) -> Result<(), Failure> {
+        let side = |name, build: &Build| {
+            let (program, directory) = (build.program.clone(), self.directory.join(name));
+            Side { name, program, directory }
+        };
+        let [first, second] = &comparison.builds;
+        let sides = [side(OTHER, first), side(THIS, second)];
+        let [other, this] = &sides;
+        let stop = signals::stop_flag().map_err(|e| Failure::io("listen to", &"signals", &e))?;
+        let repeats = comparison.repeats;
+        while comparison.done < 2 * repeats {
+            let repeat = comparison.done / 2 + 1;
+            // Odd repeats begin with the other build, even ones with this one.
+            let side = if (comparison.done + repeat) % 2 == 1 { other } else { this };
+            self.say(&format!("repeat {repeat} of {repeats}, {}", side.program.display()));
+            self.turn(side, &comparison, repeat, &stop)?;
+            comparison.done += 1;
+            self.keep(&comparison)?;
+        }
         if self.how.output_format == Format::Human {
             for side in &sides {
                 output::print(&format!("results: {}\n", side.directory.display()))?;
             }
         }
-        let directories = (&*first.directory, &*second.directory);
+        let directories = (&*other.directory, &*this.directory);
         let parameters = Parameters::default();
         crate::compare::conclude(directories, &parameters, false, self.how.output_format)
     }
 
+    /// Writes how far the comparison is.
+    fn keep(&self, comparison: &Comparison) -> Result<(), Failure> {
+        let path = self.directory.join(COMPARISON);
+        let new = self.directory.join(format!(".{COMPARISON}.new"));
+        let text = serde_json::to_string_pretty(comparison).map_err(Failure::because)?;
+        let written = fs::write(&new, format!("{text}\n")).and_then(|()| fs::rename(new, &path));
+        written.map_err(|error| Failure::io("write", &path.display(), &error))
+    }
+
     /// How many repeats each build measures: as given, or as many as are recommended.
-    fn repeats(&self, capabilities: &Capabilities) -> Result<u32, Failure> {
-        let only = self.plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
-        let matrix = expand(self.plan, capabilities, &only);
+    fn repeats(&self, plan: &Plan, capabilities: &Capabilities) -> Result<u32, Failure> {
+        let only = plan.run.as_ref().map(|run| run.only.clone()).unwrap_or_default();
+        let matrix = expand(plan, capabilities, &only);
         let can_run = |step: &&Step| step.missing().is_none();
         let cells = matrix.steps().filter(can_run).flat_map(Step::cells).count();
         if cells == 0 {
-            return Err(Failure::because(
-                "no cell of the study can run here: `weft study show` \
-                                         says why",
-            ));
+            let why = "no cell of the study can run here: `weft study show` says why";
+            return Err(Failure::because(why));
         }
         let parameters = Parameters::default();
-        let metric = self.plan.judged_by();
+        let metric = plan.judged_by();
         let (least, recommended) = compare::repeats_needed(cells, &metric, &parameters);
         let repeats = self.how.repeats.unwrap_or(u32::try_from(recommended).unwrap_or(u32::MAX));
         if (repeats as usize) < least {
@@ -119,24 +210,26 @@ impl Turns<'_> {
         Ok(repeats)
     }
 
-    /// One repeat of all cells by one build.
+    /// One repeat of all cells by one build, or what is missing of it.
     fn turn(
         &self,
         side: &Side,
-        (repeat, repeats): (u32, u32),
+        comparison: &Comparison,
+        repeat: u32,
         stop: &AtomicBool,
     ) -> Result<(), Failure> {
         let mut command = Command::new(&side.program);
         command.args(["study", "run"]);
         let before = measured(side);
-        if repeat == 1 {
-            command.args(&self.words).args(["--repeats", "1", "--out"]).arg(&side.directory);
-        } else {
-            let path = side.directory.join(file::PLAN);
+        let path = side.directory.join(file::PLAN);
+        if path.exists() {
             rewrite(&path, repeat).map_err(Failure::Because)?;
             command.arg("--resume").arg(&side.directory);
+        } else {
+            command.args(&comparison.words).args(["--repeats", "1", "--out"]).arg(&side.directory);
         }
-        self.common(&mut command, repeat == repeats);
+        command.args(["--driver", &comparison.driver]);
+        self.common(&mut command, repeat == comparison.repeats);
         // Ctrl-C is handled by this process, which stops the turn cleanly.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
@@ -145,14 +238,16 @@ impl Turns<'_> {
             .map_err(|error| Failure::io("wait for", &side.program.display(), &error))?;
         let kept = self.directory.display();
         if stop.load(Ordering::Relaxed) {
-            output::complain(&format!("weft study: stopped; the measured repeats are in {kept}"));
+            output::complain(&format!(
+                "weft study: stopped; to continue: weft study run --resume {kept}"
+            ));
             return Err(Failure::Exit(signals::INTERRUPTED));
         }
         // A cell without a result is named by the comparison.
         if !status.success() && measured(side) <= before {
             return Err(Failure::Because(format!(
                 "the {} build ({}) measured nothing in repeat {repeat}, for the reason above; \
-                 what was measured before is in {kept}",
+                 what was measured before is kept; to continue: weft study run --resume {kept}",
                 side.name,
                 side.program.display(),
             )));
@@ -163,9 +258,6 @@ impl Turns<'_> {
     /// The arguments of every turn.
     fn common(&self, command: &mut Command, is_last: bool) {
         let how = self.how;
-        if let Some(driver) = how.driver.to_possible_value() {
-            command.args(["--driver", driver.get_name()]);
-        }
         for name in &how.yes_destroy {
             command.args(["--yes-destroy", name]);
         }
@@ -184,8 +276,14 @@ impl Turns<'_> {
     }
 }
 
-/// The path of another build's binary, which has said its version.
-fn build(path: &Path) -> Result<PathBuf, Failure> {
+/// The name of the driver.
+fn driver(how: &How) -> String {
+    let value = how.driver.to_possible_value();
+    value.map_or("auto".to_owned(), |value| value.get_name().to_owned())
+}
+
+/// Another build, whose binary has said its version.
+fn build(path: &Path) -> Result<Build, Failure> {
     let wrong = |why: &str| {
         Failure::Because(format!(
             "--against {}: {why}; give the path of another build's binary",
@@ -195,9 +293,23 @@ fn build(path: &Path) -> Result<PathBuf, Failure> {
     let absolute = std::path::absolute(path).map_err(|error| wrong(&error.to_string()))?;
     let said = Command::new(&absolute).arg("--version").stdin(Stdio::null()).output();
     let said = said.map_err(|error| wrong(&error.to_string()))?;
-    match said.status.success() && said.stdout.starts_with(b"weft ") {
-        true => Ok(absolute),
-        false => Err(wrong("it is not weft")),
+    if !said.status.success() || !said.stdout.starts_with(b"weft ") {
+        return Err(wrong("it is not weft"));
+    }
+    Build::of(absolute).map_err(|error| wrong(&error.to_string()))
+}
+
+fn this_build() -> Result<Build, Failure> {
+    let program = std::env::current_exe();
+    let build = program.and_then(Build::of);
+    build.map_err(|error| Failure::io("read", &"this program's binary", &error))
+}
+
+impl Build {
+    fn of(program: PathBuf) -> io::Result<Self> {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&fs::read(&program)?);
+        Ok(Self { program, contents: hasher.finish() })
     }
 }
 
@@ -216,7 +328,7 @@ fn rewrite(path: &Path, repeats: u32) -> Result<(), String> {
 }
 
 /// Waits for the end of a turn; a stop is passed on to it.
-fn wait(mut child: Child, stop: &AtomicBool) -> std::io::Result<ExitStatus> {
+fn wait(mut child: Child, stop: &AtomicBool) -> io::Result<ExitStatus> {
     let mut told = false;
     loop {
         if let Some(status) = child.try_wait()? {

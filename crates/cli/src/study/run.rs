@@ -27,7 +27,7 @@ use weft_lab::{
     },
 };
 
-use super::{against::Turns, child::Children, progress::Shown, summary};
+use super::{against, against::Turns, child::Children, progress::Shown, summary};
 use crate::{
     bench::{Driver, time, time_of_day},
     ctl, destroy,
@@ -65,8 +65,8 @@ pub(super) struct Options {
     /// Name of a study, or a file: PLAN.toml.
     #[arg(value_name = "NAME|PLAN.toml", required_unless_present = "resume")]
     study: Option<String>,
-    /// Resume the run in this directory, which was stopped or failed: with the same plan and seed,
-    /// only what is missing is measured.
+    /// Resume the run or the comparison (--against) in this directory, which was stopped or failed:
+    /// with the same plan and seed, only what is missing is measured.
     #[arg(long, value_name = "DIR", conflicts_with_all = SET_BY_THE_FIRST_RUN)]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -167,7 +167,8 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
     let directory = how.out.clone().unwrap_or_else(|| fresh_directory(&plan.name));
     if let Some(other) = &how.against {
         let words = how.words_of_a_turn(study, &plan);
-        return Turns { how, words, plan: &plan, directory }.run(other, &how.capabilities(&plan)?);
+        let turns = Turns { how, directory };
+        return turns.begin(other, words, &plan, &how.capabilities(&plan)?);
     }
     let written = [RECORDS, ENVIRONMENT, PLAN, TABLE, ANSWER, REPORT];
     if let Some(there) = written.iter().find(|name| directory.join(name).exists()) {
@@ -183,6 +184,9 @@ fn begin(study: &str, how: &How) -> Result<(), Failure> {
 }
 
 fn resume(directory: &Path, how: &How) -> Result<(), Failure> {
+    if against::is_comparison(directory) {
+        return Turns { how, directory: directory.to_owned() }.resume();
+    }
     let before = results::load(directory).map_err(Failure::because)?;
     let plan: Plan = before
         .plan
@@ -391,7 +395,10 @@ impl Session<'_> {
         }
         if outcome.interrupted || outcome.error.is_some() || !outcome.missing.is_empty() {
             self.complain(outcome);
-            return Err(unwritten.unwrap_or(Failure::Told));
+            return Err(unwritten.unwrap_or(match outcome.interrupted {
+                true => Failure::Exit(signals::INTERRUPTED),
+                false => Failure::Told,
+            }));
         }
         unwritten.map_or(Ok(()), Err)
     }

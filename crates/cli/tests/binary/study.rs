@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Stdio},
     time::Duration,
@@ -291,7 +292,7 @@ fn a_stopped_study_is_resumed() {
     running.wait_for_lines(&out, 5 + 4);
     running.interrupt();
     let (code, said) = running.wait();
-    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("measured repeats are kept") && said.contains("--resume"), "{said}");
     assert!(said.contains("cells are missing"), "{said}");
     let before = lines(&out);
@@ -559,6 +560,57 @@ fn two_builds_measure_in_turns_and_are_compared() {
         1 => [(repeat, "other"), (repeat, "this")],
         _ => [(repeat, "this"), (repeat, "other")],
     });
-    assert_eq!(order, turns.collect::<Vec<_>>());
+    let twice = turns.flat_map(|turn| [turn, turn]);
+    assert_eq!(order, twice.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_stopped_comparison_goes_on_with_its_turn() {
+    let folder = Folder::new("against-resumed");
+    let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\ndepth = [1, 2]\n");
+    let (out, other) = (folder.path("out"), folder.path("other build"));
+    let script = format!("#!/bin/sh\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_weft"));
+    let make = |more: &str| {
+        fs::write(&other, format!("{script}{more}")).expect("a script");
+        fs::set_permissions(&other, Permissions::from_mode(0o755)).expect("a program");
+    };
+    make("");
+    let how = ["--local", "null:1GiB", "--quick", "--repeats", "5", "--out", text(&out)];
+    let times = ["--runtime", "100ms", "--ramp-time", "5ms", "--against", text(&other)];
+    let words = [&["study", "run", text(&plan)], &how[..], &times].concat();
+    let mut running = Running::start(&words);
+    // In the middle of its second turn, which is the third one.
+    running.wait_for_lines(&out.join("this"), 3);
+    running.interrupt();
+    let (code, said) = running.wait();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains(&format!("study run --resume {}", out.display())), "{said}");
+    let before = (lines(&out.join("other")), lines(&out.join("this")));
+    assert!(before.0 <= 4 && (3..=4).contains(&before.1), "{before:?}");
+
+    let resume = || weft("epoll", ["study", "run", "--resume", text(&out), "-o", "json"]);
+    make("# built anew\n");
+    assert!(resume().fault().contains("is another build than"));
+    make("");
+    let fault = weft("epoll", &words).fault();
+    assert!(fault.contains("holds a comparison already"), "{fault}");
+    let uring = ["study", "run", "--driver", "uring", "--resume", text(&out)];
+    let fault = weft("epoll", uring).fault();
+    assert!(fault.contains("began with --driver"), "{fault}");
+    let ran = resume();
+    assert!([Some(0), Some(3)].contains(&ran.code), "{:?} {}", ran.code, ran.stderr);
+    let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert_eq!(said["cells"][0]["metrics"][0]["repeats"], serde_json::json!([5, 5]), "{said}");
+    assert_turns(&out, 5);
+
+    fs::remove_file(out.join("comparison.json")).expect("it is there");
+    let fault = resume().fault();
+    assert!(fault.contains("does not say how far it is"), "{fault}");
+}
+    assert_turns(&out, 5);
     assert!(out.join("this/report.html").exists());
 }
+
+/// Two builds measured two cells in turns, each repeat of each cell once.
+#[track_caller]
+fn assert_turns(out: &Path, repeats: u32) {
