@@ -478,15 +478,10 @@ fn place_of(options: &Options, section: &Section) -> Result<Place, Failure> {
                 "weft bench: job {job:?} names {filename}, and drives what the command line names"
             ));
         }
-        let place = connection.place()?;
-        if section.direct == Some(false) && matches!(place, Place::Remote(_)) {
-            output::complain(&format!(
-                "weft bench: job {job:?}: direct=0: there is no page cache before a namespace"
-            ));
-        }
-        return Ok(match (place, section.direct) {
+        return Ok(match (connection.place()?, section.direct) {
             (Place::Local(spec), Some(direct)) => Place::Local(spec.with_direct(direct)),
-            (place, _) => place,
+            (Place::Local(spec), None) => Place::Local(spec),
+            (remote, direct) => unbuffered(job, remote, direct),
         });
     }
     let Some(filename) = &section.filename else {
@@ -521,8 +516,18 @@ fn place_of(options: &Options, section: &Section) -> Result<Place, Failure> {
                 None => spec,
             }))
         }
-        remote => Ok(remote),
+        remote => Ok(unbuffered(job, remote, section.direct)),
     }
+}
+
+/// A namespace; that it is not buffered is said to who asks for that.
+fn unbuffered(job: &str, remote: Place, direct: Option<bool>) -> Place {
+    if direct == Some(false) {
+        output::complain(&format!(
+            "weft bench: job {job:?}: direct=0: there is no page cache before a namespace"
+        ));
+    }
+    remote
 }
 
 fn open(options: &Options, place: Place, jobs: &[&Job]) -> Result<Driven, Failure> {

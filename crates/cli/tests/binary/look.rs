@@ -1,6 +1,6 @@
-//! Measurements without a separate target.
+//! Measurements of one job or one job file.
 
-use crate::weft::{DRIVERS, Folder, text, weft};
+use crate::weft::{DRIVERS, Folder, Target, text, weft};
 use serde_json::Value;
 
 #[test]
@@ -96,8 +96,10 @@ fn a_job_file_is_run() {
         let percentiles = jobs[2]["read"]["lat_ns"]["percentile"].as_object().expect("some");
         assert!(percentiles.keys().all(|name| ["50.000000", "75.000000"].contains(&&name[..])));
     }
-    let human = weft("epoll", ["bench", text(&path), "memory:4MiB", "--quiet"]).text();
-    assert!(human.contains("group 1: 2 jobs"), "{human}");
+    let human = weft("epoll", ["bench", text(&path), "memory:4MiB", "--quiet"]);
+    assert!(human.text().contains("group 1: 2 jobs"), "{}", human.text());
+    let said = format!("job \"fill\" names {}, and drives what the command", text(&disk));
+    assert!(human.stderr.contains(&said), "{}", human.stderr);
     let only = run(&["memory:4MiB", "--section", "beside"]).json();
     assert_eq!(only["jobs"].as_array().map(Vec::len), Some(1));
     let both = run(&["memory:4MiB", "--bs", "8k"]).fault();
@@ -110,4 +112,17 @@ fn a_job_file_is_run() {
     std::fs::write(&path, "[a]\nrw=randread\n").expect("a job file");
     let nothing = run(&[]).fault();
     assert!(nothing.contains("names nothing that is driven"), "{nothing}");
+    let target = Target::start("epoll", &["--memory", "4MiB"]);
+    let buffered = "[a]\nrw=randread\nnumber_ios=10\ndirect=0\n";
+    for (job, more) in [
+        (buffered.to_owned(), vec![target.url(1)]),
+        (format!("{buffered}filename={}\n", target.url(1)), Vec::new()),
+    ] {
+        std::fs::write(&path, job).expect("a job file");
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        let ran = run(&more);
+        assert_eq!(ran.json()["jobs"][0]["read"]["total_ios"], 10);
+        let noted = "job \"a\": direct=0: there is no page cache before a namespace";
+        assert!(ran.stderr.contains(noted), "{}", ran.stderr);
+    }
 }

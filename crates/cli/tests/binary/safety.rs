@@ -1,8 +1,14 @@
 //! What a measurement must not do: destroy what nobody named, lose its result, outlast its target.
 
-use std::{fs, path::Path, process::Stdio};
+use std::{
+    fs,
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
+use weft_lab::limits::RECONNECT_TIMEOUT;
 
 use crate::weft::{Folder, Target, command, text, weft};
 
@@ -156,9 +162,13 @@ fn a_bench_ends_with_its_target() {
             || target.weft("log", 1, &["smart", "-o", "json"]).json()["host_read_commands"].clone();
         while reads() == 0 {}
         target.signal(Signal::KILL);
+        let killed = Instant::now();
         let ended = child.wait_with_output().expect("its end");
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{said}");
         assert!(said.contains("failed: gone"), "{said}");
+        // Its runtime, and how long it waits for requests that no connection carries; and 5 s.
+        let timeouts = Duration::from_secs(2) + RECONNECT_TIMEOUT;
+        assert!(killed.elapsed() < timeouts + Duration::from_secs(5), "{:?}", killed.elapsed());
     }
 }

@@ -431,6 +431,8 @@ mod tests {
         for (cpus, host, shared) in [(8, vec![2, 3], false), (3, vec![2], true), (2, vec![1], true)]
         {
             for (cell, deployment) in deployments("target-interference", cpus) {
+                        // As before there were these two: results stay comparable.
+                        assert!(load.job.time_based && !load.job.random_map, "{}", cell.id);
                 let of_the_load = &deployment.loads[deployment.loads.len() - 1];
                 let said = integer(&of_the_load.cell.configuration, key::HOST_CORES);
                 if cell.role != Role::Alone {
