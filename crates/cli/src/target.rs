@@ -66,6 +66,10 @@ pub(crate) struct Options {
     /// Over TCP answer only callers that have the same file: one line of at least 16 characters.
     #[arg(long, value_name = "FILE", requires = "control")]
     control_token_file: Option<PathBuf>,
+    /// Let who may call at --control run loads inside this process, on the devices of all
+    /// namespaces and past all hosts: for the local side of studies.
+    #[arg(long, requires = "control")]
+    loads: bool,
     #[command(flatten)]
     metrics: Metrics,
 }
@@ -227,7 +231,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
     let operator = Operator::new(target, applied, options.state.clone());
     let operator = operator.map_err(Failure::because)?;
     let control = match &options.control {
-        Some(address) => Some(Control::start(address, token, &operator, wish)?),
+        Some(address) => Some(Control::start(address, token, &operator, wish, options.loads)?),
         None => None,
     };
     let watch = || operator.watch().clone();

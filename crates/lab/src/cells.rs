@@ -23,7 +23,8 @@ use crate::{
 const OF_THE_TARGET: [&str; 3] = [key::TARGET_CORES, key::TARGET_IDLE_POLL_US, key::PLACEMENT];
 
 /// Settings that give the load of the background.
-const OF_THE_LOAD: [&str; 3] = [key::LOAD_PERCENT, key::RATE_IOPS, key::RATE_PROCESS];
+const OF_THE_LOAD: [&str; 4] =
+    [key::LOAD_PERCENT, key::RATE_IOPS, key::RATE_PROCESS, key::BACKGROUND];
 
 /// A cell with all its repeats.
 #[derive(Clone, Debug)]
@@ -296,10 +297,11 @@ fn agree(one: &Configuration, other: &Configuration, apart: &[&str]) -> bool {
 
 /// The order in which settings are displayed.
 fn rank(key: &str) -> usize {
-    const ORDER: [&str; 16] = [
+    const ORDER: [&str; 17] = [
         key::TRANSPORT,
         key::SHARED,
         key::FOREGROUND,
+        key::BACKGROUND,
         key::PATTERN,
         key::READ_PERCENT,
         key::BLOCK_BYTES,
@@ -319,10 +321,11 @@ fn rank(key: &str) -> usize {
 
 /// The order of a setting's values: known words in their usual order, numbers by size.
 pub(crate) fn value_order(key: &str, one: &Value, other: &Value) -> std::cmp::Ordering {
-    const WORDS: [(&str, &[&str]); 3] = [
+    const WORDS: [(&str, &[&str]); 4] = [
         (key::TRANSPORT, &["local", "loopback", "tcp", "tcp-link", "rdma"]),
         (key::PATTERN, &["read", "write", "rw", "randread", "randwrite", "randrw"]),
         (key::FOREGROUND, &["l-app", "t-app", "b-app"]),
+        (key::BACKGROUND, &["storage", "network"]),
     ];
     let words = WORDS.iter().find(|(known, _)| *known == key).map(|(_, words)| *words);
     let place = |value: &Value| {

@@ -364,7 +364,7 @@ fn differences(first: &Results, second: &Results) -> Vec<String> {
     note("governor", &one.processor.governor, &other.processor.governor);
     note("kernel", &one.kernel, &other.kernel);
     note("driver", &one.driver, &other.driver);
-    note("local device", &one.local, &other.local);
+    note("local device", &one.local_device(), &other.local_device());
     note("weft", &one.weft_version, &other.weft_version);
     let (early, late) = (one.started_at_ms.max(other.started_at_ms), [one, other]);
     if early > 0 && late.iter().any(|one| one.ended_at_ms > 0 && one.ended_at_ms <= early) {

@@ -2,16 +2,36 @@
 
 use hdrhistogram::Histogram;
 
-use crate::limits::{LATENCY_NS_MAX, SAMPLES_BEYOND};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    limits::{LATENCY_NS_MAX, SAMPLES_BEYOND},
+    results::{LatencyRecord, LatencyRecordError},
+};
 
 /// Latencies in an HDR histogram (three significant digits, 1 ns to an hour), with exact sum,
 /// minimum and maximum.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "LatencyRecord", try_from = "LatencyRecord")]
 pub struct Latency {
     histogram: Histogram<u64>,
     sum_ns: u128,
     min_ns: u64,
     max_ns: u64,
+}
+
+impl From<Latency> for LatencyRecord {
+    fn from(latency: Latency) -> Self {
+        Self::of(&latency)
+    }
+}
+
+impl TryFrom<LatencyRecord> for Latency {
+    type Error = LatencyRecordError;
+
+    fn try_from(record: LatencyRecord) -> Result<Self, LatencyRecordError> {
+        record.latency()
+    }
 }
 
 impl Default for Latency {

@@ -83,6 +83,9 @@ pub mod key {
     pub const DEVICE_BYTES: &str = "device_bytes";
     /// Which tenant is the foreground: `l-app`, `t-app` or `b-app`.
     pub const FOREGROUND: &str = "foreground";
+    /// What the background does: `storage`, or `network` (the bytes of its reads over the same link
+    /// without storage).
+    pub const BACKGROUND: &str = "background";
     /// Load of the background in percent of the saturation point.
     pub const LOAD_PERCENT: &str = "load_percent";
     /// Which processor is shared, or saturated: `host` or `target`.

@@ -258,7 +258,7 @@ pub trait RunObserver {
 }
 
 /// An observer of the windows alone.
-struct Windows<'a>(&'a mut dyn FnMut(&Progress));
+pub(crate) struct Windows<'a>(pub(crate) &'a mut dyn FnMut(&Progress));
 
 impl RunObserver for Windows<'_> {
     fn progress(&mut self, progress: &Progress) {

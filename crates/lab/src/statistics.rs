@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+
 use crate::{
     histogram::Latency,
     logs::{Issued, Logged},
@@ -49,7 +51,7 @@ impl Summary {
 }
 
 /// The reads, or the writes, of a lane or of a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DirectionResult {
     /// Requests that completed during the measured time.
     pub requests: u64,
@@ -103,8 +105,8 @@ impl DirectionResult {
 /// Names of [`LaneResult::depth_levels`], as in fio.
 pub const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
 
-/// What one copy of a job did.
-#[derive(Clone, Debug, Default)]
+/// What one copy of a job did. What only jobs of the command line have is not serialized.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LaneResult {
     /// Its reads.
     pub read: DirectionResult,
@@ -122,12 +124,16 @@ pub struct LaneResult {
     /// probes and verification's reads.
     pub submitted: u64,
     /// What verification found.
+    #[serde(skip)]
     pub verify: VerifyResult,
     /// What `latency_target` came to.
+    #[serde(skip)]
     pub target: Option<TargetResult>,
     /// The lines of its logs, if it writes any.
+    #[serde(skip)]
     pub logged: Vec<Logged>,
     /// What it submitted, if that is recorded.
+    #[serde(skip)]
     pub issued: Vec<Issued>,
     /// Why it ended early, if it did.
     pub error: Option<String>,
@@ -180,15 +186,19 @@ impl LaneResult {
     }
 }
 
+/// A constant; by this name serde does not take it for text that it could borrow.
+type DriverName = &'static str;
+
 /// What a run of a job did.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunResult {
     /// Each copy, and the number of the worker that ran it.
     pub lanes: Vec<(usize, LaneResult)>,
     /// From the common start to the end of the last lane, ramp included.
     pub elapsed: Duration,
     /// The driver that the reactors used.
-    pub driver: &'static str,
+    #[serde(deserialize_with = "driver")]
+    pub driver: DriverName,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
 }
@@ -223,6 +233,13 @@ impl RunResult {
     pub fn failed(&self) -> bool {
         self.lanes.iter().any(|(_, lane)| lane.failed())
     }
+}
+
+/// The name of a reactor's driver.
+fn driver<'a, D: Deserializer<'a>>(from: D) -> Result<&'static str, D::Error> {
+    let name = String::deserialize(from)?;
+    let known = ["io_uring", "epoll", "simulated", ""].into_iter().find(|known| *known == name);
+    known.ok_or_else(|| D::Error::custom(format!("{name:?} is not a driver")))
 }
 
 fn per_second(count: u64, time: Duration) -> f64 {

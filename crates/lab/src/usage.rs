@@ -2,10 +2,11 @@
 
 use std::{fs, time::Duration};
 
+use serde::{Deserialize, Serialize};
 use weft_reactor::thread_cpu_time;
 
 /// Counters of the calling thread since its start, or the difference of two readings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// In user mode.
     pub user: Duration,

@@ -144,8 +144,13 @@ impl Snapshot {
     }
 
     fn has_lost_writes(&self, device: u32) -> bool {
+        self.factory(device).is_some_and(|factory| factory.has_lost_writes())
+    }
+
+    /// The device that namespaces have by this number.
+    pub(crate) fn factory(&self, device: u32) -> Option<&Arc<dyn DeviceFactory>> {
         let device = self.devices.iter().find(|served| served.id.0 == device);
-        device.is_some_and(|served| served.factory.has_lost_writes())
+        device.map(|served| &served.factory)
     }
 
     /// The same, but for one namespace that may or may not be written.

@@ -261,6 +261,14 @@ impl Target {
         })
     }
 
+    /// The device of a namespace, for use beside its hosts.
+    #[must_use]
+    pub fn device(&self, nqn: &str, nsid: u32) -> Option<Arc<dyn DeviceFactory>> {
+        let snapshot = self.directory.snapshot();
+        let namespace = snapshot.subsystems.get(nqn)?.namespaces.get(nsid)?;
+        snapshot.factory(namespace.device).cloned()
+    }
+
     /// Block size and blocks of a block device that has a name.
     #[must_use]
     pub fn bdev_size(&self, name: &str) -> Option<(u32, u64)> {

@@ -130,7 +130,9 @@ fn load(cell: &Cell, machine: &Machine, chance: &mut Chance) -> Load {
 
 /// What a neighbour on the same processor does to a load.
 fn disturbed(load: Load, cell: &Cell) -> Load {
-    let share = integer(&cell.configuration, key::LOAD_PERCENT, 0) / 100.0;
+    // Half of it is the network's.
+    let part = if text(&cell.configuration, key::BACKGROUND) == "network" { 0.5 } else { 1.0 };
+    let share = part * integer(&cell.configuration, key::LOAD_PERCENT, 0) / 100.0;
     if text(&cell.configuration, key::FOREGROUND) == "l-app" {
         let latency_us = load.latency_us * (1.0 + 0.5 * share / (1.02 - share));
         return Load { iops: 1e6 / latency_us, latency_us, tail: load.tail * (1.0 + 1.6 * share) };
@@ -368,6 +370,7 @@ fn environment(plan: &Plan, machine: &Machine) -> Environment {
         sysctls: [("net.core.busy_poll".to_owned(), "0".to_owned())].into(),
         driver: "io_uring".to_owned(),
         local: "memory, 256 MiB".to_owned(),
+        local_inside: false,
         targets: vec![TestedTarget {
             address: "nvme-tcp://127.0.0.1:4420".to_owned(),
             device: "memory, 256 MiB".to_owned(),

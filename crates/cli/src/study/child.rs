@@ -55,7 +55,7 @@ impl Launcher for Children {
             .args(["target", "--listen", &listen, "--output-format", "json"])
             .args(["--stop-with-stdin", "--nqn", &nqn])
             .args(["--queue-size", &QUEUE_SIZE_MAX.to_string()])
-            .args(["--control", &format!("unix:{}", socket.display())])
+            .args(["--loads", "--control", &format!("unix:{}", socket.display())])
             // A study measures at the host: the target's own measuring would be part of it.
             .args(["--metrics-pairs", "0"])
             .args(["--driver", driver_name(spec.driver)]);

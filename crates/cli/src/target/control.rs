@@ -9,6 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
+use weft_lab::study::inside;
 use weft_rpc::{
     Address, Caller, Code, ErrorObject, Method, Methods, Server, Token,
     machine::{self, Machine},
@@ -38,17 +39,20 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Listens at an address, answers for the target, and sends reloads to `wish`.
+    /// Listens at an address, answers for the target, and sends reloads to `wish`. With `loads`
+    /// callers may run loads inside the target.
     pub(super) fn start(
         address: &Address,
         token: Option<Token>,
         operator: &Arc<Operator>,
         wish: Sender<Wish>,
+        loads: bool,
     ) -> Result<Self, Failure> {
         let waiting: Waiting = Arc::default();
         let asked = Arc::clone(&waiting);
         let watch = operator.watch().clone();
-        let methods = Methods::new()
+        let methods = if loads { with_loads(operator) } else { Methods::new() };
+        let methods = methods
             .with::<GetStatistics>(move |()| Ok(statistics(&watch)))
             .with_named("spdk_kill_instance", kill(wish.clone()))
             .with_named(Reload::NAME, move |caller, _| {
@@ -111,6 +115,14 @@ fn wait_for_reload(
     wish.send(wanted).map_err(|_| "the target stops".to_owned())?;
     let outcome = answered.recv_timeout(RELOAD_TIMEOUT);
     outcome.unwrap_or_else(|_| Err("it takes long, or the target stops".to_owned()))
+}
+
+/// The methods by which a study runs loads inside the target.
+fn with_loads(operator: &Arc<Operator>) -> Methods {
+    let operator = Arc::clone(operator);
+    inside::methods(Methods::new(), move |nqn, nsid| {
+        operator.with(|target| target.device(nqn, nsid)).ok().flatten()
+    })
 }
 
 /// A target's counters as the control connection reports them.

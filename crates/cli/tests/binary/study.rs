@@ -168,7 +168,8 @@ fn tenants_share_only_what_is_configured() {
     for shared in ["host", "target"] {
         let body = format!(
             "kind = \"interference\"\n[axes]\nforeground = [\"l-app\", \"t-app\"]\n\
-             load_percent = [10, 50]\n[fixed]\nhost_polling = \"sleep\"\ntarget_idle_poll_us = 0\n\
+             load_percent = [10, 50]\nbackground = [\"storage\", \"network\"]\n\
+             [fixed]\nhost_polling = \"sleep\"\ntarget_idle_poll_us = 0\n\
              [interference]\nshared = \"{shared}\"\nbackground = {{ depth = 16 }}\n\
              [interference.foreground]\nl-app = {{ depth = 1 }}\nt-app = {{ depth = 32 }}\n"
         );
@@ -182,10 +183,20 @@ fn tenants_share_only_what_is_configured() {
         let of = |role| records.iter().filter(move |record| record.role == role);
         let counts = [Role::Saturation, Role::Alone, Role::Foreground, Role::Background]
             .map(|role| of(role).count());
-        assert_eq!(counts, [1, 2, 4, 4]);
+        assert_eq!(counts, [1, 2, 8, 8]);
         for record in &records {
             assert_eq!(record.status, Status::Measured, "{}", record.cell);
-            assert_served(record);
+            let network = record.configuration.get("background") == Some(&"network".into());
+            if network && record.role == Role::Background {
+                // Bytes over the link that no target served.
+                assert!(!record.values.contains_key(number::SERVED_ALL), "{}", record.cell);
+                let connection = record.connection.as_ref().expect("a connection");
+                assert!(connection.protocol == "tcp" && connection.is_within_a_machine());
+                assert!(record.has(Mark::Loopback) && !record.has(Mark::TargetUnknown));
+                assert_eq!(record.read.as_ref().expect("reads").bytes % 4096, 0);
+            } else {
+                assert_served(record);
+            }
         }
         for foreground in of(Role::Foreground) {
             let background = of(Role::Background)
@@ -460,12 +471,49 @@ fn a_file_is_driven_locally_and_served_by_a_started_target() {
     let measured = records(&folder.path("out"));
     assert_eq!(measured.len(), 4);
     assert!(measured.iter().all(Record::is_measured), "{measured:?}");
+    for record in &measured {
+        // The local side is the target's own device, driven inside the target.
+        let is_local = record.configuration["transport"] == "local".into();
+        assert_eq!(record.inside_target, is_local, "{}", record.cell);
+        let device = record.configuration["device"].as_text().expect("a device");
+        assert_eq!(device, format!("file:{}", disk.display()));
+        assert!(!record.host.as_ref().expect("a host").threads.is_empty());
+    }
+    let environment = results::load(&folder.path("out")).expect("results").environment;
+    assert!(environment.local_inside && environment.local.starts_with("file:"));
     let others = fs::File::open(&disk).expect("the disk");
     others.lock().expect("nobody has it");
     let refused = run("in-use");
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("in use by another process"), "{}", refused.stderr);
     assert!(!records(&folder.path("in-use")).iter().any(Record::is_measured));
+}
+
+#[test]
+fn a_target_holds_the_file_that_is_its_baseline() {
+    let folder = Folder::new("held");
+    let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\ndepth = [1, 4]\n");
+    let disk = folder.path("disk.img");
+    fs::write(&disk, vec![0x5a; 1 << 20]).expect("a disk");
+    let out = folder.path("out");
+    let how = ["--local", text(&disk), "--out", text(&out), "--no-report", "--quick"];
+    let times = ["--runtime", "400ms", "--ramp-time", "10ms", "--repeats", "2"];
+    let words = [&["study", "run", text(&plan)], &times[..], &how].concat();
+    let mut running = Running::start(&words);
+    running.wait_for_lines(&out, 1);
+    let held = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        let other = fs::File::open(&disk).expect("the disk");
+        matches!(other.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
+    });
+    assert!(held, "another process may read a file that is being measured");
+    running.wait_for_lines(&out, 2);
+    running.interrupt();
+    let (code, said) = running.wait();
+    assert_eq!(code, Some(130), "a load inside a target is stopped, too: {said}");
+    let again = ["study", "run", "--resume", text(&out), "--no-report", "-o", "json"];
+    assert_eq!(weft("epoll", again).json()["measured"], 4);
+    assert!(records(&out).iter().all(|record| record.inside_target));
 }
 
 #[test]
@@ -545,18 +593,28 @@ fn two_builds_measure_in_turns_and_are_compared() {
     let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     assert_eq!(said["cells"][0]["metrics"][0]["repeats"], serde_json::json!([5, 5]), "{said}");
     assert_eq!(said["differences"], serde_json::json!([]));
+    assert_turns(&out, 5);
+    assert!(out.join("this/report.html").exists());
+}
+
+/// Two builds measured two cells in turns, each repeat of each cell once.
+#[track_caller]
+fn assert_turns(out: &Path, repeats: u32) {
     let mut began = Vec::new();
     for name in ["other", "this"] {
-        let records = records(&out.join(name));
-        assert_eq!(records.len(), 10, "{name}");
-        let first = |repeat| records.iter().find(move |record| record.repeat == repeat);
-        began.extend(
-            (1..=5).map(|repeat| (first(repeat).expect("a repeat").started_at_ms, repeat, name)),
-        );
+        let directory = out.join(name);
+        assert_eq!(lines(&directory), 2 * repeats as usize, "{name}");
+        let records = records(&directory);
+        for repeat in 1..=repeats {
+            let of_it = records.iter().filter(|record| record.repeat == repeat);
+            let times: Vec<u64> = of_it.map(|record| record.started_at_ms).collect();
+            assert_eq!(times.len(), 2, "{name}, repeat {repeat}");
+            began.extend(times.into_iter().map(|at| (at, repeat, name)));
+        }
     }
     began.sort_unstable();
     let order: Vec<(u32, &str)> = began.iter().map(|(_, repeat, name)| (*repeat, *name)).collect();
-    let turns = (1..=5).flat_map(|repeat| match repeat % 2 {
+    let turns = (1..=repeats).flat_map(|repeat| match repeat % 2 {
         1 => [(repeat, "other"), (repeat, "this")],
         _ => [(repeat, "this"), (repeat, "other")],
     });
@@ -607,10 +665,3 @@ fn a_stopped_comparison_goes_on_with_its_turn() {
     let fault = resume().fault();
     assert!(fault.contains("does not say how far it is"), "{fault}");
 }
-    assert_turns(&out, 5);
-    assert!(out.join("this/report.html").exists());
-}
-
-/// Two builds measured two cells in turns, each repeat of each cell once.
-#[track_caller]
-fn assert_turns(out: &Path, repeats: u32) {

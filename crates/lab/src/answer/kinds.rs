@@ -9,7 +9,10 @@ use crate::{
     },
     html::units,
     results::{Role, Value, key},
-    study::plan::{AnswerKind, AnswerNumber},
+    study::{
+        matrix::is_network,
+        plan::{AnswerKind, AnswerNumber},
+    },
 };
 
 /// Latency of a read from a real SSD, where there is none: 4 KiB from NAND flash.
@@ -267,8 +270,9 @@ fn slowdown(asked: &Asked<'_>) -> Said {
     for (tenant, metric, plain) in
         [("l-app", "latency-interference", "p99"), ("t-app", "throughput-sustained", "iops")]
     {
-        let of_tenant =
-            asked.at(&asked.answer.at).filter(|cell| cell.text(key::FOREGROUND) == tenant);
+        let of_tenant = asked.at(&asked.answer.at).filter(|cell| {
+            cell.text(key::FOREGROUND) == tenant && !is_network(&cell.configuration)
+        });
         let by_load = |cell: &&Cell| cell.value(key::LOAD_PERCENT).and_then(Value::as_integer);
         let Some(cell) = of_tenant.max_by_key(by_load) else { continue };
         let (metric, plain) = (named(metric), named(plain));
@@ -299,6 +303,10 @@ fn slowdown(asked: &Asked<'_>) -> Said {
             }
         });
         numbers.push(number);
+        if let (Some((part, number)), "l-app") = (without_storage(asked, &loaded, cell), tenant) {
+            parts.push(part);
+            numbers.extend(number);
+        }
     }
     if parts.is_empty() {
         return asked.missing(&asked.answer.at);
@@ -311,6 +319,36 @@ fn slowdown(asked: &Asked<'_>) -> Said {
     let at = if at.is_empty() { String::new() } else { format!(" ({})", at.join(", ")) };
     let sentence = format!("Beside a neighbour{whose}{at} {}.", parts.join("; "));
     Said { sentence, numbers, is_answered: answered }
+}
+
+/// The p99 of a tenant beside the same bytes without storage, relative to its p99 alone.
+fn without_storage(
+    asked: &Asked<'_>,
+    loaded: &Estimate,
+    beside: &Cell,
+) -> Option<(String, Option<Number>)> {
+    let same = |cell: &&Cell| {
+        let keys = [key::FOREGROUND, key::LOAD_PERCENT];
+        is_network(&cell.configuration)
+            && keys.iter().all(|key| cell.value(key) == beside.value(key))
+    };
+    let cell = asked.at(&asked.answer.at).find(same)?;
+    let p99 = named("p99");
+    let estimate = asked.estimate(&p99, cell)?;
+    let alone = asked.cells.alone(cell)?;
+    let free = asked.estimate(&p99, alone)?;
+    let gate = compare(Sentence::Comparison, &p99, &[beside, cell], loaded, &estimate);
+    if gate.refusal().is_some() {
+        return Some((format!("the same bytes without storage: {}", refused(&gate)), None));
+    }
+    let number = Number::of(
+        "times the p99 alone, beside the same bytes without storage",
+        Unit::Times,
+        &quotient(&estimate, &free),
+    )
+    .made_from(&[cell, alone]);
+    let part = format!("{} beside the same bytes without storage{}", number.told(), gate.named());
+    Some((part, Some(number)))
 }
 
 /// Numbers of the study that the plan names.

@@ -175,6 +175,30 @@ fn every_study_answers_its_question() {
 }
 
 #[test]
+fn a_neighbour_without_storage_is_told_beside_one_with_it() {
+    let control = |us| {
+        let mut records = tenants();
+        let mut network = records[2].clone();
+        network.configuration.insert(key::BACKGROUND.to_owned(), "network".into());
+        let settings: Vec<(&str, Value)> = network
+            .configuration
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.clone()))
+            .collect();
+        records.push(point(Role::Foreground, &settings, 5_000.0, us));
+        answered("target-interference", &records)
+    };
+    let answer = control(200);
+    assert!(answer.is_answered && answer.numbers.len() == 3, "{answer:?}");
+    let part = "3.00 × (3.00 × to 3.00 ×) its p99 alone; 2.00 × (2.00 × to 2.00 ×) beside the same \
+                bytes without storage; one with a deep queue keeps";
+    assert!(answer.sentence.contains(part), "{}", answer.sentence);
+    let answer = control(300);
+    let part = "the same bytes without storage: not distinguishable here";
+    assert!(answer.sentence.contains(part) && answer.numbers.len() == 2, "{}", answer.sentence);
+}
+
+#[test]
 fn marks_that_forbid_a_sentence_forbid_the_answer() {
     for (study, records) in each_kind() {
         for mark in Mark::ALL {

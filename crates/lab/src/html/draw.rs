@@ -64,10 +64,14 @@ pub(super) const fn role(kind: Kind) -> Role {
 }
 
 fn selected<'a>(cells: &'a Cells, kind: Kind, plot: &Plot) -> Vec<&'a Cell> {
-    let alone = kind == Kind::Interference && plot.x == key::LOAD_PERCENT;
+    // A tenant alone has no background, so it is no point of one's series.
+    let of_background = plot.series.iter().chain(&plot.split).any(|key| key == key::BACKGROUND);
+    let alone = kind == Kind::Interference && plot.x == key::LOAD_PERCENT && !of_background;
     let wanted = |cell: &&Cell| {
         let role = cell.role == role(kind) || alone && cell.role == Role::Alone;
-        role && plot.only.iter().all(|(key, value)| cell.value(key) == Some(value))
+        let is_own = |key: &str| key != key::BACKGROUND || cell.role != Role::Alone;
+        let mut only = plot.only.iter().filter(|(key, _)| is_own(key));
+        role && only.all(|(key, value)| cell.value(key) == Some(value))
     };
     cells.cells.iter().filter(wanted).collect()
 }

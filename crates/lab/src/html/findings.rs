@@ -15,7 +15,10 @@ use crate::{
     },
     limits::FULL,
     results::{Mark, Role, Value, key, number},
-    study::plan::{Kind, Plan},
+    study::{
+        matrix::is_network,
+        plan::{Kind, Plan},
+    },
 };
 
 /// Share of the maximum at which a curve has reached it.
@@ -404,12 +407,24 @@ impl<'a> Tenant<'a> {
         tenants
     }
 
+    /// Whether a cell is its own, beside storage.
     fn has(&self, cell: &Cell) -> bool {
+        self.is_in(cell) && !is_network(&cell.configuration)
+    }
+
+    /// The same beside any background.
+    fn is_in(&self, cell: &Cell) -> bool {
         cell.text(key::FOREGROUND) == self.name && self.waits_as(cell)
     }
 
     fn waits_as(&self, cell: &Cell) -> bool {
         self.polling.is_none_or(|polling| cell.value(key::HOST_POLLING) == Some(polling))
+    }
+
+    /// Whether it is judged by its latency, and the metric.
+    fn metric(&self) -> (bool, Metric) {
+        let latency = self.name.starts_with('l');
+        (latency, named(if latency { "latency-interference" } else { "throughput-sustained" }))
     }
 
     /// How its host waits, in brackets.
@@ -431,7 +446,11 @@ fn interference(cells: &Cells) -> Vec<String> {
     }
     sentences.extend(hosts.into_iter().filter_map(|tenant| full_load(cells, tenant)));
     sentences.extend(tenants.iter().flat_map(|tenant| of_tenant(cells, tenant)));
-    sentences.extend(tenants.iter().filter_map(|tenant| short_beside(cells, tenant)));
+    sentences.extend(tenants.iter().filter_map(|tenant| without_storage(cells, tenant)));
+    for network in [false, true] {
+        let short = tenants.iter().filter_map(|tenant| short_beside(cells, tenant, network));
+        sentences.extend(short);
+    }
     sentences
 }
 
@@ -479,28 +498,28 @@ fn full_load(cells: &Cells, tenant: &Tenant<'_>) -> Option<String> {
     })
 }
 
-/// From which load on the background did not reach its rate.
-fn short_beside(cells: &Cells, tenant: &Tenant<'_>) -> Option<String> {
+/// From which load on the background did not reach its rate, with storage or without.
+fn short_beside(cells: &Cells, tenant: &Tenant<'_>, network: bool) -> Option<String> {
     let short = cells
         .measured(Role::Background)
-        .filter(|cell| tenant.has(cell))
+        .filter(|cell| tenant.is_in(cell) && is_network(&cell.configuration) == network)
         .filter(|cell| cell.marks.contains(&Mark::BackgroundShort))
         .filter_map(|cell| cell.number(key::LOAD_PERCENT))
         .fold(f64::INFINITY, f64::min);
     short.is_finite().then(|| {
         format!(
-            "With the {} in the foreground{} the background did not reach its requested rate from \
-             {short:.0} % on: interference is underestimated there.",
+            "With the {} in the foreground{}{} the background did not reach its requested rate \
+             from {short:.0} % on: interference is underestimated there.",
             capital(tenant.name),
-            tenant.waiting()
+            tenant.waiting(),
+            if network { " beside network" } else { "" },
         )
     })
 }
 
 /// What a tenant's p99, or its IOPS, are beside its value alone.
 fn of_tenant(cells: &Cells, tenant: &Tenant<'_>) -> Vec<String> {
-    let latency = tenant.name.starts_with('l');
-    let metric = named(if latency { "latency-interference" } else { "throughput-sustained" });
+    let (latency, metric) = tenant.metric();
     let mut points: Vec<(f64, Estimate, [&Cell; 2])> = cells
         .measured(Role::Foreground)
         .filter(|cell| tenant.has(cell))
@@ -533,6 +552,46 @@ fn of_tenant(cells: &Cells, tenant: &Tenant<'_>) -> Vec<String> {
     let refused = differing.refusal();
     sentences.extend(refused.map(|why| format!("{name}, {what} beside its value alone: {why}.")));
     sentences
+}
+
+/// What remains of a tenant's interference where the background moves the same bytes without
+/// storage, at the highest load that was measured with both.
+fn without_storage(cells: &Cells, tenant: &Tenant<'_>) -> Option<String> {
+    let (latency, metric) = tenant.metric();
+    let load = |cell: &Cell| cell.value(key::LOAD_PERCENT).and_then(Value::as_integer);
+    let own = || cells.measured(Role::Foreground).filter(|cell| tenant.is_in(cell));
+    let mut pairs: Vec<(&Cell, &Cell)> = own()
+        .filter(|cell| is_network(&cell.configuration))
+        .filter_map(|cell| {
+            let twin = own().find(|other| tenant.has(other) && load(other) == load(cell))?;
+            Some((twin, cell))
+        })
+        .collect();
+    pairs.sort_by_key(|(twin, _)| load(twin));
+    let (storage, network) = pairs.pop()?;
+    let read = |cell: &Cell| metric.read(cells, cell).estimate();
+    let (with, without) = (read(storage)?, read(network)?);
+    let both = [storage, network];
+    let gate = compare(Sentence::Comparison, &metric, &both, &with, &without);
+    let name = capital(tenant.name) + &tenant.waiting();
+    let what = if latency { "p99" } else { "IOPS" };
+    let start = format!("{name} at {} % background load", load(storage)?);
+    if let Some(why) = gate.refusal() {
+        return Some(format!(
+            "{start}, {what} beside storage and beside the same bytes without storage: {why}."
+        ));
+    }
+    let number = |value: f64| match latency {
+        true => units::times(value),
+        false => format!("{} of", units::percent(value)),
+    };
+    Some(format!(
+        "{start}: {what} is {} its value alone beside storage, and {} it beside the same bytes \
+         without storage{}.",
+        number(with.mean),
+        number(without.mean),
+        gate.named()
+    ))
 }
 
 /// The values at the lowest and the highest load, and the worst if it is at neither.

@@ -533,7 +533,7 @@ fn environment(environment: &Environment) -> Markup {
         ("governor", processor.governor.clone()),
         ("memory", units::bytes_text(environment.memory_bytes)),
         ("driver", environment.driver.clone()),
-        ("local device", environment.local.clone()),
+        ("local device", environment.local_device()),
         ("started", date(environment.started_at_ms)),
         ("ended", date(environment.ended_at_ms)),
     ];

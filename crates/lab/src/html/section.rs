@@ -213,7 +213,7 @@ fn here(environment: &Environment) -> String {
     }
     words.push(format!("Linux {}", environment.kernel));
     if !environment.local.is_empty() {
-        words.push(format!("local device {}", environment.local));
+        words.push(format!("local device {}", environment.local_device()));
     }
     for target in &environment.targets {
         words.push(if target.started_here {

@@ -27,6 +27,7 @@ fn tenant(role: Role, name: &str, load: u64, iops: f64, us: u64) -> Record {
     let mut settings = vec![(key::FOREGROUND, Value::from(name)), (key::SHARED, "target".into())];
     if role != Role::Alone {
         settings.push((key::LOAD_PERCENT, load.into()));
+        settings.push((key::BACKGROUND, "storage".into()));
     }
     let mut record = record(role, &settings, iops, us);
     record.values.insert(number::REFERENCE_IOPS.to_owned(), 800_000.0);
@@ -112,6 +113,49 @@ fn tenants_of_hosts_that_poll_and_of_hosts_that_sleep_are_told_apart() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!said.contains("foreground (host sleeps)"), "{said}");
+}
+
+/// The same cell beside a background without storage.
+fn network(mut record: Record) -> Record {
+    record.configuration.insert(key::BACKGROUND.to_owned(), "network".into());
+    record.cell.push_str(" background=network");
+    record
+}
+
+fn with_control() -> Vec<Record> {
+    let mut records = tenants();
+    records.push(network(tenant(Role::Foreground, "t-app", 90, 600_000.0, 200)));
+    records
+}
+
+#[test]
+fn what_remains_without_storage_is_told() {
+    let with = |us| {
+        let mut records = with_control();
+        records.push(network(tenant(Role::Foreground, "l-app", 50, 8_000.0, 900)));
+        records.push(network(tenant(Role::Foreground, "l-app", 90, 8_000.0, us)));
+        let mut short = network(tenant(Role::Background, "l-app", 50, 400_000.0, 900));
+        short.mark(Mark::BackgroundShort);
+        records.push(short);
+        found("target-interference", &repeated(&records))
+    };
+    let said = with(200);
+    for part in [
+        // Nothing of the control is in the sentences about storage.
+        "3.00 times at 90 %, and at worst 5.00 times at 50 %",
+        "T-app: IOPS is 90 % of its value alone at 10 % background load, 50 % at 90 %.",
+        "L-app at 90 % background load: p99 is 3.00 times its value alone beside storage, and \
+         2.00 times it beside the same bytes without storage",
+        "T-app at 90 % background load: IOPS is 50 % of its value alone beside storage, and 75 % \
+         of it beside the same bytes without storage",
+        "With the L-app in the foreground beside network the background did not reach",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let said = with(300);
+    let alike = "L-app at 90 % background load, p99 beside storage and beside the same bytes \
+                 without storage: not distinguishable here";
+    assert!(said.contains(alike), "{said}");
 }
 
 #[test]
@@ -482,6 +526,12 @@ fn sentences() -> Vec<(&'static str, Vec<Record>, &'static str, Sentence)> {
         ("saturation", cores, "times the IOPS of a host core", Comparison),
         ("target-interference", tenants(), "T-app: IOPS is 90 %", Comparison),
         ("target-interference", tenants(), "T-app: every load makes it", Comparison),
+        (
+            "target-interference",
+            with_control(),
+            "IOPS is 50 % of its value alone beside",
+            Comparison,
+        ),
         ("link-probe", link(()), "The maximum bandwidth of the raw link is", Number),
     ]
 }

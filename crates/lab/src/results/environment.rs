@@ -42,6 +42,9 @@ pub struct Environment {
     pub driver: String,
     /// The device that was driven locally.
     pub local: String,
+    /// Whether it was driven inside the target, which holds it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub local_inside: bool,
     /// The targets.
     pub targets: Vec<TestedTarget>,
     /// Whether the kernel counts the time of interrupts apart (IRQ_TIME_ACCOUNTING); otherwise that
@@ -72,6 +75,15 @@ pub struct Processor {
 }
 
 impl Environment {
+    /// The local device, and where it was driven.
+    #[must_use]
+    pub fn local_device(&self) -> String {
+        match self.local_inside {
+            true => format!("{}, driven inside the target that holds it", self.local),
+            false => self.local.clone(),
+        }
+    }
+
     /// The probes of the raw link over the protocol and between the ends of a connection.
     pub fn links(&self, connection: Option<&Connection>) -> impl Iterator<Item = &LinkProbe> {
         let is_like = move |probe: &&LinkProbe| match (connection, &probe.connection) {

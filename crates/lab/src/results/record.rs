@@ -32,6 +32,9 @@ pub struct Record {
     /// result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<Connection>,
+    /// Of `local`: whether the load ran inside the target, on the device that it holds.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub inside_target: bool,
     /// Remarks that belong to the numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
@@ -73,6 +76,7 @@ impl Record {
             together: None,
             status: Status::Measured,
             connection: None,
+            inside_target: false,
             marks: Vec::new(),
             started_at_ms: 0,
             command: String::new(),

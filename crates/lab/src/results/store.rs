@@ -103,8 +103,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes the directory, or goes on in one that is there.
     /// Creates the directory, or opens an existing one.
+    ///
     /// # Errors
     /// It cannot be created or opened.
     pub fn open(directory: &Path) -> io::Result<Self> {

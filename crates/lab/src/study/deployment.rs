@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceSpec};
+use weft_host::Transport;
 use weft_reactor::DriverKind;
 
 use super::{
     given::{given_targets, protocol},
     launch::TargetSpec,
-    matrix::{self, Capabilities, Cell, Step, integer, text},
+    matrix::{self, Capabilities, Cell, Step, integer, is_network, text},
+    network::NetworkEnd,
     plan::{Plan, Shared},
     roles::{self, Roles},
 };
@@ -28,6 +30,13 @@ pub const DEVICE_BYTES: u64 = 256 << 20;
 pub enum Place {
     /// A local device.
     Local(DeviceSpec),
+    /// A namespace's device inside the target that is started here and holds it: local, too.
+    Inside {
+        /// Index of the target in [`Deployment::targets`].
+        target: usize,
+        /// The namespace.
+        nsid: u32,
+    },
     /// A namespace of a target that is started here.
     Own {
         /// Index of the target in [`Deployment::targets`].
@@ -42,13 +51,15 @@ pub enum Place {
         /// Whether it serves two tenants; then this one uses the second namespace.
         beside: bool,
     },
+    /// The bytes of reads over the link, without storage.
+    Network(NetworkEnd),
 }
 
 impl Place {
     /// Whether it is reached through a target.
     #[must_use]
     pub const fn is_remote(&self) -> bool {
-        !matches!(self, Self::Local(_))
+        !matches!(self, Self::Local(_) | Self::Inside { .. })
     }
 }
 
@@ -150,13 +161,12 @@ impl Planner<'_> {
         let configuration = &cell.configuration;
         let transport = text(configuration, key::TRANSPORT);
         if transport == "local" {
-            let device = self.device(cell)?;
             let roles =
                 roles::plain(&self.capabilities.cpus, self.count(cell, key::HOST_CORES), None)?;
-            let place = Place::Local(device);
             let job = self.job(cell, &roles.host, roles.shared)?;
+            let (targets, place) = self.local(cell)?;
             let loads = vec![Load::new(cell.clone(), job, place)];
-            return Ok(Deployment { targets: Vec::new(), loads, shared: roles.shared });
+            return Ok(Deployment { targets, loads, shared: roles.shared });
         }
         let given = given_targets(self.plan, transport, self.capabilities);
         let roles = self.roles(cell, given.is_some())?;
@@ -180,6 +190,24 @@ impl Planner<'_> {
         Ok(Deployment { targets, loads, shared: roles.shared })
     }
 
+    /// A local load's device: a file or block device is held by the target that serves it to the
+    /// other loads, so it is driven inside such a target.
+    fn local(&self, cell: &Cell) -> Result<(Vec<TargetSpec>, Place), String> {
+        let starts = self.capabilities.own_target && self.capabilities.targets.is_empty();
+        if !starts || !self.local.is_some_and(is_claimed) {
+            return Ok((Vec::new(), Place::Local(self.device(cell)?.into_shared())));
+        }
+        let target = TargetSpec {
+            devices: vec![self.device(cell)?],
+            subsystems: 1,
+            transport: Transport::Tcp,
+            cpus: Vec::new(),
+            idle_poll: Some(Duration::ZERO),
+            driver: self.driver,
+        };
+        Ok((vec![target], Place::Inside { target: 0, nsid: 1 }))
+    }
+
     fn pair(
         &self,
         foreground: &Cell,
@@ -193,6 +221,7 @@ impl Planner<'_> {
         // With the same seed two loads would access the same blocks in the same order.
         second.seed ^= 0x6261_636b;
         let first = self.job(foreground, &roles.host, roles.shared)?;
+        let targets = self.targets(foreground, &roles, given.is_some())?;
         let (one, other) = match &given {
             // Tenants have a target each, or a namespace each of a given target.
             Some(given) => {
@@ -206,7 +235,15 @@ impl Planner<'_> {
             }
             None => (Place::Own { target: 0, nsid: 1 }, Place::Own { target: 0, nsid: 2 }),
         };
-        let targets = self.targets(foreground, &roles, given.is_some())?;
+        // Without storage the background's bytes come from where its target would be.
+        let other = match targets.last().filter(|_| is_network(&background.configuration)) {
+            Some(target) => Place::Network(NetworkEnd {
+                cpu: target.cpus.first().copied(),
+                idle_poll: target.idle_poll.ok_or("how long its end polls is not given")?,
+                driver: target.driver,
+            }),
+            None => other,
+        };
         let mut beside = Load::new(background.clone(), second, other);
         beside.offer(offered);
         let loads = vec![Load::new(foreground.clone(), first, one), beside];
@@ -259,7 +296,10 @@ impl Planner<'_> {
         if given {
             return Ok(Vec::new());
         }
-        let device = self.device(cell)?;
+        let mut device = self.device(cell)?;
+        if roles.targets.len() > 1 {
+            device = device.into_shared();
+        }
         let transport = protocol(text(&cell.configuration, key::TRANSPORT));
         let transport = transport.ok_or("a local device has no target")?;
         let tenants = matches!(cell.role, Role::Alone | Role::Foreground | Role::Background);
@@ -279,10 +319,6 @@ impl Planner<'_> {
 
     /// The device that is driven locally or served by a started target.
     fn device(&self, cell: &Cell) -> Result<DeviceSpec, String> {
-        self.own_device(cell).map(DeviceSpec::into_shared)
-    }
-
-    fn own_device(&self, cell: &Cell) -> Result<DeviceSpec, String> {
         if let Some(local) = self.local {
             return Ok(local.clone());
         }
@@ -347,10 +383,22 @@ impl Planner<'_> {
     }
 }
 
+/// Whether a process that opens this device claims it.
+fn is_claimed(device: &DeviceSpec) -> bool {
+    match device {
+        DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } => false,
+        DeviceSpec::File { .. } | DeviceSpec::Block { .. } => true,
+        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => is_claimed(inner),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{results::Configuration, study::builtin};
+    use crate::{
+        results::Configuration,
+        study::{builtin, given::KnownTarget},
+    };
 
     fn deployments(name: &str, cpus: usize) -> Vec<(Cell, Deployment)> {
         let plan = builtin::find(name).expect(name).plan().expect(name);
@@ -383,6 +431,8 @@ mod tests {
                     for load in &deployment.loads {
                         let runtime = load.job.runtime.expect("a runtime");
                         assert!(!runtime.is_zero(), "{}", cell.id);
+                        // As before there were these two: results stay comparable.
+                        assert!(load.job.time_based && !load.job.random_map, "{}", cell.id);
                         if let Place::Own { target, nsid } = &load.place {
                             let spec = &deployment.targets[*target];
                             assert!(spec.devices.len() >= *nsid as usize, "{}", cell.id);
@@ -431,8 +481,6 @@ mod tests {
         for (cpus, host, shared) in [(8, vec![2, 3], false), (3, vec![2], true), (2, vec![1], true)]
         {
             for (cell, deployment) in deployments("target-interference", cpus) {
-                        // As before there were these two: results stay comparable.
-                        assert!(load.job.time_based && !load.job.random_map, "{}", cell.id);
                 let of_the_load = &deployment.loads[deployment.loads.len() - 1];
                 let said = integer(&of_the_load.cell.configuration, key::HOST_CORES);
                 if cell.role != Role::Alone {
@@ -445,6 +493,78 @@ mod tests {
                     assert_eq!(of_the_load.job.rate.expect("a rate").iops, 500.0, "of each copy");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_claimed_device_is_driven_inside_its_target() {
+        let of = |device: &str, targets: Vec<KnownTarget>, study: &str| {
+            let plan = builtin::find(study).expect(study).plan().expect(study);
+            let cpus = (0..4).collect();
+            let capabilities =
+                Capabilities { cpus, own_target: true, targets, ..Capabilities::default() };
+            let local: DeviceSpec = device.parse().expect(device);
+            let planner = Planner {
+                plan: &plan,
+                capabilities: &capabilities,
+                local: Some(&local),
+                seed: 7,
+                driver: DriverKind::Auto,
+            };
+            let matrix = matrix::expand(&plan, &capabilities, &Configuration::new());
+            let steps = matrix.steps().filter(|step| step.missing().is_none());
+            steps.map(|step| planner.deployment(step, Some(1.0)).expect("room")).collect::<Vec<_>>()
+        };
+        let is_local = |place: &Place| matches!(place, Place::Local(_) | Place::Inside { .. });
+        let served = |all: &[Deployment]| -> Vec<String> {
+            let targets = all.iter().flat_map(|deployment| &deployment.targets);
+            let mut served: Vec<String> =
+                targets.flat_map(|target| target.devices.iter().map(ToString::to_string)).collect();
+            served.dedup();
+            served
+        };
+        let all = of("file:/ssd", Vec::new(), "local-vs-remote");
+        let local = all.iter().filter(|deployment| is_local(&deployment.loads[0].place));
+        let local: Vec<&Deployment> = local.collect();
+        assert_eq!(local.len(), 2);
+        for deployment in local {
+            assert_eq!(deployment.loads[0].place, Place::Inside { target: 0, nsid: 1 });
+            assert_eq!(deployment.targets.len(), 1);
+        }
+        assert_eq!(served(&all), ["file:/ssd"], "claimed by whichever target runs");
+        // Two targets at the same time cannot both claim it.
+        let shared = served(&of("file:/ssd", Vec::new(), "host-interference"));
+        assert!(shared.contains(&"file:/ssd,shared".to_owned()), "{shared:?}");
+        // Where no target is started, and of memory, which each process has for itself.
+        let given =
+            KnownTarget { name: "there".to_owned(), transport: Transport::Tcp, elsewhere: true };
+        for (device, targets) in [("file:/ssd", vec![given]), ("memory:1MiB", Vec::new())] {
+            let all = of(device, targets, "local-vs-remote");
+            let mut places = all.iter().map(|deployment| &deployment.loads[0].place);
+            assert!(places.any(|place| matches!(place, Place::Local(_))), "{device}");
+            assert!(!places.any(|place| matches!(place, Place::Inside { .. })), "{device}");
+        }
+    }
+
+    #[test]
+    fn without_storage_the_background_meets_its_targets_processor() {
+        for (name, cpus) in [("host-interference", vec![1, 2]), ("target-interference", vec![0])] {
+            let mut seen = 0;
+            for (cell, deployment) in deployments(name, 4) {
+                if cell.role != Role::Foreground || !is_network(&cell.configuration) {
+                    continue;
+                }
+                seen += 1;
+                let served: Vec<usize> =
+                    deployment.targets.iter().flat_map(|target| target.cpus.clone()).collect();
+                assert_eq!(served, cpus, "the targets are those of the study");
+                let [foreground, background] = &deployment.loads[..] else { panic!("two loads") };
+                assert_eq!(foreground.place, Place::Own { target: 0, nsid: 1 });
+                let Place::Network(end) = &background.place else { panic!("{background:?}") };
+                assert_eq!((end.cpu, end.idle_poll), (cpus.last().copied(), Duration::ZERO));
+                assert!(background.job.rate.is_some(), "the rate of the background with storage");
+            }
+            assert!(seen > 0, "{name}");
         }
     }
 

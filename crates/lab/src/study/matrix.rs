@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use weft_host::Transport;
+
 use super::{
-    given::{self, KnownTarget, given_targets, no_target},
+    given::{self, KnownTarget, given_targets, no_target, protocol},
     plan::{Kind, Plan},
     roles,
 };
@@ -185,7 +187,7 @@ fn keep_references(matrix: &mut Matrix, only: &Configuration) {
         matrix.first.clear();
     } else {
         let mut apart = only.clone();
-        for key in ["role", key::LOAD_PERCENT, key::FOREGROUND] {
+        for key in ["role", key::LOAD_PERCENT, key::FOREGROUND, key::BACKGROUND] {
             apart.remove(key);
         }
         // Settings that are the foreground's alone do not tell references apart.
@@ -339,6 +341,7 @@ fn interference(
     for combination in combinations {
         let mut rest = combination.clone();
         rest.remove(key::LOAD_PERCENT);
+        rest.remove(key::BACKGROUND);
         let tenant = rest.get(key::FOREGROUND).map(ToString::to_string).unwrap_or_default();
         let load = section.foreground.get(&tenant).cloned().unwrap_or_default();
         let single = |role, combination: &Configuration, load: &Configuration| {
@@ -509,6 +512,15 @@ fn missing(
         }
         _ => {}
     }
+    let is_loaded = matches!(role, Role::Foreground | Role::Background);
+    if is_loaded && is_network(configuration) {
+        if protocol(transport) != Some(Transport::Tcp) {
+            return said("needs the link without storage over RDMA, which weft does not have");
+        }
+        if given_targets(plan, transport, capabilities).is_some() {
+            return said("needs an end of the link where the given target runs");
+        }
+    }
     let several = |key: &str| integer(configuration, key).is_some_and(|count| count > 1);
     if several(key::HOSTS) || several(key::SUBSYSTEMS) {
         let given = given_targets(plan, transport, capabilities).is_some();
@@ -529,6 +541,11 @@ fn missing(
     let own = transport != "local" && !given;
     let target = own.then(|| count(key::TARGET_CORES));
     roles::plain(&capabilities.cpus, count(key::HOST_CORES), target).err()
+}
+
+/// Whether the background of a cell moves bytes without storage.
+pub(crate) fn is_network(configuration: &Configuration) -> bool {
+    text(configuration, key::BACKGROUND) == "network"
 }
 
 /// Whether the other end of cells of this transport is on another machine.

@@ -26,7 +26,7 @@ use crate::{
         Connection, Direction, LatencyRecord, LinkProbe, Mark, Record, Role, Served, Side, Status,
         Window, key, number,
     },
-    run_observed,
+    run::Windows,
 };
 
 /// A background has reached its rate if it reaches at least this share of it.
@@ -230,12 +230,12 @@ fn run_loads(
         for (load, load_device) in deployment.loads.iter().zip(load_devices).skip(1) {
             beside.push(scope.spawn(move || {
                 let mut log = WindowLog::default();
-                (run_observed(&load.job, &load_device.factory, stop, &mut log), log)
+                (load_device.run(&load.job, stop, &mut log), log)
             }));
         }
         let first = deployment.loads.first().zip(load_devices.first());
         let first = first.map(|(load, load_device)| {
-            let result = run_observed(&load.job, &load_device.factory, stop, sampler);
+            let result = load_device.run(&load.job, stop, sampler);
             (result, std::mem::take(&mut sampler.windows))
         });
         let beside = beside.into_iter().map(|thread| thread.join().ok());
@@ -244,7 +244,7 @@ fn run_loads(
     let mut results = Vec::new();
     for outcome in outcomes {
         let (result, log) = outcome.ok_or_else(|| "the load's thread panicked".to_owned())?;
-        let result = result.map_err(|error| error.to_string())?;
+        let result = result?;
         if let Some(error) = result.total().error {
             return Err(error);
         }
@@ -275,8 +275,7 @@ fn await_steady(
             enough.store(true, Ordering::Relaxed);
         }
     };
-    let result = crate::run(&job, &load_device.factory, &enough, &mut observe)
-        .map_err(|error| error.to_string())?;
+    let result = load_device.run(&job, &enough, &mut Windows(&mut observe))?;
     match result.total().error {
         Some(error) => Err(error),
         None => Ok(steady),
@@ -307,6 +306,7 @@ impl Context<'_> {
         record.host = Some(self.host(result));
         record.target = self.target_side();
         record.connection.clone_from(&self.device.connection);
+        record.inside_target = matches!(self.load.place, Place::Inside { .. });
         self.values(&mut record, result);
         self.marks(&mut record, &total.read.window_iops, &total.write.window_iops);
         record.mark_above_floor(self.options.link);
@@ -378,7 +378,7 @@ impl Context<'_> {
             if given {
                 record.mark(Mark::DeviceUnknown);
             }
-            if record.target.is_none() {
+            if record.target.is_none() && self.target.is_some() {
                 record.mark(Mark::TargetUnknown);
             }
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, sync::atomic::AtomicBool, time::Duration};
 use serde_json::json;
 use uuid::Uuid;
 
-use weft_backend::{DeviceFactory, DeviceSpec};
+use weft_backend::{BLOCK_BYTES_DEFAULT, DeviceFactory, DeviceSpec};
 use weft_host::{Controller, Options, Provider, QUEUE_SIZE_MAX, TransportId};
 use weft_rpc::{
     Client,
@@ -14,11 +14,15 @@ use weft_rpc::{
 
 use super::{
     alike::Alike,
-    deployment::{Load, Place},
+    deployment::{DEVICE_BYTES, Load, Place},
     given::protocol_name,
+    inside::Inside,
     launch::{GivenTarget, Launcher, StartedTarget, TargetSpec},
+    network::{Answering, NetworkEnd},
 };
-use crate::{Job, Pattern, results::Connection};
+use crate::{
+    Job, Pattern, RunObserver, RunResult, results::Connection, run::Windows, run_observed,
+};
 
 /// How long a target may take to answer on its control connection.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,11 +43,12 @@ pub(super) struct TargetSet<'a> {
     rdma: Provider,
     running: Vec<Running>,
     local: Option<(DeviceSpec, Arc<dyn DeviceFactory>)>,
+    network: Option<Answering>,
 }
 
 /// The device of a load, with the controller that it belongs to.
 pub(super) struct LoadDevice {
-    pub(super) factory: Arc<dyn DeviceFactory>,
+    driven: Driven,
     pub(super) name: String,
     pub(super) identity: String,
     pub(super) nsid: u32,
@@ -52,10 +57,39 @@ pub(super) struct LoadDevice {
     controllers: Vec<Controller>,
 }
 
+/// Where a load's device is driven.
+enum Driven {
+    /// In this process.
+    Here(Arc<dyn DeviceFactory>),
+    /// In the target's.
+    Inside(Inside),
+}
+
 impl LoadDevice {
+    /// Runs a job on it.
+    pub(super) fn run(
+        &self,
+        job: &Job,
+        stop: &AtomicBool,
+        observer: &mut dyn RunObserver,
+    ) -> Result<RunResult, String> {
+        match &self.driven {
+            Driven::Here(factory) => {
+                run_observed(job, factory, stop, observer).map_err(|error| error.to_string())
+            }
+            Driven::Inside(inside) => inside.run(job, stop, observer),
+        }
+    }
+
+    /// One without a connection.
+    fn local(driven: Driven, name: String) -> Self {
+        let (connection, controllers) = (None, Vec::new());
+        Self { driven, name, identity: String::new(), nsid: 0, connection, controllers }
+    }
+
     /// Closes the device.
     pub(super) fn close(self) -> Result<(), String> {
-        drop(self.factory);
+        drop(self.driven);
         let disconnect = |controller: Controller| controller.disconnect();
         self.controllers.into_iter().try_for_each(disconnect).map_err(|error| error.to_string())
     }
@@ -79,7 +113,14 @@ impl<'a> TargetSet<'a> {
             };
             connected.push((target.clone(), client));
         }
-        Ok(Self { launcher, given: connected, rdma, running: Vec::new(), local: None })
+        Ok(Self {
+            launcher,
+            given: connected,
+            rdma,
+            running: Vec::new(),
+            local: None,
+            network: None,
+        })
     }
 
     /// Makes exactly these targets run.
@@ -124,7 +165,7 @@ impl<'a> TargetSet<'a> {
                 if matches!(device, DeviceSpec::Memory { .. }) {
                     let options = Options::new(address.clone());
                     let device = connect(options, Some(nsid), &Job::default(), &self.rdma)?;
-                    fill(&device.factory, stop)?;
+                    fill(&device, stop)?;
                     device.close()?;
                 }
             }
@@ -140,6 +181,8 @@ impl<'a> TargetSet<'a> {
     ) -> Result<LoadDevice, String> {
         match &load.place {
             Place::Local(spec) => self.local(spec, stop),
+            Place::Network(end) => self.network(end, load),
+            Place::Inside { target, nsid } => self.inside(*target, *nsid),
             Place::Own { target, nsid } => {
                 let running =
                     self.running.get(*target).ok_or("the target does not run any more")?;
@@ -183,14 +226,28 @@ impl<'a> TargetSet<'a> {
                 devices.push(connect(options, nsid, &job, &self.rdma)?);
             }
         }
-        let factories = devices.iter().map(|device| Arc::clone(&device.factory)).collect();
+        let factories = devices.iter().filter_map(|device| match &device.driven {
+            Driven::Here(factory) => Some(Arc::clone(factory)),
+            Driven::Inside(_) => None,
+        });
+        let factories = factories.collect();
         let mut devices = devices.into_iter();
         let mut first = devices.next().ok_or("the target has no subsystem")?;
         first.controllers.extend(devices.flat_map(|device| device.controllers));
         if connections > 1 {
-            first.factory = Arc::new(Alike::new(factories));
+            first.driven = Driven::Here(Arc::new(Alike::new(factories)));
         }
         Ok(first)
+    }
+
+    /// The device of a namespace, driven in the process of its target.
+    fn inside(&self, target: usize, nsid: u32) -> Result<LoadDevice, String> {
+        let running = self.running.get(target).ok_or("the target does not run any more")?;
+        let device = running.spec.devices.first().map(ToString::to_string).unwrap_or_default();
+        let nqn = running.target.address().subnqn.as_ref().map(ToString::to_string);
+        let control = running.target.control().clone();
+        let inside = Inside { control, nqn: nqn.unwrap_or_default(), nsid };
+        Ok(LoadDevice::local(Driven::Inside(inside), device))
     }
 
     fn local(&mut self, spec: &DeviceSpec, stop: &AtomicBool) -> Result<LoadDevice, String> {
@@ -200,21 +257,34 @@ impl<'a> TargetSet<'a> {
             None => {
                 let factory = spec.build().map_err(|error| error.to_string())?;
                 if matches!(spec, DeviceSpec::Memory { .. }) {
-                    fill(&factory, stop)?;
+                    let driven = Driven::Here(Arc::clone(&factory));
+                    fill(&LoadDevice::local(driven, spec.to_string()), stop)?;
                 }
                 self.local = Some((spec.clone(), Arc::clone(&factory)));
                 factory
             }
         };
-        let (name, identity) = (spec.to_string(), String::new());
-        let (connection, controllers) = (None, Vec::new());
-        Ok(LoadDevice { factory, name, identity, nsid: 0, connection, controllers })
+        Ok(LoadDevice::local(Driven::Here(factory), spec.to_string()))
+    }
+
+    fn network(&mut self, end: &NetworkEnd, load: &Load) -> Result<LoadDevice, String> {
+        if self.network.as_ref().is_none_or(|answering| answering.end != *end) {
+            self.network = None;
+            self.network = Some(Answering::start(end)?);
+        }
+        let answering = self.network.as_ref().ok_or("the network has no end")?;
+        let whole = load.job.block_bytes.is_multiple_of(BLOCK_BYTES_DEFAULT);
+        let block_bytes = if whole { BLOCK_BYTES_DEFAULT } else { 512 };
+        let factory = Arc::new(answering.device(DEVICE_BYTES, block_bytes));
+        let name = factory.identity();
+        let connection = Some(Connection::over_loopback("tcp"));
+        Ok(LoadDevice { connection, ..LoadDevice::local(Driven::Here(factory), name) })
     }
 
     /// Which target a load uses, in the order of [`TargetSet::statistics`].
     pub(super) fn target_of(&self, place: &Place) -> Option<usize> {
         match place {
-            Place::Local(_) => None,
+            Place::Local(_) | Place::Inside { .. } | Place::Network(_) => None,
             Place::Own { target, .. } | Place::Given { target, .. } => Some(*target),
         }
     }
@@ -240,6 +310,7 @@ impl<'a> TargetSet<'a> {
 
     /// Stops everything that was started.
     pub(super) fn end(&mut self) -> Result<(), String> {
+        self.network = None;
         self.running.drain(..).try_for_each(|running| running.target.stop())
     }
 }
@@ -272,7 +343,8 @@ fn connect(
     let connection = controller
         .ends()
         .map(|ends| Connection::new(protocol_name(ends.transport), ends.local, ends.remote));
-    Ok(LoadDevice { factory, name, identity, nsid, connection, controllers: vec![controller] })
+    let (driven, controllers) = (Driven::Here(factory), vec![controller]);
+    Ok(LoadDevice { driven, name, identity, nsid, connection, controllers })
 }
 
 /// Has a target that was started serve such devices in another subsystem. Its port serves all
@@ -299,7 +371,7 @@ fn add_subsystem(
 
 /// Writes a device once from end to end: memory that was never written is not allocated, and
 /// reads of it have another cost.
-fn fill(factory: &Arc<dyn DeviceFactory>, stop: &AtomicBool) -> Result<(), String> {
+fn fill(device: &LoadDevice, stop: &AtomicBool) -> Result<(), String> {
     let job = Job {
         name: "fill".to_owned(),
         pattern: Pattern::Write,
@@ -308,7 +380,7 @@ fn fill(factory: &Arc<dyn DeviceFactory>, stop: &AtomicBool) -> Result<(), Strin
         size: Some(crate::Extent::Percent(100)),
         ..Job::default()
     };
-    let result = crate::run(&job, factory, stop, &mut |_| {}).map_err(|error| error.to_string())?;
+    let result = device.run(&job, stop, &mut Windows(&mut |_| {}))?;
     match result.total().error {
         Some(error) => Err(format!("the device cannot be filled: {error}")),
         None => Ok(()),

@@ -9,7 +9,10 @@ use crate::{
     html::draw,
     published::PublishedResult,
     results::{Connection, Role, Value, key},
-    study::plan::{Kind, Plan},
+    study::{
+        matrix::is_network,
+        plan::{Kind, Plan},
+    },
 };
 
 /// Share of the maximum from which on a curve is near its peak.
@@ -151,8 +154,10 @@ fn fits(result: &PublishedResult, cell: &Cell) -> bool {
         })
     };
     let depth = result.metric.ends_with("_max") || same(key::DEPTH, result.qd);
+    // The published backgrounds were storage.
     pattern
         && depth
+        && !is_network(&cell.configuration)
         && same(key::BLOCK_BYTES, result.bs_bytes)
         && result.settings.iter().all(|(key, published)| cell.value(key) == Some(published))
 }

@@ -93,9 +93,9 @@ const EXPECTED: &[(&str, usize, usize)] = &[
     ("overhead-b-app", 3 * 7 * 11, 2 * 7 * 11),
     ("saturation", 2, 2),
     // For hosts that poll and for those that sleep: one reference, two tenants alone, and a
-    // foreground and a background of each pair.
-    ("host-interference", 2 * (1 + 2 + 2 * 2 * 10), 2 * (1 + 2 + 2 * 2 * 10)),
-    ("target-interference", 2 * (1 + 2 + 2 * 2 * 9), 2 * (1 + 2 + 2 * 2 * 9)),
+    // foreground and a background of each pair, with storage and without.
+    ("host-interference", 2 * (1 + 2 + 2 * 2 * 2 * 10), 2 * (1 + 2 + 2 * 2 * 2 * 10)),
+    ("target-interference", 2 * (1 + 2 + 2 * 2 * 2 * 9), 2 * (1 + 2 + 2 * 2 * 2 * 9)),
     ("depth-by-size", 4 * 4 * 4 * 4, 2 * 4 * 4 * 4),
 ];
 

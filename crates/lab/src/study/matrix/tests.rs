@@ -161,6 +161,31 @@ fn interference_needs_references_and_pairs() {
 }
 
 #[test]
+fn a_network_only_control_has_the_references_of_its_study() {
+    let control = PAIRS
+        .replace("[axes]", "[axes]\nbackground = [\"storage\", \"network\"]")
+        .replace("[fixed]", "[fixed]\ntarget_idle_poll_us = 0");
+    let matrix = expand(&plan(&control), &capabilities(4), &Configuration::new());
+    assert_eq!((matrix.first.len(), matrix.points.len()), (1, 2 + 12));
+    assert!(matrix.steps().all(|step| step.missing().is_none()));
+    let only = Configuration::from([(key::BACKGROUND.to_owned(), "network".into())]);
+    let matrix = expand(&plan(&control), &capabilities(4), &only);
+    assert_eq!((matrix.first.len(), matrix.points.len()), (1, 6), "its rate has a reference");
+    let missing = |plan: &Plan, capabilities: &Capabilities| -> Vec<String> {
+        let matrix = expand(plan, capabilities, &Configuration::new());
+        let steps =
+            matrix.steps().filter(|step| step.cells().any(|c| is_network(&c.configuration)));
+        steps.map(|step| step.missing().unwrap_or_default().to_owned()).collect()
+    };
+    let given = Capabilities { targets: vec![far()], ..capabilities(4) };
+    let rdma = Capabilities { rdma: true, ..capabilities(4) };
+    let over_rdma = missing(&plan(&control.replace("\"tcp\"", "\"rdma\"")), &rdma);
+    assert!(over_rdma.iter().all(|why| why.contains("over RDMA")), "{over_rdma:?}");
+    let remote = missing(&plan(&control), &given);
+    assert!(remote.iter().all(|why| why.contains("where the given target runs")), "{remote:?}");
+}
+
+#[test]
 fn only_selected_cells_are_kept() {
     let only = |words: &[(&str, Value)]| -> Configuration {
         words.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()

@@ -53,6 +53,7 @@ const SETTINGS: &[Setting] = &[
     Setting { key: key::DEVICE, allowed: Allowed::AnyWord },
     Setting { key: key::DEVICE_BYTES, allowed: Allowed::Whole(1 << 20, 1 << 50) },
     Setting { key: key::FOREGROUND, allowed: Allowed::AnyWord },
+    Setting { key: key::BACKGROUND, allowed: Allowed::Words(&["storage", "network"]) },
     Setting { key: key::LOAD_PERCENT, allowed: Allowed::Whole(1, 1000) },
     Setting { key: key::SHARED, allowed: Allowed::Words(&["host", "target"]) },
     Setting { key: key::RATE_IOPS, allowed: Allowed::Positive },
@@ -145,7 +146,10 @@ impl Plan {
                         return fault(format!("interference.foreground does not define {tenant}"));
                     }
                 }
-                Ok(())
+                self.check_network(&interference.background)
+            }
+            _ if self.values(key::BACKGROUND).next().is_some() => {
+                fault("only an interference study has a background")
             }
             (Kind::Load, None) if !self.axes.contains_key(key::LOAD_PERCENT) => {
                 fault("a load study needs the axis load_percent")
@@ -156,6 +160,27 @@ impl Plan {
             }
             (_, None) => Ok(()),
         }
+    }
+
+    /// Without storage a background reads, and its end polls as the target does.
+    fn check_network(&self, background: &Configuration) -> Result<(), PlanError> {
+        if !self.has(key::BACKGROUND, "network") {
+            return Ok(());
+        }
+        let patterns = self.axes.get(key::PATTERN).into_iter().flatten();
+        let patterns = patterns.chain(self.fixed.get(key::PATTERN));
+        let mut patterns = patterns.chain(background.get(key::PATTERN)).filter_map(Value::as_text);
+        let is_read =
+            |text: &str| text.parse().is_ok_and(|own: Pattern| own.reads() && !own.writes());
+        if !patterns.all(is_read) {
+            return fault(
+                "background network: its bytes are those of reads, so pattern must be too",
+            );
+        }
+        if self.values(key::TARGET_IDLE_POLL_US).next().is_none() {
+            return fault("background network needs target_idle_poll_us, which holds for its end");
+        }
+        Ok(())
     }
 
     fn check_answer(&self) -> Result<(), PlanError> {
@@ -347,6 +372,37 @@ mod tests {
     }
 
     #[test]
+    fn a_control_without_storage_is_one_of_reads_whose_end_waits_as_a_target() {
+        let control = r#"
+            name = "mine"
+            title = "Mine"
+            question = "What then?"
+            kind = "interference"
+            source = { document = "weft", figure = "none" }
+            [axes]
+            background = ["storage", "network"]
+            foreground = ["l-app"]
+            load_percent = [50]
+            [fixed]
+            target_idle_poll_us = 0
+            [interference]
+            shared = "target"
+            background = { depth = 64 }
+            foreground = { l-app = { depth = 1 } }
+        "#;
+        control.parse::<Plan>().expect("a plan");
+        for (from, to, part) in [
+            ("target_idle_poll_us = 0", "", "needs target_idle_poll_us"),
+            ("depth = 64", "depth = 64, pattern = \"randrw\"", "those of reads"),
+            ("[fixed]", "[fixed]\npattern = \"write\"", "those of reads"),
+            ("\"network\"]", "\"iperf\"]", "expected storage or network"),
+        ] {
+            let error = control.replacen(from, to, 1).parse::<Plan>().expect_err(to).to_string();
+            assert!(error.contains(part), "{to}: {error}");
+        }
+    }
+
+    #[test]
     fn invalid_plans_are_refused() {
         for (from, to, part) in [
             ("name = \"mine\"", "name = \"Mine\"", "a-z"),
@@ -387,6 +443,7 @@ mod tests {
                 "[interference]\nshared = \"host\"\nbackground = {}\nforeground = {}\n[fixed]",
                 "only an",
             ),
+            ("depth = 4", "background = \"network\"", "only an interference study"),
             ("name = \"mine\"", "name = \"mine\"\nkind = \"saturation\"", "axis shared"),
             ("name = \"mine\"", "name = \"mine\"\nkind = \"interference\"", "needs [interference]"),
             ("block_bytes = [\"4k\"]", "depth = [1]", "quick.axes has depth"),

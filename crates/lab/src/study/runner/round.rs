@@ -208,7 +208,10 @@ impl Runner<'_> {
                 return;
             }
             Place::Local(spec) => spec.to_string(),
-            Place::Own { target, .. } => device_of(deployment, *target),
+            Place::Network(_) => return,
+            Place::Own { target, .. } | Place::Inside { target, .. } => {
+                device_of(deployment, *target)
+            }
         };
         if self.settings.local.is_some() {
             record.configuration.insert(key::DEVICE.to_owned(), Value::Text(device));
@@ -226,7 +229,7 @@ impl Runner<'_> {
             }
             Step::Single(_) => return Ok(None),
         };
-        let apart = [key::FOREGROUND, key::LOAD_PERCENT];
+        let apart = [key::FOREGROUND, key::LOAD_PERCENT, key::BACKGROUND];
         let axes = self.settings.plan.axes.keys().map(String::as_str);
         let keys: Vec<&str> =
             axes.filter(|key| !apart.contains(key)).chain(Some(key::TARGET)).collect();
@@ -263,6 +266,11 @@ impl Runner<'_> {
                     self.environment.local = spec.to_string();
                     continue;
                 }
+                Place::Inside { target, .. } => {
+                    self.environment.local = device_of(deployment, *target);
+                    self.environment.local_inside = true;
+                    continue;
+                }
                 Place::Own { target, .. } => TestedTarget {
                     address: match deployment.targets.get(*target).map(|spec| spec.transport) {
                         Some(Transport::Loopback) => "started for the study, in its process",
@@ -274,6 +282,7 @@ impl Runner<'_> {
                     identity: of.identity.clone(),
                     statistics: true,
                 },
+                Place::Network(_) => continue,
                 Place::Given { .. } => TestedTarget {
                     address: of.name.clone(),
                     device: String::new(),
