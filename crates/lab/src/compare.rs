@@ -73,9 +73,9 @@ pub struct Compared {
     pub metric: String,
     /// Repeats of the first and of the second.
     pub repeats: (usize, usize),
-    /// The mean of the first set's repeats: a rate, or ns.
+    /// The median of the first set's repeats, which are compared by rank: a rate, or ns.
     pub first: f64,
-    /// The mean of the second set's repeats.
+    /// The median of the second set's repeats.
     pub second: f64,
     /// Second divided by first.
     pub ratio: f64,
@@ -296,8 +296,7 @@ fn asks(metric: &str, first: Vec<f64>, second: Vec<f64>) -> Option<Question> {
 }
 
 fn compared(metric: &str, of: &Question, judged: &Judged) -> Compared {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (first, second) = (mean(&of.first), mean(&of.second));
+    let (first, second) = (median(&of.first), median(&of.second));
     Compared {
         metric: metric.to_owned(),
         repeats: (of.first.len(), of.second.len()),
@@ -311,6 +310,14 @@ fn compared(metric: &str, of: &Question, judged: &Judged) -> Compared {
         answer: judged.answer,
         noticeable: judged.noticeable,
     }
+}
+
+/// One repeat that was disturbed does not move it, as it does not move a rank.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = |at: usize| sorted.get(at).copied().unwrap_or(f64::NAN);
+    f64::midpoint(middle(sorted.len().saturating_sub(1) / 2), middle(sorted.len() / 2))
 }
 
 fn needed(asked: &[(Option<usize>, String, Question)], parameters: &Parameters) -> Needed {

@@ -71,6 +71,19 @@ impl Made {
     }
 }
 
+#[test]
+fn one_disturbed_repeat_changes_neither_the_values_nor_the_answer() {
+    let made = Made { cells: 1, repeats: 9, speed: 1.0, noise: 0.01 };
+    let mut second = made.set(99, 1.0);
+    second.records[4] = made.record(1, 5, 0.001, &mut Chance(7));
+    let comparison = compare(&made.set(11, 1.0), &second, &Parameters::default());
+    for compared in comparison.each() {
+        assert_eq!(compared.answer, Answer::Same, "{compared:?}");
+        assert!((0.97..1.03).contains(&compared.ratio), "{compared:?}");
+    }
+    assert!((median(&[3.0, 1.0, 2.0, 9.0]) - 2.5).abs() < 1e-12);
+}
+
 fn answers(comparison: &Comparison) -> Vec<Answer> {
     comparison.each().map(|compared| compared.answer).collect()
 }
