@@ -499,3 +499,59 @@ idle() {
     connect
     namespace 1
 }
+
+# Two hosts on one kernel, which without native multipath keeps their block devices apart.
+reservations() {
+    fresh
+    modprobe -r nvme-tcp nvme-fabrics nvme-core
+    modprobe nvme-core multipath=N
+    modprobe nvme-tcp
+    local a=11111111-2222-4333-8444-00000000000a b=11111111-2222-4333-8444-00000000000b id one two
+    for id in $a $b; do
+        connect --hostnqn="nqn.2014-08.org.nvmexpress:uuid:$id" --hostid="$id"
+    done
+    both_there() { [ -b "$(device_of $a)" ] && [ -b "$(device_of $b)" ]; }
+    within 10 both_there
+    one=$(device_of $a) two=$(device_of $b)
+    nvme id-ns "$one" -o json | jq -e '.rescap == 254'
+    nvme resv-register "$one" -n 1 --rrega=0 --nrkey=0xa
+    nvme resv-register "$two" -n 1 --rrega=0 --nrkey=0xb
+    nvme resv-acquire "$one" -n 1 --racqa=0 --rtype=1 --crkey=0xa
+    nvme resv-report "$two" -n 1 --eds -o json | tee /tmp/report.json
+    jq -e '.rtype == 1 and .regctl == 2' /tmp/report.json
+    write_block "$one"
+    if write_block "$two"; then fail "written by a host that may not"; fi
+    dd if="$two" of=/dev/null bs=4k count=1 iflag=direct
+    nvme resv-acquire "$two" -n 1 --racqa=1 --rtype=4 --crkey=0xb --prkey=0xa
+    if write_block "$one"; then fail "written by a host that was preempted"; fi
+    if dd if="$one" of=/dev/null bs=4k count=1 iflag=direct; then fail "read likewise"; fi
+    nvme resv-notif-log "${one%n*}" -o json | tee /tmp/notice.json
+    jq -e '.NSID == 1 and .rn_log_type == 1' /tmp/notice.json
+    write_block "$two"
+    nvme resv-register "$one" -n 1 --rrega=0 --nrkey=0xc
+    write_block "$one"
+    nvme resv-release "$one" -n 1 --rrela=1 --crkey=0xc
+    nvme resv-report "$two" -n 1 --eds -o json | jq -e '.rtype == 0 and .regctl == 0'
+    write_block "$one"
+    write_block "$two"
+    disconnect
+    modprobe -r nvme-tcp nvme-fabrics nvme-core
+    modprobe nvme-core multipath=Y
+    modprobe nvme-tcp
+}
+
+# device_of HOSTID: the block device of namespace 1 of the controller of this host
+device_of() {
+    local controller path
+    for controller in $(controllers); do
+        [ "$(cat "/sys/class/nvme/$controller/hostid")" = "$1" ] || continue
+        for path in /sys/class/nvme/"$controller"/nvme*n*; do
+            [ "$(cat "$path/nsid" 2>/dev/null)" = 1 ] && echo "/dev/${path##*/}"
+        done
+    done
+    return 0
+}
+
+write_block() {
+    dd if=/dev/urandom of="$1" bs=4k count=1 oflag=direct status=none
+}

@@ -111,6 +111,7 @@ fn nvm_fields(picture: &ControllerInfo) -> Vec<Field> {
         (nvm.write_uncorrectable(), "write uncorrectable"),
         (nvm.dataset_management(), "dataset management"),
         (nvm.write_zeroes(), "write zeroes"),
+        (nvm.reservations(), "reservations"),
         (nvm.verify(), "verify"),
     ]);
     let cache = if identify.volatile_write_cache.present() { "present" } else { "none" };

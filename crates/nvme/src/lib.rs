@@ -43,7 +43,7 @@
 //! | [`sgl`] | where a command's data lies |
 //! | [`property`] | the controller's properties (registers, were it on PCI Express) |
 //! | [`identify`], [`feature`], [`log_page`], [`event`], [`abort`] | admin commands |
-//! | [`nvm`] | the NVM command set's I/O commands |
+//! | [`nvm`], [`reservation`] | I/O commands |
 //! | [`nqn`], [`fabrics`], [`tcp`], [`rdma`] | NVMe over Fabrics and its two transports |
 //! | [`authentication`] | the messages of in-band authentication |
 //!
@@ -73,6 +73,7 @@ pub mod nvm;
 pub mod opcode;
 pub mod property;
 pub mod rdma;
+pub mod reservation;
 pub mod sgl;
 pub mod status;
 pub mod tcp;

@@ -25,5 +25,6 @@ pub mod host;
 pub mod keys;
 pub mod queue;
 pub mod rdma;
+pub mod reservation;
 pub mod subsystem;
 pub mod tcp;

@@ -19,6 +19,7 @@ use crate::ana::{AnaView, refusal};
 use crate::auth::Policy;
 use crate::discovery::DiscoveryView;
 use crate::queue::add;
+use crate::reservation::ReservationTable;
 
 /// Memory Page Size Minimum in bytes: the unit of MDTS and its relatives. CAP.MPSMIN is 0.
 pub const PAGE_BYTES: u32 = 4096;
@@ -268,6 +269,8 @@ pub struct NamespaceCapabilities {
     pub write_zeroes_deallocates: bool,
     /// Write Uncorrectable can be done.
     pub write_uncorrectable: bool,
+    /// There is a place where its reservations can be kept.
+    pub persistent_reservations: bool,
 }
 
 /// How a namespace's device likes to be used. Zero says nothing.
@@ -508,13 +511,16 @@ impl IoCounters {
     }
 }
 
-/// What outlasts the views, controllers and queues of a subsystem: the counters of its SMART log.
+/// What outlasts the views, controllers and queues of a subsystem: the counters of its SMART log,
+/// and its reservations.
 ///
-/// The lock is taken when a namespace comes and when a log page is read, never by a command.
+/// The lock of the counters is taken when a namespace comes and when a log page is read, never by a
+/// command.
 #[derive(Debug, Default)]
 pub struct SubsystemShared {
     counted: Mutex<Counted>,
     associations_lost: AtomicU64,
+    reservations: ReservationTable,
 }
 
 #[derive(Debug, Default)]
@@ -551,6 +557,12 @@ impl SubsystemShared {
         let fresh = Arc::default();
         counters.push(Arc::clone(&fresh));
         fresh
+    }
+
+    /// The reservations of its namespaces.
+    #[must_use]
+    pub const fn reservations(&self) -> &ReservationTable {
+        &self.reservations
     }
 
     /// Associations that ended without a shutdown: what SMART calls unsafe shutdowns.
@@ -613,6 +625,7 @@ pub(crate) mod test_support {
                 reads_zeroes: true,
                 write_zeroes_deallocates: true,
                 write_uncorrectable: true,
+                persistent_reservations: true,
             },
             hints: NamespaceHints {
                 atomic_blocks: 8,

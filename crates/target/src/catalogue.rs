@@ -20,6 +20,7 @@ use weft_nvmf::subsystem::{
 use crate::TargetError;
 use crate::config::{self, Config, Limits, Namespace, Policies, Referral, Subsystem, identity};
 use crate::nsids::{self, same_device};
+use crate::reservations;
 use crate::snapshot::{DeviceId, Needs, PortView, ServedDevice, Snapshot};
 
 /// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
@@ -128,6 +129,7 @@ pub(crate) struct Plan {
     /// Block devices that are new, or have another size.
     bdevs: BTreeMap<String, NamedDevice>,
     resizes: Vec<Resize>,
+    restored: reservations::Restored,
 }
 
 impl Plan {
@@ -187,6 +189,7 @@ impl Catalogue {
             policies: BTreeMap::new(),
             bdevs: BTreeMap::new(),
             resizes: Vec::new(),
+            restored: reservations::Restored::new(),
         };
         self.plan_bdevs(&config, &mut plan)?;
         for host in config.rate_limits.iter().filter_map(|limit| limit.host.as_ref()) {
@@ -207,6 +210,10 @@ impl Catalogue {
                 entries.map(|(entry, path)| entry.owner(path.as_deref())).collect();
             nsids::assign(subsystem, &owners)?;
             self.open_namespaces(subsystem, &mut plan)?;
+            let nqn = &subsystem.nqn;
+            let uuid = |nsid| Some(plan.entries.get(nqn)?.get(&nsid)?.identity.uuid);
+            let known = |nsid| Some(self.entry(nqn, nsid)?.identity.uuid);
+            plan.restored.extend(reservations::restore(subsystem, uuid, known)?);
         }
         plan.config = config;
         Ok(plan)
@@ -246,7 +253,7 @@ impl Catalogue {
         plan: Plan,
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<(Snapshot, Config), TargetError> {
-        let Plan { config, scope, entries, mut policies, mut bdevs, resizes } = plan;
+        let Plan { config, scope, entries, mut policies, mut bdevs, resizes, restored } = plan;
         resize(resizes)?;
         self.bdevs.append(&mut bdevs);
         self.bdevs.retain(|name, _| config.bdev(name).is_some());
@@ -258,7 +265,9 @@ impl Catalogue {
             self.note_owners(&entries);
             self.entries.insert(nqn, entries);
         }
-        Ok((self.snapshot(&config, &scope, addresses)?, config))
+        let snapshot = self.snapshot(&config, &scope, addresses)?;
+        reservations::serve(&snapshot.subsystems, restored);
+        Ok((snapshot, config))
     }
 
     fn snapshot(
@@ -289,6 +298,7 @@ impl Catalogue {
             transport: transport_limits(&config.limits, self.in_capsule_bytes),
             limits: config.limits.clone(),
             rate_limits: Arc::default(),
+            reservation_files: Arc::new(reservations::files(config)),
             idle_poll: config.idle_poll,
             connections_max: connections_max(&config.limits),
         })
@@ -483,6 +493,7 @@ impl Catalogue {
             let mut view = namespace_view(entry, owner.map_or(0, |owner| owner.change));
             view.capabilities.read_only |= namespace.read_only;
             view.ana_group = namespace.ana_group();
+            view.capabilities.persistent_reservations = namespace.ptpl_file.is_some();
             Some(view)
         });
         let namespaces = namespaces.collect();
@@ -599,7 +610,7 @@ fn devices(entries: &BTreeMap<String, Entries>) -> Vec<Arc<ServedDevice>> {
 }
 
 fn ports(config: &Config) -> Vec<PortView> {
-    config.ports.iter().map(port_view).collect()
+    config.ports.iter().map(PortView::from).collect()
 }
 
 /// Two namespaces of a subsystem must not use one file or device, whatever its paths.
@@ -729,6 +740,7 @@ fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {
             reads_zeroes: capabilities.discard_reads_zeroes,
             write_zeroes_deallocates: capabilities.write_zeroes && capabilities.discard,
             write_uncorrectable: capabilities.write_uncorrectable,
+            persistent_reservations: false,
         },
         hints: NamespaceHints {
             atomic_blocks,
@@ -743,17 +755,6 @@ fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {
         device: entry.device.id.0,
         ana_group: entry.nsid,
         owner_change,
-    }
-}
-
-fn port_view(port: &config::Port) -> PortView {
-    PortView {
-        id: port.id,
-        listen: port.listen,
-        advertise: port.advertise,
-        discovery: port.discovery,
-        served: port.subsystems.clone(),
-        referrals: port.referrals.clone(),
     }
 }
 

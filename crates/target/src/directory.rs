@@ -18,6 +18,7 @@ use crate::drain::HostDrains;
 use crate::group::ConnectionId;
 use crate::io_metrics::{IoMetrics, IoMetricsConfig};
 use crate::powers::Powers;
+use crate::reservations::Reserver;
 use crate::snapshot::Snapshot;
 use crate::statistics::GroupCounters;
 use crate::strangers::Strangers;
@@ -115,6 +116,8 @@ pub(crate) struct Directory {
     io_metrics: Option<Arc<IoMetrics>>,
     /// Computes what authentication needs.
     powers: Powers,
+    /// What makes changes of reservations.
+    reserver: Reserver,
     /// Which group has failed, and why.
     failure: OnceLock<String>,
     exits_on_failure: AtomicBool,
@@ -167,6 +170,7 @@ impl Directory {
             words: (0..groups.max(1)).map(|_| Arc::default()).collect(),
             io_metrics: io_metrics.map(|config| Arc::new(IoMetrics::new(config, groups.max(1)))),
             powers,
+            reserver: Reserver::default(),
             failure: OnceLock::new(),
             exits_on_failure: AtomicBool::new(false),
         })
@@ -216,6 +220,11 @@ impl Directory {
     /// Computes what authentication needs.
     pub(crate) const fn powers(&self) -> &Powers {
         &self.powers
+    }
+
+    /// What makes changes of reservations.
+    pub(crate) const fn reserver(&self) -> &Reserver {
+        &self.reserver
     }
 
     /// What each group counts.

@@ -25,6 +25,7 @@
 //! * [`steps`]: the changes of single objects at run time.
 //! * [`key_file`]: files with keys.
 //! * `rate_limits` and `bucket`: limits of rates, which all groups share.
+//! * `reservations`: what one host changes for all of them, and the files in which that is kept.
 //! * `round`: a change that every group makes and acknowledges. A reload has two: every group opens
 //!   what it needs; only when all of them have is it served.
 //! * [`Target`]: start, reload, stop. [`LocalTarget`]: the same without threads.
@@ -44,6 +45,7 @@ mod check;
 pub mod config;
 mod directory;
 mod drain;
+mod files;
 mod group;
 mod io_metrics;
 pub mod key_file;
@@ -52,6 +54,7 @@ mod local;
 mod nsids;
 mod powers;
 mod rate_limits;
+mod reservations;
 mod round;
 mod snapshot;
 mod statistics;
@@ -62,6 +65,7 @@ mod trace;
 
 pub use check::{CheckedNamespace, check};
 pub use directory::{ConnectedController, ConnectedQueue, QueueAuthentication};
+pub use files::replace_file;
 pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading};
 pub use local::LocalTarget;
 pub use rate_limits::RateLimitStatistics;

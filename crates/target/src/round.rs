@@ -8,6 +8,7 @@ use weft_nvme::Status;
 use weft_reactor::MailboxSender;
 
 use crate::group::{ConnectionId, Message};
+use crate::reservations::Changed;
 
 /// Counts acknowledgements down and notifies the waiter.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) enum Waiter {
     /// A Connect, which may be answered once every group has checked for the host's stale
     /// connections.
     Connect { connection: ConnectionId, stale_check: u64 },
+    /// A host that has changed reservations.
+    Reservation(Arc<Changed>),
     /// A Set Features command of a controller, and its status so far.
     Feature { owner: ConnectionId, command_id: u16, status: Status },
 }
@@ -58,6 +61,9 @@ impl Round {
             }
             Waiter::Connect { connection, stale_check } => {
                 Some((connection, Message::StaleChecked { connection, stale_check }))
+            }
+            Waiter::Reservation(ref changed) => {
+                Some((changed.asker.connection, Message::Reserved(Arc::clone(changed))))
             }
             Waiter::Feature { owner, command_id, status } => {
                 Some((owner, Message::Protected { owner, command_id, status }))

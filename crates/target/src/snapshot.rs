@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 
 use crate::catalogue::Scope;
-use crate::config::{Limits, Listen, PortSubsystems, Referral};
+use crate::config::{Limits, Listen, Port, PortSubsystems, Referral};
 use crate::rate_limits::RateLimits;
+use crate::reservations;
 
 /// One state of the whole target.
 #[derive(Debug, Clone)]
@@ -26,6 +28,7 @@ pub(crate) struct Snapshot {
     pub(crate) transport: weft_transport::target::Limits,
     pub(crate) limits: Limits,
     pub(crate) rate_limits: Arc<RateLimits>,
+    pub(crate) reservation_files: Arc<reservations::Files>,
     pub(crate) idle_poll: Duration,
     /// Connections of all groups at a time.
     pub(crate) connections_max: usize,
@@ -85,6 +88,19 @@ pub(crate) struct PortView {
     pub(crate) referrals: Vec<Referral>,
 }
 
+impl From<&Port> for PortView {
+    fn from(port: &Port) -> Self {
+        Self {
+            id: port.id,
+            listen: port.listen,
+            advertise: port.advertise,
+            discovery: port.discovery,
+            served: port.subsystems.clone(),
+            referrals: port.referrals.clone(),
+        }
+    }
+}
+
 impl Snapshot {
     /// The subsystem of this name, if it is served at a port.
     pub(crate) fn view(&self, nqn: &Nqn, port_id: u16) -> Option<Arc<SubsystemView>> {
@@ -98,6 +114,11 @@ impl Snapshot {
         }
         let view = self.subsystems.get(nqn)?;
         port.served.contains(nqn).then_some(view)
+    }
+
+    /// Where the reservations of a namespace are kept, if they may persist.
+    pub(crate) fn reservation_file(&self, subsystem: &Nqn, nsid: u32) -> Option<PathBuf> {
+        self.reservation_files.get(&(subsystem.as_str().to_owned(), nsid)).cloned()
     }
 
     /// Whether a queue of this subsystem that came to this port has another view than in `old`.

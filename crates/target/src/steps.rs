@@ -185,6 +185,8 @@ pub struct AddNamespace {
     pub read_only: bool,
     /// Its ANA group; none: that with the number of its NSID.
     pub ana_group: Option<u32>,
+    /// Where its reservations are kept if hosts let them persist.
+    pub ptpl_file: Option<PathBuf>,
 }
 
 /// The result of a step.
@@ -563,7 +565,7 @@ fn delete_subsystem(config: &mut Config, nqn: &str) -> Outcome {
 }
 
 fn add_namespace(config: &mut Config, add: &AddNamespace) -> Outcome {
-    let AddNamespace { nqn, bdev, nsid, uuid, nguid, eui64, read_only, ana_group } = add;
+    let AddNamespace { nqn, bdev, nsid, uuid, nguid, eui64, read_only, ana_group, ptpl_file } = add;
     if let Some((index, place)) = config.user_of(bdev) {
         let user = config.subsystems.get(index);
         let namespace = user.and_then(|user| Some((user, user.namespaces.get(place)?)));
@@ -595,6 +597,7 @@ fn add_namespace(config: &mut Config, add: &AddNamespace) -> Outcome {
         eui64: *eui64,
         read_only: *read_only,
         ana_group: *ana_group,
+        ptpl_file: ptpl_file.clone(),
         ..Namespace::new(nsid, found.device)
     });
     subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);

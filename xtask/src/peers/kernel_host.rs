@@ -33,6 +33,7 @@ const STEPS: &[Step] = &[
     step("write_cache", |bench| bench.guest("write_cache").map(drop)),
     both("deallocate", deallocate),
     step("two_hosts", |bench| bench.guest("two_hosts").map(drop)),
+    step("reservations", |bench| bench.guest("reservations").map(drop)),
     step("allowed_hosts", allowed_hosts),
     step("authentication", authentication::of_kernel_host),
     step("wrong_keys", authentication::wrong_keys_of_kernel_host),

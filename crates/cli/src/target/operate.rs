@@ -11,8 +11,6 @@ mod rate_limit;
 mod trace;
 
 use std::{
-    fs::{self, File},
-    io::{self, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -23,6 +21,7 @@ use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     StatisticsReader, Target,
     config::{self as served, BdevKind, Config},
+    replace_file,
     steps::{Made, Step, StepError, StepErrorKind},
 };
 
@@ -181,19 +180,9 @@ impl State {
     }
 }
 
-/// Replaces a state file as a whole: after a crash it has what it had before or all of this.
+/// Replaces a state file.
 fn keep(path: &Path, text: Result<String, String>) -> Result<(), String> {
-    let write = |text: String| -> io::Result<()> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let new = path.with_file_name(name);
-        let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-    };
+    let write = |text: String| replace_file(path, text.as_bytes());
     let written = text.and_then(|text| write(text).map_err(|error| error.to_string()));
     written.map_err(|error| {
         format!("the change is made, but {} cannot be written: {error}", path.display())

@@ -61,7 +61,7 @@ impl Controller {
     /// Whether an earlier command of this identifier is not answered yet.
     fn is_waiting(&self, command_id: u16) -> bool {
         self.events.is_waiting(command_id)
-            || self.protecting.contains(&command_id)
+            || self.setting.contains(&command_id)
             || self.is_aborting(command_id)
     }
 

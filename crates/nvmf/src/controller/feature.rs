@@ -7,11 +7,11 @@ use weft_nvme::command::NAMESPACE_ID_BROADCAST;
 use weft_nvme::event::{Event, EventType, HealthInformation, NoticeInformation};
 use weft_nvme::feature::{
     AsynchronousEventConfiguration, CommandSetProfile, ErrorRecovery, FeatureCapabilities,
-    FeatureId, GetFeatures, HostBehavior, HostIdentifier, NumberOfQueues, PowerManagement, Select,
-    SetFeatures, TemperatureThreshold, TemperatureThresholdType, VolatileWriteCache,
-    WriteProtection, WriteProtectionState,
+    FeatureId, GetFeatures, HostBehavior, HostIdentifier, NumberOfQueues, PowerManagement,
+    ReservationNotificationMask, ReservationPersistence, Select, SetFeatures, TemperatureThreshold,
+    TemperatureThresholdType, VolatileWriteCache, WriteProtection, WriteProtectionState,
 };
-use weft_nvme::log_page::{CriticalWarning, LogPageId};
+use weft_nvme::log_page::{CriticalWarning, LogPageId, ReservationNotificationType as NoticeKind};
 use weft_nvme::{Command, Status, Wire};
 
 use super::admin::{Outcome, check_data_from_host, check_data_to_host};
@@ -49,6 +49,8 @@ pub(super) struct Features {
     under_temperature_k: u16,
     /// Error Recovery of the namespaces whose value is not the default.
     error_recovery: BTreeMap<u32, u32>,
+    /// Reservation Notification Mask of the namespaces where something is masked.
+    reservation_masks: BTreeMap<u32, u32>,
     write_atomicity: u32,
     events: AsynchronousEventConfiguration,
     host_behavior: HostBehavior,
@@ -65,6 +67,7 @@ impl Features {
             over_temperature_k: u16::MAX,
             under_temperature_k: 0,
             error_recovery: BTreeMap::new(),
+            reservation_masks: BTreeMap::new(),
             write_atomicity: 0,
             events: default_events(view),
             host_behavior: HostBehavior::default(),
@@ -78,7 +81,9 @@ impl Features {
 
     /// Removes the values of namespaces that were removed.
     pub(super) fn forget_namespaces(&mut self, view: &SubsystemView) {
-        self.error_recovery.retain(|nsid, _| view.namespaces.get(*nsid).is_some());
+        let is_there = |nsid: &u32, _: &mut u32| view.namespaces.get(*nsid).is_some();
+        self.error_recovery.retain(is_there);
+        self.reservation_masks.retain(is_there);
     }
 
     /// Whether the host has enabled this event.
@@ -100,7 +105,20 @@ impl Features {
                     _ => warnings.temperature(),
                 }
             }
+            // What is not to be told is masked by namespace, with a feature of its own.
+            (EventType::IO_COMMAND_SPECIFIC, _) => true,
             _ => false,
+        }
+    }
+
+    /// Whether a host is told of this change of the reservations of a namespace.
+    pub(super) fn is_reservation_notified(&self, nsid: u32, kind: NoticeKind) -> bool {
+        let mask = self.reservation_masks.get(&nsid).copied().unwrap_or(0);
+        let mask = ReservationNotificationMask(mask);
+        match kind {
+            NoticeKind::REGISTRATION_PREEMPTED => !mask.registration_preempted(),
+            NoticeKind::RESERVATION_RELEASED => !mask.reservation_released(),
+            _ => !mask.reservation_preempted(),
         }
     }
 
@@ -131,6 +149,9 @@ impl Features {
                 TemperatureThreshold(0).with_threshold_k(threshold).0
             }
             FeatureId::ERROR_RECOVERY => self.error_recovery.get(&nsid).copied().unwrap_or(0),
+            FeatureId::RESERVATION_NOTIFICATION_MASK => {
+                self.reservation_masks.get(&nsid).copied().unwrap_or(0)
+            }
             FeatureId::NUMBER_OF_QUEUES => NumberOfQueues::pairs(self.io_queues).0,
             FeatureId::WRITE_ATOMICITY => self.write_atomicity,
             FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION => self.events.0,
@@ -163,9 +184,10 @@ fn capabilities(feature: FeatureId) -> Option<FeatureCapabilities> {
         | FeatureId::KEEP_ALIVE_TIMER
         | FeatureId::HOST_BEHAVIOR_SUPPORT
         | FeatureId::COMMAND_SET_PROFILE => Some(changeable),
-        FeatureId::ERROR_RECOVERY | FeatureId::NAMESPACE_WRITE_PROTECTION => {
-            Some(changeable.with_namespace_specific(true))
-        }
+        FeatureId::ERROR_RECOVERY
+        | FeatureId::NAMESPACE_WRITE_PROTECTION
+        | FeatureId::RESERVATION_NOTIFICATION_MASK
+        | FeatureId::RESERVATION_PERSISTENCE => Some(changeable.with_namespace_specific(true)),
         FeatureId::HOST_IDENTIFIER => Some(FeatureCapabilities(0)),
         _ => None,
     }
@@ -217,6 +239,8 @@ impl Controller {
             FeatureId::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(command, data),
             FeatureId::NAMESPACE_WRITE_PROTECTION => self.set_write_protection(command, &set),
             FeatureId::ERROR_RECOVERY => self.set_error_recovery(&set),
+            FeatureId::RESERVATION_NOTIFICATION_MASK => self.set_reservation_mask(&set),
+            FeatureId::RESERVATION_PERSISTENCE => self.set_reservation_persistence(command, &set),
             FeatureId::KEEP_ALIVE_TIMER => self.set_keep_alive_timer(set.value, now),
             FeatureId::ASYNCHRONOUS_EVENT_CONFIGURATION => {
                 let known = AsynchronousEventConfiguration(0)
@@ -278,7 +302,11 @@ impl Controller {
                 let protected = self.active_namespace(get.namespace_id)?.is_write_protected();
                 protection_value(protected)
             }
-            FeatureId::ERROR_RECOVERY => {
+            FeatureId::RESERVATION_PERSISTENCE => {
+                let nsid = self.active_namespace(get.namespace_id)?.nsid;
+                self.view.shared.reservations().get(nsid).persists().into()
+            }
+            FeatureId::ERROR_RECOVERY | FeatureId::RESERVATION_NOTIFICATION_MASK => {
                 self.active_namespace(get.namespace_id)?;
                 self.features.plain(get.feature, get.namespace_id, 0)?
             }
@@ -296,6 +324,7 @@ impl Controller {
             FeatureId::KEEP_ALIVE_TIMER => 0,
             FeatureId::VOLATILE_WRITE_CACHE => VolatileWriteCache(0).with_enable(true).0,
             FeatureId::NAMESPACE_WRITE_PROTECTION => protection_value(false),
+            FeatureId::RESERVATION_PERSISTENCE => 0,
             feature => Features::new(&self.view).plain(feature, 0, get.cdw11)?,
         };
         Ok(Outcome::Done(value.into()))
@@ -423,14 +452,49 @@ impl Controller {
         if ErrorRecovery(set.value).deallocated_error() {
             return Err(VALUE);
         }
-        if set.namespace_id == NAMESPACE_ID_BROADCAST {
-            let all = self.view.namespaces.iter().map(|namespace| (namespace.nsid, set.value));
-            self.features.error_recovery = all.collect();
-        } else {
-            self.active_namespace(set.namespace_id)?;
-            self.features.error_recovery.insert(set.namespace_id, set.value);
-        }
+        let nsids = self.namespaces_of(set)?;
+        self.features.error_recovery.extend(nsids.into_iter().map(|nsid| (nsid, set.value)));
         Ok(Outcome::Done(0))
+    }
+
+    fn set_reservation_mask(&mut self, set: &SetFeatures) -> Result<Outcome, CommandError> {
+        let known = ReservationNotificationMask(0)
+            .with_registration_preempted(true)
+            .with_reservation_released(true)
+            .with_reservation_preempted(true);
+        if set.value & !known.0 != 0 {
+            return Err(VALUE);
+        }
+        let nsids = self.namespaces_of(set)?;
+        self.features.reservation_masks.extend(nsids.into_iter().map(|nsid| (nsid, set.value)));
+        Ok(Outcome::Done(0))
+    }
+
+    /// The namespaces whose feature is set: one, or all of them.
+    fn namespaces_of(&self, set: &SetFeatures) -> Result<Vec<u32>, CommandError> {
+        match set.namespace_id {
+            NAMESPACE_ID_BROADCAST => {
+                Ok(self.view.namespaces.iter().map(|namespace| namespace.nsid).collect())
+            }
+            nsid => Ok(vec![self.active_namespace(nsid)?.nsid]),
+        }
+    }
+
+    /// What persists concerns all controllers, and is written before the command completes.
+    fn set_reservation_persistence(
+        &mut self,
+        command: &Command,
+        set: &SetFeatures,
+    ) -> Result<Outcome, CommandError> {
+        let nsid = self.active_namespace(set.namespace_id)?.nsid;
+        if set.value > 1 {
+            return Err(VALUE);
+        }
+        let persist = ReservationPersistence(set.value).persist_through_power_loss();
+        let command_id = command.command_id.get();
+        self.setting.push(command_id);
+        self.effects.push_back(Effect::SetPersistence { command_id, nsid, persist });
+        Ok(Outcome::Pending)
     }
 
     fn set_host_behavior(
@@ -469,7 +533,7 @@ impl Controller {
             _ => return Err(NOT_CHANGEABLE),
         };
         let command_id = command.command_id.get();
-        self.protecting.push(command_id);
+        self.setting.push(command_id);
         let nsid = set.namespace_id;
         self.effects.push_back(Effect::SetWriteProtect { command_id, nsid, protect });
         Ok(Outcome::Pending)

@@ -38,7 +38,7 @@ struct Harness {
     /// Commands whose answer is to come as an effect.
     waiting: BTreeSet<u16>,
     aborts: Vec<u16>,
-    protecting: Vec<u16>,
+    setting: Vec<u16>,
     next_id: u16,
     now: Duration,
     ended: bool,
@@ -59,7 +59,7 @@ impl Harness {
             queues: BTreeMap::new(),
             waiting: BTreeSet::new(),
             aborts: Vec::new(),
-            protecting: Vec::new(),
+            setting: Vec::new(),
             next_id: 0,
             now,
             ended: false,
@@ -191,9 +191,9 @@ impl Harness {
     fn answer(&mut self, input: &mut Input<'_>) {
         let aborted = input.byte().is_multiple_of(2);
         let status = if aborted { Status::SUCCESS } else { Status::INTERNAL_ERROR };
-        let event = match (self.aborts.pop(), self.protecting.pop()) {
+        let event = match (self.aborts.pop(), self.setting.pop()) {
             (Some(abort_id), _) => ControllerEvent::AbortDone { abort_id, aborted },
-            (_, Some(command_id)) => ControllerEvent::WriteProtectDone { command_id, status },
+            (_, Some(command_id)) => ControllerEvent::FeatureDone { command_id, status },
             _ => ControllerEvent::AbortDone { abort_id: u16::from(input.byte()), aborted },
         };
         self.controller.handle_event(event);
@@ -228,7 +228,11 @@ impl Harness {
                 }
                 Effect::SetWriteProtect { command_id, nsid, .. } => {
                     assert!(self.controller.view.namespaces.get(nsid).is_some());
-                    self.protecting.push(command_id);
+                    self.setting.push(command_id);
+                }
+                Effect::SetPersistence { command_id, nsid, .. } => {
+                    assert!(self.controller.view.namespaces.get(nsid).is_some());
+                    self.setting.push(command_id);
                 }
                 Effect::Close(_) => self.ended = true,
             }
@@ -251,7 +255,7 @@ impl Harness {
             self.submit(set.to_command(), &mut Input { rest: &[1] });
             self.drain();
         }
-        while !(self.aborts.is_empty() && self.protecting.is_empty()) {
+        while !(self.aborts.is_empty() && self.setting.is_empty()) {
             self.answer(&mut Input { rest: &rest });
             self.drain();
         }

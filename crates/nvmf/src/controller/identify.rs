@@ -8,8 +8,9 @@ use weft_nvme::identify::{
     FirmwareUpdates, FusedOperations, IDENTIFY_LENGTH, Identify, IndependentNamespace, LbaFormat,
     LogPageAttributes, MultipathCapabilities, NamespaceAttributes, NamespaceFeatures,
     NamespaceIdentifier, NamespaceList, NamespaceStatus, NvmController, NvmNamespace,
-    OptionalAsynchronousEvents, OptionalNvmCommands, SglSupport, SharingCapabilities,
-    VolatileWriteCacheAttributes, WriteProtectionCapabilities, push_descriptor,
+    OptionalAsynchronousEvents, OptionalNvmCommands, ReservationCapabilities, SglSupport,
+    SharingCapabilities, VolatileWriteCacheAttributes, WriteProtectionCapabilities,
+    push_descriptor,
 };
 use weft_nvme::log_page::AsymmetricNamespaceAccessState as AnaState;
 use weft_nvme::property::Version;
@@ -181,6 +182,7 @@ impl Controller {
             .with_dataset_management(true)
             .with_write_zeroes(true)
             .with_save_and_select(true)
+            .with_reservations(true)
             .with_verify(true)
     }
 
@@ -247,6 +249,7 @@ impl Controller {
             independent.features = CommonNamespaceFeatures(0)
                 .with_no_volatile_write_cache(!namespace.capabilities.volatile_cache);
             independent.sharing = SharingCapabilities(0).with_shared(true);
+            independent.reservations = reservations(namespace);
             if self.view.ana.is_some() {
                 independent.ana_group_id = U32::new(namespace.ana_group);
             }
@@ -291,6 +294,7 @@ fn nvm_namespace(view: &NamespaceView) -> identify::Namespace {
         .with_atomic_units(atomic)
         .with_optimal_performance(optimal_performance(view));
     namespace.sharing = SharingCapabilities(0).with_shared(true);
+    namespace.reservations = reservations(view);
     let reads = if view.capabilities.reads_zeroes { DeallocateFeatures::READS_ZEROS } else { 0 };
     namespace.deallocate_features = DeallocateFeatures(0)
         .with_read_behavior(reads)
@@ -325,6 +329,18 @@ fn optimal_performance(view: &NamespaceView) -> u8 {
     // A granularity of more than 16 bits is in the structure of the command set.
     let large = hints.deallocate_blocks > u32::from(u16::MAX);
     u8::from(any) | (u8::from(large) * 2)
+}
+
+fn reservations(view: &NamespaceView) -> ReservationCapabilities {
+    ReservationCapabilities(0)
+        .with_persist_through_power_loss(view.capabilities.persistent_reservations)
+        .with_write_exclusive(true)
+        .with_exclusive_access(true)
+        .with_write_exclusive_registrants_only(true)
+        .with_exclusive_access_registrants_only(true)
+        .with_write_exclusive_all_registrants(true)
+        .with_exclusive_access_all_registrants(true)
+        .with_ignore_existing_key_1_3(true)
 }
 
 fn attributes(view: &NamespaceView) -> NamespaceAttributes {

@@ -21,13 +21,14 @@ use crate::discovery::{DiscoveryLogPage, window};
 use crate::queue::{CommandError, ERROR_ENTRIES, ErrorRecord, error};
 
 /// The log pages of every I/O controller.
-const SUPPORTED: [LogPageId; 6] = [
+const SUPPORTED: [LogPageId; 7] = [
     LogPageId::SUPPORTED_LOG_PAGES,
     LogPageId::ERROR_INFORMATION,
     LogPageId::HEALTH,
     LogPageId::FIRMWARE_SLOT,
     LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST,
     LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS,
+    LogPageId::RESERVATION_NOTIFICATION,
 ];
 
 /// The log pages of a discovery controller.
@@ -46,8 +47,16 @@ const ADMIN_COMMANDS: [AdminOpcode; 7] = [
 ];
 
 /// The I/O commands that leave the blocks as they are, and those that do not.
-const READING_COMMANDS: [NvmOpcode; 4] =
-    [NvmOpcode::FLUSH, NvmOpcode::READ, NvmOpcode::COMPARE, NvmOpcode::VERIFY];
+const READING_COMMANDS: [NvmOpcode; 8] = [
+    NvmOpcode::FLUSH,
+    NvmOpcode::READ,
+    NvmOpcode::COMPARE,
+    NvmOpcode::VERIFY,
+    NvmOpcode::RESERVATION_REGISTER,
+    NvmOpcode::RESERVATION_REPORT,
+    NvmOpcode::RESERVATION_ACQUIRE,
+    NvmOpcode::RESERVATION_RELEASE,
+];
 const WRITING_COMMANDS: [NvmOpcode; 3] =
     [NvmOpcode::WRITE, NvmOpcode::WRITE_ZEROES, NvmOpcode::DATASET_MANAGEMENT];
 
@@ -80,10 +89,14 @@ impl Controller {
             LogPageId::CHANGED_ATTACHED_NAMESPACE_LIST => self.changed_namespaces_page(),
             LogPageId::COMMANDS_SUPPORTED_AND_EFFECTS => self.effects_page(&get)?,
             LogPageId::ASYMMETRIC_NAMESPACE_ACCESS => self.ana_page(&get),
+            LogPageId::RESERVATION_NOTIFICATION => self.reservation_log.page(),
             _ => SupportedLogPages::new(&supported).bytes().to_vec(),
         };
         let part = window(&page, get.offset, length).ok_or(OFFSET)?;
         if !get.retain_event {
+            if get.log_page == LogPageId::RESERVATION_NOTIFICATION {
+                self.reservation_log.pop();
+            }
             self.clear_events(get.log_page);
         }
         Ok(Outcome::Data(part))

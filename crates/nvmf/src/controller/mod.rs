@@ -24,6 +24,7 @@ mod identify;
 mod keep_alive;
 mod log_page;
 mod property;
+mod reservation;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_nvme::fabrics::InvalidParameter;
+use weft_nvme::log_page::ReservationNotificationType;
 use weft_nvme::property::{ControllerConfiguration, ControllerStatus, ShutdownStatus};
 use weft_nvme::{Command, Completion, Nqn, Status};
 
@@ -77,7 +79,7 @@ pub enum Effect {
         command_id: u16,
     },
     /// Forbid or allow writing to a namespace, for all controllers of the subsystem, and report
-    /// [`ControllerEvent::WriteProtectDone`] once no queue writes to it any more.
+    /// [`ControllerEvent::FeatureDone`] once no queue writes to it any more.
     SetWriteProtect {
         /// Identifier of the Set Features command, to be given back.
         command_id: u16,
@@ -85,6 +87,16 @@ pub enum Effect {
         nsid: u32,
         /// Whether writing is forbidden from now on.
         protect: bool,
+    },
+    /// Let reservations of a namespace persist through power loss, or not, and report
+    /// [`ControllerEvent::FeatureDone`].
+    SetPersistence {
+        /// Identifier of the Set Features command, to be given back.
+        command_id: u16,
+        /// The namespace.
+        nsid: u32,
+        /// Whether they persist from now on.
+        persist: bool,
     },
     /// Close the admin connection: the controller has ended.
     Close(EndReason),
@@ -122,12 +134,20 @@ pub enum ControllerEvent {
         /// Whether the command was aborted.
         aborted: bool,
     },
-    /// [`Effect::SetWriteProtect`] was carried out.
-    WriteProtectDone {
+    /// [`Effect::SetWriteProtect`] or [`Effect::SetPersistence`] was carried out.
+    FeatureDone {
         /// Identifier of the Set Features command.
         command_id: u16,
         /// Success, or the error.
         status: Status,
+    },
+    /// Another host has changed the reservations of a namespace where this one is, or was,
+    /// registered.
+    Reservation {
+        /// The namespace.
+        nsid: u32,
+        /// What has happened.
+        kind: ReservationNotificationType,
     },
     /// The admin connection was closed.
     AdminQueueLost,
@@ -173,11 +193,12 @@ pub struct Controller {
     events: event::Events,
     changed_namespaces: event::ChangedNamespaces,
     ana_changes: ana::Changes,
+    reservation_log: reservation::Log,
     /// Of the present view, once the host has asked for it.
     discovery_log_page: Option<DiscoveryLogPage>,
     aborts: Vec<abort::Pending>,
-    /// Set Features commands that wait for [`ControllerEvent::WriteProtectDone`].
-    protecting: Vec<u16>,
+    /// Set Features commands that wait for [`ControllerEvent::FeatureDone`].
+    setting: Vec<u16>,
     queues: BTreeMap<u16, AttachedQueue>,
     shared: Arc<ControllerShared>,
     effects: VecDeque<Effect>,
@@ -205,7 +226,7 @@ impl Controller {
     ) -> Self {
         let keep_alive = keep_alive::KeepAlive::new(request.keep_alive_timeout_ms, &view, now);
         let features = feature::Features::new(&view);
-        let shared = ControllerShared::new(&view);
+        let shared = ControllerShared::new(&view, request.host_id);
         let mut controller = Self {
             view,
             controller_id,
@@ -232,9 +253,10 @@ impl Controller {
             events: event::Events::default(),
             changed_namespaces: event::ChangedNamespaces::default(),
             ana_changes: ana::Changes::default(),
+            reservation_log: reservation::Log::default(),
             discovery_log_page: None,
             aborts: Vec::new(),
-            protecting: Vec::new(),
+            setting: Vec::new(),
             queues: BTreeMap::new(),
             shared,
             effects: VecDeque::new(),
@@ -337,13 +359,14 @@ impl Controller {
             ControllerEvent::AbortDone { abort_id, aborted } => {
                 self.finish_abort(abort_id, aborted);
             }
-            ControllerEvent::WriteProtectDone { command_id, status } => {
-                let waiting = self.protecting.iter().position(|id| *id == command_id);
+            ControllerEvent::FeatureDone { command_id, status } => {
+                let waiting = self.setting.iter().position(|id| *id == command_id);
                 if let Some(index) = waiting {
-                    self.protecting.swap_remove(index);
+                    self.setting.swap_remove(index);
                     self.complete_late(self.completion(command_id, status));
                 }
             }
+            ControllerEvent::Reservation { nsid, kind } => self.note_reservation(nsid, kind),
             ControllerEvent::AdminQueueLost if self.is_in_use() => {
                 self.end(EndReason::AdminQueueLost);
             }

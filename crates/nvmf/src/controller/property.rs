@@ -143,6 +143,7 @@ impl Controller {
         self.events.reset();
         self.changed_namespaces.clear();
         self.reset_ana_changes();
+        self.reservation_log = super::reservation::Log::default();
         self.end_queues(EndReason::Reset, now);
     }
 

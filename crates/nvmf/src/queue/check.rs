@@ -2,10 +2,15 @@
 
 use weft_nvme::command::{DataPointer, NAMESPACE_ID_BROADCAST};
 use weft_nvme::nvm::{DatasetManagement, ReadWrite, StartingBlock, WriteZeroes};
+use weft_nvme::reservation::{
+    AcquireAction, PersistenceChange, RELEASE_BYTES, RegisterAction, ReleaseAction,
+    ReservationControl,
+};
 use weft_nvme::sgl::Location;
 use weft_nvme::{Command, Completion, NvmOpcode, Status};
 
 use super::{CommandError, DeviceCommand, DeviceOperation, IoAction, IoQueue, Transfer, error};
+use crate::reservation::{Operation, Refused};
 use crate::subsystem::{NamespaceView, SubsystemLimits, exponent_bytes, page_exponent};
 
 /// The limits of a controller that commands are held against, in bytes.
@@ -40,12 +45,23 @@ const DATA_TYPE: CommandError = error(Status::SGL_DESCRIPTOR_TYPE_INVALID, 39);
 const DATA_DIRECTION: CommandError = error(Status::INVALID_FIELD, 39);
 pub(super) const DISCONNECT_FORMAT: CommandError = error(Status::CONNECT_INCOMPATIBLE_FORMAT, 40);
 const RANGE: CommandError = error(Status::LBA_OUT_OF_RANGE, 40);
+const CONFLICT: CommandError =
+    CommandError { status: Status::RESERVATION_CONFLICT.with_dnr(), parameter: None };
 const WRITE_PROTECTED: CommandError = error(Status::NAMESPACE_WRITE_PROTECTED, 4);
 const SIZE: CommandError = error(Status::INVALID_FIELD, 48);
 const ATOMIC_SIZE: CommandError = error(Status::ATOMIC_WRITE_UNIT_EXCEEDED, 48);
 const FUSED_RANGE: CommandError = error(Status::INVALID_FIELD, 40);
 const DIRECTIVE: CommandError = error(Status::INVALID_FIELD, 50);
 const NAMESPACE_ZEROES: CommandError = error(Status::INVALID_FIELD, 50);
+
+const RESERVATION: CommandError = error(Status::INVALID_FIELD, 40);
+const REPORT_SIZE: CommandError = error(Status::INVALID_FIELD, 40);
+const HOST_ID_FORMAT: CommandError = error(Status::HOST_ID_INCONSISTENT_FORMAT, 44);
+
+/// Reservation Report: Extended Data Structure (EDS).
+const EXTENDED_DATA_STRUCTURE: u32 = 1;
+/// Bytes of the data of Reservation Register and Reservation Acquire.
+const KEYS_BYTES: u32 = 16;
 
 /// Starting LBA of a command that has one, for the error log.
 pub(super) fn slba(command: &Command) -> u64 {
@@ -76,6 +92,12 @@ impl IoQueue {
                 self.check_write_uncorrectable(command).map(IoAction::Device)
             }
             NvmOpcode::FABRICS => Self::check_fabrics(command),
+            NvmOpcode::RESERVATION_REGISTER
+            | NvmOpcode::RESERVATION_ACQUIRE
+            | NvmOpcode::RESERVATION_RELEASE
+            | NvmOpcode::RESERVATION_REPORT => {
+                self.check_reservation(command).map(IoAction::Device)
+            }
             _ => Err(OPCODE),
         }
     }
@@ -124,10 +146,13 @@ impl IoQueue {
         if let Some((slba, nlb)) = command.operation.range() {
             check_range(namespace, slba, nlb)?;
         }
-        if command.operation.modifies() {
-            check_protection(namespace)?;
+        match command.operation {
+            operation if operation.modifies() => self.check_writable(namespace),
+            DeviceOperation::Read { .. }
+            | DeviceOperation::Compare { .. }
+            | DeviceOperation::Verify { .. } => self.check_access(namespace, Refused::READS),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The active namespace of this identifier, unless the host has identified it as
@@ -151,6 +176,7 @@ impl IoQueue {
     /// written last, durable or not.
     fn check_read(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
+        self.check_access(namespace, Refused::READS)?;
         let read = ReadWrite::from_command(command);
         let (slba, nlb) = (read.slba, read.nlb());
         let length = self.check_blocks(command, namespace, (slba, nlb), Direction::ToHost)?;
@@ -165,7 +191,7 @@ impl IoQueue {
             return Err(DIRECTIVE);
         }
         let (slba, nlb) = (write.slba, write.nlb());
-        check_protection(namespace)?;
+        self.check_writable(namespace)?;
         let length = self.check_blocks(command, namespace, (slba, nlb), Direction::FromHost)?;
         let durable = self.is_durable(write.control.force_unit_access());
         let operation = DeviceOperation::Write { slba, nlb, durable };
@@ -174,6 +200,7 @@ impl IoQueue {
 
     fn check_compare(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
+        self.check_access(namespace, Refused::READS)?;
         let compare = ReadWrite::from_command(command);
         let (slba, nlb) = (compare.slba, compare.nlb());
         let length = self.check_blocks(command, namespace, (slba, nlb), Direction::FromHost)?;
@@ -190,6 +217,7 @@ impl IoQueue {
             return Ok(if any { IoAction::FlushAll { command_id } } else { done });
         }
         let namespace = self.namespace(nsid)?;
+        self.check_access(namespace, Refused::WRITES)?;
         if !namespace.capabilities.volatile_cache {
             return Ok(done);
         }
@@ -205,7 +233,7 @@ impl IoQueue {
         }
         let (slba, nlb) = (zeroes.slba, zeroes.nlb());
         check_range(namespace, slba, nlb)?;
-        check_protection(namespace)?;
+        self.check_writable(namespace)?;
         check_bytes(namespace, nlb, self.limits.write_zeroes)?;
         let operation = DeviceOperation::WriteZeroes {
             slba,
@@ -224,7 +252,7 @@ impl IoQueue {
         if !management.attributes.deallocate() || !namespace.capabilities.deallocate {
             return Ok(IoAction::Complete(success(command)));
         }
-        check_protection(namespace)?;
+        self.check_writable(namespace)?;
         let length = management.data_length();
         // The Linux host always sends room for 256 ranges, however few there are.
         if self.described(command, Direction::FromHost)? < length {
@@ -237,12 +265,40 @@ impl IoQueue {
 
     fn check_verify(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
         let namespace = self.namespace(command.namespace_id.get())?;
+        self.check_access(namespace, Refused::READS)?;
         let verify = ReadWrite::from_command(command);
         let (slba, nlb) = (verify.slba, verify.nlb());
         check_range(namespace, slba, nlb)?;
         check_bytes(namespace, nlb, self.limits.verify)?;
         let operation = DeviceOperation::Verify { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::None))
+    }
+
+    /// The commands of reservations are for every host, whatever is reserved.
+    fn check_reservation(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
+        let namespace = self.namespace(command.namespace_id.get())?;
+        let (operation, direction, length) = match command.nvm_opcode() {
+            NvmOpcode::RESERVATION_REPORT => {
+                // Over Fabrics a Host Identifier has 128 bits.
+                if command.cdw11.get() & EXTENDED_DATA_STRUCTURE == 0 {
+                    return Err(HOST_ID_FORMAT);
+                }
+                let bytes = (u64::from(command.cdw10.get()) + 1) * 4;
+                let length = u32::try_from(bytes).ok();
+                let length = length.filter(|_| bytes <= self.limits.transfer).ok_or(REPORT_SIZE)?;
+                (DeviceOperation::ReportReservations, Direction::ToHost, length)
+            }
+            opcode => {
+                let (operation, length) = reserving(opcode, command)?;
+                (DeviceOperation::Reserve(operation), Direction::FromHost, length)
+            }
+        };
+        self.check_data(command, length, direction)?;
+        let transfer = match direction {
+            Direction::ToHost => Transfer::ToHost(length),
+            Direction::FromHost => Transfer::FromHost(length),
+        };
+        Ok(device_command(command, namespace, operation, transfer))
     }
 
     fn check_write_uncorrectable(&self, command: &Command) -> Result<DeviceCommand, CommandError> {
@@ -253,7 +309,7 @@ impl IoQueue {
         let mark = ReadWrite::from_command(command);
         let (slba, nlb) = (mark.slba, mark.nlb());
         check_range(namespace, slba, nlb)?;
-        check_protection(namespace)?;
+        self.check_writable(namespace)?;
         let operation = DeviceOperation::WriteUncorrectable { slba, nlb };
         Ok(device_command(command, namespace, operation, Transfer::None))
     }
@@ -300,10 +356,61 @@ impl IoQueue {
         }
     }
 
+    fn check_writable(&self, namespace: &NamespaceView) -> Result<(), CommandError> {
+        if namespace.is_write_protected() {
+            return Err(WRITE_PROTECTED);
+        }
+        self.check_access(namespace, Refused::WRITES)
+    }
+
+    /// The reservation of a namespace may refuse what the host wants.
+    fn check_access(&self, namespace: &NamespaceView, what: Refused) -> Result<(), CommandError> {
+        match self.access.refuses(namespace.nsid, what) {
+            false => Ok(()),
+            true => Err(CONFLICT),
+        }
+    }
+
     /// Whether a write must be durable: it says so, or the write cache is off.
     fn is_durable(&self, force_unit_access: bool) -> bool {
         force_unit_access || !self.controller.write_cache()
     }
+}
+
+/// What a reservation command is to change, and how much data its keys are.
+fn reserving(opcode: NvmOpcode, command: &Command) -> Result<(Operation, u32), CommandError> {
+    let control = ReservationControl(command.cdw10.get());
+    let (action, kind) = (control.raw_action(), control.reservation_type());
+    if opcode == NvmOpcode::RESERVATION_REGISTER {
+        let action = RegisterAction(action);
+        let change = PersistenceChange(control.raw_persistence());
+        if !action.is_known() || !change.is_known() {
+            return Err(RESERVATION);
+        }
+        let persist = match change {
+            PersistenceChange::NONE => None,
+            change => Some(change == PersistenceChange::ON),
+        };
+        let ignore_existing_key = control.ignore_existing_key();
+        let operation = Operation::Register { action, ignore_existing_key, persist };
+        return Ok((operation, KEYS_BYTES));
+    }
+    // The key of a registrant always counts.
+    if control.ignore_existing_key() {
+        return Err(RESERVATION);
+    }
+    if opcode == NvmOpcode::RESERVATION_ACQUIRE {
+        let action = AcquireAction(action);
+        if !action.is_known() || !kind.is_held() {
+            return Err(RESERVATION);
+        }
+        return Ok((Operation::Acquire { action, kind }, KEYS_BYTES));
+    }
+    let action = ReleaseAction(action);
+    if !action.is_known() {
+        return Err(RESERVATION);
+    }
+    Ok((Operation::Release { action, kind }, RELEASE_BYTES))
 }
 
 /// Which way a command's data goes.
@@ -332,10 +439,6 @@ fn check_range(namespace: &NamespaceView, slba: u64, nlb: u32) -> Result<(), Com
 fn check_bytes(namespace: &NamespaceView, nlb: u32, limit: u64) -> Result<u64, CommandError> {
     let bytes = u64::from(nlb) * u64::from(namespace.block_bytes);
     if bytes <= limit { Ok(bytes) } else { Err(SIZE) }
-}
-
-fn check_protection(namespace: &NamespaceView) -> Result<(), CommandError> {
-    if namespace.is_write_protected() { Err(WRITE_PROTECTED) } else { Ok(()) }
 }
 
 fn success(command: &Command) -> Completion {

@@ -2,6 +2,8 @@
 
 use weft_nvme::Status;
 
+use crate::reservation;
+
 /// What the target is to do for one I/O command: on which device, and which data goes where.
 ///
 /// Everything in it has been checked against the view that the queue held when the command
@@ -79,6 +81,10 @@ pub enum DeviceOperation {
         /// Number of logical blocks, counted from 1.
         nlb: u32,
     },
+    /// Change the reservations of the namespace; the keys come as data. No device does it.
+    Reserve(reservation::Operation),
+    /// Report the reservations of the namespace. No device does it.
+    ReportReservations,
 }
 
 impl DeviceOperation {
@@ -92,7 +98,9 @@ impl DeviceOperation {
             | Self::Compare { slba, nlb }
             | Self::Verify { slba, nlb }
             | Self::WriteUncorrectable { slba, nlb } => Some((slba, nlb)),
-            Self::Flush | Self::Deallocate { .. } => None,
+            Self::Flush | Self::Deallocate { .. } | Self::Reserve(_) | Self::ReportReservations => {
+                None
+            }
         }
     }
 
@@ -104,7 +112,12 @@ impl DeviceOperation {
             | Self::WriteZeroes { .. }
             | Self::Deallocate { .. }
             | Self::WriteUncorrectable { .. } => true,
-            Self::Read { .. } | Self::Flush | Self::Compare { .. } | Self::Verify { .. } => false,
+            Self::Read { .. }
+            | Self::Flush
+            | Self::Compare { .. }
+            | Self::Verify { .. }
+            | Self::Reserve(_)
+            | Self::ReportReservations => false,
         }
     }
 }

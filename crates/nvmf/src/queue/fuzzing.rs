@@ -103,7 +103,7 @@ impl Harness {
             controller_id: 1,
             command_id: 0,
             shared: Arc::clone(&shared),
-            controller: ControllerShared::new(&view),
+            controller: ControllerShared::new(&view, [1; 16]),
             limits: view.limits,
         };
         let queue = IoQueue::new(grant, &view);
@@ -191,6 +191,12 @@ impl Harness {
                 Err(status) => result = Err(DeviceFailure::Remote(status)),
             }
         }
+        if let DeviceOperation::Reserve(operation) = device.operation {
+            let data: [u8; 16] = input.bytes();
+            let Transfer::FromHost(length) = device.transfer else { panic!("keys come as data") };
+            let data = data.get(..length as usize).expect("at most two keys");
+            assert!(operation.request(data).is_ok());
+        }
         let completion = self.queue.complete_device(&device, result);
         self.answered(completion);
     }
@@ -258,6 +264,7 @@ pub(crate) fn view(state: u8) -> SubsystemView {
             deallocate: !bit(4),
             reads_zeroes: true,
             write_zeroes_deallocates: bit(4),
+            persistent_reservations: false,
             write_uncorrectable: bit(5),
         },
         hints: NamespaceHints { compare_and_write_blocks: 8, ..NamespaceHints::default() },

@@ -24,6 +24,7 @@ use weft_nvme::nvm::{DatasetRange, ReadWrite};
 use weft_nvme::{Command, Completion, FabricsType, NvmOpcode, Status, Wire};
 
 use crate::ana::GroupStates;
+use crate::reservation::{self, HostAccess, HostId};
 use crate::subsystem::{Namespaces, SubsystemLimits, SubsystemView};
 
 pub use device::{DeviceCommand, DeviceFailure, DeviceOperation, Transfer};
@@ -164,6 +165,8 @@ pub struct IoQueue {
     fused: Fused,
     late: VecDeque<Completion>,
     shared: Arc<QueueShared>,
+    /// What reservations refuse to the host.
+    access: Arc<HostAccess>,
     controller: Arc<ControllerShared>,
 }
 
@@ -182,6 +185,7 @@ impl IoQueue {
             fused: Fused::None,
             late: VecDeque::new(),
             shared: grant.shared,
+            access: Arc::clone(grant.controller.access()),
             controller: grant.controller,
         }
     }
@@ -190,6 +194,12 @@ impl IoQueue {
     #[must_use]
     pub fn queue_id(&self) -> u16 {
         self.queue_id
+    }
+
+    /// The Host Identifier of its host.
+    #[must_use]
+    pub fn host_id(&self) -> &HostId {
+        self.controller.host_id()
     }
 
     /// Takes the namespaces of a newer view. Commands that come from now on are held against them;
@@ -460,6 +470,10 @@ impl DeviceOperation {
             Self::Compare { .. } => NvmOpcode::COMPARE,
             Self::Verify { .. } => NvmOpcode::VERIFY,
             Self::WriteUncorrectable { .. } => NvmOpcode::WRITE_UNCORRECTABLE,
+            Self::Reserve(reservation::Operation::Acquire { .. }) => NvmOpcode::RESERVATION_ACQUIRE,
+            Self::Reserve(reservation::Operation::Release { .. }) => NvmOpcode::RESERVATION_RELEASE,
+            Self::Reserve(_) => NvmOpcode::RESERVATION_REGISTER,
+            Self::ReportReservations => NvmOpcode::RESERVATION_REPORT,
         }
     }
 }

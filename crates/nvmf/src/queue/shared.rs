@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use weft_nvme::Status;
 use weft_nvme::status::{StatusCode, StatusCodeType};
 
+use crate::reservation::{HostAccess, HostId};
 use crate::subsystem::{NSID_MAX, NamespaceView, SubsystemView};
 
 /// What one queue tells its controller: words that only the queue writes.
@@ -58,17 +59,31 @@ pub struct ControllerShared {
     owner_changes: u64,
     /// By NSID the change of owner since then that the host has learned of by Identify.
     known: OnceLock<Box<[AtomicU64]>>,
+    host_id: HostId,
+    /// What reservations refuse to the host.
+    access: Arc<HostAccess>,
 }
 
 impl ControllerShared {
-    pub(crate) fn new(view: &SubsystemView) -> Arc<Self> {
+    pub(crate) fn new(view: &SubsystemView, host_id: HostId) -> Arc<Self> {
         let changes = view.namespaces.iter().map(|namespace| namespace.owner_change);
         Arc::new(Self {
             write_cache: AtomicBool::new(true),
             errors: ErrorRing::default(),
             owner_changes: changes.max().unwrap_or(0),
             known: OnceLock::new(),
+            host_id,
+            access: view.shared.reservations().access(&host_id),
         })
+    }
+
+    /// The Host Identifier.
+    pub(crate) const fn host_id(&self) -> &HostId {
+        &self.host_id
+    }
+
+    pub(crate) const fn access(&self) -> &Arc<HostAccess> {
+        &self.access
     }
 
     pub(crate) fn owner_changes(&self) -> u64 {

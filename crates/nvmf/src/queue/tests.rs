@@ -28,7 +28,7 @@ fn grant(flow_control: bool) -> QueueGrant {
         controller_id: 9,
         command_id: 0x77,
         shared: Arc::new(QueueShared::default()),
-        controller: ControllerShared::new(&test_view()),
+        controller: ControllerShared::new(&test_view(), [1; 16]),
         limits: test_view().limits,
     }
 }
@@ -176,6 +176,12 @@ fn every_opcode_has_its_outcome() {
                 // Of namespace 1 the Fabrics command type is 1: another Connect.
                 let status = match opcode {
                     NvmOpcode::FABRICS => Status::COMMAND_SEQUENCE_ERROR,
+                    // This is no command of theirs: the data is too long, IEKEY is set, EDS is not.
+                    NvmOpcode::RESERVATION_REGISTER => Status::DATA_SGL_LENGTH_INVALID,
+                    NvmOpcode::RESERVATION_ACQUIRE | NvmOpcode::RESERVATION_RELEASE => {
+                        Status::INVALID_FIELD
+                    }
+                    NvmOpcode::RESERVATION_REPORT => Status::HOST_ID_INCONSISTENT_FORMAT,
                     _ => Status::INVALID_OPCODE,
                 };
                 assert_eq!(refused(&mut queue, &block_command), status.with_dnr(), "{opcode}");
@@ -550,7 +556,7 @@ fn a_command_that_waited_is_held_against_the_view_of_now() {
 #[test]
 fn a_number_with_a_new_owner_is_refused_until_the_host_has_asked() {
     let before = test_view();
-    let grant = QueueGrant { controller: ControllerShared::new(&before), ..grant(true) };
+    let grant = QueueGrant { controller: ControllerShared::new(&before, [1; 16]), ..grant(true) };
     let controller = Arc::clone(&grant.controller);
     let mut queue = IoQueue::new(grant, &before);
     let owned = |owner_change| {
@@ -574,7 +580,8 @@ fn a_number_with_a_new_owner_is_refused_until_the_host_has_asked() {
     }
     // A controller that is created later knows no other owner.
     let view = owned(5);
-    let later = QueueGrant { controller: ControllerShared::new(&view), ..self::grant(true) };
+    let later =
+        QueueGrant { controller: ControllerShared::new(&view, [1; 16]), ..self::grant(true) };
     assert!(matches!(IoQueue::new(later, &view).handle_command(&read), IoAction::Device(_)));
 }
 

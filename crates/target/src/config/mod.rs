@@ -34,7 +34,11 @@ pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
 pub use state::State;
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde::Deserialize;
 use weft_backend::DeviceSpec;
@@ -312,6 +316,8 @@ pub struct Namespace {
     pub read_only: bool,
     /// Its ANA group; none: that with the number of its NSID, as with SPDK.
     pub ana_group: Option<u32>,
+    /// Where its reservations are kept if hosts let them persist; none: they cannot persist.
+    pub ptpl_file: Option<PathBuf>,
 }
 
 impl Namespace {
@@ -328,6 +334,7 @@ impl Namespace {
             eui64: None,
             read_only: false,
             ana_group: None,
+            ptpl_file: None,
         }
     }
 

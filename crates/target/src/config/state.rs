@@ -6,6 +6,7 @@
 //! with.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -197,6 +198,8 @@ struct NamespaceKeys {
     read_only: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ana_group: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ptpl_file: Option<PathBuf>,
 }
 
 fn texts(values: &[impl ToString]) -> Vec<String> {
@@ -379,6 +382,7 @@ impl NamespaceKeys {
             eui64: namespace.eui64.map(|id| hex(&id)),
             read_only: namespace.read_only,
             ana_group: namespace.ana_group,
+            ptpl_file: namespace.ptpl_file.clone(),
         }
     }
 
@@ -392,6 +396,7 @@ impl NamespaceKeys {
             eui64: id("namespaces.eui64", self.eui64.as_ref())?,
             read_only: self.read_only,
             ana_group: self.ana_group,
+            ptpl_file: self.ptpl_file.clone(),
             ..Namespace::new(self.nsid, device)
         })
     }
@@ -419,6 +424,7 @@ mod tests {
             eui64: Some([9; 8]),
             read_only: true,
             ana_group: Some(7),
+            ptpl_file: Some("/a/ptpl".into()),
             ..Namespace::new(5, device("memory:1MiB,block=512"))
         };
         let file = device("file:/a,,b,size=1MiB,read-only");

@@ -131,6 +131,7 @@ struct NamespaceKeys {
     #[serde(default)]
     shared: bool,
     ana_group: Option<u32>,
+    ptpl_file: Option<PathBuf>,
 }
 
 struct Size<T>(T);
@@ -290,6 +291,7 @@ impl NamespaceKeys {
             eui64: self.eui64.map(|id| id.0),
             read_only: self.read_only,
             ana_group: self.ana_group,
+            ptpl_file: self.ptpl_file,
         })
     }
 

@@ -76,6 +76,7 @@ impl Config {
         self.check_subsystems()?;
         self.check_identities()?;
         self.check_ana()?;
+        self.check_ptpl_files()?;
         super::rate_limit::validate(self)
     }
 
@@ -230,6 +231,26 @@ fn check_subsystem(at: &str, subsystem: &Subsystem) -> Result<(), ConfigError> {
     }
     check_controller_ids(at, subsystem.controller_ids)?;
     check_namespaces(at, &subsystem.namespaces)
+}
+
+impl Config {
+    /// Each namespace keeps its reservations in a file of its own.
+    fn check_ptpl_files(&self) -> Result<(), ConfigError> {
+        let mut files = HashMap::new();
+        for (at, subsystem) in self.subsystems.iter().enumerate() {
+            for (index, namespace) in subsystem.namespaces.iter().enumerate() {
+                let here = format!("subsystem[{at}].namespace[{index}]");
+                if let Some(path) = &namespace.ptpl_file
+                    && let Some(first) = files.insert(path, here.clone())
+                {
+                    let what = format!("{} is that of {first} too", path.display());
+                    return Err(ConfigError::new(format!("{here}.ptpl-file"), what)
+                        .remedy("give each namespace a file of its own"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The limit that a subsystem has for itself.
@@ -446,6 +467,15 @@ mod tests {
             c.subsystems[0].namespaces[1].device = delayed;
         });
         assert_eq!(key, "subsystem[0].namespace[1]");
+    }
+
+    #[test]
+    fn reservations_of_two_namespaces_are_not_kept_in_one_file() {
+        let key = fault(|c| {
+            c.subsystems[0].namespaces[0].ptpl_file = Some("/a".into());
+            c.subsystems[1].namespaces[0].ptpl_file = Some("/a".into());
+        });
+        assert_eq!(key, "subsystem[1].namespace[0].ptpl-file");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use weft_backend::{Failure, Operation};
 use weft_nvme::{Command, Completion, Nqn, Status};
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::{AdminReply, Controller, ControllerEvent, Effect, EndReason};
+use weft_nvmf::reservation::{Operation as ReservationOperation, Request};
 use weft_reactor::Buffer;
 use weft_transport::target::{CapsuleData, Event, TargetConnection};
 use weft_transport::{CloseReason, DataDigestError, Slot};
@@ -16,6 +17,7 @@ use super::core::{CONTROLLERS, Context, Core};
 use super::io;
 use super::message::{ConnectionId, Message};
 use crate::directory::HostKey;
+use crate::reservations::{Asker, Change, Changed};
 use crate::round::Waiter;
 
 /// An admin queue and its controller.
@@ -220,7 +222,7 @@ impl Admin {
         if let Some(Protecting { nsid, version }) = self.protecting.remove(&command_id) {
             core.directory.end_write_protect(&self.subsystem, nsid, version, true);
         }
-        let event = ControllerEvent::WriteProtectDone { command_id, status };
+        let event = ControllerEvent::FeatureDone { command_id, status };
         self.handle_event(event, transport, core);
     }
 
@@ -241,7 +243,7 @@ impl Admin {
         match result {
             Ok(()) => {
                 let status = Status::SUCCESS;
-                let event = ControllerEvent::WriteProtectDone { command_id, status };
+                let event = ControllerEvent::FeatureDone { command_id, status };
                 self.handle_event(event, transport, core);
             }
             Err(failure) => {
@@ -306,6 +308,9 @@ impl Admin {
             Effect::SetWriteProtect { command_id, nsid, protect } => {
                 self.set_write_protect(command_id, nsid, protect, core);
             }
+            Effect::SetPersistence { command_id, nsid, persist } => {
+                self.set_persistence(command_id, nsid, persist, core);
+            }
             Effect::Close(reason) => {
                 self.report(reason);
                 let reason = CloseReason::Requested(end_reason(reason));
@@ -360,6 +365,41 @@ impl Admin {
         }
         let status = Status::SUCCESS;
         core.publish(&snapshot, drain, Waiter::Feature { owner: self.id, command_id, status });
+    }
+
+    /// Has the reservations of a namespace persist, or not any more.
+    fn set_persistence(&mut self, command_id: u16, nsid: u32, persist: bool, core: &mut Core) {
+        let Some(view) = core.snapshot.view(&self.subsystem, self.port_id) else { return };
+        let change = Change {
+            asker: Asker { connection: self.id, tag: command_id },
+            file: core.snapshot.reservation_file(&view.nqn, nsid),
+            view,
+            nsid,
+            host: *self.controller.host_id(),
+            request: Request {
+                operation: ReservationOperation::Persist(persist),
+                current: 0,
+                other: 0,
+            },
+        };
+        core.directory.reserver().change(change, &core.posts);
+    }
+
+    /// Tells the host what another one has changed. Says whether there was something to tell.
+    pub(super) fn notify_reserved(
+        &mut self,
+        changed: &Changed,
+        transport: &mut TargetConnection,
+        core: &mut Core,
+    ) -> bool {
+        let nsid = changed.nsid;
+        let kinds: Vec<_> =
+            changed.notices(self.host.subsystem(), self.controller.host_id()).collect();
+        for kind in &kinds {
+            self.controller.handle_event(ControllerEvent::Reservation { nsid, kind: *kind });
+        }
+        self.run_effects(transport, core);
+        !kinds.is_empty()
     }
 
     fn handle_command(

@@ -4,6 +4,8 @@
 //! fused pair goes to the device when both commands have their data. A flush of all namespaces
 //! waits for all its devices. A command without a buffer waits for its turn ([`Work::Starved`]).
 
+mod reserve;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -48,6 +50,8 @@ pub(crate) struct Io {
     trace: Option<Box<QueueTrace>>,
     /// Requests that devices have.
     at_devices: usize,
+    /// Changes of reservations that its commands have asked for.
+    reserving: usize,
     /// Slots that hold work, whether or not a device has it.
     busy: usize,
     closed: bool,
@@ -67,6 +71,8 @@ enum Work {
     Fetching(DeviceCommand),
     /// A device has it.
     AtDevice(DeviceCommand),
+    /// It has asked for a change of reservations.
+    Reserving(DeviceCommand),
     /// Flushes of several devices; `status` is the first that was not a success.
     Flushing { command_id: u16, missing: usize, status: Status },
     /// The first half of a fused pair, perhaps with its data.
@@ -101,6 +107,7 @@ impl Io {
             work,
             starved: VecDeque::new(),
             at_devices: 0,
+            reserving: 0,
             busy: 0,
             closed: false,
         }
@@ -192,7 +199,7 @@ impl Io {
 
     /// Whether the connection has ended and its requests have completed.
     pub(super) fn is_finished(&self) -> bool {
-        self.closed && self.at_devices == 0
+        self.closed && self.at_devices == 0 && self.reserving == 0
     }
 
     /// A command has come that is completed with [`Self::completion`].
@@ -223,7 +230,7 @@ impl Io {
 
     /// Whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
-        self.busy == 0 && self.at_devices == 0
+        self.busy == 0 && self.at_devices == 0 && self.reserving == 0
     }
 
     /// Whether a command in flight may write to a device.
@@ -305,7 +312,11 @@ impl Io {
             let Some(buffer) = context.core.admission.grant(bytes) else { return Outcome::Refused };
             self.starved.pop_front();
             self.take(slot);
-            self.begin_with(slot, device, buffer, context);
+            // The namespace, or who may use it, may have changed meanwhile.
+            match self.queue.recheck(&device) {
+                Ok(()) => self.begin_with(slot, device, buffer, context),
+                Err(status) => self.fail(slot, &device, status, context),
+            }
             return Outcome::Served { has_more: !self.starved.is_empty() };
         }
         Outcome::NotWaiting
@@ -539,6 +550,15 @@ impl Io {
         data: Option<Buffer>,
         context: &mut Context<'_>,
     ) {
+        match device.operation {
+            DeviceOperation::Reserve(operation) => {
+                return self.reserve(slot, (device, operation), data.as_deref(), context);
+            }
+            DeviceOperation::ReportReservations => {
+                return self.report_reservations(slot, device, data, context);
+            }
+            _ => {}
+        }
         let operation = match self.operation(&device, data) {
             Ok(operation) => operation,
             Err(status) => {
@@ -735,7 +755,8 @@ impl Work {
             Self::Throttled(device, _)
             | Self::Starved(device)
             | Self::Fetching(device)
-            | Self::AtDevice(device) => Some(device.command_id),
+            | Self::AtDevice(device)
+            | Self::Reserving(device) => Some(device.command_id),
             Self::Flushing { command_id, .. } | Self::Held { command_id, .. } => Some(*command_id),
             Self::First { compare, .. } => Some(compare.command_id),
             Self::Second { write, .. } => Some(write.command_id),

@@ -10,11 +10,13 @@ use weft_nvmf::auth::target::WorkDone;
 use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::EndReason;
 use weft_nvmf::queue::QueueGrant;
+use weft_nvmf::reservation::HostId;
 use weft_transport::Incoming;
 use weft_transport::target::Detached;
 
 use crate::TargetError;
 use crate::directory::HostKey;
+use crate::reservations::Changed;
 use crate::round::Round;
 use crate::snapshot::{Needs, Snapshot};
 use crate::trace::Trace;
@@ -87,6 +89,13 @@ pub(crate) enum Message {
     /// Serve this from now on. Acknowledge it once no write to this device is in flight that was
     /// begun before.
     Publish { snapshot: Arc<Snapshot>, drain: Option<u32>, round: Arc<Round> },
+    /// Acknowledge it once no command of these hosts that was begun before writes to the device:
+    /// they have lost access to it.
+    Settle { device: u32, hosts: Arc<[HostId]>, round: Arc<Round> },
+    /// To the group of the host that asked: its change of reservations is made, or is not.
+    Reserved(Arc<Changed>),
+    /// Tell the hosts that it concerns.
+    NotifyReserved(Arc<Changed>),
     /// To the owner: the round that Set Features waited for is over.
     Protected { owner: ConnectionId, command_id: u16, status: Status },
     /// Record the commands for a while.

@@ -16,6 +16,7 @@ mod io;
 mod listen;
 mod message;
 mod meter;
+mod reserved;
 mod throttle;
 mod tracer;
 
@@ -25,8 +26,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_nvmf::auth::target::WorkDone;
-use weft_nvmf::connect::ConnectRequest;
+use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::ControllerEvent;
+use weft_nvmf::queue::QueueGrant;
+use weft_nvmf::reservation::HostId;
 use weft_reactor::{
     Mailbox, MailboxSender, Reactor, ReactorCompletion, SocketId, Token, WaitLimit,
 };
@@ -75,10 +78,12 @@ pub(crate) struct Group {
     failed: bool,
 }
 
-/// A round that waits for writes to this device, or for every I/O command.
+/// A round that waits for writes to this device, of some hosts or of all, or for every I/O
+/// command.
 #[derive(Debug)]
 struct PendingDrain {
     device: Option<u32>,
+    hosts: Option<Arc<[HostId]>>,
     round: Arc<Round>,
 }
 
@@ -481,17 +486,7 @@ impl Group {
             Message::TakeOver(moved) => self.take_over(*moved),
             Message::Incoming { incoming, port_id } => self.accept_incoming(*incoming, port_id),
             Message::Attach { owner, queue, request } => self.attach(owner, queue, &request),
-            Message::Attached { queue, owner, result } => {
-                let mut result = Some(result);
-                let found = self.with_id(queue, |connection, core| {
-                    if let Some(result) = result.take() {
-                        connection.handle_attached(owner, result, core);
-                    }
-                });
-                if let (false, Some(result)) = (found, result) {
-                    connect::release_grant(owner, result, &self.core);
-                }
-            }
+            Message::Attached { queue, owner, result } => self.attached(queue, owner, result),
             Message::PowerComputed { connection, done } => self.power_computed(connection, *done),
             Message::EndQueue { queue, reason } => {
                 self.with_id(queue, |connection, core| connection.end(reason, core));
@@ -507,9 +502,7 @@ impl Group {
                     connection.handle_stale_checked(stale_check, core);
                 });
             }
-            Message::Proceed { connection } => {
-                self.with_id(connection, Connection::proceed);
-            }
+            Message::Proceed { connection } => _ = self.with_id(connection, Connection::proceed),
             Message::Abort { queue, owner, abort_id, command_id } => {
                 let mut aborted = false;
                 self.with_id(queue, |connection, core| {
@@ -540,13 +533,33 @@ impl Group {
                 self.publish(snapshot);
                 match drain {
                     None => self.core.acknowledge(&round),
-                    device => self.draining.push(PendingDrain { device, round }),
+                    device => self.draining.push(PendingDrain { device, hosts: None, round }),
                 }
             }
             Message::Trace { trace } => self.begin_trace(trace),
+            Message::Settle { device, hosts, round } => self.settle(device, hosts, round),
+            Message::Reserved(changed) => self.reserved(&changed),
+            Message::NotifyReserved(changed) => self.notify_reserved(&changed),
             Message::Drain { round } => self.drain(round),
             Message::Stop => self.stop(),
             Message::Fail => self.failed = true,
+        }
+    }
+
+    fn attached(
+        &mut self,
+        queue: ConnectionId,
+        owner: ConnectionId,
+        result: Result<Box<QueueGrant>, ConnectError>,
+    ) {
+        let mut result = Some(result);
+        let found = self.with_id(queue, |connection, core| {
+            if let Some(result) = result.take() {
+                connection.handle_attached(owner, result, core);
+            }
+        });
+        if let (false, Some(result)) = (found, result) {
+            connect::release_grant(owner, result, &self.core);
         }
     }
 
@@ -642,17 +655,20 @@ impl Group {
 
     fn drain(&mut self, round: Arc<Round>) {
         self.core.draining = true;
-        self.draining.push(PendingDrain { device: None, round });
+        self.draining.push(PendingDrain { device: None, hosts: None, round });
         self.listeners.close(&mut self.core);
     }
 
     fn check_drained(&mut self) {
         let connections = &self.connections;
         self.draining.retain(|draining| {
-            let busy = |connection: &Connection| match (&connection.role, draining.device) {
-                (Role::Io(io), Some(device)) => io.writes_to(device),
-                (Role::Io(io), None) => !io.is_idle(),
-                _ => false,
+            let busy = |connection: &Connection| {
+                let Role::Io(io) = &connection.role else { return false };
+                match (draining.device, &draining.hosts) {
+                    (Some(device), Some(hosts)) => io.writes_for(hosts, device),
+                    (Some(device), None) => io.writes_to(device),
+                    (None, _) => !io.is_idle(),
+                }
             };
             let waits = connections.any(busy);
             if !waits {

@@ -218,8 +218,13 @@ impl Flows {
 
     /// Whether a command may begin; if not, it waits in this slot.
     pub(crate) fn admit(&mut self, slot: Slot, command: &DeviceCommand, core: &mut Core) -> bool {
-        // What makes writes durable never waits.
-        if matches!(command.operation, DeviceOperation::Flush) {
+        // What makes writes durable, or says who may write, never waits.
+        if matches!(
+            command.operation,
+            DeviceOperation::Flush
+                | DeviceOperation::Reserve(_)
+                | DeviceOperation::ReportReservations
+        ) {
             return true;
         }
         let (key, connection) = (key_of(command), self.connection);

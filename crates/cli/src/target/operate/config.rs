@@ -196,6 +196,9 @@ fn subsystem_calls(target: &Target, subsystem: &Subsystem, calls: &mut Vec<Value
         if let Some(group) = namespace.ana_group {
             of["anagrpid"] = group.into();
         }
+        if let Some(path) = &namespace.ptpl_file {
+            of["ptpl_file"] = path.display().to_string().into();
+        }
         if namespace.read_only {
             of["read_only"] = true.into();
         }

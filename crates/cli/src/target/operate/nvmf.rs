@@ -281,7 +281,7 @@ fn add_namespace(operator: &Operator, params: Value) -> Answer {
     let nqn = params.need("nqn")?;
     let mut namespace = params.object("namespace")?;
     params.end()?;
-    namespace.refuse(&["ptpl_file", "no_auto_visible", "hide_metadata"])?;
+    namespace.refuse(&["no_auto_visible", "hide_metadata"])?;
     let add = AddNamespace {
         nqn,
         bdev: namespace.need("bdev_name")?,
@@ -291,6 +291,7 @@ fn add_namespace(operator: &Operator, params: Value) -> Answer {
         eui64: namespace.parse::<HexId<8>>("eui64")?.map(|id| id.0),
         read_only: namespace.take("read_only")?.unwrap_or(false),
         ana_group: namespace.take("anagrpid")?.filter(|group| *group > 0),
+        ptpl_file: namespace.take("ptpl_file")?,
     };
     namespace.end()?;
     match operator.nvmf_step(&Step::AddNamespace(add))? {

@@ -41,6 +41,8 @@ fn every_feature_has_its_capabilities_and_default() {
         (FeatureId::KEEP_ALIVE_TIMER, 0b100, 0),
         (FeatureId::COMMAND_SET_PROFILE, 0b100, 0),
         (FeatureId::NAMESPACE_WRITE_PROTECTION, 0b110, 0),
+        (FeatureId::RESERVATION_NOTIFICATION_MASK, 0b110, 0),
+        (FeatureId::RESERVATION_PERSISTENCE, 0b110, 0),
     ];
     let with_data =
         [(FeatureId::HOST_BEHAVIOR_SUPPORT, 0b100), (FeatureId::HOST_IDENTIFIER, 0b000)];
@@ -298,7 +300,7 @@ fn write_protection_is_answered_once_it_holds_everywhere() {
     let mut new = view(&[1, 3]);
     new.namespaces.get_mut(3).expect("there").write_protected = true;
     controller.replace_view(Arc::new(new));
-    let done = ControllerEvent::WriteProtectDone { command_id: CID, status: Status::SUCCESS };
+    let done = ControllerEvent::FeatureDone { command_id: CID, status: Status::SUCCESS };
     controller.handle_event(done);
     assert_eq!(late(&mut controller), [(CID, Status::SUCCESS, 0)]);
     controller.handle_event(done);

@@ -62,7 +62,7 @@ fn the_controller_structure() {
         (513, 0x44),  // CQES
         (515, 4),     // MAXCMD 1024
         (517, 4),     // NN 1024
-        (520, 0x9f),  // ONCS: Compare, WU, DSM, WZ, select, Verify
+        (520, 0xbf),  // ONCS: Compare, WU, DSM, WZ, select, reservations, Verify
         (522, 1),     // FUSES: Compare and Write
         (525, 0b111), // VWC: present, flush of all
         (531, 1),     // NWPC
@@ -125,6 +125,7 @@ fn the_namespace_structure() {
         (17, 4),       // NUSE
         (24, 0b10010), // NSFEAT: atomic units, OPTPERF
         (30, 1),       // NMIC: shared
+        (31, 0xff),    // RESCAP: all types, PTPL, IEKEY
         (33, 0b1001),  // DLFEAT: zeros, Deallocate in Write Zeroes
         (34, 7),       // NAWUN
         (38, 7),       // NACWU

@@ -21,7 +21,15 @@ fn refusal(controller: &mut Controller, get: GetLogPage) -> Status {
 /// Each log page: its length, or that there is none.
 #[test]
 fn every_log_page() {
-    let known = [(0x00, 1024), (0x01, 4096), (0x02, 512), (0x03, 512), (0x04, 4096), (0x05, 4096)];
+    let known = [
+        (0x00, 1024),
+        (0x01, 4096),
+        (0x02, 512),
+        (0x03, 512),
+        (0x04, 4096),
+        (0x05, 4096),
+        (0x80, 64),
+    ];
     let mut controller = enabled();
     for id in 0..=u8::MAX {
         let log_page = LogPageId(id);
@@ -197,7 +205,7 @@ fn effects_are_those_of_the_commands_that_there_are() {
     let effects = CommandsSupportedAndEffects::read(&bytes).expect("4096 bytes");
     let admin = [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18];
     let writes = [0x01, 0x04, 0x08, 0x09];
-    let reads = [0x00, 0x02, 0x05, 0x0c];
+    let reads = [0x00, 0x02, 0x05, 0x0c, 0x0d, 0x0e, 0x11, 0x15];
     for opcode in 0..=u8::MAX {
         let expected = match admin.contains(&opcode) {
             true => CommandEffects::SUPPORTED,

@@ -1,0 +1,26 @@
+//! Files that are replaced as a whole.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Replaces a file: after a crash it has what it had before or all of this.
+///
+/// # Errors
+/// The file cannot be written; it is as it was, or new.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = aside(path);
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Where the new contents of a file are written first.
+pub(crate) fn aside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    path.with_file_name(name)
+}

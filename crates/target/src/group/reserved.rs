@@ -1,0 +1,58 @@
+//! Changes of reservations that are made, or are not.
+
+use std::sync::Arc;
+
+use weft_nvmf::controller::ControllerEvent;
+use weft_nvmf::reservation::HostId;
+use weft_transport::Slot;
+
+use super::connection::Role;
+use super::core::Context;
+use super::{Group, Message, PendingDrain};
+use crate::reservations::{Asker, Changed};
+use crate::round::Round;
+
+impl Group {
+    /// Acknowledges a round once no command of these hosts that was begun before writes to a
+    /// device.
+    pub(super) fn settle(&mut self, device: u32, hosts: Arc<[HostId]>, round: Arc<Round>) {
+        let (device, hosts) = (Some(device), Some(hosts));
+        self.draining.push(PendingDrain { device, hosts, round });
+    }
+
+    /// A change of reservations that a host here has asked for is made, or is not: it is told, and
+    /// so are the hosts that it concerns.
+    pub(super) fn reserved(&mut self, changed: &Arc<Changed>) {
+        let Asker { connection, tag } = changed.asker;
+        self.with_id(connection, |connection, core| {
+            let transport = &mut connection.transport;
+            match &mut connection.role {
+                Role::Io(io) => {
+                    io.reserved(Slot(tag), changed.status, &mut Context { transport, core });
+                }
+                Role::Admin(admin) => {
+                    let (command_id, status) = (tag, changed.status);
+                    let event = ControllerEvent::FeatureDone { command_id, status };
+                    admin.handle_event(event, transport, core);
+                }
+                _ => {}
+            }
+            connection.reap(core);
+        });
+        if changed.has_notices() {
+            for post in &self.core.posts {
+                post.post(Message::NotifyReserved(Arc::clone(changed)));
+            }
+        }
+    }
+
+    /// Tells the hosts here what has changed for them.
+    pub(super) fn notify_reserved(&mut self, changed: &Changed) {
+        for index in self.connections.indices() {
+            self.with_if_changed(index, |connection, core| {
+                let Role::Admin(admin) = &mut connection.role else { return false };
+                admin.notify_reserved(changed, &mut connection.transport, core)
+            });
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Reservations: changes are made here for all groups, and kept in a file if they persist.
+//!
+//! A change is applied to a copy; what persists is written; then the words that the queues look at
+//! are set, and the change is there for every queue at once. Commands that a group had already
+//! begun for a host that lost access are waited for (`Message::Settle`) before the host that made
+//! the change, and those that it concerns, are told.
+//!
+//! A group makes a change itself, except where a file may have to be written: then it is made by a
+//! thread, in the order in which the commands came.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
+
+use weft_nvme::log_page::ReservationNotificationType;
+use weft_nvme::{Nqn, Status};
+use weft_nvmf::reservation::{HostId, Notice, Request, Reservations};
+use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
+use weft_reactor::MailboxSender;
+
+use crate::TargetError;
+use crate::config::{Config, Subsystem};
+use crate::group::{ConnectionId, Message};
+use crate::round::{Round, Waiter};
+
+/// Where reservations are kept, by subsystem and NSID.
+pub(crate) type Files = BTreeMap<(String, u32), PathBuf>;
+
+/// What was kept of reservations, by subsystem and NSID.
+pub(crate) type Restored = BTreeMap<(String, u32), Reservations>;
+
+/// Where a configuration lets reservations be kept.
+pub(crate) fn files(config: &Config) -> Files {
+    let mut files = Files::new();
+    for subsystem in &config.subsystems {
+        for namespace in &subsystem.namespaces {
+            if let Some(path) = &namespace.ptpl_file {
+                files.insert((subsystem.nqn.clone(), namespace.nsid), path.clone());
+            }
+        }
+    }
+    files
+}
+
+/// Reads what was kept of the reservations of namespaces that are new: whose UUID is not known.
+pub(crate) fn restore(
+    subsystem: &Subsystem,
+    uuid: impl Fn(u32) -> Option<[u8; 16]>,
+    known: impl Fn(u32) -> Option<[u8; 16]>,
+) -> Result<Restored, TargetError> {
+    let mut restored = Restored::new();
+    for namespace in &subsystem.namespaces {
+        let (nqn, nsid) = (&subsystem.nqn, namespace.nsid);
+        if let (Some(path), Some(uuid)) = (&namespace.ptpl_file, uuid(nsid))
+            && known(nsid) != Some(uuid)
+        {
+            let kept = file::read(path, &uuid);
+            let kept = kept.map_err(|error| TargetError::namespace(nqn, nsid, &error))?;
+            restored.insert((nqn.clone(), nsid), kept);
+        }
+    }
+    Ok(restored)
+}
+
+/// These subsystems are about to be served: namespaces that are new have what was kept.
+pub(crate) fn serve(subsystems: &BTreeMap<String, Arc<SubsystemView>>, mut restored: Restored) {
+    for (nqn, view) in subsystems {
+        for namespace in view.namespaces.iter() {
+            let kept = restored.remove(&(nqn.clone(), namespace.nsid)).unwrap_or_default();
+            view.shared.reservations().serve(namespace.nsid, namespace.uuid, kept);
+        }
+    }
+}
+
+/// The command that asks for a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub(crate) connection: ConnectionId,
+    /// The slot of a command of an I/O queue, the identifier of one of an admin queue.
+    pub(crate) tag: u16,
+}
+
+/// A change that a host asks for.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) asker: Asker,
+    pub(crate) view: Arc<SubsystemView>,
+    pub(crate) nsid: u32,
+    pub(crate) host: HostId,
+    pub(crate) request: Request,
+    /// Where the reservations of the namespace are kept.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// What has become of it.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    pub(crate) asker: Asker,
+    pub(crate) status: Status,
+    subsystem: Nqn,
+    pub(crate) nsid: u32,
+    notices: Vec<Notice>,
+}
+
+impl Changed {
+    /// Whether somebody is to be told.
+    pub(crate) fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
+    /// What a host of a subsystem is to be told.
+    pub(crate) fn notices(
+        &self,
+        subsystem: &str,
+        host: &HostId,
+    ) -> impl Iterator<Item = ReservationNotificationType> {
+        let is_here = self.subsystem.as_str() == subsystem;
+        let own = self.notices.iter().filter(move |notice| is_here && notice.host == *host);
+        own.map(|notice| notice.kind)
+    }
+}
+
+/// Makes the changes.
+#[derive(Debug, Default)]
+pub(crate) struct Reserver {
+    /// To the thread that writes files, once there was a reason for it.
+    writer: OnceLock<Sender<Change>>,
+}
+
+impl Reserver {
+    /// Makes a change, now or as soon as it is written.
+    pub(crate) fn change(&self, change: Change, posts: &[MailboxSender<Message>]) {
+        if change.file.is_none() {
+            return make(change, posts);
+        }
+        let writer = self.writer.get_or_init(|| start_writer(posts.to_vec()));
+        // Without a thread the groups wait for the file.
+        if let Err(unsent) = writer.send(change) {
+            make(unsent.0, posts);
+        }
+    }
+}
+
+fn start_writer(posts: Vec<MailboxSender<Message>>) -> Sender<Change> {
+    let (changes, next): (_, Receiver<Change>) = channel();
+    let run = move || next.into_iter().for_each(|change| make(change, &posts));
+    let started = std::thread::Builder::new().name("weft-reserve".to_owned()).spawn(run);
+    if let Err(error) = started {
+        log::error!("no thread can be started that writes reservations: {error}");
+    }
+    changes
+}
+
+fn make(change: Change, posts: &[MailboxSender<Message>]) {
+    let Change { asker, ref view, nsid, .. } = change;
+    let (status, notices, losers) = match try_to_make(&change) {
+        Ok((notices, losers)) => (Status::SUCCESS, notices, losers),
+        Err(status) => (status, Vec::new(), Vec::new()),
+    };
+    let changed = Arc::new(Changed { asker, status, subsystem: view.nqn, nsid, notices });
+    let device = view.namespaces.get(nsid).map(|namespace| namespace.device);
+    match device {
+        Some(device) if !losers.is_empty() => {
+            let hosts: Arc<[HostId]> = losers.into();
+            let waiter = Waiter::Reservation(changed);
+            Round::begin(posts, waiter, |round| Message::Settle {
+                device,
+                hosts: Arc::clone(&hosts),
+                round,
+            });
+        }
+        _ => {
+            if let Some(post) = posts.get(asker.connection.group) {
+                post.post(Message::Reserved(changed));
+            }
+        }
+    }
+}
+
+/// Who is to be told, and which hosts may do less than before.
+fn try_to_make(change: &Change) -> Result<(Vec<Notice>, Vec<HostId>), Status> {
+    let Change { view, nsid, host, request, file, .. } = change;
+    let namespace = view.namespaces.get(*nsid).ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    let table = view.shared.reservations();
+    loop {
+        let before = table.get(*nsid);
+        let mut after = before.clone();
+        let notices = after.apply(*host, request, file.is_some())?;
+        write(&before, &after, namespace, file.as_ref())?;
+        // Another group may have made a change at the same time.
+        if let Some(losers) = table.change(*nsid, &before, after) {
+            return Ok((notices, losers));
+        }
+    }
+}
+
+/// Writes what persists, and that nothing does any more.
+fn write(
+    before: &Reservations,
+    after: &Reservations,
+    namespace: &NamespaceView,
+    file: Option<&PathBuf>,
+) -> Result<(), Status> {
+    let is_concerned = before.persists() || after.persists();
+    let Some(path) = file.filter(|_| is_concerned && before != after) else { return Ok(()) };
+    let text = file::text(after, &namespace.uuid);
+    crate::replace_file(path, text.as_bytes()).map_err(|error| {
+        log::error!("reservations cannot be written to {}: {error}", path.display());
+        Status::INTERNAL_ERROR
+    })
+}
