@@ -35,7 +35,7 @@ fn the_documented_example_is_read_in_full() {
     assert_eq!(config.ports[1].subsystems, PortSubsystems::Only(Vec::new()));
     assert_eq!(config.ports[1].referrals.len(), 1);
     let subsystem = &config.subsystems[0];
-    assert_eq!(subsystem.allowed_hosts.as_ref().map(Vec::len), Some(1));
+    assert_eq!(subsystem.allowed_hosts.as_ref().map(Vec::len), Some(2));
     let nsids: Vec<u32> = subsystem.namespaces.iter().map(|n| n.nsid).collect();
     assert_eq!(nsids, [1, 2, 3, 10, 11]);
     assert!(matches!(subsystem.namespaces[3].device, DeviceSpec::Delay { .. }));
