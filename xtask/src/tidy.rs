@@ -36,12 +36,19 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// The top packages, on which nothing may depend, not even for tests.
 const TOP: &[&str] = &["lab", "cli"];
 
-/// Where `unsafe` is allowed: the reactor (in its manifest) and the bindings of RDMA verbs and TLS.
-const UNSAFE: &[&str] =
-    &["crates/reactor/", "crates/transport/src/rdma/verbs", "crates/transport/src/tls/engine.rs"];
+/// Where `unsafe` is allowed: the reactor (in its manifest) and the bindings of C libraries.
+const UNSAFE: &[&str] = &[
+    "crates/reactor/",
+    "crates/transport/src/rdma/verbs",
+    "crates/transport/src/tls/engine.rs",
+    "crates/backend/src/rbd/librbd",
+];
 
 /// Where clocks may be read. The binary and these tasks do not measure the protocol's time.
 const CLOCKS: &[&str] = &["crates/reactor/", "crates/cli/", "tests/", "xtask/"];
+
+/// The page that says why the ordering of each atomic is enough.
+const ORDERING: &str = "docs/memory-ordering.md";
 
 /// The feature that fuzz harnesses are behind, and the modules that hold them.
 const FUZZING: &str = "fuzzing";
@@ -73,6 +80,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         check_source(source, &mut faults);
     }
     faults.extend(matrix::check(root, &sources)?);
+    let listed = fs::read_to_string(root.join(ORDERING))?;
+    faults.extend(sources.iter().filter_map(|source| unlisted_atomic(source, &listed)));
     faults.sort();
     Ok(faults)
 }
@@ -185,6 +194,18 @@ fn check_source(source: &Source, faults: &mut Vec<String>) {
     check_crate_root(source, faults);
 }
 
+/// A fault if a crate's file has an atomic outside tests and is not on the page of them.
+fn unlisted_atomic(source: &Source, listed: &str) -> Option<String> {
+    let path = source.path.strip_prefix("crates/").filter(|path| path.contains("/src/"))?;
+    let kinds = ["Bool", "U8", "U16", "U32", "U64", "Usize", "I32", "I64", "Ptr"];
+    let is_atomic =
+        |line: &String| kinds.iter().any(|kind| source::has_word(line, &format!("Atomic{kind}")));
+    let code = source.code.iter().zip(&source.is_test).filter(|(_, is_test)| !**is_test);
+    let has = code.map(|(line, _)| line).any(is_atomic);
+    let fault = || format!("{}: it has an atomic that {ORDERING} does not explain", source.path);
+    (has && !listed.contains(&format!("`{path}`"))).then(fault)
+}
+
 /// Whether this line declares a module of fuzz harnesses.
 fn is_harness(line: &str) -> bool {
     source::has_word(line, "mod") && source::has_word(line, FUZZING)
@@ -263,6 +284,18 @@ mod tests {
         assert_eq!(faults_of("crates/cli/src/a.rs", code).len(), 1);
         let words = "// unsafe Instant\nfn f() { log(\"unsafe SystemTime\"); not_unsafe() }\n";
         assert_eq!(faults_of("crates/host/src/a.rs", words).len(), 0);
+    }
+
+    #[test]
+    fn an_atomic_without_an_explanation_is_found() {
+        let fault = |path: &str, text: &str, listed: &str| {
+            unlisted_atomic(&Source::parse(Path::new(path), text), listed)
+        };
+        let (path, code) = ("crates/host/src/a.rs", "struct S(AtomicU64);\n");
+        assert!(fault(path, code, "| `host/src/b.rs` |").is_some());
+        assert_eq!(fault(path, code, "| `host/src/a.rs` |"), None);
+        assert_eq!(fault(path, "// AtomicU64\n", ""), None);
+        assert_eq!(fault(path, &format!("#[cfg(test)]\nmod tests {{\n{code}}}\n"), ""), None);
     }
 
     #[test]

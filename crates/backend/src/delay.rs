@@ -5,7 +5,7 @@
 
 use crate::{
     BlockDevice, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Request,
-    RequestCompletion, ResizeError, spec::LAYERS_MAX,
+    RequestCompletion, ResizeError, Resized, spec::LAYERS_MAX,
 };
 use core::time::Duration;
 use std::{collections::VecDeque, io, sync::Arc};
@@ -65,6 +65,10 @@ impl DeviceFactory for DelayFactory {
 
     fn refresh(&self) -> io::Result<Geometry> {
         self.inner.refresh()
+    }
+
+    fn when_resized(&self, resized: Resized) {
+        self.inner.when_resized(resized);
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -8,7 +8,7 @@ use core::{
         Ordering::{Acquire, Release},
     },
 };
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, sync::Arc};
 use weft_reactor::{Owner, Reactor};
 
 /// How many tags of its owner's tokens the innermost device may use; its wrappers use others.
@@ -84,6 +84,12 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
         Ok(self.geometry())
     }
 
+    /// Calls this after the size has changed by itself, from any thread. Devices that do not notice
+    /// have no use for it.
+    fn when_resized(&self, resized: Resized) {
+        drop(resized);
+    }
+
     /// Makes all completed writes durable and blocks until then: for the end of the process.
     fn sync(&self) -> io::Result<()> {
         Ok(())
@@ -101,6 +107,27 @@ pub trait DeviceFactory: Send + Sync + fmt::Debug {
     /// number on.
     fn layers(&self) -> u8 {
         0
+    }
+}
+
+/// What is called when a device has changed its size by itself.
+#[derive(Clone)]
+pub struct Resized(Arc<dyn Fn() + Send + Sync>);
+
+impl Resized {
+    /// Calls this.
+    pub fn new(action: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(action))
+    }
+
+    pub(crate) fn tell(&self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for Resized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Resized")
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::{
     BlockDevice, DeviceFactory, Failure, Geometry, OpenError, Operation, OperationKind, Request,
-    RequestCompletion, ResizeError, device::LostWrites, spec::LAYERS_MAX,
+    RequestCompletion, ResizeError, Resized, device::LostWrites, spec::LAYERS_MAX,
 };
 use core::{
     fmt,
@@ -175,6 +175,10 @@ impl DeviceFactory for FaultFactory {
 
     fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
         self.inner.resize(bytes)
+    }
+
+    fn when_resized(&self, resized: Resized) {
+        self.inner.when_resized(resized);
     }
 
     fn refresh(&self) -> io::Result<Geometry> {

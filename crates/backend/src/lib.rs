@@ -5,8 +5,8 @@
 //! takes [`Request`]s and returns [`RequestCompletion`]s. A [`DeviceSpec`] describes a device in a
 //! configuration file or on the command line.
 //!
-//! The devices: [`memory`], [`null`], [`file`](mod@file), [`block`]. Wrappers around any of them:
-//! [`delay`], [`fault`]. A remote namespace is a device too; crate `weft-host` has it.
+//! The devices: [`memory`], [`null`], [`file`](mod@file), [`block`], [`rbd`]. Wrappers around any
+//! of them: [`delay`], [`fault`]. A remote namespace is a device too; crate `weft-host` has it.
 //!
 //! This layer is independent of NVMe: it has blocks, requests and [`Failure`]s, no commands,
 //! statuses or namespace identifiers ([`Failure::Remote`] carries a status without interpreting
@@ -38,10 +38,11 @@ pub mod file;
 mod geometry;
 pub mod memory;
 pub mod null;
+pub mod rbd;
 mod request;
 mod spec;
 
-pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory, OpenError, ResizeError};
+pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory, OpenError, ResizeError, Resized};
 pub use failure::{Direction, Failure, ParseFailureError};
 pub use fault::{Effect, FaultRule};
 pub use geometry::{Capabilities, Geometry, is_block_size};

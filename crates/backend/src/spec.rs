@@ -17,7 +17,8 @@
 //! `operation=write,nth=3,effect=media-write`. Options follow after commas: `block=512` (bytes);
 //! for a file also `size=1GiB` (create it, or extend it to that), `direct=on|off` and `read-only`;
 //! and `shared` if other processes may write to it, too. A comma in a path is written twice:
-//! `file:/a,,b.img,read-only`.
+//! `file:/a,,b.img,read-only`. An image of a Ceph cluster is `rbd:POOL/IMAGE`; its options are
+//! those of [`rbd`](crate::rbd).
 
 use crate::{
     DeviceFactory, Effect, FaultRule, OpenError, OperationKind,
@@ -29,6 +30,7 @@ use crate::{
     file::{FileFactory, FileOptions},
     memory::MemoryFactory,
     null::NullFactory,
+    rbd::{RbdFactory, RbdSpec},
 };
 use core::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
@@ -98,6 +100,8 @@ pub enum DeviceSpec {
         #[serde(default, skip_serializing_if = "core::ops::Not::not")]
         shared: bool,
     },
+    /// An image of a Ceph cluster.
+    Rbd(Box<RbdSpec>),
     /// Another device with delays.
     Delay {
         /// The delay of reads.
@@ -128,7 +132,8 @@ impl DeviceSpec {
 
     fn share(&mut self) {
         match self {
-            Self::Memory { .. } | Self::Null { .. } => {}
+            // Ceph keeps the writers of an image apart.
+            Self::Memory { .. } | Self::Null { .. } | Self::Rbd(_) => {}
             Self::File { shared, .. } | Self::Block { shared, .. } => *shared = true,
             Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.share(),
         }
@@ -187,6 +192,11 @@ impl DeviceSpec {
         Ok(Self::Block { path, read_only, shared })
     }
 
+    /// Reads `[POOL/[NAMESPACE/]]IMAGE[@SNAPSHOT]` with the options of [`rbd`](crate::rbd).
+    pub fn rbd(text: &str) -> Result<Self, ParseSpecError> {
+        RbdSpec::parse(text).map(|spec| Self::Rbd(Box::new(spec)))
+    }
+
     /// Opens or creates the device.
     pub fn build(&self) -> Result<Arc<dyn DeviceFactory>, OpenError> {
         Ok(match self {
@@ -207,6 +217,7 @@ impl DeviceSpec {
             Self::Block { path, read_only, shared } => {
                 Arc::new(BlockFactory::open(path, *read_only, *shared)?)
             }
+            Self::Rbd(spec) => Arc::new(RbdFactory::open(spec)?),
             Self::Delay { read, write, inner } => {
                 Arc::new(DelayFactory::new(inner.build()?, *read, *write)?)
             }
@@ -221,7 +232,28 @@ impl DeviceSpec {
         match self {
             Self::File { path, .. } | Self::Block { path, .. } => Some(path),
             Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.path(),
-            Self::Memory { .. } | Self::Null { .. } => None,
+            Self::Memory { .. } | Self::Null { .. } | Self::Rbd(_) => None,
+        }
+    }
+
+    /// A text that names the innermost device in each run, without opening it: the path of a file
+    /// or block device (not resolved), or the name of an image. None: its contents end with the
+    /// process.
+    pub fn stored_name(&self) -> Option<String> {
+        match self {
+            Self::Rbd(spec) => Some(spec.identity()),
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.stored_name(),
+            _ => self.path().map(|path| path.display().to_string()),
+        }
+    }
+
+    /// Whether the innermost device refuses writes.
+    pub fn is_read_only(&self) -> bool {
+        match self {
+            Self::File { read_only, .. } | Self::Block { read_only, .. } => *read_only,
+            Self::Rbd(spec) => spec.is_read_only(),
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.is_read_only(),
+            Self::Memory { .. } | Self::Null { .. } => false,
         }
     }
 }
@@ -258,6 +290,7 @@ impl fmt::Display for DeviceSpec {
                 f.write_str(if *read_only { ",read-only" } else { "" })?;
                 f.write_str(if *shared { ",shared" } else { "" })
             }
+            Self::Rbd(spec) => write!(f, "rbd:{spec}"),
             Self::Delay { read, write, inner } => {
                 let (read, write) = (duration::exact(*read), duration::exact(*write));
                 write!(f, "delay:read={read},write={write}:{inner}")
@@ -285,6 +318,12 @@ impl FromStr for DeviceSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseSpecError(String);
 
+impl ParseSpecError {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
 impl fmt::Display for ParseSpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -301,7 +340,8 @@ fn block_bytes_default() -> u32 {
 }
 
 fn parse_within(text: &str, layers: u8) -> Result<DeviceSpec, ParseSpecError> {
-    let kinds = "memory:SIZE, null:SIZE, file:PATH, block:PATH, delay:…:DEVICE or fault:…:DEVICE";
+    let kinds = "memory:SIZE, null:SIZE, file:PATH, block:PATH, rbd:POOL/IMAGE, delay:…:DEVICE or \
+                 fault:…:DEVICE";
     let (kind, rest) = text
         .split_once(':')
         .ok_or_else(|| ParseSpecError(format!("{text:?} is not a device (use {kinds})")))?;
@@ -319,6 +359,7 @@ fn parse_within(text: &str, layers: u8) -> Result<DeviceSpec, ParseSpecError> {
         "null" => DeviceSpec::null(rest),
         "file" => DeviceSpec::file(rest),
         "block" => DeviceSpec::block(rest),
+        "rbd" => DeviceSpec::rbd(rest),
         "delay" => {
             let (options, inner) = wrapped()?;
             let (mut read, mut write) = (Duration::ZERO, Duration::ZERO);
@@ -430,7 +471,7 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
         .map(|option| option.split_once('=').unwrap_or((option, "")))
 }
 
-fn unknown(key: &str, known: &str) -> ParseSpecError {
+pub(crate) fn unknown(key: &str, known: &str) -> ParseSpecError {
     let meant = nearest(key, known.split(", "))
         .map_or(String::new(), |known| format!(", did you mean {known}?"));
     let comma = if known.contains("shared") { "; a comma in a path is written \",,\"" } else { "" };
@@ -458,11 +499,11 @@ fn edit_distance(from: &str, to: &str) -> usize {
     row[row.len() - 1]
 }
 
-fn size(text: &str) -> Result<u64, ParseSpecError> {
+pub(crate) fn size(text: &str) -> Result<u64, ParseSpecError> {
     bytes::parse(text).map_err(|error| ParseSpecError(error.to_string()))
 }
 
-fn block_size(text: &str) -> Result<u32, ParseSpecError> {
+pub(crate) fn block_size(text: &str) -> Result<u32, ParseSpecError> {
     let bytes = size(text)?;
     u32::try_from(bytes)
         .ok()
@@ -470,7 +511,7 @@ fn block_size(text: &str) -> Result<u32, ParseSpecError> {
         .ok_or_else(|| ParseSpecError(format!("the block size is 512 or 4096 bytes, not {text}")))
 }
 
-fn switch(text: &str) -> Result<bool, ParseSpecError> {
+pub(crate) fn switch(text: &str) -> Result<bool, ParseSpecError> {
     match text {
         "on" | "yes" | "true" | "1" | "" => Ok(true),
         "off" | "no" | "false" | "0" => Ok(false),
@@ -560,6 +601,8 @@ mod tests {
             "fault:probability=.5:memory:1G",
             "block:",
             "fault:probability=0.+5:memory:1G",
+            "rbd:",
+            "rbd:a/b,read-only=maybe",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -607,6 +650,9 @@ mod tests {
                 + r#"{"kind":"file","path":"/x","create_bytes":"1MiB"}}}"#
         );
         assert_eq!(serde_json::from_str::<DeviceSpec>(&json).unwrap(), spec);
+        let image = r#"{"kind":"rbd","image":"a","ceph":{"user":"weft"}}"#;
+        let expected = parse("rbd:rbd/a,user=weft").unwrap();
+        assert_eq!(serde_json::from_str::<DeviceSpec>(image).unwrap(), expected);
         let numbers = r#"{"kind":"memory","size":1048576}"#;
         let expected = DeviceSpec::Memory { bytes: 1 << 20, block_bytes: 4096 };
         assert_eq!(serde_json::from_str::<DeviceSpec>(numbers).unwrap(), expected);
@@ -615,6 +661,8 @@ mod tests {
             r#"{"kind":"memory","bytes":-1}"#,
             r#"{"kind":"memory","bytes":"1G","colour":"red"}"#,
             r#"{"kind":"fault","rules":[{"effect":"x"}],"inner":{"kind":"null","bytes":1}}"#,
+            r#"{"kind":"rbd","pool":"a"}"#,
+            r#"{"kind":"rbd","image":"a","colour":"red"}"#,
         ] {
             assert!(serde_json::from_str::<DeviceSpec>(bad).is_err(), "{bad}");
         }
@@ -635,6 +683,15 @@ mod tests {
                     read_only,
                     shared
                 }),
+            ("[a-z,:.=]{1,9}", any::<Option<String>>(), any::<[bool; 2]>(), any::<u32>()).prop_map(
+                |(image, user, [read_only, exclusive], nanoseconds)| {
+                    let mut spec = RbdSpec::new("pool", image);
+                    spec.ceph.config.extend(user.map(|user| ("key".to_owned(), user)));
+                    (spec.read_only, spec.exclusive) = (read_only, exclusive);
+                    spec.timeout = Duration::from_nanos(nanoseconds.into());
+                    DeviceSpec::Rbd(Box::new(spec))
+                }
+            ),
         ];
         leaf.prop_recursive(3, 8, 1, move |inner| {
             let spans = (any::<u32>(), any::<u32>(), inner.clone());

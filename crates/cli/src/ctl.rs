@@ -176,6 +176,9 @@ struct Device {
     /// A block device: PATH[,read-only][,shared].
     #[arg(long, value_name = "PATH")]
     block: Option<String>,
+    /// An image of a Ceph cluster: POOL/IMAGE, with the options of weft target --rbd.
+    #[arg(long, value_name = "IMAGE")]
+    rbd: Option<String>,
     /// Memory: SIZE[,block=512].
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
@@ -249,7 +252,7 @@ enum BdevVerb {
     Create {
         /// Its name.
         name: String,
-        /// The device, like memory:1GiB, file:PATH, block:PATH or null:1TiB.
+        /// The device, like memory:1GiB, file:PATH, block:PATH, rbd:IMAGE or null:1TiB.
         device: DeviceSpec,
     },
     /// Delete it, and the namespace that uses it.
@@ -680,9 +683,10 @@ impl Device {
     /// The device that is to be made; none: it exists.
     fn spec(&self) -> Result<Option<DeviceSpec>, Failure> {
         type Parse = fn(&str) -> Result<DeviceSpec, ParseSpecError>;
-        let kinds: [(&Option<String>, Parse); 4] = [
+        let kinds: [(&Option<String>, Parse); 5] = [
             (&self.file, DeviceSpec::file),
             (&self.block, DeviceSpec::block),
+            (&self.rbd, DeviceSpec::rbd),
             (&self.memory, DeviceSpec::memory),
             (&self.null, DeviceSpec::null),
         ];

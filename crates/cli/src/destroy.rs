@@ -28,9 +28,13 @@ pub(crate) fn at_risk(
         .collect()
 }
 
-/// The path of a device of this machine that was there before this program used it.
+/// The path of a device of this machine that was there before this program used it, or the name of
+/// an image that can be written.
 pub(crate) fn existing(device: &DeviceSpec) -> Option<String> {
-    device.path().filter(|path| path.exists()).map(|path| path.display().to_string())
+    match device.path() {
+        Some(path) => path.exists().then(|| path.display().to_string()),
+        None => device.stored_name().filter(|_| !device.is_read_only()),
+    }
 }
 
 /// Whether any of its cells writes.
@@ -94,6 +98,8 @@ mod tests {
         assert_eq!(of("size-sweep", true, Some(&spec)), std::slice::from_ref(&name));
         let memory = DeviceSpec::memory("1MiB").expect("a device");
         assert!(of("pattern-sweep", false, Some(&memory)).is_empty());
+        let image = DeviceSpec::rbd("p/i").expect("a device");
+        assert_eq!(of("pattern-sweep", false, Some(&image)), ["rbd:p/i"]);
         assert!(of("pattern-sweep", false, None).is_empty());
         assert_eq!(at_risk(&plan("pattern-sweep"), false, None, &given).len(), 1);
         assert!(at_risk(&plan("size-sweep"), false, None, &given).is_empty());

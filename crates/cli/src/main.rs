@@ -47,7 +47,7 @@ mod transfer;
 mod within;
 mod words;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches};
 use clap_complete::CompleteEnv;
@@ -56,6 +56,9 @@ use crate::{
     arguments::{Arguments, Verb},
     failure::Failure,
 };
+
+/// Time at the end for Ceph images to be closed.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     // A shell that completes a command line sets a variable and gets the words instead.
@@ -68,7 +71,9 @@ fn main() -> ExitCode {
     let target = matches!(arguments.verb, Verb::Target(_));
     logging::start(arguments.verbose, target, arguments.log_format);
     let verb = matches.subcommand_name().unwrap_or_default();
-    match run(&arguments, &matches) {
+    let outcome = run(&arguments, &matches);
+    weft_backend::rbd::wait_until_closed(CLOSING_TIMEOUT);
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(Failure::Told) => ExitCode::FAILURE,

@@ -6,7 +6,7 @@ use weft_backend::{DeviceFactory, DeviceSpec};
 use weft_host::TransportId;
 
 /// The prefixes of device specifications.
-const DEVICE_KINDS: [&str; 6] = ["memory:", "null:", "file:", "block:", "delay:", "fault:"];
+const DEVICE_KINDS: [&str; 7] = ["memory:", "null:", "file:", "block:", "rbd:", "delay:", "fault:"];
 
 /// The location of a namespace or device.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +86,7 @@ mod tests {
         assert_eq!(local("/var/lib/disk.img"), "file:/var/lib/disk.img");
         assert_eq!(local("./disk.img,direct=off"), "file:./disk.img,direct=off");
         assert_eq!(local("block:/dev/sdb"), "block:/dev/sdb");
+        assert_eq!(local("rbd:disk,user=weft"), "rbd:rbd/disk,user=weft");
         assert_eq!(local("delay:read=1ms:memory:1MiB"), "delay:read=1ms,write=0ns:memory:1MiB");
     }
 

@@ -26,6 +26,8 @@ pub(crate) enum Wish {
     Stop(String),
     /// Reload the configuration.
     Reload(String),
+    /// Tell hosts of devices that have changed their size by themselves.
+    Rescan,
 }
 
 /// Requests from signals, and a sender for requests from elsewhere. A second request to stop ends

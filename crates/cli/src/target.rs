@@ -9,6 +9,7 @@ mod operate;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgMatches, Args};
+use weft_backend::Resized;
 use weft_rpc::Token;
 use weft_target::{
     IoMetricsConfig, Target,
@@ -27,9 +28,9 @@ use crate::{
 
 /// Options of `weft target`.
 ///
-/// Namespaces get their NSIDs in the order in which --memory, --file, --block, --null and --device
-/// are given. SIGINT and SIGTERM stop the target in good order, SIGHUP reads the configuration (and
-/// the sizes of files and devices) again.
+/// Namespaces get their NSIDs in the order in which --memory, --file, --block, --rbd, --null and
+/// --device are given. SIGINT and SIGTERM stop the target in good order, SIGHUP reads the
+/// configuration (and the sizes of files and devices) again.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Read the configuration from a file: TOML (see docs/config.toml) or the JSON that `nvmetcli
@@ -106,13 +107,18 @@ struct Devices {
     /// Serve a block device: PATH[,read-only][,shared].
     #[arg(long, value_name = "PATH")]
     block: Vec<String>,
+    /// Serve an image of a Ceph cluster:
+    /// POOL/[NAMESPACE/]IMAGE[@SNAPSHOT][,conf=PATH][,user=NAME][,cluster=NAME][,size=SIZE]
+    /// [,block=512][,read-only][,exclusive][,timeout=20s][,config.OPTION=VALUE] (docs/ceph.md).
+    #[arg(long, value_name = "IMAGE")]
+    rbd: Vec<String>,
     /// Serve a device that forgets what is written: SIZE[,block=512].
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     null: Vec<String>,
-    /// Serve any device: memory:SIZE, file:PATH, …, delay:…:DEVICE or fault:…:DEVICE.
+    /// Serve any device: memory:SIZE, rbd:IMAGE, …, delay:…:DEVICE or fault:…:DEVICE.
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
-    /// Block size of devices that do not say theirs (memory, null and file).
+    /// Block size of devices that do not say theirs (memory, null, file and rbd).
     #[arg(long, value_name = "BYTES", value_parser = size)]
     block_size: Option<u64>,
     /// Delay all reads, as a slow device would.
@@ -225,8 +231,12 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         None => (config, None),
     };
     let config = Config { io_metrics: options.metrics.config(options.is_watched())?, ..config };
-    let target = Target::start(config).map_err(Failure::because)?;
+    let mut target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
+    let rescan = wish.clone();
+    target.when_resized(Resized::new(move || {
+        let _ = rescan.send(Wish::Rescan);
+    }));
     let applied = applied.unwrap_or_else(|| target.config().clone());
     let operator = Operator::new(target, applied, options.state.clone());
     let operator = operator.map_err(Failure::because)?;
@@ -250,6 +260,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
                 log::info!("{who}: stopping");
                 break;
             }
+            Wish::Rescan => operator.rescan(),
             Wish::Reload(who) => {
                 let outcome = reload(&operator, configuration(), &who);
                 control.iter().for_each(|control| control.reloaded(&outcome));

@@ -4,12 +4,15 @@
 //! The catalogue keeps the device of each namespace, so that a namespace that is still configured
 //! keeps its device, its contents and its identity.
 
+mod sizes;
+
+use sizes::configured_bytes;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use weft_backend::{DeviceFactory, DeviceSpec, Geometry};
+use weft_backend::{DeviceFactory, DeviceSpec, Geometry, Resized};
 use weft_nvme::Nqn;
 use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
 use weft_nvmf::subsystem::{
@@ -38,6 +41,8 @@ pub(crate) struct Catalogue {
     /// Devices that the target's owner has made: a namespace with one of these specs has that
     /// device.
     given: Vec<(DeviceSpec, Arc<dyn DeviceFactory>)>,
+    /// What is called when a device changes its size by itself.
+    resized: Option<Resized>,
     /// The places in the groups' tables.
     slots: Vec<Slot>,
     /// The last owner of each number, and how often a number has changed its owner.
@@ -156,6 +161,7 @@ impl Catalogue {
             bdevs: BTreeMap::new(),
             views: BTreeMap::new(),
             given,
+            resized: None,
             slots: Vec::new(),
             owners: BTreeMap::new(),
             owner_changes: 0,
@@ -226,7 +232,7 @@ impl Catalogue {
                 TargetError::new(format!("block device {}: {error}", bdev.name))
             };
             let Some(known) = self.bdevs.get(&bdev.name) else {
-                let factory = bdev.device.build().map_err(|error| told(&error))?;
+                let factory = self.build(&bdev.device).map_err(|error| told(&error))?;
                 let named = NamedDevice { spec: bdev.device.clone(), factory };
                 plan.bdevs.insert(bdev.name.clone(), named);
                 continue;
@@ -433,7 +439,7 @@ impl Catalogue {
         }
         match self.given.iter().find(|(spec, _)| *spec == namespace.device) {
             Some((_, factory)) => Ok(Arc::clone(factory)),
-            None => namespace.device.build().map_err(|error| error.to_string()),
+            None => self.build(&namespace.device).map_err(|error| error.to_string()),
         }
     }
 
@@ -585,7 +591,7 @@ impl Catalogue {
 impl Entry {
     /// Canonical path of the device, if it has one.
     fn path(&self) -> Option<String> {
-        self.spec.path().map(|_| self.device.factory.identity())
+        self.spec.stored_name().map(|_| self.device.factory.identity())
     }
 
     /// Whether a namespace of the same number has the same device, perhaps of another size.
@@ -617,7 +623,7 @@ fn ports(config: &Config) -> Vec<PortView> {
 fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<(), TargetError> {
     let mut seen = BTreeMap::new();
     for (namespace, device) in subsystem.namespaces.iter().zip(opened) {
-        if namespace.device.path().is_none() {
+        if namespace.device.stored_name().is_none() {
             continue;
         }
         let path = device.factory.identity();
@@ -657,8 +663,8 @@ struct Resize {
 }
 
 impl Resize {
-    /// Whether a device is configured to have another size; otherwise it reads its size. A file
-    /// grows but is never cut: a typing error would lose data.
+    /// Whether a device is configured to have another size; otherwise it reads its size. A file or
+    /// image grows but is never cut: a typing error would lose data.
     fn wanted(
         factory: &Arc<dyn DeviceFactory>,
         (old, new): (&DeviceSpec, &DeviceSpec),
@@ -667,7 +673,7 @@ impl Resize {
         let found = factory.refresh().map_err(|error| told(&error))?;
         let changed = configured_bytes(new) != configured_bytes(old);
         let Some(bytes) = configured_bytes(new).filter(|_| changed) else { return Ok(None) };
-        if new.path().is_some() && bytes < found.bytes() {
+        if new.stored_name().is_some() && bytes < found.bytes() {
             log::warn!("{} is longer than its configured size: it is not cut", factory.identity());
             return Ok(None);
         }
@@ -702,17 +708,6 @@ fn resize(mut wanted: Vec<Resize>) -> Result<(), TargetError> {
         return Err(error);
     }
     Ok(())
-}
-
-fn configured_bytes(spec: &DeviceSpec) -> Option<u64> {
-    match spec {
-        DeviceSpec::Memory { bytes, .. } | DeviceSpec::Null { bytes, .. } => Some(*bytes),
-        DeviceSpec::File { create_bytes, .. } => *create_bytes,
-        DeviceSpec::Block { .. } => None,
-        DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
-            configured_bytes(inner)
-        }
-    }
 }
 
 fn namespace_view(entry: &Entry, owner_change: u64) -> NamespaceView {

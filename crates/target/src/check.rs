@@ -26,8 +26,8 @@ pub struct CheckedNamespace {
     pub device: DeviceSpec,
     /// Its UUID; none: a new one at each start.
     pub uuid: Option<[u8; 16]>,
-    /// Its size.
-    pub bytes: u64,
+    /// Its size; none: only its cluster knows.
+    pub bytes: Option<u64>,
     /// Whether its file is not there and would be created.
     pub is_created: bool,
 }
@@ -35,7 +35,7 @@ pub struct CheckedNamespace {
 /// The properties of a device that is not opened.
 struct Examined {
     device: identity::Device,
-    bytes: u64,
+    bytes: Option<u64>,
     is_created: bool,
 }
 
@@ -63,7 +63,7 @@ fn check_subsystem(
     for namespace in &subsystem.namespaces {
         let error = |what: &str| TargetError::namespace(&subsystem.nqn, namespace.nsid, &what);
         let found = examine(&namespace.device).map_err(|what| error(&what))?;
-        let path = namespace.device.path().map(|_| found.device.identity.clone());
+        let path = namespace.device.stored_name().map(|_| found.device.identity.clone());
         if let Some(path) = path
             && let Some(first) = paths.insert(path.clone(), namespace.nsid)
         {
@@ -97,7 +97,7 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
             let (identity, survives_restart) = (factory.identity(), factory.survives_restart());
             let bytes = factory.geometry().bytes();
             let device = identity::Device { identity, survives_restart };
-            Ok(Examined { device, bytes, is_created: false })
+            Ok(Examined { device, bytes: Some(bytes), is_created: false })
         }
         DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => examine(inner),
         DeviceSpec::File { path, create_bytes, block_bytes, read_only, .. } => {
@@ -112,16 +112,17 @@ fn examine(spec: &DeviceSpec) -> Result<Examined, String> {
             if bytes < block_bytes.unwrap_or(512).into() {
                 return Err(format!("{} is shorter than a block", path.display()));
             }
-            Ok(stored(spec, bytes, found.is_none()))
+            Ok(stored(spec, Some(bytes), found.is_none()))
         }
         DeviceSpec::Block { path, .. } => match length(path, true)? {
-            Some(bytes) => Ok(stored(spec, bytes, false)),
+            Some(bytes) => Ok(stored(spec, Some(bytes), false)),
             None => Err(format!("{} does not exist", path.display())),
         },
+        DeviceSpec::Rbd(_) => Ok(stored(spec, None, false)),
     }
 }
 
-fn stored(spec: &DeviceSpec, bytes: u64, is_created: bool) -> Examined {
+fn stored(spec: &DeviceSpec, bytes: Option<u64>, is_created: bool) -> Examined {
     let identity = nsids::canonical_path(spec).unwrap_or_default();
     let device = identity::Device { identity, survives_restart: true };
     Examined { device, bytes, is_created }

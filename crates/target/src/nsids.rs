@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use uuid::Uuid;
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, rbd::RbdSpec};
 
 use crate::TargetError;
 use crate::config::{NSID_MAX, Namespace, Subsystem};
@@ -118,7 +118,7 @@ impl ServedNamespace<'_> {
 enum Kind {
     Memory,
     Null,
-    /// It has a path.
+    /// It has a path or a name of its own.
     Stored,
 }
 
@@ -127,7 +127,7 @@ impl Kind {
         match spec {
             DeviceSpec::Memory { .. } => Self::Memory,
             DeviceSpec::Null { .. } => Self::Null,
-            DeviceSpec::File { .. } | DeviceSpec::Block { .. } => Self::Stored,
+            DeviceSpec::File { .. } | DeviceSpec::Block { .. } | DeviceSpec::Rbd(_) => Self::Stored,
             DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => Self::of(inner),
         }
     }
@@ -178,7 +178,7 @@ fn match_by_order(
 /// Whether a namespace that was configured as `old` can keep its device when it is configured as
 /// `new`: all but the size is equal.
 pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
-    use DeviceSpec::{Delay, Fault, File, Memory, Null};
+    use DeviceSpec::{Delay, Fault, File, Memory, Null, Rbd};
     match (old, new) {
         (Memory { block_bytes: a, .. }, Memory { block_bytes: b, .. })
         | (Null { block_bytes: a, .. }, Null { block_bytes: b, .. }) => a == b,
@@ -186,6 +186,7 @@ pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
             File { path: a, block_bytes: ab, direct: ad, read_only: ar, shared: ash, .. },
             File { path: b, block_bytes: bb, direct: bd, read_only: br, shared: bsh, .. },
         ) => (a, ab, ad, ar, ash) == (b, bb, bd, br, bsh),
+        (Rbd(a), Rbd(b)) => **a == RbdSpec { least_bytes: a.least_bytes, ..(**b).clone() },
         (Delay { read: a, write: aw, inner: ai }, Delay { read: b, write: bw, inner: bi }) => {
             (a, aw) == (b, bw) && same_device(ai, bi)
         }
@@ -196,9 +197,9 @@ pub(crate) fn same_device(old: &DeviceSpec, new: &DeviceSpec) -> bool {
     }
 }
 
-/// The canonical path of a device, also of a file that does not exist yet.
+/// The canonical path of a device, also of a file that does not exist yet, or the name of an image.
 pub(crate) fn canonical_path(spec: &DeviceSpec) -> Option<String> {
-    let path = spec.path()?;
+    let Some(path) = spec.path() else { return spec.stored_name() };
     let canonical = path.canonicalize().or_else(|error| {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.map_or_else(|| PathBuf::from("."), PathBuf::from).canonicalize()?;

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, rbd::CephSpec};
 
 use crate::catalogue::Scope;
 use crate::config::{
@@ -43,6 +43,18 @@ pub enum Step {
     },
     /// Reads the size of a block device again.
     RescanBdev {
+        /// Its name.
+        name: String,
+    },
+    /// Names a Ceph cluster. Nothing connects to it before an image is opened.
+    RegisterCluster {
+        /// Its name.
+        name: String,
+        /// How to reach it.
+        ceph: CephSpec,
+    },
+    /// Forgets a name of a Ceph cluster.
+    UnregisterCluster {
         /// Its name.
         name: String,
     },
@@ -272,6 +284,8 @@ impl Step {
                 let subsystems = users.into_iter().map(|(nqn, _)| nqn).collect();
                 Ok((Made::Done, Scope::Only { subsystems, refresh: Some(name.clone()) }))
             }
+            Self::RegisterCluster { name, ceph } => register_cluster(config, name, ceph),
+            Self::UnregisterCluster { name } => unregister_cluster(config, name),
             Self::LimitBdev { name, limits } => limit_bdev(config, name, *limits),
             Self::SetRateLimit(limit) => set_rate_limit(config, limit),
             Self::DeleteRateLimit(limit) => delete_rate_limit(config, limit),
@@ -430,10 +444,10 @@ fn create_bdev(config: &mut Config, bdev: &Bdev) -> Outcome {
     if config.bdev(name).is_some() || config.user_of(name).is_some() {
         return Err(StepError::exists(format!("block device {name} exists")));
     }
-    let path = bdev.device.path();
-    let same = |other: &&Bdev| path.is_some() && other.device.path() == path;
+    let stored = bdev.device.stored_name();
+    let same = |other: &&Bdev| stored.is_some() && other.device.stored_name() == stored;
     if let Some(other) = config.operated.bdevs.iter().find(same) {
-        let what = format!("block device {} is on the same file", other.name);
+        let what = format!("block device {} is on the same file or image", other.name);
         return Err(StepError::exists(what));
     }
     config.operated.bdevs.push(bdev.clone());
@@ -465,6 +479,30 @@ fn users_of(
     Ok(user.map(|(subsystem, namespace)| (subsystem.nqn.clone(), namespace.nsid)))
 }
 
+fn register_cluster(config: &mut Config, name: &str, ceph: &CephSpec) -> Outcome {
+    match config.operated.ceph_clusters.insert(name.to_owned(), ceph.clone()) {
+        None => done([]),
+        Some(_) => Err(StepError::exists(format!("Ceph cluster {name} exists"))),
+    }
+}
+
+fn unregister_cluster(config: &mut Config, name: &str) -> Outcome {
+    let Some(ceph) = config.operated.ceph_clusters.remove(name) else {
+        return Err(StepError::not_found(format!("there is no Ceph cluster {name}")));
+    };
+    let uses = |bdev: &&Bdev| {
+        bdev.kind == BdevKind::Rbd
+            && matches!(&bdev.device, DeviceSpec::Rbd(spec) if spec.ceph == ceph)
+    };
+    match config.operated.bdevs.iter().find(uses) {
+        None => done([]),
+        Some(bdev) => {
+            let what = format!("block device {} is on Ceph cluster {name}", bdev.name);
+            Err(StepError::invalid(what))
+        }
+    }
+}
+
 fn delete_bdev(config: &mut Config, name: &str, kind: Option<BdevKind>) -> Outcome {
     let user = users_of(config, name, kind)?;
     config.operated.bdevs.retain(|bdev| bdev.name != name);
@@ -491,6 +529,7 @@ fn resize_bdev(config: &mut Config, name: &str, kind: Option<BdevKind>, bytes: u
                 *size = bytes;
             }
             DeviceSpec::File { create_bytes, .. } => *create_bytes = Some(bytes),
+            DeviceSpec::Rbd(spec) => spec.least_bytes = Some(bytes),
             _ => return Err(StepError::invalid(format!("{name} cannot be resized"))),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weft_backend::{DeviceFactory, DeviceSpec};
+use weft_backend::{DeviceFactory, DeviceSpec, Resized};
 use weft_reactor::{MailboxSender, Reactor, monotonic_time};
 use weft_transport::rdma::{Provider, set_provider};
 
@@ -273,6 +273,18 @@ impl Target {
     #[must_use]
     pub fn bdev_size(&self, name: &str) -> Option<(u32, u64)> {
         self.catalogue.bdev_size(name)
+    }
+
+    /// Calls this, from any thread, after a device has changed its size by itself. Hosts know the
+    /// new size once the devices that [`Self::resized`] names are scanned again.
+    pub fn when_resized(&mut self, resized: Resized) {
+        self.catalogue.when_resized(resized);
+    }
+
+    /// The block devices of namespaces that have another size than hosts know.
+    #[must_use]
+    pub fn resized(&self) -> Vec<String> {
+        self.catalogue.resized()
     }
 
     /// Reads the target's counters.

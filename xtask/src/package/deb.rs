@@ -155,7 +155,7 @@ fn control(parts: &Parts<'_>, kib: u64) -> Result<String> {
          Maintainer: the maintainers of weft <weft@localhost>\nInstalled-Size: {kib}\n\
          Depends: {depends}\n\
          Recommends: libibverbs1, librdmacm1, ibverbs-providers\n\
-         Suggests: nvme-cli\nSection: admin\nPriority: optional\n\
+         Suggests: nvme-cli, librbd1\nSection: admin\nPriority: optional\n\
          Description: NVMe over Fabrics target and host in user space\n \
          Serves memory, files and block devices as NVMe namespaces over TCP and RDMA,\n \
          reaches any such target from user space, and measures what the network costs.\n",

@@ -132,10 +132,11 @@ fn checked_text(config: &Config, checked: &[CheckedNamespace]) -> String {
         text += &format!("{}\n", subsystem.nqn);
         for namespace in checked.iter().filter(|one| one.subsystem == subsystem.nqn) {
             let uuid = uuid(namespace).unwrap_or_else(|| "new at each start".to_owned());
-            let size = bytes::exact(namespace.bytes);
+            let size =
+                namespace.bytes.map_or(String::new(), |size| format!(", {}", bytes::exact(size)));
             let created = if namespace.is_created { ", to be created" } else { "" };
             text += &format!(
-                "  namespace {}: {}, {size}{created}, UUID {uuid}\n",
+                "  namespace {}: {}{size}{created}, UUID {uuid}\n",
                 namespace.nsid, namespace.device
             );
         }

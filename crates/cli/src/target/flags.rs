@@ -34,8 +34,8 @@ pub(super) fn configuration(
     let ports = ports(options)?;
     if devices.is_empty() {
         return Err(Failure::because(
-            "nothing to serve: give --memory 1GiB, --file PATH, --block PATH or --null 1TiB, or \
-             only --control unix:PATH to have it made while the target runs",
+            "nothing to serve: give --memory 1GiB, --file PATH, --block PATH, --rbd POOL/IMAGE \
+             or --null 1TiB, or only --control unix:PATH to have it made while the target runs",
         ));
     }
     let flags = &options.subsystem;
@@ -80,10 +80,11 @@ fn ports(options: &Options) -> Result<Vec<Port>, Failure> {
 /// The devices in the order in which they stand on the command line, across their kinds.
 fn in_order(matches: &ArgMatches) -> Result<Vec<DeviceSpec>, Failure> {
     type Parse = fn(&str) -> Result<DeviceSpec, ParseSpecError>;
-    let kinds: [(&str, Parse); 5] = [
+    let kinds: [(&str, Parse); 6] = [
         ("memory", DeviceSpec::memory),
         ("file", DeviceSpec::file),
         ("block", DeviceSpec::block),
+        ("rbd", DeviceSpec::rbd),
         ("null", DeviceSpec::null),
         ("device", str::parse),
     ];
@@ -145,6 +146,9 @@ fn set_block_size(device: &mut DeviceSpec, bytes: u32) {
         }
         DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => {
             set_block_size(inner, bytes);
+        }
+        DeviceSpec::Rbd(spec) => {
+            spec.block_bytes.get_or_insert(bytes);
         }
         DeviceSpec::Block { .. } => {}
     }
@@ -223,12 +227,14 @@ mod tests {
 
     #[test]
     fn what_is_said_for_all_devices_reaches_each() {
-        let words = "--memory 1M --null 1M,block=512 --file /a --block /dev/b --block-size 512";
+        let words = "--memory 1M --null 1M,block=512 --file /a --block /dev/b --rbd p/i \
+                     --block-size 512";
         let expected = [
             "1 memory:1MiB,block=512",
             "2 null:1MiB,block=512",
             "3 file:/a,block=512",
             "4 block:/dev/b",
+            "5 rbd:p/i,block=512",
         ];
         assert_eq!(devices(words), expected);
         let delayed = ["1 delay:read=10us,write=0ns:memory:1MiB"];
@@ -306,6 +312,7 @@ mod tests {
             ("--memory 1x", "--memory 1x"),
             ("--memory", "value is required"),
             ("--null 1G,direct=on", "--null 1G,direct=on"),
+            ("--rbd a/b/c/d", "is not an image (use [POOL/"),
             ("--listen 127.0.0.1:4420 --memory 1M", "does not start with a transport"),
             ("--listen fc://1.2.3.4 --memory 1M", "not served"),
             ("--memory 1M --advertise 1.2.3.4:5 --advertise 1.2.3.4:6", "more --advertise"),

@@ -8,6 +8,7 @@ mod keyring;
 mod nvmf;
 mod parameters;
 mod rate_limit;
+mod rbd;
 mod trace;
 
 use std::{
@@ -128,6 +129,16 @@ impl Operator {
     pub(super) fn stop(&self) -> Result<(), Failure> {
         let target = self.lock().target.take();
         target.map_or(Ok(()), |target| target.stop().map_err(Failure::because))
+    }
+
+    /// Tells hosts of devices that have changed their size by themselves.
+    pub(super) fn rescan(&self) {
+        for name in self.with(|target| target.resized()).unwrap_or_default() {
+            match self.bdev_step(&Step::RescanBdev { name: name.clone() }) {
+                Ok(_) => log::info!("{name} has another size"),
+                Err(error) => log::warn!("{name} has another size, which cannot be told: {error}"),
+            }
+        }
     }
 
     /// Makes one change.
@@ -267,7 +278,8 @@ fn notify(state: &mut State, before: &[(String, u64)]) {
 
 /// SPDK's methods, and those of ours beside them.
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
-    let methods = ana::methods(nvmf::methods(bdev::methods(methods, operator), operator), operator);
+    let methods = rbd::methods(bdev::methods(methods, operator), operator);
+    let methods = ana::methods(nvmf::methods(methods, operator), operator);
     let methods = keyring::methods(rate_limit::methods(methods, operator), operator);
     let methods = framework::methods(methods, operator);
     framework::with_names(trace::methods(methods, operator))

@@ -388,6 +388,8 @@ fn is_claimed(device: &DeviceSpec) -> bool {
     match device {
         DeviceSpec::Memory { .. } | DeviceSpec::Null { .. } => false,
         DeviceSpec::File { .. } | DeviceSpec::Block { .. } => true,
+        // Ceph keeps the writers of an image apart.
+        DeviceSpec::Rbd(_) => false,
         DeviceSpec::Delay { inner, .. } | DeviceSpec::Fault { inner, .. } => is_claimed(inner),
     }
 }

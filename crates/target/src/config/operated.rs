@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, rbd::CephSpec};
 
 use super::{BdevLimits, Config, Listen, PortSubsystems, Transport};
 
@@ -18,13 +18,16 @@ pub enum BdevKind {
     Aio,
     /// One that was made with `bdev_uring_create`.
     Uring,
+    /// An image of a Ceph cluster that was made with `bdev_rbd_create`.
+    Rbd,
     /// Any other device, as the command line writes it.
     Device,
 }
 
 impl BdevKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Malloc, Self::Null, Self::Aio, Self::Uring, Self::Device];
+    pub const ALL: [Self; 6] =
+        [Self::Malloc, Self::Null, Self::Aio, Self::Uring, Self::Rbd, Self::Device];
 
     /// The word for it in SPDK's methods and in state files.
     #[must_use]
@@ -34,6 +37,7 @@ impl BdevKind {
             Self::Null => "null",
             Self::Aio => "aio",
             Self::Uring => "uring",
+            Self::Rbd => "rbd",
             Self::Device => "device",
         }
     }
@@ -79,6 +83,8 @@ pub struct Operated {
     pub referrals: Vec<Listen>,
     /// Most subsystems, if there is a limit.
     pub subsystems_max: Option<usize>,
+    /// Ceph clusters by the names that block devices are created with.
+    pub ceph_clusters: BTreeMap<String, CephSpec>,
     /// Limits of block devices, by name.
     pub bdev_limits: BTreeMap<String, BdevLimits>,
 }

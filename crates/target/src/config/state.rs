@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, rbd::CephSpec};
 
 use super::{
     AnaRule, Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel,
@@ -52,6 +52,7 @@ impl State {
             referrals: texts(&self.config.operated.referrals),
             subsystems_max: self.config.operated.subsystems_max,
             bdevs: self.config.operated.bdevs.iter().map(BdevKeys::of).collect(),
+            ceph_clusters: self.config.operated.ceph_clusters.clone(),
             bdev_limits: self.config.operated.bdev_limits.clone(),
             objects: Objects::of(&self.config),
             applied: Objects::of(&self.applied),
@@ -101,6 +102,8 @@ struct File {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     subsystems_max: Option<usize>,
     bdevs: Vec<BdevKeys>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    ceph_clusters: BTreeMap<String, CephSpec>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     bdev_limits: BTreeMap<String, BdevLimits>,
     #[serde(rename = "served")]
@@ -245,6 +248,7 @@ impl File {
                 .map(|text| parsed("referrals", text))
                 .collect::<Result<_, _>>()?,
             subsystems_max: self.subsystems_max,
+            ceph_clusters: self.ceph_clusters.clone(),
             bdev_limits: self.bdev_limits.clone(),
         })
     }
@@ -461,6 +465,7 @@ mod tests {
         }];
         config.limits.queue_entries = 64;
         let limits = BdevLimits { w_mbytes_per_sec: 3, ..BdevLimits::default() };
+        let ceph = CephSpec { user: Some("weft".to_owned()), ..CephSpec::default() };
         config.operated = Operated {
             bdevs: vec![Bdev {
                 name: "m".to_owned(),
@@ -473,6 +478,7 @@ mod tests {
             without_discovery: false,
             referrals: vec![referral],
             subsystems_max: Some(7),
+            ceph_clusters: [("east".to_owned(), ceph)].into(),
             bdev_limits: [("m".to_owned(), limits)].into(),
         };
         let applied = Config { subsystems: vec![Subsystem::new("nqn.b")], ..Config::default() };

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ::toml::de::{DeTable, DeValue};
 use serde::{Deserialize, Deserializer, de::Error as _};
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, rbd::RbdSpec};
 use weft_reactor::DriverKind;
 
 use super::{
@@ -117,6 +117,7 @@ struct NamespaceKeys {
     null: Option<Size<u64>>,
     file: Option<PathBuf>,
     block: Option<PathBuf>,
+    rbd: Option<Rbd>,
     device: Option<Device>,
     size: Option<Size<u64>>,
     block_size: Option<Size<u32>>,
@@ -177,6 +178,16 @@ struct Device(DeviceSpec);
 impl<'de> Deserialize<'de> for Device {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// An image as the command line writes it.
+struct Rbd(RbdSpec);
+
+impl<'de> Deserialize<'de> for Rbd {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        RbdSpec::parse(&text).map(Self).map_err(D::Error::custom)
     }
 }
 
@@ -298,43 +309,56 @@ impl NamespaceKeys {
     fn device(&self, at: &str) -> Result<DeviceSpec, ConfigError> {
         let block_bytes = self.block_size.as_ref().map(|Size(bytes)| *bytes);
         let or_default = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
-        let device = match (&self.memory, &self.null, &self.file, &self.block, &self.device) {
-            (Some(Size(bytes)), None, None, None, None) => {
-                DeviceSpec::Memory { bytes: *bytes, block_bytes: or_default }
-            }
-            (None, Some(Size(bytes)), None, None, None) => {
-                DeviceSpec::Null { bytes: *bytes, block_bytes: or_default }
-            }
-            (None, None, Some(path), None, None) => DeviceSpec::File {
+        let size = self.size.as_ref().map(|Size(bytes)| *bytes);
+        let given = [
+            self.memory.as_ref().map(|Size(bytes)| {
+                let block_bytes = or_default;
+                DeviceSpec::Memory { bytes: *bytes, block_bytes }
+            }),
+            self.null.as_ref().map(|Size(bytes)| {
+                let block_bytes = or_default;
+                DeviceSpec::Null { bytes: *bytes, block_bytes }
+            }),
+            self.file.as_ref().map(|path| DeviceSpec::File {
                 path: path.clone(),
-                create_bytes: self.size.as_ref().map(|Size(bytes)| *bytes),
+                create_bytes: size,
                 block_bytes,
                 direct: self.direct,
                 read_only: self.read_only,
                 shared: self.shared,
-            },
-            (None, None, None, Some(path), None) => DeviceSpec::Block {
+            }),
+            self.block.as_ref().map(|path| DeviceSpec::Block {
                 path: path.clone(),
                 read_only: self.read_only,
                 shared: self.shared,
-            },
-            (None, None, None, None, Some(Device(device))) => device.clone(),
-            (None, None, None, None, None) => {
-                return Err(ConfigError::new(at, "the namespace has no device")
-                    .remedy("give one of memory, null, file, block and device"));
-            }
-            _ => {
-                return Err(ConfigError::new(at, "the namespace has more than one device")
-                    .remedy("give one of memory, null, file, block and device"));
-            }
+            }),
+            self.rbd.as_ref().map(|Rbd(spec)| {
+                DeviceSpec::Rbd(Box::new(RbdSpec {
+                    least_bytes: size.or(spec.least_bytes),
+                    block_bytes: block_bytes.or(spec.block_bytes),
+                    read_only: self.read_only || spec.read_only,
+                    ..spec.clone()
+                }))
+            }),
+            self.device.as_ref().map(|Device(device)| device.clone()),
+        ];
+        let mut devices = given.into_iter().flatten();
+        let (device, more) = (devices.next(), devices.next());
+        let wrong = |what: &str| {
+            let remedy = "give one of memory, null, file, block, rbd and device";
+            ConfigError::new(at, what).remedy(remedy)
         };
+        let device = device.ok_or_else(|| wrong("the namespace has no device"))?;
+        if more.is_some() {
+            return Err(wrong("the namespace has more than one device"));
+        }
         let misplaced = |name: &str, kinds: &str| {
             ConfigError::new(format!("{at}.{name}"), "it says nothing about this device")
                 .remedy(format!("`{name}` goes with {kinds}"))
         };
         let is_file = self.file.is_some();
-        if self.size.is_some() && !is_file {
-            return Err(misplaced("size", "`file`, to create it"));
+        if self.size.is_some() && !is_file && self.rbd.is_none() {
+            return Err(misplaced("size", "`file`, to create it, and `rbd`, to extend it"));
         }
         if self.direct.is_some() && !is_file {
             return Err(misplaced("direct", "`file`"));
@@ -343,7 +367,7 @@ impl NamespaceKeys {
             return Err(misplaced("shared", "`file` and `block`"));
         }
         if block_bytes.is_some() && (self.block.is_some() || self.device.is_some()) {
-            return Err(misplaced("block-size", "`memory`, `null` and `file`"));
+            return Err(misplaced("block-size", "`memory`, `null`, `file` and `rbd`"));
         }
         Ok(device)
     }

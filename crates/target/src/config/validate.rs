@@ -285,7 +285,7 @@ fn check_controller_ids(at: &str, ids: ControllerIds) -> Result<(), ConfigError>
 }
 
 fn check_namespaces(at: &str, namespaces: &[Namespace]) -> Result<(), ConfigError> {
-    let (mut nsids, mut paths) = (HashMap::new(), HashMap::new());
+    let (mut nsids, mut stored_on) = (HashMap::new(), HashMap::new());
     for (index, namespace) in namespaces.iter().enumerate() {
         let here = format!("{at}.namespace[{index}]");
         let nsid = namespace.nsid;
@@ -298,10 +298,10 @@ fn check_namespaces(at: &str, namespaces: &[Namespace]) -> Result<(), ConfigErro
             return Err(ConfigError::new(format!("{here}.nsid"), what)
                 .remedy("give each namespace of a subsystem an NSID of its own"));
         }
-        if let Some(path) = namespace.device.path()
-            && let Some(first) = paths.insert(path, index)
+        if let Some(stored) = namespace.device.stored_name()
+            && let Some(first) = stored_on.insert(stored.clone(), index)
         {
-            let what = format!("{} is behind {at}.namespace[{first}] too", path.display());
+            let what = format!("{stored} is behind {at}.namespace[{first}] too");
             return Err(ConfigError::new(here, what)
                 .remedy("two namespaces of a subsystem on one device would overwrite each other"));
         }

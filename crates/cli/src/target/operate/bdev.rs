@@ -1,10 +1,12 @@
 //! SPDK's methods for block devices.
 
-use std::{os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc, time::Duration,
+};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, rbd::CephSpec};
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     DeviceTimes, NamespaceStatistics,
@@ -26,7 +28,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         ("bdev_malloc_delete", |operator, params| delete(operator, params, BdevKind::Malloc)),
         ("bdev_null_create", |operator, params| create_sized(operator, params, BdevKind::Null)),
         ("bdev_null_delete", |operator, params| delete(operator, params, BdevKind::Null)),
-        ("bdev_null_resize", resize_null),
+        ("bdev_null_resize", |operator, params| resize_mebibytes(operator, params, BdevKind::Null)),
         ("bdev_aio_create", |operator, params| create_stored(operator, params, BdevKind::Aio)),
         ("bdev_aio_delete", |operator, params| delete(operator, params, BdevKind::Aio)),
         ("bdev_aio_rescan", rescan),
@@ -51,7 +53,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
 }
 
 /// Creates a block device with the name and UUID that are asked for.
-fn create(
+pub(super) fn create(
     operator: &Operator,
     (kind, name): (BdevKind, Option<String>),
     device: DeviceSpec,
@@ -67,15 +69,22 @@ fn create(
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             identity::bdev(&path.display().to_string())
         }
-        (None, None) => Uuid::new_v4().into_bytes(),
+        (None, None) => match device.stored_name() {
+            Some(name) => identity::bdev(&name),
+            None => Uuid::new_v4().into_bytes(),
+        },
     };
     operator.bdev_step(&Step::CreateBdev(Bdev { name: name.clone(), kind, device, uuid }))?;
     Ok(name.into())
 }
 
-/// `Malloc0`, `Malloc1` and so on, as SPDK names devices without a name.
+/// `Malloc0`, `Ceph0` and so on, as SPDK names devices without a name.
 fn unused_name(operator: &Operator, kind: BdevKind) -> Result<String, ErrorObject> {
-    let stem = if kind == BdevKind::Malloc { "Malloc" } else { "Null" };
+    let stem = match kind {
+        BdevKind::Malloc => "Malloc",
+        BdevKind::Rbd => "Ceph",
+        _ => "Null",
+    };
     operator.with(|target| {
         let config = target.config();
         let mut names = (0..).map(|number| format!("{stem}{number}"));
@@ -141,7 +150,11 @@ fn create_device(operator: &Operator, params: Value) -> Answer {
     create(operator, (BdevKind::Device, Some(name)), device, uuid)
 }
 
-fn delete(operator: &Operator, params: Value, kind: impl Into<Option<BdevKind>>) -> Answer {
+pub(super) fn delete(
+    operator: &Operator,
+    params: Value,
+    kind: impl Into<Option<BdevKind>>,
+) -> Answer {
     let mut params = Params::of_bdev(params)?;
     let name = params.need("name")?;
     params.end()?;
@@ -149,12 +162,12 @@ fn delete(operator: &Operator, params: Value, kind: impl Into<Option<BdevKind>>)
     Ok(true.into())
 }
 
-fn resize_null(operator: &Operator, params: Value) -> Answer {
+pub(super) fn resize_mebibytes(operator: &Operator, params: Value, kind: BdevKind) -> Answer {
     let mut params = Params::of_bdev(params)?;
     let (name, mebibytes): (String, u64) = (params.need("name")?, params.need("new_size")?);
     params.end()?;
     let bytes = mebibytes.checked_mul(1 << 20).ok_or_else(|| invalid("new_size is too large"))?;
-    operator.bdev_step(&Step::ResizeBdev { name, kind: Some(BdevKind::Null), bytes })?;
+    operator.bdev_step(&Step::ResizeBdev { name, kind: Some(kind), bytes })?;
     Ok(true.into())
 }
 
@@ -222,12 +235,13 @@ fn get_bdevs(operator: &Operator, params: Value) -> Answer {
     // How long to wait for a device that is not there yet: nothing here makes one by itself.
     params.ignore(&["timeout"]);
     params.end()?;
-    let all = operator.with(|target| bdevs(target))?;
+    let (all, clusters) =
+        operator.with(|target| (bdevs(target), target.config().operated.ceph_clusters.clone()))?;
     let wanted: Vec<&Found> =
         all.iter().filter(|bdev| name.as_ref().is_none_or(|name| bdev.is_called(name))).collect();
     match name {
         Some(name) if wanted.is_empty() => Err(no_device(format_args!("there is no {name}"))),
-        _ => Ok(wanted.into_iter().map(as_json).collect()),
+        _ => Ok(wanted.into_iter().map(|bdev| as_json(bdev, &clusters)).collect()),
     }
 }
 
@@ -238,22 +252,29 @@ impl Found {
     }
 }
 
-fn as_json(bdev: &Found) -> Value {
+fn as_json(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
     let uuid = Uuid::from_bytes(bdev.uuid).to_string();
     let product = match bdev.kind {
         BdevKind::Malloc => "Malloc disk",
         BdevKind::Null => "Null disk",
         BdevKind::Aio => "AIO disk",
         BdevKind::Uring => "URING bdev",
+        BdevKind::Rbd => "Ceph Rbd Disk",
         BdevKind::Device => "weft device",
     };
     let path = bdev.device.path().map(|path| path.display().to_string());
-    let (writable, specific) = match &bdev.device {
-        DeviceSpec::File { read_only, .. } | DeviceSpec::Block { read_only, .. } => {
+    let writable = !bdev.device.is_read_only();
+    let specific = match &bdev.device {
+        DeviceSpec::File { .. } | DeviceSpec::Block { .. } => {
             let word = bdev.kind.word();
-            (!read_only, json!({ word: { "filename": path, "readonly": read_only } }))
+            json!({ word: { "filename": path, "readonly": !writable } })
         }
-        _ => (true, json!({})),
+        DeviceSpec::Rbd(spec) => {
+            let mut params = super::rbd::create_params(spec, bdev.block_bytes, clusters);
+            params.as_object_mut().map(|params| params.remove("block_size"));
+            json!({ "rbd": params })
+        }
+        _ => json!({}),
     };
     let mut json = json!({
         "name": bdev.name,

@@ -1,10 +1,10 @@
 //! The configuration as the calls that make it, which is how SPDK saves one.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use weft_backend::DeviceSpec;
+use weft_backend::{DeviceSpec, rbd::CephSpec};
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::{
     Target,
@@ -14,7 +14,7 @@ use weft_target::{
 
 use super::{
     Found, Operator, address_json, ana, bdevs, keyring, method, nvmf, parameters::Params,
-    rate_limit,
+    rate_limit, rbd,
 };
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
@@ -35,7 +35,10 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
         match name.as_str() {
             "bdev" => operator.with(|target| {
                 let found = bdevs(target);
-                found.iter().map(bdev_call).chain(found.iter().filter_map(limits_call)).collect()
+                let clusters = &target.config().operated.ceph_clusters;
+                let made = found.iter().map(|bdev| bdev_call(bdev, clusters));
+                let limited = found.iter().filter_map(limits_call);
+                rbd::cluster_calls(clusters).into_iter().chain(made).chain(limited).collect()
             }),
             "keyring" => operator.with(|target| {
                 let keys = keyring::all(target).into_iter();
@@ -58,7 +61,7 @@ fn call(method: &str, params: Value) -> Value {
 }
 
 /// The call that makes a block device.
-fn bdev_call(bdev: &Found) -> Value {
+fn bdev_call(bdev: &Found, clusters: &BTreeMap<String, CephSpec>) -> Value {
     let uuid = Uuid::from_bytes(bdev.uuid).to_string();
     let name = &bdev.name;
     let sized = json!({
@@ -86,7 +89,13 @@ fn bdev_call(bdev: &Found) -> Value {
             }
             call(&format!("bdev_{}_create", kind.word()), params)
         }
-        (BdevKind::Device, device) => {
+        (BdevKind::Rbd, DeviceSpec::Rbd(spec)) => {
+            let mut params = rbd::create_params(spec, bdev.block_bytes, clusters);
+            params["name"] = name.as_str().into();
+            params["uuid"] = uuid.into();
+            call("bdev_rbd_create", params)
+        }
+        (BdevKind::Device | BdevKind::Rbd, device) => {
             let params = json!({ "name": name, "device": device.to_string(), "uuid": uuid });
             call("bdev_device_create", params)
         }

@@ -37,10 +37,10 @@ fn the_documented_example_is_read_in_full() {
     let subsystem = &config.subsystems[0];
     assert_eq!(subsystem.allowed_hosts.as_ref().map(Vec::len), Some(2));
     let nsids: Vec<u32> = subsystem.namespaces.iter().map(|n| n.nsid).collect();
-    assert_eq!(nsids, [1, 2, 3, 10, 11]);
-    assert!(matches!(subsystem.namespaces[3].device, DeviceSpec::Delay { .. }));
+    assert_eq!(nsids, [1, 2, 3, 9, 10, 11]);
+    assert!(matches!(subsystem.namespaces[4].device, DeviceSpec::Delay { .. }));
     assert_eq!(config.ports[1].ana.len(), 1);
-    assert!(subsystem.ana_reporting && subsystem.ana_groups() == [1, 2, 3, 10, 11]);
+    assert!(subsystem.ana_reporting && subsystem.ana_groups() == [1, 2, 3, 9, 10, 11]);
     assert_eq!(config.subsystems[1].controller_ids.model, ControllerModel::Static);
 }
 
@@ -87,6 +87,7 @@ fn every_key_of_the_form_is_in_the_example() {
         "null",
         "file",
         "block",
+        "rbd",
         "device",
         "size",
         "block-size",
@@ -147,6 +148,9 @@ fn every_device_is_read() {
     );
     assert_eq!(device("file = '/a'"), "file:/a".parse().expect("a device"));
     assert_eq!(device("block = '/dev/sdb'"), "block:/dev/sdb".parse().expect("a device"));
+    let image = "rbd = 'p/i,user=weft'\nsize = '1MiB'\nblock-size = 512\nread-only = true";
+    let expected = "rbd:p/i,user=weft,size=1MiB,block=512,read-only";
+    assert_eq!(device(image), expected.parse().expect("a device"));
     let wrapped = "fault:operation=write,nth=3,effect=media-write:memory:1MiB,block=512";
     assert_eq!(device(&format!("device = '{wrapped}'")), wrapped.parse().expect("a device"));
     let delayed = DeviceSpec::Delay {
@@ -174,7 +178,7 @@ fn a_namespace_has_one_device_and_what_belongs_to_it() {
     assert_eq!(
         fault("nsid = 1"),
         "line 8: `subsystem[0].namespace[0]`: the namespace has no device; give one of memory, \
-         null, file, block and device"
+         null, file, block, rbd and device"
     );
     assert!(fault("memory = '1M'\nfile = '/a'").contains("more than one device"));
     assert!(fault("memory = '1M'\nsize = '1M'").contains("namespace[0].size`"));

@@ -1,0 +1,249 @@
+//! Open images.
+
+use super::{
+    Cluster,
+    library::{Functions, Handle, LOCK_EXCLUSIVE, done, explained, text},
+};
+use crate::rbd::RbdSpec;
+use std::{
+    ffi::{CString, c_void},
+    fmt, io, ptr,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+/// What is done when the image has changed, on a thread of librbd's.
+pub(in crate::rbd) type Changed = Box<dyn Fn() + Send + Sync>;
+
+/// An open image. The last owner does not wait until it is closed: see [`wait_until_closed`].
+pub(in crate::rbd) struct Image {
+    cluster: Arc<Cluster>,
+    handle: Handle,
+    /// What is to be closed; none once that has begun.
+    open: Option<Open>,
+}
+
+// SAFETY: an `rbd_image_t` may be used by several threads at a time.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+struct Open {
+    cluster: Arc<Cluster>,
+    context: Handle,
+    /// Null until it is open.
+    image: Handle,
+    /// The watch of changes, and its callback's argument.
+    watch: Option<(u64, Arc<Changed>)>,
+}
+
+// SAFETY: an image and its context may be closed by any thread.
+unsafe impl Send for Open {}
+
+impl Image {
+    /// Opens an image, and the exclusive lock if that is wanted. Blocks while the cluster does not
+    /// answer.
+    pub(in crate::rbd) fn open(
+        cluster: Arc<Cluster>,
+        spec: &RbdSpec,
+        changed: Changed,
+    ) -> io::Result<Self> {
+        let mut open = Open::context(cluster, spec)?;
+        let name = text(&spec.image)?;
+        let snapshot = match &spec.snapshot {
+            Some(snapshot) => Some(text(snapshot)?),
+            None => None,
+        };
+        let snapshot = snapshot.as_ref().map_or(ptr::null(), |name: &CString| name.as_ptr());
+        let functions = open.functions();
+        let how =
+            if spec.is_read_only() { functions.rbd_open_read_only } else { functions.rbd_open };
+        // SAFETY: the context is open, both names are C strings (or null: no snapshot), and the
+        // function stores a handle.
+        done(unsafe { how(open.context, name.as_ptr(), &raw mut open.image, snapshot) })
+            .map_err(|error| explained(&error, &format!("cannot open image {}", spec.name())))?;
+        if spec.exclusive && !spec.is_read_only() {
+            // SAFETY: the image is open.
+            done(unsafe { (functions.rbd_lock_acquire)(open.image, LOCK_EXCLUSIVE) }).map_err(
+                |error| {
+                    let what = format!(
+                        "cannot take the exclusive lock of image {} (another client keeps it, or \
+                         the image has no feature exclusive-lock)",
+                        spec.name()
+                    );
+                    explained(&error, &what)
+                },
+            )?;
+        }
+        open.watch(changed)?;
+        Ok(Self { cluster: Arc::clone(&open.cluster), handle: open.image, open: Some(open) })
+    }
+
+    pub(super) fn functions(&self) -> &'static Functions {
+        self.cluster.functions
+    }
+
+    /// The image, which is open.
+    pub(super) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// The size in bytes. May block.
+    pub(in crate::rbd) fn bytes(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        // SAFETY: the image is open, and the function stores a number.
+        done(unsafe { (self.functions().rbd_get_size)(self.handle(), &raw mut bytes) })?;
+        Ok(bytes)
+    }
+
+    /// Bytes that lie together in one object.
+    pub(in crate::rbd) fn stripe_unit(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        // SAFETY: as in `bytes`.
+        done(unsafe { (self.functions().rbd_get_stripe_unit)(self.handle(), &raw mut bytes) })?;
+        Ok(bytes)
+    }
+
+    /// An option of the image's cluster that is a number.
+    pub(in crate::rbd) fn option(&self, key: &str) -> Option<u64> {
+        self.cluster.number(key)
+    }
+
+    /// Whether the image is there, which the cluster is asked. Blocks.
+    pub(in crate::rbd) fn exists(&self) -> bool {
+        let mut room = 0;
+        // SAFETY: the image is open, and there is no room for watchers: the function stores their
+        // number.
+        let found = unsafe {
+            (self.functions().rbd_watchers_list)(self.handle, ptr::null_mut(), &raw mut room)
+        };
+        found != -rustix::io::Errno::NOENT.raw_os_error()
+    }
+
+    /// Changes the size. Blocks.
+    pub(in crate::rbd) fn resize(&self, bytes: u64) -> io::Result<()> {
+        // SAFETY: the image is open.
+        done(unsafe { (self.functions().rbd_resize)(self.handle(), bytes) })
+    }
+
+    /// Waits until all writes are in the cluster.
+    pub(in crate::rbd) fn flush(&self) -> io::Result<()> {
+        // SAFETY: the image is open.
+        done(unsafe { (self.functions().rbd_flush)(self.handle()) })
+    }
+}
+
+impl Open {
+    /// The I/O context of an image's pool and namespace.
+    fn context(cluster: Arc<Cluster>, spec: &RbdSpec) -> io::Result<Self> {
+        let functions = cluster.functions;
+        let pool = text(&spec.pool)?;
+        let mut context = ptr::null_mut();
+        // SAFETY: the cluster is connected, the name is a C string, and the function stores a
+        // handle.
+        done(unsafe {
+            (functions.rados_ioctx_create)(cluster.handle, pool.as_ptr(), &raw mut context)
+        })
+        .map_err(|error| explained(&error, &format!("cannot open pool {}", spec.pool)))?;
+        let open = Self { cluster, context, image: ptr::null_mut(), watch: None };
+        if let Some(namespace) = &spec.namespace {
+            let namespace = text(namespace)?;
+            // SAFETY: the context is open, and the name is a C string.
+            unsafe { (functions.rados_ioctx_set_namespace)(open.context, namespace.as_ptr()) };
+        }
+        // A write to a full pool fails instead of waiting for room.
+        // SAFETY: the context is open.
+        unsafe { (functions.rados_set_pool_full_try)(open.context) };
+        Ok(open)
+    }
+
+    fn functions(&self) -> &'static Functions {
+        self.cluster.functions
+    }
+
+    fn watch(&mut self, changed: Changed) -> io::Result<()> {
+        let argument = Arc::new(changed);
+        let pointer = Arc::as_ptr(&argument);
+        let mut watch = 0;
+        // SAFETY: the image is open. `told` takes a pointer to a `Changed`, which lives until the
+        // watch has ended: `close` ends it first, after which librbd does not call it any more.
+        done(unsafe {
+            (self.functions().rbd_update_watch)(
+                self.image,
+                &raw mut watch,
+                told,
+                pointer.cast_mut().cast(),
+            )
+        })
+        .map_err(|error| explained(&error, "cannot watch the image"))?;
+        self.watch = Some((watch, argument));
+        Ok(())
+    }
+}
+
+/// Called by librbd when the image has changed.
+unsafe extern "C" fn told(argument: *mut c_void) {
+    // SAFETY: the argument that `watch` gave, which is there until the watch has ended.
+    let changed = unsafe { &*argument.cast::<Changed>().cast_const() };
+    changed();
+}
+
+impl Drop for Open {
+    /// Blocks while operations are in flight.
+    fn drop(&mut self) {
+        let functions = self.functions();
+        if let Some((watch, argument)) = self.watch.take() {
+            // SAFETY: the image is open and has this watch.
+            let ended = unsafe { (functions.rbd_update_unwatch)(self.image, watch) };
+            if ended < 0 {
+                // It may still be called.
+                std::mem::forget(argument);
+            }
+        }
+        if !self.image.is_null() {
+            // SAFETY: the image is open, and nobody else has it. It is closed whatever is returned.
+            unsafe { (functions.rbd_close)(self.image) };
+        }
+        // SAFETY: the context is open, and the image that was opened in it is closed.
+        unsafe { (functions.rados_ioctx_destroy)(self.context) };
+    }
+}
+
+/// Images that are being closed.
+static CLOSING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+impl Drop for Image {
+    /// Closing waits for the cluster, which the owner's thread must not.
+    fn drop(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let count = |change: fn(usize) -> usize| {
+            let mut closing = CLOSING.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *closing = change(*closing);
+            CLOSING.1.notify_all();
+        };
+        count(|closing| closing + 1);
+        let close = move || {
+            drop(open);
+            count(|closing| closing - 1);
+        };
+        if let Err(error) = thread::Builder::new().name("rbd-close".to_owned()).spawn(close) {
+            count(|closing| closing - 1);
+            log::error!("no thread to close an RBD image: {error}");
+        }
+    }
+}
+
+/// Waits until every image that was dropped is closed: a lock that it held is free then. False: not
+/// within this time.
+pub(in crate::rbd) fn wait_until_closed(within: Duration) -> bool {
+    let closing = CLOSING.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = CLOSING.1.wait_timeout_while(closing, within, |closing| *closing > 0);
+    *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,319 @@
+//! An image of a Ceph cluster (RADOS block device) as a device.
+//!
+//! `rbd:[POOL/[NAMESPACE/]]IMAGE[@SNAPSHOT]`, with options after commas: `conf=PATH`, `user=NAME`
+//! and `cluster=NAME` as Ceph's commands take them, `config.OPTION=VALUE` for any of Ceph's own
+//! options, `size=1GiB` (extend it to that), `block=512`, `read-only`, `exclusive` (keep the
+//! exclusive lock, so that no other client writes) and `timeout=20s`.
+//!
+//! librbd is loaded when the first image is opened. It has threads of its own: its operations are
+//! started by the reactor's thread, and their ends come back by a source of the reactor. The image
+//! is open once for all reactors, so that they share its exclusive lock.
+//!
+//! librbd's cache is off: what was written is in the cluster, where another gateway finds it.
+//!
+//! # An image that hangs
+//!
+//! Ceph waits for a cluster that does not answer, without an end. A request that takes longer than
+//! the timeout fails with [`Failure::PathLost`]: the host tries again or takes another path. librbd
+//! keeps the operation, and executes it before any later one on the same blocks when the cluster
+//! answers again. Its memory is not that of the request but a copy, from a pool of this device, and
+//! stays in use until librbd has ended the operation. When all of it is in use further requests
+//! wait, and fail after the same time. Opening, resizing and closing wait on threads of their own.
+
+mod device;
+mod librbd;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use spec::{CephSpec, RbdSpec};
+
+use crate::{
+    BlockDevice, Capabilities, DeviceFactory, Geometry, OpenError, ResizeError, Resized,
+    device as common, geometry,
+};
+use core::{
+    fmt,
+    sync::atomic::{
+        AtomicBool, AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+    time::Duration,
+};
+use device::RbdDevice;
+use librbd::{Cluster, Image};
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+};
+use weft_reactor::{Owner, Reactor};
+
+/// Time to open, resize or flush an image: longer than the 30 s after which Ceph gives up a client
+/// that has died with the exclusive lock.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// The option that says how small a discard may be, and its default.
+const GRANULARITY: (&str, u64) = ("rbd_discard_granularity_bytes", 65536);
+
+/// An image as a namespace.
+#[derive(Debug)]
+pub struct RbdFactory {
+    spec: RbdSpec,
+    image: Arc<Image>,
+    shared: Arc<Shared>,
+}
+
+/// What the handles of an image, and the thread that reads its size, share.
+#[derive(Debug)]
+struct Shared {
+    name: String,
+    /// The image was removed.
+    gone: AtomicBool,
+    /// Asks the thread that follows the image whether it is still there.
+    asked: AtomicBool,
+    follower: mpsc::Sender<Event>,
+    base: Geometry,
+    blocks: AtomicU64,
+    resized: Mutex<Option<Resized>>,
+}
+
+/// What the thread that follows an image is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The image has changed, its size perhaps.
+    Changed,
+    /// A request has failed, perhaps because the image was removed.
+    Failed,
+}
+
+impl RbdFactory {
+    /// Opens an image. An error says what to do.
+    pub fn open(spec: &RbdSpec) -> Result<Self, OpenError> {
+        spec.check_names().map_err(invalid)?;
+        let wanted = spec.clone();
+        let opened = within(PATIENCE, "the image was open", move || {
+            let cluster = Cluster::connect(&wanted.ceph)?;
+            open_image(cluster, &wanted)
+        });
+        let (image, events) = opened.map_err(invalid)?;
+        Self::with(spec, image, events)
+    }
+
+    fn with(
+        spec: &RbdSpec,
+        image: Arc<Image>,
+        (follower, events): Follower,
+    ) -> Result<Self, OpenError> {
+        let base = geometry_of(spec, &image)?;
+        let blocks = AtomicU64::new(base.blocks);
+        let (name, resized) = (spec.identity(), Mutex::default());
+        let (gone, asked) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Shared { name, gone, asked, follower, base, blocks, resized };
+        let shared = Arc::new(shared);
+        let factory = Self { spec: spec.clone(), image, shared };
+        factory.follow(events).map_err(|error| OpenError::System {
+            doing: "start a thread",
+            path: None,
+            error,
+        })?;
+        Ok(factory)
+    }
+
+    /// Asks for the size whenever the image has changed, and whether it is still there when a
+    /// request has failed: neither librbd's callback nor a reactor may wait for that. Ends once the
+    /// image is closed.
+    fn follow(&self, events: mpsc::Receiver<Event>) -> io::Result<()> {
+        let (image, shared) = (Arc::downgrade(&self.image), Arc::downgrade(&self.shared));
+        let follow = move || {
+            while let Ok(event) = events.recv() {
+                let (Some(image), Some(shared)) = (image.upgrade(), shared.upgrade()) else {
+                    break;
+                };
+                match event {
+                    Event::Changed => shared.read_size(&image),
+                    Event::Failed => shared.look_for(&image),
+                }
+            }
+        };
+        thread::Builder::new().name("rbd-follow".to_owned()).spawn(follow).map(drop)
+    }
+}
+
+/// Both ends of the channel to the thread that follows an image.
+type Follower = (mpsc::Sender<Event>, mpsc::Receiver<Event>);
+
+/// Opens an image, with the channel that tells of its changes.
+fn open_image(cluster: Arc<Cluster>, spec: &RbdSpec) -> io::Result<(Arc<Image>, Follower)> {
+    let (follower, events) = mpsc::channel();
+    let told = follower.clone();
+    // Who would be told may have gone.
+    let changed = Box::new(move || {
+        let _ = told.send(Event::Changed);
+    });
+    let image = Image::open(cluster, spec, changed)?;
+    if let Some(bytes) = spec.least_bytes.filter(|_| !spec.is_read_only())
+        && image.bytes()? < bytes
+    {
+        image.resize(bytes)?;
+    }
+    Ok((Arc::new(image), (follower, events)))
+}
+
+impl DeviceFactory for RbdFactory {
+    fn open(&self, reactor: &mut Reactor, owner: Owner) -> Result<Box<dyn BlockDevice>, OpenError> {
+        let (image, shared) = (Arc::clone(&self.image), Arc::clone(&self.shared));
+        Ok(Box::new(RbdDevice::open(reactor, owner, (image, shared), self.spec.timeout)?))
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.shared.geometry()
+    }
+
+    fn survives_restart(&self) -> bool {
+        true
+    }
+
+    fn identity(&self) -> String {
+        self.shared.name.clone()
+    }
+
+    fn resize(&self, bytes: u64) -> Result<(), ResizeError> {
+        if self.spec.is_read_only() {
+            return Err(ResizeError::Unsupported);
+        }
+        common::check_size(bytes, self.shared.base.block_bytes)?;
+        // A handle must not see blocks that do not exist: a smaller size is published first.
+        if bytes < self.geometry().bytes() {
+            self.shared.set_bytes(bytes);
+        }
+        let image = Arc::clone(&self.image);
+        let result = within(PATIENCE, "the image was resized", move || image.resize(bytes));
+        self.refresh().map_err(ResizeError::System)?;
+        result.map_err(ResizeError::System)
+    }
+
+    fn refresh(&self) -> io::Result<Geometry> {
+        let image = Arc::clone(&self.image);
+        let bytes = within(PATIENCE, "the size was read", move || image.bytes())?;
+        self.shared.set_bytes(bytes);
+        Ok(self.geometry())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.spec.is_read_only() {
+            return Ok(());
+        }
+        let image = Arc::clone(&self.image);
+        within(PATIENCE, "writes were flushed", move || image.flush())
+    }
+
+    fn when_resized(&self, resized: Resized) {
+        *self.shared.resized.lock().unwrap_or_else(PoisonError::into_inner) = Some(resized);
+    }
+}
+
+impl Shared {
+    fn geometry(&self) -> Geometry {
+        Geometry { blocks: self.blocks.load(Acquire), ..self.base }
+    }
+
+    /// Has the cluster asked whether the image is still there, unless that is under way.
+    fn note_failure(&self) {
+        if !self.asked.swap(true, Relaxed) {
+            let _ = self.follower.send(Event::Failed);
+        }
+    }
+
+    fn look_for(&self, image: &Image) {
+        if !image.exists() && !self.gone.swap(true, Relaxed) {
+            log::error!(
+                "{}: the image was removed: its requests fail until the namespace is removed",
+                self.name
+            );
+        }
+        self.asked.store(false, Relaxed);
+    }
+
+    fn read_size(&self, image: &Image) {
+        match image.bytes() {
+            Ok(bytes) => self.set_bytes(bytes),
+            Err(error) => log::warn!("{}: its size cannot be read: {error}", self.name),
+        }
+    }
+
+    /// Publishes a new size.
+    fn set_bytes(&self, bytes: u64) {
+        let blocks = bytes / u64::from(self.base.block_bytes);
+        if self.blocks.swap(blocks, Release) == blocks {
+            return;
+        }
+        let resized = self.resized.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(resized) = resized {
+            resized.tell();
+        }
+    }
+}
+
+fn geometry_of(spec: &RbdSpec, image: &Image) -> Result<Geometry, OpenError> {
+    let system =
+        |error| OpenError::System { doing: "read the size of the image", path: None, error };
+    let (bytes, stripe_unit) =
+        (image.bytes().map_err(system)?, image.stripe_unit().map_err(system)?);
+    let fitting = if bytes.is_multiple_of(4096) { 4096 } else { 512 };
+    let block_bytes = spec.block_bytes.unwrap_or(fitting);
+    if !geometry::is_block_size(block_bytes) || bytes < u64::from(block_bytes) {
+        let name = spec.name();
+        let what = format!("image {name} has {bytes} bytes, less than a block of {block_bytes}");
+        return Err(OpenError::Invalid(what));
+    }
+    let writable = !spec.is_read_only();
+    let granularity = image.option(GRANULARITY.0).unwrap_or(GRANULARITY.1);
+    let granularity = u32::try_from(granularity).unwrap_or(u32::MAX) / block_bytes;
+    Ok(Geometry {
+        discard_granularity_blocks: if writable { granularity.max(1) } else { 0 },
+        capabilities: Capabilities {
+            read_only: !writable,
+            volatile_cache: false,
+            discard: writable,
+            // librbd leaves out parts of objects that are smaller than the granularity.
+            discard_reads_zeroes: false,
+            write_zeroes: writable,
+            durable_write: true,
+            // The cluster compares and writes within one object.
+            compare_and_write: writable && stripe_unit.is_multiple_of(block_bytes.into()),
+            ..Capabilities::default()
+        },
+        ..Geometry::new(bytes, block_bytes)
+    })
+}
+
+fn invalid(error: impl fmt::Display) -> OpenError {
+    OpenError::Invalid(error.to_string())
+}
+
+/// Does something that waits for the cluster, on a thread of its own; that thread is left alone if
+/// the cluster does not answer within this time.
+fn within<T: Send + 'static>(
+    time: Duration,
+    until: &str,
+    action: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (done, outcome) = mpsc::sync_channel(1);
+    // Nobody may be waiting any more.
+    let action = move || drop(done.send(action()));
+    thread::Builder::new().name("rbd-wait".to_owned()).spawn(action)?;
+    outcome.recv_timeout(time).unwrap_or_else(|_| {
+        let time = time.as_secs();
+        let what =
+            format!("the Ceph cluster does not answer: {time} s were not enough until {until}");
+        Err(io::Error::new(io::ErrorKind::TimedOut, what))
+    })
+}
+
+/// Waits until the images that were in use are closed, which frees their locks: for the end of a
+/// process. Not longer than this time.
+pub fn wait_until_closed(time: Duration) {
+    if !librbd::wait_until_closed(time) {
+        log::warn!("an RBD image is not closed yet; its lock is free after 30 s");
+    }
+}
