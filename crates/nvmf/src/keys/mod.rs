@@ -4,7 +4,7 @@
 //!   each pair of a host and a subsystem.
 //! * [`crate::auth::Secret`], `DHHC-1:TT:…:`: a secret of DH-HMAC-CHAP.
 //!
-//! Both forms are one code: the key and its CRC-32 in base64 ([`interchange`]).
+//! Both forms are one code: the key and its CRC-32 in base64 (module `interchange`).
 //!
 //! Invariants: a secret is wiped when it is dropped; `Debug` does not show it, and no error repeats
 //! its text.
