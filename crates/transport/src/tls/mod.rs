@@ -2,7 +2,7 @@
 //!
 //! [`TlsAcceptor`] is a target's side, [`TlsConnector`] a host's. Neither has certificates, session
 //! tickets or an earlier version of TLS. The layer between a socket and its session
-//! (`tcp::layer`) moves bytes; the library beneath it ([`engine`]) never sees a socket.
+//! (`tcp::layer`) moves bytes; the library beneath it (module `engine`) never sees a socket.
 //!
 //! Without the cargo feature `tls` neither of the two can be made, and the rest is not reachable.
 
