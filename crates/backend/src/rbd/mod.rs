@@ -16,7 +16,7 @@
 //! Ceph waits for a cluster that does not answer, without an end. A request that takes longer than
 //! the timeout fails with [`crate::Failure::PathLost`]: the host tries again or takes another path.
 //! librbd keeps the operation and executes it, when the cluster answers again, before any later one
-//! on the same blocks. Its memory is not that of the request but a copy, from a pool of this device,
+//! on the same blocks. Its memory is not that of the request but a copy from a pool of the device,
 //! and stays in use until librbd has ended the operation. When all of it is in use further requests
 //! wait, and fail after the same time. Opening, resizing and closing wait on threads of their own.
 
