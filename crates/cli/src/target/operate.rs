@@ -39,7 +39,7 @@ pub(super) struct Operator {
     watch: StatisticsReader,
     /// Where every change is kept.
     kept_in: Option<PathBuf>,
-    /// When the target had started, in the time of its reactors.
+    /// When the target was started, in the time of its reactors: before any of its groups.
     started: Duration,
 }
 
@@ -76,13 +76,13 @@ impl Operator {
     /// The operator of a target, which keeps every change in a file if one is given.
     pub(super) fn new(
         target: Target,
+        started: Duration,
         applied: Config,
         kept_in: Option<PathBuf>,
     ) -> Result<Arc<Self>, String> {
         let watch = target.watch();
         let (notifications, notified) = (Vec::new(), 0);
         let mut state = State { target: Some(target), notifications, notified, applied };
-        let started = weft_reactor::monotonic_time();
         let operator = |state| Arc::new(Self { state: Mutex::new(state), watch, kept_in, started });
         let text = state.text();
         let operator = operator(state);
