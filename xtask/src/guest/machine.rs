@@ -79,7 +79,28 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Boots `image` and returns when it accepts commands.
+    ///
+    /// An emulated kernel on several processors rarely dies while it boots (an int3 of a jump label
+    /// that another processor was patching): it is started once more then, and that is said.
     pub(crate) fn boot(image: &Image, options: &Options) -> Result<Self> {
+        let (guest, exit) = Self::start(image, options)?;
+        if let Exit::Status(_) = exit {
+            return Ok(guest);
+        }
+        println!("the guest did not boot ({exit:?}) and is started once more; its console:");
+        println!("{}", guest.console());
+        drop(guest);
+        match Self::start(image, options)? {
+            (guest, Exit::Status(_)) => Ok(guest),
+            (guest, exit) => {
+                let console = guest.console();
+                bail!("the guest did not boot ({exit:?}); its console:\n{console}")
+            }
+        }
+    }
+
+    /// A guest that has booted, or has not within its time.
+    fn start(image: &Image, options: &Options) -> Result<(Self, Exit)> {
         let console = console_path();
         let mut command = emulator(image, options, &console, "");
         command.args(["-chardev", "stdio,id=channel,signal=off"]);
@@ -99,13 +120,9 @@ impl Guest {
         });
         let mut guest = Self { child, input, output, rest: Vec::new(), console };
         let mut noise: Vec<u8> = Vec::new();
-        match guest.collect(Duration::from_secs(BOOT_TIME_S), &mut |bytes| noise.extend(bytes))? {
-            Exit::Status(_) => Ok(guest),
-            exit => {
-                let console = guest.console();
-                bail!("the guest did not boot ({exit:?}); its console:\n{console}")
-            }
-        }
+        let time = Duration::from_secs(BOOT_TIME_S);
+        let exit = guest.collect(time, &mut |bytes| noise.extend(bytes))?;
+        Ok((guest, exit))
     }
 
     /// Runs `script` with bash and passes its output (both streams) to `sink` as it arrives.
