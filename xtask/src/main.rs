@@ -13,6 +13,7 @@ mod prometheus;
 mod python;
 mod report;
 mod report_page;
+mod security;
 mod spdk;
 mod test;
 mod tidy;
@@ -65,6 +66,8 @@ enum Task {
     },
     /// Run only the tests with SPDK's own clients, which come from PyPI
     Spdk,
+    /// Run only the tests of keys and TLS with nvme-cli and OpenSSL
+    Security,
     /// Run only the tests with Debian's Prometheus
     Prometheus,
     /// Run only the tests with fio-plot, which comes from PyPI
@@ -194,6 +197,11 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Spdk => {
             let mut report = report::Report::new();
             spdk::run(root, &mut report);
+            Ok(code(report.finish()))
+        }
+        Task::Security => {
+            let mut report = report::Report::new();
+            security::run(root, &mut report);
             Ok(code(report.finish()))
         }
         Task::Prometheus => {

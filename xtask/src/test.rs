@@ -12,6 +12,7 @@ use crate::peers::{self, Driver};
 use crate::prometheus;
 use crate::report::Report;
 use crate::report_page;
+use crate::security;
 use crate::spdk;
 use crate::tidy;
 use anyhow::{Context, Result, bail};
@@ -33,6 +34,9 @@ pub(crate) enum Extent {
 /// With this the lab's tests beside fio fail where it is missing.
 const FIO_REQUIRED: (&str, &str) = ("WEFT_TEST_FIO_REQUIRED", "1");
 
+/// What is tested has TLS, which takes a C compiler and some minutes to build.
+const TLS: [&str; 2] = ["--features", "tls"];
+
 /// How long each fuzz target runs with `--all`.
 const FUZZ_SECONDS: u64 = 60;
 
@@ -46,11 +50,12 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
     });
     report.check("clippy", || {
-        cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+        let lints = ["--workspace", "--all-targets", "--", "-D", "warnings"];
+        cargo(root, &[&["clippy"], &TLS[..], &lints].concat())
     });
     report.check("documentation", || {
         let mut command = cargo_command(root);
-        command.args(["doc", "--workspace", "--no-deps", "--quiet"]);
+        command.args(["doc", "--workspace", "--no-deps", "--quiet"]).args(TLS);
         let status = command.env("RUSTDOCFLAGS", "-D warnings").status()?;
         if status.success() { Ok(()) } else { bail!("cargo doc: {status}") }
     });
@@ -78,6 +83,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         }
         report.announce("SPDK's own clients");
         spdk::run(root, &mut report);
+        report.announce("keys and TLS");
+        security::run(root, &mut report);
         report.announce("Prometheus");
         prometheus::run(root, &mut report);
         report.announce("fio-plot");
@@ -108,7 +115,7 @@ pub(crate) fn build_binary(root: &Path) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WEFT_BINARY") {
         return Ok(Path::new(&path).canonicalize()?);
     }
-    cargo(root, &["build", "--package", "weft-cli"])?;
+    cargo(root, &[&["build", "--package", "weft-cli"], &TLS[..]].concat())?;
     let path = target_folder(root).join("debug/weft");
     if path.exists() { Ok(path) } else { bail!("cargo has built no {}", path.display()) }
 }
@@ -138,7 +145,7 @@ pub(crate) fn cargo_command(root: &Path) -> Command {
 /// Runs `cargo test`, prints all but the tests that pass, and adds up the harness' counts.
 fn cargo_test(root: &Path, report: &mut Report, variables: &[(&str, &str)]) -> Result<()> {
     let mut command = cargo_command(root);
-    command.args(["test", "--workspace", "--no-fail-fast"]);
+    command.args(["test", "--workspace", "--no-fail-fast"]).args(TLS);
     // Most tests of sockets and processes wait: more of them than processors run at a time.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     command.env("RUST_TEST_THREADS", (3 * processors).to_string());

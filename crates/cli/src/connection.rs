@@ -9,6 +9,7 @@ use std::{
 use clap::{ArgAction, Args};
 use weft_host::{AddressFamily, Controller, Namespace, Options, Transport, TransportId};
 use weft_nvmf::auth::Secret;
+use weft_nvmf::keys::{Derivation, TlsKey};
 use weft_target::key_file;
 use weft_transport::rdma::RemoteAccess;
 
@@ -93,6 +94,16 @@ pub(crate) struct Connection {
     /// File with the controller's secret: the controller has to prove that it has it.
     #[arg(long, value_name = "FILE")]
     dhchap_ctrl_secret_file: Option<PathBuf>,
+    /// Use TLS 1.3, with the key in --tls-key-file.
+    #[arg(long, requires = "tls_key_file")]
+    tls: bool,
+    /// File with the key of TLS (`weft key generate tls` makes one); only its owner may have access
+    /// to it.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    tls_key_file: Option<PathBuf>,
+    /// Derive from the key of TLS as libnvme before 1.16 did.
+    #[arg(long, requires = "tls")]
+    tls_compat: bool,
     /// What the controller can reach over RDMA: window (the buffer of a command in flight), lease
     /// (memory of this connection alone, at the price of a copy) or wide (all that is registered,
     /// for fabrics that are trusted); by default the first of these that the device has.
@@ -189,6 +200,12 @@ impl Connection {
         options.rdma_access = self.rdma_access;
         options.dhchap_secret = secret(self.dhchap_secret_file.as_deref())?;
         options.dhchap_ctrl_secret = secret(self.dhchap_ctrl_secret_file.as_deref())?;
+        if let Some(file) = self.tls_key_file.as_deref().filter(|_| self.tls) {
+            options.tls_key = Some(tls_key(file)?);
+        }
+        if self.tls_compat {
+            options.tls_derivation = Derivation::OldLibnvme;
+        }
         set(&mut options.nr_io_queues, self.nr_io_queues);
         set(&mut options.queue_size, self.queue_size);
         set(&mut options.keep_alive_tmo, self.keep_alive_tmo);
@@ -314,6 +331,10 @@ fn secret(file: Option<&Path>) -> Result<Option<Secret>, Failure> {
         ));
     }
     key_file::read(file).map(Some).map_err(Failure::Because)
+}
+
+fn tls_key(file: &Path) -> Result<TlsKey, Failure> {
+    key_file::read(file).map_err(Failure::Because)
 }
 
 fn remote_access(text: &str) -> Result<RemoteAccess, String> {

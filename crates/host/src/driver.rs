@@ -322,7 +322,8 @@ impl ControllerDriver {
             ..host_options(&self.shared)
         };
         ensure_provider(reactor, &self.shared.options.rdma);
-        let inner = HostConnection::connect(reactor, self.owner, tag, address, options);
+        let mut inner = HostConnection::connect(reactor, self.owner, tag, address, options);
+        self.shared.secure(reactor, &mut inner);
         let tags = vec![None; usize::from(depth)];
         self.connection = Some(AdminConnection { inner, tag, ready: false, tags });
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use weft_nvme::Nqn;
 use weft_nvmf::auth::Secret;
 use weft_nvmf::host::{ReconnectPolicy, Transport, TransportId};
+use weft_nvmf::keys::{Derivation, TlsKey};
 
 use weft_transport::rdma::{Provider, RemoteAccess};
 
@@ -64,6 +65,10 @@ pub struct Options {
     /// The controller's secret (`--dhchap-ctrl-secret`): a controller that does not prove that it
     /// has it is not accepted. Default `None`: any controller is.
     pub dhchap_ctrl_secret: Option<Secret>,
+    /// The key of TLS; the controller has to have it, too. Default `None`: without TLS.
+    pub tls_key: Option<TlsKey>,
+    /// How PSKs are derived from it. Default: as the specification has it.
+    pub tls_derivation: Derivation,
     /// Time for one connection to be made. Default 10 s.
     pub connect_timeout: Duration,
     /// Time for an I/O command, after which the controller counts as lost. Default 30 s, as in
@@ -104,6 +109,8 @@ impl Options {
             disable_sqflow: true,
             dhchap_secret: None,
             dhchap_ctrl_secret: None,
+            tls_key: None,
+            tls_derivation: Derivation::Standard,
             connect_timeout: Duration::from_secs(10),
             io_timeout: Duration::from_secs(30),
             admin_timeout: weft_nvmf::host::limits::ADMIN_TIMEOUT,
@@ -174,6 +181,9 @@ impl Options {
                  own"
                 .into(),
             );
+        }
+        if self.tls_key.is_some() && self.address.transport != Transport::Tcp {
+            return wrong(format!("TLS is TCP's; {} has none", self.address.transport));
         }
         if self.hostid == [0; 16] {
             return wrong("the host identifier is all zeros, which controllers refuse".into());

@@ -7,11 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weft_nvme::Nqn;
 use weft_nvmf::auth::{Policy, Random};
 use weft_nvmf::host::{
     ControllerKind, ControllerSnapshot, Credentials, Event, HostConfig, Problem, Transport,
 };
-use weft_reactor::MailboxSender;
+use weft_nvmf::keys::IdentityVersion;
+use weft_reactor::{MailboxSender, Reactor};
+use weft_transport::CloseReason;
+use weft_transport::host::HostConnection;
+use weft_transport::tls::TlsConnector;
 
 use crate::error::Error;
 use crate::limits;
@@ -123,12 +128,25 @@ fn credentials(options: &Options) -> Option<Credentials> {
     Some(Credentials { policy, random })
 }
 
+/// What TLS connections to a subsystem begin with; none without TLS. The controller chooses one of
+/// both versions of the identity.
+fn connector(options: &Options, subsystem: &Nqn) -> Result<Option<TlsConnector>, Error> {
+    let Some(key) = &options.tls_key else { return Ok(None) };
+    let names = (options.hostnqn.as_str(), subsystem.as_str());
+    let versions = [IdentityVersion::V1, IdentityVersion::V0];
+    let psks = versions.iter().filter_map(|one| key.psk((*one, options.tls_derivation), names));
+    let connector = TlsConnector::new(psks.collect());
+    connector.map(Some).map_err(|fault| Error::Invalid(fault.to_string()))
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) config: HostConfig,
     pub(crate) postbox: MailboxSender<DriverMessage>,
+    /// If connections have TLS.
+    tls: Option<TlsConnector>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -142,12 +160,13 @@ impl Shared {
         options.check()?;
         let subsystem = match (kind, options.address.subnqn) {
             (_, Some(subnqn)) => subnqn,
-            (ControllerKind::Discovery, None) => weft_nvme::Nqn::DISCOVERY,
+            (ControllerKind::Discovery, None) => Nqn::DISCOVERY,
             (ControllerKind::Nvm, None) => {
                 let what = format!("{} names no subsystem (NQN)", options.address);
                 return Err(Error::Invalid(what));
             }
         };
+        let tls = connector(&options, &subsystem)?;
         let config = HostConfig {
             subsystem,
             host: options.hostnqn,
@@ -171,7 +190,16 @@ impl Shared {
             events: VecDeque::new(),
         };
         let state = Mutex::new(state);
-        Ok(Self { options, config, postbox, state, changed: Condvar::new() })
+        Ok(Self { options, config, postbox, tls, state, changed: Condvar::new() })
+    }
+
+    /// Puts TLS below a connection that has just begun, if the options say so.
+    pub(crate) fn secure(&self, reactor: &mut Reactor, connection: &mut HostConnection) {
+        if let Some(connector) = &self.tls
+            && let Err(fault) = connection.secure(connector)
+        {
+            connection.close(reactor, CloseReason::Tls(fault));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -21,13 +21,15 @@ use weft_nvmf::subsystem::{
 };
 
 use crate::TargetError;
-use crate::config::{self, Config, Limits, Namespace, Policies, Referral, Subsystem, identity};
+use crate::config::{
+    self, Config, Limits, Namespace, Policies, Psks, Referral, Subsystem, identity,
+};
 use crate::nsids::{self, same_device};
 use crate::reservations;
-use crate::snapshot::{DeviceId, Needs, PortView, ServedDevice, Snapshot};
-
-/// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
-const DESCRIPTORS_RESERVED: u64 = 64;
+use crate::snapshot::{
+    DeviceId, Needs, PortView, ServedDevice, Snapshot, connections_max, transport_limits,
+};
+use crate::tls;
 
 /// What is served, with its configuration.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(crate) struct Catalogue {
     shared: BTreeMap<String, Arc<SubsystemShared>>,
     /// What hosts have to prove, by subsystem.
     policies: BTreeMap<String, Arc<Policies>>,
+    /// Their keys of TLS, by subsystem.
+    psks: BTreeMap<String, Psks>,
     discovery_shared: Arc<SubsystemShared>,
     /// Generation counter of the discovery log, and what it counted last.
     generation: u64,
@@ -131,6 +135,7 @@ pub(crate) struct Plan {
     entries: BTreeMap<String, Entries>,
     /// What their hosts have to prove.
     policies: BTreeMap<String, Arc<Policies>>,
+    psks: BTreeMap<String, Psks>,
     /// Block devices that are new, or have another size.
     bdevs: BTreeMap<String, NamedDevice>,
     resizes: Vec<Resize>,
@@ -167,6 +172,7 @@ impl Catalogue {
             owner_changes: 0,
             shared: BTreeMap::new(),
             policies: BTreeMap::new(),
+            psks: BTreeMap::new(),
             discovery_shared: SubsystemShared::new(),
             generation: 0,
             shown: Vec::new(),
@@ -193,10 +199,12 @@ impl Catalogue {
             scope,
             entries: BTreeMap::new(),
             policies: BTreeMap::new(),
+            psks: BTreeMap::new(),
             bdevs: BTreeMap::new(),
             resizes: Vec::new(),
             restored: reservations::Restored::new(),
         };
+        tls::check(&config)?;
         self.plan_bdevs(&config, &mut plan)?;
         for host in config.rate_limits.iter().filter_map(|limit| limit.host.as_ref()) {
             nqn(host)?;
@@ -205,6 +213,8 @@ impl Catalogue {
             check_names(subsystem)?;
             let policies = config.policies(subsystem).map_err(TargetError::new)?;
             plan.policies.insert(subsystem.nqn.clone(), Arc::new(policies));
+            let psks = config.psks(subsystem).map_err(TargetError::new)?;
+            plan.psks.insert(subsystem.nqn.clone(), psks);
         }
         for subsystem in &mut config.subsystems {
             if !plan.scope.contains(&subsystem.nqn) {
@@ -259,7 +269,8 @@ impl Catalogue {
         plan: Plan,
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<(Snapshot, Config), TargetError> {
-        let Plan { config, scope, entries, mut policies, mut bdevs, resizes, restored } = plan;
+        let Plan { config, scope, entries, mut policies, mut psks, mut bdevs, resizes, restored } =
+            plan;
         resize(resizes)?;
         self.bdevs.append(&mut bdevs);
         self.bdevs.retain(|name, _| config.bdev(name).is_some());
@@ -267,6 +278,8 @@ impl Catalogue {
         self.entries.retain(|nqn, _| !scope.contains(nqn) || has(nqn));
         self.policies.append(&mut policies);
         self.policies.retain(|nqn, _| has(nqn));
+        self.psks.append(&mut psks);
+        self.psks.retain(|nqn, _| has(nqn));
         for (nqn, entries) in entries {
             self.note_owners(&entries);
             self.entries.insert(nqn, entries);
@@ -306,6 +319,7 @@ impl Catalogue {
             rate_limits: Arc::default(),
             reservation_files: Arc::new(reservations::files(config)),
             idle_poll: config.idle_poll,
+            tls: tls::acceptor(config, &self.psks)?,
             connections_max: connections_max(&config.limits),
         })
     }
@@ -545,6 +559,7 @@ impl Catalogue {
                 port.advertise.or(addresses.get(&port.id).copied()).unwrap_or(port.listen.address);
             let entry = |kind, subsystem| DiscoveryEntry {
                 port_id: port.id,
+                tls: port.tls,
                 transport: port.listen.transport_type(),
                 ..DiscoveryEntry::tcp(kind, subsystem, address.ip(), address.port())
             };
@@ -769,24 +784,6 @@ fn subsystem_limits(limits: &Limits) -> SubsystemLimits {
 
 fn whole_ms(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
-}
-
-/// The limits of new connections. Data in a capsule may be as large as the largest limit that any
-/// controller was given: its own limit is enforced where the command is checked.
-fn transport_limits(limits: &Limits, in_capsule_bytes: u32) -> weft_transport::target::Limits {
-    let mut transport = weft_transport::target::Limits {
-        handshake_timeout: limits.connect_timeout,
-        ..weft_transport::target::Limits::default()
-    };
-    transport.tcp.in_capsule_bytes = in_capsule_bytes;
-    transport.tcp.parameters.maximum_h2c_data = limits.h2c_data_bytes;
-    transport
-}
-
-/// As many connections as are configured, or as there are descriptors for.
-fn connections_max(limits: &Limits) -> usize {
-    let descriptors = weft_reactor::descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED);
-    limits.connections.min(usize::try_from(descriptors).unwrap_or(usize::MAX)).max(1)
 }
 
 fn nqn(name: &str) -> Result<Nqn, TargetError> {

@@ -49,6 +49,7 @@ pub fn check(config: &Config) -> Result<Vec<CheckedNamespace>, TargetError> {
     for subsystem in &config.subsystems {
         let mut subsystem = subsystem.clone();
         config.policies(&subsystem).map_err(TargetError::new)?;
+        config.psks(&subsystem).map_err(TargetError::new)?;
         nsids::assign(&mut subsystem, &[])?;
         check_subsystem(&subsystem, &mut checked)?;
     }

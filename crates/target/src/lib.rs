@@ -21,6 +21,7 @@
 //!   the data path never takes.
 //! * `drain`: the earlier commands of a host, which its next Connect waits for.
 //! * `statistics`: the counters of each group; `io_metrics`: how long hosts' commands take.
+//! * `tls`: which key a host's identity has.
 //! * `trace`: what every command of a while went through, when that is asked for.
 //! * [`steps`]: the changes of single objects at run time.
 //! * [`key_file`]: files with keys.
@@ -61,6 +62,7 @@ mod statistics;
 pub mod steps;
 mod strangers;
 mod target;
+mod tls;
 mod trace;
 
 pub use check::{CheckedNamespace, check};

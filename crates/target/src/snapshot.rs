@@ -9,11 +9,18 @@ use std::time::Duration;
 use weft_backend::DeviceFactory;
 use weft_nvme::Nqn;
 use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
+use weft_reactor::Reactor;
+use weft_transport::CloseReason;
+use weft_transport::target::TargetConnection;
+use weft_transport::tls::{TlsAcceptor, TlsMode};
 
 use crate::catalogue::Scope;
 use crate::config::{Limits, Listen, Port, PortSubsystems, Referral};
 use crate::rate_limits::RateLimits;
 use crate::reservations;
+
+/// Descriptors that are kept for devices, reactors and the like, beside one for each connection.
+const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// One state of the whole target.
 #[derive(Debug, Clone)]
@@ -30,6 +37,8 @@ pub(crate) struct Snapshot {
     pub(crate) rate_limits: Arc<RateLimits>,
     pub(crate) reservation_files: Arc<reservations::Files>,
     pub(crate) idle_poll: Duration,
+    /// For ports with TLS, if there are any.
+    pub(crate) tls: Option<TlsAcceptor>,
     /// Connections of all groups at a time.
     pub(crate) connections_max: usize,
 }
@@ -83,6 +92,7 @@ pub(crate) struct PortView {
     pub(crate) id: u16,
     pub(crate) listen: Listen,
     pub(crate) advertise: Option<SocketAddr>,
+    pub(crate) tls: TlsMode,
     pub(crate) discovery: bool,
     pub(crate) served: PortSubsystems,
     pub(crate) referrals: Vec<Referral>,
@@ -94,6 +104,7 @@ impl From<&Port> for PortView {
             id: port.id,
             listen: port.listen,
             advertise: port.advertise,
+            tls: port.tls,
             discovery: port.discovery,
             served: port.subsystems.clone(),
             referrals: port.referrals.clone(),
@@ -119,6 +130,26 @@ impl Snapshot {
     /// Where the reservations of a namespace are kept, if they may persist.
     pub(crate) fn reservation_file(&self, subsystem: &Nqn, nsid: u32) -> Option<PathBuf> {
         self.reservation_files.get(&(subsystem.as_str().to_owned(), nsid)).cloned()
+    }
+
+    /// Whether hosts come to this port with TLS.
+    pub(crate) fn tls_mode(&self, port_id: u16) -> TlsMode {
+        let port = self.ports.iter().find(|port| port.id == port_id);
+        port.map_or(TlsMode::Off, |port| port.tls)
+    }
+
+    /// Puts TLS below a new connection of this port, if the port has it.
+    pub(crate) fn secure(
+        &self,
+        reactor: &mut Reactor,
+        connection: &mut TargetConnection,
+        port_id: u16,
+    ) {
+        if let Some(acceptor) = &self.tls
+            && let Err(fault) = connection.secure(acceptor, self.tls_mode(port_id))
+        {
+            connection.abort(reactor, CloseReason::Tls(fault));
+        }
     }
 
     /// Whether a queue of this subsystem that came to this port has another view than in `old`.
@@ -185,4 +216,25 @@ impl Snapshot {
         }
         next
     }
+}
+
+/// The limits of new connections. Data in a capsule may be as large as the largest limit that any
+/// controller was given: its own limit is enforced where the command is checked.
+pub(crate) fn transport_limits(
+    limits: &Limits,
+    in_capsule_bytes: u32,
+) -> weft_transport::target::Limits {
+    let mut transport = weft_transport::target::Limits {
+        handshake_timeout: limits.connect_timeout,
+        ..weft_transport::target::Limits::default()
+    };
+    transport.tcp.in_capsule_bytes = in_capsule_bytes;
+    transport.tcp.parameters.maximum_h2c_data = limits.h2c_data_bytes;
+    transport
+}
+
+/// As many connections as are configured, or as there are descriptors for.
+pub(crate) fn connections_max(limits: &Limits) -> usize {
+    let descriptors = weft_reactor::descriptor_limit().saturating_sub(DESCRIPTORS_RESERVED);
+    limits.connections.min(usize::try_from(descriptors).unwrap_or(usize::MAX)).max(1)
 }

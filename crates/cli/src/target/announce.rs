@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_backend::bytes;
+use weft_nvmf::keys::TlsMode;
 use weft_target::{
     CheckedNamespace, Target,
     config::{Config, Port, Subsystem},
@@ -175,8 +176,9 @@ fn serves<'a>(config: &'a Config, port: &'a Port) -> impl Iterator<Item = &'a Su
 /// The command that a Linux host types.
 fn connect_line(port: &Port, address: SocketAddr, subsystem: &Subsystem) -> String {
     let reached = port.advertise.unwrap_or_else(|| reachable(address));
+    let tls = if port.tls == TlsMode::Required { " --tls" } else { "" };
     format!(
-        "nvme connect -t {} -a {} -s {} -n {}",
+        "nvme connect -t {} -a {} -s {} -n {}{tls}",
         port.listen.transport,
         reached.ip(),
         reached.port(),

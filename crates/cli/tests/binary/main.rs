@@ -10,5 +10,9 @@ mod reports;
 mod safety;
 mod serve;
 mod study;
+#[cfg(feature = "tls")]
+mod tls;
 mod trace;
 mod weft;
+#[cfg(not(feature = "tls"))]
+mod without_tls;

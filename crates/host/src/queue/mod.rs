@@ -321,13 +321,14 @@ impl QueuePair {
             ..host_options(&self.shared)
         };
         ensure_provider(reactor, &self.shared.options.rdma);
-        let connection = HostConnection::connect(
+        let mut connection = HostConnection::connect(
             reactor,
             self.owner,
             self.connection_tag,
             live.address,
             options,
         );
+        self.shared.secure(reactor, &mut connection);
         self.connection = Some(connection);
         self.state = State::Connecting;
     }

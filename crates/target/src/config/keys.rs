@@ -10,12 +10,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use weft_nvme::Nqn;
 use weft_nvmf::auth::{Group, HashFunction, Policy, Secret};
+use weft_nvmf::keys::{Derivation, ParseKeyError, TlsKey};
 
 use super::{Config, ConfigError, Subsystem};
 use crate::key_file;
 
 /// What hosts of a subsystem have to prove, by name.
 pub(crate) type Policies = BTreeMap<Nqn, Arc<Policy>>;
+
+/// A key of TLS, and how the host derives from it.
+pub(crate) type PskKey = (TlsKey, Derivation);
+
+/// Keys of TLS of a subsystem's hosts, by name.
+pub(crate) type Psks = BTreeMap<String, Vec<PskKey>>;
 
 /// Paths of key files, by the names of the keys.
 pub type Keyring = BTreeMap<String, PathBuf>;
@@ -36,6 +43,12 @@ pub struct HostKeys {
     /// Hash functions, the preferred one first; none: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "words")]
     pub dhchap_hashes: Vec<HashFunction>,
+    /// The keys of TLS that the host may have: more than one while they are changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub psk: Vec<String>,
+    /// The host derives from them as libnvme before 1.16 did.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub psk_compat: bool,
     /// DH groups, the preferred one first; none: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "words")]
     pub dhchap_groups: Vec<Group>,
@@ -51,13 +64,16 @@ impl HostKeys {
             dhchap_ctrlr_key: None,
             dhchap_hashes: Vec::new(),
             dhchap_groups: Vec::new(),
+            psk: Vec::new(),
+            psk_compat: false,
         }
     }
 
     /// The names of keys and paths of files in it, each with its field.
     fn keys(&self) -> impl Iterator<Item = (&'static str, &String)> {
         let host = self.dhchap_key.iter().map(|key| ("dhchap-key", key));
-        host.chain(self.dhchap_ctrlr_key.iter().map(|key| ("dhchap-ctrlr-key", key)))
+        let controller = self.dhchap_ctrlr_key.iter().map(|key| ("dhchap-ctrlr-key", key));
+        host.chain(controller).chain(self.psk.iter().map(|key| ("psk", key)))
     }
 
     /// Whether it has this key.
@@ -82,11 +98,15 @@ impl HostKeys {
         Ok(())
     }
 
+    /// The keys of TLS.
+    fn psks(&self, keyring: &Keyring) -> Result<Vec<PskKey>, String> {
+        let derivation =
+            if self.psk_compat { Derivation::OldLibnvme } else { Derivation::Standard };
+        self.psk.iter().map(|key| Ok((read_key(keyring, key)?, derivation))).collect()
+    }
+
     fn policy(&self, keyring: &Keyring) -> Result<Option<Policy>, String> {
-        let read = |key: &String| {
-            let path = path_of(keyring, key).ok_or_else(|| unknown_key(key))?;
-            key_file::read::<Secret>(path)
-        };
+        let read = |key: &String| read_key::<Secret>(keyring, key);
         let Some(secret) = self.dhchap_key.as_ref().map(read).transpose()? else {
             return Ok(None);
         };
@@ -118,7 +138,22 @@ fn path_of<'a>(keyring: &'a Keyring, key: &'a str) -> Option<&'a Path> {
     if is_path { Some(Path::new(key)) } else { keyring.get(key).map(PathBuf::as_path) }
 }
 
+fn read_key<K: FromStr<Err = ParseKeyError>>(keyring: &Keyring, key: &str) -> Result<K, String> {
+    key_file::read(path_of(keyring, key).ok_or_else(|| unknown_key(key))?)
+}
+
 impl Config {
+    /// Reads the keys of TLS of a subsystem's hosts.
+    pub(crate) fn psks(&self, subsystem: &Subsystem) -> Result<Psks, String> {
+        let read = |keys: &HostKeys| {
+            let psks = keys.psks(&self.keyring).map_err(|error| {
+                format!("host {} of subsystem {}: {error}", keys.nqn, subsystem.nqn)
+            })?;
+            Ok((keys.nqn.clone(), psks))
+        };
+        subsystem.host_keys.iter().map(read).collect()
+    }
+
     /// Reads the keys of a subsystem's hosts.
     pub(crate) fn policies(&self, subsystem: &Subsystem) -> Result<Policies, String> {
         let mut policies = Policies::new();

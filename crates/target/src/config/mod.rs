@@ -27,8 +27,8 @@ pub use address::{Listen, ParseListenError, Transport};
 pub use ana::{AnaRule, AnaState};
 pub use error::ConfigError;
 pub use ids::{HexId, ParseIdError};
-pub(crate) use keys::Policies;
 pub use keys::{HostKeys, Keyring};
+pub(crate) use keys::{Policies, Psks};
 pub use limits::Limits;
 pub use operated::{Bdev, BdevKind, Operated, implied_bdev_name};
 pub use rate_limit::{BdevLimits, RateLimit, RateLimitedCommands};
@@ -42,6 +42,7 @@ use std::{
 
 use serde::Deserialize;
 use weft_backend::DeviceSpec;
+use weft_nvmf::keys::TlsMode;
 use weft_reactor::DriverKind;
 use weft_transport::rdma::Provider;
 
@@ -162,6 +163,8 @@ pub struct Port {
     /// The address that the discovery log gives instead of the one to which the host connected,
     /// for hosts behind NAT and for containers.
     pub advertise: Option<SocketAddr>,
+    /// Whether hosts come with TLS.
+    pub tls: TlsMode,
     /// Whether the discovery subsystem answers here.
     pub discovery: bool,
     /// Which subsystems answer here.
@@ -183,6 +186,7 @@ impl Port {
             id,
             listen,
             advertise: None,
+            tls: TlsMode::Off,
             discovery: true,
             subsystems: PortSubsystems::All,
             referrals: Vec::new(),

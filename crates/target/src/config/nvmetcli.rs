@@ -456,9 +456,9 @@ fn check_port_security(at: &str, address: &Attributes) -> Result<(), ConfigError
     } else {
         return Ok(());
     };
-    let what = format!("{value:?} asks for TLS, which is not served yet");
+    let what = format!("{value:?} asks for TLS, whose keys are not in this file");
     Err(ConfigError::new(format!("{at}.addr.{name}"), what)
-        .remedy("set `treq` to \"not specified\" and `tsas` to \"none\" to serve without"))
+        .remedy("write it as TOML, with `tls` and `psk`; or serve without: `tsas` \"none\""))
 }
 
 fn transport_of(kind: &str) -> Option<Transport> {

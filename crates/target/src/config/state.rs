@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, rbd::CephSpec};
+use weft_nvmf::keys::TlsMode;
 
 use super::{
     AnaRule, Bdev, BdevKind, BdevLimits, Config, ConfigError, ControllerIds, ControllerModel,
@@ -149,6 +150,9 @@ struct PortKeys {
     listen: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     advertise: Option<std::net::SocketAddr>,
+    /// None: off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tls: Option<String>,
     discovery: bool,
     /// None: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -304,6 +308,7 @@ impl PortKeys {
             id: port.id,
             listen: port.listen.to_string(),
             advertise: port.advertise,
+            tls: (port.tls != TlsMode::Off).then(|| port.tls.name().to_owned()),
             discovery: port.discovery,
             subsystems: match &port.subsystems {
                 PortSubsystems::All => None,
@@ -323,6 +328,7 @@ impl PortKeys {
             id: self.id,
             listen: parsed("ports.listen", &self.listen)?,
             advertise: self.advertise,
+            tls: self.tls.as_ref().map_or(Ok(TlsMode::Off), |tls| parsed("ports.tls", tls))?,
             discovery: self.discovery,
             subsystems: self.subsystems.clone().map_or(PortSubsystems::All, PortSubsystems::Only),
             referrals: self.referrals.iter().map(referral).collect::<Result<_, ConfigError>>()?,
@@ -438,6 +444,7 @@ mod tests {
         any.listed_hosts = vec!["nqn.h".to_owned()];
         any.controller_ids.model = ControllerModel::Static;
         let mut port = Port::new(3, listen);
+        port.tls = TlsMode::Required;
         port.advertise = Some("192.0.2.1:4420".parse().expect("an address"));
         let referral: Listen = "tcp://192.0.2.2:8009".parse().expect("an address");
         port.referrals = vec![Referral { address: referral, port_id: 4 }];

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use ::toml::de::{DeTable, DeValue};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use weft_backend::{DeviceSpec, rbd::RbdSpec};
+use weft_nvmf::keys::TlsMode;
 use weft_reactor::DriverKind;
 
 use super::{
@@ -74,12 +75,18 @@ struct PortKeys {
     id: Option<u16>,
     listen: Listen,
     advertise: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "tls_mode")]
+    tls: TlsMode,
     discovery: Option<bool>,
     subsystems: Option<Vec<String>>,
     #[serde(default)]
     referral: Vec<Referral>,
     #[serde(default)]
     ana: Vec<AnaRule>,
+}
+
+fn tls_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TlsMode, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 #[derive(Deserialize)]
@@ -244,6 +251,7 @@ impl PortKeys {
             id,
             listen: self.listen,
             advertise: self.advertise,
+            tls: self.tls,
             discovery: self.discovery.unwrap_or(true),
             subsystems: self.subsystems.map_or(PortSubsystems::All, PortSubsystems::Only),
             referrals: self.referral,

@@ -5,9 +5,11 @@ use std::{
     time::Duration,
 };
 
+use weft_nvmf::keys::TlsMode;
+
 use super::{
     CNTLID_LAST, Config, ConfigError, ControllerIds, IDLE_POLL_FOREVER, Listen, NSID_MAX,
-    Namespace, Port, PortSubsystems, Subsystem, THREADS_MAX,
+    Namespace, Port, PortSubsystems, Subsystem, THREADS_MAX, Transport,
 };
 
 /// Longest NQN, without its terminating zero (NVMe Base 2.1, NVMe Qualified Names).
@@ -108,6 +110,11 @@ impl Config {
             let what = format!("hosts cannot connect to {address}");
             return Err(ConfigError::new(format!("port[{index}].advertise"), what)
                 .remedy("give the address and port under which hosts reach this port"));
+        }
+        if port.tls != TlsMode::Off && port.listen.transport != Transport::Tcp {
+            let what = format!("only TCP has TLS, not {}", port.listen.transport);
+            return Err(ConfigError::new(format!("port[{index}].tls"), what)
+                .remedy("leave it out, or listen on a tcp:// address"));
         }
         let key = format!("port[{index}].subsystems");
         if let PortSubsystems::Only(nqns) = &port.subsystems {

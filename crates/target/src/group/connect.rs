@@ -16,6 +16,7 @@ use super::io::Io;
 use super::message::{ConnectionId, Message};
 use crate::directory::{ConnectedQueue, HostKey, QueueAuthentication};
 use crate::round::{Round, Waiter};
+use crate::tls;
 
 impl Connection {
     /// Handles a Connect without data in its capsule.
@@ -209,6 +210,8 @@ impl Connection {
             .snapshot
             .view(&request.subsystem, self.endpoints.port_id)
             .ok_or(ConnectError::unknown_subsystem())?;
+        let mode = core.snapshot.tls_mode(self.endpoints.port_id);
+        tls::check_connect(self.transport.tls_identity().as_deref(), mode, request)?;
         if request.queue_id == 0 { request.check_admin(&view) } else { Ok(()) }
     }
 

@@ -416,7 +416,8 @@ fn report(endpoints: &Endpoints, role: &Role, reason: &CloseReason) {
     match reason {
         CloseReason::Protocol(_)
         | CloseReason::Violation(_)
-        | CloseReason::PeerTerminated { .. } => {
+        | CloseReason::PeerTerminated { .. }
+        | CloseReason::Tls(_) => {
             log::warn!("{peer}: {what} ended: {reason}");
         }
         CloseReason::HandshakeTimeout => log::info!("{peer}: {what} ended: {reason}"),

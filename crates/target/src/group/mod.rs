@@ -730,7 +730,8 @@ impl Group {
         let endpoints = Endpoints { peer, local, port_id };
         let (tag, limits) = (transport_tag(id), self.core.snapshot.transport);
         let reactor = &mut self.core.reactor;
-        let transport = TargetConnection::accept(reactor, CONNECTIONS, tag, socket, limits);
+        let mut transport = TargetConnection::accept(reactor, CONNECTIONS, tag, socket, limits);
+        self.core.snapshot.secure(reactor, &mut transport, port_id);
         self.core.directory.connection_came();
         self.add(Connection::new(id, endpoints, transport, false));
         self.listeners.add_unconnected(id);

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 use uuid::Uuid;
 use weft_backend::{DeviceSpec, rbd::CephSpec};
+use weft_nvmf::keys::TlsMode;
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::{
     Target,
@@ -129,9 +130,11 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
     }
     let names = config.subsystems.iter().map(|subsystem| subsystem.nqn.as_str());
     for nqn in std::iter::once(DISCOVERY_NQN).chain(names) {
-        for (transport, at) in nvmf::listeners(target, nqn) {
-            let address = address_json(transport, at);
-            let params = json!({ "nqn": nqn, "listen_address": address, "secure_channel": false });
+        for port in nvmf::ports(target, nqn) {
+            let address = address_json(port.listen.transport, nvmf::address(target, port));
+            // Nobody shall serve without TLS what was served with it: the method refuses this.
+            let secure = port.tls != TlsMode::Off;
+            let params = json!({ "nqn": nqn, "listen_address": address, "secure_channel": secure });
             calls.push(call("nvmf_subsystem_add_listener", params));
         }
     }

@@ -195,9 +195,12 @@ pub(super) fn ports<'a>(target: &'a Target, nqn: &'a str) -> impl Iterator<Item 
 
 /// The addresses of a subsystem.
 pub(super) fn listeners(target: &Target, nqn: &str) -> Vec<(Transport, SocketAddr)> {
-    let addresses = target.addresses();
-    let address = |port: &Port| addresses.get(&port.id).copied().unwrap_or(port.listen.address);
-    ports(target, nqn).map(|port| (port.listen.transport, address(port))).collect()
+    ports(target, nqn).map(|port| (port.listen.transport, address(target, port))).collect()
+}
+
+/// Where a port listens.
+pub(super) fn address(target: &Target, port: &Port) -> SocketAddr {
+    target.addresses().get(&port.id).copied().unwrap_or(port.listen.address)
 }
 
 fn get_subsystems(operator: &Operator, params: Value) -> Answer {

@@ -1,0 +1,283 @@
+//! TLS on the way between host and target, with somebody in between who sees and changes bytes.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::weft::{DRIVERS, Folder, NQN, Ran, Target, pattern, text, weft, weft_with_stdin};
+
+const HOST: &str = "nqn.2024-01.io.example:tls-host";
+const OTHER_HOST: &str = "nqn.2024-01.io.example:tls-other";
+
+/// No byte is changed.
+const NEVER: u64 = u64::MAX;
+
+/// Carries connections to a target, keeps what it has seen, and changes what it is told to.
+struct Between {
+    port: u16,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// What the host and the target have sent, of each connection.
+    streams: Mutex<Vec<[Vec<u8>; 2]>>,
+    sockets: Mutex<Vec<TcpStream>>,
+    /// The byte of each connection to change, and of which side.
+    at: AtomicU64,
+    side: AtomicUsize,
+}
+
+impl Between {
+    fn new(target: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let seen = Arc::new(Seen { at: NEVER.into(), ..Seen::default() });
+        let shared = Arc::clone(&seen);
+        thread::spawn(move || {
+            for host in listener.incoming().map_while(Result::ok) {
+                let Ok(target) = TcpStream::connect(("127.0.0.1", target)) else { continue };
+                let index = {
+                    let mut streams = shared.streams.lock().expect("no panic");
+                    streams.push(Default::default());
+                    streams.len() - 1
+                };
+                let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+                shared.sockets.lock().expect("no panic").extend([copy(&host), copy(&target)]);
+                for (side, from, to) in
+                    [(0, copy(&host), copy(&target)), (1, copy(&target), copy(&host))]
+                {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || shared.carry((index, side), from, to));
+                }
+            }
+        });
+        Self { port, seen }
+    }
+
+    fn url(&self) -> String {
+        format!("nvme-tcp://127.0.0.1:{}/{NQN}?nsid=1", self.port)
+    }
+
+    /// Ends all connections.
+    fn cut(&self) {
+        for socket in self.seen.sockets.lock().expect("no panic").drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Flips a bit of the byte at this place of what one side sends on each connection.
+    fn change(&self, side: usize, at: u64) {
+        self.seen.side.store(side, Ordering::SeqCst);
+        self.seen.at.store(at, Ordering::SeqCst);
+    }
+
+    /// Takes what was seen.
+    fn take(&self) -> Vec<[Vec<u8>; 2]> {
+        std::mem::take(&mut *self.seen.streams.lock().expect("no panic"))
+    }
+}
+
+impl Seen {
+    fn carry(&self, (index, side): (usize, usize), mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = [0; 16 << 10];
+        let mut carried = 0;
+        while let Ok(length) = from.read(&mut buffer)
+            && length > 0
+        {
+            let bytes = &mut buffer[..length];
+            if let Some(stream) = self.streams.lock().expect("no panic").get_mut(index) {
+                stream[side].extend_from_slice(bytes);
+            }
+            let at = self.at.load(Ordering::SeqCst);
+            if side == self.side.load(Ordering::SeqCst)
+                && let Some(place) = at.checked_sub(carried)
+                && let Some(byte) = usize::try_from(place).ok().and_then(|at| bytes.get_mut(at))
+            {
+                *byte ^= 1;
+            }
+            carried += length as u64;
+            if to.write_all(bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    }
+}
+
+/// Whether a stream is records of TLS from its begin to its end; the last one may be cut.
+fn is_tls(mut stream: &[u8]) -> bool {
+    while let Some(header) = stream.first_chunk::<5>() {
+        let [kind, 3, 1..=3, high, low] = *header else { return false };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if !(0x14..=0x17).contains(&kind) || length > (1 << 14) + 256 {
+            return false;
+        }
+        stream = stream.get(5 + length..).unwrap_or_default();
+    }
+    true
+}
+
+/// A new key of TLS in a file.
+fn key(folder: &Folder, name: &str, words: &[&str]) -> PathBuf {
+    let path = folder.path(name);
+    weft("epoll", [&["key", "generate", "tls", text(&path)], words].concat()).text();
+    path
+}
+
+/// Serves with TLS.
+fn target(folder: &Folder, driver: &'static str, mode: &str, keys: &str) -> Target {
+    let config = format!(
+        "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\ntls = \"{mode}\"\n\
+         [[subsystem]]\nnqn = \"{NQN}\"\n[[subsystem.host]]\nnqn = \"{HOST}\"\n{keys}\n\
+         [[subsystem.host]]\nnqn = \"{OTHER_HOST}\"\n\
+         [[subsystem.namespace]]\nmemory = \"8MiB\"\n"
+    );
+    let config = folder.write("target.toml", config);
+    Target::start(driver, &["--config", text(&config)])
+}
+
+fn run(url: &str, verb: &str, key: &Path, words: &[&str]) -> Ran {
+    let tls = ["--hostnqn", HOST, "--tls", "--tls-key-file", text(key)];
+    weft("epoll", [&[verb], &tls[..], words, &["--", url]].concat())
+}
+
+#[test]
+fn no_byte_of_a_required_port_is_in_the_clear() {
+    for (driver, hash) in DRIVERS.into_iter().zip(["sha256", "sha384"]) {
+        let folder = Folder::new("tls");
+        let own = key(&folder, "own", &["--hmac", hash]);
+        let target = target(&folder, driver, "required", &format!("psk = [{own:?}]"));
+        let between = Between::new(target.port(0));
+        let url = between.url();
+        let data = pattern(3 << 20);
+        let file = folder.write("data", &data);
+        let words =
+            ["--hostnqn", HOST, "--tls", "--tls-key-file", text(&own), "--data", text(&file)];
+        let wrote = weft(driver, [&["write"], &words[..], &["--", &url]].concat());
+        assert_eq!(wrote.code, Some(0), "{}", wrote.stderr);
+        let size = data.len().to_string();
+        for digests in [&[][..], &["--hdr-digest", "--data-digest"]] {
+            let read = run(&url, "read", &own, &[digests, &["--data-size", &size]].concat());
+            assert_eq!(read.code, Some(0), "{}", read.stderr);
+            assert!(read.stdout == data, "what was read is not what was written");
+        }
+        let streams = between.take();
+        assert!(streams.len() >= 6, "three hosts with two queues each: {}", streams.len());
+        for [host, target] in &streams {
+            assert!(is_tls(host) && is_tls(target) && host.len() > 500 && target.len() > 500);
+            // The host offers both identities; its name is no secret.
+            assert!(host.windows(HOST.len()).any(|part| part == HOST.as_bytes()));
+            let shown = |stream: &[u8]| stream.windows(64).any(|part| part == &data[4096..4160]);
+            assert!(!shown(host) && !shown(target));
+        }
+        // A host without TLS gets nothing, whatever it is called.
+        let plain = weft(driver, ["list", "--hostnqn", HOST, "--", &url]);
+        assert_ne!(plain.code, Some(0), "{}", plain.stderr);
+        target.wait_for_log("does not speak TLS");
+        let streams = between.take();
+        assert!(!streams.is_empty());
+        assert!(streams.iter().all(|[host, target]| host.len() == 128 && target.is_empty()));
+        target.stop();
+    }
+}
+
+#[test]
+fn who_has_not_the_key_or_has_another_name_gets_in_nowhere() {
+    let folder = Folder::new("tls-keys");
+    let (own, next) = (key(&folder, "own", &[]), key(&folder, "next", &["-m", "sha384"]));
+    let other = key(&folder, "other", &[]);
+    let keys = format!("psk = [{own:?}, {next:?}]");
+    let target = target(&folder, "epoll", "required", &keys);
+    let url = target.url(1);
+    for known in [&own, &next] {
+        assert_eq!(run(&url, "list", known, &[]).code, Some(0), "while keys are changed, both do");
+    }
+    let refused = run(&url, "list", &other, &[]).fault();
+    assert!(!refused.contains(&std::fs::read_to_string(&other).expect("the key")));
+    target.wait_for_log("TLS:");
+    let words = ["--hostnqn", OTHER_HOST, "--tls", "--tls-key-file", text(&own), "--", &url];
+    weft("epoll", [&["list"], &words[..]].concat()).fault();
+    target.wait_for_log("no identity with a key");
+    // The same key, derived in another way.
+    run(&url, "list", &own, &["--tls-compat"]).fault();
+    let log = run(&format!("tcp://127.0.0.1:{}", target.port(0)), "discover", &own, &[]).text();
+    for line in ["treq:    required, sq flow control disable supported", "sectype: tls13"] {
+        assert!(log.lines().any(|found| found == line), "{line} is not in\n{log}");
+    }
+    target.stop();
+}
+
+#[test]
+fn an_allowed_port_serves_both() {
+    let folder = Folder::new("tls-allowed");
+    let own = key(&folder, "own", &[]);
+    let keys = format!("psk = [{own:?}]\npsk-compat = true");
+    let target = target(&folder, "uring", "allowed", &keys);
+    let between = Between::new(target.port(0));
+    assert_eq!(run(&between.url(), "list", &own, &["--tls-compat"]).code, Some(0));
+    assert!(between.take().iter().all(|[host, target]| is_tls(host) && is_tls(target)));
+    let plain = weft("epoll", ["list", "--hostnqn", HOST, "--", &between.url()]);
+    assert_eq!(plain.code, Some(0), "{}", plain.stderr);
+    assert!(between.take().iter().any(|[host, target]| !is_tls(host) && !is_tls(target)));
+    target.stop();
+}
+
+/// Whatever byte somebody changes, of the handshake or of records, no data gets through.
+#[test]
+fn a_byte_that_is_changed_on_the_way_lets_no_data_through() {
+    let folder = Folder::new("tls-changed");
+    let own = key(&folder, "own", &[]);
+    let target = target(&folder, "epoll", "required", &format!("psk = [{own:?}]"));
+    let between = Between::new(target.port(0));
+    let data = pattern(64 << 10);
+    let url = target.url(1);
+    let words = ["--hostnqn", HOST, "--tls", "--tls-key-file", text(&own), "--", &url];
+    weft_with_stdin("epoll", &[&["write"], &words[..]].concat(), &data);
+    // Type, length and fields of the hellos, key shares, binders, Finished, and then records.
+    for side in [0, 1] {
+        for at in [0, 3, 5, 9, 11, 43, 100, 150, 250, 330, 400, 450, 520] {
+            between.change(side, at);
+            let words = ["--data-size", "65536", "--ctrl-loss-tmo", "0"];
+            let read = run(&between.url(), "read", &own, &words);
+            assert_ne!(read.code, Some(0), "{side} {at}");
+            assert!(read.stdout.is_empty(), "{side} {at}: {} bytes", read.stdout.len());
+        }
+    }
+    between.change(0, NEVER);
+    let read = run(&between.url(), "read", &own, &["--data-size", "65536"]);
+    assert!(read.stdout == data, "the target serves on: {}", read.stderr);
+    target.stop();
+}
+
+#[test]
+fn a_host_comes_back_with_tls() {
+    let folder = Folder::new("tls-reconnect");
+    let own = key(&folder, "own", &[]);
+    let target = target(&folder, "epoll", "required", &format!("psk = [{own:?}]"));
+    let between = Arc::new(Between::new(target.port(0)));
+    let (cutter, url) = (Arc::clone(&between), between.url());
+    let cuts = thread::spawn(move || {
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(700));
+            cutter.cut();
+        }
+    });
+    let words = ["--rw", "randrw", "--iodepth", "8", "--runtime", "4s", "--quiet", "-o", "json"];
+    let load = run(&url, "bench", &own, &[&words[..], &["--reconnect-delay", "0"]].concat());
+    cuts.join().expect("no panic");
+    let load = load.json();
+    assert!(load["jobs"][0]["read"]["total_ios"].as_u64() > Some(100), "{load}");
+    let streams = between.take();
+    assert!(streams.len() >= 8, "four times two queues: {}", streams.len());
+    assert!(streams.iter().all(|[host, target]| is_tls(host) && is_tls(target)));
+    target.stop();
+}
