@@ -231,7 +231,6 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         None => (config, None),
     };
     let config = Config { io_metrics: options.metrics.config(options.is_watched())?, ..config };
-    let started = weft_reactor::monotonic_time();
     let mut target = Target::start(config).map_err(Failure::because)?;
     target.exit_on_failure();
     let rescan = wish.clone();
@@ -239,7 +238,7 @@ pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure
         let _ = rescan.send(Wish::Rescan);
     }));
     let applied = applied.unwrap_or_else(|| target.config().clone());
-    let operator = Operator::new(target, started, applied, options.state.clone());
+    let operator = Operator::new(target, applied, options.state.clone());
     let operator = operator.map_err(Failure::because)?;
     let control = match &options.control {
         Some(address) => Some(Control::start(address, token, &operator, wish, options.loads)?),

@@ -4,30 +4,30 @@
 //! The catalogue keeps the device of each namespace, so that a namespace that is still configured
 //! keeps its device, its contents and its identity.
 
+mod discovery;
 mod sizes;
 
-use sizes::configured_bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weft_backend::{DeviceFactory, DeviceSpec, Geometry, Resized};
 use weft_nvme::Nqn;
-use weft_nvmf::discovery::{DiscoveryEntry, DiscoveryView, EntryKind};
+use weft_nvmf::discovery::DiscoveryEntry;
 use weft_nvmf::subsystem::{
-    ControllerModel, NamespaceCapabilities, NamespaceHints, NamespaceView, Namespaces,
-    SubsystemKind, SubsystemLimits, SubsystemShared, SubsystemView,
+    NamespaceCapabilities, NamespaceHints, NamespaceView, SubsystemKind, SubsystemLimits,
+    SubsystemShared, SubsystemView,
 };
 
+use self::discovery::shows_alike;
+use self::sizes::configured_bytes;
 use crate::TargetError;
-use crate::config::{
-    self, Config, Limits, Namespace, Policies, Psks, Referral, Subsystem, identity,
-};
+use crate::config::{self, Config, Limits, Namespace, Policies, Psks, Subsystem, identity};
 use crate::nsids::{self, same_device};
 use crate::reservations;
 use crate::snapshot::{
-    DeviceId, Needs, PortView, ServedDevice, Snapshot, connections_max, transport_limits,
+    Changes, DeviceId, Needs, PortView, ServedDevice, Snapshot, connections_max, transport_limits,
 };
 use crate::tls;
 
@@ -59,6 +59,10 @@ pub(crate) struct Catalogue {
     /// Generation counter of the discovery log, and what it counted last.
     generation: u64,
     shown: Vec<DiscoveryEntry>,
+    /// The ports and referrals of the last snapshot, and its discovery subsystem.
+    ports: Vec<PortView>,
+    referrals: Vec<config::Listen>,
+    discovery: Option<Arc<SubsystemView>>,
     /// The largest limit of data in a capsule that a controller may have been given.
     in_capsule_bytes: u32,
 }
@@ -140,12 +144,23 @@ pub(crate) struct Plan {
     bdevs: BTreeMap<String, NamedDevice>,
     resizes: Vec<Resize>,
     restored: reservations::Restored,
+    /// Devices of namespaces that are new.
+    opened: Vec<Arc<ServedDevice>>,
+    /// The ports, if they may be others than before.
+    ports: Option<Vec<PortView>>,
 }
 
 impl Plan {
-    /// What the groups need before it can be carried out.
-    pub(crate) fn needs(&self) -> Arc<Needs> {
-        Arc::new(Needs { devices: devices(&self.entries), ports: ports(&self.config) })
+    /// What the groups need before it can be carried out, if they need anything.
+    pub(crate) fn needs(&self) -> Option<Arc<Needs>> {
+        let is_needed = self.ports.is_some() || !self.opened.is_empty();
+        is_needed
+            .then(|| Arc::new(Needs { devices: self.opened.clone(), ports: self.ports.clone() }))
+    }
+
+    /// Whether the ports may be others than before.
+    pub(crate) const fn changes_ports(&self) -> bool {
+        self.ports.is_some()
     }
 
     /// Whether the size of a namespace's device is read again.
@@ -176,6 +191,9 @@ impl Catalogue {
             discovery_shared: SubsystemShared::new(),
             generation: 0,
             shown: Vec::new(),
+            ports: Vec::new(),
+            referrals: Vec::new(),
+            discovery: None,
             in_capsule_bytes: 0,
         }
     }
@@ -203,6 +221,8 @@ impl Catalogue {
             bdevs: BTreeMap::new(),
             resizes: Vec::new(),
             restored: reservations::Restored::new(),
+            opened: Vec::new(),
+            ports: None,
         };
         tls::check(&config)?;
         self.plan_bdevs(&config, &mut plan)?;
@@ -231,6 +251,8 @@ impl Catalogue {
             let known = |nsid| Some(self.entry(nqn, nsid)?.identity.uuid);
             plan.restored.extend(reservations::restore(subsystem, uuid, known)?);
         }
+        let ports = ports(&config);
+        plan.ports = (plan.scope == Scope::All || ports != self.ports).then_some(ports);
         plan.config = config;
         Ok(plan)
     }
@@ -269,12 +291,21 @@ impl Catalogue {
         plan: Plan,
         addresses: &BTreeMap<u16, SocketAddr>,
     ) -> Result<(Snapshot, Config), TargetError> {
-        let Plan { config, scope, entries, mut policies, mut psks, mut bdevs, resizes, restored } =
-            plan;
+        let Plan { config, scope, entries, resizes, restored, ports, .. } = plan;
+        let Plan { mut policies, mut psks, mut bdevs, .. } = plan;
         resize(resizes)?;
         self.bdevs.append(&mut bdevs);
-        self.bdevs.retain(|name, _| config.bdev(name).is_some());
-        let has = |nqn: &str| config.subsystems.iter().any(|subsystem| subsystem.nqn == nqn);
+        if self.bdevs.len() > config.operated.bdevs.len() {
+            let names: BTreeSet<_> = config.operated.bdevs.iter().map(|bdev| &bdev.name).collect();
+            self.bdevs.retain(|name, _| names.contains(name));
+        }
+        let mut changes = Changes::default();
+        if let Scope::Only { subsystems, .. } = &scope {
+            changes.subsystems.clone_from(subsystems);
+            changes.removed = self.removed(subsystems, &entries);
+        }
+        let nqns: BTreeSet<&str> = config.subsystems.iter().map(|one| &*one.nqn).collect();
+        let has = |nqn: &str| nqns.contains(nqn);
         self.entries.retain(|nqn, _| !scope.contains(nqn) || has(nqn));
         self.policies.append(&mut policies);
         self.policies.retain(|nqn, _| has(nqn));
@@ -284,9 +315,29 @@ impl Catalogue {
             self.note_owners(&entries);
             self.entries.insert(nqn, entries);
         }
-        let snapshot = self.snapshot(&config, &scope, addresses)?;
+        let before = self.discovery.clone();
+        let mut snapshot = self.snapshot(&config, &scope, addresses)?;
         reservations::serve(&snapshot.subsystems, restored);
+        if before.is_none_or(|before| !Arc::ptr_eq(&before, &snapshot.discovery)) {
+            changes.subsystems.push(snapshot.discovery.nqn.as_str().to_owned());
+        }
+        let is_a_part = ports.is_none() && matches!(scope, Scope::Only { .. });
+        snapshot.changes = is_a_part.then_some(changes);
         Ok((snapshot, config))
+    }
+
+    /// The devices of these subsystems that their next namespaces do not have.
+    fn removed(&self, nqns: &[String], next: &BTreeMap<String, Entries>) -> Vec<DeviceId> {
+        let mut removed = Vec::new();
+        for nqn in nqns {
+            for entry in self.entries_of(nqn) {
+                let after = next.get(nqn).and_then(|entries| entries.get(&entry.nsid));
+                if after.is_none_or(|after| after.device.id != entry.device.id) {
+                    removed.push(entry.device.id);
+                }
+            }
+        }
+        removed
     }
 
     fn snapshot(
@@ -303,16 +354,26 @@ impl Catalogue {
             };
             subsystems.insert(subsystem.nqn.clone(), view);
         }
-        self.views.clone_from(&subsystems);
+        let before = std::mem::replace(&mut self.views, subsystems.clone());
         self.shared.retain(|nqn, _| subsystems.contains_key(nqn));
         let ports = ports(config);
-        let discovery = self.discovery(&ports, &subsystems, addresses, config)?;
+        let is_shown_alike = *scope != Scope::All
+            && ports == self.ports
+            && config.operated.referrals == self.referrals
+            && shows_alike(&before, &subsystems);
+        let discovery = match &self.discovery {
+            Some(discovery) if is_shown_alike => Arc::clone(discovery),
+            _ => Arc::new(self.discovery_view(&ports, &subsystems, addresses, config)?),
+        };
+        self.ports.clone_from(&ports);
+        self.referrals.clone_from(&config.operated.referrals);
+        self.discovery = Some(Arc::clone(&discovery));
         self.in_capsule_bytes = self.in_capsule_bytes.max(config.limits.in_capsule_bytes);
         Ok(Snapshot {
             version: 1,
             ports,
             subsystems,
-            discovery: Arc::new(discovery),
+            discovery,
             devices: devices(&self.entries),
             transport: transport_limits(&config.limits, self.in_capsule_bytes),
             limits: config.limits.clone(),
@@ -321,6 +382,7 @@ impl Catalogue {
             idle_poll: config.idle_poll,
             tls: tls::acceptor(config, &self.psks)?,
             connections_max: connections_max(&config.limits),
+            changes: None,
         })
     }
 
@@ -383,7 +445,11 @@ impl Catalogue {
                                 with one reload and add it again with the next";
                     return Err(TargetError::namespace(&subsystem.nqn, namespace.nsid, &what));
                 }
-                None => self.open(&subsystem.nqn, namespace, plan)?,
+                None => {
+                    let device = self.open(&subsystem.nqn, namespace, plan)?;
+                    plan.opened.push(Arc::clone(&device));
+                    device
+                }
             });
         }
         check_aliases(subsystem, &opened)?;
@@ -542,65 +608,6 @@ impl Catalogue {
             shared: Arc::clone(shared),
         })
     }
-
-    fn discovery(
-        &mut self,
-        ports: &[PortView],
-        subsystems: &BTreeMap<String, Arc<SubsystemView>>,
-        addresses: &BTreeMap<u16, SocketAddr>,
-        config: &Config,
-    ) -> Result<SubsystemView, TargetError> {
-        let name = Nqn::DISCOVERY;
-        let mut entries = Vec::new();
-        // Hosts of a loopback transport are in this process and know its addresses.
-        let shown = |port: &&PortView| port.listen.transport != config::Transport::Loopback;
-        for port in ports.iter().filter(shown) {
-            let address =
-                port.advertise.or(addresses.get(&port.id).copied()).unwrap_or(port.listen.address);
-            let entry = |kind, subsystem| DiscoveryEntry {
-                port_id: port.id,
-                tls: port.tls,
-                transport: port.listen.transport_type(),
-                ..DiscoveryEntry::tcp(kind, subsystem, address.ip(), address.port())
-            };
-            if port.discovery {
-                entries.push(entry(EntryKind::Current, name));
-            }
-            for view in subsystems.values() {
-                if port.served.contains(view.nqn.as_str()) {
-                    let mut entry = entry(EntryKind::Nvm, view.nqn);
-                    entry.allowed_hosts.clone_from(&view.allowed_hosts);
-                    if view.controller_model == ControllerModel::Static {
-                        entry.controller_id = weft_nvme::fabrics::CONTROLLER_ID_STATIC;
-                    }
-                    entries.push(entry);
-                }
-            }
-            entries.extend(port.referrals.iter().map(referral_entry));
-        }
-        for address in &config.operated.referrals {
-            entries.push(referral_entry(&Referral { address: *address, port_id: 0 }));
-        }
-        if self.generation == 0 || entries != self.shown {
-            self.generation += 1;
-            self.shown.clone_from(&entries);
-        }
-        let view = DiscoveryView { generation: self.generation, entries };
-        Ok(SubsystemView {
-            nqn: name,
-            kind: SubsystemKind::Discovery(Arc::new(view)),
-            serial: identity::serial(name.as_str()),
-            model: "weft".to_owned(),
-            firmware: env!("CARGO_PKG_VERSION").to_owned(),
-            namespaces: Namespaces::default(),
-            allowed_hosts: None,
-            ana: None,
-            policies: Arc::default(),
-            controller_model: ControllerModel::Dynamic,
-            limits: subsystem_limits(&config.limits),
-            shared: Arc::clone(&self.discovery_shared),
-        })
-    }
 }
 
 impl Entry {
@@ -648,15 +655,6 @@ fn check_aliases(subsystem: &Subsystem, opened: &[Arc<ServedDevice>]) -> Result<
         }
     }
     Ok(())
-}
-
-fn referral_entry(referral: &Referral) -> DiscoveryEntry {
-    let at = referral.address.address;
-    DiscoveryEntry {
-        port_id: referral.port_id,
-        transport: referral.address.transport_type(),
-        ..DiscoveryEntry::tcp(EntryKind::Referral, Nqn::DISCOVERY, at.ip(), at.port())
-    }
 }
 
 /// Invalid names are found before anything is done.
@@ -815,5 +813,45 @@ mod tests {
         }
         drop(held);
         assert!(catalogue.slots.len() <= 4, "{} places", catalogue.slots.len());
+    }
+
+    /// The 1,000th namespace of a subsystem beside another one of 1,000.
+    #[test]
+    fn a_namespace_concerns_its_subsystem_alone() {
+        let mut catalogue = Catalogue::new(Vec::new());
+        let null =
+            |nsid| Namespace::new(nsid, DeviceSpec::Null { bytes: 1 << 20, block_bytes: 4096 });
+        let mut subsystems = ["nqn.a", "nqn.b"].map(Subsystem::new);
+        subsystems[0].namespaces = (1..=999).map(null).collect();
+        subsystems[1].namespaces = (1..=1000).map(null).collect();
+        let mut config = Config { subsystems: subsystems.to_vec(), ..Config::default() };
+        let mut make = |config: &Config, scope| {
+            let plan = catalogue.plan(config.clone(), scope).expect("a plan");
+            let needs = plan.needs();
+            (needs, catalogue.apply(plan, &BTreeMap::new()).expect("a snapshot").0)
+        };
+        let (_, before) = make(&config, Scope::All);
+        assert_eq!(before.changes, None, "all may be others");
+        let scope = || Scope::Only { subsystems: vec!["nqn.a".to_owned()], refresh: None };
+        config.subsystems[0].namespaces.push(null(1000));
+        let (needs, after) = make(&config, scope());
+        let needs = needs.expect("a device");
+        assert_eq!((needs.devices.len(), needs.ports.is_none()), (1, true));
+        let added = after.subsystems["nqn.a"].namespaces.get(1000).expect("added").device;
+        assert_eq!(needs.devices[0].id, DeviceId(added));
+        let only = |removed| Changes { after: 0, subsystems: vec!["nqn.a".to_owned()], removed };
+        assert_eq!(after.changes, Some(only(Vec::new())));
+        assert!(Arc::ptr_eq(&before.subsystems["nqn.b"], &after.subsystems["nqn.b"]));
+        assert!(Arc::ptr_eq(&before.discovery, &after.discovery), "no host hears of it");
+        config.subsystems[0].namespaces.pop();
+        let (needs, after) = make(&config, scope());
+        assert!(needs.is_none(), "nothing is opened");
+        assert_eq!(after.changes, Some(only(vec![DeviceId(added)])));
+        // What the discovery log shows of a subsystem concerns the discovery controllers as well.
+        config.subsystems[0].allowed_hosts = Some(vec!["nqn.h".to_owned()]);
+        let (_, after) = make(&config, scope());
+        let concerned = after.changes.map(|changes| changes.subsystems.len());
+        assert_eq!(concerned, Some(2));
+        assert!(!Arc::ptr_eq(&before.discovery, &after.discovery));
     }
 }

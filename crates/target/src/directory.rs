@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use weft_nvme::Nqn;
 use weft_nvmf::auth::{Group, HashFunction};
@@ -120,6 +121,8 @@ pub(crate) struct Directory {
     reserver: Reserver,
     /// Which group has failed, and why.
     failure: OnceLock<String>,
+    /// On the machine's monotonic clock.
+    started: Duration,
     exits_on_failure: AtomicBool,
 }
 
@@ -172,6 +175,7 @@ impl Directory {
             powers,
             reserver: Reserver::default(),
             failure: OnceLock::new(),
+            started: weft_reactor::monotonic_time(),
             exits_on_failure: AtomicBool::new(false),
         })
     }
@@ -272,9 +276,17 @@ impl Directory {
     pub(crate) fn replace_snapshot(&self, mut snapshot: Snapshot, scope: &Scope) -> Arc<Snapshot> {
         let mut state = self.lock();
         snapshot.version = state.snapshot.version + 1;
+        if let Some(changes) = &mut snapshot.changes {
+            changes.after = state.snapshot.version;
+        }
         snapshot.keep_write_protect(&state.snapshot, scope);
         state.snapshot = Arc::new(snapshot);
         Arc::clone(&state.snapshot)
+    }
+
+    /// When it was made, on the machine's monotonic clock.
+    pub(crate) const fn started(&self) -> Duration {
+        self.started
     }
 
     /// Where the target listens, by port.

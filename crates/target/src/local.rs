@@ -88,7 +88,10 @@ impl LocalTarget {
     pub fn reload(&mut self, config: &Config) -> Result<(), TargetError> {
         let plan = self.catalogue.plan(config.clone(), Scope::All)?;
         let needs = plan.needs();
-        let prepared = self.groups.iter_mut().map(|group| group.prepare(&needs));
+        let prepared = self
+            .groups
+            .iter_mut()
+            .flat_map(|group| needs.as_ref().map(|needs| group.prepare(needs)));
         let prepared = prepared.collect::<Result<Vec<_>, _>>().and_then(|addresses| {
             let addresses = addresses.into_iter().flatten().collect();
             let (snapshot, _) = self.catalogue.apply(plan, &addresses)?;
@@ -107,7 +110,8 @@ impl LocalTarget {
             RateLimits::replace(&before.rate_limits, &limits, self.groups.len(), now);
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &Scope::All);
-        let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), round };
+        let message =
+            |round| Message::Reload { snapshot: Arc::clone(&snapshot), ports: true, round };
         Round::begin(&self.posts, Waiter::None, message);
         Ok(())
     }

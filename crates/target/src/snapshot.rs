@@ -41,6 +41,26 @@ pub(crate) struct Snapshot {
     pub(crate) tls: Option<TlsAcceptor>,
     /// Connections of all groups at a time.
     pub(crate) connections_max: usize,
+    /// What is other than in the snapshot before, if that is only a part. `None`: perhaps all.
+    pub(crate) changes: Option<Changes>,
+}
+
+/// What a change of a part concerns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// The version of the snapshot before.
+    pub(crate) after: u64,
+    /// Subsystems that have other views.
+    pub(crate) subsystems: Vec<String>,
+    /// Devices that no namespace uses any more.
+    pub(crate) removed: Vec<DeviceId>,
+}
+
+impl Changes {
+    /// Whether no group has to know of it.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.subsystems.is_empty() && self.removed.is_empty()
+    }
 }
 
 /// A device that namespaces may refer to.
@@ -79,11 +99,13 @@ impl DeviceId {
     }
 }
 
-/// What a reload needs before it can be carried out.
+/// What a change needs before it can be carried out.
 #[derive(Debug)]
 pub(crate) struct Needs {
+    /// Devices that are new.
     pub(crate) devices: Vec<Arc<ServedDevice>>,
-    pub(crate) ports: Vec<PortView>,
+    /// All ports; `None`: they are as before.
+    pub(crate) ports: Option<Vec<PortView>>,
 }
 
 /// One port.
@@ -183,10 +205,14 @@ impl Snapshot {
         all.any(|namespace| !namespace.lost_writes && self.has_lost_writes(namespace.device))
     }
 
+    /// A copy that is to be changed.
+    fn next(&self) -> Self {
+        Self { version: self.version + 1, changes: None, ..self.clone() }
+    }
+
     /// The same, with the namespaces marked whose devices have lost writes.
     pub(crate) fn with_lost_writes(&self) -> Self {
-        let mut next = self.clone();
-        next.version += 1;
+        let mut next = self.next();
         for view in next.subsystems.values_mut() {
             for namespace in Arc::make_mut(view).namespaces.iter_mut() {
                 namespace.lost_writes = self.has_lost_writes(namespace.device);
@@ -207,8 +233,7 @@ impl Snapshot {
 
     /// The same, but for one namespace that may or may not be written.
     pub(crate) fn with_write_protect(&self, subsystem: &Nqn, nsid: u32, protect: bool) -> Self {
-        let mut next = self.clone();
-        next.version += 1;
+        let mut next = self.next();
         if let Some(view) = next.subsystems.get_mut(subsystem.as_str())
             && let Some(namespace) = Arc::make_mut(view).namespaces.get_mut(nsid)
         {

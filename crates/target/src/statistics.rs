@@ -73,10 +73,11 @@ impl CounterWriter {
 
     /// Uses these counters at this index, which has a new device.
     pub(crate) fn begin(&mut self, slot: usize, counters: Arc<IoCounters>) {
-        self.devices.resize_with(self.devices.len().max(slot + 1), Arc::default);
-        self.devices[slot] = counters;
         let mut shared = self.group.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.clone_from(&self.devices);
+        for devices in [&mut *shared, &mut self.devices] {
+            devices.resize_with(devices.len().max(slot + 1), Arc::default);
+            devices[slot] = Arc::clone(&counters);
+        }
     }
 
     /// Counts a request that goes to a device: the one place where I/O is counted.
@@ -192,6 +193,12 @@ impl StatisticsReader {
     #[must_use]
     pub fn io_metrics(&self) -> Option<IoMetricsReading> {
         self.directory.io_metrics().map(|metrics| metrics.read())
+    }
+
+    /// When the target was started, on the machine's monotonic clock.
+    #[must_use]
+    pub fn started(&self) -> Duration {
+        self.directory.started()
     }
 
     /// Whether it is measured how long commands take.

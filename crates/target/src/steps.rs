@@ -270,6 +270,20 @@ fn done(subsystems: impl IntoIterator<Item = String>) -> Outcome {
 }
 
 impl Step {
+    /// The block device, by name, and the subsystem whose block devices it may make, change or
+    /// remove.
+    #[must_use]
+    pub fn concerns(&self) -> (Option<&str>, Option<&str>) {
+        match self {
+            Self::CreateBdev(bdev) => (Some(&bdev.name), None),
+            Self::DeleteBdev { name, .. }
+            | Self::ResizeBdev { name, .. }
+            | Self::RescanBdev { name } => (Some(name), None),
+            Self::DeleteSubsystem { nqn } | Self::RemoveNamespace { nqn, .. } => (None, Some(nqn)),
+            _ => (None, None),
+        }
+    }
+
     /// Makes the change in a configuration, and says what it touches.
     pub(crate) fn apply(&self, config: &mut Config) -> Outcome {
         match self {

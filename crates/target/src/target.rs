@@ -13,7 +13,7 @@ use weft_backend::{DeviceFactory, DeviceSpec, Resized};
 use weft_reactor::{MailboxSender, Reactor, monotonic_time};
 use weft_transport::rdma::{Provider, set_provider};
 
-use crate::catalogue::{Catalogue, Scope};
+use crate::catalogue::{Catalogue, Plan, Scope};
 use crate::changes;
 use crate::config::{Config, Listen};
 use crate::directory::{ConnectedController, ConnectedQueue, Directory};
@@ -21,7 +21,7 @@ use crate::group::{Group, Message};
 use crate::powers::Powers;
 use crate::rate_limits::RateLimits;
 use crate::round::{Round, Waiter};
-use crate::snapshot::Needs;
+use crate::snapshot::{Changes, Needs};
 use crate::statistics::StatisticsReader;
 use crate::steps::{Made, Step, StepError};
 use crate::trace::{Trace, TraceConfig, TracedGroup};
@@ -187,18 +187,8 @@ impl Target {
     /// Serves another configuration, which differs from the present one within a scope.
     fn execute(&mut self, config: Config, scope: Scope) -> Result<(), TargetError> {
         let plan = self.catalogue.plan(config, scope)?;
-        let began = monotonic_time();
-        let addresses = loop {
-            match self.prepare(plan.needs()) {
-                Err(error)
-                    if error.is_address_in_use && monotonic_time() - began < LISTEN_PATIENCE =>
-                {
-                    std::thread::sleep(LISTEN_RETRY);
-                }
-                outcome => break outcome?,
-            }
-        };
-        let scope = plan.scope();
+        let addresses = self.prepare_patiently(&plan)?;
+        let (scope, ports) = (plan.scope(), plan.changes_ports());
         let (mut snapshot, config) = match self.catalogue.apply(plan, &addresses) {
             Ok(done) => done,
             Err(error) => {
@@ -210,12 +200,36 @@ impl Target {
         let (limits, now) = (config.served_rate_limits(), monotonic_time());
         snapshot.rate_limits =
             RateLimits::replace(&before.rate_limits, &limits, self.posts.len(), now);
-        drop(before);
+        self.config = config;
+        let same_limits = Arc::ptr_eq(&before.rate_limits, &snapshot.rate_limits);
+        if same_limits && snapshot.changes.as_ref().is_some_and(Changes::is_empty) {
+            return Ok(());
+        }
         self.directory.set_listening(addresses);
         let snapshot = self.directory.replace_snapshot(snapshot, &scope);
-        self.config = config;
-        let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), round };
-        self.round(message, ROUND_TIMEOUT)
+        let message = |round| Message::Reload { snapshot: Arc::clone(&snapshot), ports, round };
+        let done = self.round(message, ROUND_TIMEOUT);
+        // Not by a group: what is no longer served is freed here.
+        drop(before);
+        done
+    }
+
+    /// Has every group open what a plan needs; an address in use is tried again for a while.
+    /// Returns where the target would listen.
+    fn prepare_patiently(&self, plan: &Plan) -> Result<BTreeMap<u16, SocketAddr>, TargetError> {
+        let Some(needs) = plan.needs() else { return Ok(self.directory.listening()) };
+        let began = monotonic_time();
+        loop {
+            match self.prepare(Arc::clone(&needs)) {
+                Err(error)
+                    if error.is_address_in_use && monotonic_time() - began < LISTEN_PATIENCE =>
+                {
+                    std::thread::sleep(LISTEN_RETRY);
+                }
+                Ok(_) if !plan.changes_ports() => return Ok(self.directory.listening()),
+                outcome => return outcome,
+            }
+        }
     }
 
     /// The process ends at once, with an exit code, when a poll group fails. Without this the other

@@ -12,16 +12,16 @@ mod rbd;
 mod trace;
 
 use std::{
+    collections::{BTreeMap, VecDeque},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use serde_json::{Value, json};
 use weft_rpc::{Code, ErrorObject, Methods};
 use weft_target::{
     StatisticsReader, Target,
-    config::{self as served, BdevKind, Config},
+    config::{self as served, BdevKind, Config, Namespace, Subsystem},
     replace_file,
     steps::{Made, Step, StepError, StepErrorKind},
 };
@@ -39,15 +39,13 @@ pub(super) struct Operator {
     watch: StatisticsReader,
     /// Where every change is kept.
     kept_in: Option<PathBuf>,
-    /// When the target was started, in the time of its reactors: before any of its groups.
-    started: Duration,
 }
 
 #[derive(Debug)]
 struct State {
     /// None once it stops.
     target: Option<Target>,
-    notifications: Vec<Notification>,
+    notifications: VecDeque<Notification>,
     notified: u64,
     /// The file, or the flags, that were applied last.
     applied: Config,
@@ -76,14 +74,13 @@ impl Operator {
     /// The operator of a target, which keeps every change in a file if one is given.
     pub(super) fn new(
         target: Target,
-        started: Duration,
         applied: Config,
         kept_in: Option<PathBuf>,
     ) -> Result<Arc<Self>, String> {
         let watch = target.watch();
-        let (notifications, notified) = (Vec::new(), 0);
+        let (notifications, notified) = (VecDeque::new(), 0);
         let mut state = State { target: Some(target), notifications, notified, applied };
-        let operator = |state| Arc::new(Self { state: Mutex::new(state), watch, kept_in, started });
+        let operator = |state| Arc::new(Self { state: Mutex::new(state), watch, kept_in });
         let text = state.text();
         let operator = operator(state);
         match &operator.kept_in {
@@ -107,7 +104,7 @@ impl Operator {
     /// Serves what a file, or the flags, have changed since they were applied last.
     pub(super) fn reload(&self, mut config: Config) -> Result<Vec<String>, String> {
         let mut state = self.lock();
-        let before = bdev_sizes(&mut state);
+        let before = state.bdev_sizes();
         let applied = state.applied.clone();
         let target = state.target.as_mut().ok_or("the target stops")?;
         let merged = target.config().merged(&applied, &config).map_err(|e| e.to_string())?;
@@ -115,7 +112,8 @@ impl Operator {
         let lines = target.reload(merged).map_err(|error| error.to_string())?;
         config.number_as(&applied, target.config());
         state.applied = config;
-        notify(&mut state, &before);
+        let after = state.bdev_sizes();
+        state.notify(&before, &after);
         self.keep(&mut state)?;
         Ok(lines)
     }
@@ -144,14 +142,15 @@ impl Operator {
     /// Makes one change.
     fn step(&self, step: &Step) -> Result<Result<Made, StepError>, ErrorObject> {
         let mut state = self.lock();
-        let before = bdev_sizes(&mut state);
+        let before = state.sizes_concerned(step);
         let target = state.target.as_mut();
         let target = target.ok_or_else(|| ErrorObject::new(Code(-1), "the target stops"))?;
         let made = match target.step(step) {
             Ok(made) => made,
             Err(error) => return Ok(Err(error)),
         };
-        notify(&mut state, &before);
+        let after = state.sizes_concerned(step);
+        state.notify(&before, &after);
         self.keep(&mut state).map_err(|error| ErrorObject::new(Code::INTERNAL_ERROR, error))?;
         Ok(Ok(made))
     }
@@ -183,6 +182,50 @@ impl Operator {
 }
 
 impl State {
+    /// The block devices and their sizes in blocks, to see what a change has made of them.
+    fn bdev_sizes(&self) -> BTreeMap<String, u64> {
+        let found = self.target.as_ref().map(bdevs).unwrap_or_default();
+        found.into_iter().map(|bdev| (bdev.name, bdev.blocks)).collect()
+    }
+
+    /// The same of those that a step may make, change or remove.
+    fn sizes_concerned(&self, step: &Step) -> BTreeMap<String, u64> {
+        let Some(target) = &self.target else { return BTreeMap::new() };
+        let (name, nqn) = step.concerns();
+        let config = target.config();
+        let used = name.and_then(|name| config.user_of(name)).and_then(|(index, place)| {
+            let subsystem = config.subsystems.get(index)?;
+            Some((subsystem, subsystem.namespaces.get(place)?))
+        });
+        let all = config.subsystems.iter().filter(|subsystem| Some(&*subsystem.nqn) == nqn);
+        let all = all.flat_map(|subsystem| {
+            subsystem.namespaces.iter().map(move |namespace| (subsystem, namespace))
+        });
+        let implied = used.into_iter().chain(all).filter_map(|(subsystem, namespace)| {
+            implied(target, subsystem, namespace).map(|bdev| (bdev.name, bdev.blocks))
+        });
+        let named = name.and_then(|name| Some((name.to_owned(), target.bdev_size(name)?.1)));
+        implied.chain(named).collect()
+    }
+
+    /// Notes which block devices came, went or have another size.
+    fn notify(&mut self, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
+        let gone = before.keys().filter(|name| !after.contains_key(*name));
+        let mut changes: Vec<_> = gone.map(|name| ("bdev_unregister", name.clone())).collect();
+        changes.extend(after.iter().filter_map(|(name, blocks)| match before.get(name) {
+            None => Some(("bdev_register", name.clone())),
+            Some(old) if old != blocks => Some(("bdev_resize", name.clone())),
+            Some(_) => None,
+        }));
+        for (kind, context) in changes {
+            let id = self.notified;
+            self.notified += 1;
+            self.notifications.push_back(Notification { kind, context, id });
+        }
+        let more = self.notifications.len().saturating_sub(NOTIFICATIONS_MAX);
+        self.notifications.drain(..more);
+    }
+
     /// The text of its state file.
     fn text(&mut self) -> Result<String, String> {
         let config = self.target.as_ref().map(Target::config_with_uuids);
@@ -212,12 +255,16 @@ fn no_device(what: impl std::fmt::Display) -> ErrorObject {
 /// Every block device.
 fn bdevs(target: &Target) -> Vec<Found> {
     let config = target.config();
-    let limits = |name: &str| config.operated.bdev_limits.get(name).copied().unwrap_or_default();
+    let namespaces = config.subsystems.iter().flat_map(|subsystem| {
+        subsystem.namespaces.iter().map(move |namespace| (subsystem, namespace))
+    });
+    let users: BTreeMap<_, _> = namespaces
+        .clone()
+        .filter_map(|(subsystem, namespace)| {
+            Some((namespace.bdev.as_ref()?, (subsystem.nqn.clone(), namespace.nsid)))
+        })
+        .collect();
     let named = config.operated.bdevs.iter().map(|bdev| {
-        let user = config.user_of(&bdev.name).and_then(|(index, place)| {
-            let subsystem = config.subsystems.get(index)?;
-            Some((subsystem.nqn.clone(), subsystem.namespaces.get(place)?.nsid))
-        });
         let (block_bytes, blocks) = target.bdev_size(&bdev.name).unwrap_or_default();
         Found {
             name: bdev.name.clone(),
@@ -226,54 +273,36 @@ fn bdevs(target: &Target) -> Vec<Found> {
             uuid: bdev.uuid,
             block_bytes,
             blocks,
-            user,
-            limits: limits(&bdev.name),
+            user: users.get(&bdev.name).cloned(),
+            limits: limits_of(config, &bdev.name),
         }
     });
-    let implied = config.subsystems.iter().flat_map(|subsystem| {
-        let own = subsystem.namespaces.iter().filter(|namespace| namespace.bdev.is_none());
-        own.filter_map(|namespace| {
-            let served = target.namespace(&subsystem.nqn, namespace.nsid)?;
-            let name = served::implied_bdev_name(&subsystem.nqn, namespace.nsid);
-            Some(Found {
-                limits: limits(&name),
-                name,
-                kind: BdevKind::of(&namespace.device),
-                device: namespace.device.clone(),
-                uuid: served.uuid,
-                block_bytes: served.block_bytes,
-                blocks: served.blocks,
-                user: Some((subsystem.nqn.clone(), namespace.nsid)),
-            })
-        })
-    });
+    let implied =
+        namespaces.filter_map(|(subsystem, namespace)| implied(target, subsystem, namespace));
     named.chain(implied).collect()
 }
 
-/// The block devices and their sizes, to see what a change has made of them.
-fn bdev_sizes(state: &mut State) -> Vec<(String, u64)> {
-    let found = state.target.as_ref().map(bdevs).unwrap_or_default();
-    found.into_iter().map(|bdev| (bdev.name, bdev.blocks)).collect()
+/// The block device of a namespace of the configuration, which has no name of its own.
+fn implied(target: &Target, subsystem: &Subsystem, namespace: &Namespace) -> Option<Found> {
+    if namespace.bdev.is_some() {
+        return None;
+    }
+    let served = target.namespace(&subsystem.nqn, namespace.nsid)?;
+    let name = served::implied_bdev_name(&subsystem.nqn, namespace.nsid);
+    Some(Found {
+        limits: limits_of(target.config(), &name),
+        name,
+        kind: BdevKind::of(&namespace.device),
+        device: namespace.device.clone(),
+        uuid: served.uuid,
+        block_bytes: served.block_bytes,
+        blocks: served.blocks,
+        user: Some((subsystem.nqn.clone(), namespace.nsid)),
+    })
 }
 
-/// Notes which block devices came, went or have another size.
-fn notify(state: &mut State, before: &[(String, u64)]) {
-    let before: std::collections::BTreeMap<_, _> = before.iter().cloned().collect();
-    let after: std::collections::BTreeMap<_, _> = bdev_sizes(state).into_iter().collect();
-    let gone = before.keys().filter(|name| !after.contains_key(*name));
-    let mut changes: Vec<_> = gone.map(|name| ("bdev_unregister", name.clone())).collect();
-    changes.extend(after.iter().filter_map(|(name, blocks)| match before.get(name) {
-        None => Some(("bdev_register", name.clone())),
-        Some(old) if old != blocks => Some(("bdev_resize", name.clone())),
-        Some(_) => None,
-    }));
-    for (kind, context) in changes {
-        let id = state.notified;
-        state.notified += 1;
-        state.notifications.push(Notification { kind, context, id });
-    }
-    let more = state.notifications.len().saturating_sub(NOTIFICATIONS_MAX);
-    state.notifications.drain(..more);
+fn limits_of(config: &Config, bdev: &str) -> served::BdevLimits {
+    config.operated.bdev_limits.get(bdev).copied().unwrap_or_default()
 }
 
 /// SPDK's methods, and those of ours beside them.

@@ -177,10 +177,11 @@ impl Config {
 
     /// Hosts take two namespaces of one identity for two paths to the same data.
     fn check_identities(&self) -> Result<(), ConfigError> {
-        let mut seen: HashMap<(&str, &[u8]), String> = HashMap::new();
+        let mut seen: HashMap<(&str, &[u8]), (usize, usize)> = HashMap::new();
+        let at = |(index, number)| format!("subsystem[{index}].namespace[{number}]");
         for (index, subsystem) in self.subsystems.iter().enumerate() {
             for (number, namespace) in subsystem.namespaces.iter().enumerate() {
-                let at = format!("subsystem[{index}].namespace[{number}]");
+                let place = (index, number);
                 let given = [
                     ("uuid", namespace.uuid.as_ref().map(<[u8; 16]>::as_slice)),
                     ("nguid", namespace.nguid.as_ref().map(<[u8; 16]>::as_slice)),
@@ -188,8 +189,8 @@ impl Config {
                 ];
                 for (name, value) in given {
                     let Some(value) = value else { continue };
-                    if let Some(first) = seen.insert((name, value), at.clone()) {
-                        let key = format!("{at}.{name}");
+                    if let Some(first) = seen.insert((name, value), place) {
+                        let (key, first) = (format!("{}.{name}", at(place)), at(first));
                         return Err(ConfigError::new(
                             key,
                             format!("it is that of {first} as well"),

@@ -239,6 +239,15 @@ impl Connection {
         true
     }
 
+    /// The subsystem whose queue it is, once its Connect was accepted.
+    pub(crate) fn subsystem(&self) -> Option<&str> {
+        match &self.role {
+            Role::Admin(admin) => Some(admin.host().subsystem()),
+            Role::Io(io) => Some(io.host().subsystem()),
+            _ => None,
+        }
+    }
+
     /// Whether no Connect has been accepted, so that it may be evicted.
     pub(crate) fn is_unconnected(&self) -> bool {
         matches!(self.role, Role::Unconnected { .. })

@@ -1,5 +1,7 @@
 //! The connections of a group, each at an index that is its own until nothing is left of it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::connection::Connection;
 use super::message::ConnectionId;
 
@@ -9,12 +11,16 @@ pub(crate) struct Connections {
     places: Vec<Place>,
     free: Vec<usize>,
     serial: u64,
+    /// The queues of each subsystem.
+    of_subsystem: BTreeMap<String, BTreeSet<usize>>,
 }
 
 #[derive(Debug, Default)]
 struct Place {
     serial: u64,
     connection: Option<Box<Connection>>,
+    /// The subsystem whose queue it is.
+    subsystem: Option<String>,
 }
 
 impl Connections {
@@ -33,9 +39,15 @@ impl Connections {
 
     /// Puts a connection into its place.
     pub(crate) fn put(&mut self, connection: Box<Connection>) {
-        if let Some(place) = self.places.get_mut(connection.id.index) {
-            place.connection = Some(connection);
+        let index = connection.id.index;
+        let Some(place) = self.places.get_mut(index) else { return };
+        if place.subsystem.is_none()
+            && let Some(subsystem) = connection.subsystem()
+        {
+            place.subsystem = Some(subsystem.to_owned());
+            self.of_subsystem.entry(subsystem.to_owned()).or_default().insert(index);
         }
+        place.connection = Some(connection);
     }
 
     /// Takes a connection out to handle it; `put` or `free` must follow.
@@ -52,6 +64,20 @@ impl Connections {
     /// Gives up the place of a connection that has been taken out.
     pub(crate) fn free(&mut self, id: ConnectionId) {
         self.free.push(id.index);
+        let place = self.places.get_mut(id.index);
+        let Some(subsystem) = place.and_then(|place| place.subsystem.take()) else { return };
+        if let Some(queues) = self.of_subsystem.get_mut(&subsystem) {
+            queues.remove(&id.index);
+            if queues.is_empty() {
+                self.of_subsystem.remove(&subsystem);
+            }
+        }
+    }
+
+    /// The indices of the queues of these subsystems.
+    pub(crate) fn indices_of(&self, subsystems: &[String]) -> Vec<usize> {
+        let queues = subsystems.iter().filter_map(|nqn| self.of_subsystem.get(nqn));
+        queues.flatten().copied().collect()
     }
 
     /// The indices of all connections.

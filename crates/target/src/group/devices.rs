@@ -22,6 +22,8 @@ pub(crate) struct Devices {
     /// Opened for a reload that is not executed yet.
     prepared: Vec<Handle>,
     active: Vec<usize>,
+    /// Those that were removed and are not closed yet.
+    removing: Vec<usize>,
     counters: CounterWriter,
     /// A request has failed on a device that has lost writes.
     lost_writes: bool,
@@ -110,17 +112,39 @@ impl Devices {
         let is_served = |handle: &Handle| ids.binary_search(&handle.id.0).is_ok();
         let (new, left) = self.prepared.drain(..).partition(is_served);
         self.prepared = left;
-        let new: Vec<Handle> = new;
+        self.begin(new);
+        for (index, handle) in self.handles.iter_mut().enumerate() {
+            let Some(handle) = handle.as_mut().filter(|handle| !handle.removed) else { continue };
+            if !is_served(handle) {
+                handle.removed = true;
+                self.removing.push(index);
+            }
+        }
+        self.close_removed(reactor);
+    }
+
+    /// Serves the devices that were prepared as well, and releases these.
+    pub(crate) fn change(&mut self, removed: &[DeviceId], reactor: &mut Reactor) {
+        let new = std::mem::take(&mut self.prepared);
+        self.begin(new);
+        for id in removed {
+            if let Some(handle) = self.find(*id)
+                && !std::mem::replace(&mut handle.removed, true)
+            {
+                self.removing.push(id.slot());
+            }
+        }
+        self.close_removed(reactor);
+    }
+
+    /// Serves devices that were prepared.
+    fn begin(&mut self, new: Vec<Handle>) {
         for handle in new {
             let slot = handle.id.slot();
             self.counters.begin(slot, handle.served.subsystem.counters());
             self.handles.resize_with(self.handles.len().max(slot + 1), || None);
             self.handles[slot] = Some(handle);
         }
-        for handle in self.handles.iter_mut().flatten() {
-            handle.removed |= !is_served(handle);
-        }
-        self.close_removed(reactor);
     }
 
     /// The device of this identifier.
@@ -253,24 +277,31 @@ impl Devices {
         }
         self.handles.clear();
         self.active.clear();
+        self.removing.clear();
     }
 
     /// Closes removed devices that are idle, after a flush: no host can flush them any more, and
     /// written data may still be in the device's cache.
     fn close_removed(&mut self, reactor: &mut Reactor) {
-        for (index, place) in self.handles.iter_mut().enumerate() {
-            let idle = |open: &Handle| open.removed && !open.active && open.device.in_flight() == 0;
-            let Some(open) = place.as_mut().filter(|open| idle(open)) else { continue };
+        let Self { removing, handles, active, .. } = self;
+        removing.retain(|index| {
+            let Some(place) = handles.get_mut(*index) else { return false };
+            let Some(open) = place.as_mut() else { return false };
+            if open.active || open.device.in_flight() > 0 {
+                return true;
+            }
             let can = open.device.geometry().capabilities;
             if can.volatile_cache && !can.read_only && !open.last_flush {
                 open.last_flush = true;
                 let request = Request { tag: LAST_FLUSH, operation: Operation::Flush };
                 open.device.submit(reactor, request);
-                Self::activate(&mut self.active, open, index);
-            } else if let Some(mut open) = place.take() {
-                open.device.close(reactor);
+                Self::activate(active, open, *index);
+                return true;
             }
-        }
+            open.device.close(reactor);
+            *place = None;
+            false
+        });
     }
 
     fn activate(active: &mut Vec<usize>, handle: &mut Handle, index: usize) {
@@ -401,7 +432,7 @@ mod tests {
     }
 
     /// A device with a Write Zeroes in flight when its namespace is removed.
-    fn operations_of_removed(capabilities: Capabilities) -> Vec<&'static str> {
+    fn operations_of_removed(capabilities: Capabilities, is_named: bool) -> Vec<&'static str> {
         let mut reactor = Reactor::simulated(&World::new(1, NetworkConditions::default()));
         let recorder = Recorder {
             geometry: Geometry { capabilities, ..Geometry::new(1 << 20, 512) },
@@ -419,7 +450,10 @@ mod tests {
         assert!(devices.submit(0, 7, zero, &mut reactor));
         devices.flush(&mut reactor);
         assert!(devices.are_busy(), "what is still in flight after a flush may need another");
-        devices.serve(&[], &mut reactor);
+        match is_named {
+            true => devices.change(&[DeviceId(0)], &mut reactor),
+            false => devices.serve(&[], &mut reactor),
+        }
         devices.end_turn(&mut reactor);
         assert_eq!(*recorder.log.lock().unwrap(), ["write-zeroes"], "it is still in flight");
         recorder.may_end.store(true, Relaxed);
@@ -438,10 +472,13 @@ mod tests {
     #[test]
     fn a_removed_device_is_flushed_before_it_is_closed() {
         let cached = Capabilities { volatile_cache: true, ..Capabilities::default() };
-        assert_eq!(operations_of_removed(cached), ["write-zeroes", "flush", "close"]);
-        assert_eq!(operations_of_removed(Capabilities::default()), ["write-zeroes", "close"]);
         let read_only = Capabilities { read_only: true, ..cached };
-        assert_eq!(operations_of_removed(read_only), ["write-zeroes", "close"]);
+        for is_named in [false, true] {
+            let operations = |capabilities| operations_of_removed(capabilities, is_named);
+            assert_eq!(operations(cached), ["write-zeroes", "flush", "close"]);
+            assert_eq!(operations(Capabilities::default()), ["write-zeroes", "close"]);
+            assert_eq!(operations(read_only), ["write-zeroes", "close"]);
+        }
     }
 
     #[test]

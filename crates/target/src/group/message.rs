@@ -84,8 +84,8 @@ pub(crate) enum Message {
     Prepare { needs: Arc<Needs>, done: Sender<Prepared> },
     /// Close what was opened for the reload, which is not executed.
     Rollback,
-    /// Execute the reload: serve this from now on, and acknowledge it.
-    Reload { snapshot: Arc<Snapshot>, round: Arc<Round> },
+    /// Execute the reload: serve this from now on, with other ports if so, and acknowledge it.
+    Reload { snapshot: Arc<Snapshot>, ports: bool, round: Arc<Round> },
     /// Serve this from now on. Acknowledge it once no write to this device is in flight that was
     /// begun before.
     Publish { snapshot: Arc<Snapshot>, drain: Option<u32>, round: Arc<Round> },

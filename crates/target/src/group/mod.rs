@@ -134,10 +134,10 @@ impl Group {
         let core = &mut self.core;
         let devices = core.devices.prepare(&needs.devices, &mut core.reactor);
         devices.map_err(|error| TargetError::new(error.to_string()))?;
-        if core.id != 0 || core.draining {
+        let Some(ports) = needs.ports.as_ref().filter(|_| core.id == 0 && !core.draining) else {
             return Ok(BTreeMap::new());
-        }
-        let listening = self.listeners.prepare(&needs.ports, core);
+        };
+        let listening = self.listeners.prepare(ports, core);
         listening.map_err(|(address, error)| {
             core.devices.rollback(&mut core.reactor);
             TargetError::listen(address, &error)
@@ -524,9 +524,11 @@ impl Group {
             // If the receiver is gone, the next message is a rollback.
             Message::Prepare { needs, done } => drop(done.send(self.prepare(&needs))),
             Message::Rollback => self.rollback(),
-            Message::Reload { snapshot, round } => {
+            Message::Reload { snapshot, ports, round } => {
                 self.publish(snapshot);
-                self.listeners.serve(&mut self.core);
+                if ports {
+                    self.listeners.serve(&mut self.core);
+                }
                 self.core.acknowledge(&round);
             }
             Message::Publish { snapshot, drain, round } => {
@@ -628,11 +630,22 @@ impl Group {
         if snapshot.version <= self.core.snapshot.version {
             return;
         }
-        self.core.devices.serve(&snapshot.devices, &mut self.core.reactor);
-        self.core.throttle.replace(&snapshot.rate_limits);
         let old = std::mem::replace(&mut self.core.snapshot, snapshot);
-        let other_limits = !Arc::ptr_eq(&old.rate_limits, &self.core.snapshot.rate_limits);
-        for index in self.connections.indices() {
+        let snapshot = Arc::clone(&self.core.snapshot);
+        let changes = snapshot.changes.as_ref().filter(|changes| changes.after == old.version);
+        match changes {
+            Some(changes) => {
+                self.core.devices.change(&changes.removed, &mut self.core.reactor);
+            }
+            None => self.core.devices.serve(&snapshot.devices, &mut self.core.reactor),
+        }
+        self.core.throttle.replace(&snapshot.rate_limits);
+        let other_limits = !Arc::ptr_eq(&old.rate_limits, &snapshot.rate_limits);
+        let concerned = match changes {
+            Some(changes) if !other_limits => self.connections.indices_of(&changes.subsystems),
+            _ => self.connections.indices(),
+        };
+        for index in concerned {
             self.with_if_changed(index, |connection, core| {
                 let port_id = connection.endpoints.port_id;
                 let differs =

@@ -92,7 +92,7 @@ fn started(params: Value) -> Answer {
 fn thread_stats(operator: &Operator, params: Value) -> Answer {
     Params::of(params)?.end()?;
     let now = weft_reactor::monotonic_time();
-    let running = now.saturating_sub(operator.started);
+    let running = now.saturating_sub(operator.watch().started());
     let threads = operator.watch().read(now).into_iter().map(|group| {
         let mask = group.cpu.filter(|cpu| *cpu < 128).map(|cpu| format!("{:x}", 1u128 << cpu));
         json!({
