@@ -39,6 +39,8 @@ pub struct Statistics {
     pub process_id: u32,
     /// When this was read, in ns of the machine's monotonic clock.
     pub time_ns: u64,
+    /// When the target was started, on the same clock.
+    pub started_ns: u64,
     /// The poll groups.
     pub groups: Vec<Group>,
     /// How long the commands of hosts took; none if the target does not measure it.
@@ -80,6 +82,34 @@ pub struct HostCommands {
     pub bytes: u64,
     /// Commands that completed with an error.
     pub errors: u64,
+    /// Parts of `total_ns`.
+    pub waits: Waits,
+}
+
+/// How long commands have waited, by what for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Waits {
+    /// For a rate limit.
+    pub limit_ns: u64,
+    /// For memory of the target.
+    pub memory_ns: u64,
+    /// For data that the host sends.
+    pub data_ns: u64,
+    /// For the device.
+    pub device_ns: u64,
+}
+
+impl Waits {
+    /// The difference to an earlier reading.
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            limit_ns: self.limit_ns.saturating_sub(earlier.limit_ns),
+            memory_ns: self.memory_ns.saturating_sub(earlier.memory_ns),
+            data_ns: self.data_ns.saturating_sub(earlier.data_ns),
+            device_ns: self.device_ns.saturating_sub(earlier.device_ns),
+        }
+    }
 }
 
 impl HostCommands {
@@ -124,6 +154,7 @@ impl HostCommands {
             total_ns: self.total_ns.saturating_sub(before.total_ns),
             bytes: self.bytes.saturating_sub(before.bytes),
             errors: self.errors.saturating_sub(before.errors),
+            waits: self.waits.since(&before.waits),
             ..self.clone()
         }
     }
@@ -210,6 +241,12 @@ impl Served {
 }
 
 impl Statistics {
+    /// What was done from the target's start until it was read, as a difference.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        self.since(&Self { time_ns: self.started_ns, ..Self::default() })
+    }
+
     /// The difference to an earlier reading of the same target; numbers of connections and queues
     /// are the current ones.
     #[must_use]

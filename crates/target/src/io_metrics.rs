@@ -72,6 +72,19 @@ impl IoKind {
     }
 }
 
+/// What a command waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A rate limit.
+    Limit,
+    /// Memory of the poll group.
+    Memory,
+    /// Its data, from the host's socket.
+    Data,
+    /// The device.
+    Device,
+}
+
 /// What was measured of a kind of command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IoMeasured {
@@ -83,6 +96,8 @@ pub struct IoMeasured {
     pub bytes: u64,
     /// Commands that completed with an error.
     pub errors: u64,
+    /// Parts of `total`, by [`Wait`].
+    pub waits: [Duration; 4],
 }
 
 impl IoMeasured {
@@ -100,6 +115,9 @@ impl IoMeasured {
         self.total += Duration::from_nanos(counters.total_ns.get());
         self.bytes += counters.bytes.get();
         self.errors += counters.errors.get();
+        for (sum, wait_ns) in self.waits.iter_mut().zip(&counters.waits_ns) {
+            *sum += Duration::from_nanos(wait_ns.get());
+        }
     }
 }
 
@@ -148,6 +166,7 @@ struct KindCounters {
     total_ns: Counter,
     bytes: Counter,
     errors: Counter,
+    waits_ns: [Counter; 4],
 }
 
 /// A command that has completed.
@@ -157,6 +176,8 @@ pub(crate) struct Completed {
     pub(crate) latency: Duration,
     pub(crate) bytes: u64,
     pub(crate) is_success: bool,
+    /// What it waited for, by [`Wait`].
+    pub(crate) waits_ns: [u64; 4],
 }
 
 impl IoMetrics {
@@ -189,6 +210,11 @@ impl IoMetrics {
             counter.add(1);
         }
         counters.total_ns.add(latency_ns);
+        for (counter, wait_ns) in counters.waits_ns.iter().zip(done.waits_ns) {
+            if wait_ns > 0 {
+                counter.add(wait_ns);
+            }
+        }
         match done.is_success {
             true => counters.bytes.add(done.bytes),
             false => counters.errors.add(1),
@@ -220,6 +246,7 @@ impl PairCounters {
             total_ns: Counter::default(),
             bytes: Counter::default(),
             errors: Counter::default(),
+            waits_ns: Default::default(),
         };
         Self((0..groups).map(|_| IoKind::ALL.map(counters)).collect())
     }
@@ -244,6 +271,7 @@ mod tests {
         latency: Duration::from_micros(20),
         bytes: 4096,
         is_success: true,
+        waits_ns: [0, 0, 0, 20_000],
     };
 
     fn metrics(pairs: usize) -> IoMetrics {
@@ -264,6 +292,7 @@ mod tests {
         assert_eq!(read.buckets, [2, 3, 1, 1]);
         assert_eq!((read.commands(), read.errors, read.bytes), (7, 1, 6 * 4096));
         assert_eq!(read.total, Duration::from_micros(162));
+        assert_eq!(read.waits, [0, 0, 0, 140].map(Duration::from_micros));
         assert_eq!(write.commands(), 0);
     }
 

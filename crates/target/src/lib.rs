@@ -68,7 +68,7 @@ mod trace;
 pub use check::{CheckedNamespace, check};
 pub use directory::{ConnectedController, ConnectedQueue, QueueAuthentication};
 pub use files::replace_file;
-pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading};
+pub use io_metrics::{HostIo, IoKind, IoMeasured, IoMetricsConfig, IoMetricsReading, Wait};
 pub use local::LocalTarget;
 pub use rate_limits::RateLimitStatistics;
 pub use statistics::{GroupStatistics, NamespaceStatistics, StatisticsReader};

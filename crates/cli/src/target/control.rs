@@ -14,7 +14,7 @@ use weft_rpc::{
     Address, Caller, Code, ErrorObject, Method, Methods, Server, Token,
     machine::{self, Machine},
     statistics::{
-        GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics,
+        GetStatistics, Group, HostCommands, Hosts, RateLimit, Reload, Served, Statistics, Waits,
     },
 };
 use weft_target::config::RateLimitedCommands;
@@ -148,6 +148,7 @@ pub(crate) fn statistics(watch: &StatisticsReader) -> Statistics {
         kernel: kernel.trim().to_owned(),
         process_id: std::process::id(),
         time_ns: ns(now),
+        started_ns: ns(watch.started()),
         groups: watch.read(now).into_iter().map(group).collect(),
         hosts: watch.io_metrics().map(hosts),
         rate_limits: watch.rate_limits().into_iter().map(rate_limit).collect(),
@@ -179,15 +180,19 @@ fn hosts(of: IoMetricsReading) -> Hosts {
     let mut commands = Vec::new();
     for pair in of.pairs {
         let kinds = IoKind::ALL.into_iter().zip(pair.kinds);
-        commands.extend(kinds.filter(|(_, of)| of.commands() > 0).map(|(kind, of)| HostCommands {
-            host: pair.host.clone(),
-            subsystem: pair.subsystem.clone(),
-            nsid: pair.nsid,
-            command: kind.name().to_owned(),
-            buckets: of.buckets,
-            total_ns: ns(of.total),
-            bytes: of.bytes,
-            errors: of.errors,
+        commands.extend(kinds.filter(|(_, of)| of.commands() > 0).map(|(kind, of)| {
+            let [limit_ns, memory_ns, data_ns, device_ns] = of.waits.map(ns);
+            HostCommands {
+                host: pair.host.clone(),
+                subsystem: pair.subsystem.clone(),
+                nsid: pair.nsid,
+                command: kind.name().to_owned(),
+                buckets: of.buckets,
+                total_ns: ns(of.total),
+                bytes: of.bytes,
+                errors: of.errors,
+                waits: Waits { limit_ns, memory_ns, data_ns, device_ns },
+            }
         }));
     }
     Hosts { bounds_ns: of.bounds.into_iter().map(ns).collect(), commands }

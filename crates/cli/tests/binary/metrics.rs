@@ -131,11 +131,51 @@ fn top_shows_what_the_load_does_and_has_done() {
         panic!("the load is not shown: {}", top(words).text());
     };
     let text = shown(&["--filter", "example:top", "--sort", "p99"]);
+    let whole = top(&["--since-start", "--queues"]).text();
+    for part in ["SLOWEST", "DEPTH", "WAITS FOR", "QUEUE OF", "127.0.0.1:"] {
+        assert!(whole.contains(part), "{part}: {whole}");
+    }
+    let queues = &top(&["--json", "--queues", "--filter", "example:top"]).json()["queues"];
+    let ids: Vec<_> = queues.as_array().expect("a list").iter().map(|one| &one["qid"]).collect();
+    assert_eq!(ids, [0, 1], "{queues}");
     load.kill().expect("it runs");
     load.wait().expect("it ends");
     assert!(
         text.contains("GROUP") && text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
     );
+    target.stop();
+}
+
+#[test]
+fn top_says_who_is_slow_and_what_it_waits_for() {
+    let folder = Folder::new("slow");
+    let control = format!("unix:{}", folder.path("control").display());
+    let words = ["--memory", "8MiB", "--delay-read", "5ms", "--control", &control];
+    let target = Target::start("uring", &words);
+    let limit = ["ctl", "--control", &control, "rate-limit", "set", "--rw", "write"];
+    weft(target.driver, [&limit[..], &["--rate-iops", "50", "--burst", "20ms"]].concat()).text();
+    for (rw, depth) in [("randread", "1"), ("randwrite", "8")] {
+        let load = ["--rw", rw, "--iodepth", depth, "--number_ios=25"];
+        assert_eq!(target.weft("bench", 1, &load).code, Some(0), "{rw}");
+    }
+    let top = |words: &[&str]| {
+        let always = ["top", "--control", &control, "--once", "--interval", "100ms"];
+        weft(target.driver, [&always[..], words].concat())
+    };
+    let value = top(&["--json"]).json();
+    for (command, wait) in [("read", "device_ns"), ("write", "limit_ns")] {
+        let hosts = value["since_start"]["hosts"].as_array().expect("hosts");
+        let host = hosts.iter().find(|one| one["command"] == command).expect(command);
+        let [waited, mean, commands] = [&host["waits"][wait], &host["mean_ns"], &host["commands"]]
+            .map(|number| number.as_f64().expect("a number"));
+        assert!(waited > 0.5 * mean * commands, "{command}: {host}");
+    }
+    let text = top(&["--since-start"]).text();
+    let slowest: Vec<_> = text.lines().skip_while(|line| !line.starts_with("SLOWEST")).collect();
+    let write = slowest.iter().find(|line| line.contains(" write ")).expect("writes");
+    let read = slowest.iter().find(|line| line.contains(" read ")).expect("reads");
+    assert!(write.contains(" rate limit ") && read.contains(" device "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     target.stop();
 }

@@ -27,6 +27,7 @@ use super::meter::Meter;
 use super::throttle::{FlowKey, Flows, Turn};
 use super::tracer::{QueueTrace, Tracer};
 use crate::directory::HostKey;
+use crate::io_metrics::Wait;
 use crate::trace::TracedQueue;
 
 /// An I/O queue.
@@ -344,6 +345,7 @@ impl Io {
 
     /// A command waits until there is a buffer for it.
     fn starve(&mut self, slot: Slot, device: DeviceCommand, core: &mut Core) {
+        self.wait(slot, Wait::Memory, core);
         self.put(slot, Work::Starved(device));
         self.starved.push_back(slot);
         core.admission.wait(self.id.index, core.reactor.turn_time());
@@ -374,6 +376,7 @@ impl Io {
                 if let Some(flows) = &mut self.flows
                     && !flows.admit(slot, &device, context.core)
                 {
+                    self.wait(slot, Wait::Limit, context.core);
                     return self.put(slot, Work::Throttled(device, data));
                 }
                 self.begin(slot, device, data, context);
@@ -426,6 +429,13 @@ impl Io {
     ) {
         let completion = self.queue.fail(device, status);
         self.complete(slot, completion, context);
+    }
+
+    /// A command waits from now on.
+    fn wait(&mut self, slot: Slot, wait: Wait, core: &Core) {
+        if let Some(meter) = &mut self.meter {
+            meter.wait(slot, wait, core.reactor.turn_time());
+        }
     }
 
     /// A command completes now.
@@ -497,6 +507,7 @@ impl Io {
         context: &mut Context<'_>,
     ) {
         if let Transfer::FromHost(_) = device.transfer {
+            self.wait(slot, Wait::Data, context.core);
             if let Some(trace) = &mut self.trace {
                 trace.begun(slot, context.core.reactor.now());
             }
@@ -625,6 +636,7 @@ impl Io {
             }
         }
         self.at_devices += missing;
+        self.wait(slot, Wait::Device, context.core);
         if missing == 0 {
             let completion = self.queue.complete(command_id, status);
             self.complete(slot, completion, context);
@@ -662,7 +674,10 @@ impl Io {
                 continue;
             }
             match context.core.admission.take_reserved(bytes_of(device.transfer)) {
-                Some(buffer) => context.transport.receive(slot, buffer),
+                Some(buffer) => {
+                    self.wait(slot, Wait::Data, context.core);
+                    context.transport.receive(slot, buffer);
+                }
                 None => {
                     let failure = DeviceFailure::Internal;
                     return self.fail_pair(first, second, failure, context);
@@ -696,6 +711,7 @@ impl Io {
                     durable,
                 };
                 for (slot, half) in [(first, &compare), (second, &write)] {
+                    self.wait(slot, Wait::Device, context.core);
                     self.trace_submitted(slot, bytes_of(half.transfer), context.core);
                 }
                 if context.core.submit(write.device, self.id, second, operation) {

@@ -11,7 +11,7 @@ use weft_transport::Slot;
 
 use super::core::Core;
 use crate::directory::HostKey;
-use crate::io_metrics::{Completed, IoKind, IoMetrics, PairCounters};
+use crate::io_metrics::{Completed, IoKind, IoMetrics, PairCounters, Wait};
 use crate::statistics::ns;
 
 /// What is measured of a queue.
@@ -42,8 +42,22 @@ struct Begun {
     pair: usize,
     kind: IoKind,
     bytes: u64,
-    /// Since when its device has it, and what for.
-    at_device: Option<(TimedKind, Duration)>,
+    /// What it waits for, and since when.
+    wait: Option<(Wait, Duration)>,
+    waits_ns: [u64; 4],
+    /// What its device is to do.
+    timed: Option<TimedKind>,
+}
+
+impl Begun {
+    /// It waits no longer, or for something else.
+    fn wait(&mut self, next: Option<Wait>, now: Duration) {
+        if let Some((wait, since)) = self.wait {
+            let of = &mut self.waits_ns[wait as usize];
+            *of = of.saturating_add(ns(now.saturating_sub(since)));
+        }
+        self.wait = next.map(|wait| (wait, now));
+    }
 }
 
 impl Meter {
@@ -71,7 +85,8 @@ impl Meter {
             };
             let bytes = u64::from(blocks) * u64::from(namespace.block_bytes);
             let pair = self.pair(host, namespace, core);
-            Begun { at: core.reactor.turn_time(), pair, kind, bytes, at_device: None }
+            let at = core.reactor.turn_time();
+            Begun { at, pair, kind, bytes, wait: None, waits_ns: [0; 4], timed: None }
         });
         if self.begun.len() <= slot.index() {
             self.begun.resize_with(slot.index() + 1, || None);
@@ -79,29 +94,38 @@ impl Meter {
         self.begun[slot.index()] = begun;
     }
 
+    /// The command in this slot waits.
+    pub(super) fn wait(&mut self, slot: Slot, wait: Wait, now: Duration) {
+        if let Some(Some(begun)) = self.begun.get_mut(slot.index()) {
+            begun.wait(Some(wait), now);
+        }
+    }
+
     /// The command in this slot goes to its device.
     pub(super) fn submit(&mut self, slot: Slot, operation: &DeviceOperation, now: Duration) {
-        let kind = match operation {
-            DeviceOperation::Read { .. } => TimedKind::Read,
-            DeviceOperation::Write { .. } => TimedKind::Write,
-            DeviceOperation::Deallocate { .. } => TimedKind::Deallocate,
-            _ => return,
-        };
         if let Some(Some(begun)) = self.begun.get_mut(slot.index()) {
-            begun.at_device = Some((kind, now));
+            begun.wait(Some(Wait::Device), now);
+            begun.timed = match operation {
+                DeviceOperation::Read { .. } => Some(TimedKind::Read),
+                DeviceOperation::Write { .. } => Some(TimedKind::Write),
+                DeviceOperation::Deallocate { .. } => Some(TimedKind::Deallocate),
+                _ => None,
+            };
         }
     }
 
     /// The command in this slot completes.
     pub(super) fn end(&mut self, slot: Slot, status: Status, now: Duration) {
         let begun = self.begun.get_mut(slot.index()).and_then(Option::take);
-        let Some(Begun { at, pair, kind, bytes, at_device }) = begun else { return };
+        let Some(mut begun) = begun else { return };
+        begun.wait(None, now);
+        let Begun { at, pair, kind, bytes, waits_ns, timed, .. } = begun;
         let Some(Metered { pair, device_counters, .. }) = self.pairs.get(pair) else { return };
-        let latency = now.saturating_sub(at);
-        let done = Completed { kind, latency, bytes, is_success: status.is_success() };
+        let (latency, is_success) = (now.saturating_sub(at), status.is_success());
+        let done = Completed { kind, latency, bytes, is_success, waits_ns };
         self.metrics.count(pair, self.group, done);
-        if let Some((kind, since)) = at_device {
-            device_counters.add_time(kind, ns(now.saturating_sub(since)));
+        if let Some(kind) = timed {
+            device_counters.add_time(kind, waits_ns[Wait::Device as usize]);
         }
     }
 
