@@ -4,6 +4,7 @@
 //! for completed requests, and flushes the responses once for each connection. Groups share only
 //! messages, the directory (not on the data path) and the devices' own shared state.
 
+mod accept;
 mod admin;
 mod admission;
 mod authenticate;
@@ -21,7 +22,6 @@ mod throttle;
 mod tracer;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +30,9 @@ use weft_nvmf::connect::{ConnectError, ConnectRequest};
 use weft_nvmf::controller::ControllerEvent;
 use weft_nvmf::queue::QueueGrant;
 use weft_nvmf::reservation::HostId;
-use weft_reactor::{
-    Mailbox, MailboxSender, Reactor, ReactorCompletion, SocketId, Token, WaitLimit,
-};
+use weft_reactor::{Mailbox, MailboxSender, Reactor, ReactorCompletion, Token, WaitLimit};
 use weft_transport::target::TargetConnection;
-use weft_transport::{CloseReason, Incoming, Slot};
+use weft_transport::{CloseReason, Slot};
 
 pub(crate) use self::message::{ConnectionId, Message, Prepared};
 
@@ -47,8 +45,8 @@ use self::core::{
     LISTENERS, RATE_TIMER, STALL_TIMER, TRACE_TIMER,
 };
 use self::devices::Devices;
-use self::listen::{ListenerEvent, Listeners};
-use self::message::{Endpoints, MovedConnection};
+use self::listen::Listeners;
+use self::message::MovedConnection;
 use self::throttle::{Throttle, Turn};
 use crate::TargetError;
 use crate::directory::{Directory, HostKey};
@@ -702,112 +700,5 @@ impl Group {
         // The wait for commands is over: requests that wait in a device fail, those that it
         // executes are finished.
         self.core.devices.end(&mut self.core.reactor);
-    }
-
-    fn handle_listener(&mut self, completion: ReactorCompletion) {
-        match self.listeners.handle(completion, &mut self.core) {
-            ListenerEvent::Accepted { socket, peer, port_id } => self.accept(socket, peer, port_id),
-            // The descriptor of an evicted connection is free at once. Each new connection evicts
-            // one, so this ends.
-            ListenerEvent::Incoming { index } => {
-                while let Some((incoming, port_id)) =
-                    self.listeners.next_incoming(index, &mut self.core)
-                {
-                    match port_id {
-                        Some(port_id) => self.place(incoming, port_id),
-                        None => incoming.refuse(),
-                    }
-                }
-            }
-            ListenerEvent::NoDescriptor { index, .. } if self.evict_unconnected() => {
-                self.listeners.retry(index, &mut self.core);
-            }
-            ListenerEvent::NoDescriptor { index, error } => {
-                self.listeners.log_refused(&error, &self.core);
-                self.listeners.pause(index, &mut self.core);
-            }
-            ListenerEvent::Nothing => {}
-        }
-    }
-
-    /// Accepts a new connection, and evicts one without Connect if there is no room.
-    fn accept(&mut self, socket: SocketId, peer: SocketAddr, port_id: u16) {
-        // A connection without a local address has been reset already.
-        let local = self.core.reactor.local_address(socket);
-        let (true, Ok(local)) = (self.has_room(peer), local) else {
-            return self.core.reactor.close(socket);
-        };
-        let id = self.connections.reserve(self.core.id);
-        // At a listener on [::] a host of IPv4 has a mapped address.
-        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let endpoints = Endpoints { peer, local, port_id };
-        let (tag, limits) = (transport_tag(id), self.core.snapshot.transport);
-        let reactor = &mut self.core.reactor;
-        let mut transport = TargetConnection::accept(reactor, CONNECTIONS, tag, socket, limits);
-        self.core.snapshot.secure(reactor, &mut transport, port_id);
-        self.core.directory.connection_came();
-        self.add(Connection::new(id, endpoints, transport, false));
-        self.listeners.add_unconnected(id);
-        let connections = &self.connections;
-        self.listeners.prune_unconnected(2 * connections.len(), |id| {
-            connections.get(id).is_some_and(Connection::may_be_unconnected)
-        });
-    }
-
-    /// Chooses the group of a queue, which cannot move after it was made.
-    fn place(&mut self, incoming: Incoming, port_id: u16) {
-        if !self.has_room(incoming.peer_address()) {
-            return incoming.refuse();
-        }
-        self.core.directory.connection_came();
-        let group = self.core.directory.place_queue();
-        match self.core.posts.get(group).cloned() {
-            Some(post) if group != self.core.id => {
-                post.post(Message::Incoming { incoming: Box::new(incoming), port_id });
-            }
-            _ => self.accept_incoming(incoming, port_id),
-        }
-    }
-
-    /// Accepts a queue that a host asks for; it counts as one of this group's already.
-    fn accept_incoming(&mut self, incoming: Incoming, port_id: u16) {
-        let id = self.connections.reserve(self.core.id);
-        let (peer, local) = (incoming.peer_address(), incoming.local_address());
-        let endpoints = Endpoints { peer, local, port_id };
-        let (tag, limits) = (transport_tag(id), self.core.snapshot.transport);
-        let reactor = &mut self.core.reactor;
-        let accept = TargetConnection::accept_incoming;
-        let transport = accept(reactor, CONNECTIONS, tag, incoming, limits);
-        self.add(Connection::new(id, endpoints, transport, true));
-    }
-
-    /// Adds a connection, whose events are polled in this turn.
-    fn add(&mut self, mut connection: Connection) {
-        self.mark_active(&mut connection);
-        self.connections.put(Box::new(connection));
-    }
-
-    /// Whether the target has room for another connection; one without Connect may be evicted.
-    fn has_room(&mut self, peer: SocketAddr) -> bool {
-        let most = self.core.snapshot.connections_max;
-        let has_room = self.core.directory.connections() < most || self.evict_unconnected();
-        if !has_room {
-            let what = format_args!("{most} are served already, {peer} is refused");
-            self.listeners.log_refused(&what, &self.core);
-        }
-        has_room
-    }
-
-    /// Evicts the oldest connection that has not completed Connect. Returns whether there was one.
-    fn evict_unconnected(&mut self) -> bool {
-        while let Some(id) = self.listeners.pop_unconnected() {
-            if self.connections.get(id).is_some_and(Connection::is_unconnected) {
-                return self.with_id(id, |connection, core| {
-                    let reason = CloseReason::Requested("evicted to make room for another");
-                    connection.transport.abort(&mut core.reactor, reason);
-                });
-            }
-        }
-        false
     }
 }
