@@ -25,6 +25,9 @@ impl core::error::Error for ParseBytesError {}
 pub fn parse(text: &str) -> Result<u64, ParseBytesError> {
     let error = |why| ParseBytesError { text: text.to_owned(), why };
     let trimmed = text.trim();
+    if trimmed.starts_with('-') {
+        return Err(error("it is negative"));
+    }
     let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
     let unit = unit_bytes(unit.trim()).ok_or_else(|| error("unknown unit"))?;
@@ -221,6 +224,20 @@ mod tests {
             "0x10",
         ] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn it_is_told_what_is_wrong() {
+        for (text, why) in [
+            ("-5MiB", "\"-5MiB\" is not a size: it is negative (try 4k"),
+            ("5XiB", "unknown unit"),
+            ("KiB", "a number is missing"),
+            ("16EiB", "it is too large"),
+            ("0.3", "it is not a whole number of bytes"),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(why), "{text}: {error}");
         }
     }
 

@@ -83,6 +83,10 @@ impl FileFactory {
             file.set_len(wanted).map_err(system("set the size of"))?;
             bytes = wanted;
         }
+        if options.create_bytes.is_some_and(|wanted| wanted < bytes) {
+            let (path, has) = (path.display(), bytes::human(bytes));
+            log::warn!("{path} has {has}, which is more than its size=; it is not cut");
+        }
         let block_bytes = choose_block_bytes(path, bytes, options.block_bytes)?;
         let direct = choose_direct(path, &file, block_bytes, options.direct)?;
         let path = path.canonicalize().map_err(system("resolve"))?;

@@ -25,6 +25,7 @@ use crate::{
     block::BlockFactory,
     bytes,
     delay::DelayFactory,
+    device::check_size,
     duration,
     fault::FaultFactory,
     file::{FileFactory, FileOptions},
@@ -41,6 +42,9 @@ use std::{
 
 /// The default block size of a memory or null device.
 pub const BLOCK_BYTES_DEFAULT: u32 = 4096;
+
+/// The smallest block size, that of a file whose size is no multiple of a larger one.
+const BLOCK_BYTES_MIN: u32 = 512;
 
 /// The description of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,7 +179,8 @@ impl DeviceSpec {
                 _ => return Err(unknown(key, "size, block, direct, read-only, shared")),
             }
         }
-        Ok(Self::File { path, create_bytes, block_bytes, direct, read_only, shared })
+        let spec = Self::File { path, create_bytes, block_bytes, direct, read_only, shared };
+        spec.check().map(|()| spec)
     }
 
     /// Reads `PATH[,read-only][,shared]`.
@@ -197,8 +202,30 @@ impl DeviceSpec {
         RbdSpec::parse(text).map(|spec| Self::Rbd(Box::new(spec)))
     }
 
+    /// Checks its block size, and the size that a file is to have.
+    ///
+    /// # Errors
+    /// It is not possible, whatever the device contains.
+    pub fn check(&self) -> Result<(), ParseSpecError> {
+        match self {
+            Self::Memory { block_bytes, .. } | Self::Null { block_bytes, .. } => {
+                check_block_size(*block_bytes)
+            }
+            Self::File { create_bytes, block_bytes, .. } => {
+                block_bytes.map_or(Ok(()), check_block_size)?;
+                let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES_MIN);
+                let whole = create_bytes.map_or(Ok(()), |size| check_size(size, block_bytes));
+                whole.map_err(|error| ParseSpecError(format!("size: {error}")))
+            }
+            Self::Block { .. } => Ok(()),
+            Self::Rbd(spec) => spec.block_bytes.map_or(Ok(()), check_block_size),
+            Self::Delay { inner, .. } | Self::Fault { inner, .. } => inner.check(),
+        }
+    }
+
     /// Opens or creates the device.
     pub fn build(&self) -> Result<Arc<dyn DeviceFactory>, OpenError> {
+        self.check().map_err(|error| OpenError::Invalid(error.to_string()))?;
         Ok(match self {
             Self::Memory { bytes, block_bytes } => {
                 Arc::new(MemoryFactory::new(*bytes, *block_bytes)?)
@@ -504,11 +531,13 @@ pub(crate) fn size(text: &str) -> Result<u64, ParseSpecError> {
 }
 
 pub(crate) fn block_size(text: &str) -> Result<u32, ParseSpecError> {
-    let bytes = size(text)?;
-    u32::try_from(bytes)
-        .ok()
-        .filter(|bytes| [512, 4096].contains(bytes))
-        .ok_or_else(|| ParseSpecError(format!("the block size is 512 or 4096 bytes, not {text}")))
+    let bytes = u32::try_from(size(text)?).unwrap_or(u32::MAX);
+    check_block_size(bytes).map(|()| bytes)
+}
+
+fn check_block_size(bytes: u32) -> Result<(), ParseSpecError> {
+    let what = || ParseSpecError(format!("the block size is 512 or 4096 bytes, not {bytes}"));
+    [BLOCK_BYTES_MIN, BLOCK_BYTES_DEFAULT].contains(&bytes).then_some(()).ok_or_else(what)
 }
 
 pub(crate) fn switch(text: &str) -> Result<bool, ParseSpecError> {
@@ -591,6 +620,9 @@ mod tests {
             "file:,size=1G",
             "file:/x,size=",
             "file:/x,direct=maybe",
+            "file:/x,block=1024",
+            "file:/x,size=1000",
+            "file:/x,size=512,block=4096",
             "disk:/dev/sda",
             "delay:read=1ms",
             "delay:read=1:memory:1G",
@@ -608,6 +640,21 @@ mod tests {
         }
         let deep = "delay::".repeat(100_000) + "memory:1G";
         assert!(parse(&deep).is_err());
+    }
+
+    #[test]
+    fn sizes_are_whole_blocks_of_512_or_4096() {
+        let error = parse("file:/x,size=3").expect_err("3 bytes").to_string();
+        assert_eq!(error, "size: 3 bytes is not a whole number of blocks of 512 bytes");
+        let delay = |inner| DeviceSpec::Delay {
+            read: Duration::ZERO,
+            write: Duration::ZERO,
+            inner: Box::new(inner),
+        };
+        let odd = delay(DeviceSpec::Null { bytes: 1 << 20, block_bytes: 1024 });
+        assert!(odd.check().is_err_and(|error| error.0.ends_with("not 1024")));
+        assert!(matches!(odd.build(), Err(OpenError::Invalid(_))));
+        assert_eq!(delay(DeviceSpec::Null { bytes: 1 << 20, block_bytes: 512 }).check(), Ok(()));
     }
 
     #[test]
@@ -674,10 +721,10 @@ mod tests {
         let leaf = prop_oneof![
             size.clone().prop_map(|(bytes, block_bytes)| DeviceSpec::Memory { bytes, block_bytes }),
             size.prop_map(|(bytes, block_bytes)| DeviceSpec::Null { bytes, block_bytes }),
-            ("/[a-z,:=]{1,9}/x", any::<Option<u64>>(), any::<Option<bool>>(), any::<[bool; 2]>())
-                .prop_map(|(path, create_bytes, direct, [read_only, shared])| DeviceSpec::File {
+            ("/[a-z,:=]{1,9}/x", any::<Option<u32>>(), any::<Option<bool>>(), any::<[bool; 2]>())
+                .prop_map(|(path, blocks, direct, [read_only, shared])| DeviceSpec::File {
                     path: path.into(),
-                    create_bytes,
+                    create_bytes: blocks.map(|blocks| 512 * u64::from(blocks.max(1))),
                     block_bytes: None,
                     direct,
                     read_only,

@@ -28,18 +28,22 @@ pub(super) fn announce(target: &Target, at: Reached<'_>, format: Format) -> Resu
     let config = target.config();
     let address_of =
         |port: &Port| target.addresses().get(&port.id).copied().unwrap_or(port.listen.address);
+    let size_of = |nqn: &str, nsid| {
+        let served = target.namespace(nqn, nsid)?;
+        Some(served.blocks * u64::from(served.block_bytes))
+    };
     match format {
         Format::Human => {
             let control = at.control.map(|address| format!("control on {address}\n"));
             let metrics = at.metrics.map(|at| format!("metrics on http://{at}/metrics\n"));
-            let text = human(config, &address_of)
+            let text = human(config, &address_of, &size_of)
                 + &control.unwrap_or_default()
                 + &metrics.unwrap_or_default();
             output::print(&text)
         }
         // One line, so that a program that reads it knows where it ends.
         Format::Json => {
-            let mut said = as_json(config, &address_of);
+            let mut said = as_json(config, &address_of, &size_of);
             if let Some(metrics) = at.metrics {
                 said["metrics"] = format!("http://{metrics}/metrics").into();
             }
@@ -51,7 +55,10 @@ pub(super) fn announce(target: &Target, at: Reached<'_>, format: Format) -> Resu
     }
 }
 
-fn human(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr) -> String {
+/// The bytes of a namespace.
+type SizeOf<'a> = &'a dyn Fn(&str, u32) -> Option<u64>;
+
+fn human(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr, size_of: SizeOf<'_>) -> String {
     let mut text = String::new();
     for port in &config.ports {
         let only = if serves(config, port).next().is_none() { " (discovery)" } else { "" };
@@ -61,7 +68,11 @@ fn human(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr) -> String {
         text += &format!("{}\n", subsystem.nqn);
         for namespace in &subsystem.namespaces {
             let read_only = if namespace.read_only { ", read-only" } else { "" };
-            text += &format!("  namespace {}: {}{read_only}\n", namespace.nsid, namespace.device);
+            let (nsid, device) = (namespace.nsid, &namespace.device);
+            // What is stored has a size of its own, whatever its option says.
+            let stored = device.stored_name().and_then(|_| size_of(&subsystem.nqn, nsid));
+            let size = stored.map_or(String::new(), |size| format!(", {}", bytes::exact(size)));
+            text += &format!("  namespace {nsid}: {device}{size}{read_only}\n");
         }
         for port in config.ports.iter().filter(|port| port.subsystems.contains(&subsystem.nqn)) {
             text += &format!("  {}\n", connect_line(port, address_of(port), subsystem));
@@ -70,7 +81,11 @@ fn human(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr) -> String {
     text
 }
 
-fn as_json(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr) -> Value {
+fn as_json(
+    config: &Config,
+    address_of: &dyn Fn(&Port) -> SocketAddr,
+    size_of: SizeOf<'_>,
+) -> Value {
     let ports = config.ports.iter().map(|port| {
         let nqns: Vec<&str> = serves(config, port).map(|subsystem| &*subsystem.nqn).collect();
         json!({
@@ -86,6 +101,7 @@ fn as_json(config: &Config, address_of: &dyn Fn(&Port) -> SocketAddr) -> Value {
             json!({
                 "nsid": namespace.nsid,
                 "device": namespace.device.to_string(),
+                "bytes": size_of(&subsystem.nqn, namespace.nsid),
                 "read_only": namespace.read_only,
             })
         });
@@ -238,7 +254,7 @@ mod tests {
     #[test]
     fn the_text_says_how_to_connect() {
         assert_eq!(
-            human(&config(), &address_of),
+            human(&config(), &address_of, &|_, _| Some(1 << 30)),
             "listening on tcp://127.0.0.1:5001\n\
              listening on tcp://127.0.0.1:5002\n\
              listening on tcp://127.0.0.1:5003 (discovery)\n\
@@ -250,10 +266,12 @@ mod tests {
 
     #[test]
     fn the_json_says_the_same() {
-        let json = as_json(&config(), &address_of);
+        let json = as_json(&config(), &address_of, &|_, _| Some(1 << 30));
         assert_eq!(json["ports"][0]["address"], "127.0.0.1:5001");
         assert_eq!(json["ports"][2]["subsystems"], json!([]));
-        assert_eq!(json["subsystems"][0]["namespaces"][0]["device"], "memory:1GiB");
+        let namespace = &json["subsystems"][0]["namespaces"][0];
+        assert_eq!(namespace["device"], "memory:1GiB");
+        assert_eq!(namespace["bytes"], 1 << 30);
         let connect = "nvme connect -t tcp -a 127.0.0.1 -s 5001 -n nqn.a";
         assert_eq!(json["subsystems"][0]["connect"][0], connect);
     }

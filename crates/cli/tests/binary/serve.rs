@@ -157,6 +157,20 @@ fn persistent_devices_keep_identity_and_data() {
     second.stop();
 }
 
+#[test]
+fn a_file_longer_than_its_size_is_served_whole_and_told() {
+    let folder = Folder::new("longer");
+    let path = folder.write("disk.img", [7; 1 << 16]);
+    let words = ["--file", &format!("{},size=32KiB", text(&path))];
+    let target = Target::start("epoll", &words);
+    target.wait_for_log("disk.img has 64 KiB, which is more than its size=; it is not cut");
+    assert_eq!(target.said["subsystems"][0]["namespaces"][0]["bytes"], 1 << 16);
+    target.stop();
+    let odd = ["target", "--file", &format!("{},size=3", text(&path))];
+    let told = weft("epoll", odd).fault();
+    assert!(told.contains("size: 3 bytes is not a whole number of blocks of 512 bytes"), "{told}");
+}
+
 /// Two processes that write to one file would overwrite each other's data.
 #[test]
 fn a_file_belongs_to_one_process_unless_shared() {

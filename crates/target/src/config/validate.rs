@@ -306,6 +306,9 @@ fn check_namespaces(at: &str, namespaces: &[Namespace]) -> Result<(), ConfigErro
             return Err(ConfigError::new(format!("{here}.nsid"), what)
                 .remedy("give each namespace of a subsystem an NSID of its own"));
         }
+        if let Err(error) = namespace.device.check() {
+            return Err(ConfigError::new(here, error.to_string()));
+        }
         if let Some(stored) = namespace.device.stored_name()
             && let Some(first) = stored_on.insert(stored.clone(), index)
         {

@@ -186,6 +186,18 @@ fn a_namespace_has_one_device_and_what_belongs_to_it() {
     assert!(fault("block = '/dev/a'\nblock-size = 512").contains("namespace[0].block-size`"));
     assert!(fault("device = 'memory:1M'\nblock-size = 512").contains("[0].block-size`"));
     assert!(fault("device = 'disk:1M'").contains("not a kind of device"));
+    for device in ["memory = '1M'", "null = '1M'", "file = '/a'", "rbd = 'a'"] {
+        assert_eq!(
+            fault(&format!("{device}\nblock-size = 1024")),
+            "line 8: `subsystem[0].namespace[0]`: the block size is 512 or 4096 bytes, not 1024"
+        );
+    }
+    assert_eq!(
+        fault("file = '/a'\nsize = 3"),
+        "line 8: `subsystem[0].namespace[0]`: size: 3 bytes is not a whole number of blocks of 512 \
+         bytes"
+    );
+    assert!(fault("memory = '-5MiB'").contains("\"-5MiB\" is not a size: it is negative"));
 }
 
 #[test]
