@@ -33,20 +33,18 @@ pub(crate) fn listeners() -> Vec<CompletionCandidate> {
 
 /// Hosts that are listed, or have connected.
 pub(crate) fn hosts() -> Vec<CompletionCandidate> {
-    let mut names = each_subsystem(|subsystem| {
+    let mut client = client();
+    let all = client.as_mut().and_then(subsystems_of).unwrap_or_default();
+    let mut names = of_those_meant(&all, |subsystem| {
         list(&subsystem["hosts"]).iter().map(|host| text(&host["nqn"])).collect()
     });
-    let connected = client().and_then(|mut client| {
-        let all = client.call_named("nvmf_get_subsystems", Value::Null).ok()?;
-        let mut hosts = Vec::new();
-        for subsystem in list(&all) {
-            let nqn = serde_json::json!({ "nqn": subsystem["nqn"] });
-            let controllers = client.call_named("nvmf_subsystem_get_controllers", nqn).ok()?;
-            hosts.extend(list(&controllers).iter().map(|one| text(&one["hostnqn"])));
-        }
-        Some(hosts)
-    });
-    names.extend(connected.unwrap_or_default());
+    for subsystem in list(&all) {
+        let nqn = serde_json::json!({ "nqn": subsystem["nqn"] });
+        let of =
+            |client: &mut Client| client.call_named("nvmf_subsystem_get_controllers", nqn).ok();
+        let controllers = client.as_mut().and_then(of).unwrap_or_default();
+        names.extend(list(&controllers).iter().map(|one| text(&one["hostnqn"])));
+    }
     names.push("any".to_owned());
     candidates(names)
 }
@@ -65,11 +63,19 @@ pub(crate) fn methods() -> Vec<CompletionCandidate> {
 
 /// The names of each subsystem with namespaces: of those among the words, or else of all.
 fn each_subsystem(names: impl Fn(&Value) -> Vec<String>) -> Vec<String> {
-    let all = call("nvmf_get_subsystems").unwrap_or_default();
+    let all = client().as_mut().and_then(subsystems_of).unwrap_or_default();
+    of_those_meant(&all, names)
+}
+
+fn subsystems_of(client: &mut Client) -> Option<Value> {
+    client.call_named("nvmf_get_subsystems", Value::Null).ok()
+}
+
+fn of_those_meant(all: &Value, names: impl Fn(&Value) -> Vec<String>) -> Vec<String> {
     let words: Vec<String> = std::env::args().collect();
     let is_named = |subsystem: &&Value| words.contains(&text(&subsystem["nqn"]));
-    let any_is_named = list(&all).iter().any(|one| is_named(&one));
-    let meant = list(&all).iter().filter(|one| one["subtype"] == "NVMe");
+    let any_is_named = list(all).iter().any(|one| is_named(&one));
+    let meant = list(all).iter().filter(|one| one["subtype"] == "NVMe");
     meant.filter(|one| !any_is_named || is_named(one)).flat_map(names).collect()
 }
 
