@@ -198,7 +198,8 @@ fn hosts(of: IoMetricsReading) -> Hosts {
     Hosts { bounds_ns: of.bounds.into_iter().map(ns).collect(), commands }
 }
 
-fn ns(time: Duration) -> u64 {
+/// A time as it is told: in ns, which are SPDK's ticks here as well.
+pub(super) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -196,6 +196,9 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         ("nvmf_get_subsystems", json!({"nqn": "nqn.x"}), -19, "nqn.x"),
         ("framework_get_config", json!({"name": "iscsi"}), -32602, "iscsi"),
         ("log_set_level", json!({"level": "DEBUG"}), -32602, "-vv"),
+        ("log_set_flag", json!({"flag": "nvmf"}), -32602, "there is no flag \"nvmf\""),
+        ("log_clear_flag", json!({"flag": "nvmf"}), -32602, "see log_set_level"),
+        ("nvmf_ns_add_host", host(json!({"nsid": 1})), -32601, "Method not found"),
         ("spdk_get_version", json!({"x": 1}), -32602, "x is unknown"),
         ("spdk_kill_instance", json!({"sig_name": "SIGKILL"}), -32602, "SIGTERM"),
         ("iobuf_set_options", json!({"small_pool_count": 64}), -32601, "Method not found"),
@@ -665,5 +668,21 @@ fn keys_have_names_are_changed_while_hosts_are_connected_and_are_kept() {
     let url = format!("nvme-tcp://127.0.0.1:{port}/{NQN}");
     let other = ["--dhchap-secret-file", &paths[1]];
     weft(DRIVERS[0], [&["list", &url, "--hostnqn", host], &other[..]].concat()).text();
+    target.stop();
+}
+
+/// The target sees no number of a caller outside its PID namespace.
+#[test]
+fn a_caller_of_another_pid_namespace_is_named_as_such() {
+    let folder = Folder::new("pid-namespace");
+    let control = format!("unix:{}", folder.path("control").display());
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.env("WEFT_DRIVER", "epoll");
+    unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
+    unshare.arg(command("epoll").get_program());
+    unshare.args(["target", "--output-format", "json", "--stop-with-stdin", "--control", &control]);
+    let target = Target::spawn("epoll", unshare);
+    weft("epoll", ["ctl", "--control", &control, "subsystem", "create", "nqn.2024-01.a:b"]).text();
+    target.wait_for_log("a process of another PID namespace");
     target.stop();
 }

@@ -1,8 +1,6 @@
 //! SPDK's methods for block devices.
 
-use std::{
-    collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc, time::Duration,
-};
+use std::{collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -14,6 +12,7 @@ use weft_target::{
     steps::Step,
 };
 
+use super::super::control::ns;
 use super::{Found, Operator, bdevs, invalid, method, no_device, parameters::Params};
 
 /// Ticks of time, as SPDK calls them: here they are ns.
@@ -330,7 +329,7 @@ fn get_iostat(operator: &Operator, params: Value) -> Answer {
         .map(|bdev| iostat(bdev, &served, operator.watch().measures_io()));
     Ok(json!({
         "tick_rate": TICK_RATE,
-        "ticks": ticks(now),
+        "ticks": ns(now),
         "bdevs": wanted.collect::<Vec<Value>>(),
     }))
 }
@@ -372,8 +371,4 @@ fn iostat(bdev: &Found, served: &[NamespaceStatistics], has_latencies: bool) -> 
     let errors = errors.into_iter().filter(|(_, count)| *count > 0);
     json["io_error"] = errors.map(|(name, count)| (name.to_owned(), json!(count))).collect();
     json
-}
-
-pub(super) fn ticks(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -6,13 +6,8 @@ use log::LevelFilter;
 use serde_json::{Value, json};
 use weft_rpc::{ErrorObject, Methods};
 
-use super::{
-    Operator,
-    bdev::{TICK_RATE, ticks},
-    config, invalid, method,
-    parameters::Params,
-    thread_name,
-};
+use super::super::control::ns;
+use super::{Operator, bdev::TICK_RATE, config, invalid, method, parameters::Params, thread_name};
 
 type Answer = Result<Value, ErrorObject>;
 
@@ -28,7 +23,7 @@ const LEVELS: [(&str, LevelFilter); 6] = [
 
 pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     type Handler = fn(&Operator, Value) -> Answer;
-    let all: [(&'static str, Handler); 11] = [
+    let all: [(&'static str, Handler); 13] = [
         ("spdk_get_version", |_, params| {
             Params::of(params)?.end()?;
             Ok(version())
@@ -50,6 +45,8 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
             // The log has levels alone.
             Ok(json!({}))
         }),
+        ("log_set_flag", |_, params| no_flag(params)),
+        ("log_clear_flag", |_, params| no_flag(params)),
     ];
     let methods = all
         .into_iter()
@@ -99,8 +96,8 @@ fn thread_stats(operator: &Operator, params: Value) -> Answer {
             "name": thread_name(group.group),
             "id": group.group + 1,
             "cpumask": mask.unwrap_or_default(),
-            "busy": ticks(running.saturating_sub(group.idle)),
-            "idle": ticks(group.idle),
+            "busy": ns(running.saturating_sub(group.idle)),
+            "idle": ns(group.idle),
         })
     });
     Ok(json!({ "tick_rate": TICK_RATE, "threads": threads.collect::<Vec<Value>>() }))
@@ -114,6 +111,13 @@ fn notifications(operator: &Operator, params: Value) -> Answer {
     let state = operator.lock();
     let since = state.notifications.iter().filter(|one| one.id >= first).take(most);
     Ok(since.map(|one| json!({ "type": one.kind, "ctx": one.context, "id": one.id })).collect())
+}
+
+fn no_flag(params: Value) -> Answer {
+    let mut params = Params::of(params)?;
+    let flag: String = params.need("flag")?;
+    params.end()?;
+    Err(invalid(format_args!("there is no flag {flag:?}: the log has levels, see log_set_level")))
 }
 
 fn level(params: Value) -> Answer {

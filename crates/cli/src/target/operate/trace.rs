@@ -12,6 +12,7 @@ use weft_rpc::{
 };
 use weft_target::{self as target, TraceConfig, TracedGroup};
 
+use super::super::control::ns;
 use super::Operator;
 
 /// Commands of a part: one of two megabytes at most.
@@ -79,7 +80,6 @@ fn queue(of: target::TracedQueue) -> TracedQueue {
 }
 
 fn command(of: target::TracedCommand) -> TracedCommand {
-    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     TracedCommand {
         queue: of.queue,
         opcode: of.opcode,
