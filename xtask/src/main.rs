@@ -2,6 +2,7 @@
 
 mod agreement;
 mod bench;
+mod completion;
 mod fio_plot;
 mod fuzz;
 mod guest;
@@ -66,6 +67,8 @@ enum Task {
     },
     /// Run only the tests with SPDK's own clients, which come from PyPI
     Spdk,
+    /// Run only the tests of completions with zsh and fish
+    Completion,
     /// Run only the tests of keys and TLS with nvme-cli and OpenSSL
     Security,
     /// Run only the tests with Debian's Prometheus
@@ -162,7 +165,6 @@ fn main() -> ExitCode {
 
 fn run(task: Task) -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
-    let code = |passed: bool| if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     match task {
         Task::Guest(task) => guest_task(task),
         Task::Test { quick, all } => {
@@ -190,34 +192,15 @@ fn run(task: Task) -> Result<ExitCode> {
             Ok(code(report.finish()))
         }
         Task::Page { arguments } => {
-            let mut report = report::Report::new();
-            report_page::run(root, &mut report, &arguments);
-            Ok(code(report.finish()))
+            Ok(reported(|report| report_page::run(root, report, &arguments)))
         }
-        Task::Spdk => {
-            let mut report = report::Report::new();
-            spdk::run(root, &mut report);
-            Ok(code(report.finish()))
-        }
-        Task::Security => {
-            let mut report = report::Report::new();
-            security::run(root, &mut report);
-            Ok(code(report.finish()))
-        }
-        Task::Prometheus => {
-            let mut report = report::Report::new();
-            prometheus::run(root, &mut report);
-            Ok(code(report.finish()))
-        }
-        Task::FioPlot => {
-            let mut report = report::Report::new();
-            fio_plot::run(root, &mut report);
-            Ok(code(report.finish()))
-        }
+        Task::Spdk => Ok(reported(|report| spdk::run(root, report))),
+        Task::Completion => Ok(reported(|report| completion::run(root, report))),
+        Task::Security => Ok(reported(|report| security::run(root, report))),
+        Task::Prometheus => Ok(reported(|report| prometheus::run(root, report))),
+        Task::FioPlot => Ok(reported(|report| fio_plot::run(root, report))),
         Task::Package(options) if options.test => {
-            let mut report = report::Report::new();
-            package::test(root, &mut report);
-            Ok(code(report.finish()))
+            Ok(reported(|report| package::test(root, report)))
         }
         Task::Package(options) => {
             package::run(root, &options)?;
@@ -228,6 +211,17 @@ fn run(task: Task) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn code(passed: bool) -> ExitCode {
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs one stage of the tests.
+fn reported(stage: impl FnOnce(&mut report::Report)) -> ExitCode {
+    let mut report = report::Report::new();
+    stage(&mut report);
+    code(report.finish())
 }
 
 fn guest_task(task: GuestTask) -> Result<ExitCode> {

@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 /// The version that the target is tested with.
 const PACKAGE: &str = "spdk[cli]==26.9";
 
-const NQN: &str = "nqn.2016-06.io.spdk:cnode1";
+pub(crate) const NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:0f01fb42-9f7f-4856-b0b3-51e60b8de349";
 
 /// Runs the life of a target through SPDK's clients.
@@ -39,7 +39,7 @@ pub(crate) fn run(root: &Path, report: &mut Report) {
 }
 
 /// A target that started with nothing to serve.
-struct Operated {
+pub(crate) struct Operated {
     weft: PathBuf,
     client: PathBuf,
     folder: PathBuf,
@@ -47,13 +47,24 @@ struct Operated {
 }
 
 impl Operated {
-    fn start(root: &Path, client: &Path) -> Result<Self> {
+    /// `client` is the folder of SPDK's clients.
+    pub(crate) fn start(root: &Path, client: &Path) -> Result<Self> {
         let weft = test::build_binary(root)?;
         // The path of a socket is short.
         let folder = std::env::temp_dir().join(format!("weft-spdk-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let process = std::cell::RefCell::new(target(&weft, &folder)?);
         Ok(Self { weft, client: client.to_owned(), folder, process })
+    }
+
+    /// Where it is controlled.
+    pub(crate) fn control(&self) -> String {
+        format!("unix:{}", self.folder.join("control").display())
+    }
+
+    /// A folder of its own.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Ends the target and starts another one, which serves nothing.

@@ -3,6 +3,7 @@
 //! A stage that fails does not prevent the next, except that nothing runs a binary that does not
 //! build.
 
+use crate::completion;
 use crate::fio_plot;
 use crate::fuzz;
 use crate::instructions;
@@ -83,6 +84,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> Result<bool> {
         }
         report.announce("SPDK's own clients");
         spdk::run(root, &mut report);
+        report.announce("completions");
+        completion::run(root, &mut report);
         report.announce("keys and TLS");
         security::run(root, &mut report);
         report.announce("Prometheus");
