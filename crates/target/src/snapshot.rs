@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_backend::DeviceFactory;
-use weft_nvme::Nqn;
+use weft_nvme::{Nqn, Status};
+use weft_nvmf::connect::ConnectError;
 use weft_nvmf::subsystem::{SubsystemShared, SubsystemView};
 use weft_reactor::Reactor;
 use weft_transport::CloseReason;
@@ -138,6 +139,20 @@ impl Snapshot {
     /// The subsystem of this name, if it is served at a port.
     pub(crate) fn view(&self, nqn: &Nqn, port_id: u16) -> Option<Arc<SubsystemView>> {
         self.view_by_name(nqn.as_str(), port_id).map(Arc::clone)
+    }
+
+    /// The subsystem of a Connect at a port. A port that has been taken away may come back, so a
+    /// host that was on its way to it may try again: hosts take Do Not Retry for the end.
+    pub(crate) fn connected(
+        &self,
+        nqn: &Nqn,
+        port_id: u16,
+    ) -> Result<Arc<SubsystemView>, ConnectError> {
+        let is_there = self.ports.iter().any(|port| port.id == port_id);
+        self.view(nqn, port_id).ok_or(match is_there {
+            true => ConnectError::unknown_subsystem(),
+            false => ConnectError::status(Status::CONNECT_CONTROLLER_BUSY),
+        })
     }
 
     fn view_by_name(&self, nqn: &str, port_id: u16) -> Option<&Arc<SubsystemView>> {

@@ -168,9 +168,9 @@ impl Connection {
             return;
         };
         let (slot, request) = (connecting.slot, connecting.request.clone());
-        let view = core.snapshot.view(&request.subsystem, self.endpoints.port_id);
+        let view = core.snapshot.connected(&request.subsystem, self.endpoints.port_id);
         match (result, view) {
-            (Ok(grant), Some(view)) => {
+            (Ok(grant), Ok(view)) => {
                 if let Err(error) = self.begin_guard(&request, &view, core) {
                     release_grant(owner, Ok(grant), core);
                     return self.answer_if_refused(Err(error), core);
@@ -189,9 +189,9 @@ impl Connection {
                 self.role = Role::Io(Box::new(io));
                 self.bound_capsules(core);
             }
-            (Ok(grant), None) => {
+            (Ok(grant), Err(error)) => {
                 release_grant(owner, Ok(grant), core);
-                self.answer_if_refused(Err(ConnectError::unknown_subsystem()), core);
+                self.answer_if_refused(Err(error), core);
             }
             (Err(error), _) => self.answer_if_refused(Err(error), core),
         }
@@ -206,10 +206,7 @@ impl Connection {
         if core.draining {
             return Err(ConnectError::status(Status::CONNECT_CONTROLLER_BUSY));
         }
-        let view = core
-            .snapshot
-            .view(&request.subsystem, self.endpoints.port_id)
-            .ok_or(ConnectError::unknown_subsystem())?;
+        let view = core.snapshot.connected(&request.subsystem, self.endpoints.port_id)?;
         let mode = core.snapshot.tls_mode(self.endpoints.port_id);
         tls::check_connect(self.transport.tls_identity().as_deref(), mode, request)?;
         if request.queue_id == 0 { request.check_admin(&view) } else { Ok(()) }
@@ -225,10 +222,7 @@ impl Connection {
         let Role::Connecting(connecting) = &self.role else { return Ok(()) };
         let slot = connecting.slot;
         core.reactor.clear_timer(timer(DRAIN_TIMERS, self.id));
-        let view = core
-            .snapshot
-            .view(&request.subsystem, self.endpoints.port_id)
-            .ok_or(ConnectError::unknown_subsystem())?;
+        let view = core.snapshot.connected(&request.subsystem, self.endpoints.port_id)?;
         request.check_admin(&view)?;
         let mut request = request.clone();
         request.keep_alive_timeout_ms =
